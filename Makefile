@@ -1,0 +1,46 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+DATABASE ?= sdp-bench.sqlite
+
+.PHONY: help report test slow smoke lint benchmark clean
+
+help:
+	@echo "make report     run the quick preset and write reports/html/index.html"
+	@echo "make test       ruff, mypy and the tests"
+	@echo "make slow       the tests that take over five seconds each"
+	@echo "make smoke      the smoke preset and its report"
+	@echo "make benchmark  speed of the hot paths, both sides in one run"
+
+# The stamp is newer than what it depends on, so a second call has nothing to install.
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+report: $(STAMP)
+	$(BIN)/sdp-bench run --all --preset quick --database $(DATABASE)
+	$(BIN)/sdp-bench report --database $(DATABASE) --output reports/html
+
+smoke: $(STAMP)
+	$(BIN)/sdp-bench run --all --preset smoke --database smoke.sqlite
+	$(BIN)/sdp-bench report --database smoke.sqlite --output reports/html/smoke
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/pytest -m "not slow"
+
+slow: $(STAMP)
+	$(BIN)/pytest -m slow
+
+benchmark: $(STAMP)
+	$(BIN)/pytest benchmarks --benchmark-enable -s
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache

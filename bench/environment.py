@@ -1,0 +1,67 @@
+"""What a run was made on and with."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def describe(device: str, jobs: int, threads: int) -> dict[str, Any]:
+    """Machine, versions and parallelism, as plain values."""
+    cuda = device.startswith("cuda")
+    return {
+        "cpu": _cpu(),
+        "cores": cores(),
+        "gpu": torch.cuda.get_device_name(device) if cuda else "",
+        "device": device,
+        "jobs": jobs,
+        "blas threads": threads,
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        **{name: _version(name) for name in ("sdp-bench", "torch", "numpy", "scipy", "POT")},
+        "commit": _commit(),
+    }
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        name = platform.processor() or platform.machine()
+    return f"{name} ({torch.backends.cpu.get_cpu_capability()})"
+
+
+def _version(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _commit() -> str:
+    """Commit of the checkout that this file is part of, if it is part of one."""
+    folder = Path(__file__).resolve().parents[1]
+    if not (folder / ".git").exists():
+        return ""
+
+    def git(*words: str) -> str:
+        return subprocess.run(
+            ["git", *words], cwd=folder, capture_output=True, text=True, check=True, timeout=10
+        ).stdout.strip()
+
+    try:
+        return git("rev-parse", "--short=12", "HEAD") + ("+changes" if git("status", "--porcelain") else "")
+    except (OSError, subprocess.SubprocessError):
+        return ""

@@ -1,0 +1,15 @@
+"""Errors that a user can act on, each one line, with the exit code of the command that met it."""
+
+from __future__ import annotations
+
+
+class UserError(Exception):
+    """Bad usage or bad input."""
+
+    exit_code = 2
+
+
+class RunFailedError(UserError):
+    """Something that was asked for properly could not be done."""
+
+    exit_code = 3

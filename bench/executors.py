@@ -1,0 +1,135 @@
+"""Where groups are run: local processes, of which one may die without harm to the others."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import connection
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class WorkerDiedError(RuntimeError):
+    """A worker process ended in the middle of its work (killed, or out of memory)."""
+
+
+class TimeLimitError(RuntimeError):
+    """Work took longer than its limit and was stopped."""
+
+
+class LocalProcesses(Executor):
+    """Worker processes on this machine, each with its own share of the cores.
+
+    Unlike a :class:`~concurrent.futures.ProcessPoolExecutor`, the death of a worker fails the one
+    call that it was working on, and a fresh worker takes its place.
+
+    Parameters
+    ----------
+    jobs : int
+        Processes.
+    threads : int
+        BLAS threads of each.
+    limit : float, optional
+        Seconds after which a call is stopped.
+    """
+
+    def __init__(self, jobs: int, threads: int, limit: float | None = None) -> None:
+        self._threads, self._limit = threads, limit
+        self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], tuple[Any, ...]]] | None]
+        self._calls = queue.SimpleQueue()
+        self._closed = threading.Event()
+        # A fork server has imported torch already, and forks before any thread is started.
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(["bench.run"])
+        self._pools: list[ProcessPoolExecutor | None] = [None] * jobs
+        self._slots = [threading.Thread(target=self._serve, args=(i,), daemon=True) for i in range(jobs)]
+        for slot in self._slots:
+            slot.start()
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Queue a call; see :class:`concurrent.futures.Executor`."""
+        if self._closed.is_set():
+            raise RuntimeError("submit after shutdown")
+        future: Future[T] = Future()
+        self._calls.put((future, lambda: (fn, args, kwargs)))
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Stop; with `cancel_futures`, also what is being worked on."""
+        self._closed.set()
+        if cancel_futures:
+            while True:
+                try:
+                    call = self._calls.get_nowait()
+                except queue.Empty:
+                    break
+                if call:
+                    call[0].cancel()
+        for _ in self._slots:
+            self._calls.put(None)
+        if cancel_futures:
+            for pool in self._pools:
+                _kill(pool)
+        if wait:
+            for slot in self._slots:
+                slot.join()
+
+    def _serve(self, slot: int) -> None:
+        while call := self._calls.get():
+            future, unpack = call
+            if not future.set_running_or_notify_cancel():
+                continue
+            fn, args, kwargs = unpack()
+            try:
+                future.set_result(self._run(slot, fn, args, kwargs))
+            except BaseException as error:
+                future.set_exception(error)
+        _kill(self._pools[slot])
+
+    def _run(self, slot: int, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        pool = self._pools[slot]
+        if pool is None:
+            pool = ProcessPoolExecutor(1, self._context, _initialise, (self._threads,))
+            self._pools[slot] = pool
+        try:
+            return pool.submit(fn, *args, **kwargs).result(self._limit)
+        except BrokenProcessPool as error:
+            self._pools[slot] = None
+            raise WorkerDiedError("the worker process died (killed, or out of memory)") from error
+        except TimeoutError as error:
+            self._pools[slot] = None
+            _kill(pool)
+            raise TimeLimitError(f"stopped at the time limit of {self._limit:g} s") from error
+
+
+def _kill(pool: ProcessPoolExecutor | None) -> None:
+    if pool is None:
+        return
+    for process in list((getattr(pool, "_processes", None) or {}).values()):
+        process.kill()
+    pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _initialise(threads: int) -> None:
+    import signal
+
+    import torch
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to act on
+    torch.set_num_threads(threads)
+    threading.Thread(target=_follow_driver, daemon=True).start()
+
+
+def _follow_driver() -> None:
+    """End when the driver ends, however that happens; a worker left alone would wait for ever."""
+    driver = multiprocessing.parent_process()
+    if driver is not None:
+        connection.wait([driver.sentinel])
+        os._exit(1)

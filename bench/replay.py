@@ -1,0 +1,108 @@
+"""One stored measurement made again, step by step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+import sdp_ref
+from bench import run
+from bench.errors import RunFailedError, UserError
+from bench.settings import Settings
+from bench.store import Record, Store
+from bench.suites import Group, expand, get_suites
+from bench.training import Recipe, TrainedNet
+from bench.truth import Prediction, Truth
+
+
+def replay(store: Store, key: str, say: Callable[[str], None]) -> list[tuple[Record, Record]]:
+    """Make one stored measurement again from the net, input and seeds that it is known by.
+
+    Parameters
+    ----------
+    store : Store
+    key : str
+        ``subject/rule/metric`` as in the exported table, or the beginning of one.
+    say : callable
+        Called with lines that tell what is done.
+
+    Returns
+    -------
+    list of (Record, Record)
+        For each component what was stored and what came out now.
+
+    Raises
+    ------
+    UserError
+        If the key is unknown or stands for several measurements.
+    RunFailedError
+        If the oracle's key cannot be met again (another version of the data, say).
+    """
+    rows = store.find(key)
+    names = sorted({f"{r['subject']}/{r['rule']}/{r['metric']}" for r in rows})
+    if not names:
+        raise UserError(f"no measurement has a key that begins with '{key}'; results.csv lists them")
+    if key in names:
+        rows = [r for r in rows if f"{r['subject']}/{r['rule']}/{r['metric']}" == key]
+    elif len(names) > 1:
+        shown = "\n  ".join(names[:10]) + ("\n  ..." if len(names) > 10 else "")
+        raise UserError(f"'{key}' begins the keys of {len(names)} measurements; name one:\n  {shown}")
+    first = rows[0]
+    stored_run = store.run(first["run"])
+    settings = settings_of(stored_run)
+    net = TrainedNet.from_bytes(first["weights"], "stored")
+    group, place = _group_of(first["subject"], stored_run, settings, net)
+    subject, location = group.subjects[place], group.locations[place]
+    say(f"net     {net.architecture.label} {net.architecture.activation}, seed {net.seed}, {net.digest}")
+    say(f"        {net.recipe}, training accuracy {net.accuracy:.3f}")
+    say(f"input   Iris row {subject.row}: {_row(location)}, sigma {group.sigma:g}")
+    say(f"oracle  {subject.key.hex}: {settings.samples} samples ({settings.sampler})")
+    module = net.build()
+    law = run.input_law(group)
+    truth = Truth(module, law[place], subject.key, settings)
+    rule = sdp_ref.rule(first["rule"])
+    predicted, seconds = run.predict(rule, module, law, group.subjects)
+    prediction = Prediction(predicted[place], truth)
+    say(f"        mean {_row(truth.samples.double().mean(0))}, sd {_row(truth.samples.double().std(0))}")
+    say(f"rule    {rule.spec}: {seconds * 1e3:.2f} ms")
+    say(f"        mean {_row(prediction.law.mean[0])}, sd {_row(prediction.law.variance[0].sqrt())}")
+    again = run.measure(truth, prediction, first["rule"], first["metric"], seconds)
+    stored = {r["component"]: Record(*(_value(r[f.name]) for f in fields(Record))) for r in rows}
+    return [(stored[record.component], record) for record in again if record.component in stored]
+
+
+def same(stored: Record, again: Record) -> bool:
+    """Whether value, floor and standard error are equal to the last bit."""
+    pairs = ((getattr(stored, n), getattr(again, n)) for n in ("value", "floor", "floor95", "stderr"))
+    return all(a == b or (math.isnan(a) and math.isnan(b)) for a, b in pairs)
+
+
+def _group_of(key: str, stored_run: dict[str, Any], settings: Settings, net: TrainedNet) -> tuple[Group, int]:
+    """The group that a subject was measured in, and its place there.
+
+    Rules see the same batch again: another batch size may round differently.
+    """
+    plan = expand(get_suites(list(stored_run["suites"])), settings, [net])
+    for group in plan.groups:
+        for place, subject in enumerate(group.subjects):
+            if subject.key.hex == key:
+                return group, place
+    raise RunFailedError(f"net, input or settings no longer give the key {key}; the data or code has changed")
+
+
+def settings_of(stored_run: dict[str, Any]) -> Settings:
+    """Settings of a run as the store gives them back."""
+    values = dict(stored_run["settings"])
+    recipe = Recipe(**values.pop("recipe"))
+    values = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+    return Settings(**values, recipe=recipe)
+
+
+def _row(tensor: Any) -> str:
+    return "(" + ", ".join(f"{value:.6g}" for value in tensor.tolist()) + ")"
+
+
+def _value(value: Any) -> Any:
+    return math.nan if value is None else value

@@ -1,0 +1,382 @@
+"""Results in one SQLite file: written a group at a time, whole or not at all."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+import pandas as pd
+
+from bench.errors import RunFailedError, UserError
+from bench.training import TrainedNet
+
+APPLICATION = 0x53445042  # "SDPB", in the file's header: tells our files from any other SQLite file
+SCHEMA = 1
+
+_TABLES = """
+CREATE TABLE runs (
+    id INTEGER PRIMARY KEY, started TEXT NOT NULL, finished TEXT, seconds REAL, command TEXT NOT NULL,
+    preset TEXT NOT NULL, settings TEXT NOT NULL, suites TEXT NOT NULL, environment TEXT NOT NULL);
+CREATE TABLE nets (
+    digest TEXT PRIMARY KEY, network TEXT NOT NULL, activation TEXT NOT NULL, depth INTEGER NOT NULL,
+    seed INTEGER NOT NULL, accuracy REAL NOT NULL, recipe TEXT NOT NULL, source TEXT NOT NULL,
+    weights BLOB NOT NULL);
+CREATE TABLE subjects (
+    key TEXT PRIMARY KEY, net TEXT NOT NULL REFERENCES nets, input INTEGER NOT NULL, sigma REAL NOT NULL,
+    sampler TEXT NOT NULL, samples INTEGER NOT NULL);
+CREATE TABLE members (
+    run INTEGER NOT NULL REFERENCES runs, suite TEXT NOT NULL, subject TEXT NOT NULL REFERENCES subjects,
+    PRIMARY KEY (run, suite, subject)) WITHOUT ROWID;
+CREATE TABLE records (
+    subject TEXT NOT NULL REFERENCES subjects, rule TEXT NOT NULL, metric TEXT NOT NULL,
+    component TEXT NOT NULL, value REAL NOT NULL, floor REAL, floor95 REAL, stderr REAL,
+    unit TEXT NOT NULL, seconds REAL NOT NULL, fingerprint TEXT NOT NULL, run INTEGER NOT NULL,
+    PRIMARY KEY (subject, rule, metric, component)) WITHOUT ROWID;
+CREATE TABLE failures (
+    subject TEXT NOT NULL REFERENCES subjects, rule TEXT NOT NULL, error TEXT NOT NULL,
+    seconds REAL NOT NULL, run INTEGER NOT NULL, PRIMARY KEY (subject, rule)) WITHOUT ROWID;
+"""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One measurement.
+
+    Attributes
+    ----------
+    subject : str
+        Oracle key.
+    rule, metric : str
+        Specs, with all parameters.
+    component : str
+        An output, a pair of classes, or "".
+    value, floor, floor95, stderr : float
+        As in :class:`oracles.Estimate`.
+    unit : str
+        "1" for pure numbers, "output" for the units of the net's output.
+    seconds : float
+        The rule's own time for one input.
+    fingerprint : str
+        Hash of the code that could change the number.
+    """
+
+    subject: str
+    rule: str
+    metric: str
+    component: str
+    value: float
+    floor: float
+    floor95: float
+    stderr: float
+    unit: str
+    seconds: float
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A rule that could not be measured on a subject; tried again on the next run."""
+
+    subject: str
+    rule: str
+    error: str
+    seconds: float
+
+
+class Store:
+    """A results file.
+
+    Parameters
+    ----------
+    path : Path
+    writing : bool
+        Create it if it is missing, and hold it against other writers until closed.
+
+    Raises
+    ------
+    UserError
+        If the file is not ours, or of a newer schema, or missing when reading.
+    RunFailedError
+        If it cannot be opened or written, or another run is writing to it.
+    """
+
+    def __init__(self, path: Path, *, writing: bool = False) -> None:
+        self.path = path
+        self._lock: IO[str] | None = None
+        new = not path.exists() or path.stat().st_size == 0
+        if new and not writing:
+            raise UserError(f"no results at {path}; `sdp-bench run` makes them (or give --database)")
+        if not new:
+            _check_header(path)
+        if writing:
+            self._lock = _lock(path)
+        try:
+            self._connection = self._connect(create=new)
+        except BaseException:
+            self._release()
+            raise
+
+    def _connect(self, *, create: bool) -> sqlite3.Connection:
+        try:
+            connection = sqlite3.connect(self.path, timeout=30, isolation_level=None)
+            application = connection.execute("PRAGMA application_id").fetchone()[0]
+            schema = connection.execute("PRAGMA user_version").fetchone()[0]
+            if not create or application:
+                self._check_identity(application, schema)
+            connection.execute("PRAGMA foreign_keys = ON")
+            if self._lock:
+                connection.execute("PRAGMA journal_mode = WAL")
+                if not application:
+                    connection.executescript(
+                        f"BEGIN IMMEDIATE; {_TABLES} PRAGMA application_id = {APPLICATION};"
+                        f"PRAGMA user_version = {SCHEMA}; COMMIT;"
+                    )
+        except sqlite3.Error as error:
+            raise RunFailedError(f"cannot use {self.path} as a results file: {error}") from error
+        return connection
+
+    def _check_identity(self, application: int, schema: int) -> None:
+        if application != APPLICATION:
+            raise UserError(f"{self.path} is a SQLite file of something else; nothing was changed")
+        if schema > SCHEMA:
+            raise UserError(
+                f"{self.path} has schema {schema}, newer than this version's {SCHEMA}; update sdp-bench"
+            )
+
+    def close(self) -> None:
+        """Close the file and let other writers in."""
+        self._connection.close()
+        self._release()
+
+    def _release(self) -> None:
+        if self._lock:
+            self._lock.close()
+            self._lock = None
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            yield self._connection
+            self._connection.execute("COMMIT")
+        except BaseException as error:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error):
+                raise RunFailedError(f"cannot write results to {self.path}: {error}") from error
+            raise
+
+    # Writing -----------------------------------------------------------------------------------
+
+    def begin_run(
+        self,
+        *,
+        command: str,
+        preset: str,
+        settings: dict[str, Any],
+        suites: dict[str, Any],
+        environment: dict[str, Any],
+        nets: Iterable[TrainedNet],
+        subjects: Iterable[tuple[str, str, int, float, str, int]],
+        members: Iterable[tuple[str, str]],
+    ) -> int:
+        """Record what a run is about to do; returns its number.
+
+        `subjects` are rows (key, net digest, input, sigma, sampler, samples), `members` pairs of
+        suite and subject key.
+        """
+        with self._transaction() as db:
+            run = db.execute(
+                "INSERT INTO runs (started, command, preset, settings, suites, environment) "
+                "VALUES (?, ?, ?, ?, ?, ?)",
+                (_now(), command, preset, json.dumps(settings), json.dumps(suites), json.dumps(environment)),
+            ).lastrowid
+            assert run is not None
+            db.executemany(
+                "INSERT OR IGNORE INTO nets VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", map(_net_row, nets)
+            )
+            db.executemany("INSERT OR IGNORE INTO subjects VALUES (?, ?, ?, ?, ?, ?)", subjects)
+            db.executemany("INSERT OR IGNORE INTO members VALUES (?, ?, ?)", ((run, *m) for m in members))
+        return run
+
+    def write_group(
+        self, run: int, records: Iterable[Record], failures: Iterable[Failure], subjects: Iterable[str]
+    ) -> None:
+        """Put the result of a group in place of what was known of the same measurements."""
+        records, failures = list(records), list(failures)
+        with self._transaction() as db:
+            db.executemany(
+                "DELETE FROM records WHERE subject = ? AND rule = ? AND metric = ?",
+                {(r.subject, r.rule, r.metric) for r in records},
+            )
+            marks = ", ".join("?" * (len(fields(Record)) + 1))
+            db.executemany(
+                f"INSERT INTO records VALUES ({marks})", [(*map(_plain, astuple(r)), run) for r in records]
+            )
+            db.executemany(
+                "DELETE FROM failures WHERE subject = ? AND rule = ?",
+                {(r.subject, r.rule) for r in records},
+            )
+            db.executemany("DELETE FROM failures WHERE subject = ? AND rule = '*'", [(s,) for s in subjects])
+            db.executemany(
+                "INSERT OR REPLACE INTO failures VALUES (?, ?, ?, ?, ?)",
+                [(*astuple(f), run) for f in failures],
+            )
+
+    def finish_run(self, run: int, seconds: float) -> None:
+        """Mark a run as gone through to its end, after `seconds`."""
+        with self._transaction() as db:
+            db.execute("UPDATE runs SET finished = ?, seconds = ? WHERE id = ?", (_now(), seconds, run))
+
+    # Reading -----------------------------------------------------------------------------------
+
+    def measured(self, subjects: Iterable[str]) -> set[tuple[str, str, str, str]]:
+        """What is known: (subject, rule, metric, fingerprint)."""
+        wanted = set(subjects)
+        rows = self._connection.execute("SELECT DISTINCT subject, rule, metric, fingerprint FROM records")
+        return {row for row in rows if row[0] in wanted}
+
+    def run(self, number: int | None = None) -> dict[str, Any]:
+        """One run (the newest by default), with its settings, suites and environment as values.
+
+        Raises
+        ------
+        UserError
+            If there is no such run.
+        """
+        where, values = ("WHERE id = ?", (number,)) if number is not None else ("", ())
+        cursor = self._connection.execute(f"SELECT * FROM runs {where} ORDER BY id DESC LIMIT 1", values)
+        row = cursor.fetchone()
+        if row is None:
+            raise UserError(
+                f"no run {number} in {self.path}" if number is not None else f"no run in {self.path}"
+            )
+        run = dict(zip([c[0] for c in cursor.description], row, strict=True))
+        for name in ("settings", "suites", "environment"):
+            run[name] = json.loads(run[name])
+        return run
+
+    def frame(self, run: dict[str, Any]) -> pd.DataFrame:
+        """Measurements of a run's suites, one row each, long format; see :class:`Record`."""
+        parts = []
+        for suite, (metrics, rules) in run["suites"].items():
+            part = pd.read_sql_query(
+                """SELECT m.suite, n.network, n.activation, n.depth, s.net, n.seed, s.input, s.sigma, r.rule,
+                          r.metric AS metric_spec, r.component, r.value, r.floor, r.floor95, r.stderr, r.unit,
+                          r.seconds, n.accuracy, r.subject, r.fingerprint
+                   FROM members m JOIN subjects s ON s.key = m.subject JOIN nets n ON n.digest = s.net
+                   JOIN records r ON r.subject = s.key WHERE m.run = ? AND m.suite = ?
+                   ORDER BY n.depth, n.seed, s.sigma, s.input, r.rule, r.metric, r.component""",
+                self._connection,
+                params=(run["id"], suite),
+            )
+            parts.append(part[part.metric_spec.isin(metrics) & part.rule.isin(rules)])
+        frame = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+        if len(frame):
+            frame.insert(9, "metric", frame.metric_spec.str.partition(":")[0])
+            frame["key"] = frame.subject + "/" + frame.rule + "/" + frame.metric_spec
+        return frame
+
+    def failures(self, run: dict[str, Any]) -> pd.DataFrame:
+        """What could not be measured of a run's subjects and has not been since."""
+        rules = sorted({rule for _, rules in run["suites"].values() for rule in rules} | {"*"})
+        frame = pd.read_sql_query(
+            """SELECT DISTINCT n.network || ' seed ' || n.seed || ', input ' || s.input || ', sigma ' || s.sigma
+                      AS "group", f.rule, f.error, f.seconds
+               FROM members m JOIN failures f ON f.subject = m.subject JOIN subjects s ON s.key = m.subject
+               JOIN nets n ON n.digest = s.net WHERE m.run = ? ORDER BY 1, 2""",
+            self._connection,
+            params=(run["id"],),
+        )
+        return frame[frame.rule.isin(rules)].reset_index(drop=True)
+
+    def nets(self, run: dict[str, Any]) -> list[dict[str, Any]]:
+        """Nets behind a run."""
+        cursor = self._connection.execute(
+            """SELECT DISTINCT
+                      n.network, n.activation, n.depth, n.seed, n.digest, n.accuracy, n.recipe, n.source
+               FROM members m JOIN subjects s ON s.key = m.subject JOIN nets n ON n.digest = s.net
+               WHERE m.run = ? ORDER BY n.activation, n.depth, n.seed""",
+            (run["id"],),
+        )
+        names = [c[0] for c in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor]
+
+    def threads_of(self, key: str) -> int:
+        """BLAS threads that a measurement was made with: another number may round differently."""
+        rows = self.find(key)
+        return int(self.run(rows[0]["run"])["environment"]["blas threads"]) if rows else 1
+
+    def find(self, prefix: str) -> list[dict[str, Any]]:
+        """Measurements whose key (subject/rule/metric) begins with `prefix`, with their net's weights."""
+        cursor = self._connection.execute(
+            """SELECT r.*, s.net, s.input, s.sigma, s.sampler, s.samples, n.weights
+               FROM records r JOIN subjects s ON s.key = r.subject JOIN nets n ON n.digest = s.net
+               WHERE substr(r.subject || '/' || r.rule || '/' || r.metric, 1, ?) = ?
+               ORDER BY r.subject, r.rule, r.metric, r.component""",
+            (len(prefix), prefix),
+        )
+        names = [c[0] for c in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor]
+
+
+def _net_row(net: TrainedNet) -> tuple[Any, ...]:
+    a = net.architecture
+    recipe = json.dumps({f.name: getattr(net.recipe, f.name) for f in fields(net.recipe)})
+    return (
+        *(net.digest, a.label, a.activation, a.depth, net.seed, net.accuracy, recipe, net.source),
+        net.to_bytes(),
+    )
+
+
+def _plain(value: Any) -> Any:
+    """NaN is NULL in SQLite; only the floors and errors may be unknown."""
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _check_header(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            header = file.read(16)
+    except OSError as error:
+        raise RunFailedError(f"cannot read {path}: {error.strerror}") from error
+    if header != b"SQLite format 3\x00":
+        raise UserError(f"{path} is not a results file of sdp-bench; nothing was changed")
+
+
+def _lock(path: Path) -> IO[str]:
+    """Hold ``path.lock``; the system lets go of it however the process ends."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.with_name(path.name + ".lock").open("w")
+    except OSError as error:
+        raise RunFailedError(f"cannot write to {path.parent}: {error.strerror}") from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        raise RunFailedError(
+            f"another run is writing to {path}; wait for it or give another --database"
+        ) from error
+    return file

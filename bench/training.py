@@ -1,0 +1,298 @@
+"""Training of the Iris nets: seeded, all seeds of an architecture in one batched run, cached."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from bench import datasets, keys
+from bench.errors import RunFailedError, UserError
+from bench.networks import LEAKY_SLOPE, Architecture
+
+OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
+COMMITTED = Path(__file__).parent / "nets"
+Progress = Callable[[int, int], None]
+
+_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": torch.relu,
+    "leaky_relu": lambda x: F.leaky_relu(x, LEAKY_SLOPE),
+    "sigmoid": torch.sigmoid,
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "tanh": torch.tanh,
+}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a net is trained: what the paper leaves open, beside its 5000 epochs of cross-entropy.
+
+    Full-batch steps without momentum, decay or schedule. `features` is the scaling of the inputs.
+
+    Raises
+    ------
+    ValueError
+        If an option is unknown or not positive.
+    """
+
+    optimizer: str = "sgd"
+    learning_rate: float = 1e-2
+    epochs: int = 5000
+    features: str = "raw"
+
+    def __post_init__(self) -> None:
+        if self.optimizer not in OPTIMIZERS:
+            raise ValueError(f"unknown optimizer '{self.optimizer}'; choose from {', '.join(OPTIMIZERS)}")
+        if self.features not in datasets.FEATURE_SCALINGS:
+            choices = ", ".join(datasets.FEATURE_SCALINGS)
+            raise ValueError(f"unknown feature scaling '{self.features}'; choose from {choices}")
+        if not self.learning_rate > 0 or self.epochs < 1:
+            raise ValueError("learning rate and epochs must be positive")
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedNet:
+    """A net, where it came from and how well it learned.
+
+    Attributes
+    ----------
+    architecture : Architecture
+    recipe : Recipe
+    seed : int
+    accuracy : float
+        On the training set.
+    state : dict of str to Tensor
+        Weights, float32, on the CPU.
+    source : str
+        "trained" (now), "cache" or "committed".
+    """
+
+    architecture: Architecture
+    recipe: Recipe
+    seed: int
+    accuracy: float
+    state: dict[str, Tensor]
+    source: str = "trained"
+
+    @property
+    def digest(self) -> str:
+        """Hash of architecture and weights, 16 hexadecimal digits."""
+        return keys.digest(asdict(self.architecture), self.state)[:16]
+
+    def build(self) -> nn.Sequential:
+        """The net itself, in evaluation mode, float32."""
+        net = self.architecture.build()
+        net.load_state_dict(self.state)
+        return net
+
+    def to_bytes(self) -> bytes:
+        """As a safetensors file with all that is not weights in its metadata."""
+        from safetensors.torch import save
+
+        about = {
+            "architecture": asdict(self.architecture),
+            "recipe": asdict(self.recipe),
+            "seed": self.seed,
+            "accuracy": self.accuracy,
+        }
+        return save(self.state, metadata={"net": json.dumps(about, sort_keys=True)})
+
+    @classmethod
+    def from_bytes(cls, content: bytes, source: str) -> TrainedNet:
+        """Inverse of :meth:`to_bytes`.
+
+        Raises
+        ------
+        ValueError
+            If `content` is not such a file.
+        """
+        from safetensors.torch import load
+
+        try:
+            state = load(content)
+            header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+            about = json.loads(header["__metadata__"]["net"])
+            return cls(
+                Architecture(**about["architecture"]),
+                Recipe(**about["recipe"]),
+                about["seed"],
+                about["accuracy"],
+                state,
+                source,
+            )
+        except Exception as error:
+            raise ValueError(f"not a net of this suite ({error})") from error
+
+
+def file_name(architecture: Architecture, recipe: Recipe, seed: int) -> str:
+    """Name under which a net is cached: readable, and unique by a hash of the recipe."""
+    key = keys.digest(asdict(architecture), asdict(recipe))[:8]
+    shape = f"{architecture.depth}x{architecture.width}"
+    return f"iris-{architecture.activation}-{shape}-{key}-seed{seed}.safetensors"
+
+
+def cache_folder() -> Path:
+    """Folder of trained nets: ``SDP_BENCH_CACHE``, or this user's cache folder."""
+    import platformdirs
+
+    return Path(os.environ.get("SDP_BENCH_CACHE") or platformdirs.user_cache_dir("sdp-bench")) / "nets"
+
+
+def get_nets(
+    architecture: Architecture,
+    recipe: Recipe,
+    seeds: Sequence[int],
+    *,
+    source: str = "trained",
+    progress: Progress | None = None,
+) -> list[TrainedNet]:
+    """Nets of `seeds`, from the cache where they are there, else trained and put there.
+
+    Parameters
+    ----------
+    source : {"trained", "committed"}
+        "committed" takes the nets that come with the package and never trains.
+    progress : callable, optional
+        Called with epochs done and epochs in all.
+
+    Raises
+    ------
+    UserError
+        If a net is asked for as committed and is not.
+    RunFailedError
+        If the cache folder cannot be written.
+    """
+    folder = COMMITTED if source == "committed" else cache_folder()
+    paths = {seed: folder / file_name(architecture, recipe, seed) for seed in seeds}
+    found = {seed: net for seed, path in paths.items() if (net := _read(path, source))}
+    missing = [seed for seed in seeds if seed not in found]
+    if missing and source == "committed":
+        raise UserError(
+            f"no committed net for {architecture.activation} {architecture.label}, seeds {missing}, with this "
+            "recipe; use --net-source trained"
+        )
+    if missing:
+        _writable(folder)
+        for net in train(architecture, recipe, missing, progress=progress):
+            write_atomically(paths[net.seed], net.to_bytes())
+            found[net.seed] = net
+    return [found[seed] for seed in seeds]
+
+
+def train(
+    architecture: Architecture,
+    recipe: Recipe,
+    seeds: Sequence[int],
+    *,
+    progress: Progress | None = None,
+) -> list[TrainedNet]:
+    """Train one net a seed, all together: stacked weights, one batched matrix product a layer.
+
+    Initial weights are torch's default for linear layers, drawn from a generator of the seed alone.
+    """
+    data = datasets.iris(recipe.features)
+    function = _FUNCTIONS[architecture.activation]
+    layers = _initial_layers(architecture, seeds)
+    optimizer = OPTIMIZERS[recipe.optimizer](
+        [tensor for layer in layers for tensor in layer],
+        lr=recipe.learning_rate,  # type: ignore[call-arg]
+    )
+    x = data.features.expand(len(seeds), -1, -1)
+    labels = data.labels.repeat(len(seeds))
+    # Gradients underflow late in training, and denormal numbers slow a CPU several times.
+    torch.set_flush_denormal(True)
+    try:
+        for epoch in range(recipe.epochs):
+            optimizer.zero_grad()
+            scores = _forward(layers, x, function)
+            # The sum over nets of each net's mean loss: no net sees another's gradient.
+            loss = F.cross_entropy(scores.flatten(0, 1), labels) * len(seeds)
+            loss.backward()
+            optimizer.step()
+            if progress and (epoch + 1) % 100 == 0:
+                progress(epoch + 1, recipe.epochs)
+        with torch.no_grad():
+            predicted = _forward(layers, x, function).argmax(-1)
+    finally:
+        torch.set_flush_denormal(False)
+    accuracy = (predicted == data.labels).double().mean(1)
+    return [
+        TrainedNet(architecture, recipe, seed, float(accuracy[i]), _state(layers, i))
+        for i, seed in enumerate(seeds)
+    ]
+
+
+def _forward(layers: list[tuple[Tensor, Tensor]], x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+    for k, (weight, bias) in enumerate(layers):
+        x = torch.baddbmm(bias.unsqueeze(1), x, weight.mT)
+        if k < len(layers) - 1:
+            x = function(x)
+    return x
+
+
+def _initial_layers(architecture: Architecture, seeds: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
+    sizes = list(zip(architecture.widths[:-1], architecture.widths[1:], strict=True))
+    drawn: list[list[tuple[np.ndarray, np.ndarray]]] = []
+    for seed in seeds:
+        rng = np.random.default_rng(np.random.SeedSequence([seed, 0x1815]))
+        drawn.append([(_uniform(rng, n, (m, n)), _uniform(rng, n, (m,))) for n, m in sizes])
+    return [
+        tuple(  # type: ignore[misc]
+            torch.from_numpy(np.stack([net[k][part] for net in drawn])).float().requires_grad_()
+            for part in (0, 1)
+        )
+        for k in range(len(sizes))
+    ]
+
+
+def _uniform(rng: np.random.Generator, fan_in: int, shape: tuple[int, ...]) -> np.ndarray:
+    bound = fan_in**-0.5
+    return rng.uniform(-bound, bound, shape)
+
+
+def _state(layers: list[tuple[Tensor, Tensor]], index: int) -> dict[str, Tensor]:
+    state = {}
+    for k, (weight, bias) in enumerate(layers):
+        state[f"{2 * k}.weight"] = weight[index].detach().clone()
+        state[f"{2 * k}.bias"] = bias[index].detach().clone()
+    return state
+
+
+def _read(path: Path, source: str) -> TrainedNet | None:
+    if not path.exists():
+        return None
+    try:
+        return TrainedNet.from_bytes(path.read_bytes(), "committed" if source == "committed" else "cache")
+    except ValueError:
+        return None  # a damaged file of the cache is trained anew and replaced
+
+
+def _writable(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise RunFailedError(
+            f"cannot write to the cache folder {folder} ({error.strerror}); set SDP_BENCH_CACHE to another"
+        ) from error
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file whole: to a temporary name beside it, then renamed."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,44 @@
+"""What is true: samples of f(x + eps), distances to them, and how uncertain those are."""
+
+from oracles.estimate import Estimate, Floor, Ratio
+from oracles.moments import Moments, bures, gaussian_kl, mean_error, std_ratio
+from oracles.partition import (
+    AxisBins,
+    Classes,
+    EqualMassTree,
+    Partition,
+    ScoreDifferences,
+    pairwise_total_variation,
+    total_variation,
+    total_variation_floor,
+    total_variation_of_counts,
+)
+from oracles.sampling import sample_outputs, standard_normals, stream_outputs
+from oracles.transport import sliced_wasserstein, wasserstein, wasserstein_1d, wasserstein_floor
+
+__all__ = [
+    "AxisBins",
+    "Classes",
+    "EqualMassTree",
+    "Estimate",
+    "Floor",
+    "Moments",
+    "Partition",
+    "Ratio",
+    "ScoreDifferences",
+    "bures",
+    "gaussian_kl",
+    "mean_error",
+    "pairwise_total_variation",
+    "sample_outputs",
+    "sliced_wasserstein",
+    "standard_normals",
+    "std_ratio",
+    "stream_outputs",
+    "total_variation",
+    "total_variation_floor",
+    "total_variation_of_counts",
+    "wasserstein",
+    "wasserstein_1d",
+    "wasserstein_floor",
+]

@@ -1,0 +1,493 @@
+"""Partitions of the output space, frozen from a pilot draw, and total variation on them.
+
+The cells are fixed before any rule is seen, from a draw of the oracle that serves nothing else, so
+that every rule is judged on the same cells and these do not move with extreme samples.
+All locate samples in float64: float32 values convert exactly, so an atom of a law falls in one cell
+whatever precision a rule works in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from oracles.estimate import Estimate, Floor
+
+Samples = Tensor | NDArray[np.floating]
+Columns = NDArray[np.float64]  # shape (m, rows)
+Cells = NDArray[np.intp]  # shape (rows,)
+
+_CHUNK_ROWS = 2**13  # located at a time: they stay in cache
+_QUANTILES = (0.0005, 0.9995)
+_ROUNDING = 16  # units in the last place that outputs equal but for rounding may be apart
+_MOST_CELLS = 2**24
+_TINY = 1e-300
+
+
+class Partition(Protocol):
+    """Cells that cover the output space."""
+
+    @property
+    def cells(self) -> int:
+        """Number of cells."""
+
+    def counts(self, samples: Samples) -> NDArray[np.int64]:
+        """Number of samples in every cell, shape (cells,)."""
+
+
+@dataclass(frozen=True, eq=False)
+class AxisBins:
+    """Equal bins along every axis, with a low and a high outer cell on each: (bins + 2)^m cells.
+
+    Attributes
+    ----------
+    low, high : ndarray, shape (m,)
+        Where the inner bins of an axis begin and end, both included.
+    bins : int
+        Number of inner bins on an axis.
+    """
+
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    bins: int
+
+    @classmethod
+    def from_samples(
+        cls, pilot: Samples, bins: int = 10, bin_range: Literal["quantiles", "minmax"] = "quantiles"
+    ) -> AxisBins:
+        """Place the bins by a pilot draw.
+
+        Parameters
+        ----------
+        pilot : Tensor or ndarray, shape (samples, m)
+        bins : int
+            Inner bins on an axis, positive.
+        bin_range : {"quantiles", "minmax"}
+            Inner bins between the pilot's 0.05 % and 99.95 % quantiles on each axis, or between
+            its extremes. An axis on which the pilot is constant but for rounding gets bins just
+            wide enough to hold the rounding.
+
+        Raises
+        ------
+        ValueError
+            If the pilot is not a finite matrix, or `bins` or `bin_range` is not as above.
+        """
+        values = _pilot(pilot)
+        bins = _count("bins", bins, 1)
+        if (bins + 2) ** values.shape[1] > _MOST_CELLS:
+            raise ValueError(
+                f"{bins} bins on {values.shape[1]} axes make {(bins + 2.0) ** values.shape[1]:.2g} cells, "
+                f"over {_MOST_CELLS}; take fewer bins or an EqualMassTree"
+            )
+        if bin_range == "quantiles":
+            low, high = np.quantile(values, _QUANTILES, axis=0)
+        elif bin_range == "minmax":
+            low, high = values.min(0), values.max(0)
+        else:
+            raise ValueError(f"bin_range must be 'quantiles' or 'minmax', got {bin_range!r}")
+        slack = _rounding(pilot) * np.abs(values).max(0)
+        constant = high - low <= 2 * slack
+        return cls(np.where(constant, low - slack, low), np.where(constant, high + slack, high), bins)
+
+    @property
+    def cells(self) -> int:
+        """Number of cells, the outer ones included."""
+        return (self.bins + 2) ** len(self.low)
+
+    def counts(self, samples: Samples) -> NDArray[np.int64]:
+        """Number of samples in every cell, shape (cells,); the first axis varies slowest."""
+        width = self.high - self.low
+        steps = self.bins / np.maximum(width, _TINY)  # an axis of no width: anything off it is far away
+        # one ulp less where needed, so that `high` itself falls into the last inner bin
+        steps = np.where(width * steps >= self.bins, np.nextafter(steps, 0), steps)
+
+        def locate(columns: Columns) -> Cells:
+            cell = np.zeros(columns.shape[1])
+            for column, low, step in zip(columns, self.low, steps, strict=True):
+                bin_ = np.clip((column - low) * step, -1, self.bins)
+                cell *= self.bins + 2
+                cell += np.floor(bin_, out=bin_)
+                cell += 1
+            return cell.astype(np.intp)
+
+        return _tally(samples, len(self.low), self.cells, locate)
+
+
+@dataclass(frozen=True, eq=False)
+class EqualMassTree:
+    """Cells of equal mass: a k-d tree in the principal coordinates of the oracle.
+
+    Each level splits every cell at the pilot's median along the next principal axis, by falling
+    variance and round again, so thin directions are resolved as finely as wide ones; medians do
+    not see the scale of a coordinate, so whitening is implied. Where an atom sits on the
+    median, the cell is split beside it. A direction in which every pilot sample agrees with the
+    centre but for rounding is null and not split; samples off the pilot's subspace fall
+    into one cell more, the last. A constant pilot is a point mass: one cell at it, the rest off.
+
+    Attributes
+    ----------
+    centre : ndarray, shape (m,)
+        Median of the pilot.
+    axes, null : ndarray, shapes (m, r) and (m, m - r)
+        Principal directions with and without spread.
+    thresholds : ndarray, shape (leaves,)
+        Node i has children 2i (at or below its threshold) and 2i + 1; the root is node 1.
+    rounding : float
+        How far off the subspace counts as on it, relative to a sample's largest output.
+    """
+
+    centre: NDArray[np.float64]
+    axes: NDArray[np.float64]
+    null: NDArray[np.float64]
+    thresholds: NDArray[np.float64]
+    rounding: float
+
+    @classmethod
+    def from_samples(cls, pilot: Samples, cells: int = 512) -> EqualMassTree:
+        """Grow the tree on a pilot draw.
+
+        Parameters
+        ----------
+        pilot : Tensor or ndarray, shape (samples, m)
+            At least as many samples as cells; a hundred times as many make the masses equal to 10 %.
+        cells : int
+            Number of leaves, a power of two.
+
+        Raises
+        ------
+        ValueError
+            If the pilot is not a finite matrix or too small, or `cells` is not a power of two.
+        """
+        values = _pilot(pilot)
+        cells = _count("cells", cells, 2)
+        if cells & (cells - 1):
+            raise ValueError(f"cells must be a power of two, got {cells}")
+        if len(values) < cells:
+            raise ValueError(f"a pilot of {len(values)} samples cannot fix {cells} cells; draw more")
+        centre = np.median(values, axis=0)
+        rounding = _rounding(pilot)
+        deviations = values - centre
+        directions = np.linalg.eigh(np.atleast_2d(np.cov(deviations, rowvar=False)))[1][:, ::-1]
+        coordinates = deviations @ directions
+        slack = rounding * (np.abs(values).max(1) + np.abs(centre).max())
+        is_null = (np.abs(coordinates) <= slack[:, None]).all(0)
+        axes, null = directions[:, ~is_null], directions[:, is_null]
+        thresholds = _grow(coordinates[:, ~is_null], cells)
+        return cls(centre, axes, null, thresholds, rounding)
+
+    @property
+    def cells(self) -> int:
+        """Number of cells: the leaves and the cell of samples off the pilot's subspace."""
+        return len(self.thresholds) + 1
+
+    def counts(self, samples: Samples) -> NDArray[np.int64]:
+        """Number of samples in every cell, shape (cells,); the last cell is off the subspace."""
+        leaves = len(self.thresholds)
+        spread = self.axes.shape[1]
+        extent = np.abs(self.centre).max()
+
+        def locate(columns: Columns) -> Cells:
+            deviations = columns - self.centre[:, None]
+            node = np.ones(columns.shape[1], dtype=np.intp)
+            if spread:
+                coordinates = self.axes.T @ deviations
+                for level in range(leaves.bit_length() - 1):
+                    above = coordinates[level % spread] > self.thresholds[node]
+                    node *= 2
+                    node += above
+            else:
+                node[:] = leaves
+            if self.null.shape[1]:
+                slack = self.rounding * (np.abs(columns).max(0) + extent)
+                node[(np.abs(self.null.T @ deviations) > slack).any(0)] = 2 * leaves
+            return node - leaves
+
+        return _tally(samples, len(self.centre), self.cells, locate)
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The decision: one cell per output, the arg max; ties go to the lowest index."""
+
+    m: int
+
+    def __post_init__(self) -> None:
+        _count("m", self.m, 1)
+
+    @property
+    def cells(self) -> int:
+        """Number of classes."""
+        return self.m
+
+    def counts(self, samples: Samples) -> NDArray[np.int64]:
+        """Number of samples in every class, shape (m,)."""
+        return _tally(samples, self.m, self.m, lambda columns: columns.argmax(0))
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreDifferences:
+    """Differences y_i - y_j of every pair i < j, each in bins of equal mass on its own line.
+
+    Not one partition but m (m - 1) / 2 of them: counts have a row for each pair, and
+    :func:`pairwise_total_variation` compares them one by one.
+
+    Attributes
+    ----------
+    edges : ndarray, shape (pairs, bins - 1)
+        Inner edges: the pilot's quantiles; the outer bins are unbounded.
+    m : int
+        Number of outputs.
+    """
+
+    edges: NDArray[np.float64]
+    m: int
+
+    @classmethod
+    def from_samples(cls, pilot: Samples, bins: int = 64) -> ScoreDifferences:
+        """Place the edges at a pilot's quantiles.
+
+        Parameters
+        ----------
+        pilot : Tensor or ndarray, shape (samples, m), m >= 2
+        bins : int
+            Bins of a pair, at least 3. A difference that is constant in the pilot but for
+            rounding gets one bin just wide enough to hold the rounding, and one on either side.
+
+        Raises
+        ------
+        ValueError
+            If the pilot is not a finite matrix with two columns or more, or `bins` is not as above.
+        """
+        values = _pilot(pilot)
+        bins = _count("bins", bins, 3)
+        m = values.shape[1]
+        if m < 2:
+            raise ValueError("score differences need at least two outputs, the pilot has one")
+        levels = np.arange(1, bins) / bins
+        rounding = _rounding(pilot)
+        edges = []
+        for i, j in combinations(range(m), 2):
+            difference = values[:, i] - values[:, j]
+            slack = rounding * np.abs(values[:, [i, j]]).max()
+            if np.ptp(difference) <= 2 * slack:
+                line = np.full(bins - 1, np.inf)
+                line[:2] = difference.min() - slack, difference.max() + slack
+            else:
+                line = np.quantile(difference, levels)
+            edges.append(line)
+        return cls(np.array(edges), m)
+
+    @property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """Pairs of outputs (i, j), i < j, in the order of the rows of `counts`."""
+        return tuple(combinations(range(self.m), 2))
+
+    @property
+    def cells(self) -> int:
+        """Number of bins of one pair."""
+        return self.edges.shape[1] + 1
+
+    def counts(self, samples: Samples) -> NDArray[np.int64]:
+        """Number of samples in every bin of every pair, shape (pairs, cells)."""
+
+        def locate(columns: Columns) -> Cells:
+            cells = [
+                row * self.cells + np.searchsorted(line, columns[i] - columns[j])
+                for row, (line, (i, j)) in enumerate(zip(self.edges, self.pairs, strict=True))
+            ]
+            return np.concatenate(cells)
+
+        pairs = len(self.edges)
+        return _tally(samples, self.m, self.cells * pairs, locate).reshape(pairs, self.cells)
+
+
+def total_variation(
+    oracle_samples: Samples, rule_samples: Samples, partition: Partition, *, seed: int = 0
+) -> Estimate:
+    """Total variation between two laws on the cells of a partition.
+
+    Parameters
+    ----------
+    oracle_samples, rule_samples : Tensor or ndarray, shapes (N, m) and (M, m)
+    partition : AxisBins, EqualMassTree or Classes
+        Fixed by an independent pilot draw.
+    seed : int
+        For the floor's simulation.
+
+    Returns
+    -------
+    Estimate
+        In [0, 1]; see :func:`total_variation_of_counts`.
+
+    Raises
+    ------
+    ValueError
+        If samples are not finite matrices of the partition's width.
+    """
+    if isinstance(partition, ScoreDifferences):
+        raise ValueError("ScoreDifferences is one partition per pair: use pairwise_total_variation")
+    oracle_counts, rule_counts = partition.counts(oracle_samples), partition.counts(rule_samples)
+    floor = total_variation_floor(oracle_counts, int(rule_counts.sum()), seed=seed)
+    return total_variation_of_counts(oracle_counts, rule_counts, floor)
+
+
+def pairwise_total_variation(
+    oracle_samples: Samples, rule_samples: Samples, partition: ScoreDifferences, *, seed: int = 0
+) -> tuple[Estimate, ...]:
+    """Total variation of every score difference, in the order of ``partition.pairs``.
+
+    Parameters, errors and estimates are those of :func:`total_variation`.
+    """
+    estimates = []
+    for oracle, rule in zip(partition.counts(oracle_samples), partition.counts(rule_samples), strict=True):
+        floor = total_variation_floor(oracle, int(rule.sum()), seed=seed)
+        estimates.append(total_variation_of_counts(oracle, rule, floor))
+    return tuple(estimates)
+
+
+def total_variation_of_counts(oracle_counts: ArrayLike, rule_counts: ArrayLike, floor: Floor) -> Estimate:
+    """Total variation between two laws from their counts in the same cells.
+
+    With p and q the relative counts and A = {p > q}, the value is P(A) - Q(A) and the standard
+    error sqrt(P(A) (1 - P(A)) / N + Q(A) (1 - Q(A)) / M): A is taken as given, which is exact to
+    first order away from p = q. Samples are taken as independent; Sobol points are steadier than that.
+
+    Parameters
+    ----------
+    oracle_counts, rule_counts : array_like of int, shape (cells,)
+    floor : Floor
+        From :func:`total_variation_floor`; the same for all rules with as many samples.
+
+    Raises
+    ------
+    ValueError
+        If the counts are not vectors of one length, or are negative or all zero.
+    """
+    oracle, rule = _counts("oracle_counts", oracle_counts), _counts("rule_counts", rule_counts)
+    if oracle.shape != rule.shape:
+        raise ValueError(f"counts must be of the same cells, got shapes {oracle.shape} and {rule.shape}")
+    p, q = oracle / oracle.sum(), rule / rule.sum()
+    excess = p > q
+    p_excess, q_excess = float(p[excess].sum()), float(q[excess].sum())
+    variance = p_excess * (1 - p_excess) / oracle.sum() + q_excess * (1 - q_excess) / rule.sum()
+    return Estimate(p_excess - q_excess, floor.mean, floor.upper95, math.sqrt(max(0.0, variance)))
+
+
+def total_variation_floor(
+    oracle_counts: ArrayLike, rule_total: int, *, pairs: int = 200, seed: int = 0
+) -> Floor:
+    """Total variation that an exact rule would show, by simulation.
+
+    The oracle's relative counts stand for the true law: mean and 95 % point over `pairs` pairs of
+    multinomial draws, one of the oracle's size and one of the rule's.
+
+    Parameters
+    ----------
+    oracle_counts : array_like of int, shape (cells,)
+    rule_total : int
+        Number of samples of the rule.
+    pairs : int
+        Number of simulated pairs.
+    seed : int
+        For the simulation.
+
+    Raises
+    ------
+    ValueError
+        If the counts are not a vector of counts, or a number is not positive.
+    """
+    oracle = _counts("oracle_counts", oracle_counts)
+    rule_total, pairs = _count("rule_total", rule_total, 1), _count("pairs", pairs, 1)
+    total = int(oracle.sum())
+    law = oracle[oracle > 0] / total
+    generator = np.random.default_rng(seed)
+    simulated = generator.multinomial(total, law, size=pairs) / total
+    rule = generator.multinomial(rule_total, law, size=pairs) / rule_total
+    distances = np.abs(simulated - rule).sum(1) / 2
+    return Floor(float(distances.mean()), float(np.quantile(distances, 0.95)))
+
+
+def _grow(coordinates: NDArray[np.float64], leaves: int) -> NDArray[np.float64]:
+    """Thresholds of a tree, as a heap; a level splits one column, cycling through them."""
+    thresholds = np.zeros(leaves)
+    if coordinates.shape[1] == 0:
+        return thresholds
+    groups = [np.arange(len(coordinates))]
+    for level in range(leaves.bit_length() - 1):
+        column = coordinates[:, level % coordinates.shape[1]]
+        children = []
+        for node, rows in enumerate(groups, start=2**level):
+            values = column[rows]
+            thresholds[node] = _split(np.sort(values))
+            above = values > thresholds[node]
+            children += [rows[~above], rows[above]]
+        groups = children
+    return thresholds
+
+
+def _split(ordered: NDArray[np.float64]) -> float:
+    """Threshold between two different values, as near to the median as can be."""
+    if len(ordered) == 0:
+        return 0.0
+    half = len(ordered) // 2
+    ends = np.searchsorted(ordered, ordered[half], "left"), np.searchsorted(ordered, ordered[half], "right")
+    inside = [int(end) for end in ends if 0 < end < len(ordered)]
+    if not inside:
+        return float(ordered[-1])
+    cut = min(inside, key=lambda end: abs(end - half))
+    middle = (ordered[cut - 1] + ordered[cut]) / 2
+    return float(middle if middle < ordered[cut] else ordered[cut - 1])
+
+
+def _tally(samples: Samples, m: int, cells: int, locate: Callable[[Columns], Cells]) -> NDArray[np.int64]:
+    """Count cells chunk by chunk; `locate` maps columns, shape (m, rows), to cell numbers."""
+    matrix = _matrix(samples)
+    if matrix.shape[1] != m:
+        raise ValueError(f"samples have {matrix.shape[1]} outputs, the partition {m}")
+    counts = np.zeros(cells, dtype=np.int64)
+    for start in range(0, len(matrix), _CHUNK_ROWS):
+        columns = matrix[start : start + _CHUNK_ROWS].T.astype(np.float64, order="C")
+        if not np.isfinite(columns).all():
+            raise ValueError("samples have non-finite entries (NaN or infinity)")
+        counts += np.bincount(locate(columns), minlength=cells)
+    return counts
+
+
+def _matrix(samples: Samples) -> NDArray[np.floating]:
+    matrix = samples.detach().cpu().numpy() if isinstance(samples, Tensor) else np.asarray(samples)
+    if matrix.ndim != 2 or matrix.size == 0 or matrix.dtype.kind != "f":
+        raise ValueError(
+            f"samples must be a floating-point matrix (samples, m), got shape {matrix.shape}, {matrix.dtype}"
+        )
+    return matrix
+
+
+def _pilot(samples: Samples) -> NDArray[np.float64]:
+    values = _matrix(samples).astype(np.float64)
+    if not np.isfinite(values).all():
+        raise ValueError("the pilot has non-finite entries (NaN or infinity)")
+    return values
+
+
+def _rounding(samples: Samples) -> float:
+    return _ROUNDING * float(np.finfo(_matrix(samples).dtype).eps)
+
+
+def _counts(name: str, counts: ArrayLike) -> NDArray[np.int64]:
+    array = np.asarray(counts)
+    if array.ndim != 1 or array.dtype.kind not in "iu" or (array < 0).any() or not array.any():
+        raise ValueError(f"{name} must be a vector of counts, some of them positive")
+    return array.astype(np.int64)
+
+
+def _count(name: str, value: int, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+    return int(value)

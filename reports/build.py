@@ -1,0 +1,311 @@
+"""One self-contained HTML page, and the data beside it as CSV, from the measurements of a run."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from reports import labels, summary
+from reports.figures import figures, styles
+from reports.metrics import Metric
+from reports.tables import Table, checked, tables
+
+PAGE = "index.html"
+DATA = "results.csv"
+POOR_ACCURACY = 0.9
+
+_SUITES = {
+    "iris-tv": (
+        "Total variation",
+        "How much probability mass the predicted and the true output law share. 1 is perfect; the second "
+        "column says what even the exact law would show, given that both sides are known by samples.",
+    ),
+    "iris-w1": ("Wasserstein distance", "How far the prediction is from the truth, in units of the outputs."),
+    "iris-std": (
+        "Moments",
+        "How well each rule gets the standard deviations of the outputs, and mean and covariance as a whole.",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Tables of one suite on one kind of net, and where predicted covariances are indefinite."""
+
+    anchor: str
+    title: str
+    network: str
+    tables: tuple[Table, ...]
+    indefinite: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Suite:
+    """One suite's section of the page."""
+
+    name: str
+    title: str
+    about: str
+    kinds: tuple[Kind, ...]
+
+    @property
+    def metrics(self) -> list[Metric]:
+        """Metrics of its tables, each once."""
+        return list(dict.fromkeys(table.metric for kind in self.kinds for table in kind.tables))
+
+
+def build(frame: pd.DataFrame, meta: Mapping[str, Any], failures: pd.DataFrame, folder: Path) -> Path:
+    """Write the report of a run.
+
+    Parameters
+    ----------
+    frame
+        Measurements in long format, one row each, as the store gives them; may be empty.
+    meta
+        What was run and where: `command`, `preset`, `started`, `finished`, `seconds`, `options`,
+        `environment`, `counts` and `nets`. What is not there is not shown.
+    failures
+        Columns `group`, `rule`, `error` and `seconds`; may be empty.
+    folder
+        Where ``index.html`` and ``results.csv`` go; made if need be. Each is replaced as a whole or not
+        at all.
+
+    Returns
+    -------
+    Path
+        The page.
+
+    Raises
+    ------
+    ValueError
+        If the frame lacks columns.
+    OSError
+        If the folder cannot be written.
+    """
+    measurements = checked(frame)
+    text = page(measurements, meta, failures)
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / DATA, measurements.to_csv(index=False, lineterminator="\n"))
+    return _write(folder / PAGE, text)
+
+
+def page(frame: pd.DataFrame, meta: Mapping[str, Any], failures: pd.DataFrame) -> str:
+    """HTML text of the report; parameters as for :func:`build`, with `frame` already checked."""
+    every = list(tables(frame))
+    winners = summary.winners(every)
+    differences = summary.differences(every)
+    costs = _costs(frame)
+    colours = {rule: style.colour for rule, style in styles(list(frame["rule"].unique())).items()}
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            meta={"preset": "", "finished": "", "command": ""} | dict(meta),
+            settings=_settings(meta),
+            ran=_what_ran(frame, meta, failures),
+            sentences=summary.sentences(every, costs),
+            winners=winners,
+            sigmas=sorted({row.sigma for table in winners for row in table.rows}),
+            colours=colours,
+            figures=figures(winners, costs),
+            suites=_suites(every),
+            compared=len(differences),
+            apart=sorted((each for each in differences if each.differs), key=_relative_gap, reverse=True),
+            unjudged=sum(math.isnan(each.spread) for each in differences),
+            turned=[order for order in summary.orders(every) if not order.agrees],
+            failures=failures.astype(object).where(failures.notna(), "").to_dict("records"),
+            nets=_nets(frame, meta),
+            poor=POOR_ACCURACY,
+            data=DATA,
+        )
+    )
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("reports", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "number": labels.number,
+        "spread": labels.spread,
+        "elapsed": lambda seconds: "–" if seconds == "" else labels.duration(float(seconds)),
+        "rule_label": labels.rule_label,
+        "activation_label": labels.activation_label,
+        "plural": labels.plural,
+        "value": _value,
+        "moment": _moment,
+        "drawing": Markup,
+    }
+    environment.tests |= {"nan": math.isnan, "sampling": labels.is_sampling}
+    environment.globals |= {"layers_label": labels.layers_label}
+    return environment
+
+
+def _value(value: Any) -> str:
+    """Write a setting, which may itself be a mapping (or one as JSON) or a list, on one line."""
+    if isinstance(value, str) and value.startswith("{"):
+        try:
+            value = json.loads(value)
+        except json.JSONDecodeError:
+            return value
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_value(each)}" for key, each in value.items())
+    if isinstance(value, list | tuple | set):
+        return ", ".join(_value(each) for each in value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int) and abs(value) >= 10_000:
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "none" if value is None else str(value)
+
+
+def _moment(text: Any) -> str:
+    """Write an ISO 8601 time to the minute; what is none stays as it is."""
+    try:
+        return datetime.fromisoformat(str(text)).strftime("%Y-%m-%d %H:%M %Z").strip()
+    except ValueError:
+        return str(text)
+
+
+def _what_ran(frame: pd.DataFrame, meta: Mapping[str, Any], failures: pd.DataFrame) -> list[str]:
+    """Sentences that say what was run, where and for how long."""
+    said = []
+    if len(frame):
+        nets = frame.drop_duplicates("net")
+        kinds = nets.drop_duplicates(["activation", "depth", "network"])
+        pairs = frame.drop_duplicates(["net", "input"])
+        what = (
+            f"{labels.plural(frame['rule'].nunique(), 'rule')} on {labels.plural(len(nets), 'trained net')} "
+            f"of {labels.plural(len(kinds), 'kind')}, {labels.plural(len(pairs), 'input')} in all, "
+            f"{labels.plural(len(frame), 'measurement')}"
+        )
+        preset = meta.get("preset")
+        said.append(f"{f'Preset {preset}: ' if preset else ''}{what}.")
+        if len(pairs) == len(kinds):
+            said.append("Each number is of a single net and input, so no spread is known.")
+    environment = meta.get("environment", {})
+    where = [
+        str(environment[key]) for key in ("cpu", "gpu") if environment.get(key) not in (None, "", "none")
+    ]
+    took = f"Took {labels.duration(float(meta['seconds']))}" if meta.get("seconds") else "Run"
+    if where and len(frame):
+        cores = f", {labels.plural(environment['cores'], 'core')}" if environment.get("cores") else ""
+        said.append(f"{took} on {' and '.join(where)}{cores}.")
+    if len(failures):
+        said.append(f"{labels.plural(len(failures), 'failure')}, listed below.")
+    return said
+
+
+def _suites(every: Sequence[Table]) -> list[Suite]:
+    names = sorted({table.suite for table in every}, key=lambda name: (_place(name, _SUITES), name))
+    found = []
+    for name in names:
+        title, about = _SUITES.get(name, (name, ""))
+        kinds: dict[tuple[str, int, str], list[Table]] = {}
+        for table in every:
+            if table.suite == name:
+                kinds.setdefault((table.activation, table.depth, table.network), []).append(table)
+        found.append(Suite(name, title, about, tuple(_kind(name, own) for own in kinds.values())))
+    return found
+
+
+def _kind(suite: str, own: list[Table]) -> Kind:
+    first = own[0]
+    eigenvalues = [table for table in own if table.metric.name == "min_eigenvalue"]
+    return Kind(
+        anchor=f"{suite}-{first.activation}-{first.depth}-{first.network}",
+        title=labels.layers_label(first.activation, first.depth),
+        network=first.network,
+        tables=tuple(table for table in own if table not in eigenvalues),
+        indefinite=tuple(note for table in eigenvalues for note in _indefinite(table)),
+    )
+
+
+def _indefinite(table: Table) -> Iterable[str]:
+    for rule in table.rules:
+        cells = [(row.sigma, cell) for row in table.rows for cell in row.cells if cell and cell.rule == rule]
+        negative = [(sigma, cell) for sigma, cell in cells if cell.negative]
+        if negative:
+            count = sum(cell.negative for _, cell in negative)
+            total = sum(cell.count for _, cell in cells)
+            lowest = min(cell.lowest for _, cell in negative)
+            sigmas = ", ".join(f"{sigma:g}" for sigma, _ in negative)
+            yield (
+                f"{labels.rule_label(rule)} gave an indefinite covariance in {count} of {total} predictions "
+                f"(σ = {sigmas}; smallest eigenvalue {labels.number(lowest)} of the largest). It is clipped "
+                "only where samples of the prediction are drawn."
+            )
+
+
+def _costs(frame: pd.DataFrame) -> pd.Series:
+    return frame.groupby(["activation", "depth", "rule"])["seconds"].median()
+
+
+def _nets(frame: pd.DataFrame, meta: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Nets as the run tells of them, else as the measurements do."""
+    told = list(meta.get("nets", ()))
+    if not told:
+        columns = ["network", "activation", "depth", "seed", "net", "accuracy"]
+        rows = frame.drop_duplicates("net")[columns].rename(columns={"net": "digest"})
+        told = rows.astype({"depth": int, "seed": "Int64"}).to_dict("records")
+    keys = ("network", "activation", "depth", "seed", "digest", "accuracy", "recipe", "source")
+    nets = [{key: net.get(key, "") for key in keys} for net in told]
+    accuracies = pd.to_numeric(pd.Series([net["accuracy"] for net in nets], dtype=object), errors="coerce")
+    return [
+        net | {"accuracy": float(accuracy), "poor": bool(accuracy < POOR_ACCURACY)}
+        for net, accuracy in zip(nets, accuracies, strict=True)
+    ]
+
+
+def _settings(meta: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """What the run recorded of itself, as titled lists."""
+    times = {key: meta[key] for key in ("started", "finished") if meta.get(key)}
+    if meta.get("seconds"):
+        times["took"] = labels.duration(float(meta["seconds"]))
+    listed = (
+        ("Run", times | dict(meta.get("counts", {}))),
+        ("Settings", meta.get("options", {})),
+        ("Environment", meta.get("environment", {})),
+    )
+    return [(title, entries) for title, entries in listed if entries]
+
+
+def _relative_gap(difference: summary.Difference) -> float:
+    return abs(difference.gap) / difference.spread if difference.spread else math.inf
+
+
+def _place(name: str, known: Iterable[str]) -> int:
+    order = list(known)
+    return order.index(name) if name in order else len(order)
+
+
+def _write(path: Path, text: str) -> Path:
+    """Write a file as a whole: into a temporary one beside it, then renamed over it."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return path

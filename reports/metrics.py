@@ -1,0 +1,114 @@
+"""How each metric is shown, and in which direction it is better."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How one metric is shown.
+
+    `better` is ``higher``, ``lower``, ``one`` or empty (not ranked); `complement` shows 1 - value;
+    `published` names the paper's metric to set beside it; `also` a second metric shown in the same cells;
+    `component` what the rows are split by; `floor` whether a floor means something for it.
+    """
+
+    name: str
+    title: str
+    about: str = ""
+    better: str = "lower"
+    complement: bool = False
+    published: str = ""
+    also: str = ""
+    decimals: int | None = None
+    component: str = ""
+    corrected: bool = False
+    floor: bool = True
+
+
+METRICS = (
+    Metric(
+        "tv_headline",
+        "1 − TV, equal-mass cells (headline)",
+        "Shared probability mass of the predicted and the true output law, counted in cells of equal mass "
+        "along the true law's own principal axes, so that thin directions count as much as wide ones. "
+        "This is the column to trust.",
+        better="higher",
+        complement=True,
+        decimals=4,
+    ),
+    Metric(
+        "tv_paper",
+        "1 − TV, bins along the output axes (paper-like)",
+        "The same, counted in a regular grid along the output axes, as the paper describes it, with edges "
+        "frozen before any rule is seen. The outputs are nearly flat, so few of these bins hold any mass and "
+        "errors in the thin directions go unseen. The paper does not state its bin range: its values are set "
+        "beside these, and need not agree.",
+        better="higher",
+        complement=True,
+        published="1-tv",
+        decimals=4,
+    ),
+    Metric(
+        "tv_class",
+        "1 − TV of the decision",
+        "Shared mass of the predicted class (arg max): what the noise does to the decision. “pair” is 1 − "
+        "the largest TV among the pairwise score differences, which sees margins that the class does not.",
+        better="higher",
+        complement=True,
+        also="tv_difference",
+        decimals=4,
+    ),
+    Metric(
+        "tv_difference",
+        "1 − TV of the worst pairwise score difference",
+        "Shared mass of the score difference of two classes, for the pair where it is smallest.",
+        better="higher",
+        complement=True,
+        decimals=4,
+    ),
+    Metric(
+        "w1",
+        "Wasserstein distance W1",
+        "Mean distance that mass has to be moved to turn the prediction into the truth, between equally "
+        "many points of each. Two samples of the same law are already a floor apart, and values near that "
+        "floor say little. “corr.” is the value with the floor taken out in quadrature, √(W1² − floor²). The "
+        "paper took 30 000 points a side: more points, lower floor.",
+        published="w1",
+        corrected=True,
+    ),
+    Metric(
+        "std_ratio",
+        "Ratio of standard deviations, predicted over true",
+        "One for each output; 1 is right, below 1 is overconfident.",
+        better="one",
+        published="std_ratio",
+        component="output",
+        decimals=4,
+    ),
+    Metric(
+        "bures",
+        "Bures distance between the moments",
+        "W2 distance between the Gaussians with the predicted and with the true mean and covariance.",
+    ),
+    Metric(
+        "gaussian_kl",
+        "Gaussian Kullback-Leibler divergence between the moments",
+        "Infinite where the predicted covariance misses a direction that the truth has.",
+    ),
+    Metric(
+        "min_eigenvalue",
+        "Smallest eigenvalue of the predicted covariance",
+        "Relative to the largest; below zero the prediction is no covariance.",
+        better="",
+        floor=False,
+    ),
+)
+
+_KNOWN = {metric.name: metric for metric in METRICS}
+
+
+def metric_of(name: str) -> Metric:
+    """How a metric is shown; one that is not known is shown as it is, unranked."""
+    return _KNOWN.get(name) or Metric(name, name, better="")

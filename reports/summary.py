@@ -1,0 +1,203 @@
+"""What the results say, in plain words: who is best where, and where the paper and the run part."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from reports import labels
+from reports.published import Printed
+from reports.tables import Cell, Row, Table
+
+HEADLINE = "tv_headline"
+PAPER_LIKE = "tv_paper"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One cell of the run beside the paper's."""
+
+    table: Table
+    row: Row
+    cell: Cell
+    printed: Printed
+
+    @property
+    def gap(self) -> float:
+        """Run minus paper."""
+        return self.cell.mean - self.printed.mean
+
+    @property
+    def spread(self) -> float:
+        """Standard deviations of both, over nets and inputs, added in quadrature; NaN if neither is known."""
+        known = [sd for sd in (self.cell.sd, self.printed.spread) if math.isfinite(sd)]
+        return math.hypot(*known) if known else math.nan
+
+    @property
+    def differs(self) -> bool:
+        """Whether the gap is wider than the spread."""
+        return abs(self.gap) > self.spread
+
+    @property
+    def where(self) -> str:
+        """Net, sigma and component, for people."""
+        layers = labels.layers_label(self.table.activation, self.table.depth)
+        place = f"{layers}, σ\u00a0=\u00a0{self.row.sigma:g}"
+        if self.row.component:
+            place += f", {self.table.metric.component or 'component'} {self.row.component}"
+        return place
+
+
+@dataclass(frozen=True)
+class Order:
+    """Best of the paper's own rules at one place, in the paper and in the run."""
+
+    table: Table
+    row: Row
+    paper: Difference
+    run: Difference
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the run's best is the paper's, or is not told apart from it."""
+        tied = math.isclose(self.paper.printed.mean, self.run.printed.mean)
+        return tied or self.paper.cell.rule == self.run.cell.rule
+
+
+def winners(tables: Sequence[Table]) -> list[Table]:
+    """Tables from which the page says which rule is best: the headline metric, else the paper-like one."""
+    for name in (HEADLINE, PAPER_LIKE):
+        chosen = [table for table in tables if table.metric.name == name]
+        if chosen:
+            return sorted(chosen, key=lambda table: (table.activation, table.depth))
+    return []
+
+
+def differences(tables: Sequence[Table]) -> list[Difference]:
+    """Every cell that the paper prints too, in the order of the tables."""
+    return [
+        Difference(table, row, cell, cell.printed)
+        for table in tables
+        for row in table.rows
+        for cell in row.cells
+        if cell and cell.printed
+    ]
+
+
+def orders(tables: Sequence[Table]) -> list[Order]:
+    """Who is best of the rules that the paper has too and that do not sample, where there are two or more."""
+    found = []
+    for table in tables:
+        for row in table.rows:
+            both = [
+                Difference(table, row, cell, cell.printed)
+                for cell in row.cells
+                if cell and cell.printed and not labels.is_sampling(cell.rule)
+            ]
+            if len(both) > 1:
+                paper = min(both, key=lambda each: _score(table.metric.better, each.printed.mean))
+                run = min(both, key=lambda each: each.cell.score)
+                found.append(Order(table, row, paper, run))
+    return found
+
+
+def sentences(tables: Sequence[Table], costs: pd.Series) -> list[str]:
+    """Few plain sentences that the page opens with, every number of them computed from the tables.
+
+    Parameters
+    ----------
+    tables
+        Every table of the page.
+    costs
+        Median seconds for one input, by (activation, depth, rule).
+    """
+    said = []
+    chosen = winners(tables)
+    rows = [row for table in chosen for row in table.rows if row.leader]
+    if rows:
+        said += _who_wins(chosen[0], rows)
+        said += _what_it_costs(chosen, costs)
+    said += _beside_paper(tables)
+    return said
+
+
+def _who_wins(table: Table, rows: list[Row]) -> list[str]:
+    counts = Counter(row.leader.rule for row in rows if row.leader)
+    parts = [f"{labels.rule_label(rule)} in {count}" for rule, count in counts.most_common()]
+    best = labels.rule_label(next(iter(counts))) + " in all of them" if len(counts) == 1 else _listed(parts)
+    level = sum(sum(cell.leads for cell in row.cells if cell) > 1 for row in rows)
+    said = [
+        f"By {table.metric.title}, at {labels.plural(len(rows), 'place')} (each depth at each σ), the best "
+        f"of the rules that do not sample is {best}"
+        + (f"; at {level} of them another is level with it." if level else ".")
+    ]
+    gaps = [row.floor - row.leader.mean for row in rows if row.leader and math.isfinite(row.floor)]
+    if gaps:
+        exact = sum(row.leader.indistinguishable == row.leader.count for row in rows if row.leader)
+        said.append(
+            f"At these sample counts that rule cannot be told from one with the exact law at {exact} of the "
+            f"{len(rows)}; at worst it falls {max(gaps):.3f} short of what the exact law shows."
+        )
+    beaten = [
+        row
+        for row in rows
+        if row.winner and labels.is_sampling(row.winner.rule) and row.leader and not row.leader.best
+    ]
+    if beaten:
+        names = Counter(labels.rule_label(row.winner.rule) for row in beaten if row.winner)
+        said.append(
+            f"At {len(beaten)} of the {len(rows)} plain sampling does better still "
+            f"({_listed([f'{name} in {count}' for name, count in names.most_common()])})."
+        )
+    return said
+
+
+def _what_it_costs(tables: Sequence[Table], costs: pd.Series) -> list[str]:
+    deepest = max(tables, key=lambda table: table.depth)
+    taken = [(rule, costs.get((deepest.activation, deepest.depth, rule), math.nan)) for rule in deepest.rules]
+    parts = [f"{labels.rule_label(rule)} {labels.duration(cost)}" for rule, cost in taken if cost > 0]
+    where = labels.layers_label(deepest.activation, deepest.depth)
+    return [f"One input at {where} takes (median): {', '.join(parts)}."] if parts else []
+
+
+def _beside_paper(tables: Sequence[Table]) -> list[str]:
+    said = []
+    for name, title in (
+        ("tv_paper", "1 − TV in paper-like bins"),
+        ("w1", "W1"),
+        ("std_ratio", "ratio of standard deviations"),
+    ):
+        chosen = [table for table in tables if table.metric.name == name]
+        both = [each for each in differences(chosen) if not math.isnan(each.spread)]
+        if not both:
+            continue
+        apart = [each for each in both if each.differs]
+        agree = f"{len(both) - len(apart)} of {len(both)} values"
+        text = f"Beside the paper, by {title}: {agree} agree within the spread over nets and inputs"
+        ranked = orders(chosen)
+        turned = [order for order in ranked if not order.agrees]
+        if turned:
+            text += f", and another of its rules is best at {len(turned)} of {len(ranked)} places"
+        if apart:
+            worst = max(apart, key=lambda each: abs(each.gap) / each.spread if each.spread else math.inf)
+            decimals = worst.table.metric.decimals
+            text += (
+                f"; furthest off is {labels.rule_label(worst.cell.rule)} at {worst.where} "
+                f"({labels.number(worst.cell.mean, decimals)} here, {worst.printed.value} there)"
+            )
+        said.append(text + ".")
+    return said
+
+
+def _score(better: str, value: float) -> float:
+    if better == "one":
+        return abs(math.log(value)) if value > 0 else math.inf
+    return -value if better == "higher" else value
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else list(parts))

@@ -1,0 +1,369 @@
+"""The command ``sdp-bench``.
+
+Exit codes: 0 fine, 1 regression found (and nothing else), 2 usage or bad input, 3 something failed
+to run, 130 interrupted. Nothing heavy is imported before a command needs it, so `--help` is instant.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from bench.settings import Settings
+    from bench.store import Store
+    from bench.training import TrainedNet
+
+BAD_INPUT, FAILED, INTERRUPTED = 2, 3, 130
+DATABASE = Path("sdp-bench.sqlite")
+HTML = Path("reports/html")
+
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+
+
+class _Numbers(click.ParamType):
+    """Numbers separated by commas."""
+
+    def __init__(self, kind: type[int] | type[float]) -> None:
+        self.kind, self.name = kind, "numbers"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, tuple):
+            return value
+        try:
+            return tuple(self.kind(item) for item in str(value).split(","))
+        except ValueError:
+            what = "whole numbers" if self.kind is int else "numbers"
+            self.fail(f"'{value}' is not a list of {what} separated by commas", param, ctx)
+
+
+class _Rules(click.ParamType):
+    """Rule specs separated by commas; a part with '=' and no ':' goes on with the spec before it."""
+
+    name = "rules"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ARG002
+        specs: list[str] = []
+        for part in str(value).split(","):
+            if "=" in part and ":" not in part and specs:
+                specs[-1] += f",{part}"
+            else:
+                specs.append(part.strip())
+        return tuple(specs)
+
+
+_SETTINGS = (
+    click.option(
+        "--rules", type=_Rules(), help="Rules instead of the suites' own: sdp,monte_carlo:samples=100"
+    ),
+    click.option("--sigma", "sigmas", type=_Numbers(float), help="Noise levels instead of the suites' own."),
+    click.option("--activation", help="Activation of the nets: relu, leaky_relu, sigmoid, silu, gelu, tanh."),
+    click.option("--depth", "depths", type=_Numbers(int), help="Hidden layers of the nets: 1,2,4"),
+    click.option("--width", type=int, help="Units of a hidden layer."),
+    click.option("--nets", type=int, help="Nets an architecture (seeds 0, 1, ...)."),
+    click.option("--net-source", help="trained (and cached), or committed with the package."),
+    click.option("--inputs", type=int, help="Iris flowers a net."),
+    click.option("--w1-inputs", type=int, help="Of them, how many for W1."),
+    click.option("--samples", type=int, help="Samples of each oracle and of each prediction."),
+    click.option("--pilot-samples", type=int, help="Samples of the draw that fixes bins and cells."),
+    click.option("--sampler", help="mc or sobol (scrambled)."),
+    click.option("--bins", type=int, help="Bins an axis of the paper-like histogram."),
+    click.option("--bin-range", help="What they span: quantiles (of the pilot) or minmax."),
+    click.option("--cells", type=int, help="Equal-mass cells of the headline total variation."),
+    click.option("--difference-bins", type=int, help="Bins of each pairwise score difference."),
+    click.option("--w1-points", type=int, help="Points a side of W1."),
+    click.option("--w1-pairs", type=int, help="Oracle-oracle pairs behind the floor of W1."),
+    click.option("--optimizer", help="sgd or adam."),
+    click.option("--learning-rate", type=float, help="Of the training."),
+    click.option("--epochs", type=int, help="Of the training."),
+    click.option("--features", help="Scaling of the nets' inputs: raw or standardised."),
+    click.option("--device", help="cpu, cuda, cuda:1 ..."),
+)
+
+
+def _settings_options(command: CommandT) -> CommandT:
+    for option in reversed(_SETTINGS):
+        command = option(command)
+    return command
+
+
+_database = click.option(
+    "--database",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=DATABASE,
+    show_default=True,
+    help="Results file.",
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="sdp-bench")
+def cli() -> None:
+    """Benchmark and validate rules that propagate distributions through neural networks."""
+
+
+@cli.command("list")
+def list_() -> None:
+    """List the suites, presets and rules."""
+    import sdp_ref
+    from bench.settings import PRESETS
+    from bench.suites import SUITES
+
+    click.echo("Suites")
+    for suite in SUITES.values():
+        sigmas = ", ".join(f"{sigma:g}" for sigma in suite.sigmas)
+        click.echo(f"  {suite.name:<10}{suite.description}\n{'':<12}sigma {sigmas}")
+    click.echo("\nPresets")
+    for name, s in PRESETS.items():
+        click.echo(
+            f"  {name:<10}{s.nets} {s.net_source} nets x {s.inputs} inputs for {', '.join(map(str, s.depths))} "
+            f"hidden layers, {s.samples} samples, W1 on {s.w1_points} points"
+        )
+    click.echo(f"\nRules\n  {', '.join(sdp_ref.rules())}\n  with parameters: monte_carlo:samples=100")
+
+
+@cli.command()
+@click.argument("suites", nargs=-1, metavar="SUITE...")
+@click.option("--all", "every", is_flag=True, help="Run all suites.")
+@click.option("--preset", default="quick", show_default=True, help="smoke, quick or paper.")
+@_settings_options
+@click.option("--jobs", type=click.IntRange(min=1), help="Worker processes (default: one a core).")
+@click.option("--group-limit", type=click.FloatRange(min=0, min_open=True), help="Seconds a group may take.")
+@_database
+def run(
+    suites: tuple[str, ...],
+    every: bool,
+    preset: str,
+    jobs: int | None,
+    group_limit: float | None,
+    database: Path,
+    **overrides: Any,
+) -> None:
+    """Run SUITES (or --all) and keep the results; what is there already is not run again."""
+    from bench import settings as settings_module
+    from bench.errors import UserError
+    from bench.store import Store
+    from bench.suites import SUITES, canonical_rules, get_suites
+
+    if every == bool(suites):
+        raise UserError(f"name suites to run, or --all; suites: {', '.join(SUITES)}")
+    chosen = get_suites(list(SUITES) if every else list(suites))
+    settings = settings_module.preset(preset, {k: v for k, v in overrides.items() if v is not None})
+    if settings.rules is not None:
+        canonical_rules(settings.rules)
+    _check_device(settings.device)
+    jobs = jobs or (1 if settings.device.startswith("cuda") else None)
+    with Store(database, writing=True) as store:
+        failures = _run(store, chosen, settings, preset, jobs, group_limit)
+    if failures:
+        raise SystemExit(FAILED)
+
+
+def _run(
+    store: Store, suites: list[Any], settings: Settings, preset: str, jobs: int | None, limit: float | None
+) -> int:
+    """Train, expand and execute; returns the number of failed measurements."""
+    from bench import environment
+    from bench import suites as suites_module
+    from bench.executors import LocalProcesses
+    from bench.run import execute, fresh, is_done
+    from sdp_bench.progress import meter
+
+    start = time.monotonic()
+    nets = _nets(settings)
+    plan = suites_module.expand(suites, settings, nets)
+    done = fresh(store, plan)
+    todo = [group for group in plan.groups if not is_done(group, done)]
+    jobs = max(1, min(jobs or environment.cores(), len(todo) or 1))
+    threads = max(1, environment.cores() // jobs)
+    number = store.begin_run(
+        command=shlex.join(["sdp-bench", *sys.argv[1:]]),
+        preset=preset,
+        settings=settings.as_dict(),
+        suites={name: [list(part) for part in parts] for name, parts in plan.suites.items()},
+        environment=environment.describe(settings.device, jobs, threads),
+        nets=nets,
+        subjects=[
+            (s.key.hex, group.net.digest, s.row, group.sigma, s.key.sampler, s.key.samples)
+            for group in plan.groups
+            for s in group.subjects
+        ],
+        members=plan.members,
+    )
+    failed = 0
+    count = 0
+    skipped = len(plan.groups) - len(todo)
+    if skipped:
+        click.echo(f"{skipped} of {len(plan.groups)} groups are measured already", err=True)
+    if todo:
+        executor = LocalProcesses(jobs, threads, limit)
+        try:
+            with meter("groups") as bar:
+
+                def on_group(group: Any, result: Any) -> None:
+                    nonlocal failed, count
+                    count += 1
+                    failed += len(result.failures)
+                    for line in dict.fromkeys(f"{f.rule}: {f.error}" for f in result.failures):
+                        bar.note(f"failed: {group.title}: {line}")
+                    bar.done(count, len(todo), group.title)
+
+                execute(todo, done, store, number, executor, on_group)
+        finally:
+            executor.shutdown(wait=False, cancel_futures=True)
+    seconds = time.monotonic() - start
+    store.finish_run(number, seconds)
+    click.echo(f"run {number}: {count} groups in {seconds:.1f} s, results in {store.path}", err=True)
+    if failed:
+        click.echo(f"{failed} measurements failed; the next run tries them again", err=True)
+    return failed
+
+
+def _nets(settings: Settings) -> list[TrainedNet]:
+    from bench.training import get_nets
+    from sdp_bench.progress import meter
+
+    nets: list[TrainedNet] = []
+    with meter("training") as bar:
+        for architecture in settings.architectures():
+
+            def progress(epoch: int, epochs: int, label: str = architecture.label) -> None:
+                bar.done(epoch, epochs, f"epochs of {label}")
+
+            nets += get_nets(
+                architecture,
+                settings.recipe,
+                range(settings.nets),
+                source=settings.net_source,
+                progress=progress,
+            )
+    return nets
+
+
+def _check_device(device: str) -> None:
+    import torch
+
+    from bench.errors import UserError
+
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"device '{device}' cannot be used: {str(error).splitlines()[0]}") from error
+
+
+@cli.command()
+@_database
+@click.option("--run", "number", type=int, help="Run to show (default: the newest).")
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=HTML,
+    show_default=True,
+    help="Folder of index.html and results.csv.",
+)
+def report(database: Path, number: int | None, output: Path) -> None:
+    """Write the HTML report of a run."""
+    from bench.errors import RunFailedError
+    from bench.store import Store
+
+    with Store(database) as store:
+        stored = store.run(number)
+        frame, failures, meta = store.frame(stored), store.failures(stored), _meta(store, stored)
+    meta["counts"] = {
+        "subjects": int(frame.subject.nunique()) if len(frame) else 0,
+        "measurements": len(frame),
+        "failures": len(failures),
+    }
+    click.echo(f"report: {_write(frame, meta, failures, output, RunFailedError)}")
+
+
+def _write(
+    frame: pd.DataFrame, meta: dict[str, Any], failures: pd.DataFrame, output: Path, failed: type[Exception]
+) -> Path:
+    from reports.build import build
+
+    try:
+        return build(frame, meta, failures, output)
+    except OSError as error:
+        raise failed(f"cannot write the report to {output}: {error.strerror or error}") from error
+
+
+def _meta(store: Store, stored: dict[str, Any]) -> dict[str, Any]:
+    settings = dict(stored["settings"])
+    recipe = settings.pop("recipe")
+    return {
+        "run": stored["id"],
+        "command": stored["command"],
+        "preset": stored["preset"],
+        "started": stored["started"],
+        "finished": stored["finished"],
+        "seconds": stored["seconds"],
+        "options": {**settings, **recipe},
+        "environment": stored["environment"],
+        "nets": store.nets(stored),
+    }
+
+
+@cli.command()
+@click.argument("key")
+@_database
+def replay(key: str, database: Path) -> None:
+    """Make the measurement KEY (subject/rule/metric, see results.csv) again and compare."""
+    import torch
+
+    from bench.replay import replay as replay_measurement
+    from bench.replay import same
+    from bench.store import Store
+
+    with Store(database) as store:
+        torch.set_num_threads(store.threads_of(key))
+        pairs = replay_measurement(store, key, click.echo)
+    equal = True
+    for stored, again in pairs:
+        equal &= same(stored, again)
+        name = f"{again.metric} {again.component}".strip()
+        click.echo(f"{name}\n  stored {_estimate(stored)}\n  again  {_estimate(again)}")
+    click.echo("identical to the last bit" if equal else "DIFFERENT from what was stored")
+    if not equal:
+        raise SystemExit(FAILED)
+
+
+def _estimate(record: Any) -> str:
+    return (
+        f"{record.value:.10g} +- {record.stderr:.2g}, floor {record.floor:.4g}, 95 % {record.floor95:.4g} "
+        f"[{record.unit}]"
+    )
+
+
+def main() -> None:
+    """Entry point: runs a command and turns every way it can end into its exit code."""
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        code = BAD_INPUT
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted; what was finished is kept, the same command goes on from there", err=True)
+        code = INTERRUPTED
+    except SystemExit as stop:
+        code = stop.code
+    except Exception as error:
+        expected = getattr(error, "exit_code", None)
+        if expected is None:
+            traceback.print_exc()
+        click.echo(f"Error: {error}", err=True)
+        code = expected or FAILED
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""How far a run has come: a live bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+class Meter(Protocol):
+    """What a long loop reports to."""
+
+    def done(self, count: int, total: int, text: str) -> None:
+        """Say that `count` of `total` steps are done, the last one being `text`."""
+
+    def note(self, text: str) -> None:
+        """Say something that stays on the screen."""
+
+
+class _Bar:
+    def __init__(self, progress: Progress, title: str) -> None:
+        self._progress = progress
+        self._task = progress.add_task(title, total=None, text="", rate="")
+        self._start = time.monotonic()
+
+    def done(self, count: int, total: int, text: str) -> None:
+        rate = _rate(count, time.monotonic() - self._start)
+        self._progress.update(self._task, completed=count, total=total, text=text, rate=rate)
+
+    def note(self, text: str) -> None:
+        self._progress.console.print(text, markup=False, highlight=False)
+
+
+class _Lines:
+    """At most a line every `interval` seconds, and the last step always."""
+
+    def __init__(self, console: Console, title: str, interval: float = 5.0) -> None:
+        self._console, self._title, self._interval = console, title, interval
+        self._start, self._said = time.monotonic(), -interval
+
+    def done(self, count: int, total: int, text: str) -> None:
+        elapsed = time.monotonic() - self._start
+        if count < total and elapsed - self._said < self._interval:
+            return
+        self._said = elapsed
+        left = elapsed / max(count, 1) * (total - count)
+        line = f"{self._title} {count}/{total} ({_rate(count, elapsed)}, {_duration(left)} left) {text}"
+        self._console.print(line.rstrip(), markup=False, highlight=False, soft_wrap=True)
+
+    def note(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def meter(title: str, *, unit: str = "") -> Iterator[Meter]:
+    """Show the progress of a loop on standard error until the block is left."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _Lines(console, title)
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(unit),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+        TextColumn("{task.fields[text]}", style="dim"),
+    )
+    with Progress(*columns, console=console) as progress:
+        yield _Bar(progress, title)
+
+
+def _rate(count: int, seconds: float) -> str:
+    per_second = count / seconds if seconds > 0 else 0.0
+    return f"{per_second:.1f}/s" if per_second >= 1 else f"{60 * per_second:.1f}/min"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    if seconds < 3600:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -1,0 +1,85 @@
+"""The propagation rules and the table of their names."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from sdp_ref.rules.base import LayerwiseRule, Propagator, Rule
+from sdp_ref.rules.dvia import DVIA
+from sdp_ref.rules.linearization import SDP, MarginalSDP
+from sdp_ref.rules.moment_matching import MarginalMomentMatching, MomentMatching
+from sdp_ref.rules.sampling import MonteCarlo
+
+__all__ = [
+    "DVIA",
+    "SDP",
+    "LayerwiseRule",
+    "MarginalMomentMatching",
+    "MarginalSDP",
+    "MomentMatching",
+    "MonteCarlo",
+    "Propagator",
+    "Rule",
+    "rule",
+    "rules",
+]
+
+_RULES: dict[str, type[Rule]] = {
+    kind.name: kind for kind in (SDP, MarginalSDP, DVIA, MomentMatching, MarginalMomentMatching, MonteCarlo)
+}
+
+
+def rules() -> tuple[str, ...]:
+    """Names of the rules that come with the package."""
+    return tuple(_RULES)
+
+
+def rule(name: str, **parameters: Any) -> Rule:
+    """Make a rule by name.
+
+    Parameters
+    ----------
+    name : str
+        One of :func:`rules`, or such a name with parameters as text:
+        ``"monte_carlo:samples=100"``.
+    **parameters
+        The rule's parameters, ``samples=100`` say.
+
+    Raises
+    ------
+    ValueError
+        If there is no such rule or parameter, or a value does not fit.
+    """
+    name, _, text = name.partition(":")
+    if name not in _RULES:
+        raise ValueError(f"unknown rule '{name}'; choose from {', '.join(_RULES)}")
+    kind = _RULES[name]
+    given = {**_parse(name, text), **parameters} if text else parameters
+    known = [f.name for f in fields(kind)]
+    for key in given:
+        if key not in known:
+            accepted = f"its parameters are {', '.join(known)}" if known else "it takes none"
+            raise ValueError(f"rule '{name}' has no parameter '{key}'; {accepted}")
+    return kind(**given)
+
+
+def _parse(name: str, text: str) -> dict[str, Any]:
+    parsed: dict[str, Any] = {}
+    for item in text.split(","):
+        key, equals, value = item.partition("=")
+        if not equals or not key.strip():
+            raise ValueError(f"rule '{name}': parameters are written key=value, got '{item}'")
+        parsed[key.strip()] = _value(value.strip())
+    return parsed
+
+
+def _value(text: str) -> Any:
+    if text in ("True", "False"):
+        return text == "True"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,82 @@
+"""Monte Carlo estimates: the moments of a few samples of the output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sdp_ref.distributions import DiagonalGaussian, Gaussian, Law, unchecked
+from sdp_ref.graph import Net, UnsupportedError
+from sdp_ref.rules.base import Rule
+
+
+@dataclass(frozen=True)
+class MonteCarlo(Rule):
+    """The Gaussian with mean and covariance (divisor k - 1) of k samples of the output.
+
+    Parameters
+    ----------
+    samples : int
+        k, at least 2.
+    seed : int or tuple of int
+        Seed of the draws, or one for each law of the batch. The draws of a law depend on its seed
+        (and, given a single one, on its place in the batch), not on the device or on global state.
+
+    Raises
+    ------
+    ValueError
+        If `samples` is not an integer of at least 2.
+    """
+
+    name: ClassVar[str] = "monte_carlo"
+    samples: int = 100
+    seed: int | tuple[int, ...] = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.samples, int) or isinstance(self.samples, bool) or self.samples < 2:
+            raise ValueError(f"monte_carlo needs samples of at least 2, got {self.samples!r}")
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The number of samples, always; the seed belongs to a run."""
+        return {"samples": self.samples}
+
+    def prepare(self, net: Net) -> Callable[[Law], Law]:
+        """See :class:`Rule`; nothing is kept."""
+
+        def propagate(x: Law) -> Law:
+            if not isinstance(x, Gaussian | DiagonalGaussian):
+                raise UnsupportedError(self.name, f"{type(x).__name__} input, whose samples have no moments")
+            inputs = _draw(x, self._normals(x))
+            outputs = net(inputs.flatten(0, 1)).unflatten(0, (x.batch, self.samples))
+            event = outputs.shape[2:]
+            outputs = outputs.flatten(2)
+            mean = outputs.mean(1)
+            centred = (outputs - mean.unsqueeze(1)).double()
+            covariance = centred.mT @ centred / (self.samples - 1)
+            return unchecked(Gaussian, mean.unflatten(1, event), covariance.to(mean.dtype))
+
+        return propagate
+
+    def _normals(self, x: Law) -> Tensor:
+        seeds = self.seed if isinstance(self.seed, tuple) else [(self.seed, row) for row in range(x.batch)]
+        if len(seeds) != x.batch:
+            raise ValueError(f"monte_carlo has {len(seeds)} seeds for a batch of {x.batch}")
+        shape = (self.samples, x.dimension)
+        draws = [np.random.default_rng(seed).standard_normal(shape) for seed in seeds]
+        return torch.from_numpy(np.stack(draws)).to(x.location.device)
+
+
+def _draw(x: Gaussian | DiagonalGaussian, normals: Tensor) -> Tensor:
+    """Samples (B, k, *event) of `x` from standard normals (B, k, n)."""
+    if isinstance(x, DiagonalGaussian):
+        noise = normals * x.variance.flatten(1).double().sqrt().unsqueeze(1)
+    else:
+        noise = normals @ x.factor().mT
+    noise = noise.unflatten(2, x.event_shape).to(x.mean.dtype)
+    return x.mean.unsqueeze(1) + noise

@@ -1,0 +1,140 @@
+"""Training: seeded, independent between seeds, cached whole, known by the digest of the weights."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from bench import training
+from bench.errors import RunFailedError, UserError
+from bench.networks import ACTIVATIONS, Architecture
+from bench.settings import PRESETS
+from bench.training import Recipe, TrainedNet, file_name, get_nets, train
+
+SHORT = Recipe(epochs=300)
+SMALL = Architecture(1, width=16)
+
+
+def test_nets_learn_and_know_how_well():
+    (net,) = train(SMALL, Recipe(epochs=2000), [0])
+    data = training.datasets.iris("raw")
+    accuracy = (net.build()(data.features).argmax(1) == data.labels).double().mean()
+    assert net.accuracy == pytest.approx(float(accuracy))
+    assert net.accuracy > 0.95
+
+
+def test_seeds_trained_together_are_as_if_trained_alone():
+    """Rounding may differ between batch sizes; after 300 steps weights agree to 1e-4."""
+    together = train(SMALL, SHORT, [0, 1, 2])
+    (alone,) = train(SMALL, SHORT, [1])
+    for name, weight in alone.state.items():
+        assert torch.allclose(weight, together[1].state[name], atol=1e-4)
+    assert len({net.digest for net in together}) == 3
+
+
+def test_training_is_repeatable_and_free_of_global_state():
+    torch.manual_seed(1)
+    first = train(SMALL, SHORT, [3])[0]
+    torch.manual_seed(2)
+    assert train(SMALL, SHORT, [3])[0].digest == first.digest
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_the_batched_forward_is_the_nets_own(activation):
+    (net,) = train(Architecture(2, activation, 8), Recipe(epochs=50), [0])
+    x = training.datasets.iris().features
+    layers = [(net.state[f"{k}.weight"][None], net.state[f"{k}.bias"][None]) for k in (0, 2, 4)]
+    batched = training._forward(layers, x[None], training._FUNCTIONS[activation])[0]
+    assert torch.allclose(batched, net.build()(x), rtol=1e-5, atol=1e-6)
+
+
+def test_the_cache_gives_back_what_was_trained():
+    first = get_nets(SMALL, SHORT, [0, 1])
+    again = get_nets(SMALL, SHORT, [1, 2])
+    assert [net.source for net in again] == ["cache", "trained"]
+    assert again[0].digest == first[1].digest
+    assert again[0].accuracy == first[1].accuracy
+
+
+def test_a_damaged_cache_file_is_replaced():
+    (net,) = get_nets(SMALL, SHORT, [0])
+    path = training.cache_folder() / file_name(SMALL, SHORT, 0)
+    path.write_bytes(path.read_bytes()[:100])
+    (again,) = get_nets(SMALL, SHORT, [0])
+    assert (again.source, again.digest) == ("trained", net.digest)
+    assert TrainedNet.from_bytes(path.read_bytes(), "x").digest == net.digest
+
+
+def test_every_part_of_the_recipe_names_the_file():
+    base = file_name(SMALL, SHORT, 0)
+    others = [
+        file_name(Architecture(2, width=16), SHORT, 0),
+        file_name(Architecture(1, "tanh", 16), SHORT, 0),
+        file_name(SMALL, dataclasses.replace(SHORT, optimizer="adam"), 0),
+        file_name(SMALL, dataclasses.replace(SHORT, learning_rate=0.1), 0),
+        file_name(SMALL, dataclasses.replace(SHORT, features="standardised"), 0),
+        file_name(SMALL, SHORT, 1),
+    ]
+    assert len({base, *others}) == 7
+
+
+def test_the_smoke_presets_nets_are_committed():
+    smoke = PRESETS["smoke"]
+    for architecture in smoke.architectures():
+        for net in get_nets(architecture, smoke.recipe, range(smoke.nets), source="committed"):
+            assert net.source == "committed"
+            assert net.accuracy > 0.9
+
+
+def test_a_net_that_is_not_committed_is_said():
+    with pytest.raises(UserError, match="use --net-source trained"):
+        get_nets(SMALL, SHORT, [0], source="committed")
+
+
+def test_a_cache_that_cannot_be_written_is_one_line(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path / "file"))
+    with pytest.raises(RunFailedError, match="SDP_BENCH_CACHE"):
+        get_nets(SMALL, SHORT, [0])
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    target = tmp_path / "net"
+    target.write_bytes(b"old")
+    monkeypatch.setattr(training.Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        training.write_atomically(target, b"new")
+    assert target.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["net"]
+
+
+def test_inputs_are_stratified_and_nested():
+    labels = training.datasets.iris().labels
+    rows = training.datasets.stratified_rows(labels, 10)
+    assert rows[:4] == training.datasets.stratified_rows(labels, 4)
+    assert torch.bincount(labels[list(rows[:9])]).tolist() == [3, 3, 3]
+    assert len(set(training.datasets.stratified_rows(labels, 150))) == 150
+    with pytest.raises(ValueError, match="between 1 and 150"):
+        training.datasets.stratified_rows(labels, 151)
+
+
+def test_standardised_features():
+    features = training.datasets.iris("standardised").features
+    assert torch.allclose(features.mean(0), torch.zeros(4), atol=1e-6)
+    assert torch.allclose(features.std(0, correction=0), torch.ones(4), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Architecture(1, "softsign"), "choose from relu, leaky_relu, sigmoid, silu, gelu, tanh"),
+        (lambda: Architecture(0), "positive"),
+        (lambda: Recipe(optimizer="lbfgs"), "choose from sgd, adam"),
+        (lambda: Recipe(features="whitened"), "choose from raw, standardised"),
+        (lambda: Recipe(learning_rate=0.0), "positive"),
+        (lambda: TrainedNet.from_bytes(b"nonsense", "x"), "not a net of this suite"),
+    ],
+)
+def test_bad_input(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

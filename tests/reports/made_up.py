@@ -1,0 +1,208 @@
+"""Frames of measurements made up for the tests: the shape of real ones, with no run behind them."""
+
+import hashlib
+
+import numpy as np
+import pandas as pd
+
+RULES = (
+    "sdp",
+    "dvia",
+    "moment_matching",
+    "marginal_sdp",
+    "marginal_moment_matching",
+    "monte_carlo:samples=5",
+    "monte_carlo:samples=10",
+    "monte_carlo:samples=100",
+    "monte_carlo:samples=1000",
+)
+FEW = ("sdp", "dvia", "monte_carlo:samples=100")
+TV_SIGMAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
+W1_SIGMAS = (0.01, 0.1, 1.0)
+
+_TV = {
+    "sdp": 0.01,
+    "dvia": 0.02,
+    "moment_matching": 0.012,
+    "marginal_sdp": 0.72,
+    "marginal_moment_matching": 0.7,
+    "monte_carlo:samples=5": 0.22,
+    "monte_carlo:samples=10": 0.15,
+    "monte_carlo:samples=100": 0.05,
+    "monte_carlo:samples=1000": 0.02,
+}
+_GROWTH = {"sdp": 0.06, "dvia": 0.055, "moment_matching": 0.045}
+_COST = {
+    "sdp": 2e-3,
+    "dvia": 9e-2,
+    "moment_matching": 4e-1,
+    "marginal_sdp": 8e-4,
+    "marginal_moment_matching": 1e-3,
+}
+
+
+def frame(
+    depths=(1, 2, 4),
+    nets=2,
+    inputs=2,
+    rules=RULES,
+    suites=("iris-tv", "iris-w1", "iris-std"),
+    seed=0,
+    activation="relu",
+):
+    """Long-format measurements like those of the quick preset."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for depth in depths:
+        network = "-".join(["4", *["100"] * depth, "3"])
+        for number in range(nets):
+            net = hashlib.sha256(f"{network} {number}".encode()).hexdigest()[:16]
+            accuracy = 0.87 if (depth, number) == (4, 1) else 0.98 - 0.005 * number
+            for place in range(inputs):
+                subject = {
+                    "network": network,
+                    "activation": activation,
+                    "depth": depth,
+                    "net": net,
+                    "seed": number,
+                    "input": 7 + 31 * place + number,
+                    "accuracy": accuracy,
+                }
+                for row in _measurements(depth, rules, suites, rng):
+                    rows.append(subject | row)  # noqa: PERF401
+    return pd.DataFrame(rows)
+
+
+def _measurements(depth, rules, suites, rng):
+    if "iris-tv" in suites:
+        for sigma in TV_SIGMAS:
+            yield from _tv(depth, sigma, rules, rng)
+    if "iris-w1" in suites:
+        for sigma in W1_SIGMAS:
+            for rule in rules:
+                floor = 0.3 * sigma * depth
+                value = floor * (1 + 8 * _TV.get(rule, 0.3)) * float(np.exp(rng.normal(0, 0.1)))
+                yield _record(
+                    "iris-w1", sigma, rule, "w1", "", value, floor, floor * 1.12, 0.02 * value, "output"
+                )
+    if "iris-std" in suites:
+        for sigma in TV_SIGMAS:
+            yield from _moments(depth, sigma, rules, rng)
+
+
+def _tv(depth, sigma, rules, rng):
+    decade = np.log10(sigma) + 1
+    scales = {"tv_headline": (1.0, 0.0127), "tv_paper": (0.8, 0.003), "tv_class": (0.25, 0.0008)}
+    for rule in rules:
+        base = _TV.get(rule, 0.3) + _GROWTH.get(rule, 0.05) * decade * np.sqrt(depth)
+        base = min(float(base * np.exp(rng.normal(0, 0.08))), 0.97)
+        for metric, (scale, floor) in scales.items():
+            value = float(np.hypot(scale * base, floor))
+            if rule == "moment_matching" and sigma == 0.1:
+                value = floor * (1 + 0.02 * float(rng.normal()))
+            yield _record("iris-tv", sigma, rule, metric, "", value, floor, floor * 1.05, 4e-4, "1")
+        for pair in ("0-1", "0-2", "1-2"):
+            value = 0.5 * base * float(rng.uniform(0.5, 1))
+            yield _record("iris-tv", sigma, rule, "tv_difference", pair, value, 0.003, 0.0035, 4e-4, "1")
+
+
+def _moments(depth, sigma, rules, rng):
+    for rule in rules:
+        marginal = rule.startswith("marginal")
+        for output in range(3):
+            ratio = 0.02 if marginal else 1 + 0.3 * _TV.get(rule, 0.3) * (np.log10(sigma) + 1)
+            value = float(ratio * np.exp(rng.normal(0, 0.05)))
+            yield _record("iris-std", sigma, rule, "std_ratio", str(output), value, 1.0, 1.0014, 7e-4, "1")
+        bures = sigma * depth * (2.0 if marginal else 0.1) * float(np.exp(rng.normal(0, 0.1)))
+        yield _record(
+            "iris-std", sigma, rule, "bures", "", bures, 0.002 * sigma, 0.003 * sigma, 0.01 * bures, "output"
+        )
+        kl = (
+            np.inf
+            if rule == "monte_carlo:samples=5" and sigma == 1000
+            else 0.1 * (np.log10(sigma) + 1.5) * depth
+        )
+        yield _record("iris-std", sigma, rule, "gaussian_kl", "", kl, 1e-5, 2e-5, 1e-4, "nat")
+        low = -1e-3 if rule == "dvia" and depth == 4 and sigma >= 10 else 1e-4
+        yield _record("iris-std", sigma, rule, "min_eigenvalue", "", low, 0.0, 0.0, 0.0, "1")
+
+
+def _record(suite, sigma, rule, metric, component, value, floor, floor95, stderr, unit):
+    samples = int(rule.partition("samples=")[2] or 0)
+    return {
+        "suite": suite,
+        "sigma": sigma,
+        "rule": rule,
+        "metric": metric,
+        "component": component,
+        "value": float(value),
+        "floor": floor,
+        "floor95": floor95,
+        "stderr": stderr,
+        "unit": unit,
+        "seconds": _COST.get(rule, 2e-4 + 2e-6 * samples),
+    }
+
+
+FAILURES = pd.DataFrame(
+    [
+        {
+            "group": "iris-tv 4-100x4-3 net 3f2a sigma 1000",
+            "rule": "dvia",
+            "error": "ValueError: <covariance> is not finite & cannot be sampled",
+            "seconds": 0.21,
+        }
+    ]
+)
+NO_FAILURES = FAILURES.iloc[:0]
+
+
+def meta(data=None):
+    """What a run says of itself."""
+    rows = [] if data is None or data.empty else data.drop_duplicates("net").itertuples()
+    nets = [
+        {
+            "network": row.network,
+            "activation": row.activation,
+            "depth": row.depth,
+            "seed": row.seed,
+            "digest": row.net,
+            "accuracy": row.accuracy,
+            "recipe": '{"optimizer": "sgd", "learning_rate": 0.01, "epochs": 5000, "features": "raw"}',
+            "source": "trained",
+        }
+        for row in rows
+    ]
+    return {
+        "command": "sdp-bench run iris-tv iris-w1 iris-std --preset quick",
+        "preset": "quick",
+        "started": "2025-11-21T09:00:00+00:00",
+        "finished": "2025-11-21T09:03:21+00:00",
+        "seconds": 201.4,
+        "options": {
+            "recipe": "by depth: SGD 1e-2 to 6 layers, Adam 1e-3 beyond",
+            "features": "raw",
+            "bins": 10,
+            "cells": 512,
+            "bin_range": "quantiles",
+            "pilot": 100000,
+            "samples": 1000000,
+            "sampler": "mc",
+            "w1 points": 2000,
+            "inputs": "stratified by class, seed 0",
+        },
+        "environment": {
+            "cpu": "Made-up CPU @ 2.60GHz",
+            "gpu": "none",
+            "cores": 2,
+            "torch": "2.13.0",
+            "numpy": "2.3.1",
+            "POT": "0.9.7",
+            "python": "3.11.2",
+            "blas threads": 2,
+            "commit": "0123456",
+            "platform": "Linux",
+        },
+        "counts": {"groups": 90, "measurements": 0 if data is None else len(data), "failures": 1},
+        "nets": nets,
+    }

@@ -1,0 +1,205 @@
+"""Make the reference moments in tests/sdp_ref/fixtures, independently of sdp_ref.
+
+    python tests/sdp_ref/make_fixtures.py        (ten minutes)
+
+One-dimensional moments: 50-digit composite Gauss-Legendre quadrature of the definition (mpmath).
+Covariances: of ReLU and GELU the same, after taking the mean of one variable given the other in closed
+form; of sigmoid, SiLU and tanh a two-dimensional composite quadrature in double precision. Every value is
+relative to the input's scale: mean / s, variance and covariance / (s_i s_j).
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+from pathlib import Path
+
+import mpmath as mp
+import numpy as np
+from scipy.special import expit
+
+FIXTURES = Path(__file__).parent / "fixtures"
+DIGITS = 50
+POINTS = 40  # a panel
+STDS = (1e-3, 1.0, 1e3)
+HS = (-1e4, -40.0, -37.0, -20.0, -8.0, -4.0, -2.0, -0.5, 0.0, 0.5, 2.0, 8.0, 40.0, 1e4)
+RHOS = (0.0, 1e-8, 0.5, 0.9, 0.99, 0.999, 1 - 1e-6, 1.0)
+SLOPE = 0.2
+BENDS = [0.0, *(s * x for x in (0.5, 1, 1.5, 2, 3, 4, 5, 6, 8, 10, 14, 20, 28, 40, 60, 90) for s in (-1, 1))]
+
+mp.mp.dps = DIGITS
+
+
+@functools.cache
+def legendre() -> list[tuple[mp.mpf, mp.mpf]]:
+    rule = []
+    for guess in np.polynomial.legendre.leggauss(POINTS)[0]:
+        x = mp.findroot(lambda t: mp.legendre(POINTS, t), mp.mpf(float(guess)))
+        slope = POINTS * (x * mp.legendre(POINTS, x) - mp.legendre(POINTS - 1, x)) / (x * x - 1)
+        rule.append((x, 2 / ((1 - x * x) * slope**2)))
+    return rule
+
+
+def expectation(functions, count, m, s, extra=(), reach=40):
+    """Expectations of the `count` values of functions(U), by panels of one standard deviation at most."""
+    knots = {mp.mpf(u) for u in range(-reach, reach + 1)}
+    knots |= {u for u in ((mp.mpf(x) - m) / s for x in BENDS) if abs(u) < reach}
+    knots |= {u for u in extra if abs(u) < reach}
+    edges = sorted(knots)
+    totals = [mp.mpf(0)] * count
+    for a, b in itertools.pairwise(edges):
+        if b - a < mp.mpf(10) ** -30:
+            continue
+        for x, w in legendre():
+            u = (a + b) / 2 + (b - a) / 2 * x
+            weight = w * (b - a) / 2 * mp.npdf(u)
+            values = functions(u)
+            totals = [t + weight * v for t, v in zip(totals, values, strict=True)]
+    return totals
+
+
+def sigmoid(x):
+    return 1 / (1 + mp.exp(-x))
+
+
+FUNCTIONS = {
+    "relu": lambda x: max(x, mp.mpf(0)),
+    "leaky_relu": lambda x: x if x > 0 else mp.mpf(SLOPE) * x,
+    "sigmoid": sigmoid,
+    "silu": lambda x: x * sigmoid(x),
+    "gelu": lambda x: x * mp.ncdf(x),
+    "tanh": mp.tanh,
+}
+
+
+def one_dimensional(name: str) -> list[list[float]]:
+    """Rows: mean, std, E f, Var f (absolute)."""
+    f = FUNCTIONS[name]
+    rows = []
+    for h, std in itertools.product(HS, STDS):
+        if name in ("relu", "leaky_relu") and std != 1.0:
+            continue
+        mean, m, s = h * std, mp.mpf(h * std), mp.mpf(std)
+        reach = 60 if abs(h) < 100 else 14
+        at = f(m)
+        first, second = expectation(
+            lambda u, m=m, s=s, at=at: ((d := f(m + s * u) - at), d * d), 2, m, s, reach=reach
+        )
+        rows.append([mean, std, float(at + first), float(second - first**2)])
+    return rows
+
+
+def conditional_mean(name: str, m, s):
+    """E f(m + s Z)."""
+    if name == "relu":
+        return max(m, mp.mpf(0)) if s == 0 else m * mp.ncdf(m / s) + s * mp.npdf(m / s)
+    tau = mp.sqrt(1 + s * s)
+    return m * mp.ncdf(m / tau) + s * s / tau * mp.npdf(m / tau)
+
+
+def covariance(name: str, h: float, k: float, s1: float, s2: float, rho: float) -> float:
+    m1, m2, a, b, r = mp.mpf(h * s1), mp.mpf(k * s2), mp.mpf(s1), mp.mpf(s2), mp.mpf(rho)
+    rest = b * mp.sqrt(1 - r * r)
+    f = FUNCTIONS[name]
+    f0, g0 = f(m1), conditional_mean(name, m2, rest)
+    extra = []
+    if r != 0:
+        width = (rest + (1 if name == "gelu" else 0)) / (b * abs(r))
+        centre = -m2 / (b * r)
+        extra = [centre + width * x for x in BENDS if abs(x) < 20]
+
+    def integrand(u):
+        x = f(m1 + a * u) - f0
+        y = conditional_mean(name, m2 + b * r * u, rest) - g0
+        return x, y, x * y
+
+    ex, ey, exy = expectation(integrand, 3, m1, a, extra, reach=11)
+    return float((exy - ex * ey) / (a * b))
+
+
+def smooth(name: str):
+    if name == "sigmoid":
+        return expit
+    return np.tanh if name == "tanh" else lambda x: x * expit(x)
+
+
+def panels(edges: np.ndarray, points: int = 20) -> tuple[np.ndarray, np.ndarray]:
+    x, w = np.polynomial.legendre.leggauss(points)
+    width = np.diff(edges)[:, None] / 2
+    return (edges[:-1, None] + width * (x + 1)).ravel(), (width * w).ravel()
+
+
+def standard_nodes(m: float, s: float) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights for E f(m + s U) in double precision."""
+    knots = np.concatenate([np.linspace(-10, 10, 21), (np.array(sorted(BENDS)) - m) / s if s > 0 else []])
+    edges = np.unique(np.clip(knots, -10, 10))
+    u, w = panels(edges)
+    return u, w * np.exp(-u * u / 2) / np.sqrt(2 * np.pi)
+
+
+def brute_covariance(name: str, h: float, k: float, s1: float, s2: float, rho: float) -> float:
+    f = smooth(name)
+    m1, m2, rest = h * s1, k * s2, s2 * np.sqrt((1 - rho) * (1 + rho))
+    knots = np.concatenate([np.linspace(-10, 10, 41), (np.array(sorted(BENDS)) - m1) / s1])
+    if rho != 0:
+        # where the conditional mean of the second variable bends
+        width = (rest + 1) / (s2 * abs(rho))
+        knots = np.concatenate([knots, -k / rho + width * np.array(sorted(BENDS))])
+    u, w = panels(np.unique(np.clip(knots, -10, 10)))
+    w = w * np.exp(-u * u / 2) / np.sqrt(2 * np.pi)
+    x = f(m1 + s1 * u) - f(m1)
+    y = np.empty_like(u)
+    for index, value in enumerate(u):
+        centre = m2 + s2 * rho * value
+        if rest == 0:
+            y[index] = f(centre) - f(m2)
+        else:
+            t, v = standard_nodes(centre, rest)
+            y[index] = v @ (f(centre + rest * t) - f(m2))
+    return float((w @ ((x - w @ x) * (y - w @ y))) / (s1 * s2))
+
+
+def cases(seed: int, count: int, *, scales: bool) -> list[tuple[float, float, float, float, float]]:
+    """Adversarial pairs: equal and nearly equal h near abs(rho) = 1, mixed scales, both signs."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for rho in (*RHOS, *(-r for r in RHOS[1:])):
+        sign = -1.0 if rho < 0 else 1.0
+        rows += [(h, sign * h, 1.0, 1.0, rho) for h in (-8.0, -2.0, 0.0, 2.0, 8.0)]
+        rows += [(0.7, sign * 0.7 + gap, 1.0, 1.0, rho) for gap in (1e-3, 1e-2, 0.1, 1.0)]
+    for _ in range(count):
+        h, k = (float(rng.choice([*HS, rng.normal(), 3 * rng.normal()])) for _ in range(2))
+        s1, s2 = (float(x) for x in rng.choice(STDS, 2))
+        rho = float(rng.choice(RHOS)) * float(rng.choice([-1.0, 1.0]))
+        rows.append((h, k, s1, s2, rho))
+    if scales:
+        for std in STDS:
+            for rho in (0.9, 1 - 1e-6, 1.0, -1.0):
+                rows += [(h, h, std, std, rho) for h in (0.0, 2.0, -2.0, 1e4)]
+    return [row if scales else (row[0], row[1], 1.0, 1.0, row[4]) for row in rows]
+
+
+def write(name: str, rows: list[list[float]], columns: str, method: str) -> None:
+    text = ",\n".join(json.dumps(row) for row in rows)
+    head = json.dumps({"columns": columns.split(), "method": method})[1:-1]
+    (FIXTURES / f"{name}.json").write_text(f'{{{head},\n"rows": [\n{text}\n]}}\n')
+    print(name, len(rows), "rows", flush=True)
+
+
+def main() -> None:
+    FIXTURES.mkdir(exist_ok=True)
+    digits = f"mpmath {DIGITS} digits, composite Gauss-Legendre of the definition"
+    for name in FUNCTIONS:
+        write(f"moments_{name}", one_dimensional(name), "mean std expectation variance", digits)
+    columns = "h k s1 s2 rho covariance/(s1*s2)"
+    for name, count in (("relu", 60), ("gelu", 80)):
+        rows = [[*case, covariance(name, *case)] for case in cases(1, count, scales=name == "gelu")]
+        write(f"covariance_{name}", rows, columns, digits + ", conditional mean in closed form")
+    for name in ("sigmoid", "silu", "tanh"):
+        rows = [[*case, brute_covariance(name, *case)] for case in cases(2, 120, scales=True)]
+        write(f"covariance_{name}", rows, columns, "two-dimensional composite Gauss-Legendre, float64")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,381 @@
+"""Rules: exactness where it is known, properties that all must have, and what they refuse."""
+
+import math
+import pickle
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional as F
+
+import sdp_ref as sr
+from sdp_ref.rules.linearization import jacobian_of
+
+ANALYTIC = ("sdp", "marginal_sdp", "dvia", "moment_matching", "marginal_moment_matching")
+FULL = ("sdp", "dvia", "moment_matching")
+MARGINAL = ("marginal_sdp", "marginal_moment_matching")
+
+
+def mlp(*widths, activation=nn.ReLU, seed=0, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    layers = []
+    for n, m in zip(widths[:-1], widths[1:], strict=True):
+        layer = nn.Linear(n, m, dtype=dtype)
+        for parameter in layer.parameters():
+            parameter.data = torch.randn(parameter.shape, generator=generator, dtype=dtype) / math.sqrt(n)
+        layers += [layer, activation()]
+    return nn.Sequential(*layers[:-1])
+
+
+def gaussian(batch, n, seed=1, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    factor = torch.randn(batch, n, n, generator=generator, dtype=dtype)
+    return sr.Gaussian(torch.randn(batch, n, generator=generator, dtype=dtype), factor @ factor.mT)
+
+
+def diagonal(batch, n, seed=1, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    mean = torch.randn(batch, n, generator=generator, dtype=dtype)
+    return sr.DiagonalGaussian(mean, torch.rand(batch, n, generator=generator, dtype=dtype) + 0.1)
+
+
+@pytest.mark.parametrize("rule", FULL)
+@pytest.mark.parametrize("make", [gaussian, diagonal])
+def test_affine_nets_are_exact(rule, make):
+    net, x = mlp(4, 3), make(5, 4)
+    y = sr.propagate(net, x, rule)
+    weight = net[0].weight
+    assert torch.allclose(y.mean, net(x.mean), rtol=1e-13)
+    assert torch.allclose(y.covariance, weight @ x.covariance @ weight.mT, rtol=1e-13)
+
+
+@pytest.mark.parametrize("rule", MARGINAL)
+def test_one_affine_layer_is_exact_for_marginal_rules(rule):
+    net, x = mlp(4, 3), diagonal(5, 4)
+    y = sr.propagate(net, x, rule)
+    assert torch.allclose(y.mean, net(x.mean), rtol=1e-13)
+    assert torch.allclose(y.variance, x.variance @ net[0].weight.square().mT, rtol=1e-13)
+
+
+def test_sdp_is_value_and_jacobian_of_the_net():
+    net, x = mlp(4, 20, 20, 3, activation=nn.Tanh), gaussian(6, 4)
+    y = sr.propagate(net, x, "sdp")
+    jacobian = torch.stack(
+        [torch.autograd.functional.jacobian(lambda v: net(v[None])[0], row) for row in x.mean]
+    )
+    assert torch.allclose(y.mean, net(x.mean))
+    assert torch.allclose(y.covariance, jacobian @ x.covariance @ jacobian.mT, rtol=1e-12)
+
+
+def test_forward_and_reverse_mode_agree():
+    wide, x = mlp(3, 10, 8, activation=nn.SiLU), diagonal(4, 3)
+    value, jacobian = jacobian_of(wide, x.mean)  # forward: fewer inputs than outputs
+    rows = [jacobian_of(lambda v, k=k: wide(v)[:, k : k + 1], x.mean)[1] for k in range(8)]
+    assert torch.allclose(value, wide(x.mean))
+    assert torch.allclose(jacobian, torch.cat(rows, 1), rtol=1e-12)
+
+
+def test_the_derivative_at_a_kink_is_the_one_from_the_right():
+    """The paper's eq. 2 keeps the scale at location 0."""
+    x = sr.DiagonalGaussian(torch.zeros(1, 1), torch.ones(1, 1))
+    for net in (nn.ReLU(), nn.ReLU(inplace=True), torch.relu, F.relu, nn.LeakyReLU(0.1), lambda v: v.relu()):
+        assert sr.propagate(net, x, "sdp").covariance.item() == 1
+        assert sr.propagate(net, x, "marginal_sdp").variance.item() == 1
+    relu_after = nn.Sequential(nn.ReLU())
+    assert sr.propagate(relu_after, x, "sdp").mean.item() == 0
+
+
+def test_relu_of_one_gaussian_by_the_papers_equation_2():
+    x = sr.DiagonalGaussian(torch.tensor([[1.5, -0.5]]), torch.tensor([[4.0, 4.0]]))
+    y = sr.propagate(nn.ReLU(), x, "marginal_sdp")
+    assert y.mean.tolist() == [[1.5, 0.0]]
+    assert y.variance.tolist() == [[4.0, 0.0]]
+
+
+def test_sdp_without_output_dependence_is_a_point_mass():
+    x = diagonal(2, 3)
+    y = sr.propagate(lambda v: torch.ones(len(v), 2, dtype=v.dtype), x, "sdp")
+    assert not y.covariance.any()
+    y = sr.propagate(lambda v: v[:, :2] * torch.tensor([1.0, 0.0], dtype=v.dtype), x, "sdp")
+    assert torch.equal(y.covariance[:, 1], torch.zeros(2, 2, dtype=torch.float64))
+
+
+def test_full_moment_matching_is_exact_after_one_hidden_layer_by_sampling():
+    for activation in (nn.ReLU, nn.Sigmoid, nn.SiLU, nn.GELU, nn.Tanh):
+        net, x = mlp(3, 12, 2, activation=activation), gaussian(1, 3)
+        y = sr.propagate(net, x, "moment_matching")
+        normals = torch.randn(400_000, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+        with torch.no_grad():
+            samples = net(x.mean + normals @ x.factor()[0].mT)
+        centred = samples - y.mean
+        products = centred.unsqueeze(2) * centred.unsqueeze(1)
+        # No entry off by more than 4.5 standard errors: 5 numbers x 5 nets, p < 2e-4 in all.
+        error = samples.std(0) / math.sqrt(len(samples))
+        assert bool(((samples.mean(0) - y.mean[0]).abs() < 4.5 * error).all()), activation
+        error = products.std(0) / math.sqrt(len(samples))
+        assert bool(((products.mean(0) - y.covariance[0]).abs() < 4.5 * error).all()), activation
+
+
+@pytest.mark.parametrize("rule", ANALYTIC)
+def test_vanishing_noise_gives_value_and_linearisation(rule):
+    net = mlp(4, 30, 30, 3)
+    x = diagonal(3, 4)
+    tiny = sr.DiagonalGaussian(x.mean, x.variance * 1e-18)
+    y = sr.propagate(net, tiny, rule)
+    assert torch.allclose(y.mean, net(x.mean), atol=1e-9)
+    if rule in FULL:
+        expected = sr.propagate(net, tiny, "sdp").covariance
+        assert torch.allclose(y.covariance, expected, rtol=1e-6, atol=1e-24)
+
+
+@pytest.mark.parametrize("rule", ANALYTIC)
+@pytest.mark.parametrize("factor", [2.0**-40, 2.0**40])
+def test_relu_nets_without_bias_scale_exactly(rule, factor):
+    net = mlp(4, 20, 20, 3)
+    for layer in net[::2]:
+        layer.bias = None
+    x = diagonal(3, 4)
+    scaled = sr.DiagonalGaussian(x.mean * factor, x.variance * factor**2)
+    y, z = sr.propagate(net, x, rule), sr.propagate(net, scaled, rule)
+    assert torch.allclose(z.mean, y.mean * factor, rtol=1e-12, atol=0)
+    assert torch.allclose(z.variance, y.variance * factor**2, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("rule", ANALYTIC)
+def test_no_noise_is_a_point_mass(rule):
+    net, x = mlp(4, 20, 20, 3), diagonal(3, 4)
+    y = sr.propagate(net, sr.DiagonalGaussian(x.mean, torch.zeros_like(x.variance)), rule)
+    assert torch.allclose(y.mean, net(x.mean), rtol=1e-13)
+    assert not y.covariance.any()
+
+
+@pytest.mark.parametrize("rule", (*ANALYTIC, "monte_carlo"))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_dtype_shape_and_batch_independence(rule, dtype):
+    net, x = mlp(4, 10, 3, dtype=dtype), diagonal(5, 4, dtype=dtype)
+    y = sr.propagate(net, x, rule)
+    assert (y.mean.dtype, y.covariance.dtype) == (dtype, dtype)
+    assert (y.mean.shape, y.covariance.shape) == ((5, 3), (5, 3, 3))
+    if rule in ANALYTIC:
+        alone = sr.propagate(net, x[3], rule)
+        tolerance = 1e-5 if dtype == torch.float32 else 1e-12
+        assert torch.allclose(alone.mean, y.mean[3:4], rtol=tolerance)
+        assert torch.allclose(alone.covariance, y.covariance[3:4], rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("rule", ANALYTIC)
+def test_float32_agrees_with_float64_in_far_tails(rule):
+    """Units with mean/std from -20 to 20, where float32 formulas would lose the variance."""
+    net = mlp(4, 50, 3)
+    x = sr.DiagonalGaussian(10 * diagonal(4, 4).mean, torch.full((4, 4), 0.5).double())
+    exact = sr.propagate(net, x, rule)
+    single = sr.propagate(net.float(), x.to(dtype=torch.float32), rule)
+    assert torch.allclose(single.variance.double(), exact.variance, rtol=1e-4)
+
+
+@pytest.mark.parametrize("rule", ["marginal_sdp", "dvia", "moment_matching", "marginal_moment_matching"])
+def test_gradients_reach_mean_variance_and_weights(rule):
+    net = mlp(2, 3, 2, seed=3)
+    x = diagonal(1, 2, seed=4)
+
+    def outputs(mean, variance, weight):
+        weights = {"0.weight": weight}
+        bound = nn.Sequential(*net)
+        return torch.func.functional_call(
+            _Propagated(bound, rule), {f"net.{k}": v for k, v in weights.items()}, (mean, variance)
+        )
+
+    inputs = (x.mean, x.variance, net[0].weight.detach().clone())
+    assert torch.autograd.gradcheck(outputs, [t.requires_grad_() for t in inputs])
+
+
+class _Propagated(nn.Module):
+    def __init__(self, net, rule):
+        super().__init__()
+        self.net, self.rule = net, rule
+
+    def forward(self, mean, variance):
+        y = sr.propagate(self.net, sr.DiagonalGaussian(mean, variance), self.rule)
+        return y.mean, y.covariance
+
+
+def test_sdp_is_differentiable_with_create_graph_and_carries_no_gradient_without():
+    net = mlp(3, 5, 2, activation=nn.Tanh)
+    mean, variance = torch.randn(2, 3).double(), torch.rand(2, 3).double()
+
+    def outputs(mean, variance):
+        y = sr.propagate(net, sr.DiagonalGaussian(mean, variance), sr.rule("sdp", create_graph=True))
+        return y.mean, y.covariance
+
+    assert torch.autograd.gradcheck(outputs, (mean.requires_grad_(), variance.requires_grad_()))
+    y = sr.propagate(net, sr.DiagonalGaussian(mean, variance), sr.rule("sdp", create_graph=True))
+    y.covariance.sum().backward()
+    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in net[0].parameters())
+    plain = sr.propagate(net, sr.DiagonalGaussian(mean, variance), "sdp")
+    assert not plain.mean.requires_grad
+    assert not plain.covariance.requires_grad
+
+
+def test_monte_carlo_is_the_moments_of_its_samples():
+    net, x = mlp(4, 10, 3), gaussian(2, 4)
+    rule = sr.rule("monte_carlo", samples=50, seed=(7, 8))
+    y = sr.propagate(net, x, rule)
+    again = sr.propagate(net, x[1], sr.rule("monte_carlo", samples=50, seed=(8,)))
+    assert torch.allclose(again.covariance, y.covariance[1:], rtol=1e-12)
+    identity = sr.propagate(nn.Identity(), x, rule)
+    assert torch.linalg.matrix_rank(identity.covariance).tolist() == [4, 4]
+    few = sr.propagate(nn.Identity(), x, sr.rule("monte_carlo", samples=3))
+    assert torch.linalg.matrix_rank(few.covariance).tolist() == [2, 2]
+
+
+def test_monte_carlo_covariance_is_unbiased():
+    """The mean over 2000 independent k = 3 estimates, within 4.5 standard errors."""
+    x = gaussian(1, 2)
+    many = sr.Gaussian(x.mean.expand(2000, 2), x.covariance.expand(2000, 2, 2))
+    y = sr.propagate(nn.Identity(), many, sr.rule("monte_carlo", samples=3))
+    error = y.covariance.std(0) / math.sqrt(2000)
+    assert bool(((y.covariance.mean(0) - x.covariance[0]).abs() < 4.5 * error).all())
+
+
+def test_monte_carlo_does_not_touch_the_global_generator():
+    net, x = mlp(4, 3), diagonal(1, 4)
+    state = torch.get_rng_state()
+    sr.propagate(net, x, "monte_carlo")
+    assert torch.equal(state, torch.get_rng_state())
+
+
+@given(st.integers(0, 10_000), st.sampled_from([1e-3, 1e-1, 1.0, 1e2, 1e3]))
+def test_covariances_are_symmetric_and_variances_not_negative(seed, sigma):
+    net = mlp(4, 16, 16, 3, seed=seed)
+    x = sr.DiagonalGaussian(diagonal(2, 4, seed=seed).mean, torch.full((2, 4), sigma**2).double())
+    for rule in ANALYTIC:
+        y = sr.propagate(net, x, rule)
+        assert bool((y.variance >= 0).all())
+        assert torch.equal(y.covariance, y.covariance.mT)
+        if rule != "dvia":
+            values = torch.linalg.eigvalsh(y.covariance)
+            assert bool((values[:, 0] >= -1e-10 * values[:, -1]).all())
+
+
+@pytest.mark.parametrize("alpha", [0.5, 1.0, 1.5, 2.0])
+def test_stable_laws_add_up_through_affine_layers(alpha):
+    net = mlp(4, 3)
+    weight, scale = net[0].weight, torch.rand(2, 4).double()
+    x = sr.SymmetricStable(torch.zeros(2, 4).double(), scale, alpha)
+    expected = (scale.pow(alpha) @ weight.abs().pow(alpha).mT).pow(1 / alpha)
+    for rule in ("sdp", "marginal_sdp"):
+        assert torch.allclose(sr.propagate(net, x, rule).scale, expected, rtol=1e-12)
+
+
+def test_stable_laws_meet_gaussian_and_cauchy():
+    net, location, scale = mlp(4, 10, 3), torch.randn(2, 4).double(), torch.rand(2, 4).double()
+    for rule in ("sdp", "marginal_sdp"):
+        stable = [sr.propagate(net, sr.SymmetricStable(location, scale, a), rule).scale for a in (1.0, 2.0)]
+        cauchy = sr.propagate(net, sr.Cauchy(location, scale), rule).scale
+        normal = sr.propagate(net, sr.DiagonalGaussian(location, 2 * scale.square()), rule).variance
+        assert torch.allclose(stable[0], cauchy, rtol=1e-12)
+        assert torch.allclose(2 * stable[1].square(), normal, rtol=1e-12)
+
+
+def test_a_handler_of_the_users_own():
+    class Mine(type(sr.rule("marginal_sdp"))):
+        name = "mine"
+
+    @Mine.handles(nn.Softplus)
+    def softplus(rule, module, law):
+        slope = torch.sigmoid(law.mean)
+        return sr.DiagonalGaussian(module(law.mean), law.variance * slope.square())
+
+    net, x = nn.Sequential(mlp(4, 3), nn.Softplus()), diagonal(2, 4)
+    variance = sr.propagate(net, x, Mine()).variance
+    assert torch.allclose(variance, sr.propagate(net, x, "sdp").variance, rtol=1e-12)
+    with pytest.raises(sr.UnsupportedError, match="'marginal_sdp' does not support Softplus"):
+        sr.propagate(net, x, "marginal_sdp")
+
+
+def test_residual_sums_of_marginal_rules():
+    x = diagonal(2, 3)
+    y = sr.propagate(lambda v: torch.relu(v) + v, x, "marginal_sdp")
+    assert torch.allclose(y.mean, torch.relu(x.mean) + x.mean)
+
+
+@pytest.mark.parametrize(
+    ("rule", "net", "x", "words"),
+    [
+        ("dvia", nn.Sequential(nn.Linear(4, 3), nn.Sequential(nn.Tanh())), diagonal, ["dvia", "Tanh", "1.0"]),
+        ("moment_matching", nn.Softplus(), diagonal, ["moment_matching", "Softplus"]),
+        ("marginal_sdp", nn.GELU(approximate="tanh"), diagonal, ["GELU", "tanh"]),
+        ("marginal_sdp", nn.Dropout(), diagonal, ["Dropout", "eval"]),
+        ("moment_matching", lambda v: v.cumsum(1), diagonal, ["cumsum"]),
+        ("marginal_sdp", lambda v: v if v.sum() > 0 else -v, diagonal, ["trace"]),
+        ("sdp", nn.BatchNorm1d(4), diagonal, ["BatchNorm1d", "batch statistics"]),
+    ],
+)
+def test_what_a_rule_cannot_do_is_named(rule, net, x, words):
+    net = net.double() if isinstance(net, nn.Module) else net
+    with pytest.raises(sr.UnsupportedError) as caught:
+        sr.propagate(net, x(2, 4), rule)
+    for word in words:
+        assert word in str(caught.value)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+@pytest.mark.parametrize("rule", ["dvia", "moment_matching", "marginal_moment_matching", "monte_carlo"])
+def test_laws_without_moments_are_refused(rule):
+    x = sr.Cauchy(torch.zeros(1, 4).double(), torch.ones(1, 4).double())
+    with pytest.raises(sr.UnsupportedError, match="Cauchy"):
+        sr.propagate(mlp(4, 3), x, rule)
+
+
+def test_a_marginal_rule_says_that_it_drops_covariances():
+    with pytest.warns(UserWarning, match="drops the covariances"):
+        y = sr.propagate(mlp(4, 3), gaussian(1, 4), "marginal_sdp")
+    assert isinstance(y, sr.DiagonalGaussian)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: sr.propagate(mlp(4, 3), diagonal(1, 4), "nonsense"), "choose from sdp, marginal_sdp, dvia"),
+        (lambda: sr.propagate(mlp(4, 3), torch.zeros(1, 4), "sdp"), "x must be a law"),
+        (lambda: sr.propagate(3, diagonal(1, 4), "sdp"), "net must be"),
+        (lambda: sr.propagate(mlp(4, 3), diagonal(1, 5), "sdp"), "takes 4 features"),
+        (lambda: sr.propagate(mlp(4, 3).float(), diagonal(1, 4), "sdp"), "float32"),
+        (lambda: sr.propagate(mlp(4, 3), diagonal(1, 4), 5), "rule must be a name"),
+        (lambda: sr.rule("monte_carlo", samples=1), "at least 2"),
+        (lambda: sr.rule("monte_carlo:samples=ten"), "at least 2"),
+        (lambda: sr.rule("monte_carlo", size=3), "no parameter 'size'; its parameters are samples, seed"),
+        (lambda: sr.rule("sdp:fast"), "key=value"),
+        (lambda: sr.propagate(lambda v: v.sum(), diagonal(2, 4), "sdp"), "row by row"),
+        (
+            lambda: sr.propagate(mlp(4, 3), diagonal(3, 4), sr.rule("monte_carlo", seed=(1, 2))),
+            "2 seeds for a batch of 3",
+        ),
+    ],
+)
+def test_bad_calls_get_one_clear_line(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_specs_name_rules_both_ways():
+    assert sr.rule("monte_carlo").spec == "monte_carlo:samples=100"
+    assert sr.rule("monte_carlo:samples=5").spec == "monte_carlo:samples=5"
+    assert sr.rule("moment_matching", tolerance=1e-4).spec == "moment_matching:tolerance=0.0001"
+    for name in sr.rules():
+        assert sr.rule(sr.rule(name).spec) == sr.rule(name)
+
+
+def test_nets_and_inputs_are_left_as_they_are():
+    net, x = mlp(4, 6, 3).train(), diagonal(2, 4)
+    before = {k: v.clone() for k, v in net.state_dict().items()}
+    mean = x.mean.clone()
+    for rule in sr.rules():
+        sr.propagate(net, x, rule)
+    assert net.training
+    assert torch.equal(x.mean, mean)
+    assert not x.mean.requires_grad
+    assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())
+    assert all(p.grad is None for p in net.parameters())
