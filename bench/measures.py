@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
-from oracles.moments import bures, gaussian_kl, std_ratio
-from oracles.partition import total_variation_of_counts
-from oracles.transport import wasserstein
 
 from bench import keys
 from bench.settings import Settings
 from bench.truth import Prediction, Truth
 from oracles.estimate import Estimate
+from oracles.moments import bures, gaussian_kl, std_ratio
+from oracles.partition import total_variation_of_counts
+from oracles.transport import wasserstein
 
 Measurement = tuple[str, Estimate]
 """Component ("" if the metric has one number only) and estimate."""

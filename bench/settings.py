@@ -13,6 +13,7 @@ from bench.training import Recipe
 
 SAMPLERS = ("mc", "sobol")
 BIN_RANGES = ("quantiles", "minmax")
+FLOWERS = 150
 NET_SOURCES = ("trained", "committed")
 
 
@@ -80,6 +81,8 @@ class Settings:
         _require(bool(self.depths) and min(self.depths) >= 1, f"depths must be positive, got {self.depths}")
         for name in ("samples", "pilot_samples", "w1_points"):
             _require(getattr(self, name) >= 100, f"{name} must be at least 100, got {getattr(self, name)}")
+        most = max(self.inputs, self.w1_inputs)
+        _require(most <= FLOWERS, f"inputs must be between 1 and {FLOWERS}, got {most}")
         cells = self.cells
         _require(cells >= 2 and cells & (cells - 1) == 0, f"cells must be a power of two >= 2, got {cells}")
         _one_of("sampler", self.sampler, SAMPLERS)

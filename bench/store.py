@@ -113,6 +113,7 @@ class Store:
         self.path = path
         self._lock: IO[str] | None = None
         new = not path.exists() or path.stat().st_size == 0
+        self._new = new
         if new and not writing:
             raise UserError(f"no results at {path}; `sdp-bench run` makes them (or give --database)")
         if not new:
@@ -153,8 +154,11 @@ class Store:
             )
 
     def close(self) -> None:
-        """Close the file and let other writers in."""
+        """Close the file and let other writers in; a new file in which no run was begun is removed."""
+        unused = self._new and not self._connection.execute("SELECT COUNT(*) FROM runs").fetchone()[0]
         self._connection.close()
+        if unused:
+            self.path.unlink(missing_ok=True)
         self._release()
 
     def _release(self) -> None:
@@ -288,18 +292,17 @@ class Store:
                 params=(run["id"], suite),
             )
             parts.append(part[part.metric_spec.isin(metrics) & part.rule.isin(rules)])
-        frame = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
-        if len(frame):
-            frame.insert(9, "metric", frame.metric_spec.str.partition(":")[0])
-            frame["key"] = frame.subject + "/" + frame.rule + "/" + frame.metric_spec
+        frame = pd.concat(parts, ignore_index=True)
+        frame.insert(9, "metric", [spec.partition(":")[0] for spec in frame.metric_spec])
+        frame["key"] = frame.subject + "/" + frame.rule + "/" + frame.metric_spec
         return frame
 
     def failures(self, run: dict[str, Any]) -> pd.DataFrame:
         """What could not be measured of a run's subjects and has not been since."""
         rules = sorted({rule for _, rules in run["suites"].values() for rule in rules} | {"*"})
         frame = pd.read_sql_query(
-            """SELECT DISTINCT n.network || ' seed ' || n.seed || ', input ' || s.input || ', sigma ' || s.sigma
-                      AS "group", f.rule, f.error, f.seconds
+            """SELECT DISTINCT n.network || ' seed ' || n.seed || ', input ' || s.input
+                      || ', sigma ' || s.sigma AS "group", f.rule, f.error, f.seconds
                FROM members m JOIN failures f ON f.subject = m.subject JOIN subjects s ON s.key = m.subject
                JOIN nets n ON n.digest = s.net WHERE m.run = ? ORDER BY 1, 2""",
             self._connection,

@@ -177,8 +177,8 @@ def get_nets(
     missing = [seed for seed in seeds if seed not in found]
     if missing and source == "committed":
         raise UserError(
-            f"no committed net for {architecture.activation} {architecture.label}, seeds {missing}, with this "
-            "recipe; use --net-source trained"
+            f"no committed net for {architecture.activation} {architecture.label}, seeds {missing}, with "
+            "this recipe; use --net-source trained"
         )
     if missing:
         _writable(folder)

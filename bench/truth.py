@@ -14,10 +14,9 @@ from bench.settings import Settings
 from sdp_ref.distributions import DiagonalGaussian, Gaussian
 
 if TYPE_CHECKING:
+    from oracles.estimate import Floor
     from oracles.moments import Moments
     from oracles.partition import Partition
-
-    from oracles.estimate import Floor
 
 
 class Truth:

@@ -134,7 +134,7 @@ class EqualMassTree:
     Attributes
     ----------
     centre : ndarray, shape (m,)
-        Median of the pilot.
+        Mean of the pilot.
     axes, null : ndarray, shapes (m, r) and (m, m - r)
         Principal directions with and without spread.
     thresholds : ndarray, shape (leaves,)
@@ -171,7 +171,7 @@ class EqualMassTree:
             raise ValueError(f"cells must be a power of two, got {cells}")
         if len(values) < cells:
             raise ValueError(f"a pilot of {len(values)} samples cannot fix {cells} cells; draw more")
-        centre = np.median(values, axis=0)
+        centre = values.mean(0)  # on the pilot's subspace, as medians are not
         rounding = _rounding(pilot)
         deviations = values - centre
         directions = np.linalg.eigh(np.atleast_2d(np.cov(deviations, rowvar=False)))[1][:, ::-1]
@@ -228,7 +228,15 @@ class Classes:
 
     def counts(self, samples: Samples) -> NDArray[np.int64]:
         """Number of samples in every class, shape (m,)."""
-        return _tally(samples, self.m, self.m, lambda columns: columns.argmax(0))
+
+        def locate(columns: Columns) -> Cells:
+            best, winner = columns[0].copy(), np.zeros(columns.shape[1], dtype=np.intp)
+            for label in range(1, self.m):
+                winner[columns[label] > best] = label
+                np.maximum(best, columns[label], out=best)
+            return winner
+
+        return _tally(samples, self.m, self.m, locate)
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,11 +304,13 @@ class ScoreDifferences:
 
     def counts(self, samples: Samples) -> NDArray[np.int64]:
         """Number of samples in every bin of every pair, shape (pairs, cells)."""
+        missing = 2 ** self.edges.shape[1].bit_length() - 1 - self.edges.shape[1]
+        lines = np.pad(self.edges, ((0, 0), (0, missing)), constant_values=np.inf)
 
         def locate(columns: Columns) -> Cells:
             cells = [
-                row * self.cells + np.searchsorted(line, columns[i] - columns[j])
-                for row, (line, (i, j)) in enumerate(zip(self.edges, self.pairs, strict=True))
+                row * self.cells + _search(line, columns[i] - columns[j])
+                for row, (line, (i, j)) in enumerate(zip(lines, self.pairs, strict=True))
             ]
             return np.concatenate(cells)
 
@@ -444,6 +454,16 @@ def _split(ordered: NDArray[np.float64]) -> float:
     cut = min(inside, key=lambda end: abs(end - half))
     middle = (ordered[cut - 1] + ordered[cut]) / 2
     return float(middle if middle < ordered[cut] else ordered[cut - 1])
+
+
+def _search(edges: NDArray[np.float64], values: NDArray[np.float64]) -> Cells:
+    """Number of the 2^k - 1 edges below each value: np.searchsorted without its branches."""
+    index = np.zeros(len(values), dtype=np.intp)
+    step = (len(edges) + 1) // 2
+    while step:
+        index += step * (values > edges[index + (step - 1)])
+        step //= 2
+    return index
 
 
 def _tally(samples: Samples, m: int, cells: int, locate: Callable[[Columns], Cells]) -> NDArray[np.int64]:

@@ -35,7 +35,7 @@ class Activation:
     """
 
     name: str
-    parameters: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    parameters: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def function(self, x: Tensor) -> Tensor:
         """f(x), elementwise."""
@@ -120,7 +120,7 @@ class LeakyReLU(Activation):
 
     def derivative(self, x: Tensor) -> Tensor:
         """f'(x), elementwise; the left derivative at 0."""
-        return torch.where(x > 0, 1.0, self.slope).to(x.dtype)
+        return torch.where(x > 0, torch.ones_like(x), self.slope)
 
     def _mean_variance(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
         a = self.slope
@@ -245,7 +245,7 @@ def _relu() -> Activation:
 def _leaky_relu(negative_slope: float = 0.01) -> Activation:
     if not (isinstance(negative_slope, int | float) and math.isfinite(negative_slope)):
         raise ValueError(f"negative_slope must be a finite number, got {negative_slope!r}")
-    return LeakyReLU("leaky_relu", MappingProxyType({"negative_slope": float(negative_slope)}))
+    return LeakyReLU("leaky_relu", {"negative_slope": float(negative_slope)})
 
 
 _TABLE: Mapping[str, Callable[..., Activation]] = MappingProxyType(

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-_ELEMENTS = 2**20  # of one temporary in a chunk: 8 MiB, of which about eight live at once
+_ELEMENTS = 2**18  # of one temporary in a chunk: 2 MiB, which a cache holds; some tens live at once
 _TAIL = -2.0  # below it the repeated integrals are taken from their continued fraction
 _TAIL_TERMS = 80  # at h = -2 the fraction's error is exp(-2 * 2 * sqrt(2 * 80)), far below rounding
 
@@ -174,10 +174,12 @@ def by_correlation(
     for high, count in _NODES:
         found = ((size > low) & (size <= high)).nonzero().squeeze(-1)
         low = high
-        for place in found.split(max(1, _ELEMENTS // (count * width))) if len(found) else ():
-            chunk = (a[place] for a in flat)
-            places.append(place)
-            values.append(recomputed(kernel, *chunk, count, math.asin(high)))
+        if not len(found):
+            continue
+        places.append(found)
+        step = max(1, _ELEMENTS // (count * width))
+        chunks = zip(*(a[found].split(step) for a in flat), strict=True)
+        values += [recomputed(kernel, *chunk, count, math.asin(high)) for chunk in chunks]
     scattered = torch.zeros_like(size).index_put((torch.cat(places),), torch.cat(values))
     return scattered.view_as(correlation)
 

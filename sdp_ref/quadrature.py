@@ -15,7 +15,7 @@ _PANELS = 14  # across the range of the law, to which the knots are added
 _POINTS = 16  # a panel
 _REACH = 9.0  # standard deviations; the mass beyond is 2e-19
 _TAIL_REACH = 30.0  # further ones towards 0, where a function that decays in its tail has its mass
-_ELEMENTS = 2**20
+_ELEMENTS = 2**18  # of one temporary in a chunk
 _SMALL_VARIANCE = 1e-11  # below it two terms of Taylor's series leave less than rounding
 
 

@@ -1,4 +1,4 @@
-"""Settings common to all tests: one thread of BLAS (tests may share cores), no deadline on hypothesis's shared machine."""
+"""Settings common to all tests: one thread of BLAS (tests may share cores), no deadlines."""
 
 import os
 

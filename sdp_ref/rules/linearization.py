@@ -107,9 +107,8 @@ def jacobian_of(net: Net, x: Tensor, *, create_graph: bool = False) -> tuple[Ten
     with torch.enable_grad(), _RightDerivative():
         value = net(point)
         if not isinstance(value, Tensor) or value.ndim < 1 or value.shape[0] != x.shape[0]:
-            raise ValueError(
-                f"a net must map {tuple(x.shape)} to (B, m) row by row, got {tuple(getattr(value, 'shape', ()))}"
-            )
+            got = tuple(getattr(value, "shape", ()))
+            raise ValueError(f"a net must map {tuple(x.shape)} to (B, m) row by row, got {got}")
         outputs, inputs = value[0].numel(), x[0].numel()
         if not value.requires_grad:
             jacobian = x.new_zeros(x.shape[0], outputs, *x.shape[1:])

@@ -1,5 +1,6 @@
 """Rules: exactness where it is known, properties that all must have, and what they refuse."""
 
+import itertools
 import math
 import pickle
 
@@ -21,7 +22,7 @@ MARGINAL = ("marginal_sdp", "marginal_moment_matching")
 def mlp(*widths, activation=nn.ReLU, seed=0, dtype=torch.float64):
     generator = torch.Generator().manual_seed(seed)
     layers = []
-    for n, m in zip(widths[:-1], widths[1:], strict=True):
+    for n, m in itertools.pairwise(widths):
         layer = nn.Linear(n, m, dtype=dtype)
         for parameter in layer.parameters():
             parameter.data = torch.randn(parameter.shape, generator=generator, dtype=dtype) / math.sqrt(n)
@@ -151,7 +152,7 @@ def test_no_noise_is_a_point_mass(rule):
     assert not y.covariance.any()
 
 
-@pytest.mark.parametrize("rule", (*ANALYTIC, "monte_carlo"))
+@pytest.mark.parametrize("rule", [*ANALYTIC, "monte_carlo"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_dtype_shape_and_batch_independence(rule, dtype):
     net, x = mlp(4, 10, 3, dtype=dtype), diagonal(5, 4, dtype=dtype)

@@ -1,0 +1,251 @@
+"""Runs: the same numbers however they came about, failures kept apart, replays to the last bit."""
+
+import dataclasses
+
+import pandas as pd
+import pytest
+import torch
+
+import sdp_ref
+from bench import measures, replay, run, suites
+from bench.errors import UserError
+from bench.executors import LocalProcesses
+from bench.settings import PRESETS, Settings, preset
+from bench.store import Store
+from bench.truth import Prediction, Truth
+from sdp_ref.distributions import unchecked
+from sdp_ref.rules import linearization
+from tests.bench.conftest import TINY, begin, make_plan, run_all
+
+NUMBERS = ["suite", "rule", "metric_spec", "component", "subject", "value", "floor", "floor95", "stderr"]
+
+
+def numbers(frame):
+    return frame[NUMBERS].sort_values(NUMBERS[:5]).reset_index(drop=True)
+
+
+def test_a_plan_shares_oracles_between_suites(plan):
+    assert len(plan.groups) == 4  # two nets, two noise levels
+    subjects = {key for _, key in plan.members}
+    assert len(subjects) == 8  # with two inputs each
+    assert sum(suite == "iris-w1" for suite, _ in plan.members) == 4  # one input each
+    first = plan.groups[0].subjects[0]
+    assert {metric.partition(":")[0] for metric, _ in first.wanted} == set(measures.METRICS)
+
+
+def test_presets_change_counts_only():
+    assert set(PRESETS) == {"smoke", "quick", "paper"}
+    changed = {
+        f.name
+        for f in dataclasses.fields(Settings)
+        for p in PRESETS.values()
+        if getattr(p, f.name) != getattr(PRESETS["paper"], f.name)
+    }
+    assert changed <= {
+        "nets",
+        "net_source",
+        "inputs",
+        "w1_inputs",
+        "samples",
+        "pilot_samples",
+        "w1_points",
+        "cells",
+    }
+
+
+def test_every_wanted_number_is_there_and_sane(tmp_path, plan):
+    frame = run_all(tmp_path / "r.sqlite", plan)
+    expected = 8 * 3 * (3 + 3) + 8 * 3 * (3 + 1 + 1 + 1) + 4 * 3  # tv, std, w1 rows; 3 rules
+    assert len(frame) == expected
+    tv = frame[frame.metric.str.startswith("tv_")]
+    assert tv.value.between(0, 1).all()
+    assert (frame.floor95 >= frame.floor).all()
+    assert (frame.stderr[frame.metric != "min_eigenvalue"] >= 0).all()
+    assert (frame.seconds > 0).all()
+    assert not frame.key.is_unique  # components of one measurement share its key
+    assert not frame.duplicated(["suite", "key", "component"]).any()
+    # Nets are linear over a noise of 1e-3, where SDP is exact and marginal rules are not.
+    small = frame[(frame.sigma == 1e-3) & (frame.metric == "tv_headline")].set_index("rule")
+    assert (small.loc["sdp"].value <= small.loc["sdp"].floor + 4 * small.loc["sdp"].stderr).all()
+    marginal = small.loc["marginal_moment_matching"]
+    assert (marginal.value > 2 * marginal.floor95).all()
+
+
+def test_numbers_do_not_depend_on_order_company_or_process(tmp_path, plan):
+    whole = numbers(run_all(tmp_path / "a.sqlite", plan))
+    backwards = numbers(run_all(tmp_path / "b.sqlite", plan, groups=plan.groups[::-1]))
+    pd.testing.assert_frame_equal(whole, backwards, check_exact=True)
+    with Store(tmp_path / "c.sqlite", writing=True) as store, LocalProcesses(2, 1) as executor:
+        number = begin(store, plan)
+        seen = []
+        run.execute(plan.groups, frozenset(), store, number, executor, lambda g, r: seen.append((g, r)))
+        pd.testing.assert_frame_equal(numbers(store.frame(store.run(number))), whole, check_exact=True)
+    assert len(seen) == len(plan.groups)
+    alone = make_plan(dataclasses.replace(TINY, rules=("monte_carlo:samples=10",)), ("iris-tv",))
+    part = numbers(run_all(tmp_path / "d.sqlite", alone))
+    same = whole[(whole.suite == "iris-tv") & (whole.rule == "monte_carlo:samples=10")]
+    pd.testing.assert_frame_equal(part, same.reset_index(drop=True), check_exact=True)
+
+
+def test_an_interrupted_run_goes_on_to_the_same_numbers(tmp_path, plan):
+    unbroken = numbers(run_all(tmp_path / "a.sqlite", plan))
+    run_all(tmp_path / "b.sqlite", plan, groups=plan.groups[:2])
+    with Store(tmp_path / "b.sqlite") as store:
+        done = run.fresh(store, plan)
+        assert [run.is_done(group, done) for group in plan.groups] == [True, True, False, False]
+    resumed = run_all(tmp_path / "b.sqlite", plan)
+    pd.testing.assert_frame_equal(numbers(resumed), unbroken, check_exact=True)
+
+
+def test_what_is_measured_is_not_measured_again_unless_code_changed(tmp_path, plan, monkeypatch):
+    path = tmp_path / "r.sqlite"
+    run_all(path, plan)
+    with Store(path) as store:
+        done = run.fresh(store, plan)
+        result = run.run_group(plan.groups[0], done)
+        assert (result.records, result.failures) == ([], [])
+        old = measures.fingerprint
+        changed = "sdp_ref.rules.sampling"
+        monkeypatch.setattr(measures, "fingerprint", lambda r, m: "new" if r == changed else old(r, m))
+        stale = {rule for _, rule, _ in done - run.fresh(store, plan)}
+    assert stale == {"monte_carlo:samples=10"}
+
+
+def test_a_wider_run_measures_only_what_is_new(tmp_path):
+    path = tmp_path / "r.sqlite"
+    narrow = dataclasses.replace(TINY, rules=("sdp",))
+    run_all(path, make_plan(narrow), narrow)
+    wide = make_plan(TINY)
+    with Store(path) as store:
+        result = run.run_group(wide.groups[0], run.fresh(store, wide))
+    assert {record.rule for record in result.records} == {
+        "monte_carlo:samples=10",
+        "marginal_moment_matching",
+    }
+
+
+def failing(*_args, **_kwargs):
+    raise RuntimeError("two\nlines")
+
+
+def test_a_failing_rule_is_recorded_and_the_others_go_on(tmp_path, plan, monkeypatch):
+    path = tmp_path / "r.sqlite"
+    with monkeypatch.context() as patch:
+        patch.setattr(linearization.SDP, "prepare", failing)
+        frame = run_all(path, plan)
+    assert set(frame.rule) == {"monte_carlo:samples=10", "marginal_moment_matching"}
+    with Store(path) as store:
+        failures = store.failures(store.run())
+    assert set(failures.rule) == {"sdp"}
+    assert set(failures.error) == {"RuntimeError: two lines"}
+    assert len(failures) == 8
+    assert set(run_all(path, plan).rule) == set(TINY.rules)  # retried
+    with Store(path) as store:
+        assert store.failures(store.run()).empty
+
+
+def test_a_net_that_returns_nan_fails_its_subjects(tmp_path):
+    plan = make_plan(dataclasses.replace(TINY, nets=1))
+    weight = plan.groups[0].net.state["2.weight"]
+    weight[0, 0] = float("nan")
+    result = run.run_group(plan.groups[0], frozenset())
+    assert not result.records
+    assert result.failures
+    assert any("finite" in failure.error or "NaN" in failure.error for failure in result.failures)
+
+
+def test_a_dead_worker_is_a_failed_group(tmp_path, plan):
+    class Dying(LocalProcesses):
+        def submit(self, fn, /, group, *args):
+            return super().submit(_die if group is plan.groups[1] else fn, group, *args)
+
+    with Store(tmp_path / "r.sqlite", writing=True) as store, Dying(2, 1) as executor:
+        number = begin(store, plan)
+        run.execute(plan.groups, frozenset(), store, number, executor, lambda *_: None)
+        failures = store.failures(store.run(number))
+        assert set(failures.rule) == {run.ALL}
+        assert len(failures) == len(plan.groups[1].subjects)
+        assert failures.error.str.contains("worker process died").all()
+        done = run.fresh(store, plan)
+        assert [run.is_done(g, done) for g in plan.groups] == [True, False, True, True]
+
+
+def _die(*_):
+    import os
+    import signal
+
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_replays_are_identical(tmp_path, plan):
+    path = tmp_path / "r.sqlite"
+    frame = run_all(path, plan)
+    with Store(path) as store:
+        for metric in measures.METRICS:
+            rows = frame[(frame.metric == metric) & (frame.rule == "monte_carlo:samples=10")]
+            said = []
+            pairs = replay.replay(store, rows.key.iloc[-1], said.append)
+            assert pairs
+            assert all(replay.same(*pair) for pair in pairs), metric
+            assert any("oracle" in line for line in said)
+        with pytest.raises(UserError, match="no measurement has a key"):
+            replay.replay(store, "nothing", print)
+        with pytest.raises(UserError, match="name one"):
+            replay.replay(store, frame.subject.iloc[0], print)
+
+
+def test_rules_on_one_oracle_share_their_normals(plan):
+    group = plan.groups[0]
+    truth = Truth(group.net.build(), run.input_law(group)[0], group.subjects[0].key, TINY)
+    zero, one = torch.zeros(1, 3).double(), torch.eye(3).double()[None]
+    a = Prediction(sdp_ref.Gaussian(zero, one), truth).samples
+    b = Prediction(sdp_ref.Gaussian(zero + 1, one), truth).samples
+    assert torch.allclose(b - a, torch.ones(()).double(), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("law", "message"),
+    [
+        ((torch.full((1, 3), float("nan")), torch.eye(3)[None]), "mean is not finite"),
+        ((torch.zeros(1, 3), torch.full((1, 3, 3), float("inf"))), "covariance is not finite"),
+        ((torch.zeros(1, 3), -torch.eye(3)[None]), "negative"),
+    ],
+)
+def test_a_prediction_that_is_no_law_is_refused(plan, law, message):
+    group = plan.groups[0]
+    truth = Truth(group.net.build(), run.input_law(group)[0], group.subjects[0].key, TINY)
+    with pytest.raises(ValueError, match=message):
+        Prediction(unchecked(sdp_ref.Gaussian, *law), truth)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"sigmas": (0.0,)}, "sigma must be positive"),
+        ({"sigmas": (float("nan"),)}, "sigma must be positive"),
+        ({"samples": 0}, "samples must be at least 100"),
+        ({"bins": -1}, "bins must be positive"),
+        ({"cells": 500}, "power of two"),
+        ({"sampler": "lhs"}, "choose from mc, sobol"),
+        ({"bin_range": "sd"}, "choose from quantiles, minmax"),
+        ({"net_source": "web"}, "choose from trained, committed"),
+        ({"activation": "softsign"}, "choose from relu"),
+        ({"depths": (0,)}, "depths must be positive"),
+        ({"optimizer": "lbfgs"}, "choose from sgd, adam"),
+        ({"learning_rate": -1.0}, "must be positive"),
+        ({"inputs": 0}, "inputs must be positive"),
+        ({"samples": 1000}, "lower --w1-points"),
+    ],
+)
+def test_bad_settings_get_one_line(overrides, message):
+    with pytest.raises(UserError, match=message):
+        preset("quick", overrides)
+
+
+def test_unknown_names_are_answered_with_the_valid_ones():
+    with pytest.raises(UserError, match="choose from iris-tv, iris-w1, iris-std"):
+        suites.get_suites(["iris"])
+    with pytest.raises(UserError, match="choose from sdp"):
+        suites.canonical_rules(["spd"])
+    with pytest.raises(UserError, match="choose from smoke, quick, paper"):
+        preset("full", {})

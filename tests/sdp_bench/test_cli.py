@@ -1,0 +1,239 @@
+"""The command as a user meets it: what it prints, its exit codes, and what it leaves behind."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from bench.store import Store
+from sdp_bench import cli
+
+TINY = (
+    *("--depth", "1", "--width", "8", "--nets", "2", "--inputs", "1", "--w1-inputs", "1", "--epochs", "50"),
+    *("--samples", "2048", "--pilot-samples", "1024", "--cells", "16", "--w1-points", "100"),
+    *("--rules", "sdp,monte_carlo:samples=10", "--jobs", "1"),
+)
+
+
+def command(*words, cwd, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "sdp_bench.cli", *words],
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+@pytest.fixture
+def invoke(monkeypatch, capsys, tmp_path):
+    """Run the command in this process; returns its exit code and what it printed."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["sdp-bench", *words])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        printed = capsys.readouterr()
+        return stop.value.code, printed.out, printed.err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A folder with the results and report of a tiny run."""
+    folder = tmp_path_factory.mktemp("finished")
+    ran = command("run", "--all", *TINY, "--sigma", "0.1,10", cwd=folder)
+    assert ran.returncode == 0, ran.stderr
+    assert "groups 4/4" in ran.stderr
+    assert "left" in ran.stderr
+    return folder
+
+
+def test_help_does_not_load_torch():
+    loaded = "import sys, sdp_bench.cli; print(sorted({'torch', 'numpy', 'pandas'} & set(sys.modules)))"
+    assert subprocess.check_output([sys.executable, "-c", loaded], text=True).strip() == "[]"
+
+
+def test_list_names_everything(invoke):
+    code, out, _ = invoke("list")
+    assert code == 0
+    for word in ("iris-tv", "iris-w1", "iris-std", "smoke", "quick", "paper", "sdp", "dvia", "monte_carlo"):
+        assert word in out
+
+
+def test_a_second_run_has_nothing_to_do(finished):
+    again = command("run", "--all", *TINY, "--sigma", "0.1,10", cwd=finished)
+    assert again.returncode == 0
+    assert "4 of 4 groups are measured already" in again.stderr
+
+
+def test_report_and_table(finished):
+    made = command("report", cwd=finished)
+    assert made.returncode == 0, made.stderr
+    page = finished / "reports" / "html" / "index.html"
+    assert made.stdout.strip() == f"report: {page.relative_to(finished)}"
+    assert page.stat().st_size > 10_000
+    table = pd.read_csv(page.with_name("results.csv"))
+    assert set(table.rule) == {"sdp", "monte_carlo:samples=10"}
+    assert set(table.suite) == {"iris-tv", "iris-w1", "iris-std"}
+
+
+def test_replay_from_the_table(finished):
+    command("report", cwd=finished)
+    table = pd.read_csv(finished / "reports" / "html" / "results.csv")
+    key = table[(table.metric == "tv_headline") & (table.rule == "monte_carlo:samples=10")].key.iloc[0]
+    done = command("replay", key, cwd=finished)
+    assert done.returncode == 0, done.stderr
+    assert "identical to the last bit" in done.stdout
+    assert "oracle" in done.stdout
+
+
+def test_a_replay_that_differs_says_so(finished, tmp_path):
+    copy = tmp_path / "copy.sqlite"
+    copy.write_bytes((finished / "sdp-bench.sqlite").read_bytes())
+    db = sqlite3.connect(copy)
+    db.execute("UPDATE records SET value = value + 1e-9")
+    key = "/".join(db.execute("SELECT subject, rule, metric FROM records LIMIT 1").fetchone())
+    db.commit()
+    db.close()
+    done = command("replay", key, "--database", str(copy), cwd=tmp_path)
+    assert done.returncode == 3
+    assert "DIFFERENT" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run"], "name suites to run, or --all"),
+        (["run", "iris"], "unknown suite 'iris'; choose from iris-tv, iris-w1, iris-std"),
+        (["run", "iris-tv", "--all"], "name suites"),
+        (["run", "--all", "--preset", "huge"], "choose from smoke, quick, paper"),
+        (["run", "--all", "--rules", "spd"], "choose from sdp, marginal_sdp"),
+        (["run", "--all", "--rules", "monte_carlo:samples=1"], "at least 2"),
+        (["run", "--all", "--sigma", "-1"], "sigma must be positive"),
+        (["run", "--all", "--sigma", "big"], "not a list of numbers"),
+        (["run", "--all", "--samples", "-5"], "samples must be at least 100"),
+        (["run", "--all", "--bins", "0"], "bins must be positive"),
+        (["run", "--all", "--activation", "softsign"], "choose from relu, leaky_relu"),
+        (["run", "--all", "--device", "abacus"], "device 'abacus'"),
+        (["run", "--all", "--device", "cuda:99"], "device 'cuda:99'"),
+        (["run", "--all", "--jobs", "0"], "--jobs"),
+        (["run", "--all", "--inputs", "200"], "between 1 and 150"),
+        (["run", "--all", "--preset", "smoke", "--nets", "50"], "no committed net"),
+        (["report"], "no results at"),
+        (["report", "--database", "."], "directory"),
+        (["replay", "abc"], "no results at"),
+        (["nonsense"], "No such command"),
+    ],
+)
+def test_bad_input_is_exit_2_and_one_line(invoke, words, message, tmp_path):
+    code, _, err = invoke(*words)
+    assert code == 2, err
+    line = [text for text in err.splitlines() if text.startswith("Error: ")]
+    assert len(line) == 1
+    assert message in line[0]
+    assert "Traceback" not in err
+    assert not list(tmp_path.glob("*.sqlite"))
+
+
+def test_files_that_are_not_ours_are_not_touched(invoke, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    for words in (["run", "--all", *TINY], ["report"], ["replay", "x"]):
+        code, _, err = invoke(*words, "--database", "notes.txt")
+        assert code == 2
+        assert "not a results file" in err
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_a_folder_that_cannot_be_written_is_exit_3(finished, tmp_path):
+    (tmp_path / "file").write_text("")
+    done = command("run", "--all", *TINY, "--database", "file/r.sqlite", cwd=tmp_path)
+    assert (done.returncode, "Traceback" in done.stderr) == (3, False)
+    database = str(finished / "sdp-bench.sqlite")
+    done = command("report", "--database", database, "--output", "file/html", cwd=tmp_path)
+    assert (done.returncode, "Traceback" in done.stderr) == (3, False)
+    assert "cannot write the report" in done.stderr
+
+
+def _start(folder, *words):
+    return subprocess.Popen(
+        [sys.executable, "-m", "sdp_bench.cli", "run", "--all", *TINY, *words],
+        cwd=folder,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _records(path: Path) -> pd.DataFrame:
+    with Store(path) as store:
+        frame = store.frame(store.run())
+    columns = ["suite", "key", "component"]
+    return frame.drop(columns="seconds").sort_values(columns).reset_index(drop=True)
+
+
+def _wait_for_groups(path: Path, count: int) -> None:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        if path.exists() and path.stat().st_size:
+            db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+            try:
+                if db.execute("SELECT COUNT(DISTINCT subject) FROM records").fetchone()[0] >= count:
+                    return
+            except sqlite3.Error:
+                pass
+            finally:
+                db.close()
+        time.sleep(0.02)
+    raise AssertionError("no group was finished in time")
+
+
+SIGMAS = ("--sigma", "0.1,0.2,0.5,1,2,5,10,20")
+
+
+@pytest.mark.slow
+def test_kill_nine_loses_nothing_but_the_group_in_hand(tmp_path):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    whole.mkdir()
+    cut.mkdir()
+    assert command("run", "--all", *TINY, *SIGMAS, cwd=whole).returncode == 0
+    running = _start(cut, *SIGMAS)
+    _wait_for_groups(cut / "sdp-bench.sqlite", 3)
+    running.send_signal(signal.SIGKILL)
+    running.communicate()
+    with Store(cut / "sdp-bench.sqlite") as store:
+        kept = store.frame(store.run()).subject.nunique()
+    assert 3 <= kept < 16
+    resumed = command("run", "--all", *TINY, *SIGMAS, cwd=cut)
+    assert resumed.returncode == 0, resumed.stderr
+    assert f"{kept} of 16 groups are measured already" in resumed.stderr
+    pd.testing.assert_frame_equal(
+        _records(cut / "sdp-bench.sqlite"), _records(whole / "sdp-bench.sqlite"), check_exact=True
+    )
+
+
+@pytest.mark.slow
+def test_interrupting_keeps_what_is_finished_and_exits_130(tmp_path):
+    running = _start(tmp_path, *SIGMAS)
+    _wait_for_groups(tmp_path / "sdp-bench.sqlite", 2)
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert "goes on from there" in err
+    assert "Traceback" not in err
+
+
+def test_a_second_run_on_one_file_is_refused_while_the_first_goes_on(invoke, tmp_path):
+    with Store(tmp_path / "sdp-bench.sqlite", writing=True):
+        code, _, err = invoke("run", "--all", *TINY)
+    assert code == 3
+    assert "another run is writing" in err
