@@ -126,8 +126,8 @@ def list_() -> None:
     for name, s in PRESETS.items():
         depths = ", ".join(map(str, s.depths))
         click.echo(
-            f"  {name:<10}{s.nets} {s.net_source} net{'s' * (s.nets > 1)} x {s.inputs} inputs, {depths} hidden "
-            f"layers, {s.samples} samples, W1 on {s.w1_points} points"
+            f"  {name:<10}{s.nets} {s.net_source} net{'s' * (s.nets > 1)} x {s.inputs} inputs, "
+            f"{depths} hidden layers, {s.samples} samples, W1 on {s.w1_points} points"
         )
     click.echo(f"\nRules\n  {', '.join(sdp_ref.rules())}\n  with parameters: monte_carlo:samples=100")
 
