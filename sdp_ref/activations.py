@@ -42,7 +42,7 @@ class Activation:
         raise NotImplementedError
 
     def derivative(self, x: Tensor) -> Tensor:
-        """f'(x), elementwise; at a kink the left derivative, as in torch's backward pass."""
+        """f'(x), elementwise; at a kink the derivative from the right, as in the paper's eq. 2."""
         raise NotImplementedError
 
     def mean_variance(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
@@ -119,8 +119,8 @@ class LeakyReLU(Activation):
         return nn.leaky_relu(x, self.slope) if self.slope else nn.relu(x)
 
     def derivative(self, x: Tensor) -> Tensor:
-        """f'(x), elementwise; the left derivative at 0."""
-        return torch.where(x > 0, torch.ones_like(x), self.slope)
+        """f'(x), elementwise; the right derivative at 0."""
+        return torch.where(x >= 0, torch.ones_like(x), self.slope)
 
     def _mean_variance(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
         a = self.slope
