@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bench.keys import OracleKey
 from bench.settings import Settings
-from sdp_ref.distributions import DiagonalGaussian, Gaussian
+from sdp_ref.distributions import DiagonalGaussian, Gaussian, Law
 
 if TYPE_CHECKING:
     from oracles.estimate import Floor
@@ -128,10 +128,12 @@ class Prediction:
     Raises
     ------
     ValueError
-        If the law has non-finite moments or a negative variance.
+        If the law is of another family, or has non-finite moments or a negative variance.
     """
 
-    def __init__(self, law: Gaussian | DiagonalGaussian, truth: Truth) -> None:
+    def __init__(self, law: Law, truth: Truth) -> None:
+        if not isinstance(law, Gaussian | DiagonalGaussian):
+            raise ValueError(f"the prediction is a {type(law).__name__}, not a Gaussian")
         for name, value in (("mean", law.mean), ("covariance", law.covariance)):
             if not bool(torch.isfinite(value).all()):
                 raise ValueError(f"the predicted {name} is not finite")

@@ -111,6 +111,8 @@ def test_functions_and_derivatives_are_torch_s(name: str) -> None:
     y = TORCH[name](x)
     torch.testing.assert_close(make(name).function(x), y, rtol=1e-14, atol=1e-17)
     (slope,) = torch.autograd.grad(y.sum(), x)
+    if "relu" in name:  # torch takes the derivative from the left at a kink, the paper the other
+        slope[x == 0] = 1.0
     torch.testing.assert_close(make(name).derivative(x), slope, rtol=1e-13, atol=1e-16)
 
 
