@@ -284,7 +284,7 @@ class Store:
             part = pd.read_sql_query(
                 """SELECT m.suite, n.network, n.activation, n.depth, s.net, n.seed, s.input, s.sigma, r.rule,
                           r.metric AS metric_spec, r.component, r.value, r.floor, r.floor95, r.stderr, r.unit,
-                          r.seconds, n.accuracy, r.subject, r.fingerprint
+                          r.seconds, n.accuracy, r.subject, r.fingerprint, r.run
                    FROM members m JOIN subjects s ON s.key = m.subject JOIN nets n ON n.digest = s.net
                    JOIN records r ON r.subject = s.key WHERE m.run = ? AND m.suite = ?
                    ORDER BY n.depth, n.seed, s.sigma, s.input, r.rule, r.metric, r.component""",

@@ -2,31 +2,44 @@
 
 The cells are fixed before any rule is seen, from a draw of the oracle that serves nothing else, so
 that every rule is judged on the same cells and these do not move with extreme samples.
-All locate samples in float64: float32 values convert exactly, so an atom of a law falls in one cell
-whatever precision a rule works in.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
 
+from oracles.counting import (
+    Cells,
+    Columns,
+    Samples,
+    check_count,
+    pilot_values,
+    rounding_of,
+    search,
+    tally,
+)
 from oracles.estimate import Estimate, Floor
+from oracles.tree import EqualMassTree
 
-Samples = Tensor | NDArray[np.floating]
-Columns = NDArray[np.float64]  # shape (m, rows)
-Cells = NDArray[np.intp]  # shape (rows,)
+__all__ = [
+    "AxisBins",
+    "Classes",
+    "EqualMassTree",
+    "Partition",
+    "ScoreDifferences",
+    "pairwise_total_variation",
+    "total_variation",
+    "total_variation_floor",
+    "total_variation_of_counts",
+]
 
-_CHUNK_ROWS = 2**13  # located at a time: they stay in cache
 _QUANTILES = (0.0005, 0.9995)
-_ROUNDING = 16  # units in the last place that outputs equal but for rounding may be apart
 _MOST_CELLS = 2**24
 _TINY = 1e-300
 
@@ -79,8 +92,8 @@ class AxisBins:
         ValueError
             If the pilot is not a finite matrix, or `bins` or `bin_range` is not as above.
         """
-        values = _pilot(pilot)
-        bins = _count("bins", bins, 1)
+        values = pilot_values(pilot)
+        bins = check_count("bins", bins, 1)
         if (bins + 2) ** values.shape[1] > _MOST_CELLS:
             raise ValueError(
                 f"{bins} bins on {values.shape[1]} axes make {(bins + 2.0) ** values.shape[1]:.2g} cells, "
@@ -92,7 +105,7 @@ class AxisBins:
             low, high = values.min(0), values.max(0)
         else:
             raise ValueError(f"bin_range must be 'quantiles' or 'minmax', got {bin_range!r}")
-        slack = _rounding(pilot) * np.abs(values).max(0)
+        slack = rounding_of(pilot) * np.abs(values).max(0)
         constant = high - low <= 2 * slack
         return cls(np.where(constant, low - slack, low), np.where(constant, high + slack, high), bins)
 
@@ -117,99 +130,7 @@ class AxisBins:
                 cell += 1
             return cell.astype(np.intp)
 
-        return _tally(samples, len(self.low), self.cells, locate)
-
-
-@dataclass(frozen=True, eq=False)
-class EqualMassTree:
-    """Cells of equal mass: a k-d tree in the principal coordinates of the oracle.
-
-    Each level splits every cell at the pilot's median along the next principal axis, by falling
-    variance and round again, so thin directions are resolved as finely as wide ones; medians do
-    not see the scale of a coordinate, so whitening is implied. Where an atom sits on the
-    median, the cell is split beside it. A direction in which every pilot sample agrees with the
-    centre but for rounding is null and not split; samples off the pilot's subspace fall
-    into one cell more, the last. A constant pilot is a point mass: one cell at it, the rest off.
-
-    Attributes
-    ----------
-    centre : ndarray, shape (m,)
-        Mean of the pilot.
-    axes, null : ndarray, shapes (m, r) and (m, m - r)
-        Principal directions with and without spread.
-    thresholds : ndarray, shape (leaves,)
-        Node i has children 2i (at or below its threshold) and 2i + 1; the root is node 1.
-    rounding : float
-        How far off the subspace counts as on it, relative to a sample's largest output.
-    """
-
-    centre: NDArray[np.float64]
-    axes: NDArray[np.float64]
-    null: NDArray[np.float64]
-    thresholds: NDArray[np.float64]
-    rounding: float
-
-    @classmethod
-    def from_samples(cls, pilot: Samples, cells: int = 512) -> EqualMassTree:
-        """Grow the tree on a pilot draw.
-
-        Parameters
-        ----------
-        pilot : Tensor or ndarray, shape (samples, m)
-            At least as many samples as cells; a hundred times as many make the masses equal to 10 %.
-        cells : int
-            Number of leaves, a power of two.
-
-        Raises
-        ------
-        ValueError
-            If the pilot is not a finite matrix or too small, or `cells` is not a power of two.
-        """
-        values = _pilot(pilot)
-        cells = _count("cells", cells, 2)
-        if cells & (cells - 1):
-            raise ValueError(f"cells must be a power of two, got {cells}")
-        if len(values) < cells:
-            raise ValueError(f"a pilot of {len(values)} samples cannot fix {cells} cells; draw more")
-        centre = values.mean(0)  # on the pilot's subspace, as medians are not
-        rounding = _rounding(pilot)
-        deviations = values - centre
-        directions = np.linalg.eigh(np.atleast_2d(np.cov(deviations, rowvar=False)))[1][:, ::-1]
-        coordinates = deviations @ directions
-        slack = rounding * (np.abs(values).max(1) + np.abs(centre).max())
-        is_null = (np.abs(coordinates) <= slack[:, None]).all(0)
-        axes, null = directions[:, ~is_null], directions[:, is_null]
-        thresholds = _grow(coordinates[:, ~is_null], cells)
-        return cls(centre, axes, null, thresholds, rounding)
-
-    @property
-    def cells(self) -> int:
-        """Number of cells: the leaves and the cell of samples off the pilot's subspace."""
-        return len(self.thresholds) + 1
-
-    def counts(self, samples: Samples) -> NDArray[np.int64]:
-        """Number of samples in every cell, shape (cells,); the last cell is off the subspace."""
-        leaves = len(self.thresholds)
-        spread = self.axes.shape[1]
-        extent = np.abs(self.centre).max()
-
-        def locate(columns: Columns) -> Cells:
-            deviations = columns - self.centre[:, None]
-            node = np.ones(columns.shape[1], dtype=np.intp)
-            if spread:
-                coordinates = self.axes.T @ deviations
-                for level in range(leaves.bit_length() - 1):
-                    above = coordinates[level % spread] > self.thresholds[node]
-                    node *= 2
-                    node += above
-            else:
-                node[:] = leaves
-            if self.null.shape[1]:
-                slack = self.rounding * (np.abs(columns).max(0) + extent)
-                node[(np.abs(self.null.T @ deviations) > slack).any(0)] = 2 * leaves
-            return node - leaves
-
-        return _tally(samples, len(self.centre), self.cells, locate)
+        return tally(samples, len(self.low), self.cells, locate)
 
 
 @dataclass(frozen=True)
@@ -219,7 +140,7 @@ class Classes:
     m: int
 
     def __post_init__(self) -> None:
-        _count("m", self.m, 1)
+        check_count("m", self.m, 1)
 
     @property
     def cells(self) -> int:
@@ -236,7 +157,7 @@ class Classes:
                 np.maximum(best, columns[label], out=best)
             return winner
 
-        return _tally(samples, self.m, self.m, locate)
+        return tally(samples, self.m, self.m, locate)
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,13 +194,13 @@ class ScoreDifferences:
         ValueError
             If the pilot is not a finite matrix with two columns or more, or `bins` is not as above.
         """
-        values = _pilot(pilot)
-        bins = _count("bins", bins, 3)
+        values = pilot_values(pilot)
+        bins = check_count("bins", bins, 3)
         m = values.shape[1]
         if m < 2:
             raise ValueError("score differences need at least two outputs, the pilot has one")
         levels = np.arange(1, bins) / bins
-        rounding = _rounding(pilot)
+        rounding = rounding_of(pilot)
         edges = []
         for i, j in combinations(range(m), 2):
             difference = values[:, i] - values[:, j]
@@ -309,13 +230,13 @@ class ScoreDifferences:
 
         def locate(columns: Columns) -> Cells:
             cells = [
-                row * self.cells + _search(line, columns[i] - columns[j])
+                row * self.cells + search(line, columns[i] - columns[j])
                 for row, (line, (i, j)) in enumerate(zip(lines, self.pairs, strict=True))
             ]
             return np.concatenate(cells)
 
         pairs = len(self.edges)
-        return _tally(samples, self.m, self.cells * pairs, locate).reshape(pairs, self.cells)
+        return tally(samples, self.m, self.cells * pairs, locate).reshape(pairs, self.cells)
 
 
 def total_variation(
@@ -414,7 +335,7 @@ def total_variation_floor(
         If the counts are not a vector of counts, or a number is not positive.
     """
     oracle = _counts("oracle_counts", oracle_counts)
-    rule_total, pairs = _count("rule_total", rule_total, 1), _count("pairs", pairs, 1)
+    rule_total, pairs = check_count("rule_total", rule_total, 1), check_count("pairs", pairs, 1)
     total = int(oracle.sum())
     law = oracle[oracle > 0] / total
     generator = np.random.default_rng(seed)
@@ -424,90 +345,8 @@ def total_variation_floor(
     return Floor(float(distances.mean()), float(np.quantile(distances, 0.95)))
 
 
-def _grow(coordinates: NDArray[np.float64], leaves: int) -> NDArray[np.float64]:
-    """Thresholds of a tree, as a heap; a level splits one column, cycling through them."""
-    thresholds = np.zeros(leaves)
-    if coordinates.shape[1] == 0:
-        return thresholds
-    groups = [np.arange(len(coordinates))]
-    for level in range(leaves.bit_length() - 1):
-        column = coordinates[:, level % coordinates.shape[1]]
-        children = []
-        for node, rows in enumerate(groups, start=2**level):
-            values = column[rows]
-            thresholds[node] = _split(np.sort(values))
-            above = values > thresholds[node]
-            children += [rows[~above], rows[above]]
-        groups = children
-    return thresholds
-
-
-def _split(ordered: NDArray[np.float64]) -> float:
-    """Threshold between two different values, as near to the median as can be."""
-    if len(ordered) == 0:
-        return 0.0
-    half = len(ordered) // 2
-    ends = np.searchsorted(ordered, ordered[half], "left"), np.searchsorted(ordered, ordered[half], "right")
-    inside = [int(end) for end in ends if 0 < end < len(ordered)]
-    if not inside:
-        return float(ordered[-1])
-    cut = min(inside, key=lambda end: abs(end - half))
-    middle = (ordered[cut - 1] + ordered[cut]) / 2
-    return float(middle if middle < ordered[cut] else ordered[cut - 1])
-
-
-def _search(edges: NDArray[np.float64], values: NDArray[np.float64]) -> Cells:
-    """Number of the 2^k - 1 edges below each value: np.searchsorted without its branches."""
-    index = np.zeros(len(values), dtype=np.intp)
-    step = (len(edges) + 1) // 2
-    while step:
-        index += step * (values > edges[index + (step - 1)])
-        step //= 2
-    return index
-
-
-def _tally(samples: Samples, m: int, cells: int, locate: Callable[[Columns], Cells]) -> NDArray[np.int64]:
-    """Count cells chunk by chunk; `locate` maps columns, shape (m, rows), to cell numbers."""
-    matrix = _matrix(samples)
-    if matrix.shape[1] != m:
-        raise ValueError(f"samples have {matrix.shape[1]} outputs, the partition {m}")
-    counts = np.zeros(cells, dtype=np.int64)
-    for start in range(0, len(matrix), _CHUNK_ROWS):
-        columns = matrix[start : start + _CHUNK_ROWS].T.astype(np.float64, order="C")
-        if not np.isfinite(columns).all():
-            raise ValueError("samples have non-finite entries (NaN or infinity)")
-        counts += np.bincount(locate(columns), minlength=cells)
-    return counts
-
-
-def _matrix(samples: Samples) -> NDArray[np.floating]:
-    matrix = samples.detach().cpu().numpy() if isinstance(samples, Tensor) else np.asarray(samples)
-    if matrix.ndim != 2 or matrix.size == 0 or matrix.dtype.kind != "f":
-        raise ValueError(
-            f"samples must be a floating-point matrix (samples, m), got shape {matrix.shape}, {matrix.dtype}"
-        )
-    return matrix
-
-
-def _pilot(samples: Samples) -> NDArray[np.float64]:
-    values = _matrix(samples).astype(np.float64)
-    if not np.isfinite(values).all():
-        raise ValueError("the pilot has non-finite entries (NaN or infinity)")
-    return values
-
-
-def _rounding(samples: Samples) -> float:
-    return _ROUNDING * float(np.finfo(_matrix(samples).dtype).eps)
-
-
 def _counts(name: str, counts: ArrayLike) -> NDArray[np.int64]:
     array = np.asarray(counts)
     if array.ndim != 1 or array.dtype.kind not in "iu" or (array < 0).any() or not array.any():
         raise ValueError(f"{name} must be a vector of counts, some of them positive")
     return array.astype(np.int64)
-
-
-def _count(name: str, value: int, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
-    return int(value)

@@ -194,9 +194,11 @@ def _what_ran(frame: pd.DataFrame, meta: Mapping[str, Any], failures: pd.DataFra
         pairs = frame.drop_duplicates(["net", "input"])
         what = (
             f"{labels.plural(frame['rule'].nunique(), 'rule')} on {labels.plural(len(nets), 'trained net')} "
-            f"of {labels.plural(len(kinds), 'kind')}, {labels.plural(len(pairs), 'input')} in all, "
+            f"of {labels.plural(len(kinds), 'kind')}, {labels.plural(len(pairs), 'pair')} of net and input, "
             f"{labels.plural(len(frame), 'measurement')}"
         )
+        if "run" in frame and "run" in meta and (kept := int((frame["run"] != meta["run"]).sum())):
+            what += f", {kept:,} of them kept from earlier runs"
         preset = meta.get("preset")
         said.append(f"{f'Preset {preset}: ' if preset else ''}{what}.")
         if len(pairs) == len(kinds):
