@@ -14,7 +14,7 @@ from bench.settings import Settings
 from bench.truth import Prediction, Truth
 from oracles.estimate import Estimate
 from oracles.moments import bures, gaussian_kl, std_ratio
-from oracles.partition import total_variation_of_counts
+from oracles.partition import ScoreDifferences, total_variation_of_counts
 from oracles.transport import wasserstein
 
 Measurement = tuple[str, Estimate]
@@ -48,13 +48,13 @@ def _total_variation(truth: Truth, prediction: Prediction, *, partition: str) ->
 
 
 def _tv_difference(truth: Truth, prediction: Prediction) -> Iterator[Measurement]:
-    counts = truth.partition("difference").counts(prediction.samples)
-    outputs = truth.samples.shape[1]
-    pairs = [f"{i}-{j}" for i in range(outputs) for j in range(i + 1, outputs)]
-    for pair, oracle, rule, floor in zip(
-        pairs, truth.counts("difference"), counts, truth.floors("difference"), strict=True
+    partition = truth.partition("difference")
+    assert isinstance(partition, ScoreDifferences)
+    counts = partition.counts(prediction.samples)
+    for (i, j), oracle, rule, floor in zip(
+        partition.pairs, truth.counts("difference"), counts, truth.floors("difference"), strict=True
     ):
-        yield pair, total_variation_of_counts(oracle, rule, floor)
+        yield f"{i}-{j}", total_variation_of_counts(oracle, rule, floor)
 
 
 def _w1(truth: Truth, prediction: Prediction) -> Iterator[Measurement]:

@@ -72,8 +72,11 @@ class Truth:
     def moments(self) -> Moments:
         """Mean and covariance of the samples, with what their standard errors need."""
         from oracles.moments import Moments
+        from oracles.noise import SCRAMBLES
 
-        return Moments.from_samples(self.samples)
+        # Sobol points come scramble by scramble; these, and no smaller blocks, are independent.
+        blocks = SCRAMBLES if self.key.sampler == "sobol" else 64
+        return Moments.from_samples(self.samples, blocks)
 
     @functools.cache  # noqa: B019  (lives and dies with the one group that holds it)
     def partition(self, name: str) -> Partition:

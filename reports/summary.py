@@ -186,8 +186,9 @@ def _beside_paper(tables: Sequence[Table]) -> list[str]:
             worst = max(apart, key=lambda each: abs(each.gap) / each.spread if each.spread else math.inf)
             decimals = worst.table.metric.decimals
             text += (
-                f"; furthest off, in units of that spread, is {labels.rule_label(worst.cell.rule)} at {worst.where} "
-                f"({labels.number(worst.cell.mean, decimals)} here, {worst.printed.value} there)"
+                f"; furthest off, in units of that spread, is {labels.rule_label(worst.cell.rule)} "
+                f"at {worst.where} ({labels.number(worst.cell.mean, decimals)} here, "
+                f"{worst.printed.value} there)"
             )
         said.append(text + ".")
     return said

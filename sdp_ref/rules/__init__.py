@@ -10,6 +10,7 @@ from sdp_ref.rules.dvia import DVIA
 from sdp_ref.rules.linearization import SDP, MarginalSDP
 from sdp_ref.rules.moment_matching import MarginalMomentMatching, MomentMatching
 from sdp_ref.rules.sampling import MonteCarlo
+from sdp_ref.rules.unscented import Unscented
 
 __all__ = [
     "DVIA",
@@ -21,12 +22,14 @@ __all__ = [
     "MonteCarlo",
     "Propagator",
     "Rule",
+    "Unscented",
     "rule",
     "rules",
 ]
 
 _RULES: dict[str, type[Rule]] = {
-    kind.name: kind for kind in (SDP, MarginalSDP, DVIA, MomentMatching, MarginalMomentMatching, MonteCarlo)
+    kind.name: kind
+    for kind in (SDP, MarginalSDP, DVIA, MomentMatching, MarginalMomentMatching, MonteCarlo, Unscented)
 }
 
 

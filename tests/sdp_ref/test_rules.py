@@ -260,6 +260,26 @@ def test_covariances_are_symmetric_and_variances_not_negative(seed, sigma):
             assert bool((values[:, 0] >= -1e-10 * values[:, -1]).all())
 
 
+@pytest.mark.parametrize("make", [gaussian, diagonal])
+@pytest.mark.parametrize("kappa", [None, 0.0, 2.0])
+def test_the_unscented_transform_is_exact_up_to_quadratic_means(make, kappa):
+    """Its points share mean and covariance, so E[x^2] is exact; so is all of an affine net."""
+    x, rule = make(3, 4), sr.rule("unscented", kappa=kappa)
+    squares = sr.propagate(lambda v: v.square(), x, rule)
+    assert torch.allclose(squares.mean, x.mean.square() + x.variance, rtol=1e-12)
+    net = mlp(4, 3)
+    affine = sr.propagate(net, x, rule)
+    weight = net[0].weight
+    assert torch.allclose(affine.covariance, weight @ x.covariance @ weight.mT, rtol=1e-12)
+
+
+def test_the_unscented_transform_matches_kurtosis_of_one_component():
+    """With n + kappa = 3 the fourth moment is a Gaussian's: Var[x^2] = 2 s^4 at mean 0."""
+    x = sr.DiagonalGaussian(torch.zeros(1, 1).double(), torch.full((1, 1), 4.0).double())
+    y = sr.propagate(lambda v: v.square(), x, "unscented")
+    assert y.covariance.item() == pytest.approx(32.0, rel=1e-12)
+
+
 @pytest.mark.parametrize("alpha", [0.5, 1.0, 1.5, 2.0])
 def test_stable_laws_add_up_through_affine_layers(alpha):
     net = mlp(4, 3)
@@ -323,7 +343,9 @@ def test_what_a_rule_cannot_do_is_named(rule, net, x, words):
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
-@pytest.mark.parametrize("rule", ["dvia", "moment_matching", "marginal_moment_matching", "monte_carlo"])
+@pytest.mark.parametrize(
+    "rule", ["dvia", "moment_matching", "marginal_moment_matching", "monte_carlo", "unscented"]
+)
 def test_laws_without_moments_are_refused(rule):
     x = sr.Cauchy(torch.zeros(1, 4).double(), torch.ones(1, 4).double())
     with pytest.raises(sr.UnsupportedError, match="Cauchy"):
@@ -349,6 +371,7 @@ def test_a_marginal_rule_says_that_it_drops_covariances():
         (lambda: sr.rule("monte_carlo:samples=ten"), "at least 2"),
         (lambda: sr.rule("monte_carlo", size=3), "no parameter 'size'; its parameters are samples, seed"),
         (lambda: sr.rule("sdp:fast"), "key=value"),
+        (lambda: sr.rule("unscented", kappa=-1.0), "kappa of at least 0"),
         (lambda: sr.propagate(lambda v: v.sum(), diagonal(2, 4), "sdp"), "row by row"),
         (
             lambda: sr.propagate(mlp(4, 3), diagonal(3, 4), sr.rule("monte_carlo", seed=(1, 2))),
