@@ -178,7 +178,7 @@ def _records(path: Path) -> pd.DataFrame:
     with Store(path) as store:
         frame = store.frame(store.run())
     columns = ["suite", "key", "component"]
-    return frame.drop(columns="seconds").sort_values(columns).reset_index(drop=True)
+    return frame.drop(columns=["seconds", "run"]).sort_values(columns).reset_index(drop=True)
 
 
 def _wait_for_groups(path: Path, count: int) -> None:
