@@ -6,7 +6,7 @@ import fcntl
 import json
 import math
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, fields
 from datetime import UTC, datetime
@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
+import numpy as np
 import pandas as pd
 
 from bench.errors import RunFailedError, UserError
@@ -22,6 +23,9 @@ from bench.training import TrainedNet
 APPLICATION = 0x53445042  # "SDPB", in the file's header: tells our files from any other SQLite file
 SCHEMA = 1
 
+TABLES = ("nets", "subjects", "runs", "members", "records", "failures")
+"""Tables of a results file, those first that others refer to."""
+
 _TABLES = """
 CREATE TABLE runs (
     id INTEGER PRIMARY KEY, started TEXT NOT NULL, finished TEXT, seconds REAL, command TEXT NOT NULL,
@@ -29,7 +33,7 @@ CREATE TABLE runs (
 CREATE TABLE nets (
     digest TEXT PRIMARY KEY, network TEXT NOT NULL, activation TEXT NOT NULL, depth INTEGER NOT NULL,
     seed INTEGER NOT NULL, accuracy REAL NOT NULL, recipe TEXT NOT NULL, source TEXT NOT NULL,
-    weights BLOB NOT NULL);
+    weights BLOB);
 CREATE TABLE subjects (
     key TEXT PRIMARY KEY, net TEXT NOT NULL REFERENCES nets, input INTEGER NOT NULL, sigma REAL NOT NULL,
     sampler TEXT NOT NULL, samples INTEGER NOT NULL);
@@ -249,6 +253,48 @@ class Store:
         with self._transaction() as db:
             db.execute("UPDATE runs SET finished = ?, seconds = ? WHERE id = ?", (_now(), seconds, run))
 
+    # Whole tables ------------------------------------------------------------------------------
+
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """Everything in the file, a frame a table, in an order in which they can be put into another."""
+        return {name: pd.read_sql_query(f"SELECT * FROM {name}", self._connection) for name in TABLES}
+
+    def add(self, tables: Mapping[str, pd.DataFrame]) -> int:
+        """Put the tables of another file beside what is here; runs get new numbers.
+
+        Returns
+        -------
+        int
+            Measurements that were new.
+
+        Raises
+        ------
+        UserError
+            If a measurement is here already with another value; the message names the first ones.
+        """
+        columns = {name: self._columns(name) for name in TABLES}
+        for name in TABLES:
+            if missing := set(columns[name]) - set(tables[name].columns):
+                raise UserError(f"table {name} lacks the columns {', '.join(sorted(missing))}")
+        with self._transaction() as db:
+            _refuse_conflicts(db, tables["records"])
+            first = db.execute("SELECT COALESCE(MAX(id), 0) FROM runs").fetchone()[0]
+            moved = {old: first + place for place, old in enumerate(sorted(tables["runs"]["id"]), 1)}
+            before = db.execute("SELECT COUNT(*) FROM records").fetchone()[0]
+            for name in TABLES:
+                frame = tables[name].copy()
+                number = "id" if name == "runs" else "run"
+                if number in frame:
+                    frame[number] = frame[number].map(moved)
+                marks = ", ".join("?" * len(columns[name]))
+                rows = ([_plain(v) for v in row] for row in frame[columns[name]].astype(object).to_numpy())
+                db.executemany(f"INSERT OR IGNORE INTO {name} VALUES ({marks})", rows)
+            db.execute("DELETE FROM failures WHERE (subject, rule) IN (SELECT subject, rule FROM records)")
+            return int(db.execute("SELECT COUNT(*) FROM records").fetchone()[0] - before)
+
+    def _columns(self, table: str) -> list[str]:
+        return [row[1] for row in self._connection.execute(f"PRAGMA table_info({table})")]
+
     # Reading -----------------------------------------------------------------------------------
 
     def measured(self, subjects: Iterable[str]) -> set[tuple[str, str, str, str]]:
@@ -340,6 +386,20 @@ class Store:
         return [dict(zip(names, row, strict=True)) for row in cursor]
 
 
+def _refuse_conflicts(db: sqlite3.Connection, records: pd.DataFrame) -> None:
+    """Raise if `records` has another value for a measurement that `db` has, made by the same code."""
+    names = ("subject", "rule", "metric", "component", "value", "fingerprint")
+    known = {tuple(row[:4]): row[4:] for row in db.execute(f"SELECT {', '.join(names)} FROM records")}
+    conflicts = [
+        "/".join(str(part) for part in row[:4] if part != "")
+        for row in records[list(names)].itertuples(index=False, name=None)
+        if row[:4] in known and known[row[:4]] != row[4:]
+    ]
+    if conflicts:
+        shown = "; ".join(conflicts[:5]) + ("; ..." if len(conflicts) > 5 else "")
+        raise UserError(f"{len(conflicts)} measurements differ from those here: {shown}")
+
+
 def _net_row(net: TrainedNet) -> tuple[Any, ...]:
     a = net.architecture
     recipe = json.dumps({f.name: getattr(net.recipe, f.name) for f in fields(net.recipe)})
@@ -350,8 +410,10 @@ def _net_row(net: TrainedNet) -> tuple[Any, ...]:
 
 
 def _plain(value: Any) -> Any:
-    """NaN is NULL in SQLite; only the floors and errors may be unknown."""
-    return None if isinstance(value, float) and math.isnan(value) else value
+    """Value as SQLite takes it: NaN is NULL (only floors and errors may be unknown)."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if value is pd.NA or (isinstance(value, float) and math.isnan(value)) else value
 
 
 def _now() -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -137,11 +137,14 @@ class Plan:
     members : list of (str, str)
         Suite and oracle key.
     groups : list of Group
+    left_out : dict of str to str
+        Rules that do not support these nets, and why.
     """
 
     suites: dict[str, tuple[tuple[str, ...], tuple[str, ...]]]
     members: list[tuple[str, str]]
     groups: list[Group]
+    left_out: dict[str, str]
 
 
 def get_suites(names: Sequence[str]) -> list[Suite]:
@@ -173,10 +176,21 @@ def canonical_rules(specs: Sequence[str]) -> tuple[str, ...]:
 
 
 def expand(suites: Sequence[Suite], settings: Settings, nets: Sequence[TrainedNet]) -> Plan:
-    """Groups of a run: suites that ask about the same law share its oracle."""
+    """Groups of a run: suites that ask about the same law share its oracle.
+
+    Raises
+    ------
+    UserError
+        If a rule is unknown, or none of a suite's rules supports the nets.
+    """
     from bench import measures
 
-    rules = {s.name: canonical_rules(settings.rules or s.rules) for s in suites}
+    asked_for = {s.name: canonical_rules(settings.rules or s.rules) for s in suites}
+    left_out = _unsupported({rule for rules in asked_for.values() for rule in rules}, nets)
+    rules = {name: tuple(r for r in specs if r not in left_out) for name, specs in asked_for.items()}
+    for name, usable in rules.items():
+        if not usable:
+            raise UserError(f"no rule is left for {name}: {'; '.join(left_out.values())}")
     specs = {s.name: tuple(measures.spec(metric, settings) for metric in s.metrics) for s in suites}
     members: list[tuple[str, str]] = []
     groups: list[Group] = []
@@ -201,7 +215,20 @@ def expand(suites: Sequence[Suite], settings: Settings, nets: Sequence[TrainedNe
             if subjects:
                 locations = data.features[[s.row for s in subjects]]
                 groups.append(Group(net, sigma, tuple(subjects), locations, settings))
-    return Plan({s.name: (specs[s.name], rules[s.name]) for s in suites}, members, groups)
+    return Plan({s.name: (specs[s.name], rules[s.name]) for s in suites}, members, groups, left_out)
+
+
+def _unsupported(rules: Iterable[str], nets: Sequence[TrainedNet]) -> dict[str, str]:
+    """Rules that have no formula for a net's activation, each with its own words for that."""
+    kinds = {net.architecture.activation: net for net in nets}
+    found: dict[str, str] = {}
+    for rule in rules:
+        for net in kinds.values():
+            try:
+                sdp_ref.rule(rule).prepare(net.build())
+            except sdp_ref.UnsupportedError as error:
+                found[rule] = str(error)
+    return found
 
 
 def oracle_key(net: TrainedNet, x: Tensor, sigma: float, settings: Settings) -> OracleKey:

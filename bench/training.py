@@ -208,7 +208,11 @@ def train(
     )
     x = data.features.expand(len(seeds), -1, -1)
     labels = data.labels.repeat(len(seeds))
-    # Gradients underflow late in training, and denormal numbers slow a CPU several times.
+    threads = torch.get_num_threads()
+    # One thread: the products are small, and threads that wait for each other after each of them
+    # are slower by far on cores that are shared. Gradients underflow late in training, and
+    # denormal numbers slow a CPU several times.
+    torch.set_num_threads(1)
     torch.set_flush_denormal(True)
     try:
         for epoch in range(recipe.epochs):
@@ -224,6 +228,7 @@ def train(
             predicted = _forward(layers, x, function).argmax(-1)
     finally:
         torch.set_flush_denormal(False)
+        torch.set_num_threads(threads)
     accuracy = (predicted == data.labels).double().mean(1)
     return [
         TrainedNet(architecture, recipe, seed, float(accuracy[i]), _state(layers, i))

@@ -182,6 +182,8 @@ def _run(
     start = time.monotonic()
     nets = _nets(settings)
     plan = suites_module.expand(suites, settings, nets)
+    for reason in plan.left_out.values():
+        click.echo(f"left out: {reason}", err=True)
     done = fresh(store, plan)
     todo = [group for group in plan.groups if not is_done(group, done)]
     jobs = max(1, min(jobs or environment.cores(), len(todo) or 1))

@@ -124,6 +124,14 @@ def test_a_wider_run_measures_only_what_is_new(tmp_path):
     }
 
 
+def test_rules_that_do_not_support_the_nets_are_left_out_and_named():
+    plan = make_plan(dataclasses.replace(TINY, activation="gelu", rules=("sdp", "dvia")))
+    assert plan.suites["iris-tv"][1] == ("sdp",)
+    assert "'dvia' does not support GELU" in plan.left_out["dvia"]
+    with pytest.raises(UserError, match="no rule is left for iris-tv: rule 'dvia' does not support GELU"):
+        make_plan(dataclasses.replace(TINY, activation="gelu", rules=("dvia",)))
+
+
 def failing(*_args, **_kwargs):
     raise RuntimeError("two\nlines")
 
@@ -131,7 +139,7 @@ def failing(*_args, **_kwargs):
 def test_a_failing_rule_is_recorded_and_the_others_go_on(tmp_path, plan, monkeypatch):
     path = tmp_path / "r.sqlite"
     with monkeypatch.context() as patch:
-        patch.setattr(linearization.SDP, "prepare", failing)
+        patch.setattr(linearization, "_linearised", failing)
         frame = run_all(path, plan)
     assert set(frame.rule) == {"monte_carlo:samples=10", "marginal_moment_matching"}
     with Store(path) as store:
