@@ -9,7 +9,8 @@ torch.Size([1, 3, 3])
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+import torch
+from torch import nn
 
 from sdp_ref.distributions import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable
 from sdp_ref.graph import Net, UnsupportedError
@@ -19,6 +20,7 @@ __all__ = [
     "Cauchy",
     "DiagonalGaussian",
     "Gaussian",
+    "Law",
     "LayerwiseRule",
     "Rule",
     "SymmetricStable",
@@ -50,7 +52,8 @@ def propagate(net: Net, x: Law, rule: str | Propagator = "sdp") -> Law:
     Raises
     ------
     ValueError
-        If the rule is unknown, or dtype or shape of `x` does not fit the net.
+        If the rule is unknown, dtype or shape of `x` does not fit the net, or the result is not
+        finite.
     UnsupportedError
         If the rule cannot do this net or this family.
     """
@@ -69,8 +72,16 @@ def propagate(net: Net, x: Law, rule: str | Propagator = "sdp") -> Law:
             f"the net is {weight.dtype} on {weight.device}, the input law {x.location.dtype} on "
             f"{x.location.device}; bring them together with net.to(...) or x.to(...)"
         )
-    _check_shape(net, x.location)
-    return chosen.propagate(net, x)
+    try:
+        predicted = chosen.propagate(net, x)
+    except UnsupportedError:
+        raise
+    except RuntimeError as error:  # torch's own, of shapes and dtypes
+        first = str(error).splitlines()[0]
+        raise ValueError(f"the net cannot take inputs of shape {tuple(x.location.shape)}: {first}") from error
+    if not bool(torch.isfinite(predicted.location.detach()).all()):
+        raise ValueError(f"rule '{chosen.name}' gives a non-finite location: does the net return NaN?")
+    return predicted
 
 
 def _rule(chosen: str | Propagator) -> Propagator:
@@ -79,14 +90,3 @@ def _rule(chosen: str | Propagator) -> Propagator:
     if not isinstance(chosen, Propagator):
         raise ValueError(f"rule must be a name or an object with name and propagate(net, x), got {chosen!r}")
     return chosen
-
-
-def _check_shape(net: Net, location: Tensor) -> None:
-    """Name the mismatch where the first layer is plainly a Linear of another width."""
-    first = next(iter(net.modules()), None) if isinstance(net, nn.Linear) else None
-    if isinstance(net, nn.Sequential) and len(net):
-        first = net[0]
-    if isinstance(first, nn.Linear) and location.shape[-1] != first.in_features:
-        raise ValueError(
-            f"the net takes {first.in_features} features, the input law has shape {tuple(location.shape)}"
-        )

@@ -9,8 +9,9 @@ slightly indefinite) and that is for the measurements to show.
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
 
 import torch
 from torch import Tensor
@@ -46,9 +47,10 @@ class Law:
         """Number of components of one draw, n."""
         return math.prod(self.event_shape)
 
-    def __getitem__(self: LawT, index: int | slice) -> LawT:
+    def __getitem__(self: LawT, index: SupportsIndex | slice) -> LawT:
         """Law or laws at `index`, still batched: ``x[0]`` has batch 1."""
-        if isinstance(index, int):
+        if not isinstance(index, slice):
+            index = operator.index(index)
             if not -self.batch <= index < self.batch:  # also what ends a plain `for law in laws`
                 raise IndexError(f"law {index} of a batch of {self.batch}")
             index %= self.batch
@@ -119,11 +121,23 @@ class Gaussian(Law):
     def factor(self) -> Tensor:
         """A matrix F with F F^T = covariance, shape (B, n, n), float64.
 
-        By eigenvectors, so that semi-definite covariances have one too. Negative eigenvalues
-        (rounding, or a rule whose covariance is indefinite) are clipped to zero.
+        Cholesky's where the covariance is positive definite; else by eigenvectors, with negative
+        eigenvalues (rounding, or a rule whose covariance is indefinite) clipped to zero. There the
+        gradient leaves out the turning of the eigenvectors, which need not have one.
         """
-        values, vectors = torch.linalg.eigh(self.covariance.double())
-        return vectors * values.clamp(min=0).sqrt().unsqueeze(-2)
+        covariance = self.covariance.double()
+        factor, failed = torch.linalg.cholesky_ex(covariance)
+        singular = failed != 0
+        if not bool(singular.any()):
+            return factor
+        rest = covariance[singular]
+        vectors = torch.linalg.eigh(rest.detach()).eigenvectors
+        values = (vectors * (rest @ vectors)).sum(-2)
+        clipped = vectors * _sqrt(values).unsqueeze(-2)
+        if not bool(failed.eq(0).any()):
+            return clipped
+        definite = torch.linalg.cholesky(covariance[~singular])
+        return torch.zeros_like(covariance).index_put((~singular,), definite).index_put((singular,), clipped)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,13 +168,18 @@ class DiagonalGaussian(Law):
         return self.mean
 
     @property
+    def standard_deviation(self) -> Tensor:
+        """Of each component, shape (B, *event), float64; its gradient at a point mass is 0."""
+        return _sqrt(self.variance.double())
+
+    @property
     def covariance(self) -> Tensor:
         """Diagonal covariance as a dense matrix, shape (B, n, n)."""
         return torch.diag_embed(self.variance.flatten(1))
 
     def factor(self) -> Tensor:
         """A matrix F with F F^T = covariance, shape (B, n, n), float64."""
-        return torch.diag_embed(self.variance.flatten(1).double().sqrt())
+        return torch.diag_embed(self.standard_deviation.flatten(1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,6 +244,12 @@ def unchecked(family: type[LawT], *values: object) -> LawT:
     return law
 
 
+def _sqrt(x: Tensor) -> Tensor:
+    """Square root, 0 for what is not positive; its gradient there is 0 and not infinite."""
+    positive = x > 0
+    return torch.where(positive, torch.where(positive, x, 1.0).sqrt(), 0.0)
+
+
 def _row(value: Any, index: slice) -> Any:
     return value[index] if isinstance(value, Tensor) else value
 
@@ -245,7 +270,7 @@ def _check_tensor(name: str, value: object, location: Tensor | None = None) -> N
 def _check_location(name: str, value: object) -> None:
     _check_tensor(name, value)
     assert isinstance(value, Tensor)
-    if value.ndim < 2:
+    if value.ndim < 2 or value.shape[0] < 1:
         raise ValueError(
             f"{name} must have a batch dimension first, shape (B, *event), got {tuple(value.shape)}"
         )

@@ -109,6 +109,10 @@ def _dropout(p: float = 0.5, training: bool = True, inplace: bool = False) -> nn
     return nn.Dropout(p).train(training)
 
 
+def _flatten(start_dim: int = 0, end_dim: int = -1) -> nn.Module:
+    return nn.Flatten(start_dim, end_dim)
+
+
 _FUNCTIONS: dict[Any, Callable[..., nn.Module]] = {
     F.linear: _linear,
     F.relu: _relu,
@@ -126,8 +130,8 @@ _FUNCTIONS: dict[Any, Callable[..., nn.Module]] = {
     torch.tanh: nn.Tanh,
     "tanh": nn.Tanh,
     F.dropout: _dropout,
-    torch.flatten: nn.Flatten,
-    "flatten": nn.Flatten,
+    torch.flatten: _flatten,
+    "flatten": _flatten,
     operator.add: Add,
     torch.add: Add,
     "add": Add,
@@ -154,6 +158,9 @@ def trace(net: Net) -> list[Step]:
         does not map one tensor to one tensor.
     """
     module = net if isinstance(net, nn.Module) else _Functional(net)
+    for path, part in module.named_modules():
+        if part._forward_hooks or part._forward_pre_hooks:
+            raise UntraceableError(f"a net with forward hooks (at '{path}')")
     try:
         graph_module = _trace(module)
     except (fx.proxy.TraceError, TypeError, RuntimeError, AttributeError, NameError) as error:
@@ -179,7 +186,17 @@ def trace(net: Net) -> list[Step]:
         else:
             steps.append(_step(node, modules, value, constants))
             value[node] = len(steps)
+            if _in_place(node, steps[-1].module):  # whoever reads its input from here on reads the result
+                value[node.all_input_nodes[0]] = len(steps)
     return steps
+
+
+def _in_place(node: fx.Node, module: nn.Module) -> bool:
+    """Whether an op writes its result over its input."""
+    name = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")
+    flagged = node.kwargs.get("inplace", False) or True in node.args[1:]
+    named = node.op != "call_module" and str(name).endswith("_")
+    return bool(node.all_input_nodes) and bool(getattr(module, "inplace", False) or flagged or named)
 
 
 def _trace(module: nn.Module) -> fx.GraphModule:
@@ -188,7 +205,13 @@ def _trace(module: nn.Module) -> fx.GraphModule:
 
 
 class _Tracer(fx.Tracer):
-    """Takes parameters that a function closes over, which fx knows only of modules."""
+    """Takes what a function closes over: parameters and modules that are not the net's own."""
+
+    def path_of_module(self, mod: nn.Module) -> str:
+        if not any(mod is m for m in self.root.modules()):
+            self.root.add_module(f"closed_over_{len(list(self.root.children()))}", mod)
+            self.submodule_paths = {m: name for name, m in self.root.named_modules()}
+        return super().path_of_module(mod)
 
     def create_arg(self, a: Any) -> Any:
         if isinstance(a, nn.Parameter) and not any(a is p for p in self.root.parameters()):

@@ -54,6 +54,8 @@ def rule(name: str, **parameters: Any) -> Rule:
     ValueError
         If there is no such rule or parameter, or a value does not fit.
     """
+    if not isinstance(name, str):
+        raise ValueError(f"a rule is named by a string such as 'sdp', got {name!r}")
     name, _, text = name.partition(":")
     if name not in _RULES:
         raise ValueError(f"unknown rule '{name}'; choose from {', '.join(_RULES)}")

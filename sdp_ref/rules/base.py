@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
-from torch import nn
+from torch import Tensor, nn
 
 from sdp_ref import activations, graph
 from sdp_ref.distributions import DiagonalGaussian, Gaussian, Law, unchecked
@@ -143,6 +143,8 @@ class LayerwiseRule(Rule):
             raise UnsupportedError(self.name, f"GELU(approximate={step.module.approximate!r})", step.path)
         if isinstance(step.module, nn.Dropout) and step.module.training:
             raise UnsupportedError(self.name, "Dropout in training mode (call net.eval())", step.path)
+        if isinstance(step.module, nn.Flatten) and (step.module.start_dim, step.module.end_dim) != (1, -1):
+            raise UnsupportedError(self.name, "a Flatten that does not keep the batch dimension", step.path)
         return handler
 
 
@@ -159,6 +161,32 @@ def activation_of(module: nn.Module) -> activations.Activation:
 @LayerwiseRule.handles(nn.Identity, nn.Dropout)
 def _identity(_rule: LayerwiseRule, _module: nn.Module, law: Law) -> Law:
     return law
+
+
+@LayerwiseRule.handles(nn.Flatten)
+def _flatten(_rule: LayerwiseRule, _module: nn.Flatten, law: Law) -> Law:
+    if isinstance(law, Gaussian):
+        return unchecked(Gaussian, law.mean.flatten(1), law.covariance)
+    parts = (getattr(law, f.name) for f in fields(law))
+    return unchecked(type(law), *(v.flatten(1) if isinstance(v, Tensor) else v for v in parts))
+
+
+def check_outputs(inputs: Tensor, outputs: object) -> Tensor:
+    """Outputs of a net, if they are one row of floating-point numbers for each input.
+
+    Raises
+    ------
+    ValueError
+        If they are not.
+    """
+    if not isinstance(outputs, Tensor):
+        raise ValueError(f"a net must return one tensor, got {type(outputs).__name__}")
+    if outputs.ndim < 2 or outputs.shape[0] != inputs.shape[0] or not outputs.is_floating_point():
+        raise ValueError(
+            f"a net must map {tuple(inputs.shape)} to (B, m) row by row, got {tuple(outputs.shape)} "
+            f"of {outputs.dtype}"
+        )
+    return outputs
 
 
 def as_gaussian(rule: str, x: Law) -> Gaussian:

@@ -17,7 +17,14 @@ from torch.overrides import TorchFunctionMode
 
 from sdp_ref.distributions import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable, unchecked
 from sdp_ref.graph import Add, Net, UnsupportedError
-from sdp_ref.rules.base import ELEMENTWISE, LayerwiseRule, Rule, activation_of, as_marginal
+from sdp_ref.rules.base import (
+    ELEMENTWISE,
+    LayerwiseRule,
+    Rule,
+    activation_of,
+    as_marginal,
+    check_outputs,
+)
 
 
 @dataclass(frozen=True)
@@ -45,10 +52,12 @@ class SDP(Rule):
 
     def prepare(self, net: Net) -> Callable[[Law], Law]:
         """See :class:`Rule`; the Jacobian depends on the input, so nothing is kept."""
-        coupled = nn.modules.batchnorm._BatchNorm
+        coupled, random = nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd
         for path, module in net.named_modules() if isinstance(net, nn.Module) else ():
             if isinstance(module, coupled) and (module.training or module.running_mean is None):
                 raise UnsupportedError(self.name, f"{type(module).__name__} with batch statistics", path)
+            if isinstance(module, random) and module.training:
+                raise UnsupportedError(self.name, f"{type(module).__name__} in training mode", path)
 
         def propagate(x: Law) -> Law:
             if self.create_graph:
@@ -105,10 +114,8 @@ def jacobian_of(net: Net, x: Tensor, *, create_graph: bool = False) -> tuple[Ten
     """
     point = x if create_graph and x.requires_grad else x.detach().requires_grad_()
     with torch.enable_grad(), _RightDerivative():
-        value = net(point)
-        if not isinstance(value, Tensor) or value.ndim < 1 or value.shape[0] != x.shape[0]:
-            got = tuple(getattr(value, "shape", ()))
-            raise ValueError(f"a net must map {tuple(x.shape)} to (B, m) row by row, got {got}")
+        # A copy, since an op may write over its input and autograd lets none write over a leaf.
+        value = check_outputs(x, net(point.clone()))
         outputs, inputs = value[0].numel(), x[0].numel()
         if not value.requires_grad:
             jacobian = x.new_zeros(x.shape[0], outputs, *x.shape[1:])
@@ -134,7 +141,7 @@ def _forward_jacobian(net: Net, x: Tensor, *, create_graph: bool) -> Tensor:
     basis = torch.eye(n, dtype=x.dtype, device=x.device).reshape(n, 1, *x.shape[1:]).expand(n, *x.shape)
 
     def column(tangent: Tensor) -> Tensor:
-        return torch.func.jvp(net, (x,), (tangent,))[1]
+        return torch.func.jvp(lambda v: net(v.clone()), (x,), (tangent,))[1]
 
     with torch.set_grad_enabled(create_graph):
         columns = torch.func.vmap(column)(basis)
@@ -149,14 +156,16 @@ class _RightDerivative(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
-        if func in self._RELUS:
-            x = args[0] if args else kwargs["input"]
-            return torch.where(x >= 0, x, torch.zeros_like(x))
+        if func not in self._RELUS and func not in self._LEAKY:
+            return func(*args, **kwargs)
+        x, *options = args or (kwargs["input"],)
         if func in self._LEAKY:
-            x = args[0] if args else kwargs["input"]
-            slope = args[1] if len(args) > 1 else kwargs.get("negative_slope", 0.01)
-            return torch.where(x >= 0, x, slope * x)
-        return func(*args, **kwargs)
+            slope = options.pop(0) if options else kwargs.get("negative_slope", 0.01)
+            result = torch.where(x < 0, slope * x, x)
+        else:
+            result = torch.where(x < 0, torch.zeros_like(x), x)
+        in_place = func.__name__.endswith("_") or kwargs.get("inplace", False) or True in options
+        return x.copy_(result) if in_place else result
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from sdp_ref.distributions import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable, unchecked
@@ -75,9 +75,17 @@ def _full_linear(rule: LayerwiseRule, layer: nn.Linear, law: Gaussian) -> Law:
     return unchecked(Gaussian, F.linear(law.mean, weight, bias), weight @ law.covariance @ weight.mT)
 
 
-@FullCovarianceRule.handles(nn.Flatten)
-def _full_flatten(_rule: LayerwiseRule, _module: nn.Flatten, law: Gaussian) -> Law:
-    return unchecked(Gaussian, law.mean.flatten(1), law.covariance)
+def elementwise_input(law: Gaussian) -> tuple[Tensor, Tensor]:
+    """Mean (B, n) and covariance (B, n, n) of a law that an elementwise function is applied to.
+
+    A unit whose variance is negative, by rounding or by an indefinite covariance of DVIA, is taken
+    for a point mass.
+    """
+    covariance = law.covariance
+    negative = covariance.diagonal(dim1=-2, dim2=-1) < 0
+    if bool(negative.any()):
+        covariance = covariance.masked_fill(negative.unsqueeze(-1) | negative.unsqueeze(-2), 0.0)
+    return law.mean.flatten(1), covariance
 
 
 @dataclass(frozen=True)
@@ -88,17 +96,31 @@ class MomentMatching(FullCovarianceRule):
     ----------
     tolerance : float
         Largest error of a covariance, relative to the two inputs' standard deviations, where it
-        has no closed form (sigmoid, SiLU, tanh).
+        has no closed form (sigmoid, SiLU, tanh); from 1e-10 to 1.
+
+    Raises
+    ------
+    ValueError
+        If `tolerance` is not in that range.
     """
 
     name: ClassVar[str] = "moment_matching"
     claims: ClassVar[frozenset[str]] = frozenset({"moments"})
     tolerance: float = 1e-6
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.tolerance, int | float) or not 1e-10 <= self.tolerance < 1:
+            raise ValueError(f"moment_matching needs a tolerance from 1e-10 to 1, got {self.tolerance!r}")
+
+    def finish(self, law: Law, x: Law) -> Law:
+        """As :class:`FullCovarianceRule`; a variance that rounding made negative is 0."""
+        assert isinstance(law, Gaussian)
+        return super().finish(unchecked(Gaussian, law.mean, elementwise_input(law)[1]), x)
+
 
 @MomentMatching.handles(*ELEMENTWISE)
 def _full_elementwise(rule: MomentMatching, module: nn.Module, law: Gaussian) -> Law:
     mean, covariance = activation_of(module).mean_covariance(
-        law.mean.flatten(1), law.covariance, tolerance=rule.tolerance
+        *elementwise_input(law), tolerance=rule.tolerance
     )
     return unchecked(Gaussian, mean.reshape(law.mean.shape), covariance)

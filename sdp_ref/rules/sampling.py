@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from sdp_ref.distributions import DiagonalGaussian, Gaussian, Law, unchecked
 from sdp_ref.graph import Net, UnsupportedError
-from sdp_ref.rules.base import Rule
+from sdp_ref.rules.base import Rule, check_outputs
 
 
 @dataclass(frozen=True)
@@ -23,23 +24,32 @@ class MonteCarlo(Rule):
     ----------
     samples : int
         k, at least 2.
-    seed : int or tuple of int
+    seed : int or sequence of int
         Seed of the draws, or one for each law of the batch. The draws of a law depend on its seed
         (and, given a single one, on its place in the batch), not on the device or on global state.
 
     Raises
     ------
     ValueError
-        If `samples` is not an integer of at least 2.
+        If `samples` is not an integer of at least 2, or a seed not one of at least 0.
     """
 
     name: ClassVar[str] = "monte_carlo"
     samples: int = 100
-    seed: int | tuple[int, ...] = 0
+    seed: int | Sequence[int] = 0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.samples, int) or isinstance(self.samples, bool) or self.samples < 2:
+        samples = _integer(self.samples)
+        if samples is None or samples < 2:
             raise ValueError(f"monte_carlo needs samples of at least 2, got {self.samples!r}")
+        given = (
+            self.seed if isinstance(self.seed, Sequence) and not isinstance(self.seed, str) else [self.seed]
+        )
+        seeds = [_integer(seed) for seed in given]
+        if any(seed is None or seed < 0 for seed in seeds):
+            raise ValueError(f"monte_carlo needs a seed (or one a law) of at least 0, got {self.seed!r}")
+        object.__setattr__(self, "samples", samples)
+        object.__setattr__(self, "seed", seeds[0] if given is not self.seed else tuple(seeds))
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -53,7 +63,8 @@ class MonteCarlo(Rule):
             if not isinstance(x, Gaussian | DiagonalGaussian):
                 raise UnsupportedError(self.name, f"{type(x).__name__} input, whose samples have no moments")
             inputs = _draw(x, self._normals(x))
-            outputs = net(inputs.flatten(0, 1)).unflatten(0, (x.batch, self.samples))
+            inputs = inputs.flatten(0, 1)
+            outputs = check_outputs(inputs, net(inputs)).unflatten(0, (x.batch, self.samples))
             event = outputs.shape[2:]
             outputs = outputs.flatten(2)
             mean = outputs.mean(1)
@@ -64,7 +75,10 @@ class MonteCarlo(Rule):
         return propagate
 
     def _normals(self, x: Law) -> Tensor:
-        seeds = self.seed if isinstance(self.seed, tuple) else [(self.seed, row) for row in range(x.batch)]
+        if isinstance(self.seed, int):
+            seeds: Sequence[Any] = [(self.seed, row) for row in range(x.batch)]
+        else:
+            seeds = self.seed
         if len(seeds) != x.batch:
             raise ValueError(f"monte_carlo has {len(seeds)} seeds for a batch of {x.batch}")
         shape = (self.samples, x.dimension)
@@ -72,10 +86,17 @@ class MonteCarlo(Rule):
         return torch.from_numpy(np.stack(draws)).to(x.location.device)
 
 
+def _integer(value: object) -> int | None:
+    try:
+        return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
 def _draw(x: Gaussian | DiagonalGaussian, normals: Tensor) -> Tensor:
     """Samples (B, k, *event) of `x` from standard normals (B, k, n)."""
     if isinstance(x, DiagonalGaussian):
-        noise = normals * x.variance.flatten(1).double().sqrt().unsqueeze(1)
+        noise = normals * x.standard_deviation.flatten(1).unsqueeze(1)
     else:
         noise = normals @ x.factor().mT
     noise = noise.unflatten(2, x.event_shape).to(x.mean.dtype)

@@ -14,7 +14,7 @@ import torch
 
 from sdp_ref.distributions import DiagonalGaussian, Gaussian, Law, unchecked
 from sdp_ref.graph import Net, UnsupportedError
-from sdp_ref.rules.base import Rule
+from sdp_ref.rules.base import Rule, check_outputs
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,8 @@ class Unscented(Rule):
             steps = math.sqrt(n + kappa) * x.factor().mT  # (B, n, n): a step a row
             steps = torch.cat([torch.zeros_like(steps[:, :1]), steps, -steps], 1)
             points = x.mean.unsqueeze(1) + steps.unflatten(2, x.event_shape).to(x.mean.dtype)
-            outputs = net(points.flatten(0, 1)).unflatten(0, (x.batch, 2 * n + 1))
+            points = points.flatten(0, 1)
+            outputs = check_outputs(points, net(points)).unflatten(0, (x.batch, 2 * n + 1))
             event = outputs.shape[2:]
             values = outputs.flatten(2).double()
             weights = values.new_full((2 * n + 1, 1), 0.5 / (n + kappa))
