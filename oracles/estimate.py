@@ -16,10 +16,13 @@ class Floor:
         Expected value of the statistic for an exact rule at these sample counts.
     upper95 : float
         95 % point of the same.
+    n : int, optional
+        Points a side that it holds for, where the statistic takes fewer than all samples.
     """
 
     mean: float
     upper95: float
+    n: int | None = None
 
 
 @dataclass(frozen=True)
@@ -34,12 +37,15 @@ class Estimate:
         Mean and 95 % point of what an exact rule would show at the same sample counts.
     stderr : float
         Standard error of `value`.
+    n : int, optional
+        Points a side that it was taken on, where that is fewer than all samples.
     """
 
     value: float
     floor: float
     floor95: float
     stderr: float
+    n: int | None = None
 
     @property
     def corrected(self) -> float:

@@ -25,8 +25,8 @@ Prediction = Gaussian | DiagonalGaussian
 
 _REPLICATES = 400
 _NORMAL_975 = 1.959963984540054
-# Spread below the rounding of float32 outputs, (3e-7)^2, is none; relative to squared outputs.
-_NULL_VARIANCE = 1e-13
+_LEAST_RATIO = 1e-13  # of variances: keeps the logarithm finite
+_ROUNDING = 2.7  # units in the last place; a spread below that of the outputs is none
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +45,8 @@ class Moments:
     block_means : ndarray, shape (blocks, m)
     block_covariances : ndarray, shape (blocks, m, m)
         Second moments about the overall mean.
+    null_variance : float
+        Variance that rounding alone may make, relative to the squared outputs.
     """
 
     mean: Array
@@ -53,6 +55,7 @@ class Moments:
     block_weights: Array
     block_means: Array
     block_covariances: Array
+    null_variance: float
 
     @classmethod
     def from_samples(cls, samples: Samples, blocks: int = 64) -> Moments:
@@ -91,11 +94,15 @@ class Moments:
         ValueError
             If there are fewer than two blocks or one is not a finite matrix of the first one's width.
         """
+        eps = 0.0
         counts: list[int] = []
         means: list[Array] = []
         scatters: list[Array] = []
         for block in blocks:
-            values = torch.as_tensor(block).detach().cpu().double().numpy()
+            tensor = torch.as_tensor(block)
+            values = tensor.detach().cpu().double().numpy()
+            if tensor.is_floating_point():
+                eps = max(eps, torch.finfo(tensor.dtype).eps)
             if values.ndim != 2 or len(values) == 0 or (means and values.shape[1] != len(means[0])):
                 raise ValueError(f"blocks must be matrices of one width, got shape {values.shape}")
             mean = values.mean(0)
@@ -111,7 +118,8 @@ class Moments:
         shifts = np.array(means) - mean
         covariances = np.array(scatters) + shifts[:, :, None] * shifts[:, None, :]
         covariance = np.einsum("b,bij->ij", weights, covariances)
-        return cls(mean, covariance, sum(counts), weights, np.array(means), covariances)
+        null = (_ROUNDING * eps) ** 2
+        return cls(mean, covariance, sum(counts), weights, np.array(means), covariances, null)
 
     def replicates(self, number: int = _REPLICATES, seed: int = 0) -> tuple[Array, Array]:
         """Means and covariances of further draws like this one, shapes (number, m), (number, m, m).
@@ -149,7 +157,7 @@ def std_ratio(oracle: Moments | Samples, prediction: Prediction) -> tuple[Ratio,
         If the prediction is not one law with the oracle's number of outputs.
     """
     moments, _, covariance = _arguments(oracle, prediction)
-    null = _NULL_VARIANCE * moments.mean**2
+    null = moments.null_variance * moments.mean**2
     true, predicted = moments.covariance.diagonal(), covariance.diagonal()
     replicated = moments.replicates()[1].diagonal(axis1=1, axis2=2)
     ratios = []
@@ -192,24 +200,27 @@ def gaussian_kl(oracle: Moments | Samples, prediction: Prediction) -> Estimate:
     return _estimate(_within_support(_kl, True), *_arguments(oracle, prediction))
 
 
-# of means (R, m) and covariances (R, m, m) of the oracle, and a rule's (m,) and (m, m); gives (R,)
-Metric = Callable[[Array, Array, Array, Array], Array]
+# of means (R, m) and covariances (R, m, m) of the oracle, a rule's (m,) and (m, m), and the relative
+# variance that counts as none; gives (R,)
+Metric = Callable[[Array, Array, Array, Array, float], Array]
 
 
 def _estimate(metric: Metric, moments: Moments, mean: Array, covariance: Array) -> Estimate:
     means, covariances = moments.replicates()
-    value = float(metric(moments.mean[None], moments.covariance[None], mean, covariance)[0])
-    exact = metric(means, covariances, moments.mean, moments.covariance)
-    stderr = float(metric(means, covariances, mean, covariance).std()) if np.isfinite(value) else 0.0
+    null = moments.null_variance
+    value = float(metric(moments.mean[None], moments.covariance[None], mean, covariance, null)[0])
+    exact = metric(means, covariances, moments.mean, moments.covariance, null)
+    spread = metric(means, covariances, mean, covariance, null) if np.isfinite(value) else np.zeros(1)
+    stderr = float(spread.std())
     return Estimate(value, float(exact.mean()), float(np.quantile(exact, 0.95)), stderr)
 
 
 def _within_support(metric: Metric, needs_covariance: bool) -> Metric:
     """Restrict a metric to the directions in which the oracle has spread; infinite off them."""
 
-    def restricted(means: Array, covariances: Array, mean: Array, covariance: Array) -> Array:
+    def restricted(means: Array, covariances: Array, mean: Array, covariance: Array, eps: float) -> Array:
         values, vectors = np.linalg.eigh(covariances.mean(0))
-        null = _NULL_VARIANCE * (values[-1] + np.square(means).sum(1).mean())
+        null = eps * (values[-1] + np.square(means).sum(1).mean())
         support, rest = vectors[:, values > null], vectors[:, values <= null]
         off_mean = np.square((mean - means.mean(0)) @ rest).sum()
         off_spread = np.trace(rest.T @ covariance @ rest) if needs_covariance else 0.0
@@ -222,17 +233,19 @@ def _within_support(metric: Metric, needs_covariance: bool) -> Metric:
             support.T @ covariances @ support,
             mean @ support,
             support.T @ covariance @ support,
+            eps,
         )
 
     return restricted
 
 
-def _mahalanobis(means: Array, covariances: Array, mean: Array, _: Array) -> Array:
+def _mahalanobis(means: Array, covariances: Array, mean: Array, _: Array, _null: float) -> Array:
     shifts = means - mean
-    return np.sqrt(np.einsum("ri,ri->r", shifts, np.linalg.solve(covariances, shifts[..., None])[..., 0]))
+    squared = np.einsum("ri,ri->r", shifts, np.linalg.solve(covariances, shifts[..., None])[..., 0])
+    return np.sqrt(np.maximum(0, squared))  # a replicate of few samples can be indefinite
 
 
-def _gelbrich(means: Array, covariances: Array, mean: Array, covariance: Array) -> Array:
+def _gelbrich(means: Array, covariances: Array, mean: Array, covariance: Array, _null: float) -> Array:
     values, vectors = np.linalg.eigh(covariance)
     root = vectors * np.sqrt(np.maximum(0, values)) @ vectors.T
     cross = np.linalg.eigvalsh(root @ covariances @ root)
@@ -245,14 +258,14 @@ def _gelbrich(means: Array, covariances: Array, mean: Array, covariance: Array) 
     return np.sqrt(np.maximum(0, squared))
 
 
-def _kl(means: Array, covariances: Array, mean: Array, covariance: Array) -> Array:
+def _kl(means: Array, covariances: Array, mean: Array, covariance: Array, null: float) -> Array:
     values, vectors = np.linalg.eigh(covariance)
-    if values[0] <= _NULL_VARIANCE * (values[-1] + np.square(mean).sum()):
+    if values[0] <= null * (values[-1] + np.square(mean).sum()):
         return np.full(len(means), np.inf)
     whitening = vectors / np.sqrt(values)
     ratios = np.linalg.eigvalsh(whitening.T @ covariances @ whitening)
     shifts = (means - mean) @ whitening
-    excess = np.maximum(ratios, _NULL_VARIANCE) - 1
+    excess = np.maximum(ratios, _LEAST_RATIO) - 1
     return (excess - np.log1p(excess)).sum(1) / 2 + np.square(shifts).sum(1) / 2
 
 

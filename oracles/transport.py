@@ -41,10 +41,10 @@ def wasserstein(
     a, b : Tensor or ndarray, shapes (N, m) and (M, m)
         Samples of the oracle and of the rule; n points of each are chosen at random.
     n : int
-        Number of points. Fewer, with a warning, where the samples do not have as many or where
-        `a` does not have 2 n points for each of the floor's pairs.
+        Number of points a side; all there are where the samples do not have as many. The result
+        says how many it was.
     pairs : int
-        Independent pairs of n oracle points for the floor; at least 2.
+        Pairs of n oracle points for the floor; at least 2.
     floor : Floor, optional
         From :func:`wasserstein_floor` with the same n, when several rules are judged on one oracle.
     seed : int
@@ -58,7 +58,8 @@ def wasserstein(
     Raises
     ------
     ValueError
-        If the samples are not finite matrices of one width, or the numbers are not positive.
+        If the samples are not finite matrices of one width, the numbers are not positive, or the
+        floor is of another n.
     RuntimeError
         If the solver fails.
     """
@@ -72,9 +73,10 @@ def wasserstein_floor(a: Samples, n: int = 2000, pairs: int = 8, *, seed: int = 
     ----------
     a : Tensor or ndarray, shape (N, m)
     n : int
-        Points of a side; fewer, with a warning, where N < 2 n pairs.
+        Points a side; at most N.
     pairs : int
-        At least 2.
+        At least 2. Disjoint, so independent, where N >= 2 n pairs; else each pair is a fresh random
+        choice of 2 n points.
     seed : int
         Chooses the points.
 
@@ -83,6 +85,12 @@ def wasserstein_floor(a: Samples, n: int = 2000, pairs: int = 8, *, seed: int = 
     Floor
         Mean, and mean + t sd sqrt(1 + 1/pairs) with t the 95 % point of Student's law with
         pairs - 1 degrees of freedom: the bound that a further distance is below in 95 % of cases.
+        Where N < 2 n, that of N / 2 points a side, brought to n by the rate n^(-1 / max(m, 2)).
+
+    References
+    ----------
+    Fournier and Guillin, "On the rate of convergence in Wasserstein distance of the empirical
+    measure", PTRF 2015, for the rate.
 
     Raises
     ------
@@ -100,8 +108,8 @@ def wasserstein_1d(
     Parameters, errors and estimate are those of :func:`wasserstein`.
     """
     for samples in (a, b):
-        if np.ndim(samples) == 2 and np.shape(samples)[1] != 1:
-            raise ValueError(f"wasserstein_1d takes one output, got {np.shape(samples)[1]}")
+        if np.ndim(samples) not in (1, 2) or (np.ndim(samples) == 2 and np.shape(samples)[1] != 1):
+            raise ValueError(f"wasserstein_1d takes one output, got shape {np.shape(samples)}")
     return _estimate(_line, _column(a), _column(b), n, pairs, floor, seed)
 
 
@@ -179,45 +187,42 @@ def _estimate(
     if x.shape[1] != y.shape[1]:
         raise ValueError(f"the samples have {x.shape[1]} and {y.shape[1]} outputs")
     _check_numbers(n, pairs)
-    n = _available(n, len(x), len(y))
+    n = min(n, len(x), len(y))
     if floor is None:
-        n = _available(n, len(x) // (2 * pairs))
         floor = _floor(potentials, x, n, pairs, seed)
+    elif not isinstance(floor, Floor) or floor.n not in (None, n):
+        raise ValueError(f"the floor must be a Floor for {n} points a side, got {floor}")
     u, v = potentials(_choose(x, n, seed, 0), _choose(y, n, seed, 1))
     stderr = math.sqrt(u.var(ddof=1) / n + v.var(ddof=1) / n)
-    return Estimate(max(0.0, float(u.mean() + v.mean())), floor.mean, floor.upper95, stderr)
+    return Estimate(max(0.0, float(u.mean() + v.mean())), floor.mean, floor.upper95, stderr, n)
 
 
 def _floor(potentials: Potentials, a: Samples, n: int, pairs: int, seed: int) -> Floor:
     x = _points("a", a)
     _check_numbers(n, pairs)
-    n = _available(n, len(x) // (2 * pairs))
-    sides = _choose(x, 2 * pairs * n, seed, 2).reshape(2 * pairs, n, -1)
+    if len(x) < 4:
+        raise ValueError(f"a floor needs at least 4 samples, got {len(x)}")
+    n = min(n, len(x))
+    side = min(n, len(x) // 2)
+    rate = (side / n) ** (1 / max(x.shape[1], 2))
+    disjoint = len(x) >= 2 * pairs * side
+    points = _choose(x, 2 * pairs * side, seed, 2) if disjoint else None
     distances = []
-    for first, second in zip(sides[::2], sides[1::2], strict=True):
-        u, v = potentials(first, second)
-        distances.append(u.mean() + v.mean())
+    for pair in range(pairs):
+        if points is None:
+            both = _choose(x, 2 * side, seed, 2 + pair)
+        else:
+            both = points[2 * pair * side : 2 * (pair + 1) * side]
+        u, v = potentials(both[:side], both[side:])
+        distances.append(rate * (u.mean() + v.mean()))
     spread = float(np.std(distances, ddof=1)) * math.sqrt(1 + 1 / pairs)
     mean = float(np.mean(distances))
-    return Floor(mean, mean + float(stdtrit(pairs - 1, 0.95)) * spread)
+    return Floor(mean, mean + float(stdtrit(pairs - 1, 0.95)) * spread, n)
 
 
 def _choose(points: Points, n: int, seed: int, purpose: int) -> Points:
     generator = np.random.default_rng([seed, purpose])
     return points[generator.choice(len(points), n, replace=False)]
-
-
-def _available(n: int, *available: int) -> int:
-    least = min(available)
-    if least < 2:
-        raise ValueError(
-            "too few samples for a Wasserstein distance with its floor; draw more or lower pairs"
-        )
-    if least < n:
-        warnings.warn(
-            f"W1 is taken on {least} points instead of {n}: there are no more samples", stacklevel=4
-        )
-    return min(n, least)
 
 
 def _check_numbers(n: int, pairs: int) -> None:
@@ -228,7 +233,7 @@ def _check_numbers(n: int, pairs: int) -> None:
 
 
 def _column(samples: Samples) -> Samples:
-    return samples.reshape(-1, 1)
+    return torch.as_tensor(samples).reshape(-1, 1)
 
 
 def _points(name: str, samples: Samples) -> Points:

@@ -230,3 +230,21 @@ def test_a_sobol_draw_has_smaller_floors() -> None:
 def test_bad_input_is_named(call, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_spreads_that_float64_resolves_are_no_point_masses() -> None:
+    """Mean 10, sd 1e-6: rounding of float32 outputs, but not of float64 ones."""
+    samples = 10 + 1e-6 * np.random.default_rng(0).standard_normal((20_000, 1))
+    twice = DiagonalGaussian(torch.full((1, 1), 10.0).double(), torch.full((1, 1), 4e-12).double())
+    (ratio,) = oracles.std_ratio(samples, twice)
+    assert abs(ratio.value - 2) < 4 * ratio.stderr
+    (ratio,) = oracles.std_ratio(samples.astype(np.float32), twice)
+    assert ratio.value == 1  # both are rounding
+
+
+def test_few_samples_give_numbers() -> None:
+    samples = np.random.default_rng(1).standard_normal((20, 3))
+    prediction = DiagonalGaussian(torch.zeros(1, 3), torch.ones(1, 3))
+    for metric in (oracles.mean_error, oracles.bures, oracles.gaussian_kl):
+        estimate = metric(samples, prediction)
+        assert np.isfinite([estimate.value, estimate.floor, estimate.floor95, estimate.stderr]).all()
