@@ -18,7 +18,8 @@ from bench.training import write_atomically
 
 FORMATS = ("csv", "parquet")
 MANIFEST = "manifest.json"
-_TEXT = {"component", "digest", "subject", "key", "rule", "metric", "error"}
+_REALS = {"seconds", "accuracy", "sigma", "value", "floor", "floor95", "stderr"}
+_INTEGERS = {"id", "depth", "seed", "input", "samples", "run"}
 
 
 def merge(sources: Sequence[Path], target: Path) -> int:
@@ -190,7 +191,7 @@ def compare(a: Store, b: Store) -> Comparison:
 def _encode(frame: pd.DataFrame, fmt: str) -> bytes:
     buffer = BytesIO()
     if fmt == "csv":
-        frame.to_csv(buffer, index=False, float_format=repr)
+        frame.to_csv(buffer, index=False)  # floats as their shortest exact text
     else:
         _parquet()
         frame.to_parquet(buffer, index=False, compression="zstd")
@@ -198,16 +199,19 @@ def _encode(frame: pd.DataFrame, fmt: str) -> bytes:
 
 
 def _decode(content: bytes, fmt: str) -> pd.DataFrame:
-    if fmt == "csv":
-        text = dict.fromkeys(_TEXT, str)
-        frame = pd.read_csv(BytesIO(content), dtype=text, keep_default_na=False, na_values={})
-        return frame.replace({"": None}).assign(**_components(frame))
-    _parquet()
-    return pd.read_parquet(BytesIO(content))
-
-
-def _components(frame: pd.DataFrame) -> dict[str, pd.Series]:
-    return {"component": frame["component"]} if "component" in frame else {}
+    if fmt != "csv":
+        _parquet()
+        return pd.read_parquet(BytesIO(content))
+    # As text first: an empty component is a value, an empty number is none.
+    frame = pd.read_csv(BytesIO(content), dtype=str, keep_default_na=False)
+    for name in frame:
+        if name in _REALS:
+            frame[name] = [float(text) if text else math.nan for text in frame[name]]
+        elif name in _INTEGERS:
+            frame[name] = frame[name].astype("int64")
+        elif name != "component":
+            frame[name] = [text or None for text in frame[name]]
+    return frame
 
 
 def _parquet() -> None:

@@ -52,6 +52,8 @@ def replay(store: Store, key: str, say: Callable[[str], None]) -> list[tuple[Rec
     first = rows[0]
     stored_run = store.run(first["run"])
     settings = settings_of(stored_run)
+    if first["weights"] is None:
+        raise RunFailedError("these results were exported without the nets' weights; nothing to replay")
     net = TrainedNet.from_bytes(first["weights"], "stored")
     group, place = _group_of(first["subject"], stored_run, settings, net)
     subject, location = group.subjects[place], group.locations[place]

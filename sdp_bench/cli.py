@@ -46,6 +46,20 @@ class _Numbers(click.ParamType):
             self.fail(f"'{value}' is not a list of {what} separated by commas", param, ctx)
 
 
+class _Shard(click.ParamType):
+    """A part i/n, counted from 1."""
+
+    name = "i/n"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, tuple):
+            return value
+        part, slash, parts = str(value).partition("/")
+        if not (slash and part.isdigit() and parts.isdigit() and 1 <= int(part) <= int(parts)):
+            self.fail(f"'{value}' is not a part i/n with 1 <= i <= n", param, ctx)
+        return int(part), int(parts)
+
+
 class _Rules(click.ParamType):
     """Rule specs separated by commas; a part with '=' and no ':' goes on with the spec before it."""
 
@@ -138,6 +152,7 @@ def list_() -> None:
 @click.option("--preset", default="quick", show_default=True, help="smoke, quick or paper.")
 @_settings_options
 @click.option("--jobs", type=click.IntRange(min=1), help="Worker processes (default: one a core).")
+@click.option("--shard", type=_Shard(), help="Part i of n of the groups, written i/n.")
 @click.option("--group-limit", type=click.FloatRange(min=0, min_open=True), help="Seconds a group may take.")
 @_database
 def run(
@@ -145,6 +160,7 @@ def run(
     every: bool,
     preset: str,
     jobs: int | None,
+    shard: tuple[int, int],
     group_limit: float | None,
     database: Path,
     **overrides: Any,
@@ -164,13 +180,19 @@ def run(
     _check_device(settings.device)
     jobs = jobs or (1 if settings.device.startswith("cuda") else None)
     with Store(database, writing=True) as store:
-        failures = _run(store, chosen, settings, preset, jobs, group_limit)
+        failures = _run(store, chosen, settings, preset, jobs, shard or (1, 1), group_limit)
     if failures:
         raise SystemExit(FAILED)
 
 
 def _run(
-    store: Store, suites: list[Any], settings: Settings, preset: str, jobs: int | None, limit: float | None
+    store: Store,
+    suites: list[Any],
+    settings: Settings,
+    preset: str,
+    jobs: int | None,
+    shard: tuple[int, int],
+    limit: float | None,
 ) -> int:
     """Train, expand and execute; returns the number of failed measurements."""
     from bench import environment
@@ -181,7 +203,7 @@ def _run(
 
     start = time.monotonic()
     nets = _nets(settings)
-    plan = suites_module.expand(suites, settings, nets)
+    plan = suites_module.expand(suites, settings, nets).shard(*shard)
     for reason in plan.left_out.values():
         click.echo(f"left out: {reason}", err=True)
     done = fresh(store, plan)
@@ -345,6 +367,92 @@ def _estimate(record: Any) -> str:
         f"{record.value:.10g} +- {record.stderr:.2g}, floor {record.floor:.4g}, 95 % {record.floor95:.4g} "
         f"[{record.unit}]"
     )
+
+
+_file = click.Path(dir_okay=False, path_type=Path)
+_folder = click.Path(file_okay=False, path_type=Path)
+
+
+@cli.command()
+@click.argument("sources", nargs=-1, required=True, type=_file, metavar="FILE...")
+@click.option("-o", "--output", type=_file, required=True, help="New results file.")
+def merge(sources: tuple[Path, ...], output: Path) -> None:
+    """Put the results FILE... into a new one, unless they differ in a measurement."""
+    from bench.exchange import merge as merge_files
+
+    click.echo(f"{merge_files(sources, output)} measurements in {output}")
+
+
+@cli.command("export")
+@_database
+@click.option("-o", "--output", type=_folder, required=True, help="Folder of the tables.")
+@click.option("--format", "fmt", default="csv", show_default=True, help="csv or parquet.")
+@click.option("--weights/--no-weights", default=True, show_default=True, help="Keep the nets' weights.")
+def export_(database: Path, output: Path, fmt: str, weights: bool) -> None:
+    """Write a results file as plain tables with a manifest."""
+    from bench.exchange import export
+    from bench.store import Store
+
+    with Store(database) as store:
+        files = export(store, output, fmt, weights=weights)
+    click.echo(f"{len(files)} files in {output}, {sum(f.stat().st_size for f in files) / 1e6:.1f} MB")
+
+
+@cli.command("import")
+@click.argument("folder", type=_folder)
+@_database
+def import_(folder: Path, database: Path) -> None:
+    """Put the exported tables in FOLDER into a results file."""
+    from bench.exchange import import_ as import_tables
+    from bench.store import Store
+
+    with Store(database, writing=True) as store:
+        click.echo(f"{import_tables(folder, store)} new measurements in {database}")
+
+
+@cli.command()
+@click.argument("a", type=_file)
+@click.argument("b", type=_file)
+def diff(a: Path, b: Path) -> None:
+    """Compare two results files measurement by measurement."""
+    from bench.exchange import compare
+    from bench.store import Store
+
+    with Store(a) as first, Store(b) as second:
+        found = compare(first, second)
+    click.echo(
+        f"{found.equal} equal, {len(found.different)} different, {found.only_a} only in {a}, "
+        f"{found.only_b} only in {b}"
+    )
+    if len(found.different):
+        click.echo(found.different.head(20).to_string(index=False))
+
+
+@cli.group()
+def cache() -> None:
+    """The cache of trained nets."""
+
+
+@cache.command("list")
+def cache_list() -> None:
+    """List the cached nets with their sizes."""
+    from bench.training import cache_folder
+
+    files = sorted(cache_folder().glob("*.safetensors"))
+    for file in files:
+        click.echo(f"{file.stat().st_size / 1e3:8.0f} kB  {file.name}")
+    click.echo(f"{len(files)} nets in {cache_folder()}")
+
+
+@cache.command("clear")
+def cache_clear() -> None:
+    """Remove the cached nets; the next run trains them again."""
+    from bench.training import cache_folder
+
+    files = list(cache_folder().glob("*.safetensors"))
+    for file in files:
+        file.unlink()
+    click.echo(f"removed {len(files)} nets from {cache_folder()}")
 
 
 def main() -> None:

@@ -133,6 +133,10 @@ def test_a_replay_that_differs_says_so(finished, tmp_path):
         (["report"], "no results at"),
         (["report", "--database", "."], "directory"),
         (["replay", "abc"], "no results at"),
+        (["run", "--all", "--shard", "3/2"], "not a part i/n"),
+        (["merge", "a.sqlite", "-o", "b.sqlite"], "no results at a.sqlite"),
+        (["diff", "a.sqlite", "b.sqlite"], "no results at a.sqlite"),
+        (["import", "nowhere"], "not a folder of exported results"),
         (["nonsense"], "No such command"),
     ],
 )
@@ -237,3 +241,31 @@ def test_a_second_run_on_one_file_is_refused_while_the_first_goes_on(invoke, tmp
         code, _, err = invoke("run", "--all", *TINY)
     assert code == 3
     assert "another run is writing" in err
+
+
+def test_shards_merged_exported_imported_and_compared(finished, tmp_path):
+    for part in ("1/2", "2/2"):
+        name = f"{part[0]}.sqlite"
+        ran = command(
+            "run", "--all", *TINY, "--sigma", "0.1,10", "--shard", part, "--database", name, cwd=tmp_path
+        )
+        assert "groups 2/2" in ran.stderr
+    assert command("merge", "1.sqlite", "2.sqlite", "-o", "all.sqlite", cwd=tmp_path).returncode == 0
+    same = command("diff", "all.sqlite", str(finished / "sdp-bench.sqlite"), cwd=tmp_path)
+    assert same.returncode == 0
+    assert " 0 different, 0 only in" in same.stdout
+    assert command("export", "--database", "all.sqlite", "-o", "out", cwd=tmp_path).returncode == 0
+    filled = command("import", "out", "--database", "new.sqlite", cwd=tmp_path)
+    assert filled.returncode == 0
+    assert "new measurements" in filled.stdout
+    assert "0 different" in command("diff", "all.sqlite", "new.sqlite", cwd=tmp_path).stdout
+
+
+def test_the_cache_is_listed_and_cleared(invoke, tmp_path, monkeypatch):
+    monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path / "cache"))
+    assert "0 nets in" in invoke("cache", "list")[1]
+    (tmp_path / "cache" / "nets").mkdir(parents=True)
+    (tmp_path / "cache" / "nets" / "x.safetensors").write_bytes(bytes(2000))
+    assert "2 kB  x.safetensors" in invoke("cache", "list")[1]
+    assert "removed 1 nets" in invoke("cache", "clear")[1]
+    assert "0 nets in" in invoke("cache", "list")[1]
