@@ -6,11 +6,14 @@ import multiprocessing
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import connection
 from typing import Any, ParamSpec, TypeVar
+
+_PAUSES = (0.1, 0.5, 2.0)  # s, between attempts to start a worker
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -94,10 +97,7 @@ class LocalProcesses(Executor):
         _kill(self._pools[slot])
 
     def _run(self, slot: int, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        pool = self._pools[slot]
-        if pool is None:
-            pool = ProcessPoolExecutor(1, self._context, _initialise, (self._threads,))
-            self._pools[slot] = pool
+        pool = self._pools[slot] or self._start(slot)
         try:
             return pool.submit(fn, *args, **kwargs).result(self._limit)
         except BrokenProcessPool as error:
@@ -107,6 +107,23 @@ class LocalProcesses(Executor):
             self._pools[slot] = None
             _kill(pool)
             raise TimeLimitError(f"stopped at the time limit of {self._limit:g} s") from error
+
+    def _start(self, slot: int) -> ProcessPoolExecutor:
+        """Start a worker; again if the fork server was killed, which takes a while to be replaced."""
+        pauses = list(_PAUSES)
+        while True:
+            pool = ProcessPoolExecutor(1, self._context, _initialise, (self._threads,))
+            self._pools[slot] = pool
+            try:
+                pool.submit(os.getpid).result()
+            except (OSError, EOFError, BrokenProcessPool) as error:
+                _kill(pool)
+                self._pools[slot] = None
+                if not pauses or self._closed.is_set():
+                    raise WorkerDiedError(f"no worker process could be started ({error})") from error
+                time.sleep(pauses.pop(0))
+            else:
+                return pool
 
 
 def _kill(pool: ProcessPoolExecutor | None) -> None:

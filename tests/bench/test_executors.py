@@ -54,6 +54,20 @@ def test_a_dead_worker_fails_its_own_call_alone(executor):
     assert [call.result() for k, call in enumerate(calls) if k != 3] == [0, 2, 4, 8, 10, 12, 14]
 
 
+def test_a_killed_fork_server_is_replaced():
+    from multiprocessing import forkserver
+
+    with LocalProcesses(2, threads=1) as processes:
+        processes.submit(double, 1).result()
+        os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
+        # The workers of the old server may end with it: one call each, and no more.
+        outcomes = [processes.submit(double, 3).exception() for _ in range(6)]
+        ended = [error for error in outcomes if error]
+        assert len(ended) <= 2
+        assert all(isinstance(error, WorkerDiedError) for error in ended)
+        assert outcomes[-1] is None
+
+
 def test_a_call_over_its_time_is_stopped():
     with LocalProcesses(1, threads=1, limit=20) as processes:
         processes.submit(double, 1).result()  # the worker is up: its start does not count below
