@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     import pandas as pd
 
     from bench.settings import Settings
@@ -152,6 +154,8 @@ def list_() -> None:
 @click.option("--preset", default="quick", show_default=True, help="smoke, quick or paper.")
 @_settings_options
 @click.option("--jobs", type=click.IntRange(min=1), help="Worker processes (default: one a core).")
+@click.option("--executor", "where", default="local", show_default=True, help="local (processes) or dask.")
+@click.option("--scheduler", help="Address of a Dask scheduler; without it, a cluster is started here.")
 @click.option("--shard", type=_Shard(), help="Part i of n of the groups, written i/n.")
 @click.option("--group-limit", type=click.FloatRange(min=0, min_open=True), help="Seconds a group may take.")
 @_database
@@ -160,7 +164,9 @@ def run(
     every: bool,
     preset: str,
     jobs: int | None,
-    shard: tuple[int, int],
+    where: str,
+    scheduler: str | None,
+    shard: tuple[int, int] | None,
     group_limit: float | None,
     database: Path,
     **overrides: Any,
@@ -178,9 +184,23 @@ def run(
     if settings.rules is not None:
         canonical_rules(settings.rules)
     _check_device(settings.device)
+    if where not in ("local", "dask"):
+        raise UserError(f"unknown executor '{where}'; choose from local, dask")
+    if scheduler and where != "dask":
+        raise UserError("--scheduler goes with --executor dask")
     jobs = jobs or (1 if settings.device.startswith("cuda") else None)
     with Store(database, writing=True) as store:
-        failures = _run(store, chosen, settings, preset, jobs, shard or (1, 1), group_limit)
+
+        def executor(jobs: int, threads: int) -> Executor:
+            if where == "dask":
+                from bench.cluster import DaskWorkers
+
+                return DaskWorkers(scheduler, jobs, threads)
+            from bench.executors import LocalProcesses
+
+            return LocalProcesses(jobs, threads, group_limit)
+
+        failures = _run(store, chosen, settings, preset, jobs, shard or (1, 1), executor)
     if failures:
         raise SystemExit(FAILED)
 
@@ -192,12 +212,11 @@ def _run(
     preset: str,
     jobs: int | None,
     shard: tuple[int, int],
-    limit: float | None,
+    make_executor: Callable[[int, int], Executor],
 ) -> int:
     """Train, expand and execute; returns the number of failed measurements."""
     from bench import environment
     from bench import suites as suites_module
-    from bench.executors import LocalProcesses
     from bench.run import execute, fresh, is_done
     from sdp_bench.progress import meter
 
@@ -230,7 +249,7 @@ def _run(
     if skipped:
         click.echo(f"{skipped} of {len(plan.groups)} groups are measured already", err=True)
     if todo:
-        executor = LocalProcesses(jobs, threads, limit)
+        executor = make_executor(jobs, threads)
         try:
             with meter("groups") as bar:
 
