@@ -21,10 +21,11 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 report: $(STAMP)
-	$(BIN)/sdp-bench run --all --preset quick --database $(DATABASE)
-	$(BIN)/sdp-bench report --database $(DATABASE) --output reports/html
+	$(BIN)/sdp-bench run --all --preset quick --database $(DATABASE); status=$$?; \
+	$(BIN)/sdp-bench report --database $(DATABASE) --output reports/html && exit $$status
 
 smoke: $(STAMP)
+	rm -f smoke.sqlite
 	$(BIN)/sdp-bench run --all --preset smoke --database smoke.sqlite
 	$(BIN)/sdp-bench report --database smoke.sqlite --output reports/html/smoke
 

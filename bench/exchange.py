@@ -85,7 +85,8 @@ def export(store: Store, folder: Path, fmt: str = "csv", *, weights: bool = True
             write_atomically(path, content)
             sums[path.name] = hashlib.sha256(content).hexdigest()
             written.append(path)
-        runs = tables["runs"].drop(columns=["settings", "suites", "environment"])
+        values = ("settings", "suites", "left_out", "environment")
+        runs = tables["runs"].drop(columns=list(values))
         manifest = {
             "schema": SCHEMA,
             "sha256": sums,
@@ -93,7 +94,7 @@ def export(store: Store, folder: Path, fmt: str = "csv", *, weights: bool = True
             "runs": [
                 {
                     **json.loads(runs.iloc[[i]].to_json(orient="records"))[0],
-                    **{k: json.loads(row[k]) for k in ("settings", "suites", "environment")},
+                    **{k: json.loads(row[k]) for k in values},
                 }
                 for i, (_, row) in enumerate(tables["runs"].iterrows())
             ],

@@ -80,6 +80,11 @@ def code_fingerprint(*modules: str) -> str:
     return digest([ast.dump(_without_docstrings(_parse(name))) for name in modules])[:16]
 
 
+def code_of(source: str) -> str:
+    """Syntax tree of a piece of source, as text: without comments, docstrings and layout."""
+    return ast.dump(_without_docstrings(ast.parse(source)))
+
+
 @functools.cache
 def source_fingerprint(*modules: str) -> str:
     """Hash of the code of `modules` and of all they import from this project, 16 digits.

@@ -120,10 +120,13 @@ def fingerprint(rule_module: str, metric_spec: str) -> str:
     metric = of_spec(metric_spec)
     measure = metric.measure
     function = measure.func if isinstance(measure, functools.partial) else measure
-    return _fingerprint(rule_module, metric.modules, inspect.getsource(function))
+    return _fingerprint(rule_module, metric.modules, function)
 
 
 @functools.cache
-def _fingerprint(rule_module: str, modules: tuple[str, ...], source: str) -> str:
-    numerics = keys.source_fingerprint(rule_module, *modules)
-    return keys.digest(numerics, keys.code_fingerprint("bench.truth"), source)[:16]
+def _fingerprint(rule_module: str, modules: tuple[str, ...], function: Callable[..., object]) -> str:
+    return keys.digest(
+        keys.source_fingerprint(rule_module, *modules),
+        keys.code_fingerprint("bench.truth", "bench.predict", "bench.keys", "sdp_ref.rules"),
+        keys.code_of(inspect.getsource(function)),
+    )[:16]

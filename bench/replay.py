@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 import sdp_ref
-from bench import run
+from bench import predict, run
 from bench.errors import RunFailedError, UserError
 from bench.settings import Settings
 from bench.store import Record, Store
@@ -62,10 +62,10 @@ def replay(store: Store, key: str, say: Callable[[str], None]) -> list[tuple[Rec
     say(f"input   Iris row {subject.row}: {_row(location)}, sigma {group.sigma:g}")
     say(f"oracle  {subject.key.hex}: {settings.samples} samples ({settings.sampler})")
     module = net.build()
-    law = run.input_law(group)
+    law = predict.input_law(group)
     truth = Truth(module, law[place], subject.key, settings)
     rule = sdp_ref.rule(first["rule"])
-    predicted, seconds = run.predict(rule, module, law, group.subjects)
+    predicted, seconds = predict.predict(rule, module, law, group.subjects)
     prediction = Prediction(predicted[place], truth)
     say(f"        mean {_row(truth.samples.double().mean(0))}, sd {_row(truth.samples.double().std(0))}")
     say(f"rule    {rule.spec}: {seconds * 1e3:.2f} ms")

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import copy
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, as_completed
-from dataclasses import dataclass, replace
-
-import torch
-from torch import nn
+from dataclasses import dataclass
 
 import sdp_ref
 from bench import measures
-from bench.keys import OracleKey
-from bench.store import Failure, Record, Store
-from bench.suites import Group, Plan, Subject
+from bench.predict import input_law, predict
+from bench.store import ALL, Failure, Record, Store
+from bench.suites import Group, Plan
 from bench.truth import Prediction, Truth
-from sdp_ref.distributions import DiagonalGaussian, Law
-from sdp_ref.rules import Rule
+from sdp_ref.distributions import Law
 
 Fresh = frozenset[tuple[str, str, str]]
 """Measurements (subject, rule, metric) that need not be made again."""
-
-_QUICK = 0.05  # s; a rule faster than this is timed three times: the first call warms caches
-ALL = "*"
-"""In the place of a rule: the whole subject failed."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +26,6 @@ class GroupResult:
     records: list[Record]
     failures: list[Failure]
     seconds: float
-
-
-def input_law(group: Group) -> DiagonalGaussian:
-    """Law of the group's inputs, float32, batch of its subjects."""
-    variance = torch.full_like(group.locations, group.sigma**2)
-    return DiagonalGaussian(group.locations, variance)
 
 
 def run_group(group: Group, done: Fresh) -> GroupResult:
@@ -73,7 +57,7 @@ def run_group(group: Group, done: Fresh) -> GroupResult:
             predicted[name] = predict(sdp_ref.rule(name), net, law.to(device=device), group.subjects)
         except Exception as error:
             seconds = time.perf_counter() - begun
-            failures += [Failure(s.key.hex, name, _one_line(error), seconds) for s in group.subjects]
+            failures += [Failure(s.key.hex, name, ALL, _one_line(error), seconds) for s in group.subjects]
     for place, subject in enumerate(group.subjects):
         wanted = [(metric, rule) for metric, rule in missing[subject.key.hex] if rule in predicted]
         if not wanted:
@@ -83,21 +67,23 @@ def run_group(group: Group, done: Fresh) -> GroupResult:
         try:
             _ = truth.samples
         except Exception as error:
-            failures.append(Failure(subject.key.hex, ALL, _one_line(error), time.perf_counter() - begun))
+            took = time.perf_counter() - begun
+            failures.append(Failure(subject.key.hex, ALL, ALL, _one_line(error), took))
             continue
         for name in dict.fromkeys(rule for _, rule in wanted):
             law_of_all, seconds = predicted[name]
-            begun = time.perf_counter()
             try:
                 prediction = Prediction(law_of_all[place], truth)
-                records += [
-                    record
-                    for metric, rule in wanted
-                    if rule == name
-                    for record in measure(truth, prediction, name, metric, seconds)
-                ]
             except Exception as error:
-                failures.append(Failure(subject.key.hex, name, _one_line(error), time.perf_counter() - begun))
+                failures.append(Failure(subject.key.hex, name, ALL, _one_line(error), seconds))
+                continue
+            for metric in (metric for metric, rule in wanted if rule == name):
+                begun = time.perf_counter()
+                try:
+                    records += measure(truth, prediction, name, metric, seconds)
+                except Exception as error:
+                    took = time.perf_counter() - begun
+                    failures.append(Failure(subject.key.hex, name, metric, _one_line(error), took))
     return GroupResult(records, failures, time.perf_counter() - start)
 
 
@@ -131,32 +117,6 @@ def measure(truth: Truth, prediction: Prediction, rule: str, metric: str, second
             )
         )
     return records
-
-
-def predict(rule: Rule, net: nn.Module, law: Law, subjects: Sequence[Subject]) -> tuple[Law, float]:
-    """Law predicted for every input, and the rule's time (s) for one of them, set-up for the net apart.
-
-    In float64: float32 covariances lose the thin directions of nearly flat outputs.
-    """
-    propagate = seeded(rule, [s.key for s in subjects]).prepare(copy.deepcopy(net).double())
-    law = law.to(dtype=torch.float64)
-    seconds: list[float] = []
-    with torch.no_grad():
-        while not seconds or (len(seconds) < 3 and sum(seconds) < _QUICK):
-            begun = time.perf_counter()
-            predicted = propagate(law)
-            if law.location.is_cuda:
-                torch.cuda.synchronize()
-            seconds.append(time.perf_counter() - begun)
-    return predicted.to(device="cpu"), statistics.median(seconds) / len(subjects)
-
-
-def seeded(rule: Rule, oracles: Sequence[OracleKey]) -> Rule:
-    """Sampling rule with a seed for each input, from the key of its oracle; others as they are."""
-    if not hasattr(rule, "seed"):
-        return rule
-    seeds = tuple(key.seed(f"rule {rule.spec}") for key in oracles)
-    return replace(rule, seed=seeds)  # type: ignore[call-arg]
 
 
 def _one_line(error: BaseException) -> str:
@@ -206,6 +166,7 @@ def execute(
     A worker that dies or runs out of time makes its group a failed one; whatever ends the driver
     loses no group that was finished before.
     """
+    start = time.perf_counter()
     futures: dict[Future[GroupResult], Group] = {}
     for group in groups:
         keys = {s.key.hex for s in group.subjects}
@@ -217,6 +178,8 @@ def execute(
             result = future.result()
         except Exception as error:
             line = _one_line(error)
-            result = GroupResult([], [Failure(s.key.hex, ALL, line, 0.0) for s in group.subjects], 0.0)
+            took = time.perf_counter() - start
+            failed = [Failure(s.key.hex, ALL, ALL, line, took) for s in group.subjects]
+            result = GroupResult([], failed, took)
         store.write_group(run, result.records, result.failures, [s.key.hex for s in group.subjects])
         on_group(group, result)

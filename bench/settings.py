@@ -31,7 +31,7 @@ class Settings:
     inputs : int
         Iris flowers propagated through each net, in a fixed stratified order.
     w1_inputs : int
-        How many of them the W1 suite uses.
+        How many of them, at most, the W1 suite uses.
     samples : int
         Of each oracle, and of each prediction.
     pilot_samples : int
@@ -81,8 +81,7 @@ class Settings:
         _require(bool(self.depths) and min(self.depths) >= 1, f"depths must be positive, got {self.depths}")
         for name in ("samples", "pilot_samples", "w1_points"):
             _require(getattr(self, name) >= 100, f"{name} must be at least 100, got {getattr(self, name)}")
-        most = max(self.inputs, self.w1_inputs)
-        _require(most <= FLOWERS, f"inputs must be between 1 and {FLOWERS}, got {most}")
+        _require(self.inputs <= FLOWERS, f"inputs must be between 1 and {FLOWERS}, got {self.inputs}")
         cells = self.cells
         _require(cells >= 2 and cells & (cells - 1) == 0, f"cells must be a power of two >= 2, got {cells}")
         _one_of("sampler", self.sampler, SAMPLERS)
@@ -90,13 +89,19 @@ class Settings:
         _one_of("net source", self.net_source, NET_SOURCES)
         for sigma in self.sigmas or ():
             _require(sigma > 0 and math.isfinite(sigma), f"sigma must be positive and finite, got {sigma}")
+        object.__setattr__(self, "depths", tuple(dict.fromkeys(self.depths)))
+        if self.sigmas is not None:
+            object.__setattr__(self, "sigmas", tuple(dict.fromkeys(self.sigmas)))
+        self.architectures()
+
+    def check_w1(self) -> None:
+        """Raise a UserError if there are too few samples for W1 and its floor."""
         need = 2 * self.w1_pairs * self.w1_points
         _require(
             self.samples >= need,
             f"W1 with {self.w1_pairs} floor pairs of {self.w1_points} points needs at least {need} samples, "
             f"got {self.samples}; lower --w1-points",
         )
-        self.architectures()
 
     def architectures(self) -> list[Architecture]:
         """One for each depth."""

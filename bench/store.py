@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import math
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +21,9 @@ import pandas as pd
 from bench.errors import RunFailedError, UserError
 from bench.training import TrainedNet
 
+ALL = "*"
+"""In the place of a rule or a metric: all of them."""
+
 APPLICATION = 0x53445042  # "SDPB", in the file's header: tells our files from any other SQLite file
 SCHEMA = 1
 
@@ -29,7 +33,8 @@ TABLES = ("nets", "subjects", "runs", "members", "records", "failures")
 _TABLES = """
 CREATE TABLE runs (
     id INTEGER PRIMARY KEY, started TEXT NOT NULL, finished TEXT, seconds REAL, command TEXT NOT NULL,
-    preset TEXT NOT NULL, settings TEXT NOT NULL, suites TEXT NOT NULL, environment TEXT NOT NULL);
+    preset TEXT NOT NULL, settings TEXT NOT NULL, suites TEXT NOT NULL, left_out TEXT NOT NULL,
+    environment TEXT NOT NULL);
 CREATE TABLE nets (
     digest TEXT PRIMARY KEY, network TEXT NOT NULL, activation TEXT NOT NULL, depth INTEGER NOT NULL,
     seed INTEGER NOT NULL, accuracy REAL NOT NULL, recipe TEXT NOT NULL, source TEXT NOT NULL,
@@ -46,8 +51,9 @@ CREATE TABLE records (
     unit TEXT NOT NULL, seconds REAL NOT NULL, fingerprint TEXT NOT NULL, run INTEGER NOT NULL,
     PRIMARY KEY (subject, rule, metric, component)) WITHOUT ROWID;
 CREATE TABLE failures (
-    subject TEXT NOT NULL REFERENCES subjects, rule TEXT NOT NULL, error TEXT NOT NULL,
-    seconds REAL NOT NULL, run INTEGER NOT NULL, PRIMARY KEY (subject, rule)) WITHOUT ROWID;
+    subject TEXT NOT NULL REFERENCES subjects, rule TEXT NOT NULL, metric TEXT NOT NULL,
+    error TEXT NOT NULL, seconds REAL NOT NULL, run INTEGER NOT NULL,
+    PRIMARY KEY (subject, rule, metric)) WITHOUT ROWID;
 """
 
 
@@ -88,10 +94,14 @@ class Record:
 
 @dataclass(frozen=True)
 class Failure:
-    """A rule that could not be measured on a subject; tried again on the next run."""
+    """What could not be measured on a subject; tried again on the next run.
+
+    `rule` and `metric` may be :data:`ALL`; `seconds` is how long it took to fail.
+    """
 
     subject: str
     rule: str
+    metric: str
     error: str
     seconds: float
 
@@ -116,8 +126,11 @@ class Store:
     def __init__(self, path: Path, *, writing: bool = False) -> None:
         self.path = path
         self._lock: IO[str] | None = None
-        new = not path.exists() or path.stat().st_size == 0
-        self._new = new
+        try:
+            self._created = not path.exists()
+            new = self._created or path.stat().st_size == 0
+        except OSError as error:
+            raise RunFailedError(f"cannot read {path}: {error.strerror}") from error
         if new and not writing:
             raise UserError(f"no results at {path}; `sdp-bench run` makes them (or give --database)")
         if not new:
@@ -132,10 +145,12 @@ class Store:
 
     def _connect(self, *, create: bool) -> sqlite3.Connection:
         try:
-            connection = sqlite3.connect(self.path, timeout=30, isolation_level=None)
+            connection = sqlite3.connect(self._uri(), timeout=30, isolation_level=None, uri=True)
             application = connection.execute("PRAGMA application_id").fetchone()[0]
             schema = connection.execute("PRAGMA user_version").fetchone()[0]
-            if not create or application:
+            # A run killed while it made the file leaves one without any table.
+            empty = not application and not connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+            if application or not (create or (empty and self._lock)):
                 self._check_identity(application, schema)
             connection.execute("PRAGMA foreign_keys = ON")
             if self._lock:
@@ -149,6 +164,16 @@ class Store:
             raise RunFailedError(f"cannot use {self.path} as a results file: {error}") from error
         return connection
 
+    def _uri(self) -> str:
+        """Address for SQLite. A reader does not write, not even where it could."""
+        place = self.path.resolve().as_uri()
+        if self._lock:
+            return place
+        # In a folder that cannot be written a WAL file opens only as immutable, which it is without a log.
+        log = self.path.with_name(self.path.name + "-wal")
+        writable = os.access(self.path.parent, os.W_OK) and os.access(self.path, os.W_OK)
+        return place + ("?mode=ro" if writable or log.exists() else "?mode=ro&immutable=1")
+
     def _check_identity(self, application: int, schema: int) -> None:
         if application != APPLICATION:
             raise UserError(f"{self.path} is a SQLite file of something else; nothing was changed")
@@ -159,7 +184,7 @@ class Store:
 
     def close(self) -> None:
         """Close the file and let other writers in; a new file in which no run was begun is removed."""
-        unused = self._new and not self._connection.execute("SELECT COUNT(*) FROM runs").fetchone()[0]
+        unused = self._created and not self._connection.execute("SELECT COUNT(*) FROM runs").fetchone()[0]
         self._connection.close()
         if unused:
             self.path.unlink(missing_ok=True)
@@ -200,6 +225,7 @@ class Store:
         preset: str,
         settings: dict[str, Any],
         suites: dict[str, Any],
+        left_out: dict[str, str],
         environment: dict[str, Any],
         nets: Iterable[TrainedNet],
         subjects: Iterable[tuple[str, str, int, float, str, int]],
@@ -212,9 +238,9 @@ class Store:
         """
         with self._transaction() as db:
             run = db.execute(
-                "INSERT INTO runs (started, command, preset, settings, suites, environment) "
-                "VALUES (?, ?, ?, ?, ?, ?)",
-                (_now(), command, preset, json.dumps(settings), json.dumps(suites), json.dumps(environment)),
+                "INSERT INTO runs (started, command, preset, settings, suites, left_out, environment) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (_now(), command, preset, *map(json.dumps, (settings, suites, left_out, environment))),
             ).lastrowid
             assert run is not None
             db.executemany(
@@ -239,12 +265,17 @@ class Store:
                 f"INSERT INTO records VALUES ({marks})", [(*map(_plain, astuple(r)), run) for r in records]
             )
             db.executemany(
-                "DELETE FROM failures WHERE subject = ? AND rule = ?",
-                {(r.subject, r.rule) for r in records},
+                "DELETE FROM failures WHERE subject = ? AND rule = ? AND metric IN (?, '*')",
+                {(r.subject, r.rule, r.metric) for r in records},
             )
             db.executemany("DELETE FROM failures WHERE subject = ? AND rule = '*'", [(s,) for s in subjects])
+            # What fails now was out of date or absent: an old number must not stand in its place.
             db.executemany(
-                "INSERT OR REPLACE INTO failures VALUES (?, ?, ?, ?, ?)",
+                "DELETE FROM records WHERE subject = ? AND rule = ? AND ? IN (metric, '*')",
+                {(f.subject, f.rule, f.metric) for f in failures},
+            )
+            db.executemany(
+                "INSERT OR REPLACE INTO failures VALUES (?, ?, ?, ?, ?, ?)",
                 [(*astuple(f), run) for f in failures],
             )
 
@@ -289,7 +320,10 @@ class Store:
                 marks = ", ".join("?" * len(columns[name]))
                 rows = ([_plain(v) for v in row] for row in frame[columns[name]].astype(object).to_numpy())
                 db.executemany(f"INSERT OR IGNORE INTO {name} VALUES ({marks})", rows)
-            db.execute("DELETE FROM failures WHERE (subject, rule) IN (SELECT subject, rule FROM records)")
+            db.execute(
+                "DELETE FROM failures WHERE (subject, rule, metric) IN "
+                "(SELECT subject, rule, metric FROM records)"
+            )
             return int(db.execute("SELECT COUNT(*) FROM records").fetchone()[0] - before)
 
     def _columns(self, table: str) -> list[str]:
@@ -319,7 +353,7 @@ class Store:
                 f"no run {number} in {self.path}" if number is not None else f"no run in {self.path}"
             )
         run = dict(zip([c[0] for c in cursor.description], row, strict=True))
-        for name in ("settings", "suites", "environment"):
+        for name in ("settings", "suites", "left_out", "environment"):
             run[name] = json.loads(run[name])
         return run
 
@@ -348,7 +382,7 @@ class Store:
         rules = sorted({rule for _, rules in run["suites"].values() for rule in rules} | {"*"})
         frame = pd.read_sql_query(
             """SELECT DISTINCT n.network || ' seed ' || n.seed || ', input ' || s.input
-                      || ', sigma ' || s.sigma AS "group", f.rule, f.error, f.seconds
+                      || ', sigma ' || s.sigma AS "group", f.rule, f.metric, f.error, f.seconds
                FROM members m JOIN failures f ON f.subject = m.subject JOIN subjects s ON s.key = m.subject
                JOIN nets n ON n.digest = s.net WHERE m.run = ? ORDER BY 1, 2""",
             self._connection,

@@ -175,6 +175,9 @@ def canonical_rules(specs: Sequence[str]) -> tuple[str, ...]:
     UserError
         If a rule or parameter is unknown or out of range.
     """
+    for spec in specs:
+        if "seed=" in spec:
+            raise UserError(f"rule '{spec}': the suites seed a rule themselves, from each oracle's key")
     try:
         return tuple(dict.fromkeys(sdp_ref.rule(spec).spec for spec in specs))
     except ValueError as error:
@@ -191,6 +194,8 @@ def expand(suites: Sequence[Suite], settings: Settings, nets: Sequence[TrainedNe
     """
     from bench import measures
 
+    if any("w1" in suite.metrics for suite in suites):
+        settings.check_w1()
     asked_for = {s.name: canonical_rules(settings.rules or s.rules) for s in suites}
     left_out = _unsupported({rule for rules in asked_for.values() for rule in rules}, nets)
     rules = {name: tuple(r for r in specs if r not in left_out) for name, specs in asked_for.items()}
@@ -202,8 +207,7 @@ def expand(suites: Sequence[Suite], settings: Settings, nets: Sequence[TrainedNe
     groups: list[Group] = []
     for net in nets:
         data = datasets.iris(net.recipe.features)
-        most = max(getattr(settings, s.count) for s in suites)
-        rows = datasets.stratified_rows(data.labels, most)
+        rows = datasets.stratified_rows(data.labels, settings.inputs)
         asked: dict[float, list[Suite]] = {}
         for suite in suites:
             for sigma in settings.sigmas or suite.sigmas:
@@ -234,6 +238,8 @@ def _unsupported(rules: Iterable[str], nets: Sequence[TrainedNet]) -> dict[str, 
                 sdp_ref.rule(rule).prepare(net.build())
             except sdp_ref.UnsupportedError as error:
                 found[rule] = str(error)
+            except Exception:  # whatever else is wrong with a rule is for its groups to record
+                continue
     return found
 
 

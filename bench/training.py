@@ -183,7 +183,10 @@ def get_nets(
     if missing:
         _writable(folder)
         for net in train(architecture, recipe, missing, progress=progress):
-            write_atomically(paths[net.seed], net.to_bytes())
+            try:
+                write_atomically(paths[net.seed], net.to_bytes())
+            except OSError as error:
+                raise RunFailedError(f"cannot write {paths[net.seed]}: {error.strerror or error}") from error
             found[net.seed] = net
     return [found[seed] for seed in seeds]
 
@@ -273,12 +276,10 @@ def _state(layers: list[tuple[Tensor, Tensor]], index: int) -> dict[str, Tensor]
 
 
 def _read(path: Path, source: str) -> TrainedNet | None:
-    if not path.exists():
-        return None
     try:
         return TrainedNet.from_bytes(path.read_bytes(), "committed" if source == "committed" else "cache")
-    except ValueError:
-        return None  # a damaged file of the cache is trained anew and replaced
+    except (OSError, ValueError):
+        return None  # a missing or damaged file of the cache is trained anew and replaced
 
 
 def _writable(folder: Path) -> None:

@@ -198,7 +198,7 @@ def _what_ran(frame: pd.DataFrame, meta: Mapping[str, Any], failures: pd.DataFra
             f"{labels.plural(len(frame), 'measurement')}"
         )
         if "run" in frame and "run" in meta and (kept := int((frame["run"] != meta["run"]).sum())):
-            what += f", {kept:,} of them kept from earlier runs"
+            what += f", {kept:,} of them made by other runs"
         preset = meta.get("preset")
         said.append(f"{f'Preset {preset}: ' if preset else ''}{what}.")
         if len(pairs) == len(kinds):
@@ -213,6 +213,7 @@ def _what_ran(frame: pd.DataFrame, meta: Mapping[str, Any], failures: pd.DataFra
         said.append(f"{took} on {' and '.join(where)}{cores}.")
     if len(failures):
         said.append(f"{labels.plural(len(failures), 'failure')}, listed below.")
+    said += [f"Left out: {reason}." for reason in meta.get("left_out", {}).values()]
     return said
 
 

@@ -234,6 +234,7 @@ def _run(
         preset=preset,
         settings=settings.as_dict(),
         suites={name: [list(part) for part in parts] for name, parts in plan.suites.items()},
+        left_out=plan.left_out,
         environment=environment.describe(settings.device, jobs, threads),
         nets=nets,
         subjects=[
@@ -252,6 +253,7 @@ def _run(
         executor = make_executor(jobs, threads)
         try:
             with meter("groups") as bar:
+                bar.done(0, len(todo), "")
 
                 def on_group(group: Any, result: Any) -> None:
                     nonlocal failed, count
@@ -268,7 +270,7 @@ def _run(
     store.finish_run(number, seconds)
     click.echo(f"run {number}: {count} groups in {seconds:.1f} s, results in {store.path}", err=True)
     if failed:
-        click.echo(f"{failed} measurements failed; the next run tries them again", err=True)
+        click.echo(f"failures: {failed}; the next run tries again what failed", err=True)
     return failed
 
 
@@ -352,6 +354,7 @@ def _meta(store: Store, stored: dict[str, Any]) -> dict[str, Any]:
         "finished": stored["finished"],
         "seconds": stored["seconds"],
         "options": {**settings, **recipe},
+        "left_out": stored["left_out"],
         "environment": stored["environment"],
         "nets": store.nets(stored),
     }
@@ -471,7 +474,7 @@ def cache_clear() -> None:
     files = list(cache_folder().glob("*.safetensors"))
     for file in files:
         file.unlink()
-    click.echo(f"removed {len(files)} nets from {cache_folder()}")
+    click.echo(f"{len(files)} nets removed from {cache_folder()}")
 
 
 def main() -> None:

@@ -44,6 +44,8 @@ class _Lines:
 
     def done(self, count: int, total: int, text: str) -> None:
         elapsed = time.monotonic() - self._start
+        if not count:
+            return
         if count < total and elapsed - self._said < self._interval:
             return
         self._said = elapsed

@@ -46,6 +46,7 @@ def begin(store, plan, settings=TINY):
         preset="quick",
         settings=settings.as_dict(),
         suites={name: [list(part) for part in parts] for name, parts in plan.suites.items()},
+        left_out=plan.left_out,
         environment=environment.describe("cpu", 1, 1),
         nets={group.net.digest: group.net for group in plan.groups}.values(),
         subjects=[

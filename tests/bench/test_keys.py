@@ -113,3 +113,8 @@ def test_a_rule_does_not_depend_on_another_rules_code():
     assert "sdp_ref.activations" in sources("sdp_ref.rules.moment_matching")
     marks = {measures.fingerprint("sdp_ref.rules.dvia", m) for m in ("w1", "tv_class", "bures")}
     assert len(marks) == 3
+
+
+def test_comments_in_a_piece_of_source_do_not_count():
+    assert keys.code_of("def f():\n    return 1\n") == keys.code_of("def f():\n    # why\n    return 1\n")
+    assert keys.code_of("def f():\n    return 1\n") != keys.code_of("def f():\n    return 2\n")

@@ -58,7 +58,7 @@ def test_failures_stand_until_the_rule_succeeds(path, plan):
     subject = plan.members[0][1]
     with Store(path, writing=True) as store:
         number = begin(store, plan)
-        store.write_group(number, [], [Failure(subject, "sdp", "boom", 1.0)], [subject])
+        store.write_group(number, [], [Failure(subject, "sdp", "*", "boom", 1.0)], [subject])
         assert store.failures(store.run()).error.tolist() == ["boom"]
         store.write_group(number, [record(subject)], [], [subject])
         assert store.failures(store.run()).empty
@@ -125,6 +125,21 @@ def test_a_cut_file_is_one_line(path, plan):
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises((RunFailedError, UserError)):
         Store(path, writing=True)
+
+
+def test_a_file_left_by_a_run_that_was_killed_while_making_it_is_taken_up(path, plan):
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA journal_mode = WAL")
+    db.close()
+    assert path.stat().st_size
+    with Store(path, writing=True) as store:
+        assert begin(store, plan) == 1
+
+
+def test_an_empty_file_of_the_users_is_kept(path):
+    path.touch()
+    Store(path, writing=True).close()
+    assert path.exists()
 
 
 def test_missing_results_and_folders(tmp_path):

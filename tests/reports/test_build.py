@@ -243,9 +243,9 @@ def test_same_results_give_the_same_page(tmp_path):
     assert built(tmp_path / "a", frame) == built(tmp_path / "b", frame)
 
 
-def test_what_was_kept_from_earlier_runs_is_said(tmp_path):
+def test_what_other_runs_made_is_said(tmp_path):
     frame = made_up.frame().assign(run=2)
     meta = {**made_up.meta(frame), "run": 2}
-    assert "kept from earlier runs" not in told(built(tmp_path, frame, meta=meta))
+    assert "made by other runs" not in told(built(tmp_path, frame, meta=meta))
     frame.loc[frame.index[:7], "run"] = 1
-    assert "7 of them kept from earlier runs" in told(built(tmp_path, frame, meta=meta))
+    assert "7 of them made by other runs" in told(built(tmp_path, frame, meta=meta))

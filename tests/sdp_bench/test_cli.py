@@ -267,5 +267,5 @@ def test_the_cache_is_listed_and_cleared(invoke, tmp_path, monkeypatch):
     (tmp_path / "cache" / "nets").mkdir(parents=True)
     (tmp_path / "cache" / "nets" / "x.safetensors").write_bytes(bytes(2000))
     assert "2 kB  x.safetensors" in invoke("cache", "list")[1]
-    assert "removed 1 nets" in invoke("cache", "clear")[1]
+    assert "1 nets removed" in invoke("cache", "clear")[1]
     assert "0 nets in" in invoke("cache", "list")[1]
