@@ -177,6 +177,10 @@ class Store:
     def _check_identity(self, application: int, schema: int) -> None:
         if application != APPLICATION:
             raise UserError(f"{self.path} is a SQLite file of something else; nothing was changed")
+        if schema < SCHEMA:
+            raise UserError(
+                f"{self.path} has schema {schema}, which this version cannot read; start a new file"
+            )
         if schema > SCHEMA:
             raise UserError(
                 f"{self.path} has schema {schema}, newer than this version's {SCHEMA}; update sdp-bench"

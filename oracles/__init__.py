@@ -13,7 +13,9 @@ from oracles.partition import (
     total_variation_floor,
     total_variation_of_counts,
 )
+from oracles.quadrature import Mixed, exact_total_variation, exact_wasserstein
 from oracles.sampling import sample_outputs, standard_normals, stream_outputs
+from oracles.theorem import Optimality, check_theorem
 from oracles.transport import sliced_wasserstein, wasserstein, wasserstein_1d, wasserstein_floor
 
 __all__ = [
@@ -22,11 +24,16 @@ __all__ = [
     "EqualMassTree",
     "Estimate",
     "Floor",
+    "Mixed",
     "Moments",
+    "Optimality",
     "Partition",
     "Ratio",
     "ScoreDifferences",
     "bures",
+    "check_theorem",
+    "exact_total_variation",
+    "exact_wasserstein",
     "gaussian_kl",
     "mean_error",
     "pairwise_total_variation",

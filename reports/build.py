@@ -18,7 +18,9 @@ from markupsafe import Markup
 
 from reports import labels, summary
 from reports.figures import figures, styles
+from reports.figures import single_relu as relu_figure
 from reports.metrics import Metric
+from reports.relu import single_relu
 from reports.tables import Table, checked, tables
 
 PAGE = "index.html"
@@ -121,6 +123,8 @@ def page(frame: pd.DataFrame, meta: Mapping[str, Any], failures: pd.DataFrame) -
             colours=colours,
             figures=figures(winners, costs),
             suites=_suites(every),
+            relu=single_relu(),
+            relu_figure=relu_figure(single_relu().w1),
             compared=len(differences),
             apart=sorted((each for each in differences if each.differs), key=_relative_gap, reverse=True),
             unjudged=sum(math.isnan(each.spread) for each in differences),

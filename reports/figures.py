@@ -117,6 +117,30 @@ def figures(tables: Sequence[Table], costs: pd.Series) -> list[Figure]:
     return [figure for figure in drawn if figure.panels]
 
 
+def single_relu(w1: pd.DataFrame) -> Figure:
+    """W1 of each rule over the mean of the input of one ReLU, as :mod:`reports.relu` gives it."""
+    styled = styles(list(w1["rule"]))
+    sigma = float(w1["sigma"].iloc[0])
+    with _look():
+        canvas, axes = _canvas(height=0.86)
+        for rule, style in styled.items():
+            line = w1[w1["rule"] == rule].sort_values("mean")
+            axes.plot(line["mean"], line["w1"], color=style.colour, dashes=style.dashes or (1, 0))
+        axes.set(yscale="log", xlabel="mean of the input μ", ylabel="W1")
+        title = f"ReLU(X), X ~ N(μ, {sigma:g}²)"
+        at_zero = w1[w1["mean"] == 0].set_index("rule")["w1"]
+        told = "; ".join(f"{labels.rule_label(rule)} {at_zero[rule]:.4f}" for rule in styled)
+        panel = Panel(title, _svg(canvas, "relu-0"), f"Line chart for {title}: W1 over μ. At μ = 0: {told}.")
+        return Figure(
+            anchor="figure-relu",
+            title="One ReLU: W1 over the mean of the input",
+            caption="Exact W1 between ReLU(X) and the prediction (quadrature, no samples; log scale). "
+            "In one dimension the marginal rules are the full ones.",
+            panels=(panel,),
+            legend=_legend(styled, "relu-swatch"),
+        )
+
+
 def _cells(tables: Sequence[Table]) -> pd.DataFrame:
     return pd.DataFrame(
         [
