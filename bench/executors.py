@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import queue
 import threading
 import time
@@ -99,7 +100,9 @@ class LocalProcesses(Executor):
     def _run(self, slot: int, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         pool = self._pools[slot] or self._start(slot)
         try:
-            return pool.submit(fn, *args, **kwargs).result(self._limit)
+            # As bytes: torch would send tensors by shared memory, which a worker that ends while
+            # it takes them leaves in pieces.
+            return pool.submit(_call, pickle.dumps((fn, args, kwargs))).result(self._limit)
         except BrokenProcessPool as error:
             self._pools[slot] = None
             raise WorkerDiedError("the worker process died (killed, or out of memory)") from error
@@ -132,6 +135,11 @@ def _kill(pool: ProcessPoolExecutor | None) -> None:
     for process in list((getattr(pool, "_processes", None) or {}).values()):
         process.kill()
     pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _call(content: bytes) -> Any:
+    fn, args, kwargs = pickle.loads(content)
+    return fn(*args, **kwargs)
 
 
 def _initialise(threads: int) -> None:
