@@ -48,10 +48,11 @@ def iris(scaling: str = "raw") -> Dataset:
     return Dataset(torch.from_numpy(features).float(), torch.from_numpy(labels).long())
 
 
-def stratified_rows(labels: Tensor, count: int) -> tuple[int, ...]:
-    """First `count` rows of a fixed order that takes the classes in turn, each in a fixed shuffle.
+def stratified_rows(labels: Tensor, count: int, order: int = 0) -> tuple[int, ...]:
+    """First `count` rows of an order that takes the classes in turn, each in a fixed shuffle.
 
-    A longer choice begins with a shorter one, so that presets share their inputs.
+    A longer choice begins with a shorter one, so that presets share their inputs; each `order`
+    (a seed) is another one.
 
     Raises
     ------
@@ -60,11 +61,11 @@ def stratified_rows(labels: Tensor, count: int) -> tuple[int, ...]:
     """
     if not 1 <= count <= len(labels):
         raise ValueError(f"inputs must be between 1 and {len(labels)}, got {count}")
-    shuffled = np.random.default_rng(0).permutation(len(labels))
+    shuffled = np.random.default_rng(order).permutation(len(labels))
     ranks: dict[int, int] = {}
-    order = []
+    places = []
     for row in shuffled:
         label = int(labels[row])
         ranks[label] = ranks.get(label, -1) + 1
-        order.append((ranks[label], label, int(row)))
-    return tuple(row for _, _, row in sorted(order)[:count])
+        places.append((ranks[label], label, int(row)))
+    return tuple(row for _, _, row in sorted(places)[:count])

@@ -16,6 +16,9 @@ from typing import Any, ParamSpec, TypeVar
 
 _PAUSES = (0.1, 0.5, 2.0)  # s, between attempts to start a worker
 
+_LOOK = 0.05  # s, between looks at a worker's memory
+_OUT_OF_MEMORY = 77  # exit status of a worker that went over its limit
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -26,6 +29,10 @@ class WorkerDiedError(RuntimeError):
 
 class TimeLimitError(RuntimeError):
     """Work took longer than its limit and was stopped."""
+
+
+class MemoryLimitError(RuntimeError):
+    """Work took more memory than its limit and was stopped."""
 
 
 class LocalProcesses(Executor):
@@ -42,10 +49,14 @@ class LocalProcesses(Executor):
         BLAS threads of each.
     limit : float, optional
         Seconds after which a call is stopped.
+    memory : float, optional
+        GiB of resident memory at which a worker is stopped.
     """
 
-    def __init__(self, jobs: int, threads: int, limit: float | None = None) -> None:
-        self._threads, self._limit = threads, limit
+    def __init__(
+        self, jobs: int, threads: int, limit: float | None = None, memory: float | None = None
+    ) -> None:
+        self._threads, self._limit, self._memory = threads, limit, memory
         self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], tuple[Any, ...]]] | None]
         self._calls = queue.SimpleQueue()
         self._closed = threading.Event()
@@ -99,12 +110,15 @@ class LocalProcesses(Executor):
 
     def _run(self, slot: int, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         pool = self._pools[slot] or self._start(slot)
+        processes = list(pool._processes.values())
         try:
             # As bytes: torch would send tensors by shared memory, which a worker that ends while
             # it takes them leaves in pieces.
             return pool.submit(_call, pickle.dumps((fn, args, kwargs))).result(self._limit)
         except BrokenProcessPool as error:
             self._pools[slot] = None
+            if _OUT_OF_MEMORY in (process.exitcode for process in processes):
+                raise MemoryLimitError(f"stopped at the memory limit of {self._memory:g} GiB") from error
             raise WorkerDiedError("the worker process died (killed, or out of memory)") from error
         except TimeoutError as error:
             self._pools[slot] = None
@@ -115,7 +129,7 @@ class LocalProcesses(Executor):
         """Start a worker; again if the fork server was killed, which takes a while to be replaced."""
         pauses = list(_PAUSES)
         while True:
-            pool = ProcessPoolExecutor(1, self._context, _initialise, (self._threads,))
+            pool = ProcessPoolExecutor(1, self._context, _initialise, (self._threads, self._memory))
             self._pools[slot] = pool
             try:
                 pool.submit(os.getpid).result()
@@ -142,7 +156,7 @@ def _call(content: bytes) -> Any:
     return fn(*args, **kwargs)
 
 
-def _initialise(threads: int) -> None:
+def _initialise(threads: int, memory: float | None) -> None:
     import signal
 
     import torch
@@ -150,6 +164,8 @@ def _initialise(threads: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to act on
     torch.set_num_threads(threads)
     threading.Thread(target=_follow_driver, daemon=True).start()
+    if memory is not None:
+        threading.Thread(target=_watch_memory, args=(memory * 2**30,), daemon=True).start()
 
 
 def _follow_driver() -> None:
@@ -158,3 +174,14 @@ def _follow_driver() -> None:
     if driver is not None:
         connection.wait([driver.sentinel])
         os._exit(1)
+
+
+def _watch_memory(limit: float) -> None:
+    """End when this process has held more than `limit` bytes, before the system has to choose a victim."""
+    import resource
+    import sys
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    while resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit <= limit:
+        time.sleep(_LOOK)
+    os._exit(_OUT_OF_MEMORY)

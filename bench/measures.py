@@ -5,16 +5,19 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import torch
 
+import sdp_ref
 from bench import keys
 from bench.settings import Settings
-from bench.truth import Prediction, Truth
+from bench.truth import REFERENCES, Prediction, Truth
 from oracles.estimate import Estimate
 from oracles.moments import bures, gaussian_kl, std_ratio
-from oracles.partition import ScoreDifferences, total_variation_of_counts
+from oracles.partition import AxisBins, Partition, ScoreDifferences, total_variation_of_counts
 from oracles.transport import wasserstein
 
 Measurement = tuple[str, Estimate]
@@ -27,39 +30,71 @@ class Metric:
 
     Attributes
     ----------
-    measure : callable of (Truth, Prediction)
+    measure : callable of (Truth, Prediction, **settings)
         Yields measurements.
     settings : tuple of str
-        The settings that its number depends on, beside those of the oracle.
+        The settings that its number depends on, beside those of the oracle; `measure` takes them.
     modules : tuple of str
         Where its numerics are.
     unit : str
     """
 
-    measure: Callable[[Truth, Prediction], Iterator[Measurement]]
+    measure: Callable[..., Iterator[Measurement]]
     settings: tuple[str, ...]
     modules: tuple[str, ...]
     unit: str = "1"
 
 
-def _total_variation(truth: Truth, prediction: Prediction, *, partition: str) -> Iterator[Measurement]:
-    counts = truth.partition(partition).counts(prediction.samples)
-    yield "", total_variation_of_counts(truth.counts(partition)[0], counts, truth.floors(partition)[0])
+def _total_variation(
+    truth: Truth, prediction: Prediction, *, partition: str, **options: Any
+) -> Iterator[Measurement]:
+    cells = truth.partition(partition, **options)
+    oracle, floor = truth.counts(cells)[0], truth.floors(cells)[0]
+    yield "", total_variation_of_counts(oracle, cells.counts(prediction.samples), floor)
 
 
-def _tv_difference(truth: Truth, prediction: Prediction) -> Iterator[Measurement]:
-    partition = truth.partition("difference")
+def _tv_paper(
+    truth: Truth, prediction: Prediction, *, bins: int, bin_range: str, pilot_samples: int
+) -> Iterator[Measurement]:
+    cells: Partition
+    if bin_range == "joint":
+        # The one range that sees the rule: what the paper may have done, and no fair comparison of rules.
+        low, high = truth.extremes
+        samples = prediction.samples.numpy()
+        cells = AxisBins(np.minimum(low, samples.min(0)), np.maximum(high, samples.max(0)), bins)
+    else:
+        cells = truth.partition("paper", pilot_samples, bins=bins, bin_range=bin_range)
+    oracle, floor = truth.counts(cells)[0], truth.floors(cells)[0]
+    yield "", total_variation_of_counts(oracle, cells.counts(prediction.samples), floor)
+
+
+def _tv_difference(
+    truth: Truth, prediction: Prediction, *, difference_bins: int, pilot_samples: int
+) -> Iterator[Measurement]:
+    partition = truth.partition("difference", pilot_samples, bins=difference_bins)
     assert isinstance(partition, ScoreDifferences)
     counts = partition.counts(prediction.samples)
     for (i, j), oracle, rule, floor in zip(
-        partition.pairs, truth.counts("difference"), counts, truth.floors("difference"), strict=True
+        partition.pairs, truth.counts(partition), counts, truth.floors(partition), strict=True
     ):
         yield f"{i}-{j}", total_variation_of_counts(oracle, rule, floor)
 
 
-def _w1(truth: Truth, prediction: Prediction) -> Iterator[Measurement]:
-    points = truth.settings.w1_points
-    yield "", wasserstein(truth.samples, prediction.samples, points, floor=truth.w1_floor)
+def _w1(truth: Truth, prediction: Prediction, *, w1_points: int, w1_pairs: int) -> Iterator[Measurement]:
+    floor = truth.w1_floor(w1_points, w1_pairs)
+    yield "", wasserstein(truth.samples, prediction.samples, w1_points, floor=floor)
+
+
+def _w1_certified(
+    truth: Truth, prediction: Prediction, *, certified_points: int, w1_pairs: int
+) -> Iterator[Measurement]:
+    floor = truth.w1_floor(certified_points, w1_pairs, certified=True)
+    from oracles.large_transport import certified
+
+    estimate, bracket = certified(truth.samples, prediction.samples, certified_points, floor=floor)
+    yield "", estimate
+    for name, bound in (("lower", bracket.lower), ("upper", bracket.upper)):
+        yield name, replace(estimate, value=bound)
 
 
 def _std_ratio(truth: Truth, prediction: Prediction) -> Iterator[Measurement]:
@@ -82,6 +117,7 @@ def _min_eigenvalue(_truth: Truth, prediction: Prediction) -> Iterator[Measureme
     yield "", Estimate(smallest, 0.0, 0.0, 0.0)
 
 
+_TRANSPORT = ("oracles.transport", "oracles.sampling")
 _PARTITION = ("oracles.partition", "oracles.sampling")
 _MOMENTS = ("oracles.moments", "oracles.sampling")
 
@@ -89,14 +125,13 @@ METRICS: dict[str, Metric] = {
     "tv_headline": Metric(
         functools.partial(_total_variation, partition="headline"), ("cells", "pilot_samples"), _PARTITION
     ),
-    "tv_paper": Metric(
-        functools.partial(_total_variation, partition="paper"),
-        ("bins", "bin_range", "pilot_samples"),
-        _PARTITION,
-    ),
+    "tv_paper": Metric(_tv_paper, ("bins", "bin_range", "pilot_samples"), _PARTITION),
     "tv_class": Metric(functools.partial(_total_variation, partition="class"), (), _PARTITION),
     "tv_difference": Metric(_tv_difference, ("difference_bins", "pilot_samples"), _PARTITION),
-    "w1": Metric(_w1, ("w1_points", "w1_pairs"), ("oracles.transport", "oracles.sampling"), "output"),
+    "w1": Metric(_w1, ("w1_points", "w1_pairs"), _TRANSPORT, "output"),
+    "w1_certified": Metric(
+        _w1_certified, ("certified_points", "w1_pairs"), (*_TRANSPORT, "oracles.large_transport"), "output"
+    ),
     "std_ratio": Metric(_std_ratio, (), _MOMENTS),
     "bures": Metric(_bures, (), _MOMENTS, "output"),
     "gaussian_kl": Metric(_gaussian_kl, (), _MOMENTS, "nat"),
@@ -104,15 +139,37 @@ METRICS: dict[str, Metric] = {
 }
 
 
-def spec(name: str, settings: Settings) -> str:
-    """Metric as text, with the settings that its number depends on: ``tv_headline:cells=512,...``."""
-    options = ",".join(f"{key}={getattr(settings, key)}" for key in METRICS[name].settings)
-    return f"{name}:{options}" if options else name
+def spec(text: str, settings: Settings) -> str:
+    """Metric with all that its number depends on, ``tv_headline:cells=512,pilot_samples=131072``.
+
+    Parameters
+    ----------
+    text : str
+        Name of a metric, perhaps with some of these fixed: ``tv_headline:cells=64``.
+    settings : Settings
+        Give the others.
+    """
+    name, fixed = parse(text)
+    options = {key: fixed.get(key, getattr(settings, key)) for key in METRICS[name].settings}
+    written = ",".join(f"{key}={value}" for key, value in options.items())
+    return f"{name}:{written}" if written else name
+
+
+def parse(text: str) -> tuple[str, dict[str, Any]]:
+    """Name and options of a metric's spec."""
+    name, _, rest = text.partition(":")
+    pairs = (item.partition("=") for item in rest.split(",") if item)
+    return name, {key: int(value) if value.isdigit() else value for key, _, value in pairs}
 
 
 def of_spec(text: str) -> Metric:
     """Metric that a spec names."""
-    return METRICS[text.partition(":")[0]]
+    return METRICS[parse(text)[0]]
+
+
+def module_of(rule: str) -> str:
+    """Where the code of a rule (or reference) is."""
+    return "oracles.moments" if rule in REFERENCES else type(sdp_ref.rule(rule)).__module__
 
 
 def fingerprint(rule_module: str, metric_spec: str) -> str:

@@ -14,7 +14,7 @@ from bench.settings import Settings
 from bench.store import Record, Store
 from bench.suites import Group, expand, get_suites
 from bench.training import Recipe, TrainedNet
-from bench.truth import Prediction, Truth
+from bench.truth import REFERENCES, Prediction, Truth
 
 
 def replay(store: Store, key: str, say: Callable[[str], None]) -> list[tuple[Record, Record]]:
@@ -60,15 +60,18 @@ def replay(store: Store, key: str, say: Callable[[str], None]) -> list[tuple[Rec
     say(f"net     {net.architecture.label} {net.architecture.activation}, seed {net.seed}, {net.digest}")
     say(f"        {net.recipe}, training accuracy {net.accuracy:.3f}")
     say(f"input   Iris row {subject.row}: {_row(location)}, sigma {group.sigma:g}")
-    say(f"oracle  {subject.key.hex}: {settings.samples} samples ({settings.sampler})")
+    say(f"oracle  {subject.key.hex}: {subject.key.samples} samples ({subject.key.sampler})")
     module = net.build()
     law = predict.input_law(group)
     truth = Truth(module, law[place], subject.key, settings)
-    rule = sdp_ref.rule(first["rule"])
-    predicted, seconds = predict.predict(rule, module, law, group.subjects)
-    prediction = Prediction(predicted[place], truth)
+    if first["rule"] in REFERENCES:
+        prediction, seconds = truth.reference(first["rule"]), 0.0
+    else:
+        rule = sdp_ref.rule(first["rule"])
+        predicted, seconds = predict.predict(rule, module, law, group.subjects)
+        prediction = Prediction(predicted[place], truth)
     say(f"        mean {_row(truth.samples.double().mean(0))}, sd {_row(truth.samples.double().std(0))}")
-    say(f"rule    {rule.spec}: {seconds * 1e3:.2f} ms")
+    say(f"rule    {first['rule']}: {seconds * 1e3:.2f} ms")
     say(f"        mean {_row(prediction.law.mean[0])}, sd {_row(prediction.law.variance[0].sqrt())}")
     again = run.measure(truth, prediction, first["rule"], first["metric"], seconds)
     stored = {r["component"]: Record(*(_value(r[f.name]) for f in fields(Record))) for r in rows}
@@ -97,7 +100,7 @@ def _group_of(key: str, stored_run: dict[str, Any], settings: Settings, net: Tra
 def settings_of(stored_run: dict[str, Any]) -> Settings:
     """Settings of a run as the store gives them back."""
     values = dict(stored_run["settings"])
-    recipe = Recipe(**values.pop("recipe"))
+    recipe = Recipe(**given) if (given := values.pop("recipe")) else None
     values = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
     return Settings(**values, recipe=recipe)
 

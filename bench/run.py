@@ -12,7 +12,7 @@ from bench import measures
 from bench.predict import input_law, predict
 from bench.store import ALL, Failure, Record, Store
 from bench.suites import Group, Plan
-from bench.truth import Prediction, Truth
+from bench.truth import REFERENCES, Prediction, Truth
 from sdp_ref.distributions import Law
 
 Fresh = frozenset[tuple[str, str, str]]
@@ -40,10 +40,7 @@ def run_group(group: Group, done: Fresh) -> GroupResult:
     law = input_law(group)
     missing = {
         subject.key.hex: [
-            (metric, rule)
-            for metric, rules in subject.wanted
-            for rule in rules
-            if (subject.key.hex, rule, metric) not in done
+            (metric, rule) for metric, rule in subject.pairs if (subject.key.hex, rule, metric) not in done
         ]
         for subject in group.subjects
     }
@@ -52,6 +49,8 @@ def run_group(group: Group, done: Fresh) -> GroupResult:
     failures: list[Failure] = []
     predicted: dict[str, tuple[Law, float]] = {}
     for name in names:
+        if name in REFERENCES:
+            continue
         begun = time.perf_counter()
         try:
             predicted[name] = predict(sdp_ref.rule(name), net, law.to(device=device), group.subjects)
@@ -59,7 +58,11 @@ def run_group(group: Group, done: Fresh) -> GroupResult:
             seconds = time.perf_counter() - begun
             failures += [Failure(s.key.hex, name, ALL, _one_line(error), seconds) for s in group.subjects]
     for place, subject in enumerate(group.subjects):
-        wanted = [(metric, rule) for metric, rule in missing[subject.key.hex] if rule in predicted]
+        wanted = [
+            (metric, rule)
+            for metric, rule in missing[subject.key.hex]
+            if rule in predicted or rule in REFERENCES
+        ]
         if not wanted:
             continue
         truth = Truth(net, law[place], subject.key, group.settings)
@@ -71,9 +74,15 @@ def run_group(group: Group, done: Fresh) -> GroupResult:
             failures.append(Failure(subject.key.hex, ALL, ALL, _one_line(error), took))
             continue
         for name in dict.fromkeys(rule for _, rule in wanted):
-            law_of_all, seconds = predicted[name]
+            begun = time.perf_counter()
+            seconds = 0.0
             try:
-                prediction = Prediction(law_of_all[place], truth)
+                if name in REFERENCES:
+                    prediction = truth.reference(name)
+                    seconds = time.perf_counter() - begun
+                else:
+                    law_of_all, seconds = predicted[name]
+                    prediction = Prediction(law_of_all[place], truth)
             except Exception as error:
                 failures.append(Failure(subject.key.hex, name, ALL, _one_line(error), seconds))
                 continue
@@ -96,9 +105,9 @@ def measure(truth: Truth, prediction: Prediction, rule: str, metric: str, second
         If the metric comes out as NaN.
     """
     definition = measures.of_spec(metric)
-    mark = measures.fingerprint(type(sdp_ref.rule(rule)).__module__, metric)
+    mark = measures.fingerprint(measures.module_of(rule), metric)
     records = []
-    for component, estimate in definition.measure(truth, prediction):
+    for component, estimate in definition.measure(truth, prediction, **measures.parse(metric)[1]):
         if estimate.value != estimate.value:
             raise ValueError(f"{metric} is not a number")
         records.append(
@@ -130,7 +139,7 @@ def _one_line(error: BaseException) -> str:
 def fresh(store: Store, plan: Plan) -> Fresh:
     """Measurements that the store holds as today's code would make them."""
     marks = {
-        (metric, rule): measures.fingerprint(type(sdp_ref.rule(rule)).__module__, metric)
+        (metric, rule): measures.fingerprint(measures.module_of(rule), metric)
         for metrics, rules in plan.suites.values()
         for metric in metrics
         for rule in rules
@@ -148,8 +157,7 @@ def is_done(group: Group, done: Fresh) -> bool:
     return all(
         (subject.key.hex, rule, metric) in done
         for subject in group.subjects
-        for metric, rules in subject.wanted
-        for rule in rules
+        for metric, rule in subject.pairs
     )
 
 

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 from bench.errors import UserError
-from bench.networks import Architecture
+from bench.networks import ACTIVATIONS
 from bench.training import Recipe
 
 SAMPLERS = ("mc", "sobol")
-BIN_RANGES = ("quantiles", "minmax")
+BIN_RANGES = ("quantiles", "minmax", "joint")
 FLOWERS = 150
 NET_SOURCES = ("trained", "committed")
 
@@ -23,15 +23,20 @@ class Settings:
 
     Attributes
     ----------
-    activation, depths, width
-        The nets: hidden layers of each, 4 inputs and 3 outputs.
-    nets : int
-        Nets an architecture, seeds 0, 1, ...
+    activation : str, optional
+    depths : tuple of int, optional
+        Activation and hidden layers of the nets, instead of each suite's own.
+    width : int
+        Units of a hidden layer; the nets have 4 inputs and 3 outputs.
+    nets, inputs : int, optional
+        Nets an architecture (seeds 0, 1, ...) and Iris flowers a net, instead of `sizes`.
+    sizes : mapping of str to (int, int)
+        The same by suite; a suite that is not in it takes its own, the paper's.
     net_source : {"trained", "committed"}
-    inputs : int
-        Iris flowers propagated through each net, in a fixed stratified order.
-    w1_inputs : int
-        How many of them, at most, the W1 suite uses.
+    recipe : Recipe, optional
+        Of the training; without it each architecture's own, see :mod:`bench.recipes`.
+    slow_rules : bool
+        Whether rules run where one propagation takes a second or more.
     samples : int
         Of each oracle, and of each prediction.
     pilot_samples : int
@@ -39,7 +44,8 @@ class Settings:
     sampler : {"mc", "sobol"}
     bins, bin_range
         Paper-like histogram: bins an axis, and what they span ("quantiles" of the pilot from
-        .05 % to 99.95 % with outer cells beyond, or its literal "minmax").
+        .05 % to 99.95 % with outer cells beyond, its literal "minmax", or the "joint" extremes of
+        all samples of oracle and rule).
     cells : int
         Equal-mass cells of the headline total variation.
     difference_bins : int
@@ -48,67 +54,73 @@ class Settings:
         Points a side of W1.
     w1_pairs : int
         Oracle-oracle pairs behind its floor.
+    certified_points : int
+        Points a side of the certified W1.
     sigmas, rules : tuple, optional
         Instead of each suite's own.
     device : str
-    recipe : Recipe
     """
 
-    activation: str = "relu"
-    depths: tuple[int, ...] = (1, 2, 4)
+    activation: str | None = None
+    depths: tuple[int, ...] | None = None
     width: int = 100
-    nets: int = 10
+    nets: int | None = None
+    inputs: int | None = None
+    sizes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     net_source: str = "trained"
-    inputs: int = 10
-    w1_inputs: int = 10
+    recipe: Recipe | None = None
+    slow_rules: bool = True
     samples: int = 10**6
     pilot_samples: int = 2**17
     sampler: Literal["mc", "sobol"] = "mc"
     bins: int = 10
-    bin_range: Literal["quantiles", "minmax"] = "quantiles"
+    bin_range: Literal["quantiles", "minmax", "joint"] = "quantiles"
     cells: int = 512
     difference_bins: int = 100
     w1_points: int = 2000
     w1_pairs: int = 8
+    certified_points: int = 30_000
     sigmas: tuple[float, ...] | None = None
     rules: tuple[str, ...] | None = None
     device: str = "cpu"
-    recipe: Recipe = field(default_factory=Recipe)
 
     def __post_init__(self) -> None:
-        for name in ("nets", "inputs", "w1_inputs", "bins", "difference_bins", "w1_pairs", "width"):
-            _require(getattr(self, name) >= 1, f"{name} must be positive, got {getattr(self, name)}")
-        _require(bool(self.depths) and min(self.depths) >= 1, f"depths must be positive, got {self.depths}")
-        for name in ("samples", "pilot_samples", "w1_points"):
+        for name in ("nets", "inputs", "bins", "difference_bins", "w1_pairs", "width"):
+            value = getattr(self, name)
+            _require(value is None or value >= 1, f"{name} must be positive, got {value}")
+        _require(
+            self.depths is None or (bool(self.depths) and min(self.depths) >= 1),
+            f"depths must be positive, got {self.depths}",
+        )
+        for name in ("samples", "pilot_samples", "w1_points", "certified_points"):
             _require(getattr(self, name) >= 100, f"{name} must be at least 100, got {getattr(self, name)}")
-        _require(self.inputs <= FLOWERS, f"inputs must be between 1 and {FLOWERS}, got {self.inputs}")
+        _require(
+            self.inputs is None or self.inputs <= FLOWERS,
+            f"inputs must be between 1 and {FLOWERS}, got {self.inputs}",
+        )
         cells = self.cells
         _require(cells >= 2 and cells & (cells - 1) == 0, f"cells must be a power of two >= 2, got {cells}")
+        if self.activation is not None:
+            _one_of("activation", self.activation, tuple(ACTIVATIONS))
         _one_of("sampler", self.sampler, SAMPLERS)
         _one_of("bin range", self.bin_range, BIN_RANGES)
         _one_of("net source", self.net_source, NET_SOURCES)
         for sigma in self.sigmas or ():
             _require(sigma > 0 and math.isfinite(sigma), f"sigma must be positive and finite, got {sigma}")
-        object.__setattr__(self, "depths", tuple(dict.fromkeys(self.depths)))
+        if self.depths is not None:
+            object.__setattr__(self, "depths", tuple(dict.fromkeys(self.depths)))
         if self.sigmas is not None:
             object.__setattr__(self, "sigmas", tuple(dict.fromkeys(self.sigmas)))
-        self.architectures()
+        object.__setattr__(self, "sizes", {k: (int(n), int(i)) for k, (n, i) in self.sizes.items()})
 
-    def check_w1(self) -> None:
-        """Raise a UserError if there are too few samples for W1 and its floor."""
-        need = 2 * self.w1_pairs * self.w1_points
+    def check_w1(self, points: int) -> None:
+        """Raise a UserError if there are too few samples for W1 between `points` a side and its floor."""
+        need = 2 * self.w1_pairs * points
         _require(
             self.samples >= need,
-            f"W1 with {self.w1_pairs} floor pairs of {self.w1_points} points needs at least {need} samples, "
-            f"got {self.samples}; lower --w1-points",
+            f"W1 with {self.w1_pairs} floor pairs of {points} points needs at least {need} samples, "
+            f"got {self.samples}; lower --w1-points or --certified-points",
         )
-
-    def architectures(self) -> list[Architecture]:
-        """One for each depth."""
-        try:
-            return [Architecture(depth, self.activation, self.width) for depth in self.depths]
-        except ValueError as error:
-            raise UserError(str(error)) from error
 
     def as_dict(self) -> dict[str, Any]:
         """As plain values, for the record of a run."""
@@ -129,13 +141,32 @@ PRESETS: dict[str, Settings] = {
         nets=1,
         net_source="committed",
         inputs=1,
-        w1_inputs=1,
+        slow_rules=False,
         samples=2**16,
         pilot_samples=2**15,
         w1_points=400,
+        certified_points=1000,
         cells=128,
     ),
-    "quick": Settings(nets=2, inputs=2, w1_inputs=1, w1_points=1000),
+    "quick": Settings(
+        sizes={
+            "iris-tv": (2, 2),
+            "iris-std": (2, 2),
+            "iris-tv-deep": (2, 1),
+            "iris-tv-activations": (2, 1),
+            "iris-w1": (2, 1),
+            "iris-w1-certified": (1, 1),
+            "iris-claims": (4, 1),
+            "iris-claims-w1": (4, 1),
+            "iris-claims-recipe": (4, 1),
+            "iris-sensitivity": (1, 1),
+            "iris-oracle": (1, 1),
+            "iris-oracle-10x": (1, 1),
+        },
+        slow_rules=False,
+        w1_points=1000,
+        certified_points=3000,
+    ),
     "paper": Settings(),
 }
 """Presets change counts, never code paths."""
@@ -152,10 +183,11 @@ def preset(name: str, overrides: Mapping[str, Any]) -> Settings:
     if name not in PRESETS:
         raise UserError(f"unknown preset '{name}'; choose from {', '.join(PRESETS)}")
     base = PRESETS[name]
-    recipe_options = {f.name for f in fields(Recipe)}
+    options = {f.name for f in fields(Recipe)}
+    chosen = {k: v for k, v in overrides.items() if k in options}
+    own = {k: v for k, v in overrides.items() if k not in options}
     try:
-        recipe = replace(base.recipe, **{k: v for k, v in overrides.items() if k in recipe_options})
+        recipe = replace(base.recipe or Recipe(), **chosen) if chosen else base.recipe
     except ValueError as error:
         raise UserError(str(error)) from error
-    own = {k: v for k, v in overrides.items() if k not in recipe_options}
     return replace(base, **own, recipe=recipe)

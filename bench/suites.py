@@ -8,23 +8,44 @@ from dataclasses import dataclass, field, replace
 from torch import Tensor
 
 import sdp_ref
-from bench import datasets, keys
+from bench import datasets, keys, measures
 from bench.errors import UserError
 from bench.keys import OracleKey
+from bench.networks import Architecture
+from bench.recipes import recipe_for
 from bench.settings import Settings
-from bench.training import TrainedNet
+from bench.training import Recipe, TrainedNet
+from bench.truth import ORACLE_AGAIN, ORACLE_MOMENTS, REFERENCES
 
-ALL_RULES = (
-    "sdp",
-    "dvia",
-    "moment_matching",
+FULL_RULES = ("sdp", "dvia", "moment_matching", "unscented")
+MARGINAL_RULES = ("marginal_sdp", "marginal_moment_matching")
+SAMPLING_RULES = (
     "monte_carlo:samples=5",
     "monte_carlo:samples=10",
     "monte_carlo:samples=100",
     "monte_carlo:samples=1000",
-    "marginal_sdp",
-    "marginal_moment_matching",
+    "monte_carlo:samples=100,sampler=sobol",
 )
+ALL_RULES = (*FULL_RULES, *MARGINAL_RULES, *SAMPLING_RULES, ORACLE_MOMENTS)
+CLAIMED_RULES = ("sdp", "dvia", "moment_matching", *MARGINAL_RULES, "monte_carlo:samples=100")
+
+SIGMAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
+W1_SIGMAS = (0.01, 0.1, 1.0)
+
+SLOW = {("moment_matching", kind) for kind in ("sigmoid", "silu", "tanh")}
+"""Rules and activations where one layer takes from a tenth of a second to a second."""
+
+_RECIPES = (
+    Recipe("sgd", 1e-2),
+    Recipe("adam", 1e-4),
+    Recipe("adam", 1e-3),
+    Recipe("sgd", 1e-2, features="standardised"),
+    Recipe("adam", 1e-3, features="standardised"),
+)
+
+
+def _architectures(**depths: Sequence[int]) -> tuple[Architecture, ...]:
+    return tuple(Architecture(depth, kind) for kind, each in depths.items() for depth in each)
 
 
 @dataclass(frozen=True)
@@ -35,44 +56,161 @@ class Suite:
     ----------
     name, description : str
     metrics : tuple of str
-        Names in :data:`bench.measures.METRICS`.
+        Names in :data:`bench.measures.METRICS`, with what they fix themselves: ``tv_paper:bins=20``.
     sigmas : tuple of float
         Standard deviations of the input noise, in the units of the net's input.
+    architectures : tuple of Architecture
     rules : tuple of str
-    count : str
-        The setting that says how many inputs a net it takes.
+    size : (int, int)
+        Nets an architecture and inputs a net, by the paper's design.
+    recipes : tuple of Recipe
+        One net for each; none: the architecture's own.
+    own_inputs : bool
+        Whether each net has inputs of its own, so that nets are independent replicates.
+    scale : int
+        Samples of the oracle, as a multiple of the setting.
     """
 
     name: str
     description: str
     metrics: tuple[str, ...]
     sigmas: tuple[float, ...]
+    architectures: tuple[Architecture, ...] = _architectures(relu=(1, 2, 4, 6))
     rules: tuple[str, ...] = ALL_RULES
-    count: str = "inputs"
+    size: tuple[int, int] = (10, 10)
+    recipes: tuple[Recipe, ...] = ()
+    own_inputs: bool = False
+    scale: int = 1
 
+    def kinds(self, settings: Settings) -> list[tuple[Architecture, Recipe]]:
+        """What nets it asks for under `settings`."""
+        found: dict[tuple[Architecture, Recipe], None] = {}
+        for own in self.architectures:
+            for depth in settings.depths or (own.depth,):
+                architecture = Architecture(depth, settings.activation or own.activation, settings.width)
+                recipes = (settings.recipe,) if settings.recipe else self.recipes
+                for recipe in recipes or (recipe_for(architecture),):
+                    found[architecture, recipe] = None
+        return list(found)
+
+    def counts(self, settings: Settings) -> tuple[int, int]:
+        """Nets an architecture and inputs a net under `settings`."""
+        nets, inputs = settings.sizes.get(self.name, self.size)
+        return settings.nets or nets, settings.inputs or inputs
+
+
+_FOUR = _architectures(relu=(4,))
+_TV = ("tv_headline", "tv_paper", "tv_class", "tv_difference")
 
 SUITES: dict[str, Suite] = {
     suite.name: suite
     for suite in (
+        Suite("iris-tv", "total variation on ReLU nets (paper: Tables 1, 7-10, 15-18)", _TV, SIGMAS),
         Suite(
-            "iris-tv",
-            "total variation of the output's law on Iris nets (paper: Table 1)",
-            ("tv_headline", "tv_paper", "tv_class", "tv_difference"),
-            (0.1, 1.0, 10.0, 100.0, 1000.0),
+            "iris-tv-deep",
+            "total variation on deep ReLU nets (Tables 11-14)",
+            _TV[:3],
+            SIGMAS[:4],
+            _architectures(relu=(9, 14, 19, 24)),
+        ),
+        Suite(
+            "iris-tv-activations",
+            "total variation with other non-linearities (Tables 23-27, 29-36)",
+            _TV[:3],
+            SIGMAS,
+            _architectures(leaky_relu=(1, 2, 4, 6), sigmoid=(4,), silu=(1, 2, 4, 6), gelu=(1, 2, 4, 6)),
         ),
         Suite(
             "iris-w1",
-            "Wasserstein-1 distance on Iris nets (paper: Table 2)",
+            "Wasserstein-1 distance on ReLU nets (Tables 2, 19-22)",
             ("w1",),
-            (0.01, 0.1, 1.0),
-            ("sdp", "dvia", "moment_matching", "marginal_sdp", "marginal_moment_matching"),
-            count="w1_inputs",
+            W1_SIGMAS,
+            rules=(*FULL_RULES, *MARGINAL_RULES, ORACLE_MOMENTS),
+        ),
+        Suite(
+            "iris-w1-certified",
+            "the same between 30 000 points a side, with proven bounds",
+            ("w1_certified",),
+            W1_SIGMAS,
+            _FOUR,
+            rules=("sdp", "dvia", "moment_matching", *MARGINAL_RULES),
+            size=(10, 1),
         ),
         Suite(
             "iris-std",
-            "ratio of predicted to true standard deviations, and distances of moments, on Iris nets",
+            "ratio of predicted to true standard deviations, and distances of moments (Table 28)",
             ("std_ratio", "bures", "gaussian_kl", "min_eigenvalue"),
-            (0.1, 1.0, 10.0, 100.0, 1000.0),
+            SIGMAS,
+            rules=ALL_RULES[:-1],
+        ),
+        Suite(
+            "iris-claims",
+            "the paper's claims: nets as replicates, each with inputs of its own",
+            ("tv_headline", "tv_paper", "tv_class", "std_ratio"),
+            SIGMAS,
+            _FOUR,
+            CLAIMED_RULES,
+            size=(30, 3),
+            own_inputs=True,
+        ),
+        Suite(
+            "iris-claims-w1",
+            "the paper's claims about Wasserstein-1 distances",
+            ("w1",),
+            W1_SIGMAS,
+            _FOUR,
+            CLAIMED_RULES[:-1],
+            size=(30, 1),
+            own_inputs=True,
+        ),
+        Suite(
+            "iris-claims-recipe",
+            "the paper's claims on nets trained in another way",
+            ("tv_headline", "tv_paper", "tv_class", "std_ratio"),
+            SIGMAS,
+            _FOUR,
+            CLAIMED_RULES,
+            size=(30, 1),
+            recipes=(Recipe("adam", 1e-3),),
+            own_inputs=True,
+        ),
+        Suite(
+            "iris-sensitivity",
+            "Table 1 under other recipes, bins and cells",
+            (
+                *_TV[:3],
+                "tv_headline:cells=64",
+                "tv_headline:cells=4096",
+                "tv_paper:bins=5",
+                "tv_paper:bins=20",
+                "tv_paper:bin_range=minmax",
+                "tv_paper:bin_range=joint",
+                "std_ratio",
+            ),
+            SIGMAS,
+            _FOUR,
+            ("sdp", "dvia", "moment_matching", "marginal_sdp", "monte_carlo:samples=100"),
+            size=(5, 2),
+            recipes=_RECIPES,
+        ),
+        Suite(
+            "iris-oracle",
+            "the oracle's own error: a second, independent oracle in the place of a rule",
+            ("tv_headline", "tv_paper", "tv_class", "std_ratio"),
+            SIGMAS,
+            _FOUR,
+            ("sdp", "moment_matching", ORACLE_AGAIN),
+            size=(2, 1),
+        ),
+        Suite(
+            "iris-oracle-10x",
+            "the same cells from ten times the samples",
+            ("tv_headline", "tv_paper", "tv_class", "std_ratio"),
+            SIGMAS,
+            _FOUR,
+            ("sdp", "moment_matching", ORACLE_AGAIN),
+            size=(2, 1),
+            scale=10,
         ),
     )
 }
@@ -94,6 +232,11 @@ class Subject:
     key: OracleKey
     row: int
     wanted: tuple[tuple[str, tuple[str, ...]], ...]
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """Metrics and rules wanted, each pair once: suites may want the same."""
+        return tuple(dict.fromkeys((metric, rule) for metric, rules in self.wanted for rule in rules))
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -179,9 +322,19 @@ def canonical_rules(specs: Sequence[str]) -> tuple[str, ...]:
         if "seed=" in spec:
             raise UserError(f"rule '{spec}': the suites seed a rule themselves, from each oracle's key")
     try:
-        return tuple(dict.fromkeys(sdp_ref.rule(spec).spec for spec in specs))
+        named = (spec if spec in REFERENCES else sdp_ref.rule(spec).spec for spec in specs)
+        return tuple(dict.fromkeys(named))
     except ValueError as error:
         raise UserError(str(error)) from error
+
+
+def nets_wanted(suites: Sequence[Suite], settings: Settings) -> dict[tuple[Architecture, Recipe], int]:
+    """How many nets of each kind the suites ask for together (seeds 0, 1, ...)."""
+    wanted: dict[tuple[Architecture, Recipe], int] = {}
+    for suite in suites:
+        for kind in suite.kinds(settings):
+            wanted[kind] = max(wanted.get(kind, 0), suite.counts(settings)[0])
+    return wanted
 
 
 def expand(suites: Sequence[Suite], settings: Settings, nets: Sequence[TrainedNet]) -> Plan:
@@ -190,61 +343,79 @@ def expand(suites: Sequence[Suite], settings: Settings, nets: Sequence[TrainedNe
     Raises
     ------
     UserError
-        If a rule is unknown, or none of a suite's rules supports the nets.
+        If a rule is unknown, or none of a suite's rules supports its nets.
     """
-    from bench import measures
-
-    if any("w1" in suite.metrics for suite in suites):
-        settings.check_w1()
-    asked_for = {s.name: canonical_rules(settings.rules or s.rules) for s in suites}
-    left_out = _unsupported({rule for rules in asked_for.values() for rule in rules}, nets)
-    rules = {name: tuple(r for r in specs if r not in left_out) for name, specs in asked_for.items()}
-    for name, usable in rules.items():
-        if not usable:
-            raise UserError(f"no rule is left for {name}: {'; '.join(left_out.values())}")
-    specs = {s.name: tuple(measures.spec(metric, settings) for metric in s.metrics) for s in suites}
+    for suite in suites:
+        if "w1" in suite.metrics:
+            settings.check_w1(settings.w1_points)
+        if "w1_certified" in suite.metrics:
+            settings.check_w1(settings.certified_points)
+    rules = {s.name: canonical_rules(settings.rules or s.rules) for s in suites}
+    left_out = _left_out({rule for specs in rules.values() for rule in specs}, nets, settings)
+    specs = {s.name: tuple(dict.fromkeys(measures.spec(m, settings) for m in s.metrics)) for s in suites}
     members: list[tuple[str, str]] = []
     groups: list[Group] = []
+    used: dict[str, dict[str, None]] = {s.name: {} for s in suites}
+    skipped: dict[str, str] = {}
     for net in nets:
         data = datasets.iris(net.recipe.features)
-        rows = datasets.stratified_rows(data.labels, settings.inputs)
-        asked: dict[float, list[Suite]] = {}
+        asked: dict[float, dict[tuple[int, int], list[Suite]]] = {}
+        usable: dict[str, tuple[str, ...]] = {}
         for suite in suites:
+            count, inputs = suite.counts(settings)
+            if (net.architecture, net.recipe) not in suite.kinds(settings) or net.seed >= count:
+                continue
+            reasons = {r: left_out.get((net.architecture.activation, r)) for r in rules[suite.name]}
+            usable[suite.name] = tuple(rule for rule, reason in reasons.items() if reason is None)
+            skipped |= {f"{r} ({net.architecture.activation})": why for r, why in reasons.items() if why}
+            if not usable[suite.name]:
+                continue
+            used[suite.name] |= dict.fromkeys(usable[suite.name])
+            rows = datasets.stratified_rows(data.labels, inputs, net.seed + 1 if suite.own_inputs else 0)
             for sigma in settings.sigmas or suite.sigmas:
-                asked.setdefault(sigma, []).append(suite)
+                for row in rows:
+                    asked.setdefault(sigma, {}).setdefault((row, suite.scale), []).append(suite)
         for sigma, asking in sorted(asked.items()):
             subjects: list[Subject] = []
-            for place, row in enumerate(rows):
-                here = [s for s in asking if place < getattr(settings, s.count)]
-                if not here:
-                    continue
-                key = oracle_key(net, data.features[row], sigma, settings)
-                wanted = tuple((spec, rules[s.name]) for s in here for spec in specs[s.name])
+            for (row, scale), here in asking.items():
+                key = oracle_key(net, data.features[row], sigma, settings, scale)
+                wanted = tuple((spec, usable[s.name]) for s in here for spec in specs[s.name])
                 subjects.append(Subject(key, row, wanted))
                 members += [(s.name, key.hex) for s in here]
-            if subjects:
-                locations = data.features[[s.row for s in subjects]]
-                groups.append(Group(net, sigma, tuple(subjects), locations, settings))
-    return Plan({s.name: (specs[s.name], rules[s.name]) for s in suites}, members, groups, left_out)
+            locations = data.features[[s.row for s in subjects]]
+            groups.append(Group(net, sigma, tuple(subjects), locations, settings))
+    for name, found in used.items():
+        if not found and any((n.architecture, n.recipe) in s.kinds(settings) for s in suites for n in nets):
+            reasons_of = "; ".join(dict.fromkeys(skipped.values()))
+            if reasons_of:
+                raise UserError(f"no rule is left for {name}: {reasons_of}")
+    plan = {s.name: (specs[s.name], tuple(used[s.name])) for s in suites if used[s.name]}
+    return Plan(plan, members, groups, skipped)
 
 
-def _unsupported(rules: Iterable[str], nets: Sequence[TrainedNet]) -> dict[str, str]:
-    """Rules that have no formula for a net's activation, each with its own words for that."""
+def _left_out(
+    rules: Iterable[str], nets: Sequence[TrainedNet], settings: Settings
+) -> dict[tuple[str, str], str]:
+    """Why a rule does not run on nets of an activation, by (activation, rule)."""
     kinds = {net.architecture.activation: net for net in nets}
-    found: dict[str, str] = {}
+    found: dict[tuple[str, str], str] = {}
     for rule in rules:
-        for net in kinds.values():
+        for activation, net in kinds.items():
+            if rule in REFERENCES:
+                continue
+            if not settings.slow_rules and (sdp_ref.rule(rule).name, activation) in SLOW:
+                found[activation, rule] = f"rule '{rule}' is slow on {activation} nets; --slow-rules runs it"
+                continue
             try:
                 sdp_ref.rule(rule).prepare(net.build())
             except sdp_ref.UnsupportedError as error:
-                found[rule] = str(error)
+                found[activation, rule] = str(error)
             except Exception:  # whatever else is wrong with a rule is for its groups to record
                 continue
     return found
 
 
-def oracle_key(net: TrainedNet, x: Tensor, sigma: float, settings: Settings) -> OracleKey:
+def oracle_key(net: TrainedNet, x: Tensor, sigma: float, settings: Settings, scale: int = 1) -> OracleKey:
     """Key of the law of the net's output at `x` with noise of sd `sigma` on each input."""
-    return OracleKey(
-        net.digest, keys.digest(x)[:16], f"gaussian:sigma={sigma!r}", settings.sampler, settings.samples
-    )
+    samples = scale * settings.samples
+    return OracleKey(net.digest, keys.digest(x)[:16], f"gaussian:sigma={sigma!r}", settings.sampler, samples)

@@ -15,12 +15,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from bench import datasets, keys
-from bench.errors import RunFailedError, UserError
+from bench.errors import RunFailedError
 from bench.networks import LEAKY_SLOPE, Architecture
 
 OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
 COMMITTED = Path(__file__).parent / "nets"
-Progress = Callable[[int, int], None]
 
 _FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
@@ -57,6 +56,11 @@ class Recipe:
             raise ValueError(f"unknown feature scaling '{self.features}'; choose from {choices}")
         if not self.learning_rate > 0 or self.epochs < 1:
             raise ValueError("learning rate and epochs must be positive")
+
+    @property
+    def label(self) -> str:
+        """In few words: ``sgd 0.01, raw features``."""
+        return f"{self.optimizer} {self.learning_rate:g}, {self.features} features"
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,42 +151,20 @@ def cache_folder() -> Path:
     return Path(os.environ.get("SDP_BENCH_CACHE") or platformdirs.user_cache_dir("sdp-bench")) / "nets"
 
 
-def get_nets(
-    architecture: Architecture,
-    recipe: Recipe,
-    seeds: Sequence[int],
-    *,
-    source: str = "trained",
-    progress: Progress | None = None,
-) -> list[TrainedNet]:
-    """Nets of `seeds`, from the cache where they are there, else trained and put there.
-
-    Parameters
-    ----------
-    source : {"trained", "committed"}
-        "committed" takes the nets that come with the package and never trains.
-    progress : callable, optional
-        Called with epochs done and epochs in all.
+def get_nets(architecture: Architecture, recipe: Recipe, seeds: Sequence[int]) -> list[TrainedNet]:
+    """Nets of `seeds`, from the cache where they are there, else trained together and put there.
 
     Raises
     ------
-    UserError
-        If a net is asked for as committed and is not.
     RunFailedError
         If the cache folder cannot be written.
     """
-    folder = COMMITTED if source == "committed" else cache_folder()
+    folder = cache_folder()
     paths = {seed: folder / file_name(architecture, recipe, seed) for seed in seeds}
-    found = {seed: net for seed, path in paths.items() if (net := _read(path, source))}
-    missing = [seed for seed in seeds if seed not in found]
-    if missing and source == "committed":
-        raise UserError(
-            f"no committed net for {architecture.activation} {architecture.label}, seeds {missing}, with "
-            "this recipe; use --net-source trained"
-        )
-    if missing:
+    found = {seed: net for seed, path in paths.items() if (net := _read(path, "cache"))}
+    if absent := [seed for seed in seeds if seed not in found]:
         _writable(folder)
-        for net in train(architecture, recipe, missing, progress=progress):
+        for net in train(architecture, recipe, absent):
             try:
                 write_atomically(paths[net.seed], net.to_bytes())
             except OSError as error:
@@ -191,13 +173,19 @@ def get_nets(
     return [found[seed] for seed in seeds]
 
 
-def train(
-    architecture: Architecture,
-    recipe: Recipe,
-    seeds: Sequence[int],
-    *,
-    progress: Progress | None = None,
-) -> list[TrainedNet]:
+def missing(architecture: Architecture, recipe: Recipe, seeds: Sequence[int]) -> list[int]:
+    """Seeds whose nets are not in the cache (a damaged one there may come out as present)."""
+    folder = cache_folder()
+    return [seed for seed in seeds if not (folder / file_name(architecture, recipe, seed)).exists()]
+
+
+def committed(architecture: Architecture, recipe: Recipe, seeds: int) -> list[TrainedNet]:
+    """Those of the nets of seeds 0, 1, ... that come with the package."""
+    paths = (COMMITTED / file_name(architecture, recipe, seed) for seed in range(seeds))
+    return [net for path in paths if (net := _read(path, "committed"))]
+
+
+def train(architecture: Architecture, recipe: Recipe, seeds: Sequence[int]) -> list[TrainedNet]:
     """Train one net a seed, all together: stacked weights, one batched matrix product a layer.
 
     Initial weights are torch's default for linear layers, drawn from a generator of the seed alone.
@@ -218,15 +206,13 @@ def train(
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
     try:
-        for epoch in range(recipe.epochs):
+        for _ in range(recipe.epochs):
             optimizer.zero_grad()
             scores = _forward(layers, x, function)
             # The sum over nets of each net's mean loss: no net sees another's gradient.
             loss = F.cross_entropy(scores.flatten(0, 1), labels) * len(seeds)
             loss.backward()
             optimizer.step()
-            if progress and (epoch + 1) % 100 == 0:
-                progress(epoch + 1, recipe.epochs)
         with torch.no_grad():
             predicted = _forward(layers, x, function).argmax(-1)
     finally:
@@ -277,7 +263,7 @@ def _state(layers: list[tuple[Tensor, Tensor]], index: int) -> dict[str, Tensor]
 
 def _read(path: Path, source: str) -> TrainedNet | None:
     try:
-        return TrainedNet.from_bytes(path.read_bytes(), "committed" if source == "committed" else "cache")
+        return TrainedNet.from_bytes(path.read_bytes(), source)
     except (OSError, ValueError):
         return None  # a missing or damaged file of the cache is trained anew and replaced
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,6 +18,13 @@ if TYPE_CHECKING:
     from oracles.estimate import Floor
     from oracles.moments import Moments
     from oracles.partition import Partition
+
+
+ORACLE_MOMENTS = "oracle_moments"
+ORACLE_AGAIN = "oracle_again"
+REFERENCES = (ORACLE_MOMENTS, ORACLE_AGAIN)
+"""In the place of a rule: the Gaussian with the oracle's own mean and covariance, which rules that
+match moments aim at; and a second, independent oracle, which shows the noise that an exact rule has."""
 
 
 class Truth:
@@ -37,23 +45,27 @@ class Truth:
     @functools.cached_property
     def samples(self) -> Tensor:
         """Of the output, shape (samples, m), on the CPU."""
-        return self._draw(self.settings.samples, "oracle", self.settings.sampler)
+        return self._draw(self.key.samples, self.key.seed("oracle"), self.key.sampler)
 
-    @functools.cached_property
-    def pilot(self) -> Tensor:
-        """An independent draw, which fixes bins and cells before any rule is looked at."""
-        return self._draw(min(self.settings.pilot_samples, self.settings.samples), "pilot", "mc")
+    @functools.cache  # noqa: B019  (lives and dies with the one group that holds it)
+    def pilot(self, samples: int) -> Tensor:
+        """An independent draw, which fixes bins and cells before any rule is looked at.
 
-    def _draw(self, samples: int, purpose: str, sampler: Literal["mc", "sobol"]) -> Tensor:
+        The same for every sampler and number of samples of the oracle; no larger than that is set.
+        """
+        key = replace(self.key, sampler="mc", samples=min(samples, self.settings.samples))
+        return self._draw(key.samples, key.seed("pilot"), "mc")
+
+    def _draw(self, samples: int, seed: int, sampler: str) -> Tensor:
         from oracles.sampling import sample_outputs
 
         return sample_outputs(
             self.net,
             self.law,
             samples,
-            seed=self.key.seed(purpose),
+            seed=seed,
             device=self.settings.device,
-            sampler=sampler,
+            sampler=sampler,  # type: ignore[arg-type]
         ).cpu()
 
     @functools.cached_property
@@ -62,10 +74,10 @@ class Truth:
         from oracles.sampling import standard_normals
 
         return standard_normals(
-            self.settings.samples,
+            self.key.samples,
             self.samples.shape[1],
             seed=self.key.seed("rule"),
-            sampler=self.settings.sampler,
+            sampler=self.key.sampler,  # type: ignore[arg-type]
         ).double()
 
     @functools.cached_property
@@ -78,45 +90,67 @@ class Truth:
         blocks = SCRAMBLES if self.key.sampler == "sobol" else 64
         return Moments.from_samples(self.samples, blocks)
 
-    @functools.cache  # noqa: B019  (lives and dies with the one group that holds it)
-    def partition(self, name: str) -> Partition:
-        """Partition of the output space, frozen from the pilot."""
+    @functools.cached_property
+    def extremes(self) -> tuple[np.ndarray, np.ndarray]:
+        """Smallest and largest of each output among the samples."""
+        values = self.samples.double().numpy()
+        return values.min(0), values.max(0)
+
+    @functools.cache  # noqa: B019
+    def partition(self, name: str, pilot_samples: int = 0, **options: Any) -> Partition:
+        """Partition of the output space, frozen from a pilot; `options` as the metric's spec has them."""
         from oracles.partition import AxisBins, Classes, EqualMassTree, ScoreDifferences
 
         match name:
             case "headline":
-                return EqualMassTree.from_samples(self.pilot, cells=self.settings.cells)
+                return EqualMassTree.from_samples(self.pilot(pilot_samples), **options)
             case "paper":
-                return AxisBins.from_samples(
-                    self.pilot, bins=self.settings.bins, bin_range=self.settings.bin_range
-                )
+                return AxisBins.from_samples(self.pilot(pilot_samples), **options)
             case "class":
-                return Classes(self.pilot.shape[1])
+                return Classes(self.samples.shape[1])
             case "difference":
-                return ScoreDifferences.from_samples(self.pilot, bins=self.settings.difference_bins)
+                return ScoreDifferences.from_samples(self.pilot(pilot_samples), **options)
         raise ValueError(f"unknown partition '{name}'")
 
     @functools.cache  # noqa: B019
-    def counts(self, name: str) -> np.ndarray:
+    def counts(self, partition: Partition) -> np.ndarray:
         """The oracle's samples in the cells of a partition; a row each where it has several."""
-        return np.atleast_2d(self.partition(name).counts(self.samples))
+        return np.atleast_2d(partition.counts(self.samples))
 
     @functools.cache  # noqa: B019
-    def floors(self, name: str) -> list[Floor]:
+    def floors(self, partition: Partition) -> list[Floor]:
         """Floor of the total variation in a partition, for each row of :meth:`counts`."""
         from oracles.partition import total_variation_floor
 
+        name = type(partition).__name__
         return [
-            total_variation_floor(row, self.settings.samples, seed=self.key.seed(f"floor {name} {i}"))
-            for i, row in enumerate(self.counts(name))
+            total_variation_floor(row, self.key.samples, seed=self.key.seed(f"floor {name} {i}"))
+            for i, row in enumerate(self.counts(partition))
         ]
 
-    @functools.cached_property
-    def w1_floor(self) -> Floor:
+    @functools.cache  # noqa: B019
+    def w1_floor(self, points: int, pairs: int, *, certified: bool = False) -> Floor:
         """Floor of W1 between this many points a side."""
+        if certified:
+            from oracles.large_transport import certified_floor
+
+            return certified_floor(self.samples, points, pairs=pairs)
         from oracles.transport import wasserstein_floor
 
-        return wasserstein_floor(self.samples, self.settings.w1_points, pairs=self.settings.w1_pairs)
+        return wasserstein_floor(self.samples, points, pairs=pairs)
+
+    def reference(self, name: str) -> Prediction:
+        """What stands in the place of a rule under one of :data:`REFERENCES`."""
+        if name == ORACLE_MOMENTS:
+            return Prediction(_gaussian(self.moments), self)
+        from oracles.moments import Moments
+
+        again = self._draw(self.key.samples, self.key.seed("again"), self.key.sampler)
+        return Prediction(_gaussian(Moments.from_samples(again)), self, again.double())
+
+
+def _gaussian(moments: Moments) -> Gaussian:
+    return Gaussian(torch.from_numpy(moments.mean)[None], torch.from_numpy(moments.covariance)[None])
 
 
 class Prediction:
@@ -127,6 +161,8 @@ class Prediction:
     law : Gaussian or DiagonalGaussian
         Of the output, batch 1.
     truth : Truth
+    samples : Tensor, shape (samples, m), optional
+        Of the law, where it is known by samples alone.
 
     Raises
     ------
@@ -134,7 +170,7 @@ class Prediction:
         If the law is of another family, or has non-finite moments or a negative variance.
     """
 
-    def __init__(self, law: Law, truth: Truth) -> None:
+    def __init__(self, law: Law, truth: Truth, samples: Tensor | None = None) -> None:
         if not isinstance(law, Gaussian | DiagonalGaussian):
             raise ValueError(f"the prediction is a {type(law).__name__}, not a Gaussian")
         for name, value in (("mean", law.mean), ("covariance", law.covariance)):
@@ -142,9 +178,11 @@ class Prediction:
                 raise ValueError(f"the predicted {name} is not finite")
         if bool((law.variance < 0).any()):
             raise ValueError("a predicted variance is negative")
-        self.law, self._truth = law, truth
+        self.law, self._truth, self._samples = law, truth, samples
 
     @functools.cached_property
     def samples(self) -> Tensor:
         """Of the predicted law, shape (samples, m), float64; an indefinite covariance is clipped."""
+        if self._samples is not None:
+            return self._samples
         return self.law.mean.double() + self._truth.normals @ self.law.factor()[0].mT

@@ -47,6 +47,9 @@ _TINY = 1e-300
 class Partition(Protocol):
     """Cells that cover the output space."""
 
+    def __hash__(self) -> int:
+        """As what never changes."""
+
     @property
     def cells(self) -> int:
         """Number of cells."""

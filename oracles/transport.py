@@ -63,7 +63,7 @@ def wasserstein(
     RuntimeError
         If the solver fails.
     """
-    return _estimate(_exact, a, b, n, pairs, floor, seed)
+    return estimate_of(_exact, a, b, n, pairs, floor, seed)
 
 
 def wasserstein_floor(a: Samples, n: int = 2000, pairs: int = 8, *, seed: int = 0) -> Floor:
@@ -97,7 +97,7 @@ def wasserstein_floor(a: Samples, n: int = 2000, pairs: int = 8, *, seed: int = 
     ValueError
         If the sample is not a finite matrix, or the numbers are not positive.
     """
-    return _floor(_exact, a, n, pairs, seed)
+    return floor_of(_exact, a, n, pairs, seed)
 
 
 def wasserstein_1d(
@@ -110,7 +110,7 @@ def wasserstein_1d(
     for samples in (a, b):
         if np.ndim(samples) not in (1, 2) or (np.ndim(samples) == 2 and np.shape(samples)[1] != 1):
             raise ValueError(f"wasserstein_1d takes one output, got shape {np.shape(samples)}")
-    return _estimate(_line, _column(a), _column(b), n, pairs, floor, seed)
+    return estimate_of(_line, _column(a), _column(b), n, pairs, floor, seed)
 
 
 def sliced_wasserstein(
@@ -151,7 +151,7 @@ def sliced_wasserstein(
             v += v_axis / directions
         return u, v
 
-    return _estimate(potentials, a, b, n, pairs, floor, seed)
+    return estimate_of(potentials, a, b, n, pairs, floor, seed)
 
 
 def _exact(x: Points, y: Points) -> tuple[Points, Points]:
@@ -180,16 +180,17 @@ def _line(x: Points, y: Points) -> tuple[Points, Points]:
     return potential[: len(x)], -potential[len(x) :]
 
 
-def _estimate(
+def estimate_of(
     potentials: Potentials, a: Samples, b: Samples, n: int, pairs: int, floor: Floor | None, seed: int
 ) -> Estimate:
+    """Estimate by a solver that gives potentials; see :func:`wasserstein`."""
     x, y = _points("a", a), _points("b", b)
     if x.shape[1] != y.shape[1]:
         raise ValueError(f"the samples have {x.shape[1]} and {y.shape[1]} outputs")
     _check_numbers(n, pairs)
     n = min(n, len(x), len(y))
     if floor is None:
-        floor = _floor(potentials, x, n, pairs, seed)
+        floor = floor_of(potentials, x, n, pairs, seed)
     elif not isinstance(floor, Floor) or floor.n not in (None, n):
         raise ValueError(f"the floor must be a Floor for {n} points a side, got {floor}")
     u, v = potentials(_choose(x, n, seed, 0), _choose(y, n, seed, 1))
@@ -197,7 +198,8 @@ def _estimate(
     return Estimate(max(0.0, float(u.mean() + v.mean())), floor.mean, floor.upper95, stderr, n)
 
 
-def _floor(potentials: Potentials, a: Samples, n: int, pairs: int, seed: int) -> Floor:
+def floor_of(potentials: Potentials, a: Samples, n: int, pairs: int, seed: int) -> Floor:
+    """Floor by a solver that gives potentials; see :func:`wasserstein_floor`."""
     x = _points("a", a)
     _check_numbers(n, pairs)
     if len(x) < 4:

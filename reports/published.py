@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 
 import pandas as pd
 
@@ -31,14 +32,20 @@ class Printed:
         return float(self.sd) if self.sd else math.nan
 
 
+def _files(*folder: str) -> dict[str, Traversable]:
+    found = [path for path in files("reports").joinpath("paper", *folder).iterdir() if path.is_file()]
+    named = {path.name.removesuffix(".csv"): path for path in found if path.name.endswith(".csv")}
+    return dict(sorted(named.items()))
+
+
+def _read(path: Traversable) -> pd.DataFrame:
+    with path.open("r", encoding="utf-8") as lines:
+        return pd.read_csv(lines, dtype=str, keep_default_na=False)
+
+
 @cache
 def _tables() -> pd.DataFrame:
-    paths = [path for path in (files("reports") / "paper").iterdir() if path.name.endswith(".csv")]
-    parts = []
-    for path in sorted(paths, key=lambda path: path.name):
-        with path.open("r", encoding="utf-8") as lines:
-            part = pd.read_csv(lines, dtype=str, keep_default_na=False)
-        parts.append(part.assign(table=path.name.removesuffix(".csv")))
+    parts = [_read(path).assign(table=name) for name, path in _files().items()]
     return pd.concat(parts, ignore_index=True).astype({"depth": int, "sigma": float})
 
 
@@ -54,8 +61,41 @@ def tables() -> pd.DataFrame:
     return _tables().copy()
 
 
+def experiments() -> tuple[str, ...]:
+    """Names of the paper's other tables, those :func:`experiment` reads."""
+    return tuple(_files("experiments"))
+
+
+def experiment(name: str) -> pd.DataFrame:
+    """One table of the paper's experiments other than the simulations, in long format.
+
+    Parameters
+    ----------
+    name
+        File name without ending in ``reports/paper/experiments/``, such as ``interval_uci_main``.
+
+    Returns
+    -------
+    DataFrame
+        The file's columns: `label`, the table's own axes, `method`, `metric`, `value`, `sd` and, where the
+        number has one, `unit`. All are text as printed (`sd` is empty where the paper prints none), except
+        `sigma`, which is a float, and `batch_size`, which is an int.
+
+    Raises
+    ------
+    ValueError
+        If there is no table of that name.
+    """
+    known = _files("experiments")
+    if name not in known:
+        raise ValueError(f"no table {name!r} in reports/paper/experiments; there are {', '.join(known)}")
+    frame = _read(known[name])
+    numbers = {"sigma": float, "batch_size": int}
+    return frame.astype({column: kind for column, kind in numbers.items() if column in frame})
+
+
 def comparison() -> pd.DataFrame:
-    """Rows that results may be set beside: all but the main text's two misprinted tables.
+    """Simulation rows that results may be set beside: all but the main text's two misprinted tables.
 
     The main text's Table 2 shows the 6-ReLU net's W1 for "4 ReLU", and the "k=100" column of Table 1 is the
     k=5 column; the supplement has both right (see ``reports/paper/README.md``).

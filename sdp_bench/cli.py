@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from bench.networks import Architecture
     from bench.settings import Settings
     from bench.store import Store
-    from bench.training import TrainedNet
+    from bench.training import Recipe, TrainedNet
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 3, 130
 DATABASE = Path("sdp-bench.sqlite")
@@ -85,19 +86,20 @@ _SETTINGS = (
     click.option("--activation", help="Activation of the nets: relu, leaky_relu, sigmoid, silu, gelu, tanh."),
     click.option("--depth", "depths", type=_Numbers(int), help="Hidden layers of the nets: 1,2,4"),
     click.option("--width", type=int, help="Units of a hidden layer."),
-    click.option("--nets", type=int, help="Nets an architecture (seeds 0, 1, ...)."),
+    click.option("--nets", type=int, help="Nets an architecture (seeds 0, 1, ...), for every suite."),
     click.option("--net-source", help="trained (and cached), or committed with the package."),
-    click.option("--inputs", type=int, help="Iris flowers a net."),
-    click.option("--w1-inputs", type=int, help="Of them, how many for W1."),
+    click.option("--inputs", type=int, help="Iris flowers a net, for every suite."),
+    click.option("--slow-rules/--no-slow-rules", default=None, help="Rules that take seconds a net."),
     click.option("--samples", type=int, help="Samples of each oracle and of each prediction."),
     click.option("--pilot-samples", type=int, help="Samples of the draw that fixes bins and cells."),
     click.option("--sampler", help="mc or sobol (scrambled)."),
     click.option("--bins", type=int, help="Bins an axis of the paper-like histogram."),
-    click.option("--bin-range", help="What they span: quantiles (of the pilot) or minmax."),
+    click.option("--bin-range", help="What they span: quantiles (of the pilot), minmax, or joint."),
     click.option("--cells", type=int, help="Equal-mass cells of the headline total variation."),
     click.option("--difference-bins", type=int, help="Bins of each pairwise score difference."),
     click.option("--w1-points", type=int, help="Points a side of W1."),
     click.option("--w1-pairs", type=int, help="Oracle-oracle pairs behind the floor of W1."),
+    click.option("--certified-points", type=int, help="Points a side of the certified W1."),
     click.option("--optimizer", help="sgd or adam."),
     click.option("--learning-rate", type=float, help="Of the training."),
     click.option("--epochs", type=int, help="Of the training."),
@@ -128,24 +130,39 @@ def cli() -> None:
 
 
 @cli.command("list")
-def list_() -> None:
+@click.option("--preset", default="paper", show_default=True, type=click.Choice(["smoke", "quick", "paper"]))
+def list_(preset: str) -> None:
     """List the suites, presets and rules."""
     import sdp_ref
     from bench.settings import PRESETS
     from bench.suites import SUITES
+    from bench.truth import REFERENCES
 
-    click.echo("Suites")
+    settings = PRESETS[preset]
+    click.echo(f"Suites (nets x inputs as in the preset {preset})")
     for suite in SUITES.values():
-        sigmas = ", ".join(f"{sigma:g}" for sigma in suite.sigmas)
-        click.echo(f"  {suite.name:<10}{suite.description}\n{'':<12}sigma {sigmas}")
+        nets, inputs = suite.counts(settings)
+        click.echo(f"  {suite.name}\n      {suite.description}")
+        click.echo(f"      {_listed(suite)}; {nets} x {inputs}; sigma {_numbers(suite.sigmas)}")
     click.echo("\nPresets")
     for name, s in PRESETS.items():
-        depths = ", ".join(map(str, s.depths))
         click.echo(
-            f"  {name:<10}{s.nets} {s.net_source} net{'s' * (s.nets > 1)} x {s.inputs} inputs, "
-            f"{depths} hidden layers, {s.samples} samples, W1 on {s.w1_points} points"
+            f"  {name:<8}{s.net_source} nets, {s.samples} samples, W1 on {s.w1_points} points, "
+            f"certified on {s.certified_points}"
         )
     click.echo(f"\nRules\n  {', '.join(sdp_ref.rules())}\n  with parameters: monte_carlo:samples=100")
+    click.echo(f"  in the place of a rule: {', '.join(REFERENCES)}")
+
+
+def _listed(suite: Any) -> str:
+    depths: dict[str, list[int]] = {}
+    for architecture in suite.architectures:
+        depths.setdefault(architecture.activation, []).append(architecture.depth)
+    return ", ".join(f"{kind} {'/'.join(map(str, each))}" for kind, each in depths.items())
+
+
+def _numbers(values: tuple[float, ...]) -> str:
+    return ", ".join(f"{value:g}" for value in values)
 
 
 @cli.command()
@@ -158,6 +175,9 @@ def list_() -> None:
 @click.option("--scheduler", help="Address of a Dask scheduler; without it, a cluster is started here.")
 @click.option("--shard", type=_Shard(), help="Part i of n of the groups, written i/n.")
 @click.option("--group-limit", type=click.FloatRange(min=0, min_open=True), help="Seconds a group may take.")
+@click.option(
+    "--memory-limit", type=click.FloatRange(min=0, min_open=True), help="GiB a worker may take (resident)."
+)
 @_database
 def run(
     suites: tuple[str, ...],
@@ -168,6 +188,7 @@ def run(
     scheduler: str | None,
     shard: tuple[int, int] | None,
     group_limit: float | None,
+    memory_limit: float | None,
     database: Path,
     **overrides: Any,
 ) -> None:
@@ -188,6 +209,8 @@ def run(
         raise UserError(f"unknown executor '{where}'; choose from local, dask")
     if scheduler and where != "dask":
         raise UserError("--scheduler goes with --executor dask")
+    if where == "dask" and (group_limit or memory_limit):
+        raise UserError("--group-limit and --memory-limit are for local workers; a Dask cluster has its own")
     jobs = jobs or (1 if settings.device.startswith("cuda") else None)
     with Store(database, writing=True) as store:
 
@@ -198,7 +221,7 @@ def run(
                 return DaskWorkers(scheduler, jobs, threads)
             from bench.executors import LocalProcesses
 
-            return LocalProcesses(jobs, threads, group_limit)
+            return LocalProcesses(jobs, threads, group_limit, memory_limit)
 
         failures = _run(store, chosen, settings, preset, jobs, shard or (1, 1), executor)
     if failures:
@@ -215,15 +238,15 @@ def _run(
     make_executor: Callable[[int, int], Executor],
 ) -> int:
     """Train, expand and execute; returns the number of failed measurements."""
-    from bench import environment
+    from bench import environment, estimate
     from bench import suites as suites_module
     from bench.run import execute, fresh, is_done
     from sdp_bench.progress import meter
 
     start = time.monotonic()
-    nets = _nets(settings)
+    nets = _nets(suites, settings, jobs or environment.cores())
     plan = suites_module.expand(suites, settings, nets).shard(*shard)
-    for reason in plan.left_out.values():
+    for reason in dict.fromkeys(plan.left_out.values()):
         click.echo(f"left out: {reason}", err=True)
     done = fresh(store, plan)
     todo = [group for group in plan.groups if not is_done(group, done)]
@@ -250,6 +273,15 @@ def _run(
     if skipped:
         click.echo(f"{skipped} of {len(plan.groups)} groups are measured already", err=True)
     if todo:
+        # Longest first: no worker is left alone with the last long group.
+        costs = {id(group): estimate.seconds(group) for group in todo}
+        todo.sort(key=lambda group: -costs[id(group)])
+        expected = estimate.elapsed([costs[id(group)] for group in todo], jobs)
+        click.echo(
+            f"{len(todo)} groups on {jobs} workers: about {_elapsed(expected)} (by costs measured on a "
+            "2-core AVX-512 CPU)",
+            err=True,
+        )
         executor = make_executor(jobs, threads)
         try:
             with meter("groups") as bar:
@@ -274,25 +306,59 @@ def _run(
     return failed
 
 
-def _nets(settings: Settings) -> list[TrainedNet]:
-    from bench.training import get_nets
+def _elapsed(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+def _nets(suites: list[Any], settings: Settings, jobs: int) -> list[TrainedNet]:
+    """Nets that the suites want, from the cache; what is missing there is trained by `jobs` workers."""
+    from bench.errors import UserError
+    from bench.suites import nets_wanted
+    from bench.training import committed, get_nets
+
+    wanted = nets_wanted(suites, settings)
+    if settings.net_source == "committed":
+        nets = [net for (kind, recipe), seeds in wanted.items() for net in committed(kind, recipe, seeds)]
+        if not nets:
+            raise UserError("no net of these suites is committed; use --net-source trained")
+        return nets
+    _train(wanted, jobs)
+    return [n for (kind, recipe), seeds in wanted.items() for n in get_nets(kind, recipe, range(seeds))]
+
+
+def _train(wanted: dict[tuple[Architecture, Recipe], int], jobs: int) -> None:
+    from concurrent.futures import as_completed
+
+    from bench import estimate
+    from bench.executors import LocalProcesses
+    from bench.training import get_nets, missing
     from sdp_bench.progress import meter
 
-    nets: list[TrainedNet] = []
-    with meter("training") as bar:
-        for architecture in settings.architectures():
-
-            def progress(epoch: int, epochs: int, label: str = architecture.label) -> None:
-                bar.done(epoch, epochs, f"epochs of {label}")
-
-            nets += get_nets(
-                architecture,
-                settings.recipe,
-                range(settings.nets),
-                source=settings.net_source,
-                progress=progress,
-            )
-    return nets
+    costs = {}
+    for (architecture, recipe), seeds in wanted.items():
+        if absent := missing(architecture, recipe, range(seeds)):
+            costs[architecture, recipe] = estimate.training_seconds(architecture, recipe.epochs, len(absent))
+    if not costs:
+        return
+    total = sum(costs.values())
+    jobs = min(jobs, len(costs))
+    click.echo(f"training {len(costs)} kinds of net: about {_elapsed(total / jobs)}", err=True)
+    executor = LocalProcesses(jobs, 1)
+    try:
+        with meter("training") as bar:
+            futures = {
+                executor.submit(get_nets, kind[0], kind[1], range(wanted[kind])): kind
+                for kind in sorted(costs, key=lambda kind: -costs[kind])
+            }
+            done = 0.0
+            for future in as_completed(futures):
+                future.result()
+                architecture, recipe = futures[future]
+                done += costs[futures[future]]
+                label = f"{architecture.activation} {architecture.label}, {recipe.label}"
+                bar.done(round(100 * done / total), 100, f"% of the work; {label}")
+    finally:
+        executor.shutdown(wait=False, cancel_futures=True)
 
 
 def _check_device(device: str) -> None:
@@ -345,7 +411,7 @@ def _write(
 
 def _meta(store: Store, stored: dict[str, Any]) -> dict[str, Any]:
     settings = dict(stored["settings"])
-    recipe = settings.pop("recipe")
+    recipe = settings.pop("recipe") or {"recipe": "each architecture's own"}
     return {
         "run": stored["id"],
         "command": stored["command"],
@@ -448,6 +514,30 @@ def diff(a: Path, b: Path) -> None:
     )
     if len(found.different):
         click.echo(found.different.head(20).to_string(index=False))
+
+
+@cli.command()
+@click.option("-o", "--output", type=_file, required=True, help="Table of the trials, CSV.")
+@click.option("--seeds", type=click.IntRange(min=1), default=10, show_default=True)
+def recipes(output: Path, seeds: int) -> None:
+    """Try the training recipes on every architecture of the suites, until one trains it."""
+    from bench.recipes import attempt, to_frame
+    from bench.suites import SUITES
+    from bench.training import get_nets, write_atomically
+    from sdp_bench.progress import meter
+
+    kinds = list(dict.fromkeys(a for suite in SUITES.values() for a in suite.architectures))
+    trials = []
+    with meter("recipes") as bar:
+        for count, kind in enumerate(kinds):
+
+            def accuracies(recipe: Recipe, kind: Architecture = kind) -> list[float]:
+                return [net.accuracy for net in get_nets(kind, recipe, range(seeds))]
+
+            trials += attempt(kind, accuracies)
+            bar.done(count + 1, len(kinds), f"{kind.activation} {kind.label}: {trials[-1].recipe.label}")
+    write_atomically(output, to_frame(trials).to_csv(index=False).encode())
+    click.echo(f"{len(trials)} trials in {output}")
 
 
 @cli.group()

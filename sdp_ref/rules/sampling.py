@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor
+from torch.quasirandom import SobolEngine
 
 from sdp_ref.distributions import DiagonalGaussian, Gaussian, Law, unchecked
 from sdp_ref.graph import Net, UnsupportedError
@@ -24,6 +25,8 @@ class MonteCarlo(Rule):
     ----------
     samples : int
         k, at least 2.
+    sampler : {"mc", "sobol"}
+        Independent draws, or the first k points of a scrambled Sobol sequence.
     seed : int or sequence of int
         Seed of the draws, or one for each law of the batch. The draws of a law depend on its seed
         (and, given a single one, on its place in the batch), not on the device or on global state.
@@ -31,17 +34,27 @@ class MonteCarlo(Rule):
     Raises
     ------
     ValueError
-        If `samples` is not an integer of at least 2, or a seed not one of at least 0.
+        If `samples` is not an integer of at least 2, a seed not one of at least 0, or there is no
+        such sampler.
+
+    References
+    ----------
+    Owen, "Scrambled net variance for integrals of smooth functions", Ann. Statist. 1997.
     """
 
     name: ClassVar[str] = "monte_carlo"
     samples: int = 100
+    sampler: str = "mc"
     seed: int | Sequence[int] = 0
 
     def __post_init__(self) -> None:
         samples = _integer(self.samples)
         if samples is None or samples < 2:
             raise ValueError(f"monte_carlo needs samples of at least 2, got {self.samples!r}")
+        if self.sampler not in _SAMPLERS:
+            raise ValueError(
+                f"unknown sampler '{self.sampler}' of monte_carlo; choose from {', '.join(_SAMPLERS)}"
+            )
         given = (
             self.seed if isinstance(self.seed, Sequence) and not isinstance(self.seed, str) else [self.seed]
         )
@@ -54,7 +67,8 @@ class MonteCarlo(Rule):
     @property
     def parameters(self) -> dict[str, Any]:
         """The number of samples, always; the seed belongs to a run."""
-        return {"samples": self.samples}
+        sampler = {} if self.sampler == "mc" else {"sampler": self.sampler}
+        return {"samples": self.samples, **sampler}
 
     def prepare(self, net: Net) -> Callable[[Law], Law]:
         """See :class:`Rule`; nothing is kept."""
@@ -81,9 +95,26 @@ class MonteCarlo(Rule):
             seeds = self.seed
         if len(seeds) != x.batch:
             raise ValueError(f"monte_carlo has {len(seeds)} seeds for a batch of {x.batch}")
-        shape = (self.samples, x.dimension)
-        draws = [np.random.default_rng(seed).standard_normal(shape) for seed in seeds]
-        return torch.from_numpy(np.stack(draws)).to(x.location.device)
+        draws = [_SAMPLERS[self.sampler](seed, self.samples, x.dimension) for seed in seeds]
+        return torch.stack(draws).to(x.location.device)
+
+
+def _independent(seed: Any, samples: int, dimension: int) -> Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).standard_normal((samples, dimension)))
+
+
+def _sobol(seed: Any, samples: int, dimension: int) -> Tensor:
+    if dimension > SobolEngine.MAXDIM:
+        raise UnsupportedError(
+            MonteCarlo.name, f"more than {SobolEngine.MAXDIM} inputs under the sobol sampler ({dimension})"
+        )
+    word = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]) >> 1
+    points = SobolEngine(dimension, scramble=True, seed=word).draw(samples, dtype=torch.float64)
+    # a scrambled point lies on a grid of 2^-30: its left end may be 0, where the quantile is infinite
+    return torch.special.ndtri(points + 2.0**-31)
+
+
+_SAMPLERS: dict[str, Callable[[Any, int, int], Tensor]] = {"mc": _independent, "sobol": _sobol}
 
 
 def _integer(value: object) -> int | None:

@@ -12,9 +12,7 @@ from bench.training import Recipe, get_nets
 TINY = Settings(
     depths=(1,),
     width=8,
-    nets=2,
-    inputs=2,
-    w1_inputs=1,
+    sizes={"iris-tv": (2, 2), "iris-std": (2, 2), "iris-w1": (2, 1)},
     samples=2048,
     pilot_samples=1024,
     cells=16,
@@ -31,12 +29,10 @@ def plan():
 
 
 def make_plan(settings, names=("iris-tv", "iris-w1", "iris-std")):
-    nets = [
-        net
-        for architecture in settings.architectures()
-        for net in get_nets(architecture, settings.recipe, range(settings.nets))
-    ]
-    return suites.expand(suites.get_suites(list(names)), settings, nets)
+    chosen = suites.get_suites(list(names))
+    wanted = suites.nets_wanted(chosen, settings)
+    nets = [net for kind, seeds in wanted.items() for net in get_nets(*kind, range(seeds))]
+    return suites.expand(chosen, settings, nets)
 
 
 def begin(store, plan, settings=TINY):

@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 import torch
 
-from bench import training
-from bench.errors import RunFailedError, UserError
+from bench import recipes, training
+from bench.errors import RunFailedError
 from bench.networks import ACTIVATIONS, Architecture
-from bench.settings import PRESETS
+from bench.suites import SUITES
 from bench.training import Recipe, TrainedNet, file_name, get_nets, train
 
 SHORT = Recipe(epochs=300)
@@ -78,17 +78,37 @@ def test_every_part_of_the_recipe_names_the_file():
     assert len({base, *others}) == 7
 
 
-def test_the_smoke_presets_nets_are_committed():
-    smoke = PRESETS["smoke"]
-    for architecture in smoke.architectures():
-        for net in get_nets(architecture, smoke.recipe, range(smoke.nets), source="committed"):
-            assert net.source == "committed"
-            assert net.accuracy > 0.9
+def test_committed_nets_serve_the_smoke_preset_and_have_learned():
+    nets = [net for depth in (1, 2, 4) for net in training.committed(Architecture(depth), Recipe(), 1)]
+    assert [net.architecture.depth for net in nets] == [1, 2, 4]
+    assert all(net.source == "committed" and net.accuracy > 0.9 for net in nets)
+    assert training.committed(SMALL, SHORT, 3) == []
 
 
-def test_a_net_that_is_not_committed_is_said():
-    with pytest.raises(UserError, match="use --net-source trained"):
-        get_nets(SMALL, SHORT, [0], source="committed")
+def test_a_recipe_is_tried_until_one_trains_every_seed():
+    reached = {"sgd": [0.95, 0.5, 0.9], "adam": [0.9, 0.95, 1.0]}
+    trials = recipes.attempt(SMALL, lambda recipe: reached[recipe.optimizer])
+    assert [(t.recipe.optimizer, t.trained, t.seeds) for t in trials] == [("sgd", 2, 3), ("adam", 3, 3)]
+    assert recipes.choose(trials) == recipes.CANDIDATES[1]
+
+
+def test_where_no_recipe_trains_every_seed_the_one_with_most_is_taken():
+    accuracies = iter([[0.3, 0.95], [0.3, 0.3], [0.99, 0.3]])
+    trials = recipes.attempt(SMALL, lambda _: next(accuracies))
+    assert len(trials) == 3
+    assert recipes.choose(trials) == recipes.CANDIDATES[0]  # level with the last: the order decides
+    assert recipes.choose([]) == recipes.CANDIDATES[0]
+
+
+def test_the_committed_evidence_covers_the_suites_and_names_a_recipe_that_trains():
+    kinds = {(a.activation, a.depth) for suite in SUITES.values() for a in suite.architectures}
+    tried = recipes.evidence()
+    assert {(t.activation, t.depth) for t in tried} == kinds
+    best = {kind: max(t.trained for t in tried if (t.activation, t.depth) == kind) for kind in kinds}
+    for activation, depth in kinds:
+        recipe = recipes.recipe_for(Architecture(depth, activation))
+        chosen = next(t for t in tried if (t.activation, t.depth, t.recipe) == (activation, depth, recipe))
+        assert chosen.trained == best[activation, depth]
 
 
 def test_a_cache_that_cannot_be_written_is_one_line(tmp_path, monkeypatch):

@@ -1,3 +1,5 @@
+from decimal import Decimal
+
 import pytest
 
 from reports import published
@@ -35,6 +37,18 @@ COUNTS_AND_SUMS = {
     "tv_gelu_2": (10, 5.9897),
     "tv_gelu_4": (10, 5.2407),
     "tv_gelu_6": (10, 5.1750),
+}
+
+# Rows, and the exact sums of the values and of the standard deviations.
+EXPERIMENTS = {
+    "interval_uci_main": (96, "55.50", "4.43"),
+    "interval_uci_mc": (32, "19.11", "2.75"),
+    "nll_uci": (48, "-45.860", "8.436"),
+    "rcauc_mnist": (10, "213.3", "7.4"),
+    "rcauc_mnist_main": (10, "213.3", "0"),
+    "runtime_cifar10": (8, "359.78", "0"),
+    "tv_class_resnet18": (12, "0.24534", "1.05737"),
+    "tv_class_resnet18_main": (12, "0.24534", "0"),
 }
 
 
@@ -94,3 +108,72 @@ def test_misprints_are_what_the_readme_says():
 )
 def test_what_the_paper_does_not_print_is_none(cell):
     assert published.printed(*cell) is None
+
+
+def test_every_experiment_has_its_rows_and_the_sums_of_its_numbers():
+    found = {}
+    for name in published.experiments():
+        frame = published.experiment(name)
+        sums = [sum((Decimal(x or 0) for x in frame[column]), Decimal(0)) for column in ("value", "sd")]
+        found[name] = (len(frame), *map(str, sums))
+    assert found == EXPERIMENTS
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_cell_of_an_experiment_is_there_once_under_one_label(name):
+    frame = published.experiment(name)
+    axes = [column for column in frame if column not in ("label", "value", "sd", "unit")]
+    assert not frame.duplicated(axes).any()
+    # Every table is complete: each method has as many rows as any other; RCAUC is a list, not a grid.
+    if not name.startswith("rcauc"):
+        assert frame.groupby(["method", "metric"]).size().nunique() == 1
+    assert frame["label"].nunique() == 1
+    assert len(set(frame["sd"] == "")) == 1
+
+
+def test_experiments_are_no_simulation_tables():
+    assert set(published.tables()["table"]).isdisjoint(published.experiments())
+    assert set(published.tables()["metric"]) == {"1-tv", "w1", "std_ratio"}
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "printed"),
+    [
+        ("tv_class_resnet18", {"sigma": 0.05, "method": "marginal_sdp"}, ("0.02164", "0.10290")),
+        ("interval_uci_main", {"dataset": "power", "method": "sdp", "metric": "mpiw"}, ("0.20", "0.00")),
+        (
+            "interval_uci_main",
+            {"dataset": "energy", "method": "monte_carlo:samples=10", "metric": "mpiw"},
+            ("0.12", "0.10"),
+        ),
+        (
+            "interval_uci_mc",
+            {"dataset": "concrete", "method": "monte_carlo:samples=5", "metric": "mpiw"},
+            ("0.31", "0.20"),
+        ),
+        ("nll_uci", {"dataset": "boston", "method": "sdp+pnn"}, ("-1.240", "0.072")),
+        ("rcauc_mnist", {"setting": "pretrained", "score": "pairwise_cauchy"}, ("19.2", "1.0")),
+        (
+            "rcauc_mnist",
+            {"setting": "trained", "objective": "dirichlet", "score": "pairwise_gaussian"},
+            ("19.0", "1.0"),
+        ),
+        ("runtime_cifar10", {"architecture": "resnet18", "method": "sdp"}, ("251", "")),
+    ],
+)
+def test_digits_of_the_experiments_are_kept_as_printed(name, where, printed):
+    frame = published.experiment(name)
+    for column, wanted in where.items():
+        frame = frame[frame[column] == wanted]
+    assert frame[["value", "sd"]].apply(tuple, axis=1).tolist() == [printed]
+
+
+@pytest.mark.parametrize("name", ["tv_class_resnet18", "rcauc_mnist"])
+def test_the_supplement_repeats_the_main_text_with_standard_deviations(name):
+    both = [published.experiment(table).drop(columns=["label", "sd"]) for table in (name, f"{name}_main")]
+    assert both[0].equals(both[1])
+
+
+def test_an_unknown_experiment_names_those_there_are():
+    with pytest.raises(ValueError, match=r"no table 'tv_relu_4'.*interval_uci_mc, nll_uci"):
+        published.experiment("tv_relu_4")

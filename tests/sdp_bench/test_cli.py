@@ -14,8 +14,9 @@ import pytest
 from bench.store import Store
 from sdp_bench import cli
 
+SUITES = ("iris-tv", "iris-w1", "iris-std")
 TINY = (
-    *("--depth", "1", "--width", "8", "--nets", "2", "--inputs", "1", "--w1-inputs", "1", "--epochs", "50"),
+    *("--depth", "1", "--width", "8", "--nets", "2", "--inputs", "1", "--epochs", "50"),
     *("--samples", "2048", "--pilot-samples", "1024", "--cells", "16", "--w1-points", "100"),
     *("--rules", "sdp,monte_carlo:samples=10", "--jobs", "1"),
 )
@@ -52,7 +53,7 @@ def invoke(monkeypatch, capsys, tmp_path):
 def finished(tmp_path_factory):
     """A folder with the results and report of a tiny run."""
     folder = tmp_path_factory.mktemp("finished")
-    ran = command("run", "--all", *TINY, "--sigma", "0.1,10", cwd=folder)
+    ran = command("run", *SUITES, *TINY, "--sigma", "0.1,10", cwd=folder)
     assert ran.returncode == 0, ran.stderr
     assert "groups 4/4" in ran.stderr
     assert "left" in ran.stderr
@@ -72,7 +73,7 @@ def test_list_names_everything(invoke):
 
 
 def test_a_second_run_has_nothing_to_do(finished):
-    again = command("run", "--all", *TINY, "--sigma", "0.1,10", cwd=finished)
+    again = command("run", *SUITES, *TINY, "--sigma", "0.1,10", cwd=finished)
     assert again.returncode == 0
     assert "4 of 4 groups are measured already" in again.stderr
 
@@ -115,7 +116,7 @@ def test_a_replay_that_differs_says_so(finished, tmp_path):
     ("words", "message"),
     [
         (["run"], "name suites to run, or --all"),
-        (["run", "iris"], "unknown suite 'iris'; choose from iris-tv, iris-w1, iris-std"),
+        (["run", "iris"], "unknown suite 'iris'; choose from iris-tv, iris-tv-deep"),
         (["run", "iris-tv", "--all"], "name suites"),
         (["run", "--all", "--preset", "huge"], "choose from smoke, quick, paper"),
         (["run", "--all", "--rules", "spd"], "choose from sdp, marginal_sdp"),
@@ -129,7 +130,10 @@ def test_a_replay_that_differs_says_so(finished, tmp_path):
         (["run", "--all", "--device", "cuda:99"], "device 'cuda:99'"),
         (["run", "--all", "--jobs", "0"], "--jobs"),
         (["run", "--all", "--inputs", "200"], "between 1 and 150"),
-        (["run", "--all", "--preset", "smoke", "--nets", "50"], "no committed net"),
+        (
+            ["run", "--all", "--preset", "smoke", "--activation", "gelu"],
+            "no net of these suites is committed",
+        ),
         (["report"], "no results at"),
         (["report", "--database", "."], "directory"),
         (["replay", "abc"], "no results at"),
@@ -152,7 +156,7 @@ def test_bad_input_is_exit_2_and_one_line(invoke, words, message, tmp_path):
 
 def test_files_that_are_not_ours_are_not_touched(invoke, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    for words in (["run", "--all", *TINY], ["report"], ["replay", "x"]):
+    for words in (["run", *SUITES, *TINY], ["report"], ["replay", "x"]):
         code, _, err = invoke(*words, "--database", "notes.txt")
         assert code == 2
         assert "not a results file" in err
@@ -161,7 +165,7 @@ def test_files_that_are_not_ours_are_not_touched(invoke, tmp_path):
 
 def test_a_folder_that_cannot_be_written_is_exit_3(finished, tmp_path):
     (tmp_path / "file").write_text("")
-    done = command("run", "--all", *TINY, "--database", "file/r.sqlite", cwd=tmp_path)
+    done = command("run", *SUITES, *TINY, "--database", "file/r.sqlite", cwd=tmp_path)
     assert (done.returncode, "Traceback" in done.stderr) == (3, False)
     database = str(finished / "sdp-bench.sqlite")
     done = command("report", "--database", database, "--output", "file/html", cwd=tmp_path)
@@ -171,7 +175,7 @@ def test_a_folder_that_cannot_be_written_is_exit_3(finished, tmp_path):
 
 def _start(folder, *words):
     return subprocess.Popen(
-        [sys.executable, "-m", "sdp_bench.cli", "run", "--all", *TINY, *words],
+        [sys.executable, "-m", "sdp_bench.cli", "run", *SUITES, *TINY, *words],
         cwd=folder,
         stderr=subprocess.PIPE,
         text=True,
@@ -209,7 +213,7 @@ def test_kill_nine_loses_nothing_but_the_group_in_hand(tmp_path):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     whole.mkdir()
     cut.mkdir()
-    assert command("run", "--all", *TINY, *SIGMAS, cwd=whole).returncode == 0
+    assert command("run", *SUITES, *TINY, *SIGMAS, cwd=whole).returncode == 0
     running = _start(cut, *SIGMAS)
     _wait_for_groups(cut / "sdp-bench.sqlite", 3)
     running.send_signal(signal.SIGKILL)
@@ -217,7 +221,7 @@ def test_kill_nine_loses_nothing_but_the_group_in_hand(tmp_path):
     with Store(cut / "sdp-bench.sqlite") as store:
         kept = store.frame(store.run()).subject.nunique()
     assert 3 <= kept < 16
-    resumed = command("run", "--all", *TINY, *SIGMAS, cwd=cut)
+    resumed = command("run", *SUITES, *TINY, *SIGMAS, cwd=cut)
     assert resumed.returncode == 0, resumed.stderr
     assert f"{kept} of 16 groups are measured already" in resumed.stderr
     pd.testing.assert_frame_equal(
@@ -238,7 +242,7 @@ def test_interrupting_keeps_what_is_finished_and_exits_130(tmp_path):
 
 def test_a_second_run_on_one_file_is_refused_while_the_first_goes_on(invoke, tmp_path):
     with Store(tmp_path / "sdp-bench.sqlite", writing=True):
-        code, _, err = invoke("run", "--all", *TINY)
+        code, _, err = invoke("run", *SUITES, *TINY)
     assert code == 3
     assert "another run is writing" in err
 
@@ -247,7 +251,7 @@ def test_shards_merged_exported_imported_and_compared(finished, tmp_path):
     for part in ("1/2", "2/2"):
         name = f"{part[0]}.sqlite"
         ran = command(
-            "run", "--all", *TINY, "--sigma", "0.1,10", "--shard", part, "--database", name, cwd=tmp_path
+            "run", *SUITES, *TINY, "--sigma", "0.1,10", "--shard", part, "--database", name, cwd=tmp_path
         )
         assert "groups 2/2" in ran.stderr
     assert command("merge", "1.sqlite", "2.sqlite", "-o", "all.sqlite", cwd=tmp_path).returncode == 0

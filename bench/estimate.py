@@ -1,0 +1,65 @@
+"""How long work will take: from counts, and costs measured once on one machine.
+
+The costs are of one thread of an AMD EPYC core with AVX-512 in 2026, torch 2.13. Elsewhere they are
+off by a factor, the same for all groups, so shares of the whole stay right.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+
+import sdp_ref
+from bench import measures
+from bench.networks import Architecture
+from bench.suites import Group, Subject
+from bench.truth import ORACLE_AGAIN, REFERENCES
+
+_FLOPS = 75e9  # of an oracle's forward pass, a second
+_ACTIVATION = {"relu": 0.0, "leaky_relu": 0.2, "gelu": 1.0, "silu": 0.7, "sigmoid": 0.6, "tanh": 0.6}
+_DRAW = 0.25e-6  # s a sample: an oracle's input noise, a rule's samples
+_COUNT = {"tv_headline": 0.03e-6, "tv_paper": 0.015e-6, "tv_class": 0.01e-6, "tv_difference": 0.05e-6}
+_W1 = 1.0  # s, exact at 2000 points a side; grows as n^2.2
+_CERTIFIED = 30.0  # s, at 30 000 points a side; grows as n^1.5
+_LAYER = {"relu": 0.002, "leaky_relu": 0.002, "gelu": 0.005, "sigmoid": 0.04, "tanh": 0.05, "silu": 0.12}
+_TRAINING = 1.2e-6  # s an epoch, net and hidden unit
+
+
+def seconds(group: Group) -> float:
+    """Time (s) that a group takes on one core."""
+    return 1.0 + sum(_subject_seconds(group, subject) for subject in group.subjects)
+
+
+def _subject_seconds(group: Group, subject: Subject) -> float:
+    architecture, samples = group.net.architecture, subject.key.samples
+    widths = architecture.widths
+    flops = 2 * sum(n * m for n, m in pairwise(widths))
+    units = architecture.depth * architecture.width
+    forward = flops / _FLOPS + _ACTIVATION[architecture.activation] * units * 1e-9
+    oracles = 1 + sum(rule == ORACLE_AGAIN for rule in subject.rules)
+    took = samples * (oracles * (forward + _DRAW) + _DRAW * len(subject.rules) / 4)
+    for metric, rules in Counter(metric for metric, _ in subject.pairs).items():
+        name, options = measures.parse(metric)
+        solved = rules + int(options.get("w1_pairs", 0))
+        if name == "w1":
+            took += solved * _W1 * (options["w1_points"] / 2000) ** 2.2
+        elif name == "w1_certified":
+            took += solved * _CERTIFIED * (options["certified_points"] / 30_000) ** 1.5
+        else:
+            took += samples * rules * _COUNT.get(name, 0.0)
+    slow = [r for r in subject.rules if r not in REFERENCES and sdp_ref.rule(r).name == "moment_matching"]
+    return took + len(slow) * architecture.depth * _LAYER[architecture.activation]
+
+
+def training_seconds(architecture: Architecture, epochs: int, nets: int) -> float:
+    """Time (s) that training nets of one architecture together takes on one core."""
+    return _TRAINING * epochs * nets * architecture.depth * architecture.width
+
+
+def elapsed(work: Sequence[float], workers: int) -> float:
+    """Time (s) that pieces of work take on some workers, handed out in their order."""
+    ends = [0.0] * workers
+    for piece in work:
+        ends[ends.index(min(ends))] += piece
+    return max(ends)
