@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from bench.errors import RunFailedError, UserError
-from bench.training import TrainedNet
+from bench.training import Recipe, TrainedNet
 
 ALL = "*"
 """In the place of a rule or a metric: all of them."""
@@ -361,6 +361,10 @@ class Store:
             run[name] = json.loads(run[name])
         return run
 
+    def runs(self) -> list[int]:
+        """Numbers of all runs, the oldest first."""
+        return [row[0] for row in self._connection.execute("SELECT id FROM runs ORDER BY id")]
+
     def frame(self, run: dict[str, Any]) -> pd.DataFrame:
         """Measurements of a run's suites, one row each, long format; see :class:`Record`."""
         parts = []
@@ -368,7 +372,7 @@ class Store:
             part = pd.read_sql_query(
                 """SELECT m.suite, n.network, n.activation, n.depth, s.net, n.seed, s.input, s.sigma, r.rule,
                           r.metric AS metric_spec, r.component, r.value, r.floor, r.floor95, r.stderr, r.unit,
-                          r.seconds, n.accuracy, r.subject, r.fingerprint, r.run
+                          r.seconds, n.accuracy, n.recipe, s.samples, r.subject, r.fingerprint, r.run
                    FROM members m JOIN subjects s ON s.key = m.subject JOIN nets n ON n.digest = s.net
                    JOIN records r ON r.subject = s.key WHERE m.run = ? AND m.suite = ?
                    ORDER BY n.depth, n.seed, s.sigma, s.input, r.rule, r.metric, r.component""",
@@ -377,6 +381,8 @@ class Store:
             )
             parts.append(part[part.metric_spec.isin(metrics) & part.rule.isin(rules)])
         frame = pd.concat(parts, ignore_index=True)
+        recipes = {text: Recipe(**json.loads(text)).label for text in frame.recipe.unique()}
+        frame["recipe"] = frame.recipe.map(recipes)
         frame.insert(9, "metric", [spec.partition(":")[0] for spec in frame.metric_spec])
         frame["key"] = frame.subject + "/" + frame.rule + "/" + frame.metric_spec
         return frame

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from oracles.moments import Moments
     from oracles.partition import Partition
 
+
+T = TypeVar("T")
 
 ORACLE_MOMENTS = "oracle_moments"
 ORACLE_AGAIN = "oracle_again"
@@ -41,20 +44,26 @@ class Truth:
 
     def __init__(self, net: nn.Module, law: DiagonalGaussian, key: OracleKey, settings: Settings) -> None:
         self.net, self.law, self.key, self.settings = net, law, key, settings
+        self._made: dict[tuple[Any, ...], Any] = {}
 
     @functools.cached_property
     def samples(self) -> Tensor:
         """Of the output, shape (samples, m), on the CPU."""
         return self._draw(self.key.samples, self.key.seed("oracle"), self.key.sampler)
 
-    @functools.cache  # noqa: B019  (lives and dies with the one group that holds it)
+    def _once(self, key: tuple[Any, ...], make: Callable[[], T]) -> T:
+        # Not functools.cache: on a method it would keep every truth, and its samples, for ever.
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
     def pilot(self, samples: int) -> Tensor:
         """An independent draw, which fixes bins and cells before any rule is looked at.
 
         The same for every sampler and number of samples of the oracle; no larger than that is set.
         """
         key = replace(self.key, sampler="mc", samples=min(samples, self.settings.samples))
-        return self._draw(key.samples, key.seed("pilot"), "mc")
+        return self._once(("pilot", samples), lambda: self._draw(key.samples, key.seed("pilot"), "mc"))
 
     def _draw(self, samples: int, seed: int, sampler: str) -> Tensor:
         from oracles.sampling import sample_outputs
@@ -96,9 +105,12 @@ class Truth:
         values = self.samples.double().numpy()
         return values.min(0), values.max(0)
 
-    @functools.cache  # noqa: B019
     def partition(self, name: str, pilot_samples: int = 0, **options: Any) -> Partition:
         """Partition of the output space, frozen from a pilot; `options` as the metric's spec has them."""
+        key = ("partition", name, pilot_samples, *sorted(options.items()))
+        return self._once(key, lambda: self._partition(name, pilot_samples, options))
+
+    def _partition(self, name: str, pilot_samples: int, options: dict[str, Any]) -> Partition:
         from oracles.partition import AxisBins, Classes, EqualMassTree, ScoreDifferences
 
         match name:
@@ -112,14 +124,15 @@ class Truth:
                 return ScoreDifferences.from_samples(self.pilot(pilot_samples), **options)
         raise ValueError(f"unknown partition '{name}'")
 
-    @functools.cache  # noqa: B019
     def counts(self, partition: Partition) -> np.ndarray:
         """The oracle's samples in the cells of a partition; a row each where it has several."""
-        return np.atleast_2d(partition.counts(self.samples))
+        return self._once(("counts", partition), lambda: np.atleast_2d(partition.counts(self.samples)))
 
-    @functools.cache  # noqa: B019
     def floors(self, partition: Partition) -> list[Floor]:
         """Floor of the total variation in a partition, for each row of :meth:`counts`."""
+        return self._once(("floors", partition), lambda: self._floors(partition))
+
+    def _floors(self, partition: Partition) -> list[Floor]:
         from oracles.partition import total_variation_floor
 
         name = type(partition).__name__
@@ -128,16 +141,15 @@ class Truth:
             for i, row in enumerate(self.counts(partition))
         ]
 
-    @functools.cache  # noqa: B019
     def w1_floor(self, points: int, pairs: int, *, certified: bool = False) -> Floor:
         """Floor of W1 between this many points a side."""
+        floor: Callable[..., Floor]
         if certified:
-            from oracles.large_transport import certified_floor
-
-            return certified_floor(self.samples, points, pairs=pairs)
-        from oracles.transport import wasserstein_floor
-
-        return wasserstein_floor(self.samples, points, pairs=pairs)
+            from oracles.large_transport import certified_floor as floor
+        else:
+            from oracles.transport import wasserstein_floor as floor
+        key = ("w1_floor", points, pairs, certified)
+        return self._once(key, lambda: floor(self.samples, points, pairs=pairs))
 
     def reference(self, name: str) -> Prediction:
         """What stands in the place of a rule under one of :data:`REFERENCES`."""

@@ -1,6 +1,7 @@
 """Runs: the same numbers however they came about, failures kept apart, replays to the last bit."""
 
 import dataclasses
+import weakref
 
 import pandas as pd
 import pytest
@@ -186,6 +187,17 @@ def test_a_second_oracle_shows_the_floor_and_the_oracles_moments_are_its_own(tmp
     with Store(tmp_path / "r.sqlite") as store:
         pairs = replay.replay(store, tv.key.iloc[0], lambda _: None)
     assert all(replay.same(*pair) for pair in pairs)
+
+
+def test_an_oracle_does_not_outlive_its_group(plan):
+    group = plan.groups[0]
+    truth = Truth(group.net.build(), predict.input_law(group)[0], group.subjects[0].key, TINY)
+    tree = truth.partition("headline", 1024, cells=16)
+    assert truth.partition("headline", 1024, cells=16) is tree  # made once
+    assert truth.floors(tree) is truth.floors(tree)
+    samples = weakref.ref(truth.samples)
+    del truth
+    assert samples() is None
 
 
 def test_metrics_take_their_options_from_their_spec(tmp_path):
