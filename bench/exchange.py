@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import lzma
 import math
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -16,7 +19,7 @@ from bench.errors import RunFailedError, UserError
 from bench.store import SCHEMA, TABLES, Store
 from bench.training import write_atomically
 
-FORMATS = ("csv", "parquet")
+FORMATS = ("csv", "csv.xz", "parquet")
 MANIFEST = "manifest.json"
 _REALS = {"seconds", "accuracy", "sigma", "value", "floor", "floor95", "stderr"}
 _INTEGERS = {"id", "depth", "seed", "input", "samples", "run"}
@@ -59,7 +62,8 @@ def export(store: Store, folder: Path, fmt: str = "csv", *, weights: bool = True
     store : Store
     folder : Path
         Made if it is not there.
-    fmt : {"csv", "parquet"}
+    fmt : {"csv", "csv.xz", "parquet"}
+        "csv.xz" is the smallest, and needs no library to read.
     weights : bool
         Keep the nets' weights, as hexadecimal text; without them a measurement cannot be replayed.
 
@@ -128,12 +132,29 @@ def import_(folder: Path, store: Store) -> int:
             raise UserError(f"{folder / file} is missing") from error
         if hashlib.sha256(content).hexdigest() != expected:
             raise UserError(f"{folder / file} is damaged: its checksum is not the manifest's")
-        tables[Path(file).stem] = _decode(content, Path(file).suffix[1:])
+        name, _, fmt = file.partition(".")
+        tables[name] = _decode(content, fmt)
     if set(tables) != set(TABLES):
         raise UserError(f"{folder} lacks the tables {', '.join(sorted(set(TABLES) - set(tables)))}")
     nets = tables["nets"]
     nets["weights"] = [bytes.fromhex(w) if isinstance(w, str) and w else None for w in nets["weights"]]
     return store.add(tables)
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[Store]:
+    """A results file of what :func:`export` wrote, for as long as the block runs.
+
+    Raises
+    ------
+    UserError
+        As :func:`import_`.
+    """
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "results.sqlite"
+        with Store(path, writing=True) as store:
+            import_(folder, store)
+            yield store
 
 
 @dataclass(frozen=True)
@@ -191,18 +212,20 @@ def compare(a: Store, b: Store) -> Comparison:
 
 def _encode(frame: pd.DataFrame, fmt: str) -> bytes:
     buffer = BytesIO()
-    if fmt == "csv":
-        frame.to_csv(buffer, index=False)  # floats as their shortest exact text
-    else:
-        _parquet()
-        frame.to_parquet(buffer, index=False, compression="zstd")
+    if fmt.startswith("csv"):
+        content = frame.to_csv(index=False).encode()  # floats as their shortest exact text
+        return lzma.compress(content, preset=6) if fmt == "csv.xz" else content
+    _parquet()
+    frame.to_parquet(buffer, index=False, compression="zstd")
     return buffer.getvalue()
 
 
 def _decode(content: bytes, fmt: str) -> pd.DataFrame:
-    if fmt != "csv":
+    if fmt == "parquet":
         _parquet()
         return pd.read_parquet(BytesIO(content))
+    if fmt == "csv.xz":
+        content = lzma.decompress(content)
     # As text first: an empty component is a value, an empty number is none.
     frame = pd.read_csv(BytesIO(content), dtype=str, keep_default_na=False)
     for name in frame:

@@ -158,7 +158,7 @@ SUITES: dict[str, Suite] = {
             "the paper's claims about Wasserstein-1 distances",
             ("w1",),
             W1_SIGMAS,
-            _FOUR,
+            _architectures(relu=(4, 6)),
             CLAIMED_RULES[:-1],
             size=(30, 1),
             own_inputs=True,

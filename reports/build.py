@@ -7,7 +7,7 @@ import math
 import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,29 +16,46 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from reports import labels, summary
+from bench import recipes
+from reports import claims, fidelity, judging, labels, oracle_error, sensitivity, summary
 from reports.figures import figures, styles
 from reports.figures import single_relu as relu_figure
-from reports.metrics import Metric
+from reports.metrics import Metric, metric_of
 from reports.relu import single_relu
 from reports.tables import Table, checked, tables
 
 PAGE = "index.html"
 DATA = "results.csv"
+COMMITTED = "committed"
+BASELINES = Path(__file__).with_name("baselines")
+"""Exported results that come with the package; see its README for what they are."""
+
 POOR_ACCURACY = 0.9
 
+_TV = (
+    "How much probability mass the predicted and the true output law share. 1 is perfect; the second "
+    "column says what even the exact law would show, given that both sides are known by samples."
+)
 _SUITES = {
-    "iris-tv": (
-        "Total variation",
-        "How much probability mass the predicted and the true output law share. 1 is perfect; the second "
-        "column says what even the exact law would show, given that both sides are known by samples.",
+    "iris-tv": ("Total variation", _TV),
+    "iris-tv-deep": ("Total variation, deep nets", _TV),
+    "iris-tv-activations": (
+        "Total variation, other non-linearities",
+        _TV + " The paper has no moment matching for SiLU and GELU, and DVIA for ReLU only: columns of ours "
+        "there stand beside no number of the paper.",
     ),
     "iris-w1": ("Wasserstein distance", "How far the prediction is from the truth, in units of the outputs."),
+    "iris-w1-certified": (
+        "Wasserstein distance, 30 000 points",
+        "The same at the paper’s number of points, between proven bounds.",
+    ),
     "iris-std": (
         "Moments",
         "How well each rule gets the standard deviations of the outputs, and mean and covariance as a whole.",
     ),
 }
+_OWN_SECTIONS = (*claims.SUITES, sensitivity.SUITE, oracle_error.ONCE, oracle_error.TENFOLD)
+"""Suites that are shown otherwise than as tables by sigma and rule."""
 
 
 @dataclass(frozen=True)
@@ -67,21 +84,38 @@ class Suite:
         return list(dict.fromkeys(table.metric for kind in self.kinds for table in kind.tables))
 
 
-def build(frame: pd.DataFrame, meta: Mapping[str, Any], failures: pd.DataFrame, folder: Path) -> Path:
+@dataclass(frozen=True)
+class Results:
+    """Measurements and what is known of how they were made.
+
+    Attributes
+    ----------
+    frame : DataFrame
+        Long format, one row each, as the store gives them; may be empty.
+    meta : mapping
+        `command`, `preset`, `started`, `finished`, `seconds`, `options`, `environment`, `counts`,
+        `left_out` and `nets`. What is not there is not shown.
+    failures : DataFrame
+        Columns `group`, `rule`, `error` and `seconds`; may be empty.
+    """
+
+    frame: pd.DataFrame
+    meta: Mapping[str, Any]
+    failures: pd.DataFrame
+
+
+def build(results: Results, folder: Path, committed: Results | None = None) -> Path:
     """Write the report of a run.
 
     Parameters
     ----------
-    frame
-        Measurements in long format, one row each, as the store gives them; may be empty.
-    meta
-        What was run and where: `command`, `preset`, `started`, `finished`, `seconds`, `options`,
-        `environment`, `counts` and `nets`. What is not there is not shown.
-    failures
-        Columns `group`, `rule`, `error` and `seconds`; may be empty.
-    folder
+    results : Results
+    folder : Path
         Where ``index.html`` and ``results.csv`` go; made if need be. Each is replaced as a whole or not
         at all.
+    committed : Results, optional
+        Those that come with the package: they get a page of their own, ``committed/index.html``, and
+        their verdicts stand beside the run's.
 
     Returns
     -------
@@ -91,21 +125,61 @@ def build(frame: pd.DataFrame, meta: Mapping[str, Any], failures: pd.DataFrame, 
     Raises
     ------
     ValueError
-        If the frame lacks columns.
+        If a frame lacks columns.
     OSError
         If the folder cannot be written.
     """
-    measurements = checked(frame)
-    text = page(measurements, meta, failures)
     folder = Path(folder)
+    others: list[tuple[str, tuple[judging.Judgement, ...]]] = []
+    if committed is not None:
+        theirs = checked(committed.frame)
+        judged = judging.judge(theirs)
+        others = [("Committed results", judged)]
+        own = replace(committed, frame=theirs)
+        _write_page(own, folder / COMMITTED, [("Committed results", judged)], title="Committed results")
+    mine = replace(results, frame=checked(results.frame))
+    judgements = judging.judge(mine.frame)
+    sources = [("This run", judgements)] if judging.any_measured(judgements) else []
+    link = f"{COMMITTED}/{PAGE}" if committed is not None else ""
+    return _write_page(mine, folder, [*sources, *others], link=link)
+
+
+def _write_page(
+    results: Results,
+    folder: Path,
+    judged: Sequence[tuple[str, tuple[judging.Judgement, ...]]],
+    *,
+    title: str = "",
+    link: str = "",
+) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / DATA, measurements.to_csv(index=False, lineterminator="\n"))
+    text = page(results, judged, title=title, link=link)
+    _write(folder / DATA, results.frame.to_csv(index=False, lineterminator="\n"))
     return _write(folder / PAGE, text)
 
 
-def page(frame: pd.DataFrame, meta: Mapping[str, Any], failures: pd.DataFrame) -> str:
-    """HTML text of the report; parameters as for :func:`build`, with `frame` already checked."""
-    every = list(tables(frame))
+def page(
+    results: Results,
+    judged: Sequence[tuple[str, tuple[judging.Judgement, ...]]] = (),
+    *,
+    title: str = "",
+    link: str = "",
+) -> str:
+    """HTML text of the report.
+
+    Parameters
+    ----------
+    results : Results
+        With a frame that is already checked.
+    judged
+        Verdicts on the paper's claims, with the title of what they rest on.
+    title : str
+        Of the page, where it is not that of a run.
+    link : str
+        Address of the page of the committed results.
+    """
+    frame, meta, failures = results.frame, results.meta, results.failures
+    every = list(tables(frame[~frame["suite"].isin(_OWN_SECTIONS)]))
     winners = summary.winners(every)
     differences = summary.differences(every)
     costs = _costs(frame)
@@ -115,6 +189,9 @@ def page(frame: pd.DataFrame, meta: Mapping[str, Any], failures: pd.DataFrame) -
         .get_template("page.html")
         .render(
             meta={"preset": "", "finished": "", "command": ""} | dict(meta),
+            title=title,
+            link=link,
+            measured=len(frame) > 0,
             settings=_settings(meta),
             ran=_what_ran(frame, meta, failures),
             sentences=summary.sentences(every, costs),
@@ -123,6 +200,12 @@ def page(frame: pd.DataFrame, meta: Mapping[str, Any], failures: pd.DataFrame) -
             colours=colours,
             figures=figures(winners, costs),
             suites=_suites(every),
+            judged=judged,
+            not_judged=claims.NOT_JUDGED,
+            sensitivity=sensitivity.sensitivity(frame),
+            oracle_errors=oracle_error.oracle_errors(frame),
+            fidelity=fidelity.fidelity(frame, POOR_ACCURACY),
+            trials=recipes.evidence(),
             relu=single_relu(),
             relu_figure=relu_figure(single_relu().w1),
             compared=len(differences),
@@ -155,6 +238,8 @@ def _environment() -> Environment:
         "value": _value,
         "moment": _moment,
         "drawing": Markup,
+        "tally": judging.tally,
+        "metric_title": lambda name: metric_of(name).title,
     }
     environment.tests |= {"nan": math.isnan, "sampling": labels.is_sampling}
     environment.globals |= {"layers_label": labels.layers_label}
@@ -217,7 +302,7 @@ def _what_ran(frame: pd.DataFrame, meta: Mapping[str, Any], failures: pd.DataFra
         said.append(f"{took} on {' and '.join(where)}{cores}.")
     if len(failures):
         said.append(f"{labels.plural(len(failures), 'failure')}, listed below.")
-    said += [f"Left out: {reason}." for reason in meta.get("left_out", {}).values()]
+    said += [f"Left out: {reason}." for reason in dict.fromkeys(meta.get("left_out", {}).values())]
     return said
 
 

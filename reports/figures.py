@@ -44,6 +44,7 @@ _MARKERS = {
     "marginal_moment_matching": "D",
 }
 _DASHES = {"moment_matching": (6.0, 2.5)}  # DVIA, often the same to the eye, shows through the gaps
+_REFERENCE = "#7a7a2e"
 _OTHERS = ("#8c564b", "#7f3c8d", "#117733", "#aa4466")
 _GREYS = ("#b4b4b4", "#9c9c9c", "#858585", "#6f6f6f")
 _SAMPLING_MARKERS = ("v", "<", ">", "^")
@@ -88,6 +89,8 @@ def styles(rules: Sequence[str]) -> dict[str, Style]:
         if labels.is_sampling(rule):
             colour, marker = next(greys)
             found[rule] = Style(colour, marker, (1.0, 1.5))
+        elif labels.is_reference(rule):
+            found[rule] = Style(_REFERENCE, "H", (5.0, 1.5, 1.0, 1.5))
         else:
             colour = _COLOURS[name] if rule in _COLOURS else next(others)
             dashes = (2.5, 1.5) if labels.is_marginal(rule) else _DASHES.get(rule, ())

@@ -12,6 +12,8 @@ _RULES = {
     "unscented": "unscented",
     "marginal_sdp": "marginal SDP",
     "marginal_moment_matching": "marginal moment matching",
+    "oracle_moments": "the oracle’s own moments",
+    "oracle_again": "the oracle again",
     "monte_carlo": "MC estimate",
 }
 _ACTIVATIONS = {
@@ -38,6 +40,11 @@ def is_sampling(rule: str) -> bool:
     return rule.partition(":")[0] == "monte_carlo"
 
 
+def is_reference(rule: str) -> bool:
+    """Whether it stands in the place of a rule, made from the oracle itself, and is not ranked."""
+    return rule.startswith("oracle_")
+
+
 def is_marginal(rule: str) -> bool:
     """Whether a rule drops the correlations between layers."""
     return rule.startswith("marginal_")
@@ -50,15 +57,19 @@ def rule_label(rule: str) -> str:
         return _RULES.get(name, rule)
     if parameters == f"samples={_samples(rule)}":
         return f"{_RULES[name]} k={_samples(rule)}"
+    if parameters == f"samples={_samples(rule)},sampler=sobol":
+        return f"{_RULES[name]} k={_samples(rule)}, Sobol"
     return f"{_RULES.get(name, name)} ({parameters.replace(',', ', ')})"
 
 
 def in_order(rules: Iterable[str]) -> list[str]:
-    """Rules in the order every table and figure uses: full, marginal, unknown, sampling by size."""
+    """Rules in the order of tables and figures: full, marginal, unknown, sampling by size, references."""
     known = list(_RULES)
 
     def key(rule: str) -> tuple[int, float, str]:
         name = rule.partition(":")[0]
+        if is_reference(rule):
+            return len(known) + 2, 0, rule
         if is_sampling(rule):
             return len(known) + 1, _samples(rule), rule
         return (known.index(name) if name in known else len(known)), 0, rule

@@ -159,7 +159,11 @@ def _who_wins(table: Table, rows: list[Row]) -> list[str]:
 def _what_it_costs(tables: Sequence[Table], costs: pd.Series) -> list[str]:
     deepest = max(tables, key=lambda table: table.depth)
     taken = [(rule, costs.get((deepest.activation, deepest.depth, rule), math.nan)) for rule in deepest.rules]
-    parts = [f"{labels.rule_label(rule)} {labels.duration(cost)}" for rule, cost in taken if cost > 0]
+    parts = [
+        f"{labels.rule_label(rule)} {labels.duration(cost)}"
+        for rule, cost in taken
+        if cost > 0 and not labels.is_reference(rule)
+    ]
     where = labels.layers_label(deepest.activation, deepest.depth)
     return [f"One input at {where} takes (median): {', '.join(parts)}."] if parts else []
 

@@ -19,6 +19,9 @@ _TEXT = ("suite", "network", "activation", "net", "rule", "metric", "component",
 _NUMBERS = ("depth", "seed", "input", "sigma", "value", "floor", "floor95", "stderr", "seconds", "accuracy")
 COLUMNS = _TEXT + _NUMBERS
 
+BOUNDS = ("lower", "upper")
+"""Components that are proven bounds of the number itself."""
+
 _ROUNDING = 1e-10  # an eigenvalue this far below zero, relative to the largest, may be float64's doing
 
 
@@ -29,6 +32,7 @@ class Cell:
     `sd` has n - 1 in its denominator (NaN for a single measurement). Of `count` measurements,
     `indistinguishable` lie at or below the floor's 95 % point, `infinite` are infinite, `negative` below
     zero by more than rounding.
+    `bracket` is the widest relative distance between proven bounds (NaN where there are none).
     `score` is the mean of what is ranked (lower is better; NaN where nothing is). `best` holds for the row's
     lowest score and those within one paired standard error of it; `leads` likewise among rules that do not
     sample.
@@ -47,6 +51,7 @@ class Cell:
     negative: int = 0
     also: float = math.nan
     corrected: float = math.nan
+    bracket: float = math.nan
     printed: Printed | None = None
 
 
@@ -145,7 +150,7 @@ def tables(frame: pd.DataFrame) -> Iterator[Table]:
     frame
         Measurements as :func:`checked` gives them.
     """
-    frame = largest_difference(frame)
+    frame = with_brackets(largest_difference(frame))
     order = {metric.name: place for place, metric in enumerate(METRICS)}
     also = {metric.also for metric in METRICS if metric.name in set(frame["metric"])}
     for _, kind in frame.groupby(["suite", "activation", "depth", "network"], sort=True):
@@ -188,6 +193,18 @@ def largest_difference(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([frame[frame["metric"] != "tv_difference"], worst], ignore_index=True)
 
 
+def with_brackets(frame: pd.DataFrame) -> pd.DataFrame:
+    """Proven bounds of each distance as a column `bracket`: their relative distance; NaN without any."""
+    bounds = frame[frame["component"].isin(BOUNDS)]
+    rest = frame[~frame["component"].isin(BOUNDS)].assign(bracket=math.nan)
+    if bounds.empty:
+        return rest
+    place = ["suite", "net", "input", "sigma", "rule", "metric"]
+    sides = bounds.pivot_table(index=place, columns="component", values="value")
+    width = ((sides["upper"] - sides["lower"]) / sides["upper"]).fillna(0.0).rename("bracket")
+    return rest.drop(columns="bracket").merge(width.reset_index(), on=place, how="left")
+
+
 def shown(metric: Metric, values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Values on the scale of the table: 1 - TV for a total variation."""
     return 1 - values if metric.complement else values
@@ -202,9 +219,10 @@ def _row(
     component: str,
 ) -> Row:
     scores = Scores.of(metric, row, rules)
-    means = scores.means() if metric.better else {}
-    best = scores.best(rules) if metric.better else set()
-    leads = scores.best([rule for rule in rules if not labels.is_sampling(rule)]) if metric.better else set()
+    ranked = [rule for rule in rules if metric.better and not labels.is_reference(rule)]
+    means = {rule: mean for rule, mean in scores.means().items() if rule in ranked}
+    best = scores.best(ranked)
+    leads = scores.best([rule for rule in ranked if not labels.is_sampling(rule)])
     beside = {rule: part["value"].to_numpy() for rule, part in companions.groupby("rule")}
     cells = {
         str(rule): replace(
@@ -239,6 +257,7 @@ def _cell(metric: Metric, rule: str, measured: pd.DataFrame, companions: NDArray
         negative=int((values < -_ROUNDING).sum()),
         also=_mean(shown(metric, companions)),
         corrected=_mean(corrected) if metric.corrected else math.nan,
+        bracket=float(measured["bracket"].max()),
     )
 
 

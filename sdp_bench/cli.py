@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from concurrent.futures import Executor
-
-    import pandas as pd
 
     from bench.networks import Architecture
     from bench.settings import Settings
     from bench.store import Store
     from bench.training import Recipe, TrainedNet
+    from reports.build import Results
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 3, 130
 DATABASE = Path("sdp-bench.sqlite")
@@ -374,7 +374,14 @@ def _check_device(device: str) -> None:
 
 @cli.command()
 @_database
-@click.option("--run", "number", type=int, help="Run to show (default: the newest).")
+@click.option("--run", "numbers", type=_Numbers(int), help="Runs to show together (default: the newest).")
+@click.option("--all-runs", is_flag=True, help="Show all runs of the file together.")
+@click.option(
+    "--committed/--no-committed",
+    default=True,
+    show_default=True,
+    help="Also write the page of the results that come with the package.",
+)
 @click.option(
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
@@ -382,31 +389,53 @@ def _check_device(device: str) -> None:
     show_default=True,
     help="Folder of index.html and results.csv.",
 )
-def report(database: Path, number: int | None, output: Path) -> None:
+def report(
+    database: Path, numbers: tuple[int, ...] | None, all_runs: bool, committed: bool, output: Path
+) -> None:
     """Write the HTML report of a run."""
     from bench.errors import RunFailedError
+    from bench.exchange import opened
     from bench.store import Store
+    from reports.build import BASELINES, build
 
+    if numbers and all_runs:
+        raise click.UsageError("--run and --all-runs exclude each other")
     with Store(database) as store:
-        stored = store.run(number)
-        frame, failures, meta = store.frame(stored), store.failures(stored), _meta(store, stored)
-    meta["counts"] = {
-        "subjects": int(frame.subject.nunique()) if len(frame) else 0,
-        "measurements": len(frame),
-        "failures": len(failures),
-    }
-    click.echo(f"report: {_write(frame, meta, failures, output, RunFailedError)}")
-
-
-def _write(
-    frame: pd.DataFrame, meta: dict[str, Any], failures: pd.DataFrame, output: Path, failed: type[Exception]
-) -> Path:
-    from reports.build import build
-
+        results = _results(store, store.runs() if all_runs else list(numbers or [None]))
+    theirs = None
+    if committed and (BASELINES / "manifest.json").exists():
+        with opened(BASELINES) as store:
+            theirs = _results(store, store.runs())
     try:
-        return build(frame, meta, failures, output)
+        click.echo(f"report: {build(results, output, theirs)}")
     except OSError as error:
-        raise failed(f"cannot write the report to {output}: {error.strerror or error}") from error
+        raise RunFailedError(f"cannot write the report to {output}: {error.strerror or error}") from error
+
+
+def _results(store: Store, numbers: Sequence[int | None]) -> Results:
+    """Measurements of some runs together; the newest one speaks of settings and environment."""
+    import pandas as pd
+
+    from reports.build import Results
+
+    runs = [store.run(number) for number in numbers]
+    frame = pd.concat([store.frame(run) for run in runs], ignore_index=True)
+    frame = frame.drop_duplicates(["suite", "key", "component"], keep="last", ignore_index=True)
+    failures = pd.concat([store.failures(run) for run in runs], ignore_index=True).drop_duplicates()
+    metas = [_meta(store, run) for run in runs]
+    meta = metas[-1] | {
+        "command": "\n".join(dict.fromkeys(m["command"] for m in metas)),
+        "started": metas[0]["started"],
+        "seconds": sum(m["seconds"] or 0 for m in metas),
+        "left_out": {k: v for m in metas for k, v in m["left_out"].items()},
+        "nets": list({net["digest"]: net for m in metas for net in m["nets"]}.values()),
+        "counts": {
+            "subjects": int(frame.subject.nunique()) if len(frame) else 0,
+            "measurements": len(frame),
+            "failures": len(failures),
+        },
+    }
+    return Results(frame, meta, failures)
 
 
 def _meta(store: Store, stored: dict[str, Any]) -> dict[str, Any]:
@@ -474,7 +503,7 @@ def merge(sources: tuple[Path, ...], output: Path) -> None:
 @cli.command("export")
 @_database
 @click.option("-o", "--output", type=_folder, required=True, help="Folder of the tables.")
-@click.option("--format", "fmt", default="csv", show_default=True, help="csv or parquet.")
+@click.option("--format", "fmt", default="csv", show_default=True, help="csv, csv.xz or parquet.")
 @click.option("--weights/--no-weights", default=True, show_default=True, help="Keep the nets' weights.")
 def export_(database: Path, output: Path, fmt: str, weights: bool) -> None:
     """Write a results file as plain tables with a manifest."""

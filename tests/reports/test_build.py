@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from reports.build import build
+from reports.build import Results, build
 from tests.reports import made_up
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
@@ -56,7 +56,7 @@ def told(text):
 
 
 def built(folder, frame, failures=made_up.NO_FAILURES, meta=None):
-    path = build(frame, made_up.meta(frame) if meta is None else meta, failures, folder)
+    path = build(Results(frame, made_up.meta(frame) if meta is None else meta, failures), folder)
     return path.read_text(encoding="utf-8")
 
 
@@ -226,7 +226,7 @@ def test_old_page_stays_whole_when_writing_fails(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(OSError, match="No space left"):
-        build(frame.assign(value=1.0), {}, made_up.NO_FAILURES, tmp_path)
+        build(Results(frame.assign(value=1.0), {}, made_up.NO_FAILURES), tmp_path)
     assert (tmp_path / "index.html").read_text(encoding="utf-8") == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["index.html", "results.csv"]
 
@@ -234,7 +234,7 @@ def test_old_page_stays_whole_when_writing_fails(tmp_path, monkeypatch):
 def test_folder_that_is_a_file_is_refused(tmp_path):
     (tmp_path / "html").write_text("mine")
     with pytest.raises(FileExistsError):
-        build(pd.DataFrame(), {}, made_up.NO_FAILURES, tmp_path / "html")
+        build(Results(pd.DataFrame(), {}, made_up.NO_FAILURES), tmp_path / "html")
     assert (tmp_path / "html").read_text() == "mine"
 
 
@@ -249,3 +249,17 @@ def test_what_other_runs_made_is_said(tmp_path):
     assert "made by other runs" not in told(built(tmp_path, frame, meta=meta))
     frame.loc[frame.index[:7], "run"] = 1
     assert "7 of them made by other runs" in told(built(tmp_path, frame, meta=meta))
+
+
+def test_committed_results_get_a_page_of_their_own(tmp_path):
+    frame = made_up.frame(depths=(1,), rules=made_up.FEW, suites=("iris-tv",))
+    other = made_up.frame(depths=(2,), rules=made_up.FEW, suites=("iris-tv",), seed=1)
+    results, committed = (Results(f, made_up.meta(f), made_up.NO_FAILURES) for f in (frame, other))
+    page = build(results, tmp_path, committed)
+    theirs = tmp_path / "committed" / "index.html"
+    assert 'href="committed/index.html"' in page.read_text(encoding="utf-8")
+    text = theirs.read_text(encoding="utf-8")
+    assert "2 ReLU layers" in told(text)
+    assert "1 ReLU layer " not in told(text)
+    assert 'href="committed/index.html"' not in text
+    assert len(pd.read_csv(tmp_path / "committed" / "results.csv")) == len(other)

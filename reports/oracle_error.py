@@ -1,0 +1,68 @@
+"""The oracle's own error: a second oracle in the place of a rule, and ten times the samples."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+ONCE, TENFOLD = "iris-oracle", "iris-oracle-10x"
+AGAIN = "oracle_again"
+
+
+@dataclass(frozen=True)
+class Error:
+    """One metric: how often a second oracle stays below the floor's 95 % point, and what more samples move.
+
+    `below` of `again` measurements of a second oracle lie there. `moves` cells of rules were measured
+    with both sample counts; `largest` and `rms` are of the differences, in their standard errors.
+    """
+
+    metric: str
+    again: int
+    below: int
+    moves: int
+    largest: float
+    rms: float
+    shift: float
+
+
+def oracle_errors(frame: pd.DataFrame) -> list[Error]:
+    """Errors by metric; empty where the suites were not run.
+
+    Parameters
+    ----------
+    frame
+        Measurements as :func:`reports.tables.checked` gives them.
+    """
+    own = frame[frame["suite"].isin((ONCE, TENFOLD))]
+    found = []
+    for metric, part in own.groupby("metric", sort=False):
+        again = part[part["rule"] == AGAIN]
+        off = np.abs(again["value"] - again["floor"]) if metric == "std_ratio" else again["value"]
+        limit = again["floor95"] - again["floor"] if metric == "std_ratio" else again["floor95"]
+        moves = _moves(part[part["rule"] != AGAIN])
+        found.append(
+            Error(
+                metric=str(metric),
+                again=len(again),
+                below=int((off <= limit).sum()),
+                moves=len(moves),
+                largest=float(moves["z"].abs().max()) if len(moves) else math.nan,
+                rms=float(np.sqrt((moves["z"] ** 2).mean())) if len(moves) else math.nan,
+                shift=float(moves["shift"].abs().max()) if len(moves) else math.nan,
+            )
+        )
+    return found
+
+
+def _moves(part: pd.DataFrame) -> pd.DataFrame:
+    place = ["net", "input", "sigma", "rule", "component"]
+    sides = [part[part["suite"] == suite].set_index(place)[["value", "stderr"]] for suite in (ONCE, TENFOLD)]
+    both = sides[0].join(sides[1], lsuffix="_1", rsuffix="_10", how="inner")
+    shift = both["value_10"] - both["value_1"]
+    error = np.hypot(both["stderr_1"], both["stderr_10"])
+    known = error > 0
+    return pd.DataFrame({"shift": shift[known], "z": shift[known] / error[known]})

@@ -1,0 +1,159 @@
+"""How Table 1 moves with what the paper leaves open: recipe, scaling, kind of TV, bin range, bins."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pandas as pd
+
+from reports import labels
+from reports.metrics import metric_of
+from reports.published import printed
+
+SUITE = "iris-sensitivity"
+RULES = ("sdp", "dvia", "moment_matching", "monte_carlo:samples=100")
+AGREEMENT = ("sdp", "marginal_sdp")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One choice: mean 1 - TV by (sigma, rule); `accuracy` and `agreement` for recipes only.
+
+    `agreement` is the root mean square of log(here / paper) over the paper's Table 28, for the columns
+    of SDP and marginal SDP.
+    """
+
+    name: str
+    nets: int
+    units: int
+    values: Mapping[tuple[float, str], float]
+    accuracy: float = math.nan
+    agreement: float = math.nan
+
+    def best(self, sigma: float) -> str | None:
+        """Of the paper's two full rules, the one that shares more mass here; None where one lacks."""
+        both = [(self.values.get((sigma, rule), math.nan), rule) for rule in ("sdp", "dvia")]
+        return None if any(math.isnan(value) for value, _ in both) else max(both)[1]
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """The variants of one base: kinds of TV on the suites' own recipe, and recipes in two kinds of TV."""
+
+    sigmas: tuple[float, ...]
+    rules: tuple[str, ...]
+    layers: str
+    metrics: tuple[Variant, ...]
+    recipes: tuple[Variant, ...]
+
+    @property
+    def sentences(self) -> list[str]:
+        """What moves and what does not, in plain words."""
+        said = []
+        for title, variants in (("kinds of TV, bins and cells", self.metrics), ("recipes", self.recipes)):
+            if len(variants) < 2:
+                continue
+            parts = []
+            for sigma in self.sigmas:
+                best = [rule for v in variants if (rule := v.best(sigma))]
+                sdp = sum(rule == "sdp" for rule in best)
+                if best:
+                    parts.append(f"{sdp} of {len(best)} at σ\u00a0=\u00a0{sigma:g}")
+            if parts:
+                said.append(f"Over {len(variants)} {title}, SDP is ahead of DVIA in {', '.join(parts)}.")
+            low, high = self._range(variants, "sdp")
+            if low:
+                said.append(
+                    f"SDP’s 1 − TV at σ\u00a0=\u00a0{self.sigmas[-1]:g} goes from {low[0]:.3f} ({low[1]}) to "
+                    f"{high[0]:.3f} ({high[1]})."
+                )
+        return said
+
+    def _range(self, variants: tuple[Variant, ...], rule: str) -> tuple[tuple[float, str], tuple[float, str]]:
+        found = [(v.values[key], v.name) for v in variants if (key := (self.sigmas[-1], rule)) in v.values]
+        return (min(found), max(found)) if found else ((), ())  # type: ignore[return-value]
+
+
+def sensitivity(frame: pd.DataFrame) -> Sensitivity | None:
+    """Variants of the sensitivity suite; None where it was not run.
+
+    Parameters
+    ----------
+    frame
+        Measurements as :func:`reports.tables.checked` gives them, with `metric_spec` and `recipe`.
+    """
+    own = frame[frame["suite"] == SUITE]
+    if own.empty or not {"metric_spec", "recipe"} <= set(own.columns):
+        return None
+    base = own["recipe"].iloc[0]
+    tv = own[own["metric"].str.startswith("tv_")]
+    metrics = [
+        _variant(_metric_name(str(spec)), part)
+        for spec, part in tv[tv["recipe"] == base].groupby("metric_spec", sort=False)
+    ]
+    headline = str(tv["metric_spec"].iloc[0]) if len(tv) else ""
+    for spec in tv["metric_spec"].unique():
+        if spec.startswith("tv_headline:cells=512"):
+            headline = str(spec)
+    recipes = [
+        _variant(str(recipe), part, own[own["recipe"] == recipe])
+        for recipe, part in tv[tv["metric_spec"] == headline].groupby("recipe", sort=False)
+    ]
+    first = own.iloc[0]
+    return Sensitivity(
+        sigmas=tuple(sorted(own["sigma"].unique())),
+        rules=tuple(rule for rule in RULES if rule in set(own["rule"])),
+        layers=labels.layers_label(str(first["activation"]), int(first["depth"])),
+        metrics=tuple(sorted(metrics, key=lambda v: v.name)),
+        recipes=tuple(recipes),
+    )
+
+
+def _variant(name: str, part: pd.DataFrame, whole: pd.DataFrame | None = None) -> Variant:
+    means = (1 - part.groupby(["sigma", "rule"])["value"].mean()).to_dict()
+    values = {(float(key[0]), str(key[1])): float(mean) for key, mean in means.items()}  # type: ignore[index]
+    accuracy = math.nan if whole is None else float(whole.drop_duplicates("net")["accuracy"].min())
+    agreement = math.nan if whole is None else _agreement(whole)
+    units = len(part.drop_duplicates(["net", "input"]))
+    return Variant(name, part["net"].nunique(), units, values, accuracy, agreement)
+
+
+def _agreement(whole: pd.DataFrame) -> float:
+    ratios = whole[(whole["metric"] == "std_ratio") & whole["rule"].isin(AGREEMENT)]
+    gaps = []
+    for _, part in ratios.groupby(["activation", "depth", "sigma", "rule", "component"]):
+        first = part.iloc[0]
+        theirs = printed(
+            "std_ratio",
+            str(first["activation"]),
+            int(first["depth"]),
+            float(first["sigma"]),
+            str(first["rule"]),
+            str(first["component"]),
+        )
+        ours = float(part["value"].mean())
+        if theirs and ours > 0:
+            gaps.append(math.log(ours / theirs.mean) ** 2)
+    return math.sqrt(sum(gaps) / len(gaps)) if gaps else math.nan
+
+
+def _metric_name(spec: str) -> str:
+    name, _, rest = spec.partition(":")
+    options = dict(item.split("=") for item in rest.split(",") if item)
+    match name:
+        case "tv_headline":
+            return f"headline, {options.get('cells', '')} cells"
+        case "tv_paper":
+            ranges = {
+                "quantiles": "pilot quantiles",
+                "minmax": "min-max of the pilot",
+                "joint": "joint extremes",
+            }
+            return (
+                f"paper-like, {options.get('bins', '')} bins, {ranges.get(options.get('bin_range', ''), '')}"
+            )
+        case "tv_class":
+            return "decision (class)"
+    return metric_of(name).title

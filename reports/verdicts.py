@@ -1,0 +1,126 @@
+"""The statistics of a verdict: t tests on net means, joined over the parts of a claim, corrected over claims.
+
+A part says "the mean effect is above a threshold". A claim is the conjunction of its parts. It *holds* if
+every part's one-sided test rejects "at or below" (intersection-union, Berger 1982: the claim's p is the
+largest of its parts, with no correction), and *fails* if some part lies significantly below its threshold
+(the smallest p, times the number of parts). Both kinds of p are corrected over claims by Holm's method, each
+kind on its own, so that any false "holds" has a probability of at most `LEVEL`, and any false "fails" too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtr, stdtrit
+
+LEVEL = 0.05
+MIN_NETS = 3
+
+_ROUNDING = 1e-12  # differences this small, relative to the values themselves, are float64's doing
+
+
+class Verdict(StrEnum):
+    """What became of a claim; the values are the words that people read."""
+
+    HOLDS = "holds"
+    FAILS = "fails"
+    UNDECIDED = "undecided"
+    DEPENDS = "depends on convention"
+    NOT_MEASURED = "not measured"
+
+
+@dataclass(frozen=True, eq=False)
+class MeanTests:
+    """t tests of means against a threshold, one for each leading index of what was tested.
+
+    `mean` ± `half_width` is a two-sided 95 % interval; `above` is the p-value of "the mean is above the
+    threshold" (its null: at or below), `below` that of "the mean is below it".
+    """
+
+    mean: NDArray[np.float64]
+    half_width: NDArray[np.float64]
+    above: NDArray[np.float64]
+    below: NDArray[np.float64]
+
+
+def t_tests(effects: ArrayLike, thresholds: ArrayLike = 0.0) -> MeanTests:
+    """Test means over nets, from both sides.
+
+    Where all nets show the same effect, t is undefined and the sign test stands in for it: p is 2^-n on the
+    side where the effect lies, and 1 on both sides where it lies on the threshold.
+
+    Parameters
+    ----------
+    effects
+        Finite effects, shape (..., nets), at least two nets.
+    thresholds
+        What means are tested against; broadcasts to the shape (...).
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two nets.
+    """
+    values = np.asarray(effects, dtype=float)
+    nets = values.shape[-1]
+    if nets < 2:
+        raise ValueError(f"a t test needs two nets or more, not {nets}")
+    thresholds = np.asarray(thresholds, dtype=float)
+    mean, sd = values.mean(-1), values.std(-1, ddof=1)
+    error = sd / np.sqrt(nets)
+    negligible = _ROUNDING * (np.abs(values).max(-1) + np.abs(thresholds))
+    still = sd <= negligible
+    excess = mean - thresholds
+    t = excess / np.where(still, 1.0, error)
+    signs = 0.5**nets
+    return MeanTests(
+        mean=mean,
+        half_width=stdtrit(nets - 1, 1 - LEVEL / 2) * error,
+        above=np.where(still, np.where(excess > negligible, signs, 1.0), stdtr(nets - 1, -t)),
+        below=np.where(still, np.where(excess < -negligible, signs, 1.0), stdtr(nets - 1, t)),
+    )
+
+
+def every(p: ArrayLike) -> NDArray[np.float64]:
+    """p-value of "every part", from those of the parts along the last axis (intersection-union)."""
+    return np.asarray(p, dtype=float).max(-1)
+
+
+def some(p: ArrayLike) -> NDArray[np.float64]:
+    """p-value of "some part", from those of the parts along the last axis (Bonferroni)."""
+    p = np.asarray(p, dtype=float)
+    return np.minimum(1.0, p.shape[-1] * p.min(-1))
+
+
+def holm(p: ArrayLike) -> NDArray[np.float64]:
+    """p-values adjusted for their number along the last axis (Holm 1979)."""
+    p = np.asarray(p, dtype=float)
+    order = np.argsort(p, axis=-1, kind="stable")
+    stepped = np.take_along_axis(p, order, -1) * np.arange(p.shape[-1], 0, -1)
+    adjusted = np.empty_like(p)
+    np.put_along_axis(adjusted, order, np.minimum(1.0, np.maximum.accumulate(stepped, -1)), -1)
+    return adjusted
+
+
+def decide(holds: float, fails: float) -> Verdict:
+    """Verdict from a claim's two adjusted p-values."""
+    if holds <= LEVEL:
+        return Verdict.HOLDS
+    return Verdict.FAILS if fails <= LEVEL else Verdict.UNDECIDED
+
+
+def agree(verdicts: list[Verdict]) -> Verdict:
+    """One verdict from those under several conventions.
+
+    The same everywhere: that one. One that holds and one that fails: it depends on the convention. Anything
+    not measured: not measured. Else undecided.
+    """
+    found = set(verdicts)
+    if not found or Verdict.NOT_MEASURED in found:
+        return Verdict.NOT_MEASURED
+    if {Verdict.HOLDS, Verdict.FAILS} <= found:
+        return Verdict.DEPENDS
+    return found.pop() if len(found) == 1 else Verdict.UNDECIDED
