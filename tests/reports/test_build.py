@@ -260,6 +260,7 @@ def test_committed_results_get_a_page_of_their_own(tmp_path):
     assert 'href="committed/index.html"' in page.read_text(encoding="utf-8")
     text = theirs.read_text(encoding="utf-8")
     assert "2 ReLU layers" in told(text)
-    assert "1 ReLU layer " not in told(text)
+    assert "iris-tv-relu-2" in text
+    assert "iris-tv-relu-1" not in text
     assert 'href="committed/index.html"' not in text
     assert len(pd.read_csv(tmp_path / "committed" / "results.csv")) == len(other)
