@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from bench.errors import RunFailedError, UserError
-from bench.store import SCHEMA, TABLES, Store
+from bench.store import SCHEMA, TABLES, Store, same_number
 from bench.training import write_atomically
 
 FORMATS = ("csv", "csv.xz", "parquet")
@@ -164,7 +165,7 @@ class Comparison:
     Attributes
     ----------
     equal : int
-        Measurements in both with the same value to the last bit.
+        Measurements in both with the same value, but for rounding.
     different : DataFrame
         Those in both with another value: key, component, a, b, and the difference in units of the
         larger of their standard errors (infinite where both are 0).
@@ -183,7 +184,8 @@ def compare(a: Store, b: Store) -> Comparison:
     kept = [*names, "value", "stderr"]
     left, right = (store.tables()["records"][kept] for store in (a, b))
     both = left.merge(right, on=names, suffixes=("_a", "_b"))
-    apart = both[both.value_a != both.value_b]
+    equal = [same_number(a, b) for a, b in zip(both.value_a, both.value_b, strict=True)]
+    apart = both[~np.array(equal, dtype=bool)]
     different = pd.DataFrame(
         {
             "key": apart.subject + "/" + apart.rule + "/" + apart.metric,

@@ -431,17 +431,25 @@ class Store:
 
 
 def _refuse_conflicts(db: sqlite3.Connection, records: pd.DataFrame) -> None:
-    """Raise if `records` has another value for a measurement that `db` has, made by the same code."""
+    """Raise if a measurement of `db` has another value in `records` (rounding apart) or other code made it."""
     names = ("subject", "rule", "metric", "component", "value", "fingerprint")
     known = {tuple(row[:4]): row[4:] for row in db.execute(f"SELECT {', '.join(names)} FROM records")}
     conflicts = [
         "/".join(str(part) for part in row[:4] if part != "")
         for row in records[list(names)].itertuples(index=False, name=None)
-        if row[:4] in known and known[row[:4]] != row[4:]
+        if row[:4] in known and not (same_number(known[row[:4]][0], row[4]) and known[row[:4]][1] == row[5])
     ]
     if conflicts:
         shown = "; ".join(conflicts[:5]) + ("; ..." if len(conflicts) > 5 else "")
         raise UserError(f"{len(conflicts)} measurements differ from those here: {shown}")
+
+
+def same_number(a: float, b: float) -> bool:
+    """Whether two values differ by no more than rounding.
+
+    A rule sees the inputs of its group as one batch, and batches of other sizes round otherwise.
+    """
+    return a == b or math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12)
 
 
 def _net_row(net: TrainedNet) -> tuple[Any, ...]:

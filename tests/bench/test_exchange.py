@@ -1,6 +1,7 @@
 """Results between machines: nothing lost, nothing overwritten, differences named."""
 
 import dataclasses
+import math
 import sqlite3
 
 import pandas as pd
@@ -8,7 +9,7 @@ import pytest
 
 from bench import exchange, replay
 from bench.errors import RunFailedError, UserError
-from bench.store import TABLES, Store
+from bench.store import TABLES, Store, same_number
 from tests.bench.conftest import TINY, make_plan, run_all
 
 
@@ -99,7 +100,7 @@ def test_without_weights_a_replay_says_what_is_missing(whole, tmp_path):
 def test_what_cannot_be_imported_is_one_line(whole, tmp_path):
     with Store(whole) as store:
         exchange.export(store, tmp_path / "out")
-        with pytest.raises(UserError, match="choose from csv, parquet"):
+        with pytest.raises(UserError, match="choose from csv, csv.xz, parquet"):
             exchange.export(store, tmp_path / "out", "xlsx")
         (tmp_path / "file").write_text("")
         with pytest.raises(RunFailedError, match="cannot write"):
@@ -141,3 +142,13 @@ def test_differences_are_counted_and_ranked(whole, file, tmp_path):
         found = exchange.compare(a, b)
     assert (found.equal, len(found.different), found.only_b) == (len(records(part)), 0, 0)
     assert found.only_a == len(records(whole)) - len(records(part))
+
+
+def test_rounding_is_no_difference(whole, file, tmp_path):
+    spoil(file, "value * (1 + 1e-12)")
+    with Store(whole) as a, Store(file) as b:
+        found = exchange.compare(a, b)
+    assert (found.equal, len(found.different)) == (len(records(whole)), 0)
+    assert exchange.merge([whole, file], tmp_path / "c.sqlite") == len(records(whole))
+    assert not same_number(1.0, 1.0 + 1e-6)
+    assert same_number(math.inf, math.inf)

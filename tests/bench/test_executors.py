@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from bench.executors import LocalProcesses, TimeLimitError, WorkerDiedError
+from bench.executors import LocalProcesses, MemoryLimitError, TimeLimitError, WorkerDiedError
 
 
 def double(x):
@@ -23,6 +23,12 @@ def threads():
 
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def hold(mebibytes):
+    held = b"x" * (mebibytes << 20)
+    time.sleep(20)  # longer than the watch takes to see it
+    return len(held)
 
 
 def fail():
@@ -77,6 +83,13 @@ def test_a_call_over_its_time_is_stopped():
             slow.result()
         processes._limit = 20
         assert processes.submit(double, 3).result() == 6
+
+
+def test_a_worker_over_its_memory_is_stopped_and_replaced():
+    with LocalProcesses(1, threads=1, memory=1.0) as processes:
+        with pytest.raises(MemoryLimitError, match="memory limit of 1 GiB"):
+            processes.submit(hold, 1100).result()
+        assert processes.submit(double, 4).result() == 8
 
 
 def test_shutdown_cancels_what_waits_and_stops_what_runs():

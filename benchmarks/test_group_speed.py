@@ -1,0 +1,84 @@
+"""Speed of a group and of a sweep: `pytest benchmarks/test_group_speed.py --benchmark-enable -s`.
+
+Both sides run by turns and every ratio is the median of ratios of neighbours. Nothing is asserted
+about time.
+"""
+
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from concurrent.futures import as_completed
+from dataclasses import replace
+
+import pytest
+import torch
+
+from bench import run, suites
+from bench.executors import LocalProcesses
+from bench.networks import Architecture
+from bench.predict import input_law
+from bench.settings import PRESETS
+from bench.suites import Group
+from bench.training import Recipe, committed
+from bench.truth import Truth
+
+ROUNDS = 5
+SETTINGS = replace(PRESETS["paper"], nets=1, inputs=2, depths=(4,), recipe=Recipe())
+
+
+def groups() -> list[Group]:
+    nets = committed(Architecture(4), Recipe(), 1)
+    return suites.expand(suites.get_suites(["iris-tv"]), SETTINGS, nets).groups
+
+
+def oracles_of(group: Group) -> int:
+    """The oracles of a group alone: drawn, and counted in the cells of its metrics."""
+    net, law = group.net.build(), input_law(group)
+    counted = 0
+    for place, subject in enumerate(group.subjects):
+        truth = Truth(net, law[place], subject.key, group.settings)
+        counted += len(truth.counts(truth.partition("headline", group.settings.pilot_samples, cells=512)))
+    return counted
+
+
+def seconds(function: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def test_a_group_against_its_oracles(benchmark, capsys: pytest.CaptureFixture[str]) -> None:
+    """All rules and total variations of a group at four ReLU layers, against its oracles alone."""
+    group = groups()[1]
+    torch.set_num_threads(1)
+    run.run_group(group, frozenset()), oracles_of(group)  # warm
+    sides = [
+        (seconds(lambda: run.run_group(group, frozenset())), seconds(lambda: oracles_of(group)))
+        for _ in range(ROUNDS)
+    ]
+    whole, oracle = (statistics.median(side) for side in zip(*sides, strict=True))
+    ratio = statistics.median(a / b for a, b in sides)
+    benchmark.pedantic(run.run_group, (group, frozenset()), rounds=1)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    with capsys.disabled():
+        print(
+            f"\ngroup of {len(group.subjects)} inputs, {len(group.subjects[0].rules)} rules: {whole:.2f} s; "
+            f"its oracles alone {oracle:.2f} s; ratio {ratio:.2f}; peak memory {peak:.2f} GiB"
+        )
+
+
+def test_throughput_by_jobs(benchmark, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same groups by one worker and by two, one thread each."""
+    work = groups()[:4]
+
+    def sweep(jobs: int) -> None:
+        with LocalProcesses(jobs, threads=1) as executor:
+            for future in as_completed([executor.submit(run.run_group, g, frozenset()) for g in work]):
+                future.result()
+
+    sides = [(seconds(lambda: sweep(1)), seconds(lambda: sweep(2))) for _ in range(3)]
+    benchmark.pedantic(sweep, (2,), rounds=1)
+    ratio = statistics.median(one / two for one, two in sides)
+    with capsys.disabled():
+        print(f"\n{len(work)} groups: two workers are {ratio:.2f} times as fast as one")
