@@ -100,7 +100,7 @@ def test_without_weights_a_replay_says_what_is_missing(whole, tmp_path):
 def test_what_cannot_be_imported_is_one_line(whole, tmp_path):
     with Store(whole) as store:
         exchange.export(store, tmp_path / "out")
-        with pytest.raises(UserError, match="choose from csv, csv.xz, parquet"):
+        with pytest.raises(UserError, match=r"choose from csv, csv\.xz, parquet"):
             exchange.export(store, tmp_path / "out", "xlsx")
         (tmp_path / "file").write_text("")
         with pytest.raises(RunFailedError, match="cannot write"):
