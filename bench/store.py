@@ -431,7 +431,7 @@ class Store:
 
 
 def _refuse_conflicts(db: sqlite3.Connection, records: pd.DataFrame) -> None:
-    """Raise if `records` has another value than `db` (rounding apart) of a measurement, or one of other code."""
+    """Raise if a measurement in `records` is in `db` with another value, rounding apart, or by other code."""
     names = ("subject", "rule", "metric", "component", "value", "fingerprint")
     known = {tuple(row[:4]): row[4:] for row in db.execute(f"SELECT {', '.join(names)} FROM records")}
     conflicts = [
