@@ -200,6 +200,23 @@ def test_an_oracle_does_not_outlive_its_group(plan):
     assert samples() is None
 
 
+def test_certified_brackets_hold_the_exact_distance_of_the_same_points(tmp_path):
+    names = ("iris-w1", "iris-w1-certified")
+    settings = dataclasses.replace(
+        TINY, sizes=dict.fromkeys(names, (1, 1)), certified_points=100, sigmas=(10.0,)
+    )
+    frame = run_all(tmp_path / "r.sqlite", make_plan(settings, names), settings)
+    exact = frame[frame.metric == "w1"].set_index("rule").value
+    bounds = frame[frame.metric == "w1_certified"].set_index(["rule", "component"]).value
+    for rule in TINY.rules:
+        assert bounds[rule, "lower"] <= exact[rule] * (1 + 1e-12)
+        assert exact[rule] <= bounds[rule, "upper"] * (1 + 1e-12)
+        assert bounds[rule, "upper"] - bounds[rule, "lower"] <= 0.01 * bounds[rule, "upper"]
+        assert bounds[rule, ""] == pytest.approx((bounds[rule, "lower"] + bounds[rule, "upper"]) / 2)
+    floors = frame[frame.metric == "w1_certified"].floor
+    assert floors.to_numpy() == pytest.approx(frame[frame.metric == "w1"].floor.iloc[0], rel=0.01)
+
+
 def test_metrics_take_their_options_from_their_spec(tmp_path):
     settings = dataclasses.replace(TINY, rules=("sdp",), sizes={"iris-sensitivity": (1, 1)})
     plan = make_plan(settings, ("iris-sensitivity",))
