@@ -1,6 +1,8 @@
 """What is true: samples of f(x + eps), distances to them, and how uncertain those are."""
 
+from oracles.certified import Bracket, certified_wasserstein
 from oracles.estimate import Estimate, Floor, Ratio
+from oracles.large_transport import certified, certified_floor
 from oracles.moments import Moments, bures, gaussian_kl, mean_error, std_ratio
 from oracles.partition import (
     AxisBins,
@@ -20,6 +22,7 @@ from oracles.transport import sliced_wasserstein, wasserstein, wasserstein_1d, w
 
 __all__ = [
     "AxisBins",
+    "Bracket",
     "Classes",
     "EqualMassTree",
     "Estimate",
@@ -31,6 +34,9 @@ __all__ = [
     "Ratio",
     "ScoreDifferences",
     "bures",
+    "certified",
+    "certified_floor",
+    "certified_wasserstein",
     "check_theorem",
     "exact_total_variation",
     "exact_wasserstein",

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
-import ot
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
@@ -258,6 +257,8 @@ def _rounds(a: _Cloud, b: _Cloud, edges: Ints, deadline: float) -> Iterator[_Rou
 
 def _solve(a: _Cloud, b: _Cloud, edges: Ints, deadline: float) -> _Plan | None:
     """Transport on the edges alone, by network simplex; None if the time is over before the end."""
+    import ot  # half a second to import
+
     i, j = np.divmod(edges, len(b))
     costs = sparse.coo_matrix((_lengths(a, b, i, j), (i, j)), shape=(len(a), len(b)))
     pivots = int(_PIVOTS * min(max(deadline - time.monotonic(), 1.0), 1e4))

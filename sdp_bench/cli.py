@@ -423,6 +423,8 @@ def _results(store: Store, numbers: Sequence[int | None]) -> Results:
     frame = frame.drop_duplicates(["suite", "key", "component"], keep="last", ignore_index=True)
     failures = pd.concat([store.failures(run) for run in runs], ignore_index=True).drop_duplicates()
     metas = [_meta(store, run) for run in runs]
+    if len(metas) > 1:
+        metas[-1].pop("run")  # that of one; here no measurement is of another run
     meta = metas[-1] | {
         "command": "\n".join(dict.fromkeys(m["command"] for m in metas)),
         "started": metas[0]["started"],
