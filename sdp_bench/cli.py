@@ -413,14 +413,19 @@ def report(
 
 
 def _results(store: Store, numbers: Sequence[int | None]) -> Results:
-    """Measurements of some runs together; the newest one speaks of settings and environment."""
+    """Measurements of some runs together; the newest one speaks of settings and environment.
+
+    What several of them measured, perhaps with other settings, counts once, as the newest measured it.
+    """
     import pandas as pd
 
     from reports.build import Results
 
     runs = [store.run(number) for number in numbers]
-    frame = pd.concat([store.frame(run) for run in runs], ignore_index=True)
-    frame = frame.drop_duplicates(["suite", "key", "component"], keep="last", ignore_index=True)
+    frame = pd.concat([store.frame(run).assign(age=-run["id"]) for run in runs], ignore_index=True)
+    place = ["suite", "net", "input", "sigma", "rule", "metric", "component"]
+    newest = frame["age"] == frame.groupby(place)["age"].transform("min")
+    frame = frame[newest].drop(columns="age").reset_index(drop=True)
     failures = pd.concat([store.failures(run) for run in runs], ignore_index=True).drop_duplicates()
     metas = [_meta(store, run) for run in runs]
     if len(metas) > 1:

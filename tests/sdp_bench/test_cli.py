@@ -89,6 +89,22 @@ def test_report_and_table(finished):
     assert set(table.suite) == {"iris-tv", "iris-w1", "iris-std"}
 
 
+def test_runs_shown_together_count_each_cell_once_as_the_newest_measured_it(tmp_path):
+    tiny = ("run", "iris-tv", "iris-w1", *TINY)
+    assert command(*tiny, "--sigma", "0.1,10", cwd=tmp_path).returncode == 0
+    assert command(*tiny, "--sigma", "10,100", "--cells", "32", cwd=tmp_path).returncode == 0
+    shown = command("report", "--all-runs", "--no-committed", "--output", "out", cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    table = pd.read_csv(tmp_path / "out" / "results.csv")
+    assert set(table.sigma) == {0.1, 10, 100}
+    place = ["suite", "net", "input", "sigma", "rule", "metric", "component"]
+    assert not table.fillna("").duplicated(place).any()
+    headline = table[table.metric == "tv_headline"]
+    cells = headline.metric_spec.str.extract(r"cells=(\d+)")[0].astype(int)
+    assert set(zip(headline.sigma, cells, strict=True)) == {(0.1, 16), (10, 32), (100, 32)}
+    assert command("report", "--all-runs", "--run", "1", cwd=tmp_path).returncode == 2
+
+
 def test_replay_from_the_table(finished):
     command("report", cwd=finished)
     table = pd.read_csv(finished / "reports" / "html" / "results.csv")
