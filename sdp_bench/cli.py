@@ -267,8 +267,8 @@ def _run(
         ],
         members=plan.members,
     )
-    failed = 0
-    count = 0
+    failed = count = 0
+    spent = 0.0
     skipped = len(plan.groups) - len(todo)
     if skipped:
         click.echo(f"{skipped} of {len(plan.groups)} groups are measured already", err=True)
@@ -288,12 +288,13 @@ def _run(
                 bar.done(0, len(todo), "")
 
                 def on_group(group: Any, result: Any) -> None:
-                    nonlocal failed, count
+                    nonlocal failed, count, spent
                     count += 1
+                    spent += costs[id(group)]
                     failed += len(result.failures)
                     for line in dict.fromkeys(f"{f.rule}: {f.error}" for f in result.failures):
                         bar.note(f"failed: {group.title}: {line}")
-                    bar.done(count, len(todo), group.title)
+                    bar.done(count, len(todo), group.title, spent / sum(costs.values()))
 
                 execute(todo, done, store, number, executor, on_group)
         finally:

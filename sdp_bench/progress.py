@@ -8,14 +8,17 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 
 class Meter(Protocol):
     """What a long loop reports to."""
 
-    def done(self, count: int, total: int, text: str) -> None:
-        """Say that `count` of `total` steps are done, the last one being `text`."""
+    def done(self, count: int, total: int, text: str, share: float | None = None) -> None:
+        """Say that `count` of `total` steps are done, the last one being `text`.
+
+        `share` is how much of the work that was, where steps are unequal: the time left goes by it.
+        """
 
     def note(self, text: str) -> None:
         """Say something that stays on the screen."""
@@ -24,12 +27,14 @@ class Meter(Protocol):
 class _Bar:
     def __init__(self, progress: Progress, title: str) -> None:
         self._progress = progress
-        self._task = progress.add_task(title, total=None, text="", rate="")
+        self._task = progress.add_task(title, total=None, text="", rate="", steps="")
         self._start = time.monotonic()
 
-    def done(self, count: int, total: int, text: str) -> None:
+    def done(self, count: int, total: int, text: str, share: float | None = None) -> None:
         rate = _rate(count, time.monotonic() - self._start)
-        self._progress.update(self._task, completed=count, total=total, text=text, rate=rate)
+        completed = total * share if share is not None else count
+        steps = f"{count}/{total}"
+        self._progress.update(self._task, completed=completed, total=total, text=text, rate=rate, steps=steps)
 
     def note(self, text: str) -> None:
         self._progress.console.print(text, markup=False, highlight=False)
@@ -42,14 +47,15 @@ class _Lines:
         self._console, self._title, self._interval = console, title, interval
         self._start, self._said = time.monotonic(), -interval
 
-    def done(self, count: int, total: int, text: str) -> None:
+    def done(self, count: int, total: int, text: str, share: float | None = None) -> None:
         elapsed = time.monotonic() - self._start
         if not count:
             return
         if count < total and elapsed - self._said < self._interval:
             return
         self._said = elapsed
-        left = elapsed / max(count, 1) * (total - count)
+        share = count / total if share is None else share
+        left = elapsed * (1 - share) / share if share > 0 else 0.0
         line = f"{self._title} {count}/{total} ({_rate(count, elapsed)}, {_duration(left)} left) {text}"
         self._console.print(line.rstrip(), markup=False, highlight=False, soft_wrap=True)
 
@@ -67,7 +73,7 @@ def meter(title: str, *, unit: str = "") -> Iterator[Meter]:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        TextColumn("{task.fields[steps]}"),
         TextColumn(unit),
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(compact=True, elapsed_when_finished=True),
