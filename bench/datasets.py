@@ -51,8 +51,9 @@ def iris(scaling: str = "raw") -> Dataset:
 def stratified_rows(labels: Tensor, count: int, order: int = 0) -> tuple[int, ...]:
     """First `count` rows of an order that takes the classes in turn, each in a fixed shuffle.
 
-    A longer choice begins with a shorter one, so that presets share their inputs; each `order`
-    (a seed) is another one.
+    A longer choice begins with a shorter one, so that presets share their inputs. Each `order` (a
+    seed) is another one and begins with another class, so that single rows are stratified over
+    orders.
 
     Raises
     ------
@@ -62,10 +63,11 @@ def stratified_rows(labels: Tensor, count: int, order: int = 0) -> tuple[int, ..
     if not 1 <= count <= len(labels):
         raise ValueError(f"inputs must be between 1 and {len(labels)}, got {count}")
     shuffled = np.random.default_rng(order).permutation(len(labels))
+    classes = int(labels.max()) + 1
     ranks: dict[int, int] = {}
     places = []
     for row in shuffled:
         label = int(labels[row])
         ranks[label] = ranks.get(label, -1) + 1
-        places.append((ranks[label], label, int(row)))
+        places.append((ranks[label], (label - order) % classes, int(row)))
     return tuple(row for _, _, row in sorted(places)[:count])

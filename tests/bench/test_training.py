@@ -138,6 +138,15 @@ def test_inputs_are_stratified_and_nested():
         training.datasets.stratified_rows(labels, 151)
 
 
+def test_orders_begin_with_the_classes_in_turn():
+    labels = training.datasets.iris().labels
+    rows = training.datasets.stratified_rows
+    firsts = [int(labels[rows(labels, 1, order)[0]]) for order in range(30)]
+    assert [firsts.count(label) for label in (0, 1, 2)] == [10, 10, 10]
+    assert all({int(labels[r]) for r in rows(labels, 3, order)} == {0, 1, 2} for order in range(30))
+    assert rows(labels, 10) == rows(labels, 10, 0)
+
+
 def test_standardised_features():
     features = training.datasets.iris("standardised").features
     assert torch.allclose(features.mean(0), torch.zeros(4), atol=1e-6)
