@@ -43,7 +43,7 @@ class DaskWorkers(Executor):
         try:
             from distributed import Client, LocalCluster
         except ImportError as error:
-            raise UserError("the dask executor needs pip install 'sdp-bench[dask]'") from error
+            raise UserError("the dask executor needs the package distributed (extra 'dask')") from error
         self._threads = threads
         self._cluster = None
         try:

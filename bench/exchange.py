@@ -244,4 +244,4 @@ def _parquet() -> None:
     try:
         import pyarrow  # noqa: F401
     except ImportError as error:
-        raise UserError("parquet needs pyarrow: pip install 'sdp-bench[parquet]'") from error
+        raise UserError("parquet needs the package pyarrow (extra 'parquet')") from error

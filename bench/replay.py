@@ -13,7 +13,7 @@ from bench.errors import RunFailedError, UserError
 from bench.settings import Settings
 from bench.store import Record, Store
 from bench.suites import Group, expand, get_suites
-from bench.training import Recipe, TrainedNet
+from bench.training import TrainedNet
 from bench.truth import REFERENCES, Prediction, Truth
 
 
@@ -99,10 +99,9 @@ def _group_of(key: str, stored_run: dict[str, Any], settings: Settings, net: Tra
 
 def settings_of(stored_run: dict[str, Any]) -> Settings:
     """Settings of a run as the store gives them back."""
-    values = dict(stored_run["settings"])
-    recipe = Recipe(**given) if (given := values.pop("recipe")) else None
-    values = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
-    return Settings(**values, recipe=recipe)
+    stored: dict[str, Any] = stored_run["settings"]
+    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in stored.items()}
+    return Settings(**values)
 
 
 def _row(tensor: Any) -> str:

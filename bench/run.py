@@ -38,12 +38,9 @@ def run_group(group: Group, done: Fresh) -> GroupResult:
     device = group.settings.device
     net = group.net.build().to(device)
     law = input_law(group)
-    missing = {
-        subject.key.hex: [
-            (metric, rule) for metric, rule in subject.pairs if (subject.key.hex, rule, metric) not in done
-        ]
-        for subject in group.subjects
-    }
+    missing: dict[str, list[tuple[str, str]]] = {subject.key.hex: [] for subject in group.subjects}
+    for key, rule, metric in wanted(group, done):
+        missing[key].append((metric, rule))
     names = dict.fromkeys(rule for pairs in missing.values() for _, rule in pairs)
     records: list[Record] = []
     failures: list[Failure] = []
@@ -58,12 +55,12 @@ def run_group(group: Group, done: Fresh) -> GroupResult:
             seconds = time.perf_counter() - begun
             failures += [Failure(s.key.hex, name, ALL, _one_line(error), seconds) for s in group.subjects]
     for place, subject in enumerate(group.subjects):
-        wanted = [
+        ready = [
             (metric, rule)
             for metric, rule in missing[subject.key.hex]
             if rule in predicted or rule in REFERENCES
         ]
-        if not wanted:
+        if not ready:
             continue
         truth = Truth(net, law[place], subject.key, group.settings)
         begun = time.perf_counter()
@@ -73,7 +70,7 @@ def run_group(group: Group, done: Fresh) -> GroupResult:
             took = time.perf_counter() - begun
             failures.append(Failure(subject.key.hex, ALL, ALL, _one_line(error), took))
             continue
-        for name in dict.fromkeys(rule for _, rule in wanted):
+        for name in dict.fromkeys(rule for _, rule in ready):
             begun = time.perf_counter()
             seconds = 0.0
             try:
@@ -86,7 +83,7 @@ def run_group(group: Group, done: Fresh) -> GroupResult:
             except Exception as error:
                 failures.append(Failure(subject.key.hex, name, ALL, _one_line(error), seconds))
                 continue
-            for metric in (metric for metric, rule in wanted if rule == name):
+            for metric in (metric for metric, rule in ready if rule == name):
                 begun = time.perf_counter()
                 try:
                     records += measure(truth, prediction, name, metric, seconds)
@@ -152,13 +149,19 @@ def fresh(store: Store, plan: Plan) -> Fresh:
     )
 
 
-def is_done(group: Group, done: Fresh) -> bool:
-    """Whether nothing is left to measure in a group."""
-    return all(
-        (subject.key.hex, rule, metric) in done
+def wanted(group: Group, done: Fresh) -> list[tuple[str, str, str]]:
+    """What is left to measure in a group: (subject, rule, metric)."""
+    return [
+        place
         for subject in group.subjects
         for metric, rule in subject.pairs
-    )
+        if (place := (subject.key.hex, rule, metric)) not in done
+    ]
+
+
+def is_done(group: Group, done: Fresh) -> bool:
+    """Whether nothing is left to measure in a group."""
+    return not wanted(group, done)
 
 
 def execute(
@@ -189,5 +192,5 @@ def execute(
             took = time.perf_counter() - start
             failed = [Failure(s.key.hex, ALL, ALL, line, took) for s in group.subjects]
             result = GroupResult([], failed, took)
-        store.write_group(run, result.records, result.failures, [s.key.hex for s in group.subjects])
+        store.write_group(run, result.records, result.failures, wanted(group, done))
         on_group(group, result)

@@ -33,8 +33,9 @@ class Settings:
     sizes : mapping of str to (int, int)
         The same by suite; a suite that is not in it takes its own, the paper's.
     net_source : {"trained", "committed"}
-    recipe : Recipe, optional
-        Of the training; without it each architecture's own, see :mod:`bench.recipes`.
+    training : mapping of str to value
+        Fields of :class:`bench.training.Recipe` that replace those of each architecture's own recipe
+        (:mod:`bench.recipes`). A suite about recipes keeps its own, but for `epochs`.
     slow_rules : bool
         Whether rules run where one propagation takes a second or more.
     samples : int
@@ -68,7 +69,7 @@ class Settings:
     inputs: int | None = None
     sizes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     net_source: str = "trained"
-    recipe: Recipe | None = None
+    training: Mapping[str, Any] = field(default_factory=dict)
     slow_rules: bool = True
     samples: int = 10**6
     pilot_samples: int = 2**17
@@ -85,9 +86,14 @@ class Settings:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        for name in ("nets", "inputs", "bins", "difference_bins", "w1_pairs", "width"):
+        for name in ("nets", "inputs", "bins", "difference_bins", "width"):
             value = getattr(self, name)
             _require(value is None or value >= 1, f"{name} must be positive, got {value}")
+        _require(self.w1_pairs >= 2, f"a floor of W1 needs at least 2 pairs, got {self.w1_pairs}")
+        try:
+            replace(Recipe(), **self.training)
+        except ValueError as error:
+            raise UserError(str(error)) from error
         _require(
             self.depths is None or (bool(self.depths) and min(self.depths) >= 1),
             f"depths must be positive, got {self.depths}",
@@ -120,6 +126,14 @@ class Settings:
             self.samples >= need,
             f"W1 with {self.w1_pairs} floor pairs of {points} points needs at least {need} samples, "
             f"got {self.samples}; lower --w1-points or --certified-points",
+        )
+
+    def check_cells(self, cells: int) -> None:
+        """Raise a UserError if there are too few samples to fix `cells` cells of equal mass."""
+        pilot = min(self.samples, self.pilot_samples)
+        _require(
+            pilot >= cells,
+            f"a pilot of {pilot} samples cannot fix {cells} cells; raise --samples and --pilot-samples",
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -182,12 +196,7 @@ def preset(name: str, overrides: Mapping[str, Any]) -> Settings:
     """
     if name not in PRESETS:
         raise UserError(f"unknown preset '{name}'; choose from {', '.join(PRESETS)}")
-    base = PRESETS[name]
     options = {f.name for f in fields(Recipe)}
-    chosen = {k: v for k, v in overrides.items() if k in options}
+    training = {k: v for k, v in overrides.items() if k in options}
     own = {k: v for k, v in overrides.items() if k not in options}
-    try:
-        recipe = replace(base.recipe or Recipe(), **chosen) if chosen else base.recipe
-    except ValueError as error:
-        raise UserError(str(error)) from error
-    return replace(base, **own, recipe=recipe)
+    return replace(PRESETS[name], **own, training={**PRESETS[name].training, **training})

@@ -25,7 +25,7 @@ ALL = "*"
 """In the place of a rule or a metric: all of them."""
 
 APPLICATION = 0x53445042  # "SDPB", in the file's header: tells our files from any other SQLite file
-SCHEMA = 1
+SCHEMA = 2
 
 TABLES = ("nets", "subjects", "runs", "members", "records", "failures")
 """Tables of a results file, those first that others refer to."""
@@ -55,6 +55,9 @@ CREATE TABLE failures (
     error TEXT NOT NULL, seconds REAL NOT NULL, run INTEGER NOT NULL,
     PRIMARY KEY (subject, rule, metric)) WITHOUT ROWID;
 """
+
+_KEEP_WEIGHTS = "ON CONFLICT (digest) DO UPDATE SET weights = COALESCE(weights, excluded.weights)"
+"""A net may come from an export without weights first, and be trained or come with them later."""
 
 
 @dataclass(frozen=True)
@@ -248,35 +251,39 @@ class Store:
             ).lastrowid
             assert run is not None
             db.executemany(
-                "INSERT OR IGNORE INTO nets VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", map(_net_row, nets)
+                f"INSERT INTO nets VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) {_KEEP_WEIGHTS}", map(_net_row, nets)
             )
             db.executemany("INSERT OR IGNORE INTO subjects VALUES (?, ?, ?, ?, ?, ?)", subjects)
             db.executemany("INSERT OR IGNORE INTO members VALUES (?, ?, ?)", ((run, *m) for m in members))
         return run
 
     def write_group(
-        self, run: int, records: Iterable[Record], failures: Iterable[Failure], subjects: Iterable[str]
+        self,
+        run: int,
+        records: Iterable[Record],
+        failures: Iterable[Failure],
+        wanted: Iterable[tuple[str, str, str]],
     ) -> None:
-        """Put the result of a group in place of what was known of the same measurements."""
-        records, failures = list(records), list(failures)
+        """Put the result of a group in place of what was known of the same measurements.
+
+        `wanted` is what it set out to measure, (subject, rule, metric): all that was known of it was
+        out of date, and does not stay where there is nothing new.
+        """
+        wanted = set(wanted)
         with self._transaction() as db:
+            for table in ("records", "failures"):
+                db.executemany(f"DELETE FROM {table} WHERE subject = ? AND rule = ? AND metric = ?", wanted)
             db.executemany(
-                "DELETE FROM records WHERE subject = ? AND rule = ? AND metric = ?",
-                {(r.subject, r.rule, r.metric) for r in records},
+                "DELETE FROM failures WHERE subject = ? AND rule = ? AND metric = '*'",
+                {(subject, rule) for subject, rule, _ in wanted},
+            )
+            db.executemany(
+                "DELETE FROM failures WHERE subject = ? AND rule = '*'",
+                {(subject,) for subject, _, _ in wanted},
             )
             marks = ", ".join("?" * (len(fields(Record)) + 1))
             db.executemany(
                 f"INSERT INTO records VALUES ({marks})", [(*map(_plain, astuple(r)), run) for r in records]
-            )
-            db.executemany(
-                "DELETE FROM failures WHERE subject = ? AND rule = ? AND metric IN (?, '*')",
-                {(r.subject, r.rule, r.metric) for r in records},
-            )
-            db.executemany("DELETE FROM failures WHERE subject = ? AND rule = '*'", [(s,) for s in subjects])
-            # What fails now was out of date or absent: an old number must not stand in its place.
-            db.executemany(
-                "DELETE FROM records WHERE subject = ? AND rule = ? AND ? IN (metric, '*')",
-                {(f.subject, f.rule, f.metric) for f in failures},
             )
             db.executemany(
                 "INSERT OR REPLACE INTO failures VALUES (?, ?, ?, ?, ?, ?)",
@@ -323,7 +330,10 @@ class Store:
                     frame[number] = frame[number].map(moved)
                 marks = ", ".join("?" * len(columns[name]))
                 rows = ([_plain(v) for v in row] for row in frame[columns[name]].astype(object).to_numpy())
-                db.executemany(f"INSERT OR IGNORE INTO {name} VALUES ({marks})", rows)
+                if name == "nets":
+                    db.executemany(f"INSERT INTO nets VALUES ({marks}) {_KEEP_WEIGHTS}", rows)
+                else:
+                    db.executemany(f"INSERT OR IGNORE INTO {name} VALUES ({marks})", rows)
             db.execute(
                 "DELETE FROM failures WHERE (subject, rule, metric) IN "
                 "(SELECT subject, rule, metric FROM records)"

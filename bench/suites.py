@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from torch import Tensor
 
@@ -88,10 +89,15 @@ class Suite:
         for own in self.architectures:
             for depth in settings.depths or (own.depth,):
                 architecture = Architecture(depth, settings.activation or own.activation, settings.width)
-                recipes = (settings.recipe,) if settings.recipe else self.recipes
-                for recipe in recipes or (recipe_for(architecture),):
+                for recipe in self._recipes(architecture, settings.training):
                     found[architecture, recipe] = None
         return list(found)
+
+    def _recipes(self, architecture: Architecture, training: Mapping[str, Any]) -> list[Recipe]:
+        if not self.recipes:
+            return [replace(recipe_for(architecture), **training)]
+        epochs = {key: value for key, value in training.items() if key == "epochs"}
+        return [replace(recipe, **epochs) for recipe in self.recipes]
 
     def counts(self, settings: Settings) -> tuple[int, int]:
         """Nets an architecture and inputs a net under `settings`."""
@@ -337,19 +343,26 @@ def nets_wanted(suites: Sequence[Suite], settings: Settings) -> dict[tuple[Archi
     return wanted
 
 
+def check(suites: Sequence[Suite], settings: Settings) -> None:
+    """Raise a UserError for what can be known to be wrong before any net is trained."""
+    for suite in suites:
+        canonical_rules(settings.rules or suite.rules)
+        for name, options in (measures.parse(measures.spec(m, settings)) for m in suite.metrics):
+            if name == "tv_headline":
+                settings.check_cells(options["cells"])
+            elif name in ("w1", "w1_certified"):
+                settings.check_w1(options.get("w1_points") or options["certified_points"])
+
+
 def expand(suites: Sequence[Suite], settings: Settings, nets: Sequence[TrainedNet]) -> Plan:
     """Groups of a run: suites that ask about the same law share its oracle.
 
     Raises
     ------
     UserError
-        If a rule is unknown, or none of a suite's rules supports its nets.
+        If a setting does not fit, or no rule supports the nets of any suite.
     """
-    for suite in suites:
-        if "w1" in suite.metrics:
-            settings.check_w1(settings.w1_points)
-        if "w1_certified" in suite.metrics:
-            settings.check_w1(settings.certified_points)
+    check(suites, settings)
     rules = {s.name: canonical_rules(settings.rules or s.rules) for s in suites}
     left_out = _left_out({rule for specs in rules.values() for rule in specs}, nets, settings)
     specs = {s.name: tuple(dict.fromkeys(measures.spec(m, settings) for m in s.metrics)) for s in suites}
@@ -384,11 +397,8 @@ def expand(suites: Sequence[Suite], settings: Settings, nets: Sequence[TrainedNe
                 members += [(s.name, key.hex) for s in here]
             locations = data.features[[s.row for s in subjects]]
             groups.append(Group(net, sigma, tuple(subjects), locations, settings))
-    for name, found in used.items():
-        if not found and any((n.architecture, n.recipe) in s.kinds(settings) for s in suites for n in nets):
-            reasons_of = "; ".join(dict.fromkeys(skipped.values()))
-            if reasons_of:
-                raise UserError(f"no rule is left for {name}: {reasons_of}")
+    if skipped and not any(used.values()):
+        raise UserError(f"no rule is left: {'; '.join(dict.fromkeys(skipped.values()))}")
     plan = {s.name: (specs[s.name], tuple(used[s.name])) for s in suites if used[s.name]}
     return Plan(plan, members, groups, skipped)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import tempfile
 from collections.abc import Callable, Sequence
@@ -19,6 +20,9 @@ from bench.errors import RunFailedError
 from bench.networks import LEAKY_SLOPE, Architecture
 
 OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
+EPOCHS = 5000
+"""The paper's."""
+
 COMMITTED = Path(__file__).parent / "nets"
 
 _FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -45,7 +49,7 @@ class Recipe:
 
     optimizer: str = "sgd"
     learning_rate: float = 1e-2
-    epochs: int = 5000
+    epochs: int = EPOCHS
     features: str = "raw"
 
     def __post_init__(self) -> None:
@@ -54,13 +58,14 @@ class Recipe:
         if self.features not in datasets.FEATURE_SCALINGS:
             choices = ", ".join(datasets.FEATURE_SCALINGS)
             raise ValueError(f"unknown feature scaling '{self.features}'; choose from {choices}")
-        if not self.learning_rate > 0 or self.epochs < 1:
-            raise ValueError("learning rate and epochs must be positive")
+        if not 0 < self.learning_rate < math.inf or self.epochs < 1:
+            raise ValueError("learning rate and epochs must be positive and finite")
 
     @property
     def label(self) -> str:
-        """In few words: ``sgd 0.01, raw features``."""
-        return f"{self.optimizer} {self.learning_rate:g}, {self.features} features"
+        """In few words: ``sgd 0.01, raw features``, and the epochs where they are not the paper's."""
+        epochs = "" if self.epochs == EPOCHS else f", {self.epochs} epochs"
+        return f"{self.optimizer} {self.learning_rate:g}, {self.features} features{epochs}"
 
 
 @dataclass(frozen=True, eq=False)

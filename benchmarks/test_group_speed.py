@@ -24,7 +24,7 @@ from bench.training import Recipe, committed
 from bench.truth import Truth
 
 ROUNDS = 5
-SETTINGS = replace(PRESETS["paper"], nets=1, inputs=2, depths=(4,), recipe=Recipe())
+SETTINGS = replace(PRESETS["paper"], nets=1, inputs=2, depths=(4,))
 
 
 def groups() -> list[Group]:

@@ -281,8 +281,9 @@ def _what_ran(frame: pd.DataFrame, meta: Mapping[str, Any], failures: pd.DataFra
         nets = frame.drop_duplicates("net")
         kinds = nets.drop_duplicates(["activation", "depth", "network"])
         pairs = frame.drop_duplicates(["net", "input"])
+        rules = [rule for rule in frame["rule"].unique() if not labels.is_reference(rule)]
         what = (
-            f"{labels.plural(frame['rule'].nunique(), 'rule')} on {labels.plural(len(nets), 'trained net')} "
+            f"{labels.plural(len(rules), 'rule')} on {labels.plural(len(nets), 'trained net')} "
             f"of {labels.plural(len(kinds), 'kind')}, {labels.plural(len(pairs), 'pair')} of net and input, "
             f"{labels.plural(len(frame), 'measurement')}"
         )

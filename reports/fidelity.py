@@ -28,6 +28,7 @@ class Fidelity:
     samples: int
     points: int
     poor: int
+    recipe: str
     full: bool
 
 
@@ -44,7 +45,10 @@ def fidelity(frame: pd.DataFrame, poor: float) -> list[Fidelity]:
     if frame.empty or not {"samples", "metric_spec"} <= set(frame.columns):
         return []
     found = []
-    for (suite, activation, depth), part in frame.groupby(["suite", "activation", "depth"], sort=True):
+    if "recipe" not in frame:
+        frame = frame.assign(recipe="")
+    kinds = ["suite", "activation", "depth", "recipe"]
+    for (suite, activation, depth, recipe), part in frame.groupby(kinds, sort=True):
         counts = part.drop_duplicates(["net", "input"]).groupby("net")["input"].size()
         nets = part.drop_duplicates("net")
         specs = part["metric_spec"].unique()
@@ -60,16 +64,24 @@ def fidelity(frame: pd.DataFrame, poor: float) -> list[Fidelity]:
                 samples=samples,
                 points=points,
                 poor=int((nets["accuracy"] < poor).sum()),
-                full=_full(str(suite), len(nets), low, samples, points),
+                recipe=str(recipe),
+                full=_full(str(suite), part, low, points),
             )
         )
     return found
 
 
-def _full(suite: str, nets: int, inputs: int, samples: int, points: int) -> bool:
-    design = SUITES[suite].size if suite in SUITES else (10, 10)
-    enough = points >= W1_POINTS if suite in ("iris-w1", "iris-w1-certified") else True
-    return nets >= design[0] and inputs >= design[1] and samples >= SAMPLES and enough
+def _full(name: str, part: pd.DataFrame, inputs: int, points: int) -> bool:
+    suite = SUITES.get(name)
+    if suite is None:
+        return False
+    return (
+        part["net"].nunique() >= suite.size[0]
+        and inputs >= suite.size[1]
+        and bool((part["samples"] >= SAMPLES * suite.scale).all())
+        and set(suite.sigmas) <= set(part["sigma"])
+        and (name not in ("iris-w1", "iris-w1-certified") or points >= W1_POINTS)
+    )
 
 
 def _points(spec: str) -> int:

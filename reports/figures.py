@@ -46,8 +46,8 @@ _MARKERS = {
 _DASHES = {"moment_matching": (6.0, 2.5)}  # DVIA, often the same to the eye, shows through the gaps
 _REFERENCE = "#7a7a2e"
 _OTHERS = ("#8c564b", "#7f3c8d", "#117733", "#aa4466")
-_GREYS = ("#b4b4b4", "#9c9c9c", "#858585", "#6f6f6f")
-_SAMPLING_MARKERS = ("v", "<", ">", "^")
+_GREYS = ("#b4b4b4", "#a0a0a0", "#8c8c8c", "#787878", "#646464", "#505050")
+_SAMPLING_MARKERS = ("v", "<", ">", "^", "d", "p")
 
 
 @dataclass(frozen=True)
@@ -280,7 +280,8 @@ def _accuracy_against_cost(cells: pd.DataFrame, costs: pd.Series) -> Figure:
     for (activation, depth), part in _kinds(cells):
         spans = part.groupby("rule")["value"].agg(["mean", "min", "max"]).reset_index()
         spans["seconds"] = [costs.get((activation, depth, rule), math.nan) for rule in spans["rule"]]
-        spans = spans[spans["seconds"] > 0]
+        rule_has_cost = ~spans["rule"].map(labels.is_reference)  # a reference needs the oracle itself
+        spans = spans[(spans["seconds"] > 0) & rule_has_cost]
         if spans.empty:
             continue
         canvas, axes = _canvas(height=0.86)

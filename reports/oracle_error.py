@@ -42,7 +42,9 @@ def oracle_errors(frame: pd.DataFrame) -> list[Error]:
     for metric, part in own.groupby("metric", sort=False):
         again = part[part["rule"] == AGAIN]
         off = np.abs(again["value"] - again["floor"]) if metric == "std_ratio" else again["value"]
-        limit = again["floor95"] - again["floor"] if metric == "std_ratio" else again["floor95"]
+        # A ratio's floor is that of a rule without noise of its own; a second oracle has as much again.
+        wide = math.sqrt(2) * (again["floor95"] - again["floor"])
+        limit = wide if metric == "std_ratio" else again["floor95"]
         moves = _moves(part[part["rule"] != AGAIN])
         found.append(
             Error(

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from bench.networks import Architecture
+from bench.recipes import recipe_for
+from bench.suites import SUITES
 from reports import labels
 from reports.metrics import metric_of
 from reports.published import printed
@@ -82,33 +85,50 @@ def sensitivity(frame: pd.DataFrame) -> Sensitivity | None:
     Parameters
     ----------
     frame
-        Measurements as :func:`reports.tables.checked` gives them, with `metric_spec` and `recipe`.
+        Measurements as :func:`reports.tables.checked` gives them, with `metric_spec` and `recipe`. Of
+        several kinds of net the least deep is taken.
     """
     own = frame[frame["suite"] == SUITE]
     if own.empty or not {"metric_spec", "recipe"} <= set(own.columns):
         return None
-    base = own["recipe"].iloc[0]
-    tv = own[own["metric"].str.startswith("tv_")]
-    metrics = [
-        _variant(_metric_name(str(spec)), part)
-        for spec, part in tv[tv["recipe"] == base].groupby("metric_spec", sort=False)
-    ]
-    headline = str(tv["metric_spec"].iloc[0]) if len(tv) else ""
-    for spec in tv["metric_spec"].unique():
-        if spec.startswith("tv_headline:cells=512"):
-            headline = str(spec)
-    recipes = [
-        _variant(str(recipe), part, own[own["recipe"] == recipe])
-        for recipe, part in tv[tv["metric_spec"] == headline].groupby("recipe", sort=False)
-    ]
+    own = own[(own["activation"] == own["activation"].iloc[0]) & (own["depth"] == own["depth"].min())]
     first = own.iloc[0]
+    activation, depth = str(first["activation"]), int(first["depth"])
+    names = list(dict.fromkeys(own["recipe"]))
+    known = [recipe.label for recipe in SUITES[SUITE].recipes]
+    names.sort(key=lambda name: known.index(name) if name in known else len(known))
+    chosen = recipe_for(Architecture(depth, activation)).label
+    base = chosen if chosen in names else names[0]
+    tv = own[own["metric"].str.startswith("tv_")]
+    specs = list(dict.fromkeys(tv[tv["recipe"] == base]["metric_spec"]))
+    metrics = [
+        _variant(_metric_name(spec), tv[(tv["recipe"] == base) & (tv["metric_spec"] == spec)])
+        for spec in specs
+    ]
+    headline = _headline([str(spec) for spec in specs])
+    recipes = [
+        _variant(
+            name,
+            tv[(tv["metric_spec"] == headline) & (tv["recipe"] == name)],
+            own[own["recipe"] == name],
+        )
+        for name in names
+    ]
     return Sensitivity(
         sigmas=tuple(sorted(own["sigma"].unique())),
         rules=tuple(rule for rule in RULES if rule in set(own["rule"])),
-        layers=labels.layers_label(str(first["activation"]), int(first["depth"])),
+        layers=labels.layers_label(activation, depth),
         metrics=tuple(sorted(metrics, key=lambda v: v.name)),
-        recipes=tuple(recipes),
+        recipes=tuple(recipe for recipe in recipes if recipe.values),
     )
+
+
+def _headline(specs: list[str]) -> str:
+    """The headline metric among specs: that whose cells the suite does not vary itself."""
+    varied = [metric for metric in SUITES[SUITE].metrics if metric.startswith("tv_headline:")]
+    found = [spec for spec in specs if spec.startswith("tv_headline")]
+    plain = [s for s in found if not any(s.startswith(f"{metric},") for metric in varied)]
+    return (plain or found or [""])[0]
 
 
 def _variant(name: str, part: pd.DataFrame, whole: pd.DataFrame | None = None) -> Variant:

@@ -196,14 +196,13 @@ def run(
     from bench import settings as settings_module
     from bench.errors import UserError
     from bench.store import Store
-    from bench.suites import SUITES, canonical_rules, get_suites
+    from bench.suites import SUITES, check, get_suites
 
     if every == bool(suites):
         raise UserError(f"name suites to run, or --all; suites: {', '.join(SUITES)}")
     chosen = get_suites(list(SUITES) if every else list(suites))
     settings = settings_module.preset(preset, {k: v for k, v in overrides.items() if v is not None})
-    if settings.rules is not None:
-        canonical_rules(settings.rules)
+    check(chosen, settings)
     _check_device(settings.device)
     if where not in ("local", "dask"):
         raise UserError(f"unknown executor '{where}'; choose from local, dask")
@@ -319,7 +318,11 @@ def _nets(suites: list[Any], settings: Settings, jobs: int) -> list[TrainedNet]:
 
     wanted = nets_wanted(suites, settings)
     if settings.net_source == "committed":
-        nets = [net for (kind, recipe), seeds in wanted.items() for net in committed(kind, recipe, seeds)]
+        found = {kind: committed(*kind, seeds) for kind, seeds in wanted.items()}
+        absent = [f"{a.activation} {a.label} ({r.label})" for (a, r), nets in found.items() if not nets]
+        if absent:
+            click.echo(f"left out, no net being committed: {'; '.join(absent)}", err=True)
+        nets = [net for each in found.values() for net in each]
         if not nets:
             raise UserError("no net of these suites is committed; use --net-source trained")
         return nets
@@ -422,7 +425,8 @@ def _results(store: Store, numbers: Sequence[int | None]) -> Results:
 
     from reports.build import Results
 
-    runs = [store.run(number) for number in numbers]
+    named = sorted({number for number in numbers if number is not None})
+    runs = [store.run(number) for number in named] or [store.run()]
     frame = pd.concat([store.frame(run).assign(age=-run["id"]) for run in runs], ignore_index=True)
     place = ["suite", "net", "input", "sigma", "rule", "metric", "component"]
     newest = frame["age"] == frame.groupby(place)["age"].transform("min")
@@ -448,7 +452,7 @@ def _results(store: Store, numbers: Sequence[int | None]) -> Results:
 
 def _meta(store: Store, stored: dict[str, Any]) -> dict[str, Any]:
     settings = dict(stored["settings"])
-    recipe = settings.pop("recipe") or {"recipe": "each architecture's own"}
+    settings["training"] = settings["training"] or "each architecture's own recipe"
     return {
         "run": stored["id"],
         "command": stored["command"],
@@ -456,7 +460,7 @@ def _meta(store: Store, stored: dict[str, Any]) -> dict[str, Any]:
         "started": stored["started"],
         "finished": stored["finished"],
         "seconds": stored["seconds"],
-        "options": {**settings, **recipe},
+        "options": settings,
         "left_out": stored["left_out"],
         "environment": stored["environment"],
         "nets": store.nets(stored),
@@ -558,11 +562,16 @@ def diff(a: Path, b: Path) -> None:
 @click.option("--seeds", type=click.IntRange(min=1), default=10, show_default=True)
 def recipes(output: Path, seeds: int) -> None:
     """Try the training recipes on every architecture of the suites, until one trains it."""
+    from bench.errors import RunFailedError
     from bench.recipes import attempt, to_frame
     from bench.suites import SUITES
     from bench.training import get_nets, write_atomically
     from sdp_bench.progress import meter
 
+    try:
+        output.touch()  # to know now, and not after an hour of training
+    except OSError as error:
+        raise RunFailedError(f"cannot write {output}: {error.strerror}") from error
     kinds = list(dict.fromkeys(a for suite in SUITES.values() for a in suite.architectures))
     trials = []
     with meter("recipes") as bar:

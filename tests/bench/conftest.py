@@ -7,7 +7,7 @@ import pytest
 from bench import environment, run, suites
 from bench.settings import Settings
 from bench.store import Store
-from bench.training import Recipe, get_nets
+from bench.training import get_nets
 
 TINY = Settings(
     depths=(1,),
@@ -19,7 +19,7 @@ TINY = Settings(
     w1_points=100,
     sigmas=(1e-3, 10.0),
     rules=("sdp", "monte_carlo:samples=10", "marginal_moment_matching"),
-    recipe=Recipe(epochs=100),
+    training={"epochs": 100},
 )
 
 
@@ -61,6 +61,6 @@ def run_all(path: Path, plan, settings=TINY, groups=None):
         done = run.fresh(store, plan)
         for group in plan.groups if groups is None else groups:
             result = run.run_group(group, done)
-            store.write_group(number, result.records, result.failures, [s.key.hex for s in group.subjects])
+            store.write_group(number, result.records, result.failures, run.wanted(group, done))
         store.finish_run(number, 1.0)
         return store.frame(store.run(number))

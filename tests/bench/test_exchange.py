@@ -152,3 +152,14 @@ def test_rounding_is_no_difference(whole, file, tmp_path):
     assert exchange.merge([whole, file], tmp_path / "c.sqlite") == len(records(whole))
     assert not same_number(1.0, 1.0 + 1e-6)
     assert same_number(math.inf, math.inf)
+
+
+def test_weights_that_come_later_are_kept(whole, tmp_path):
+    with Store(whole) as store:
+        exchange.export(store, tmp_path / "out", weights=False)
+    with Store(tmp_path / "new.sqlite", writing=True) as store:
+        exchange.import_(tmp_path / "out", store)
+        assert store.tables()["nets"].weights.isna().all()
+    with Store(whole) as source, Store(tmp_path / "new.sqlite", writing=True) as store:
+        store.add(source.tables())
+        assert store.tables()["nets"].weights.notna().all()

@@ -12,8 +12,11 @@ from bench import measures, predict, replay, run, suites
 from bench.datasets import iris
 from bench.errors import UserError
 from bench.executors import LocalProcesses
+from bench.networks import Architecture
 from bench.settings import PRESETS, Settings, preset
 from bench.store import ALL, Store
+from bench.suites import SUITES, expand, get_suites
+from bench.training import Recipe, get_nets
 from bench.truth import Prediction, Truth
 from sdp_ref.distributions import unchecked
 from sdp_ref.rules import linearization
@@ -135,7 +138,7 @@ def test_rules_that_do_not_support_the_nets_are_left_out_and_named():
     plan = make_plan(dataclasses.replace(TINY, activation="gelu", rules=("sdp", "dvia")))
     assert plan.suites["iris-tv"][1] == ("sdp",)
     assert "'dvia' does not support GELU" in plan.left_out["dvia (gelu)"]
-    with pytest.raises(UserError, match="no rule is left for iris-tv: rule 'dvia' does not support GELU"):
+    with pytest.raises(UserError, match="no rule is left: rule 'dvia' does not support GELU"):
         make_plan(dataclasses.replace(TINY, activation="gelu", rules=("dvia",)))
 
 
@@ -149,6 +152,44 @@ def test_a_rule_is_left_out_only_where_it_has_no_formula_or_is_slow():
     assert not any("dvia" in rules for rules in ran.values())
     assert all("sdp" in rules for rules in ran.values())
     assert "is slow on silu nets" in plan.left_out["moment_matching (silu)"]
+
+
+def test_a_suite_without_a_rule_leaves_the_others_their_run():
+    names = ("iris-tv", "iris-tv-activations")
+    settings = dataclasses.replace(
+        TINY, depths=None, rules=("dvia",), sizes=dict.fromkeys(names, (1, 1)), sigmas=(1.0,)
+    )
+    plan = make_plan(settings, names)
+    assert list(plan.suites) == ["iris-tv"]
+    assert {group.net.architecture.activation for group in plan.groups} == {"relu"}
+    gelu = next(n for n in get_nets(Architecture(1, "gelu", 8), Recipe(epochs=100), [0]))
+    both = dataclasses.replace(settings, rules=("sdp", "dvia"))
+    assert expand(get_suites(names), both, [gelu]).suites["iris-tv-activations"][1] == ("sdp",)
+
+
+def test_training_options_keep_each_nets_recipe_and_the_suites_about_recipes():
+    deep, claims, other = (SUITES[n] for n in ("iris-tv-deep", "iris-claims", "iris-claims-recipe"))
+    epochs = preset("paper", {"epochs": 7})
+    assert {r.optimizer for _, r in deep.kinds(epochs)} == {"adam"}
+    assert {r.epochs for s in (deep, claims, other) for _, r in s.kinds(epochs)} == {7}
+    sgd = preset("paper", {"optimizer": "sgd", "learning_rate": 0.1})
+    assert {(r.optimizer, r.learning_rate) for _, r in deep.kinds(sgd)} == {("sgd", 0.1)}
+    assert [r for _, r in other.kinds(sgd)] == list(other.recipes)
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "message"),
+    [
+        ("iris-tv", {"samples": 100}, "a pilot of 100 samples cannot fix 512 cells"),
+        ("iris-sensitivity", {"samples": 2048}, "cannot fix 4096 cells"),
+        ("iris-w1", {"samples": 10_000}, "lower --w1-points"),
+        ("iris-w1-certified", {"samples": 10_000}, "lower --w1-points or --certified-points"),
+        ("iris-tv", {"rules": ("spd",)}, "unknown rule 'spd'"),
+    ],
+)
+def test_what_cannot_work_is_said_before_training(name, overrides, message):
+    with pytest.raises(UserError, match=message):
+        suites.check([SUITES[name]], preset("paper", overrides))
 
 
 def test_nets_of_the_claims_have_inputs_of_their_own():
@@ -218,16 +259,19 @@ def test_certified_brackets_hold_the_exact_distance_of_the_same_points(tmp_path)
 
 
 def test_metrics_take_their_options_from_their_spec(tmp_path):
-    settings = dataclasses.replace(TINY, rules=("sdp",), sizes={"iris-sensitivity": (1, 1)})
+    settings = dataclasses.replace(
+        TINY, rules=("sdp",), sizes={"iris-sensitivity": (1, 1)}, samples=8192, pilot_samples=8192
+    )
     plan = make_plan(settings, ("iris-sensitivity",))
     frame = run_all(tmp_path / "r.sqlite", plan, settings)
     specs = set(frame.metric_spec)
-    assert "tv_paper:bins=10,bin_range=joint,pilot_samples=1024" in specs
-    assert "tv_headline:cells=64,pilot_samples=1024" in specs
-    wide = frame[frame.sigma == 10.0].set_index("metric_spec").value
+    assert "tv_paper:bins=10,bin_range=joint,pilot_samples=8192" in specs
+    assert "tv_headline:cells=64,pilot_samples=8192" in specs
+    wide = frame[(frame.sigma == 10.0) & (frame.recipe == frame.recipe.iloc[0])]
+    wide = wide.set_index("metric_spec").value
     # One cell split into four can only show more.
-    coarse = wide["tv_headline:cells=16,pilot_samples=1024"]
-    assert wide["tv_headline:cells=64,pilot_samples=1024"] >= coarse
+    coarse = wide["tv_headline:cells=64,pilot_samples=8192"]
+    assert wide["tv_headline:cells=4096,pilot_samples=8192"] >= coarse
 
 
 def failing(*_args, **_kwargs):
@@ -380,6 +424,8 @@ def test_a_prediction_that_is_no_law_is_refused(plan, law, message):
         ({"optimizer": "lbfgs"}, "choose from sgd, adam"),
         ({"learning_rate": -1.0}, "must be positive"),
         ({"inputs": 0}, "inputs must be positive"),
+        ({"w1_pairs": 1}, "at least 2 pairs"),
+        ({"learning_rate": float("inf")}, "positive and finite"),
     ],
 )
 def test_bad_settings_get_one_line(overrides, message):

@@ -15,6 +15,10 @@ def record(subject, value=0.5, rule="sdp", component=""):
     return Record(subject, rule, "tv_class", component, value, 0.1, 0.2, 0.01, "1", 1e-3, "mark")
 
 
+def place(subject):
+    return subject, "sdp", "tv_class"
+
+
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "results.sqlite"
@@ -25,7 +29,7 @@ def test_records_come_back_as_they_went_in(path, plan):
     with Store(path, writing=True) as store:
         number = begin(store, plan)
         records = [record(subject, float("inf"), component="0"), record(subject, 0.25, component="1")]
-        store.write_group(number, records, [], [subject])
+        store.write_group(number, records, [], [place(subject)])
     with Store(path) as store:
         rows = store.find(subject)
         assert [row["value"] for row in rows] == [float("inf"), 0.25]
@@ -37,8 +41,8 @@ def test_a_new_measurement_replaces_all_components_of_the_old(path, plan):
     subject = plan.members[0][1]
     with Store(path, writing=True) as store:
         number = begin(store, plan)
-        store.write_group(number, [record(subject, component=c) for c in "012"], [], [subject])
-        store.write_group(number, [record(subject, 0.75, component="0")], [], [subject])
+        store.write_group(number, [record(subject, component=c) for c in "012"], [], [place(subject)])
+        store.write_group(number, [record(subject, 0.75, component="0")], [], [place(subject)])
         assert [row["value"] for row in store.find(subject)] == [0.75]
 
 
@@ -48,9 +52,9 @@ def test_a_group_is_written_whole_or_not_at_all(path, plan):
         number = begin(store, plan)
         bad = record("a subject that is not there")
         with pytest.raises(RunFailedError, match="cannot write"):
-            store.write_group(number, [record(subject), bad], [], [subject])
+            store.write_group(number, [record(subject), bad], [], [place(subject)])
         assert store.find(subject) == []
-        store.write_group(number, [record(subject)], [], [subject])
+        store.write_group(number, [record(subject)], [], [place(subject)])
         assert len(store.find(subject)) == 1
 
 
@@ -58,10 +62,24 @@ def test_failures_stand_until_the_rule_succeeds(path, plan):
     subject = plan.members[0][1]
     with Store(path, writing=True) as store:
         number = begin(store, plan)
-        store.write_group(number, [], [Failure(subject, "sdp", "*", "boom", 1.0)], [subject])
+        store.write_group(number, [], [Failure(subject, "sdp", "*", "boom", 1.0)], [place(subject)])
         assert store.failures(store.run()).error.tolist() == ["boom"]
-        store.write_group(number, [record(subject)], [], [subject])
+        store.write_group(number, [record(subject)], [], [place(subject)])
         assert store.failures(store.run()).empty
+
+
+def test_a_failed_group_leaves_no_old_number(path, plan):
+    subject = plan.members[0][1]
+    with Store(path, writing=True) as store:
+        number = begin(store, plan)
+        store.write_group(number, [record(subject)], [], [place(subject)])
+        store.write_group(number, [], [Failure(subject, "*", "*", "died", 1.0)], [place(subject)])
+        assert store.find(subject) == []
+        assert store.failures(store.run()).error.tolist() == ["died"]
+        store.write_group(number, [record(subject)], [], [place(subject)])
+        # What was not set out for stays.
+        store.write_group(number, [], [Failure(subject, "*", "*", "died", 1.0)], [(subject, "dvia", "w1")])
+        assert len(store.find(subject)) == 1
 
 
 def test_runs_are_listed_newest_first(path, plan):
