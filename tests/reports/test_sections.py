@@ -5,6 +5,7 @@ import math
 import pandas as pd
 import pytest
 
+from bench.suites import SUITES
 from reports.build import Results, page
 from reports.fidelity import fidelity
 from reports.oracle_error import oracle_errors
@@ -108,7 +109,8 @@ def test_the_oracles_error():
 
 def test_what_was_run():
     rows = [
-        row("iris-tv", 1.0, "sdp", HEADLINE, 0.1, net=f"n{n}", input=i, accuracy=0.8 if n == 0 else 0.97)
+        row("iris-tv", sigma, "sdp", HEADLINE, 0.1, net=f"n{n}", input=i, accuracy=0.8 if n == 0 else 0.97)
+        for sigma in SUITES["iris-tv"].sigmas
         for n in range(10)
         for i in range(10)
     ]
@@ -118,6 +120,8 @@ def test_what_was_run():
     ]
     tv, w1 = fidelity(checked(pd.DataFrame(rows)), 0.9)
     assert (tv.nets, tv.inputs, tv.poor, tv.full) == (10, "10", 1, True)
+    less = fidelity(checked(pd.DataFrame(rows[:400])), 0.9)
+    assert [each.full for each in less] == [False]  # one sigma is missing
     assert (w1.nets, w1.inputs, w1.points, w1.full) == (2, "1-2", 2000, False)
 
 
