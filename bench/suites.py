@@ -196,7 +196,7 @@ SUITES: dict[str, Suite] = {
             SIGMAS,
             _FOUR,
             ("sdp", "dvia", "moment_matching", "marginal_sdp", "monte_carlo:samples=100"),
-            size=(5, 2),
+            size=(5, 3),
             recipes=_RECIPES,
         ),
         Suite(
