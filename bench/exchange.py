@@ -184,7 +184,10 @@ def compare(a: Store, b: Store) -> Comparison:
     kept = [*names, "value", "stderr"]
     left, right = (store.tables()["records"][kept] for store in (a, b))
     both = left.merge(right, on=names, suffixes=("_a", "_b"))
-    equal = [same_number(a, b) for a, b in zip(both.value_a, both.value_b, strict=True)]
+    equal = [
+        same_number(a, b, error)
+        for a, b, error in zip(both.value_a, both.value_b, both.stderr_a, strict=True)
+    ]
     apart = both[~np.array(equal, dtype=bool)]
     different = pd.DataFrame(
         {

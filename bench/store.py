@@ -442,24 +442,26 @@ class Store:
 
 def _refuse_conflicts(db: sqlite3.Connection, records: pd.DataFrame) -> None:
     """Raise if a measurement in `records` is in `db` with another value, rounding apart, or by other code."""
-    names = ("subject", "rule", "metric", "component", "value", "fingerprint")
+    names = ("subject", "rule", "metric", "component", "value", "stderr", "fingerprint")
     known = {tuple(row[:4]): row[4:] for row in db.execute(f"SELECT {', '.join(names)} FROM records")}
     conflicts = [
         "/".join(str(part) for part in row[:4] if part != "")
         for row in records[list(names)].itertuples(index=False, name=None)
-        if row[:4] in known and not (same_number(known[row[:4]][0], row[4]) and known[row[:4]][1] == row[5])
+        if (here := known.get(row[:4])) and not (same_number(here[0], row[4], row[5]) and here[2] == row[6])
     ]
     if conflicts:
         shown = "; ".join(conflicts[:5]) + ("; ..." if len(conflicts) > 5 else "")
         raise UserError(f"{len(conflicts)} measurements differ from those here: {shown}")
 
 
-def same_number(a: float, b: float) -> bool:
-    """Whether two values differ by no more than rounding.
+def same_number(a: float, b: float, stderr: float | None = None) -> bool:
+    """Whether two values differ by no more than rounding, or by a hundredth of their standard error.
 
-    A rule sees the inputs of its group as one batch, and batches of other sizes round otherwise.
+    A rule sees the inputs of its group as one batch, and batches of other sizes round otherwise. Where
+    a number is a small difference of large ones, or a sample lies at a cell's edge, that shows.
     """
-    return a == b or math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12)
+    noise = 0.0 if stderr is None or math.isnan(stderr) else stderr / 100
+    return a == b or math.isclose(a, b, rel_tol=1e-9, abs_tol=max(1e-12, noise))
 
 
 def _net_row(net: TrainedNet) -> tuple[Any, ...]:

@@ -152,6 +152,8 @@ def test_rounding_is_no_difference(whole, file, tmp_path):
     assert exchange.merge([whole, file], tmp_path / "c.sqlite") == len(records(whole))
     assert not same_number(1.0, 1.0 + 1e-6)
     assert same_number(math.inf, math.inf)
+    assert same_number(0.5, 0.5001, stderr=0.02)
+    assert not same_number(0.5, 0.5003, stderr=0.02)
 
 
 def test_weights_that_come_later_are_kept(whole, tmp_path):
