@@ -84,6 +84,13 @@ def activation_label(activation: str) -> str:
     return f"{label} ({parameters})" if parameters else label
 
 
+def activation_place(activation: str) -> int:
+    """Place of a non-linearity in the order that tables use."""
+    known = list(_ACTIVATIONS)
+    name = activation.partition(":")[0]
+    return known.index(name) if name in known else len(known)
+
+
 def layers_label(activation: str, depth: int) -> str:
     """Depth of a net for people: ``4 ReLU layers``."""
     return f"{depth} {activation_label(activation)} layer{'' if depth == 1 else 's'}"

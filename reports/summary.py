@@ -73,7 +73,9 @@ def winners(tables: Sequence[Table]) -> list[Table]:
     for name in (HEADLINE, PAPER_LIKE):
         chosen = [table for table in tables if table.metric.name == name]
         if chosen:
-            return sorted(chosen, key=lambda table: (table.activation, table.depth))
+            return sorted(
+                chosen, key=lambda t: (labels.activation_place(t.activation), t.activation, t.depth)
+            )
     return []
 
 
