@@ -303,8 +303,18 @@ def _what_ran(frame: pd.DataFrame, meta: Mapping[str, Any], failures: pd.DataFra
         said.append(f"{took} on {' and '.join(where)}{cores}.")
     if len(failures):
         said.append(f"{labels.plural(len(failures), 'failure')}, listed below.")
-    said += [f"Left out: {reason}." for reason in dict.fromkeys(meta.get("left_out", {}).values())]
+    if meta.get("left_out"):
+        said.append(f"Left out, having no formula there or being slow: {_left_out(meta['left_out'])}.")
     return said
+
+
+def _left_out(reasons: Mapping[str, str]) -> str:
+    """Rules and where they were left out; keys are ``rule (activation)``."""
+    where: dict[str, list[str]] = {}
+    for key in sorted(reasons, key=lambda key: labels.activation_place(key.partition(" (")[2].rstrip(")"))):
+        rule, _, activation = key.partition(" (")
+        where.setdefault(rule, []).append(labels.activation_label(activation.rstrip(")")))
+    return "; ".join(f"{labels.rule_label(rule)} on {', '.join(nets)}" for rule, nets in where.items())
 
 
 def _suites(every: Sequence[Table]) -> list[Suite]:

@@ -264,3 +264,10 @@ def test_committed_results_get_a_page_of_their_own(tmp_path):
     assert "iris-tv-relu-1" not in text
     assert 'href="committed/index.html"' not in text
     assert len(pd.read_csv(tmp_path / "committed" / "results.csv")) == len(other)
+
+
+def test_what_was_left_out_is_said_once(tmp_path):
+    frame = made_up.frame(depths=(1,), rules=made_up.FEW, suites=("iris-tv",))
+    left_out = {"dvia (gelu)": "no", "dvia (leaky_relu)": "no", "moment_matching (silu)": "slow"}
+    text = told(built(tmp_path, frame, meta=made_up.meta(frame) | {"left_out": left_out}))
+    assert "being slow: DVIA on Leaky-ReLU, GELU; moment matching (full) on SiLU." in text
