@@ -85,6 +85,7 @@ def test_a_call_over_its_time_is_stopped():
         assert processes.submit(double, 3).result() == 6
 
 
+@pytest.mark.slow
 def test_a_worker_over_its_memory_is_stopped_and_replaced():
     with LocalProcesses(1, threads=1, memory=1.0) as processes:
         with pytest.raises(MemoryLimitError, match="memory limit of 1 GiB"):

@@ -89,6 +89,7 @@ def test_report_and_table(finished):
     assert set(table.suite) == {"iris-tv", "iris-w1", "iris-std"}
 
 
+@pytest.mark.slow
 def test_runs_shown_together_count_each_cell_once_as_the_newest_measured_it(tmp_path):
     tiny = ("run", "iris-tv", "iris-w1", *TINY)
     assert command(*tiny, "--sigma", "0.1,10", cwd=tmp_path).returncode == 0
