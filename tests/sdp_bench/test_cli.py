@@ -79,7 +79,7 @@ def test_a_second_run_has_nothing_to_do(finished):
 
 
 def test_report_and_table(finished):
-    made = command("report", cwd=finished)
+    made = command("report", "--no-committed", cwd=finished)
     assert made.returncode == 0, made.stderr
     page = finished / "reports" / "html" / "index.html"
     assert made.stdout.strip() == f"report: {page.relative_to(finished)}"
@@ -94,7 +94,7 @@ def test_runs_shown_together_count_each_cell_once_as_the_newest_measured_it(tmp_
     tiny = ("run", "iris-tv", "iris-w1", *TINY)
     assert command(*tiny, "--sigma", "0.1,10", cwd=tmp_path).returncode == 0
     assert command(*tiny, "--sigma", "10,100", "--cells", "32", cwd=tmp_path).returncode == 0
-    shown = command("report", "--all-runs", "--no-committed", "--output", "out", cwd=tmp_path)
+    shown = command("report", "--no-committed", "--all-runs", "--output", "out", cwd=tmp_path)
     assert shown.returncode == 0, shown.stderr
     table = pd.read_csv(tmp_path / "out" / "results.csv")
     assert set(table.sigma) == {0.1, 10, 100}
@@ -103,11 +103,11 @@ def test_runs_shown_together_count_each_cell_once_as_the_newest_measured_it(tmp_
     headline = table[table.metric == "tv_headline"]
     cells = headline.metric_spec.str.extract(r"cells=(\d+)")[0].astype(int)
     assert set(zip(headline.sigma, cells, strict=True)) == {(0.1, 16), (10, 32), (100, 32)}
-    assert command("report", "--all-runs", "--run", "1", cwd=tmp_path).returncode == 2
+    assert command("report", "--no-committed", "--all-runs", "--run", "1", cwd=tmp_path).returncode == 2
 
 
 def test_replay_from_the_table(finished):
-    command("report", cwd=finished)
+    command("report", "--no-committed", cwd=finished)
     table = pd.read_csv(finished / "reports" / "html" / "results.csv")
     key = table[(table.metric == "tv_headline") & (table.rule == "monte_carlo:samples=10")].key.iloc[0]
     done = command("replay", key, cwd=finished)
@@ -185,7 +185,7 @@ def test_a_folder_that_cannot_be_written_is_exit_3(finished, tmp_path):
     done = command("run", *SUITES, *TINY, "--database", "file/r.sqlite", cwd=tmp_path)
     assert (done.returncode, "Traceback" in done.stderr) == (3, False)
     database = str(finished / "sdp-bench.sqlite")
-    done = command("report", "--database", database, "--output", "file/html", cwd=tmp_path)
+    done = command("report", "--no-committed", "--database", database, "--output", "file/html", cwd=tmp_path)
     assert (done.returncode, "Traceback" in done.stderr) == (3, False)
     assert "cannot write the report" in done.stderr
 
