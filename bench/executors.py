@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import connection
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 _PAUSES = (0.1, 0.5, 2.0)  # s, between attempts to start a worker
@@ -178,10 +179,20 @@ def _follow_driver() -> None:
 
 def _watch_memory(limit: float) -> None:
     """End when this process has held more than `limit` bytes, before the system has to choose a victim."""
-    import resource
-    import sys
-
-    unit = 1 if sys.platform == "darwin" else 1024
-    while resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit <= limit:
+    while _peak_memory() <= limit:
         time.sleep(_LOOK)
     os._exit(_OUT_OF_MEMORY)
+
+
+def _peak_memory() -> float:
+    """Most resident memory (bytes) that this process has held."""
+    try:
+        # Not getrusage where this is to be had: a child's begins with what its parent held.
+        lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+        return 1024 * float(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
+    except (OSError, StopIteration):
+        import resource
+        import sys
+
+        unit = 1 if sys.platform == "darwin" else 1024
+        return unit * float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

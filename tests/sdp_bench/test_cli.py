@@ -248,7 +248,8 @@ def test_kill_nine_loses_nothing_but_the_group_in_hand(tmp_path):
 
 @pytest.mark.slow
 def test_interrupting_keeps_what_is_finished_and_exits_130(tmp_path):
-    running = _start(tmp_path, *SIGMAS)
+    many = ",".join(f"{k / 10}" for k in range(1, 201))  # more than are done before the signal comes
+    running = _start(tmp_path, "--sigma", many)
     _wait_for_groups(tmp_path / "sdp-bench.sqlite", 2)
     running.send_signal(signal.SIGINT)
     _, err = running.communicate(timeout=60)
