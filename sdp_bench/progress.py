@@ -55,7 +55,7 @@ class _Lines:
             return
         self._said = elapsed
         share = count / total if share is None else share
-        left = elapsed * (1 - share) / share if share > 0 else 0.0
+        left = max(0.0, elapsed * (1 - share) / share) if share > 0 else 0.0
         line = f"{self._title} {count}/{total} ({_rate(count, elapsed)}, {_duration(left)} left) {text}"
         self._console.print(line.rstrip(), markup=False, highlight=False, soft_wrap=True)
 
