@@ -197,4 +197,4 @@ class Prediction:
         """Of the predicted law, shape (samples, m), float64; an indefinite covariance is clipped."""
         if self._samples is not None:
             return self._samples
-        return self.law.mean.double() + self._truth.normals @ self.law.factor()[0].mT
+        return torch.addmm(self.law.mean.double(), self._truth.normals, self.law.factor()[0].mT)

@@ -16,24 +16,27 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
-import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.spatial import cKDTree
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-T = TypeVar("T")
+from oracles.clouds import (
+    GROUP,
+    Cloud,
+    Floats,
+    Ints,
+    common_scale,
+    lengths,
+    paired_length,
+    points_of,
+)
+from oracles.reduced_costs import ReducedCosts, lipschitz_extension
 
-_GROUP = 4  # points to a centre of mass, from one level to the next
 _ALL_EDGES = 300**2  # pairs that are solved without choosing edges
-_TILE = 256  # points a side of a block of distances: half a megabyte, which stays in cache
 _NEIGHBOURS = 4  # edges of every point at the start, beside those from the coarser level
 _TIGHT = 3  # edges for each centre that are handed down to the finer level
 _KEPT = 30  # edges for each point that stay from one round to the next
@@ -112,14 +115,14 @@ def certified_wasserstein(
     deadline = time.monotonic() + seconds
     if not tolerance >= 0 or not seconds >= 0:
         raise ValueError(f"tolerance and seconds must not be negative, got {tolerance} and {seconds}")
-    first, second = _points("x", x), _points("y", y)
+    first, second = points_of("x", x), points_of("y", y)
     if first.shape != second.shape:
         raise ValueError(f"x and y must have one shape, got {first.shape} and {second.shape}")
     n = len(first)
-    scale = _scale(first, second)
+    scale = common_scale(first, second)
     if scale == 0:
         return Bracket(0.0, 0.0, n, np.zeros(n), np.zeros(n))
-    (sources, of_x), (targets, of_y) = _Cloud.of(first / scale), _Cloud.of(second / scale)
+    (sources, of_x), (targets, of_y) = Cloud.of(first / scale), Cloud.of(second / scale)
     best = _Bounds.crude(sources, targets)
     for bounds in _search(sources, targets, deadline):
         best = best.tightened(bounds)
@@ -127,39 +130,6 @@ def certified_wasserstein(
             break
     u, v = best.u[of_x], best.v[of_y]
     return Bracket(scale * best.lower, scale * best.upper, n, scale * u, scale * v)
-
-
-@dataclass(frozen=True, eq=False)
-class _Cloud:
-    """Distinct points in the order of a k-d tree, so that neighbours in memory are near each other.
-
-    Attributes
-    ----------
-    points : ndarray, shape (k, m)
-    mass : ndarray, shape (k,)
-        How many of the given points each stands for; whole numbers, in float64.
-    """
-
-    points: Floats
-    mass: Floats
-
-    @classmethod
-    def of(cls, points: Floats) -> tuple[_Cloud, Ints]:
-        """Cloud, and the place in it of every given point."""
-        distinct, member, counts = np.unique(points, axis=0, return_inverse=True, return_counts=True)
-        order = cKDTree(distinct, leafsize=_GROUP).indices
-        place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order))
-        return cls(distinct[order], counts[order].astype(np.float64)), place[member.ravel()]
-
-    def coarser(self) -> _Cloud:
-        """Centres of mass of groups of neighbours."""
-        starts = np.arange(0, len(self), _GROUP)
-        mass = np.add.reduceat(self.mass, starts)
-        return _Cloud(np.add.reduceat(self.points * self.mass[:, None], starts) / mass[:, None], mass)
-
-    def __len__(self) -> int:
-        return len(self.points)
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,15 +142,15 @@ class _Bounds:
     v: Floats
 
     @classmethod
-    def of(cls, a: _Cloud, b: _Cloud, u: Floats, v: Floats, upper: float) -> _Bounds:
+    def of(cls, a: Cloud, b: Cloud, u: Floats, v: Floats, upper: float) -> _Bounds:
         """Bounds from potentials that are feasible up to rounding, and from the cost of a plan."""
         lower = (math.fsum(a.mass * u) + math.fsum(b.mass * v)) / a.mass.sum() - _allowance(a, b, u, v)
         return cls(min(max(lower, 0.0), upper), upper, u, v)
 
     @classmethod
-    def crude(cls, a: _Cloud, b: _Cloud) -> _Bounds:
+    def crude(cls, a: Cloud, b: Cloud) -> _Bounds:
         """Zero, and the points of either cloud paired in the order they have."""
-        upper = _paired(a, b, np.arange(int(a.mass.sum())))
+        upper = paired_length(a, b, np.arange(int(a.mass.sum())))
         return cls(0.0, upper, np.zeros(len(a)), np.zeros(len(b)))
 
     def tightened(self, other: _Bounds) -> _Bounds:
@@ -214,7 +184,7 @@ class _Round:
     tight: Ints
 
 
-def _search(sources: _Cloud, targets: _Cloud, deadline: float) -> Iterator[_Bounds]:
+def _search(sources: Cloud, targets: Cloud, deadline: float) -> Iterator[_Bounds]:
     """Bounds for the given clouds, from the coarsest ones to these, until these are solved."""
     levels = [(sources, targets)]
     while len(levels[-1][0]) * len(levels[-1][1]) > _ALL_EDGES:
@@ -231,11 +201,11 @@ def _search(sources: _Cloud, targets: _Cloud, deadline: float) -> Iterator[_Boun
                 break
         if last is None or depth == 0:
             return
-        yield _lifted(sources, targets, a, b, last.plan, _GROUP**depth)
+        yield _lifted(sources, targets, a, b, last.plan, GROUP**depth)
         edges = _refined(*levels[depth - 1], *np.divmod(last.tight, len(b)))
 
 
-def _rounds(a: _Cloud, b: _Cloud, edges: Ints, deadline: float) -> Iterator[_Round]:
+def _rounds(a: Cloud, b: Cloud, edges: Ints, deadline: float) -> Iterator[_Round]:
     """Column generation from some edges (i, j), each given as i len(b) + j, until none is missing."""
     cost, larger = math.inf, max(len(a), len(b))
     while True:
@@ -245,7 +215,7 @@ def _rounds(a: _Cloud, b: _Cloud, edges: Ints, deadline: float) -> Iterator[_Rou
         bounds, missing = _priced(a, b, plan)
         flow = plan.i * len(b) + plan.j
         i, j = np.divmod(edges, len(b))
-        slack = _lengths(a, b, i, j) - plan.u[i] - plan.v[j]
+        slack = lengths(a, b, i, j) - plan.u[i] - plan.v[j]
         yield _Round(plan, bounds, _distinct(edges[_smallest(slack, _TIGHT * larger)], flow))
         if _distinct(edges, missing).size == edges.size:
             return
@@ -255,12 +225,12 @@ def _rounds(a: _Cloud, b: _Cloud, edges: Ints, deadline: float) -> Iterator[_Rou
         edges, cost = _distinct(edges, flow, missing), bounds.upper
 
 
-def _solve(a: _Cloud, b: _Cloud, edges: Ints, deadline: float) -> _Plan | None:
+def _solve(a: Cloud, b: Cloud, edges: Ints, deadline: float) -> _Plan | None:
     """Transport on the edges alone, by network simplex; None if the time is over before the end."""
     import ot  # half a second to import
 
     i, j = np.divmod(edges, len(b))
-    costs = sparse.coo_matrix((_lengths(a, b, i, j), (i, j)), shape=(len(a), len(b)))
+    costs = sparse.coo_matrix((lengths(a, b, i, j), (i, j)), shape=(len(a), len(b)))
     pivots = int(_PIVOTS * min(max(deadline - time.monotonic(), 1.0), 1e4))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that the pivots are over, which the code says as well
@@ -272,11 +242,11 @@ def _solve(a: _Cloud, b: _Cloud, edges: Ints, deadline: float) -> _Plan | None:
     return _Plan(i, j, mass, log["u"], log["v"]) if log["result_code"] == 1 and whole else None
 
 
-def _refined(a: _Cloud, b: _Cloud, i: Ints, j: Ints) -> Ints:
+def _refined(a: Cloud, b: Cloud, i: Ints, j: Ints) -> Ints:
     """All edges between the members of centres i and j, and those between nearest neighbours."""
     found = []
-    for p, q in np.ndindex(_GROUP, _GROUP):
-        row, column = i * _GROUP + p, j * _GROUP + q
+    for p, q in np.ndindex(GROUP, GROUP):
+        row, column = i * GROUP + p, j * GROUP + q
         inside = (row < len(a)) & (column < len(b))
         found.append(row[inside] * len(b) + column[inside])
     nearest = list(range(1, min(_NEIGHBOURS, len(a), len(b)) + 1))
@@ -287,34 +257,27 @@ def _refined(a: _Cloud, b: _Cloud, i: Ints, j: Ints) -> Ints:
     return _distinct(*found)
 
 
-def _lifted(sources: _Cloud, targets: _Cloud, a: _Cloud, b: _Cloud, plan: _Plan, group: int) -> _Bounds:
+def _lifted(sources: Cloud, targets: Cloud, a: Cloud, b: Cloud, plan: _Plan, group: int) -> _Bounds:
     """Bounds for the finest clouds from a plan between coarse ones, each centre of `group` points.
 
     f(z) = min_j |z - b_j| - v_j is 1-Lipschitz whatever v is, so that f and -f are feasible
     potentials (Kantorovich and Rubinstein). A centre's points go where it goes, in their order.
     """
     to = plan.j[np.searchsorted(plan.i, np.arange(len(a)))]
-    u = _lipschitz(sources.points, b.points, plan.v, to[np.arange(len(sources)) // group])
-    v = -_lipschitz(targets.points, b.points, plan.v, np.arange(len(targets)) // group)
+    u = lipschitz_extension(sources.points, b.points, plan.v, to[np.arange(len(sources)) // group])
+    v = -lipschitz_extension(targets.points, b.points, plan.v, np.arange(len(targets)) // group)
     units = plan.mass.astype(np.int64)
     by_target = np.argsort(plan.j, kind="stable")
     begin = np.empty_like(units)
     begin[by_target] = np.cumsum(units[by_target]) - units[by_target]
     partner = np.repeat(begin - (np.cumsum(units) - units), units) + np.arange(units.sum())
-    return _Bounds.of(sources, targets, u, v, _paired(sources, targets, partner))
+    return _Bounds.of(sources, targets, u, v, paired_length(sources, targets, partner))
 
 
-def _paired(a: _Cloud, b: _Cloud, partner: Ints) -> float:
-    """Mean length of a bijection, of the points of the clouds each as often as its mass says."""
-    x = np.repeat(a.points, a.mass.astype(np.int64), axis=0)
-    y = np.repeat(b.points, b.mass.astype(np.int64), axis=0)
-    return float(np.linalg.norm(x - y[partner], axis=1).mean())
-
-
-def _priced(a: _Cloud, b: _Cloud, plan: _Plan) -> tuple[_Bounds, Ints]:
+def _priced(a: Cloud, b: Cloud, plan: _Plan) -> tuple[_Bounds, Ints]:
     """Bounds of a plan, its potentials made feasible on all pairs, and the edges it misses."""
-    upper = float(plan.mass @ _lengths(a, b, plan.i, plan.j) / a.mass.sum())
-    blocks = _Blocks(a.points, plan.u, b.points, plan.v)
+    upper = float(plan.mass @ lengths(a, b, plan.i, plan.j) / a.mass.sum())
+    blocks = ReducedCosts(a.points, plan.u, b.points, plan.v)
     negligible = _NEGLIGIBLE * upper
     row_slack = np.zeros(len(a))
     column_slack = np.zeros((len(blocks.starts), len(b)))
@@ -354,66 +317,6 @@ def _most_violated(slack: Floats, edges: Ints, negligible: float) -> Ints:
     return edges[slack < -negligible]
 
 
-def _lipschitz(z: Floats, y: Floats, v: Floats, guess: Ints) -> Floats:
-    """min_j |z - y_j| - v_j; y[guess] is taken to be near the minimum, which saves work."""
-    f = np.linalg.norm(z - y[guess], axis=1) - v[guess]
-    blocks = _Blocks(z, f, y, v)
-    change = np.zeros(len(z))
-
-    def lower(block: int) -> None:
-        rows = blocks.rows(block)
-        for _, slack in blocks.slack(block):
-            change[rows] = np.minimum(change[rows], slack.min(1))
-
-    blocks.each(lower)
-    return f + change
-
-
-class _Blocks:
-    """|x_i - y_j| - u_i - v_j by tiles, without those where boxes say that it is not negative."""
-
-    def __init__(self, x: Floats, u: Floats, y: Floats, v: Floats) -> None:
-        self._x, self._u, self._y, self._v = x, u, np.ascontiguousarray(y.T), v
-        self.starts = np.arange(0, len(x), _TILE)
-        self._columns = np.arange(0, len(y), _TILE)
-        low, high = np.minimum.reduceat(x, self.starts), np.maximum.reduceat(x, self.starts)
-        other_low, other_high = np.minimum.reduceat(y, self._columns), np.maximum.reduceat(y, self._columns)
-        apart = np.maximum(low[:, None] - other_high, other_low - high[:, None])
-        most = np.maximum.reduceat(u, self.starts)[:, None] + np.maximum.reduceat(v, self._columns)
-        self._needed = np.linalg.norm(np.maximum(apart, 0), axis=2) < most
-
-    def each(self, function: Callable[[int], T]) -> list[T]:
-        """Values of a function of every block of rows, in order, on the threads that torch has."""
-        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-            return list(pool.map(function, range(len(self.starts))))
-
-    def rows(self, block: int) -> Ints:
-        """Places of the rows of a block."""
-        return np.arange(self.starts[block], min(self.starts[block] + _TILE, len(self._x)))
-
-    def slack(self, block: int) -> Iterator[tuple[Ints, Floats]]:
-        """Places of the columns of each tile, and the tile, which the next one overwrites."""
-        begin = self.starts[block]
-        x, u = self._x[begin : begin + _TILE], self._u[begin : begin + _TILE, None]
-        tile, work = np.empty((2, len(x), _TILE))
-        for start in self._columns[self._needed[block]]:
-            y, v = self._y[:, start : start + _TILE], self._v[start : start + _TILE]
-            total, square = tile[:, : len(v)], work[:, : len(v)]
-            total[:] = 0
-            for column, other in zip(x.T, y, strict=True):
-                np.subtract(column[:, None], other, out=square)
-                np.multiply(square, square, out=square)
-                np.add(total, square, out=total)
-            np.sqrt(total, out=total)
-            np.subtract(total, v, out=total)
-            np.subtract(total, u, out=total)
-            yield np.arange(start, start + len(v)), total
-
-
-def _lengths(a: _Cloud, b: _Cloud, i: Ints, j: Ints) -> Floats:
-    return np.linalg.norm(a.points[i] - b.points[j], axis=1)
-
-
 def _distinct(*edges: Ints) -> Ints:
     """Sorted union; by a sort, which is several times as fast here as the hash of `numpy.unique`."""
     union = np.concatenate(edges)
@@ -425,26 +328,8 @@ def _smallest(values: Floats, count: int) -> Ints:
     return np.argpartition(values, count)[:count] if count < len(values) else np.arange(len(values))
 
 
-def _allowance(a: _Cloud, b: _Cloud, u: Floats, v: Floats) -> float:
+def _allowance(a: Cloud, b: Cloud, u: Floats, v: Floats) -> float:
     """Most that rounding adds to u_i + v_j - |x_i - y_j|, and to the sums of u and v."""
     points = np.concatenate([a.points, b.points])
     largest = np.linalg.norm(np.ptp(points, axis=0)) + np.abs(u).max() + np.abs(v).max()
     return float((2 * points.shape[1] + 16) * _UNIT * largest)
-
-
-def _scale(x: Floats, y: Floats) -> float:
-    """Power of two near the extent of all points: dividing by it rounds nothing."""
-    with np.errstate(over="ignore"):
-        extent = float(np.ptp(np.concatenate([x, y]), axis=0).max())
-    if not math.isfinite(extent):
-        raise ValueError("x and y are too far apart for float64")
-    return math.ldexp(1.0, math.frexp(extent)[1] - 1) if extent else 0.0
-
-
-def _points(name: str, values: ArrayLike) -> Floats:
-    points = np.asarray(values, dtype=np.float64)
-    if points.ndim != 2 or points.size == 0:
-        raise ValueError(f"{name} must have shape (n, m), got {points.shape}")
-    if not np.isfinite(points).all():
-        raise ValueError(f"{name} has non-finite entries (NaN or infinity)")
-    return points

@@ -16,18 +16,45 @@ Samples = Tensor | NDArray[np.floating]
 Columns = NDArray[np.float64]  # shape (m, rows)
 Cells = NDArray[np.intp]  # shape (rows,)
 
-_CHUNK_ROWS = 2**13  # located at a time: they stay in cache
+_CHUNK_ROWS = 2**14  # located at a time: they stay in cache
+_STEPS = 2**10  # of a table: the pilot's edges seldom share one, and it stays in cache
 _ROUNDING = 16  # units in the last place that outputs equal but for rounding may be apart
 
 
-def search(edges: NDArray[np.float64], values: NDArray[np.float64]) -> Cells:
-    """Number of the 2^k - 1 edges below each value: np.searchsorted without its branches."""
-    index = np.zeros(len(values), dtype=np.intp)
-    step = (len(edges) + 1) // 2
-    while step:
-        index += step * (values > edges[index + (step - 1)])
-        step //= 2
-    return index
+class Edges:
+    """Sorted edges of one line, looked up by a table: np.searchsorted for many values.
+
+    A grid of equal steps lies over the edges; the table tells how many edges lie in the steps before
+    a value's own, and the few edges in that step are compared one by one.
+
+    Parameters
+    ----------
+    edges : ndarray, shape (n,)
+        Ascending; those at the end may be infinite.
+    """
+
+    def __init__(self, edges: NDArray[np.float64]) -> None:
+        finite = edges[np.isfinite(edges)]
+        self._low, width = finite[0], finite[-1] - finite[0]
+        steps = _STEPS if width > np.finfo(np.float64).tiny * _STEPS else 1
+        self._scale, self._last = (steps / width if steps > 1 else 0.0), steps - 1
+        own = self._step(finite)
+        self._before = np.searchsorted(own, np.arange(steps))
+        self._most = int(np.bincount(own).max())
+        self._edges = np.append(edges, np.inf)
+
+    def _step(self, values: NDArray[np.float64]) -> Cells:
+        # Monotone in the value, so that no edge of an earlier step is above it, whatever the rounding.
+        place = values - self._low
+        place *= self._scale
+        return np.clip(place, 0, self._last, out=place).astype(np.intp)
+
+    def below(self, values: NDArray[np.float64]) -> Cells:
+        """Number of edges below each value."""
+        index = self._before.take(self._step(values), mode="clip")
+        for _ in range(self._most):
+            index += values > self._edges.take(index, mode="clip")
+        return index
 
 
 def tally(samples: Samples, m: int, cells: int, locate: Callable[[Columns], Cells]) -> NDArray[np.int64]:

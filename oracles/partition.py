@@ -17,11 +17,11 @@ from numpy.typing import ArrayLike, NDArray
 from oracles.counting import (
     Cells,
     Columns,
+    Edges,
     Samples,
     check_count,
     pilot_values,
     rounding_of,
-    search,
     tally,
 )
 from oracles.estimate import Estimate, Floor
@@ -228,12 +228,11 @@ class ScoreDifferences:
 
     def counts(self, samples: Samples) -> NDArray[np.int64]:
         """Number of samples in every bin of every pair, shape (pairs, cells)."""
-        missing = 2 ** self.edges.shape[1].bit_length() - 1 - self.edges.shape[1]
-        lines = np.pad(self.edges, ((0, 0), (0, missing)), constant_values=np.inf)
+        lines = [Edges(line) for line in self.edges]
 
         def locate(columns: Columns) -> Cells:
             cells = [
-                row * self.cells + search(line, columns[i] - columns[j])
+                row * self.cells + line.below(columns[i] - columns[j])
                 for row, (line, (i, j)) in enumerate(zip(lines, self.pairs, strict=True))
             ]
             return np.concatenate(cells)

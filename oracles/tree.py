@@ -89,8 +89,8 @@ class EqualMassTree:
             if spread:
                 coordinates = self.axes.T @ deviations
                 for level in range(leaves.bit_length() - 1):
-                    above = coordinates[level % spread] > self.thresholds[node]
-                    node *= 2
+                    above = coordinates[level % spread] > self.thresholds.take(node, mode="clip")
+                    node += node
                     node += above
             else:
                 node[:] = leaves

@@ -1,0 +1,80 @@
+"""Clouds of points with masses: what transport between large samples is computed on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.spatial import cKDTree
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+GROUP = 4
+"""Points to a centre of mass, from one level to the next."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cloud:
+    """Distinct points in the order of a k-d tree, so that neighbours in memory are near each other.
+
+    Attributes
+    ----------
+    points : ndarray, shape (k, m)
+    mass : ndarray, shape (k,)
+        How many of the given points each stands for; whole numbers, in float64.
+    """
+
+    points: Floats
+    mass: Floats
+
+    @classmethod
+    def of(cls, points: Floats) -> tuple[Cloud, Ints]:
+        """Cloud, and the place in it of every given point."""
+        distinct, member, counts = np.unique(points, axis=0, return_inverse=True, return_counts=True)
+        order = cKDTree(distinct, leafsize=GROUP).indices
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        return cls(distinct[order], counts[order].astype(np.float64)), place[member.ravel()]
+
+    def coarser(self) -> Cloud:
+        """Centres of mass of groups of neighbours."""
+        starts = np.arange(0, len(self), GROUP)
+        mass = np.add.reduceat(self.mass, starts)
+        return Cloud(np.add.reduceat(self.points * self.mass[:, None], starts) / mass[:, None], mass)
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+
+def lengths(a: Cloud, b: Cloud, i: Ints, j: Ints) -> Floats:
+    """|a_i - b_j| of some pairs, shape of `i` and `j`."""
+    return np.linalg.norm(a.points[i] - b.points[j], axis=1)
+
+
+def paired_length(a: Cloud, b: Cloud, partner: Ints) -> float:
+    """Mean length of a bijection, of the points of the clouds each as often as its mass says."""
+    x = np.repeat(a.points, a.mass.astype(np.int64), axis=0)
+    y = np.repeat(b.points, b.mass.astype(np.int64), axis=0)
+    return float(np.linalg.norm(x - y[partner], axis=1).mean())
+
+
+def common_scale(x: Floats, y: Floats) -> float:
+    """Power of two near the extent of all points: dividing by it rounds nothing."""
+    with np.errstate(over="ignore"):
+        extent = float(np.ptp(np.concatenate([x, y]), axis=0).max())
+    if not math.isfinite(extent):
+        raise ValueError("x and y are too far apart for float64")
+    return math.ldexp(1.0, math.frexp(extent)[1] - 1) if extent else 0.0
+
+
+def points_of(name: str, values: ArrayLike) -> Floats:
+    """Points in float64, shape (n, m); ValueError with `name` if they are no finite matrix."""
+    points = np.asarray(values, dtype=np.float64)
+    if points.ndim != 2 or points.size == 0:
+        raise ValueError(f"{name} must have shape (n, m), got {points.shape}")
+    if not np.isfinite(points).all():
+        raise ValueError(f"{name} has non-finite entries (NaN or infinity)")
+    return points
