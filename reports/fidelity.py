@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from bench import measures
 from bench.suites import SUITES
 from reports import labels
 
@@ -85,6 +86,5 @@ def _full(name: str, part: pd.DataFrame, inputs: int, points: int) -> bool:
 
 
 def _points(spec: str) -> int:
-    _, _, rest = spec.partition(":")
-    options = dict(item.split("=") for item in rest.split(",") if "=" in item)
+    options = measures.parse(spec)[1]
     return int(options.get("w1_points", options.get("certified_points", 0)))

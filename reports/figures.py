@@ -18,6 +18,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
+from matplotlib.ticker import NullFormatter
 
 from reports import labels
 from reports.tables import Table
@@ -196,19 +197,26 @@ def _lines(axes: Axes, part: pd.DataFrame, styled: dict[str, Style]) -> None:
         data=part,
         x="sigma",
         y="value",
-        hue="rule",
-        style="rule",
-        hue_order=rules,
-        style_order=rules,
-        palette={rule: styled[rule].colour for rule in rules},
-        markers={rule: styled[rule].marker for rule in rules},
+        **_by_rule(rules, styled),
         dashes={rule: styled[rule].dashes for rule in rules},
         markersize=5,
         markeredgewidth=0,
         errorbar=None,
-        legend=False,
         ax=axes,
     )
+
+
+def _by_rule(rules: list[str], styled: dict[str, Style]) -> dict[str, Any]:
+    """Arguments by which seaborn draws each rule in its own style."""
+    return {
+        "hue": "rule",
+        "style": "rule",
+        "hue_order": rules,
+        "style_order": rules,
+        "palette": {rule: styled[rule].colour for rule in rules},
+        "markers": {rule: styled[rule].marker for rule in rules},
+        "legend": False,
+    }
 
 
 def _alt_over_sigma(title: str, part: pd.DataFrame) -> str:
@@ -292,18 +300,15 @@ def _accuracy_against_cost(cells: pd.DataFrame, costs: pd.Series) -> Figure:
             data=spans,
             x="seconds",
             y="mean",
-            hue="rule",
-            style="rule",
-            hue_order=rules,
-            style_order=rules,
-            palette={rule: styled[rule].colour for rule in rules},
-            markers={rule: styled[rule].marker for rule in rules},
+            **_by_rule(rules, styled),
             s=60,
             linewidth=0,
-            legend=False,
             ax=axes,
         )
-        axes.set(xscale="log", ylim=(0, 1.02), xlabel="seconds for one input", ylabel="1 − TV")
+        axes.set(xscale="log", ylim=(0, 1.02), xlabel="time for one input", ylabel="1 − TV")
+        # Plain text: matplotlib's own labels of a logarithmic axis are formulae, slow to set.
+        axes.xaxis.set_major_formatter(lambda seconds, _: labels.duration(seconds))
+        axes.xaxis.set_minor_formatter(NullFormatter())
         title = labels.layers_label(activation, depth)
         seconds, means = (spans.set_index("rule")[name].to_dict() for name in ("seconds", "mean"))
         told = [

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from bench import measures
 from bench.networks import Architecture
 from bench.recipes import recipe_for
 from bench.suites import SUITES
@@ -160,8 +161,7 @@ def _agreement(whole: pd.DataFrame) -> float:
 
 
 def _metric_name(spec: str) -> str:
-    name, _, rest = spec.partition(":")
-    options = dict(item.split("=") for item in rest.split(",") if item)
+    name, options = measures.parse(spec)
     match name:
         case "tv_headline":
             return f"headline, {options.get('cells', '')} cells"
