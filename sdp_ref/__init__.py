@@ -13,11 +13,13 @@ import torch
 from torch import nn
 
 from sdp_ref.distributions import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable
+from sdp_ref.errors import CovarianceSizeError
 from sdp_ref.graph import Net, UnsupportedError
 from sdp_ref.rules import LayerwiseRule, Propagator, Rule, rule, rules
 
 __all__ = [
     "Cauchy",
+    "CovarianceSizeError",
     "DiagonalGaussian",
     "Gaussian",
     "Law",

@@ -60,6 +60,22 @@ class Activation:
         m, v = self._mean_variance(mean.double(), variance.double())
         return m.to(mean.dtype), v.to(mean.dtype)
 
+    def mean_derivative(self, mean: Tensor, variance: Tensor) -> Tensor:
+        """E[f'(X)], X ~ N(mean, variance), elementwise.
+
+        By Stein's lemma Cov(f(X), Y) = E[f'(X)] Cov(X, Y) for jointly Gaussian X and Y.
+
+        Parameters
+        ----------
+        mean, variance : Tensor, one shape and dtype
+            Variances are >= 0; at a point mass it is :meth:`derivative`.
+
+        Returns
+        -------
+        Tensor, shape and dtype of the input
+        """
+        return self._mean_derivative(mean.double(), variance.double()).to(mean.dtype)
+
     def mean_covariance(
         self, mean: Tensor, covariance: Tensor, *, tolerance: float = TOLERANCE
     ) -> tuple[Tensor, Tensor]:
@@ -101,6 +117,9 @@ class Activation:
     def _mean_variance(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
         raise NotImplementedError
 
+    def _mean_derivative(self, mean: Tensor, variance: Tensor) -> Tensor:
+        raise NotImplementedError
+
     def _covariance(self, mean: Tensor, variance: Tensor, covariance: Tensor, tolerance: float) -> Tensor:
         """Off-diagonal covariances (B, n, n); what stands on the diagonal is of no matter."""
         raise NotImplementedError
@@ -138,6 +157,11 @@ class LeakyReLU(Activation):
         linear = self.derivative(mean) ** 2 * variance
         return torch.where(point, self.function(mean), m), torch.where(point, linear, v)
 
+    def _mean_derivative(self, mean: Tensor, variance: Tensor) -> Tensor:
+        a, point = self.slope, variance == 0
+        h = mean / torch.where(point, 1.0, variance).sqrt()
+        return torch.where(point, self.derivative(mean), a + (1 - a) * cdf(h))
+
     def _covariance(self, mean: Tensor, variance: Tensor, covariance: Tensor, _tolerance: float) -> Tensor:
         return pairs.ramp_covariance(mean, variance, covariance, self.slope)
 
@@ -161,6 +185,11 @@ class GELU(Activation):
             self.function, self.derivative, lambda x: (2 - x * x) * pdf(x), mean, variance
         )
         return m, v
+
+    def _mean_derivative(self, mean: Tensor, variance: Tensor) -> Tensor:
+        square = 1 + variance
+        t = mean / square.sqrt()
+        return cdf(t) + t * pdf(t) / square
 
     def _covariance(self, mean: Tensor, variance: Tensor, covariance: Tensor, _tolerance: float) -> Tensor:
         return pairs.gelu_covariance(mean, variance, covariance)
@@ -189,6 +218,17 @@ class Sigmoid(Activation):
         )
         return torch.where(right, 1 - m, m), v
 
+    def _mean_derivative(self, mean: Tensor, variance: Tensor) -> Tensor:
+        def second(x: Tensor) -> Tensor:
+            return self.derivative(x) * (1 - 2 * torch.sigmoid(x))
+
+        def third(x: Tensor) -> Tensor:
+            slope = self.derivative(x)
+            return slope * (1 - 6 * slope)
+
+        # f' is even and decays on both sides; the quadrature looks for mass to the right of the mean
+        return smooth_mean_variance(self.derivative, second, third, -mean.abs(), variance)[0]
+
     def _covariance(self, mean: Tensor, variance: Tensor, covariance: Tensor, tolerance: float) -> Tensor:
         return pairs.sigmoid_covariance(mean, variance, covariance, self._mean_variance, tolerance)
 
@@ -208,6 +248,9 @@ class Tanh(Activation):
         m, v = _SIGMOID._mean_variance(2 * mean, 4 * variance)
         return 2 * m - 1, 4 * v
 
+    def _mean_derivative(self, mean: Tensor, variance: Tensor) -> Tensor:
+        return 4 * _SIGMOID._mean_derivative(2 * mean, 4 * variance)
+
     def _covariance(self, mean: Tensor, variance: Tensor, covariance: Tensor, tolerance: float) -> Tensor:
         return 4 * _SIGMOID._covariance(2 * mean, 4 * variance, 4 * covariance, tolerance / 16)
 
@@ -224,12 +267,18 @@ class SiLU(Activation):
         y = torch.sigmoid(x)
         return y + x * y * torch.sigmoid(-x)
 
-    def _mean_variance(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        def second_derivative(x: Tensor) -> Tensor:
-            slope = torch.sigmoid(x) * torch.sigmoid(-x)
-            return slope * (2 - x * torch.tanh(x / 2))
+    def _second_derivative(self, x: Tensor) -> Tensor:
+        return torch.sigmoid(x) * torch.sigmoid(-x) * (2 - x * torch.tanh(x / 2))
 
-        return smooth_mean_variance(self.function, self.derivative, second_derivative, mean, variance)
+    def _mean_variance(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+        return smooth_mean_variance(self.function, self.derivative, self._second_derivative, mean, variance)
+
+    def _mean_derivative(self, mean: Tensor, variance: Tensor) -> Tensor:
+        def third(x: Tensor) -> Tensor:
+            slope, t = torch.sigmoid(x) * torch.sigmoid(-x), torch.tanh(x / 2)
+            return -slope * (3 * t - x * t * t + 2 * x * slope)
+
+        return smooth_mean_variance(self.derivative, self._second_derivative, third, mean, variance)[0]
 
     def _covariance(self, mean: Tensor, variance: Tensor, covariance: Tensor, tolerance: float) -> Tensor:
         return pairs.silu_covariance(mean, variance, covariance, self._mean_variance, tolerance)

@@ -1,43 +1,35 @@
 """A net as a list of steps: its torch.fx trace with every op named by a module.
 
-Functional forms (``F.relu``, ``x.relu()``, ``F.linear`` ...) become the module that does the same,
-so that a layer-wise rule needs one handler per op and no second one per spelling.
+Functional forms (``F.relu``, ``x.relu()``, ``F.linear``, ``x + 1`` ...) become the module that does
+the same, so that a layer-wise rule needs one handler per op and no second one per spelling.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch.nn import functional as F  # noqa: N812
+
+from sdp_ref.errors import UnsupportedError
+from sdp_ref.ops import Add, Rearrange, Unknown
+from sdp_ref.spellings import BATCH, FUNCTIONS, NotHereError, Size, Value
+
+__all__ = [
+    "Add",
+    "Net",
+    "Step",
+    "Unknown",
+    "UnsupportedError",
+    "UntraceableError",
+    "last_uses",
+    "trace",
+]
 
 Net = Callable[[Tensor], Tensor]
-
-
-class UnsupportedError(NotImplementedError):
-    """A rule cannot do what is asked of it.
-
-    Parameters
-    ----------
-    rule : str
-        Name of the rule.
-    op : str
-        What it has no formula for.
-    path : str
-        Where that stands in the net ("" for the net as a whole).
-    """
-
-    def __init__(self, rule: str, op: str, path: str = "") -> None:
-        where = f" (at '{path}' in the net)" if path else ""
-        super().__init__(f"rule '{rule}' does not support {op}{where}")
-        self.rule, self.op, self.path = rule, op, path
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.rule, self.op, self.path)
 
 
 class UntraceableError(ValueError):
@@ -63,18 +55,6 @@ class Step:
     path: str
 
 
-class Unknown(nn.Module):
-    """An op that no table here knows; `text` says what it is."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.text = text
-
-
-class Add(nn.Module):
-    """Sum of two values (a residual connection)."""
-
-
 class _Functional(nn.Module):
     """A function of one tensor as a net."""
 
@@ -86,55 +66,21 @@ class _Functional(nn.Module):
         return self.function(x)
 
 
-def _linear(weight: Tensor, bias: Tensor | None = None) -> nn.Module:
-    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
-    del layer.weight, layer.bias  # plain attributes, so that tensors with a history keep it
-    layer.weight, layer.bias = weight, bias  # type: ignore[assignment]
-    return layer
-
-
-def _relu(inplace: bool = False) -> nn.Module:  # noqa: ARG001
-    return nn.ReLU()
-
-
-def _leaky_relu(negative_slope: float = 0.01, inplace: bool = False) -> nn.Module:  # noqa: ARG001
-    return nn.LeakyReLU(negative_slope)
-
-
-def _silu(inplace: bool = False) -> nn.Module:  # noqa: ARG001
-    return nn.SiLU()
-
-
-def _dropout(p: float = 0.5, training: bool = True, inplace: bool = False) -> nn.Module:  # noqa: ARG001
-    return nn.Dropout(p).train(training)
-
-
-def _flatten(start_dim: int = 0, end_dim: int = -1) -> nn.Module:
-    return nn.Flatten(start_dim, end_dim)
-
-
-_FUNCTIONS: dict[Any, Callable[..., nn.Module]] = {
-    F.linear: _linear,
-    F.relu: _relu,
-    torch.relu: _relu,
-    torch.relu_: _relu,
-    "relu": _relu,
-    "relu_": _relu,
-    F.leaky_relu: _leaky_relu,
-    F.silu: _silu,
-    F.gelu: nn.GELU,
-    F.sigmoid: nn.Sigmoid,
-    torch.sigmoid: nn.Sigmoid,
-    "sigmoid": nn.Sigmoid,
-    F.tanh: nn.Tanh,
-    torch.tanh: nn.Tanh,
-    "tanh": nn.Tanh,
-    F.dropout: _dropout,
-    torch.flatten: _flatten,
-    "flatten": _flatten,
-    operator.add: Add,
-    torch.add: Add,
-    "add": Add,
+_IN_PLACE_OPERATORS: dict[Any, Callable[..., Any]] = {
+    operator.iadd: operator.add,
+    operator.isub: operator.sub,
+    operator.imul: operator.mul,
+    operator.itruediv: operator.truediv,
+}
+_ON_SIZES = {
+    operator.add,
+    operator.iadd,
+    operator.sub,
+    operator.isub,
+    operator.mul,
+    operator.imul,
+    operator.floordiv,
+    operator.getitem,
 }
 
 
@@ -149,7 +95,8 @@ def trace(net: Net) -> list[Step]:
     Returns
     -------
     list of Step
-        The last one gives the net's output. Empty for a net that returns its input.
+        The last one gives the net's output, and each is needed for it. Empty for a net that
+        returns its input.
 
     Raises
     ------
@@ -166,37 +113,221 @@ def trace(net: Net) -> list[Step]:
     except (fx.proxy.TraceError, TypeError, RuntimeError, AttributeError, NameError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UntraceableError(f"a net that torch.fx cannot trace ({reason})") from error
-    modules = dict(graph_module.named_modules())
-    value: dict[fx.Node, int] = {}
-    steps: list[Step] = []
-    constants: dict[fx.Node, Tensor] = {}
-    for node in graph_module.graph.nodes:
-        if node.op == "placeholder":
-            if value:
-                raise UntraceableError("a net of several arguments")
-            value[node] = 0
-        elif node.op == "get_attr":
-            constants[node] = operator.attrgetter(str(node.target))(graph_module)
-        elif node.op == "output":
-            result = node.args[0]
-            if not isinstance(result, fx.Node) or result not in value:
-                raise UntraceableError("a net that does not return one tensor made from its input")
-            if value[result] != len(steps):  # trailing ops that do not reach the output
-                steps = steps[: value[result]]
+    return _Reader(graph_module).read()
+
+
+class _Reader:
+    """Turns the nodes of a trace into steps, one after the other."""
+
+    def __init__(self, graph_module: fx.GraphModule) -> None:
+        self.graph_module = graph_module
+        self.modules = dict(graph_module.named_modules())
+        self.steps: list[Step] = []
+        self.value: dict[fx.Node, int] = {}
+        self.known: dict[fx.Node, Any] = {}  # constants and sizes
+        self.order = {node: i for i, node in enumerate(graph_module.graph.nodes)}
+        self.storage: dict[fx.Node, set[fx.Node]] = {}  # who shares its memory
+        self.same: dict[fx.Node, set[fx.Node]] = {}  # who is the same tensor
+
+    def read(self) -> list[Step]:
+        """Return the steps that the output needs."""
+        for node in self.graph_module.graph.nodes:
+            if node.op == "placeholder":
+                if self.value:
+                    raise UntraceableError("a net of several arguments")
+                self._bind(node, 0)
+            elif node.op == "get_attr":
+                self.known[node] = operator.attrgetter(str(node.target))(self.graph_module)
+            elif node.op == "output":
+                result = node.args[0]
+                if not isinstance(result, fx.Node) or result not in self.value:
+                    raise UntraceableError("a net that does not return one tensor made from its input")
+                return _needed(self.steps, self.value[result])
+            elif not self._fold(node):
+                self._step(node)
+        raise UntraceableError("a net that returns nothing")
+
+    def _fold(self, node: fx.Node) -> bool:
+        """Compute what depends on constants and sizes alone; say whether it did."""
+        sizes = self._size_of(node)
+        if sizes is not None:
+            self.known[node] = sizes
+            return True
+        inputs = node.all_input_nodes
+        name = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")
+        if node.op == "call_module" or not all(n in self.known for n in inputs) or str(name).endswith("_"):
+            return False
+        arguments = [self.known[n] for n in inputs]
+        if any(isinstance(a, Size) or a is BATCH for a in arguments):
+            return False
+        args, kwargs = self._arguments(node)
+        if kwargs.get("inplace", False) is True:
+            return False
+        before = _generator_states()
+        try:
+            if node.op == "call_method":
+                result = getattr(args[0], str(node.target))(*args[1:], **kwargs)
+            else:  # out of place, for the net is left as it is
+                function: Any = _IN_PLACE_OPERATORS.get(node.target, node.target)
+                result = function(*args, **kwargs)
+        except (TypeError, RuntimeError, AttributeError, IndexError):
+            return False
+        after = _generator_states()
+        if not all(torch.equal(a, b) for a, b in zip(before, after, strict=True)):  # draws are no constants
+            torch.set_rng_state(before[0])
+            if len(before) > 1:
+                torch.cuda.set_rng_state_all(before[1:])
+            return False
+        self.known[node] = result
+        return True
+
+    def _size_of(self, node: fx.Node) -> Any:
+        """Size or shape that a node stands for, None if it is something else."""
+        first = node.args[0] if node.args else None
+        if isinstance(first, fx.Node) and first in self.value:
+            index = self.value[first]
+            if node.op == "call_method" and node.target == "size":
+                dims = [*node.args[1:], *node.kwargs.values()]
+                return _dimension(Size(index, lambda s: s), dims[0]) if dims else Size(index, lambda s: s)
+            if node.op == "call_function" and node.target is getattr and node.args[1] == "shape":
+                return Size(index, lambda s: s)
+        if node.op != "call_function" or node.target not in _ON_SIZES or node.kwargs:
+            return None
+        args, _ = self._arguments(node)
+        if len(args) != 2 or not any(isinstance(a, Size) for a in args):
+            return None
+        a, b = args
+        if node.target is operator.getitem:
+            return _dimension(a, b) if isinstance(b, int) else None
+        if any(not isinstance(v, int | Size) for v in (a, b)):
+            return None
+        owners = {v.of for v in (a, b) if isinstance(v, Size)}
+        if len(owners) != 1:
+            return None
+        function: Any = node.target
+        return Size(owners.pop(), lambda s: function(_number_of(a, s), _number_of(b, s)))
+
+    def _arguments(self, node: fx.Node) -> tuple[list[Any], dict[str, Any]]:
+        def given(n: fx.Node) -> Any:
+            return Value(self.value[n]) if n in self.value else self.known.get(n, n)
+
+        args = fx.node.map_arg(node.args, given)
+        kwargs = fx.node.map_arg(node.kwargs, given)
+        return list(args), dict(kwargs)
+
+    def _step(self, node: fx.Node) -> None:
+        """Add the steps of one node, or an unknown one."""
+        path = str(node.target).removeprefix("net.") if node.op == "call_module" else _path(node)
+        inputs = tuple(self.value[n] for n in node.all_input_nodes if n in self.value)
+        args, kwargs = self._arguments(node)
+        before = len(self.steps)
+
+        def emit(module: nn.Module, *values: Any) -> Value:
+            if not values or not all(isinstance(v, Value) for v in values):
+                raise TypeError("not a value")
+            self.steps.append(Step(module, tuple(v.index for v in values), path))
+            return Value(len(self.steps))
+
+        def unknown(text: str) -> None:
+            del self.steps[before:]
+            self.steps.append(Step(Unknown(text), inputs, path))
+
+        in_place = self._in_place(node, args, kwargs)
+        if in_place and not self._may_write(node):
+            unknown(f"{_describe(node)} over a value of which a view is read later")
+        elif node.op == "call_module":
+            module = self.modules[str(node.target)]
+            try:
+                if kwargs:
+                    args = [*args, *kwargs.values()] if not args else [*args, None]
+                emit(module, *args)
+            except TypeError:
+                unknown(f"{type(module).__name__} with these arguments")
+        elif node.target not in FUNCTIONS:
+            unknown(_describe(node))
         else:
-            steps.append(_step(node, modules, value, constants))
-            value[node] = len(steps)
-            if _in_place(node, steps[-1].module):  # whoever reads its input from here on reads the result
-                value[node.all_input_nodes[0]] = len(steps)
-    return steps
+            try:
+                FUNCTIONS[node.target](emit, *args, **kwargs)
+            except NotHereError as error:
+                unknown(str(error))
+            except (TypeError, IndexError):
+                unknown(f"{_describe(node)} with these arguments")
+        if len(self.steps) == before:  # an op that gives back what it took
+            unknown(f"{_describe(node)} with these arguments")
+        self._bind(node, len(self.steps), in_place=in_place)
+
+    def _in_place(self, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> bool:
+        """Whether an op writes its result over its first input."""
+        first = node.args[0] if node.args else None
+        if not isinstance(first, fx.Node) or first not in self.value:
+            return False
+        if node.op == "call_module":
+            return bool(getattr(self.modules[str(node.target)], "inplace", False))
+        name = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")
+        asked = getattr(FUNCTIONS.get(node.target), "inplace", None)
+        flagged = asked(*args[1:], **kwargs) if asked else kwargs.get("inplace", False) is True
+        return flagged or str(name).endswith("_") or node.target in _IN_PLACE_OPERATORS
+
+    def _may_write(self, node: fx.Node) -> bool:
+        """Whether nobody will read, by another view of it, what an op is about to write over."""
+        first = node.args[0]
+        assert isinstance(first, fx.Node)
+        others = self.storage[first] - self.same[first]
+        return not any(self.order[user] > self.order[node] for other in others for user in other.users)
+
+    def _bind(self, node: fx.Node, value: int, *, in_place: bool = False) -> None:
+        """Note which value a node is, and with whom it shares its memory."""
+        self.value[node] = value
+        self.same[node], self.storage[node] = {node}, {node}
+        first = node.args[0] if node.args else None
+        if not isinstance(first, fx.Node) or first not in self.same:
+            return
+        module = self.steps[value - 1].module
+        copied = node.target in ("clone", torch.clone)
+        alike = isinstance(module, nn.Identity | nn.modules.dropout._DropoutNd) and not copied
+        if in_place or (alike and node.target != "contiguous"):
+            self.same[node] = self.same[first]
+            self.same[node].add(node)
+        if in_place or alike or isinstance(module, nn.Flatten | nn.Unflatten | Rearrange):
+            self.storage[node] = self.storage[first]
+            self.storage[node].add(node)
+        if in_place:  # whoever reads its input from here on reads the result
+            refused = isinstance(module, Unknown)
+            for other in self.storage[node] if refused else self.same[node]:
+                self.value[other] = value
 
 
-def _in_place(node: fx.Node, module: nn.Module) -> bool:
-    """Whether an op writes its result over its input."""
-    name = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")
-    flagged = node.kwargs.get("inplace", False) or True in node.args[1:]
-    named = node.op != "call_module" and str(name).endswith("_")
-    return bool(node.all_input_nodes) and bool(getattr(module, "inplace", False) or flagged or named)
+def _generator_states() -> list[Tensor]:
+    return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else ())]
+
+
+def _dimension(shape: Size, dim: Any) -> Any:
+    if dim == 0:
+        return BATCH
+    return Size(shape.of, lambda s: shape.get(s)[dim])
+
+
+def _number_of(value: Any, shape: torch.Size) -> Any:
+    return value.get(shape) if isinstance(value, Size) else value
+
+
+def _needed(steps: list[Step], output: int) -> list[Step]:
+    """Steps that value `output` is made from, numbered anew."""
+    needed = {output}
+    for index in range(output, 0, -1):
+        if index in needed:
+            needed.update(steps[index - 1].inputs)
+    number = {0: 0} | {index: place for place, index in enumerate(sorted(needed - {0}), start=1)}
+    kept = [steps[index - 1] for index in sorted(needed - {0})]
+    return [replace(step, inputs=tuple(number[i] for i in step.inputs)) for step in kept]
+
+
+def last_uses(steps: Sequence[Step]) -> list[frozenset[int]]:
+    """For each step the values that nobody reads after it (never the output)."""
+    last: dict[int, int] = {}
+    for place, step in enumerate(steps):
+        last.update(dict.fromkeys(step.inputs, place))
+    return [frozenset(i for i in step.inputs if last[i] == place) for place, step in enumerate(steps)]
 
 
 def _trace(module: nn.Module) -> fx.GraphModule:
@@ -204,8 +335,27 @@ def _trace(module: nn.Module) -> fx.GraphModule:
     return fx.GraphModule(root, _Tracer().trace(root))
 
 
+class _Proxy(fx.Proxy):
+    """Notes in-place operators as such, where torch.fx takes ``x += y`` for ``x = x + y``."""
+
+    def __iadd__(self, other: Any) -> fx.Proxy:
+        return self.tracer.create_proxy("call_function", operator.iadd, (self, other), {})
+
+    def __isub__(self, other: Any) -> fx.Proxy:
+        return self.tracer.create_proxy("call_function", operator.isub, (self, other), {})
+
+    def __imul__(self, other: Any) -> fx.Proxy:
+        return self.tracer.create_proxy("call_function", operator.imul, (self, other), {})
+
+    def __itruediv__(self, other: Any) -> fx.Proxy:
+        return self.tracer.create_proxy("call_function", operator.itruediv, (self, other), {})
+
+
 class _Tracer(fx.Tracer):
     """Takes what a function closes over: parameters and modules that are not the net's own."""
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return _Proxy(node, self)
 
     def path_of_module(self, mod: nn.Module) -> str:
         if not any(mod is m for m in self.root.modules()):
@@ -226,30 +376,6 @@ class _Wrapped(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.net(x)
-
-
-def _step(
-    node: fx.Node, modules: dict[str, nn.Module], value: dict[fx.Node, int], constants: dict[fx.Node, Tensor]
-) -> Step:
-    inputs = tuple(value[n] for n in node.all_input_nodes if n in value)
-    path = str(node.target).removeprefix("net.") if node.op == "call_module" else _path(node)
-    if node.op == "call_module":
-        return Step(modules[str(node.target)], inputs, path)
-    build = _FUNCTIONS.get(node.target)
-    if build is None:
-        return Step(Unknown(_describe(node)), inputs, path)
-    given = [a for a in node.args if not (isinstance(a, fx.Node) and a in value)]
-    options = {k: v for k, v in node.kwargs.items() if not (isinstance(v, fx.Node) and v in value)}
-    given = [constants.get(a, a) if isinstance(a, fx.Node) else a for a in given]
-    options = {k: constants.get(v, v) if isinstance(v, fx.Node) else v for k, v in options.items()}
-    if build is Add and (given or options or len(node.args) != 2):
-        return Step(Unknown(f"{_describe(node)} with a constant"), inputs, path)
-    if build is Add:  # x + x names its input once in all_input_nodes
-        inputs = tuple(value[a] for a in node.args if isinstance(a, fx.Node))
-    try:
-        return Step(build(*given, **options), inputs, path)
-    except TypeError:
-        return Step(Unknown(f"{_describe(node)} with these arguments"), inputs, path)
 
 
 def _describe(node: fx.Node) -> str:

@@ -7,7 +7,10 @@ from typing import Any
 
 from sdp_ref.rules.base import LayerwiseRule, Propagator, Rule
 from sdp_ref.rules.dvia import DVIA
-from sdp_ref.rules.linearization import SDP, MarginalSDP
+from sdp_ref.rules.full_covariance import FullCovarianceRule
+from sdp_ref.rules.linearization import SDP
+from sdp_ref.rules.marginal import MarginalRule
+from sdp_ref.rules.marginal_sdp import MarginalSDP
 from sdp_ref.rules.moment_matching import MarginalMomentMatching, MomentMatching
 from sdp_ref.rules.sampling import MonteCarlo
 from sdp_ref.rules.unscented import Unscented
@@ -15,8 +18,10 @@ from sdp_ref.rules.unscented import Unscented
 __all__ = [
     "DVIA",
     "SDP",
+    "FullCovarianceRule",
     "LayerwiseRule",
     "MarginalMomentMatching",
+    "MarginalRule",
     "MarginalSDP",
     "MomentMatching",
     "MonteCarlo",

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import type_before_parametrizations
 
 from sdp_ref import activations, graph
+from sdp_ref.affine import Rearrangement
 from sdp_ref.distributions import DiagonalGaussian, Gaussian, Law, unchecked
 from sdp_ref.graph import Net, UnsupportedError
+from sdp_ref.ops import Rearrange
 
 Handler = Callable[..., Any]
+Maker = Callable[..., Handler]
 HandlerT = TypeVar("HandlerT", bound=Handler)
 
 
@@ -87,7 +93,7 @@ class LayerwiseRule(Rule):
     :meth:`handles`, one handler per op. Handlers are inherited.
     """
 
-    _handlers: ClassVar[dict[type[nn.Module], Handler]] = {}
+    _handlers: ClassVar[dict[type[nn.Module], Maker]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -102,8 +108,25 @@ class LayerwiseRule(Rule):
         """
 
         def register(handler: HandlerT) -> HandlerT:
-            cls._handlers.update(dict.fromkeys(kinds, handler))
+            def make(rule: LayerwiseRule, module: nn.Module) -> Handler:
+                return partial(handler, rule, module)
+
+            cls._handlers.update(dict.fromkeys(kinds, make))
             return handler
+
+        return register
+
+    @classmethod
+    def prepares(cls, *kinds: type[nn.Module]) -> Callable[[HandlerT], HandlerT]:
+        """As :meth:`handles`, for ops where something depends on the module alone.
+
+        The decorated function is called once a net, as ``make(rule, module)``, and returns the
+        function of the laws.
+        """
+
+        def register(make: HandlerT) -> HandlerT:
+            cls._handlers.update(dict.fromkeys(kinds, make))
+            return make
 
         return register
 
@@ -117,35 +140,61 @@ class LayerwiseRule(Rule):
 
     def prepare(self, net: Net) -> Callable[[Law], Law]:
         """Trace the net and find a handler for each op; see :class:`Rule`."""
+        steps, operations = self.operations(net)
+        done = graph.last_uses(steps)
+
+        def propagate(x: Law) -> Law:
+            values = {0: self.start(x)}
+            for number, (step, operation, unneeded) in enumerate(
+                zip(steps, operations, done, strict=True), start=1
+            ):
+                with self.placed(step):
+                    values[number] = operation(*(values[i] for i in step.inputs))
+                for i in unneeded:
+                    del values[i]
+            return self.finish(values[len(steps)], x)
+
+        return propagate
+
+    def operations(self, net: Net) -> tuple[list[graph.Step], list[Handler]]:
+        """Steps of a net, each with what this rule does there.
+
+        Raises
+        ------
+        UnsupportedError
+            If the net cannot be traced, or an op has no handler.
+        """
         try:
             steps = graph.trace(net)
         except graph.UntraceableError as error:
             raise UnsupportedError(self.name, str(error)) from error
-        handlers = [self._handler(step) for step in steps]
+        return steps, [self._operation(step) for step in steps]
 
-        def propagate(x: Law) -> Law:
-            values = [self.start(x)]
-            for step, handler in zip(steps, handlers, strict=True):
-                values.append(handler(self, step.module, *(values[i] for i in step.inputs)))
-            return self.finish(values[-1], x)
+    @contextmanager
+    def placed(self, step: graph.Step) -> Iterator[None]:
+        """Give an :class:`UnsupportedError` that comes from an op the rule's name and the op's place."""
+        try:
+            yield
+        except UnsupportedError as error:
+            raise error.at(self.name, step.path) from None
 
-        return propagate
-
-    def _handler(self, step: graph.Step) -> Handler:
-        if isinstance(step.module, graph.Unknown):
-            raise UnsupportedError(self.name, step.module.text, step.path)
-        kind = type(step.module)
+    def _operation(self, step: graph.Step) -> Handler:
+        module = step.module
+        if isinstance(module, graph.Unknown):
+            raise UnsupportedError(self.name, module.text, step.path)
+        kind = type_before_parametrizations(module)
         tables = (vars(cls).get("_handlers", {}) for cls in type(self).__mro__)
-        handler = next((table[kind] for table in tables if kind in table), None)
-        if handler is None:
-            raise UnsupportedError(self.name, kind.__name__, step.path)
-        if isinstance(step.module, nn.GELU) and step.module.approximate != "none":
-            raise UnsupportedError(self.name, f"GELU(approximate={step.module.approximate!r})", step.path)
-        if isinstance(step.module, nn.Dropout) and step.module.training:
-            raise UnsupportedError(self.name, "Dropout in training mode (call net.eval())", step.path)
-        if isinstance(step.module, nn.Flatten) and (step.module.start_dim, step.module.end_dim) != (1, -1):
-            raise UnsupportedError(self.name, "a Flatten that does not keep the batch dimension", step.path)
-        return handler
+        make = next((table[kind] for table in tables if kind in table), None)
+        if make is None:
+            text = module.text if isinstance(module, Rearrange) else kind.__name__
+            raise UnsupportedError(self.name, text, step.path)
+        if isinstance(module, nn.GELU) and module.approximate != "none":
+            raise UnsupportedError(self.name, f"GELU(approximate={module.approximate!r})", step.path)
+        if isinstance(module, nn.modules.dropout._DropoutNd) and module.training:
+            text = f"{kind.__name__} in training mode (call net.eval())"
+            raise UnsupportedError(self.name, text, step.path)
+        with self.placed(step):
+            return make(self, module)
 
 
 ELEMENTWISE = (nn.ReLU, nn.LeakyReLU, nn.Sigmoid, nn.SiLU, nn.GELU, nn.Tanh)
@@ -158,17 +207,22 @@ def activation_of(module: nn.Module) -> activations.Activation:
     return activations.activation(type(module).__name__.lower())
 
 
-@LayerwiseRule.handles(nn.Identity, nn.Dropout)
+IDENTITIES = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.AlphaDropout)
+"""Ops that do nothing in evaluation mode."""
+
+
+@LayerwiseRule.handles(*IDENTITIES)
 def _identity(_rule: LayerwiseRule, _module: nn.Module, law: Law) -> Law:
     return law
 
 
 @LayerwiseRule.handles(nn.Flatten)
-def _flatten(_rule: LayerwiseRule, _module: nn.Flatten, law: Law) -> Law:
+def _flatten(_rule: LayerwiseRule, module: nn.Flatten, law: Law) -> Law:
+    Rearrangement(module).check(law.location)
     if isinstance(law, Gaussian):
-        return unchecked(Gaussian, law.mean.flatten(1), law.covariance)
+        return unchecked(Gaussian, module(law.mean), law.covariance)
     parts = (getattr(law, f.name) for f in fields(law))
-    return unchecked(type(law), *(v.flatten(1) if isinstance(v, Tensor) else v for v in parts))
+    return unchecked(type(law), *(module(v) if isinstance(v, Tensor) else v for v in parts))
 
 
 def check_outputs(inputs: Tensor, outputs: object) -> Tensor:

@@ -10,7 +10,7 @@ from torch import nn
 from sdp_ref.distributions import Gaussian, Law, unchecked
 from sdp_ref.dvia_moments import dvia_relu
 from sdp_ref.rules.base import LayerwiseRule
-from sdp_ref.rules.moment_matching import FullCovarianceRule, elementwise_input
+from sdp_ref.rules.full_covariance import FullCovarianceRule, elementwise_input
 
 
 @dataclass(frozen=True)
@@ -20,10 +20,17 @@ class DVIA(FullCovarianceRule):
     Its covariance is an approximation with known faults, which are kept: the variance is 12 % too
     small at mean/std = -2 and 82 % at -4, and the matrix can be slightly indefinite. It is returned
     as it is; :meth:`Gaussian.factor` clips it for sampling. A hidden unit whose variance it makes
-    negative goes on as a point mass.
+    negative goes on as a point mass. Beside residual branches its covariance with the values that are
+    read later is by Stein's lemma, and max-pooling takes the component of the largest mean.
+
+    Parameters
+    ----------
+    max_bytes : int
+        See :class:`~sdp_ref.rules.full_covariance.FullCovarianceRule`.
     """
 
     name: ClassVar[str] = "dvia"
+    temporaries: ClassVar[int] = 33
 
 
 @DVIA.handles(nn.ReLU)

@@ -1,0 +1,131 @@
+"""What docs/rules.md shows is run, and what its table says is tried."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import sdp_ref as sr
+
+PAGE = (Path(__file__).parents[2] / "docs" / "rules.md").read_text()
+RULES = ("marginal_sdp", "marginal_moment_matching", "moment_matching", "dvia")
+
+
+def test_the_examples_run(capsys):
+    blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    assert len(blocks) == 2
+    names = {"__name__": "example"}
+    for block in blocks:
+        exec(compile(block, "docs/rules.md", "exec"), names)
+    assert "tensor" in capsys.readouterr().out
+    net, x = names["net"], names["x"]
+    linearised = sr.propagate(net[:2], x, "sdp").variance
+    assert torch.allclose(sr.propagate(net[:2], x, names["Mine"]()).variance, linearised, rtol=1e-5)
+    tiny = sr.DiagonalGaussian(x.mean.double(), x.variance.double() * 1e-16)
+    skip = names["Skip"]().double()
+    expected = sr.propagate(skip, tiny, "sdp").covariance
+    assert torch.allclose(sr.propagate(skip, tiny, names["Full"]()).covariance, expected, rtol=1e-6)
+
+
+def table():
+    rows = [line for line in PAGE.splitlines() if line.startswith("|")]
+    cells = [[c.strip() for c in row.strip("|").split("|")] for row in rows]
+    assert [c.strip("`") for c in cells[0][1:]] == list(RULES)
+    return {row[0]: row[1:] for row in cells[2:]}
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.RNN(4, 4, batch_first=True)
+
+    def forward(self, x):
+        return self.rnn(x)[0]
+
+
+NETS = {
+    "Linear, x @": [nn.Linear(4, 2), nn.Conv2d(2, 4, 3, 2, 1, 1, 2), nn.Conv1d(4, 2, 2)],
+    "BatchNorm1d": [nn.BatchNorm1d(4), nn.BatchNorm2d(2)],
+    "AvgPool1d/2d": [
+        nn.AvgPool1d(2),
+        nn.AvgPool2d(2, ceil_mode=True),
+        nn.AdaptiveAvgPool1d(2),
+        nn.AdaptiveAvgPool2d(2),
+        lambda x: x.mean(1, keepdim=True),
+    ],
+    "x + c": [lambda x: x + 1, lambda x: 1 - x, lambda x: x - torch.ones(4), lambda x: -x * 3 / 2],
+    "Flatten": [
+        nn.Flatten(),
+        nn.Unflatten(1, (2, -1)),
+        lambda x: x.view(x.size(0), -1),
+        lambda x: x.reshape(-1, 4),
+        lambda x: x.unsqueeze(1).squeeze(1),
+        lambda x: x.unsqueeze(1).permute(0, 2, 1).transpose(1, 2),
+        lambda x: F.pad(x[:, 1:], (1, 1)),
+    ],
+    "Identity": [nn.Identity(), nn.Dropout(), lambda x: x.contiguous().clone()],
+    "x + y": [lambda x: x + 2 * x, lambda x: torch.cat([x, x - 2 * x], 1)],
+    "ReLU": [nn.ReLU()],
+    "LeakyReLU": [nn.LeakyReLU(), nn.Sigmoid(), nn.Tanh(), nn.SiLU(), nn.GELU()],
+    "MaxPool1d/2d": [
+        nn.MaxPool1d(2),
+        nn.MaxPool2d(2),
+        nn.AdaptiveMaxPool1d(2),
+        nn.AdaptiveMaxPool2d(2),
+    ],
+    "Softmax": [nn.Softmax(1), nn.LayerNorm(4)],
+    "x * y": [
+        lambda x: x * x,
+        lambda x: 1 / x,
+        Recurrent(),
+        nn.MultiheadAttention(4, 1),
+        nn.BatchNorm1d(4).train(),
+    ],
+}
+
+
+def event_of(net):
+    two = isinstance(net, nn.Conv2d | nn.BatchNorm2d | nn.AvgPool2d | nn.AdaptiveAvgPool2d)
+    if two or isinstance(net, nn.MaxPool2d | nn.AdaptiveMaxPool2d):
+        return (2, 4, 4)
+    pools = nn.AvgPool1d | nn.AdaptiveAvgPool1d | nn.MaxPool1d | nn.AdaptiveMaxPool1d
+    return (4, 4) if isinstance(net, nn.Conv1d | pools | Recurrent) else (4,)
+
+
+@pytest.mark.parametrize("start", NETS)
+@pytest.mark.parametrize("rule", RULES)
+def test_the_table_tells_the_truth(start, rule):
+    (row,) = (cells for op, cells in table().items() if op.startswith(start))
+    refused = row[RULES.index(rule)] == "-"
+    for net in NETS[start]:
+        if isinstance(net, nn.Module) and not (start == "x * y" and isinstance(net, nn.BatchNorm1d)):
+            net = net.eval()
+        event = event_of(net)
+        generator = torch.Generator().manual_seed(0)
+        mean = torch.randn(2, *event, generator=generator)
+        x = sr.DiagonalGaussian(mean, torch.ones_like(mean))
+        if refused:
+            with pytest.raises(sr.UnsupportedError):
+                sr.propagate(net, x, rule)
+        else:
+            assert bool(sr.propagate(net, x, rule).variance.isfinite().all())
+
+
+def test_the_table_says_which_laws_are_taken():
+    row = table()["laws taken"]
+    mean = torch.zeros(1, 4)
+    laws = {
+        "Gaussian": sr.DiagonalGaussian(mean, mean + 1),
+        "Cauchy": sr.Cauchy(mean, mean + 1),
+        "stable": sr.SymmetricStable(mean, mean + 1, 1.5),
+    }
+    for rule, taken in zip(RULES, row, strict=True):
+        for name, law in laws.items():
+            if name in taken.split(", "):
+                sr.propagate(nn.Linear(4, 2), law, rule)
+            else:
+                with pytest.raises(sr.UnsupportedError):
+                    sr.propagate(nn.Linear(4, 2), law, rule)
