@@ -16,7 +16,15 @@ from oracles.partition import (
     total_variation_of_counts,
 )
 from oracles.quadrature import Mixed, exact_total_variation, exact_wasserstein
+from oracles.quantiles import (
+    Quantiles,
+    interquartile_ratio,
+    largest_quantile_distance,
+    mean_quantile_distance,
+)
+from oracles.robust_partition import OutputBins, central_axes
 from oracles.sampling import sample_outputs, standard_normals, stream_outputs
+from oracles.tails import require_mean, require_moments
 from oracles.theorem import Optimality, check_theorem
 from oracles.transport import sliced_wasserstein, wasserstein, wasserstein_1d, wasserstein_floor
 
@@ -30,10 +38,13 @@ __all__ = [
     "Mixed",
     "Moments",
     "Optimality",
+    "OutputBins",
     "Partition",
+    "Quantiles",
     "Ratio",
     "ScoreDifferences",
     "bures",
+    "central_axes",
     "certified",
     "certified_floor",
     "certified_wasserstein",
@@ -41,8 +52,13 @@ __all__ = [
     "exact_total_variation",
     "exact_wasserstein",
     "gaussian_kl",
+    "interquartile_ratio",
+    "largest_quantile_distance",
     "mean_error",
+    "mean_quantile_distance",
     "pairwise_total_variation",
+    "require_mean",
+    "require_moments",
     "sample_outputs",
     "sliced_wasserstein",
     "standard_normals",

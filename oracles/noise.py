@@ -20,11 +20,12 @@ from scipy.special import ndtri
 Seed = int | np.random.SeedSequence
 Block = NDArray[np.floating[Any]]  # shape (rows, dimension)
 Variates = Callable[[np.random.Generator, tuple[int, int]], Block]
+Quantile = Callable[[NDArray[np.float64]], Block]
 
 SAMPLERS = ("mc", "sobol")
 SCRAMBLES = 16
 _BLOCK_VALUES = 2**18  # 1 MB of float32: stays in cache on its way from the generator to the network
-_HALF_CELL = 2.0**-31  # scipy's Sobol points have 30 bits; half a cell keeps 0 away from ndtri
+_HALF_CELL = 2.0**-31  # scipy's Sobol points have 30 bits; half a cell keeps 0 away from quantiles
 
 
 def normals(generator: np.random.Generator, shape: tuple[int, int]) -> Block:
@@ -55,6 +56,16 @@ def stables(alpha: float) -> Variates:
     return draw
 
 
+def normal_quantile(probability: NDArray[np.float64]) -> Block:
+    """Standard normal quantiles, float32."""
+    return ndtri(probability).astype(np.float32)
+
+
+def cauchy_quantile(probability: NDArray[np.float64]) -> Block:
+    """Standard Cauchy quantiles."""
+    return np.tan(math.pi * (probability - 0.5))
+
+
 def block_rows(dimension: int) -> int:
     """Rows of a block: a power of two that depends on the dimension alone."""
     return 2 ** max(6, (_BLOCK_VALUES // dimension).bit_length() - 1)
@@ -72,8 +83,10 @@ def monte_carlo_blocks(
     return (partial(draw, block) for block in range(-(-samples // rows)))
 
 
-def sobol_blocks(samples: int, dimension: int, seed: Seed) -> Iterator[Callable[[], Block]]:
-    """Recipes of the blocks of normal variates from scrambled Sobol points.
+def sobol_blocks(
+    samples: int, dimension: int, seed: Seed, quantile: Quantile = normal_quantile
+) -> Iterator[Callable[[], Block]]:
+    """Recipes of the blocks of variates from scrambled Sobol points, through a law's quantiles.
 
     Scramble by scramble, each in parts of at most one block.
 
@@ -91,7 +104,7 @@ def sobol_blocks(samples: int, dimension: int, seed: Seed) -> Iterator[Callable[
             points.fast_forward(start)
         # a power of two, over which the points are balanced
         uniform = points.random(2 ** (stop - start - 1).bit_length())[: stop - start]
-        return ndtri(uniform + _HALF_CELL).astype(np.float32)
+        return quantile(uniform + _HALF_CELL)
 
     for scramble in range(SCRAMBLES):
         size = samples // SCRAMBLES + (scramble < samples % SCRAMBLES)

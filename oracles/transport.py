@@ -5,7 +5,8 @@ mean(u) + mean(v), and their spread gives its standard error, sqrt(Var(u) / n + 
 central limit theorem for the empirical cost (del Barrio and Loubes, Ann. Probab. 2019). That
 theorem is about the mean of the empirical distance, which in three dimensions is well above the true
 one: the floor says by how much. For a rule that is exact or nearly so this error is too large (1.4 to
-1.8 times the spread of repeated draws, by simulation). A law without a mean (Cauchy) has no finite W1.
+1.8 times the spread of repeated draws, by simulation). A law without a mean (Cauchy) has no
+finite W1, and samples do not show that: :func:`oracles.tails.require_mean` refuses the law itself.
 """
 
 from __future__ import annotations

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oracles.counting import Cells, Columns, Samples, check_count, pilot_values, rounding_of, tally
+
+Axes = Callable[[NDArray[np.float64]], tuple[NDArray[np.float64], NDArray[np.float64]]]
+"""Maps a pilot, shape (samples, m), to a centre, shape (m,), and orthonormal directions, the columns of
+an array of shape (m, m), the widest first."""
+
+
+def principal_axes(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean, and eigenvectors of the covariance by falling variance: :data:`Axes` of a law with moments."""
+    centre = values.mean(0)  # on the pilot's subspace, as medians are not
+    covariance = np.atleast_2d(np.cov(values - centre, rowvar=False))
+    return centre, np.linalg.eigh(covariance)[1][:, ::-1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +36,7 @@ class EqualMassTree:
     Attributes
     ----------
     centre : ndarray, shape (m,)
-        Mean of the pilot.
+        Mean of the pilot, or what other :data:`Axes` give.
     axes, null : ndarray, shapes (m, r) and (m, m - r)
         Principal directions with and without spread.
     thresholds : ndarray, shape (leaves,)
@@ -40,7 +52,7 @@ class EqualMassTree:
     rounding: float
 
     @classmethod
-    def from_samples(cls, pilot: Samples, cells: int = 512) -> EqualMassTree:
+    def from_samples(cls, pilot: Samples, cells: int = 512, axes: Axes = principal_axes) -> EqualMassTree:
         """Grow the tree on a pilot draw.
 
         Parameters
@@ -49,6 +61,8 @@ class EqualMassTree:
             At least as many samples as cells; a hundred times as many make the masses equal to 10 %.
         cells : int
             Number of leaves, a power of two.
+        axes : callable
+            Gives the coordinates; :func:`oracles.robust_partition.central_axes` for heavy tails.
 
         Raises
         ------
@@ -61,16 +75,14 @@ class EqualMassTree:
             raise ValueError(f"cells must be a power of two, got {cells}")
         if len(values) < cells:
             raise ValueError(f"a pilot of {len(values)} samples cannot fix {cells} cells; draw more")
-        centre = values.mean(0)  # on the pilot's subspace, as medians are not
+        centre, directions = axes(values)
         rounding = rounding_of(pilot)
         deviations = values - centre
-        directions = np.linalg.eigh(np.atleast_2d(np.cov(deviations, rowvar=False)))[1][:, ::-1]
         coordinates = deviations @ directions
         slack = rounding * (np.abs(values).max(1) + np.abs(centre).max())
         is_null = (np.abs(coordinates) <= slack[:, None]).all(0)
-        axes, null = directions[:, ~is_null], directions[:, is_null]
         thresholds = _grow(coordinates[:, ~is_null], cells)
-        return cls(centre, axes, null, thresholds, rounding)
+        return cls(centre, directions[:, ~is_null], directions[:, is_null], thresholds, rounding)
 
     @property
     def cells(self) -> int:

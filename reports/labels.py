@@ -25,6 +25,8 @@ _ACTIVATIONS = {
     "tanh": "tanh",
 }
 
+_SCALES = {"sigma": "σ", "gamma": "γ"}
+
 
 def _samples(rule: str) -> float:
     name, _, parameters = rule.partition(":")
@@ -89,6 +91,11 @@ def activation_place(activation: str) -> int:
     known = list(_ACTIVATIONS)
     name = activation.partition(":")[0]
     return known.index(name) if name in known else len(known)
+
+
+def scale_label(parameter: str) -> str:
+    """Symbol of the noise’s scale: σ of a standard deviation, γ of a stable law’s scale."""
+    return _SCALES.get(parameter, parameter)
 
 
 def layers_label(activation: str, depth: int) -> str:

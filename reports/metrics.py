@@ -10,8 +10,9 @@ class Metric:
     """How one metric is shown.
 
     `better` is ``higher``, ``lower``, ``one`` or empty (not ranked); `complement` shows 1 - value;
-    `published` names the paper's metric to set beside it; `also` a second metric shown in the same cells;
-    `component` what the rows are split by; `floor` whether a floor means something for it.
+    `published` names the paper's metric to set beside it; `also` a second metric shown in the same cells, and
+    `beside` what it is called there; `component` what the rows are split by; `floor` whether a floor
+    means something for it.
     """
 
     name: str
@@ -21,6 +22,7 @@ class Metric:
     complement: bool = False
     published: str = ""
     also: str = ""
+    beside: str = ""
     decimals: int | None = None
     component: str = ""
     corrected: bool = False
@@ -51,6 +53,26 @@ METRICS = (
         decimals=4,
     ),
     Metric(
+        "tv_joint",
+        "1 − TV, equal-mass cells along the central axes",
+        "Shared mass of the predicted and the true joint law of the outputs, in cells of equal mass along "
+        "the principal axes of the truth’s central half: a covariance, from which the headline’s axes come, "
+        "is that of the few most extreme samples here. The outermost cells are unbounded and hold the tails.",
+        better="higher",
+        complement=True,
+        decimals=4,
+    ),
+    Metric(
+        "tv_output",
+        "1 − TV of each output by itself",
+        "The same of one output at a time, in bins between the truth’s quantiles, the outer ones unbounded: "
+        "what a rule that gives each output a law of its own can be held to.",
+        better="higher",
+        complement=True,
+        decimals=4,
+        component="output",
+    ),
+    Metric(
         "tv_class",
         "1 − TV of the decision",
         "Shared mass of the predicted class (arg max): what the noise does to the decision. “pair” is 1 − "
@@ -58,6 +80,7 @@ METRICS = (
         better="higher",
         complement=True,
         also="tv_difference",
+        beside="pair",
         decimals=4,
     ),
     Metric(
@@ -66,6 +89,31 @@ METRICS = (
         "Shared mass of the score difference of two classes, for the pair where it is smallest.",
         better="higher",
         complement=True,
+        decimals=4,
+    ),
+    Metric(
+        "quantile_mean",
+        "Distance of quantiles",
+        "Mean distance of the quantiles at 5 %, 10 % … 95 % of each output, as a multiple of the true "
+        "interquartile range: a Wasserstein distance with its tails cut off, where W1 itself is infinite. "
+        "“max” is the largest of them, as a rule that at 5 % or 95 %.",
+        also="quantile_max",
+        beside="max",
+        component="output",
+    ),
+    Metric(
+        "quantile_max",
+        "Distance of quantiles, largest",
+        "The largest distance of a quantile at 5 %, 10 % … 95 %, over the true interquartile range.",
+        component="output",
+    ),
+    Metric(
+        "iqr_ratio",
+        "Ratio of interquartile ranges, predicted over true",
+        "One for each output, in place of the ratio of standard deviations; 1 is right, below 1 is "
+        "overconfident about the central half.",
+        better="one",
+        component="output",
         decimals=4,
     ),
     Metric(

@@ -14,6 +14,7 @@ from reports.published import Printed
 from reports.tables import Cell, Row, Table
 
 HEADLINE = "tv_headline"
+JOINT = "tv_joint"
 PAPER_LIKE = "tv_paper"
 
 
@@ -123,6 +124,7 @@ def sentences(tables: Sequence[Table], costs: pd.Series) -> list[str]:
     if rows:
         said += _who_wins(chosen[0], rows)
         said += _what_it_costs(chosen, costs)
+    said += _with_heavy_tails(tables)
     said += _beside_paper(tables)
     return said
 
@@ -168,6 +170,25 @@ def _what_it_costs(tables: Sequence[Table], costs: pd.Series) -> list[str]:
     ]
     where = labels.layers_label(deepest.activation, deepest.depth)
     return [f"One input at {where} takes (median): {', '.join(parts)}."] if parts else []
+
+
+def _with_heavy_tails(tables: Sequence[Table]) -> list[str]:
+    chosen = [table for table in tables if table.metric.name == JOINT]
+    rows = [row for table in chosen for row in table.rows if row.leader]
+    if not rows:
+        return []
+    leaders = {row.leader.rule for row in rows if row.leader}
+    who = labels.rule_label(leaders.pop()) if len(leaders) == 1 else "the best rule"
+    parts = []
+    for scale in sorted({row.sigma for row in rows}):
+        shown = [row.leader.mean for row in rows if row.leader and row.sigma == scale]
+        parts.append(f"{sum(shown) / len(shown):.3f} at {chosen[0].scale}\u00a0=\u00a0{scale:g}")
+    exact = [row.floor for row in rows if math.isfinite(row.floor)]
+    beside = f"; the exact law would show {sum(exact) / len(exact):.3f}" if exact else ""
+    return [
+        f"With Cauchy noise, which the paper never measured, {who} shares {_listed(parts)} of the mass with "
+        f"the truth ({chosen[0].metric.title}, mean over {labels.plural(len(chosen), 'depth')}{beside})."
+    ]
 
 
 def _beside_paper(tables: Sequence[Table]) -> list[str]:

@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from bench.noise import GAUSSIAN
+from bench.suites import SUITES
 from reports import labels
 from reports.metrics import METRICS, Metric, metric_of
 from reports.published import Printed, printed
@@ -95,6 +97,12 @@ class Table:
     unit: str
 
     @property
+    def scale(self) -> str:
+        """Symbol of the noise's scale, by which rows are."""
+        suite = SUITES.get(self.suite)
+        return labels.scale_label((suite.noise if suite else GAUSSIAN).parameter)
+
+    @property
     def has_floor(self) -> bool:
         """Whether any row has a floor to show."""
         return any(math.isfinite(row.floor) for row in self.rows)
@@ -167,8 +175,9 @@ def _table(metric: Metric, kind: pd.DataFrame) -> Table:
     rules = tuple(labels.in_order(chosen["rule"]))
     rows = []
     for sigma in sorted(chosen["sigma"].unique()):
-        beside = companions[companions["sigma"] == sigma]
         for component, part in chosen[chosen["sigma"] == sigma].groupby("component", sort=True):
+            same = (companions["sigma"] == sigma) & (companions["component"] == component)
+            beside = companions[same]
             row = _row(metric, rules, part, beside, float(sigma), str(component))
             rows.append(_with_printed(metric, activation, depth, row))
     return Table(

@@ -11,6 +11,7 @@ from torch import nn
 
 import oracles
 from oracles import forward
+from oracles.stable import stable
 from sdp_ref.distributions import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable
 
 MEAN = torch.tensor([[0.3, -1.2, 0.8]])
@@ -245,6 +246,62 @@ def test_stable_draws_have_their_characteristic_function(alpha: float) -> None:
             assert abs(observed - exact) < 4 * np.sqrt(variance / len(draws))
 
 
+@pytest.mark.parametrize("alpha", [0.6, 1.5, 1.9])
+def test_stable_draws_have_the_tails_of_their_law(alpha: float) -> None:
+    """At fixed points and in the tails, by another computation of the law and by scipy's."""
+    x = SymmetricStable(torch.tensor([[1.0]]), torch.tensor([[2.0]]), alpha)
+    draws = (oracles.sample_outputs(nn.Identity(), x, 200_000, seed=3).double().numpy() - 1.0) / 2.0
+    points = np.array([-20.0, -3.0, -0.5, 0.0, 0.5, 3.0, 20.0, 100.0])
+    exact = stable(alpha).survival(points)
+    near = points[1:6]
+    np.testing.assert_allclose(exact[1:6], stats.levy_stable.sf(near, alpha, 0.0), atol=1e-6)
+    observed = (draws > points).mean(0)
+    assert (np.abs(observed - exact) < 4 * np.sqrt(exact * (1 - exact) / len(draws))).all()
+
+
+def test_stable_draws_of_alpha_1_and_2_are_cauchy_and_normal() -> None:
+    for alpha, law, arguments in ((1.0, "cauchy", (1.0, 2.0)), (2.0, "norm", (1.0, 2.0 * np.sqrt(2)))):
+        x = SymmetricStable(torch.tensor([[1.0]]), torch.tensor([[2.0]]), alpha)
+        draws = oracles.sample_outputs(nn.Identity(), x, 50_000, seed=1)[:, 0].numpy()
+        assert stats.kstest(draws, law, args=arguments).pvalue > 1e-3
+
+
+def test_the_draws_of_heavy_tails_are_known_for_ever() -> None:
+    """Stored results rest on these numbers; a change of them must be a decision."""
+    z = torch.zeros(1, 2, dtype=torch.float64)
+    draws = oracles.sample_outputs(nn.Identity(), Cauchy(z, z + 1), 2, seed=1)
+    assert draws.flatten().tolist() == pytest.approx(
+        [-3.4069426446675917, 32.09382856154422, 7.699664852254921, 0.5277954788523996], rel=1e-12
+    )
+    draws = oracles.sample_outputs(nn.Identity(), SymmetricStable(z, z + 1, 1.5), 2, seed=1)
+    assert draws.flatten().tolist() == pytest.approx(
+        [-1.671432159406174, 0.798992914135527, -0.04986106155445531, 0.7097397288618735], rel=1e-12
+    )
+
+
+def test_a_million_cauchy_draws_go_through_a_deep_float32_net() -> None:
+    """The largest is beyond 10^5 scales, and neither the noise nor a layer overflows."""
+    x = Cauchy(MEAN, torch.full_like(MEAN, 100.0))
+    largest = oracles.sample_outputs(nn.Identity(), x, 10**6, seed=1).abs().max()
+    assert 1e7 < largest < 1e12
+    outputs = oracles.sample_outputs(network(3, *[50] * 6, 3), x, 10**6, seed=1)
+    assert outputs.dtype == torch.float32
+    assert torch.isfinite(outputs).all()
+    double = oracles.sample_outputs(network(3, *[50] * 6, 3).double(), x, 10**6, seed=1)
+    assert ((outputs - double).norm(dim=1) <= 1e-4 * double.norm(dim=1)).all()
+
+
+def test_sobol_points_make_cauchy_draws() -> None:
+    x = Cauchy(torch.tensor([[1.0, -3.0]]), torch.tensor([[0.5, 4.0]]))
+    draws = oracles.sample_outputs(nn.Identity(), x, 2**16, seed=1, sampler="sobol").double()
+    for column, law in ((0, stats.cauchy(1.0, 0.5)), (1, stats.cauchy(-3.0, 4.0))):
+        points = law.ppf([0.001, 0.1, 0.5, 0.7, 0.999])
+        observed = (draws[:, column].numpy()[:, None] <= points).mean(0)
+        # 16 scrambles of 4096 points, which are even to one point each
+        assert np.abs(observed - law.cdf(points)).max() <= 1 / 4096
+    assert torch.isfinite(draws).all()
+
+
 def relu_layer_moments(
     mean: NDArray[np.float64], covariance: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -347,7 +404,7 @@ def constant(value: float) -> forward.Network:
         ({"x": torch.ones(1, 3)}, "x must be a law"),
         ({"x": DiagonalGaussian(torch.ones(2, 3), torch.ones(2, 3))}, "batch 1"),
         ({"x": DiagonalGaussian(torch.ones(1, 5), torch.ones(1, 5))}, "is given 5 inputs"),
-        ({"x": Cauchy(MEAN, MEAN.abs()), "sampler": "sobol"}, "Gaussian laws only, not Cauchy"),
+        ({"x": SymmetricStable(MEAN, MEAN.abs(), 1.5), "sampler": "sobol"}, "laws only, not SymmetricStable"),
         ({"x": SymmetricStable(MEAN, MEAN.abs(), 0.05)}, "draws too large"),
         ({"net": constant(float("nan"))}, "non-finite outputs"),
         ({"net": constant(float("inf"))}, "non-finite outputs"),
