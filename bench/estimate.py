@@ -12,17 +12,27 @@ from itertools import pairwise
 
 import sdp_ref
 from bench import measures
-from bench.networks import Architecture
+from bench.networks import Architecture, ImageArchitecture
 from bench.suites import Group, Subject
 from bench.truth import ORACLE_AGAIN, REFERENCES
 
 _FLOPS = 75e9  # of an oracle's forward pass, a second
 _ACTIVATION = {"relu": 0.0, "leaky_relu": 0.2, "gelu": 1.0, "silu": 0.7, "sigmoid": 0.6, "tanh": 0.6}
 _DRAW = 0.25e-6  # s a sample: an oracle's input noise, a rule's samples
-_COUNT = {"tv_headline": 0.03e-6, "tv_paper": 0.015e-6, "tv_class": 0.01e-6, "tv_difference": 0.05e-6}
+_COUNT = {  # s a sample
+    "tv_headline": 0.03e-6,
+    "tv_joint": 0.03e-6,
+    "tv_paper": 0.015e-6,
+    "tv_class": 0.01e-6,
+    "tv_difference": 0.05e-6,
+    "tv_output": 0.05e-6,
+    "quantile_mean": 0.3e-6,  # for all three: they share the sorted samples
+}
 _W1 = 1.0  # s, exact at 2000 points a side; grows as n^2.2
 _CERTIFIED = 30.0  # s, at 30 000 points a side; grows as n^1.5
 _LAYER = {"relu": 0.002, "leaky_relu": 0.002, "gelu": 0.005, "sigmoid": 0.04, "tanh": 0.05, "silu": 0.12}
+_IMAGE = {"resnet18": 0.02, "cnn3": 0.0005}  # s a forward pass of one image
+_RULE_PASSES = 40  # forward passes that a rule costs, in float64
 _TRAINING = 1.2e-6  # s an epoch, net and hidden unit
 
 
@@ -33,6 +43,9 @@ def seconds(group: Group) -> float:
 
 def _subject_seconds(group: Group, subject: Subject) -> float:
     architecture, samples = group.net.architecture, subject.key.samples
+    if isinstance(architecture, ImageArchitecture):
+        forward = _IMAGE[architecture.name]
+        return (subject.key.samples + _RULE_PASSES * len(subject.rules)) * forward
     widths = architecture.widths
     flops = 2 * sum(n * m for n, m in pairwise(widths))
     units = architecture.depth * architecture.width

@@ -50,7 +50,7 @@ class OracleKey:
     input : str
         Digest of the values of x.
     noise : str
-        Law of eps, ``gaussian:sigma=0.1``.
+        Law of eps, ``gaussian:sigma=0.1``; see :class:`bench.noise.Noise`.
     sampler : str
     samples : int
     """

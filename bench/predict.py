@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import copy
+import functools
 import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bench.keys import OracleKey
 from bench.suites import Group, Subject
-from sdp_ref.distributions import DiagonalGaussian, Law
+from bench.truth import Prediction, Truth
+from sdp_ref.distributions import Cauchy, Law, SymmetricStable
 from sdp_ref.rules import Rule
+from sdp_ref.rules.linearization import SDP, jacobian_of
 
 _QUICK = 0.05  # s; a rule faster than this is timed three times: the first call warms caches
 
 
-def input_law(group: Group) -> DiagonalGaussian:
+def input_law(group: Group) -> Law:
     """Law of the group's inputs, float32, batch of its subjects."""
-    variance = torch.full_like(group.locations, group.sigma**2)
-    return DiagonalGaussian(group.locations, variance)
+    return group.noise.law(group.locations, group.sigma)
 
 
 def predict(rule: Rule, net: nn.Module, law: Law, subjects: Sequence[Subject]) -> tuple[Law, float]:
@@ -41,6 +43,25 @@ def predict(rule: Rule, net: nn.Module, law: Law, subjects: Sequence[Subject]) -
                 torch.cuda.synchronize()
             seconds.append(time.perf_counter() - begun)
     return predicted.to(device="cpu"), statistics.median(seconds) / len(subjects)
+
+
+def prediction_of(rule: Rule, law: Law, truth: Truth) -> Prediction:
+    """What metrics need of the law, batch 1, that a rule predicts for the truth's input.
+
+    A stable law has independent components: SDP's tells the outputs one by one. What SDP says of them
+    together, the law of f(x) + J eps, has no closed form and is sampled, from the same noise for all.
+    """
+    if isinstance(rule, SDP) and isinstance(law, Cauchy | SymmetricStable):
+        return Prediction(law, truth, functools.partial(_linear_image, truth))
+    return Prediction(law, truth)
+
+
+def _linear_image(truth: Truth) -> Tensor:
+    x = truth.law.to(device="cpu", dtype=torch.float64)
+    net = copy.deepcopy(truth.net).to("cpu", torch.float64)
+    location, jacobian = jacobian_of(net, x.location)
+    centre, value, rows = x.location.flatten(1), location.flatten(1), jacobian[0].flatten(1).mT
+    return truth.draw(lambda v: torch.addmm(value, v.flatten(1) - centre, rows), x)
 
 
 def seeded(rule: Rule, oracles: Sequence[OracleKey]) -> Rule:

@@ -7,14 +7,19 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
+from torch import Tensor
+
 import sdp_ref
 from bench import predict, run
 from bench.errors import RunFailedError, UserError
 from bench.settings import Settings
 from bench.store import Record, Store
 from bench.suites import Group, expand, get_suites
-from bench.training import TrainedNet
-from bench.truth import REFERENCES, Prediction, Truth
+from bench.trained import Net, net_from_bytes
+from bench.truth import REFERENCES, Truth
+from oracles.tails import stability
+from sdp_ref.distributions import DiagonalGaussian, Gaussian, Law
 
 
 def replay(store: Store, key: str, say: Callable[[str], None]) -> list[tuple[Record, Record]]:
@@ -54,12 +59,13 @@ def replay(store: Store, key: str, say: Callable[[str], None]) -> list[tuple[Rec
     settings = settings_of(stored_run)
     if first["weights"] is None:
         raise RunFailedError("these results were exported without the nets' weights; nothing to replay")
-    net = TrainedNet.from_bytes(first["weights"], "stored")
+    net = net_from_bytes(first["weights"], "stored")
     group, place = _group_of(first["subject"], stored_run, settings, net)
     subject, location = group.subjects[place], group.locations[place]
     say(f"net     {net.architecture.label} {net.architecture.activation}, seed {net.seed}, {net.digest}")
-    say(f"        {net.recipe}, training accuracy {net.accuracy:.3f}")
-    say(f"input   Iris row {subject.row}: {_row(location)}, sigma {group.sigma:g}")
+    say(f"        {net.recipe}, accuracy {net.accuracy:.3f}")
+    values = f": {_row(location)}" if location.ndim == 1 else ""
+    say(f"input   row {subject.row}{values}, {group.noise.parameter} {group.sigma:g}")
     say(f"oracle  {subject.key.hex}: {subject.key.samples} samples ({subject.key.sampler})")
     module = net.build()
     law = predict.input_law(group)
@@ -69,10 +75,10 @@ def replay(store: Store, key: str, say: Callable[[str], None]) -> list[tuple[Rec
     else:
         rule = sdp_ref.rule(first["rule"])
         predicted, seconds = predict.predict(rule, module, law, group.subjects)
-        prediction = Prediction(predicted[place], truth)
-    say(f"        mean {_row(truth.samples.double().mean(0))}, sd {_row(truth.samples.double().std(0))}")
+        prediction = predict.prediction_of(rule, predicted[place], truth)
+    say(f"        {_described(truth.samples, truth.law)}")
     say(f"rule    {first['rule']}: {seconds * 1e3:.2f} ms")
-    say(f"        mean {_row(prediction.law.mean[0])}, sd {_row(prediction.law.variance[0].sqrt())}")
+    say(f"        {_described(prediction.outputs, truth.law, prediction.law)}")
     again = run.measure(truth, prediction, first["rule"], first["metric"], seconds)
     stored = {r["component"]: Record(*(_value(r[f.name]) for f in fields(Record))) for r in rows}
     return [(stored[record.component], record) for record in again if record.component in stored]
@@ -84,7 +90,7 @@ def same(stored: Record, again: Record) -> bool:
     return all(a == b or (math.isnan(a) and math.isnan(b)) for a, b in pairs)
 
 
-def _group_of(key: str, stored_run: dict[str, Any], settings: Settings, net: TrainedNet) -> tuple[Group, int]:
+def _group_of(key: str, stored_run: dict[str, Any], settings: Settings, net: Net) -> tuple[Group, int]:
     """The group that a subject was measured in, and its place there.
 
     Rules see the same batch again: another batch size may round differently.
@@ -102,6 +108,16 @@ def settings_of(stored_run: dict[str, Any]) -> Settings:
     stored: dict[str, Any] = stored_run["settings"]
     values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in stored.items()}
     return Settings(**values)
+
+
+def _described(samples: Tensor, noise: Law, law: Law | None = None) -> str:
+    """Centre and spread of the outputs: by moments where the noise has any, else by quartiles."""
+    if isinstance(law, Gaussian | DiagonalGaussian):
+        return f"mean {_row(law.mean[0])}, sd {_row(law.variance[0].sqrt())}"
+    if stability(noise) == 2:
+        return f"mean {_row(samples.double().mean(0))}, sd {_row(samples.double().std(0))}"
+    low, median, high = np.quantile(samples.numpy(), (0.25, 0.5, 0.75), axis=0)
+    return f"median {_row(median)}, half the interquartile range {_row((high - low) / 2)}"
 
 
 def _row(tensor: Any) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import sdp_ref
 from bench import measures
-from bench.predict import input_law, predict
+from bench.predict import input_law, predict, prediction_of
 from bench.store import ALL, Failure, Record, Store
 from bench.suites import Group, Plan
 from bench.truth import REFERENCES, Prediction, Truth
@@ -79,7 +79,7 @@ def run_group(group: Group, done: Fresh) -> GroupResult:
                     seconds = time.perf_counter() - begun
                 else:
                     law_of_all, seconds = predicted[name]
-                    prediction = Prediction(law_of_all[place], truth)
+                    prediction = prediction_of(sdp_ref.rule(name), law_of_all[place], truth)
             except Exception as error:
                 failures.append(Failure(subject.key.hex, name, ALL, _one_line(error), seconds))
                 continue

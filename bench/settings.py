@@ -13,7 +13,6 @@ from bench.training import Recipe
 
 SAMPLERS = ("mc", "sobol")
 BIN_RANGES = ("quantiles", "minmax", "joint")
-FLOWERS = 150
 NET_SOURCES = ("trained", "committed")
 
 
@@ -32,6 +31,8 @@ class Settings:
         Nets an architecture (seeds 0, 1, ...) and Iris flowers a net, instead of `sizes`.
     sizes : mapping of str to (int, int)
         The same by suite; a suite that is not in it takes its own, the paper's.
+    draws : mapping of str to int
+        Samples by suite; a suite that is not in it takes its own number, or `samples`, if that is less.
     net_source : {"trained", "committed"}
     training : mapping of str to value
         Fields of :class:`bench.training.Recipe` that replace those of each architecture's own recipe
@@ -51,6 +52,10 @@ class Settings:
         Equal-mass cells of the headline total variation.
     difference_bins : int
         Bins of each pairwise score difference.
+    output_bins : int
+        Equal-mass bins of each output by itself.
+    margin_bins : int
+        Equal-mass bins of margins, pairs and slices of many logits, of which there are fewer samples.
     w1_points : int
         Points a side of W1.
     w1_pairs : int
@@ -58,7 +63,7 @@ class Settings:
     certified_points : int
         Points a side of the certified W1.
     sigmas, rules : tuple, optional
-        Instead of each suite's own.
+        Instead of each suite's own; a sigma is the scale of whatever noise a suite has.
     device : str
     """
 
@@ -68,6 +73,7 @@ class Settings:
     nets: int | None = None
     inputs: int | None = None
     sizes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    draws: Mapping[str, int] = field(default_factory=dict)
     net_source: str = "trained"
     training: Mapping[str, Any] = field(default_factory=dict)
     slow_rules: bool = True
@@ -78,6 +84,8 @@ class Settings:
     bin_range: Literal["quantiles", "minmax", "joint"] = "quantiles"
     cells: int = 512
     difference_bins: int = 100
+    output_bins: int = 100
+    margin_bins: int = 30
     w1_points: int = 2000
     w1_pairs: int = 8
     certified_points: int = 30_000
@@ -86,7 +94,7 @@ class Settings:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        for name in ("nets", "inputs", "bins", "difference_bins", "width"):
+        for name in ("nets", "inputs", "bins", "difference_bins", "output_bins", "margin_bins", "width"):
             value = getattr(self, name)
             _require(value is None or value >= 1, f"{name} must be positive, got {value}")
         _require(self.w1_pairs >= 2, f"a floor of W1 needs at least 2 pairs, got {self.w1_pairs}")
@@ -100,10 +108,6 @@ class Settings:
         )
         for name in ("samples", "pilot_samples", "w1_points", "certified_points"):
             _require(getattr(self, name) >= 100, f"{name} must be at least 100, got {getattr(self, name)}")
-        _require(
-            self.inputs is None or self.inputs <= FLOWERS,
-            f"inputs must be between 1 and {FLOWERS}, got {self.inputs}",
-        )
         cells = self.cells
         _require(cells >= 2 and cells & (cells - 1) == 0, f"cells must be a power of two >= 2, got {cells}")
         if self.activation is not None:
@@ -176,7 +180,10 @@ PRESETS: dict[str, Settings] = {
             "iris-sensitivity": (1, 1),
             "iris-oracle": (1, 1),
             "iris-oracle-10x": (1, 1),
+            "iris-cauchy": (2, 1),
+            "resnet-tv": (1, 4),
         },
+        draws={"resnet-tv": 500},
         slow_rules=False,
         w1_points=1000,
         certified_points=3000,

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from bench.errors import RunFailedError, UserError
-from bench.training import Recipe, TrainedNet
+from bench.trained import Net, recipe_label
 
 ALL = "*"
 """In the place of a rule or a metric: all of them."""
@@ -234,7 +234,7 @@ class Store:
         suites: dict[str, Any],
         left_out: dict[str, str],
         environment: dict[str, Any],
-        nets: Iterable[TrainedNet],
+        nets: Iterable[Net],
         subjects: Iterable[tuple[str, str, int, float, str, int]],
         members: Iterable[tuple[str, str]],
     ) -> int:
@@ -391,8 +391,7 @@ class Store:
             )
             parts.append(part[part.metric_spec.isin(metrics) & part.rule.isin(rules)])
         frame = pd.concat(parts, ignore_index=True)
-        recipes = {text: Recipe(**json.loads(text)).label for text in frame.recipe.unique()}
-        frame["recipe"] = frame.recipe.map(recipes)
+        frame["recipe"] = frame.recipe.map({text: recipe_label(text) for text in frame.recipe.unique()})
         frame.insert(9, "metric", [spec.partition(":")[0] for spec in frame.metric_spec])
         frame["key"] = frame.subject + "/" + frame.rule + "/" + frame.metric_spec
         return frame
@@ -464,7 +463,7 @@ def same_number(a: float, b: float, stderr: float | None = None) -> bool:
     return a == b or math.isclose(a, b, rel_tol=1e-9, abs_tol=max(1e-12, noise))
 
 
-def _net_row(net: TrainedNet) -> tuple[Any, ...]:
+def _net_row(net: Net) -> tuple[Any, ...]:
     a = net.architecture
     recipe = json.dumps({f.name: getattr(net.recipe, f.name) for f in fields(net.recipe)})
     return (

@@ -6,16 +6,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 import sdp_ref
-from bench import datasets, keys, measures
+from bench import datasets, keys, measures, trained
 from bench.errors import UserError
 from bench.keys import OracleKey
-from bench.networks import Architecture
+from bench.networks import Architecture, ImageArchitecture
+from bench.noise import CAUCHY, GAUSSIAN, Noise
 from bench.recipes import recipe_for
 from bench.settings import Settings
-from bench.training import Recipe, TrainedNet
+from bench.trained import Net
+from bench.training import Recipe
 from bench.truth import ORACLE_AGAIN, ORACLE_MOMENTS, REFERENCES
 
 FULL_RULES = ("sdp", "dvia", "moment_matching", "unscented")
@@ -32,6 +35,15 @@ CLAIMED_RULES = ("sdp", "dvia", "moment_matching", *MARGINAL_RULES, "monte_carlo
 
 SIGMAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 W1_SIGMAS = (0.01, 0.1, 1.0)
+PIXEL_SIGMAS = (0.01, 0.02, 0.05, 0.1)
+"""On images in [0, 1]."""
+GAMMAS = (0.01, 0.1, 1.0)
+"""Cauchy scales. Flowers are measured to 0.1 cm, and their classes lie about 1 cm apart: nearly all mass
+near the flower, noise as large as rounding (yet 6 % of it beyond 1 cm), and noise as large as the classes.
+From 10 on next to all mass is far from every flower, where a net is linear along each ray."""
+
+_IMAGES = 10
+"""Images in a group, which is the unit of resumption: ResNet-18 takes seconds for each."""
 
 SLOW = {("moment_matching", kind) for kind in ("sigmoid", "silu", "tanh")}
 """Rules and activations where one layer takes from a tenth of a second to a second."""
@@ -59,7 +71,7 @@ class Suite:
     metrics : tuple of str
         Names in :data:`bench.measures.METRICS`, with what they fix themselves: ``tv_paper:bins=20``.
     sigmas : tuple of float
-        Standard deviations of the input noise, in the units of the net's input.
+        Scales of the input noise (standard deviations if it is Gaussian), in the units of the net's input.
     architectures : tuple of Architecture
     rules : tuple of str
     size : (int, int)
@@ -70,6 +82,12 @@ class Suite:
         Whether each net has inputs of its own, so that nets are independent replicates.
     scale : int
         Samples of the oracle, as a multiple of the setting.
+    noise : Noise
+        Family of the input noise.
+    classifiers : tuple of ImageArchitecture
+        Image classifiers that it asks about, beside `architectures`; any trained one will do.
+    samples : int, optional
+        Samples of the oracle and of each prediction by its own design, where that has fewer than `Settings`.
     """
 
     name: str
@@ -82,6 +100,22 @@ class Suite:
     recipes: tuple[Recipe, ...] = ()
     own_inputs: bool = False
     scale: int = 1
+    noise: Noise = GAUSSIAN
+    classifiers: tuple[ImageArchitecture, ...] = ()
+    samples: int | None = None
+
+    def asks_about(self, net: Net, settings: Settings) -> bool:
+        """Whether a net is one of those that it asks for under `settings`."""
+        if isinstance(net.architecture, ImageArchitecture):
+            known = net.architecture in self.classifiers
+        else:
+            known = (net.architecture, net.recipe) in self.kinds(settings)
+        return known and net.seed < self.counts(settings)[0]
+
+    def samples_of(self, settings: Settings) -> int:
+        """Samples of the oracle under `settings`."""
+        own = settings.draws.get(self.name, self.samples)
+        return self.scale * min(settings.samples, own or settings.samples)
 
     def kinds(self, settings: Settings) -> list[tuple[Architecture, Recipe]]:
         """What nets it asks for under `settings`."""
@@ -218,6 +252,32 @@ SUITES: dict[str, Suite] = {
             size=(2, 1),
             scale=10,
         ),
+        Suite(
+            "iris-cauchy",
+            "Cauchy noise on ReLU nets: total variation and quantiles (not in the paper)",
+            ("tv_joint", "tv_output", "tv_class", "quantile_mean", "quantile_max", "iqr_ratio"),
+            GAMMAS,
+            rules=("sdp", "marginal_sdp", ORACLE_AGAIN),
+            noise=CAUCHY,
+        ),
+        Suite(
+            "resnet-tv",
+            "class distributions and logits of ResNet-18 on CIFAR-10 under pixel noise (Tables 3, 37)",
+            (
+                "tv_class",
+                "tv_margin:pilot_samples=1000",
+                "tv_pairs:pilot_samples=1000",
+                "tv_sliced",
+                "energy",
+                "bures_logits",
+            ),
+            PIXEL_SIGMAS,
+            (),
+            ("sdp", *MARGINAL_RULES, "monte_carlo:samples=10", ORACLE_MOMENTS),
+            size=(1, 500),
+            classifiers=(ImageArchitecture("resnet18"),),
+            samples=5000,
+        ),
     )
 }
 
@@ -256,24 +316,27 @@ class Group:
 
     Attributes
     ----------
-    net : TrainedNet
+    net : TrainedNet or TrainedClassifier
     sigma : float
-        Standard deviation of the input noise.
+        Scale of the input noise; its standard deviation if it is Gaussian.
     subjects : tuple of Subject
-    locations : Tensor, shape (number of subjects, n), float32
+    locations : Tensor, shape (number of subjects, *event), float32
     settings : Settings
+    noise : Noise
     """
 
-    net: TrainedNet
+    net: Net
     sigma: float
     subjects: tuple[Subject, ...]
     locations: Tensor = field(repr=False)
     settings: Settings = field(repr=False)
+    noise: Noise = GAUSSIAN
 
     @property
     def title(self) -> str:
         """For progress lines."""
-        return f"{self.net.architecture.label} seed {self.net.seed} sigma {self.sigma:g}"
+        noise = self.noise.parameter if self.noise == GAUSSIAN else f"{self.noise.name} noise"
+        return f"{self.net.architecture.label} seed {self.net.seed} {noise} {self.sigma:g}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -348,13 +411,13 @@ def check(suites: Sequence[Suite], settings: Settings) -> None:
     for suite in suites:
         canonical_rules(settings.rules or suite.rules)
         for name, options in (measures.parse(measures.spec(m, settings)) for m in suite.metrics):
-            if name == "tv_headline":
+            if name in ("tv_headline", "tv_joint"):
                 settings.check_cells(options["cells"])
             elif name in ("w1", "w1_certified"):
                 settings.check_w1(options.get("w1_points") or options["certified_points"])
 
 
-def expand(suites: Sequence[Suite], settings: Settings, nets: Sequence[TrainedNet]) -> Plan:
+def expand(suites: Sequence[Suite], settings: Settings, nets: Sequence[Net]) -> Plan:
     """Groups of a run: suites that ask about the same law share its oracle.
 
     Raises
@@ -365,67 +428,95 @@ def expand(suites: Sequence[Suite], settings: Settings, nets: Sequence[TrainedNe
     check(suites, settings)
     rules = {s.name: canonical_rules(settings.rules or s.rules) for s in suites}
     left_out = _left_out({rule for specs in rules.values() for rule in specs}, nets, settings)
+    unfit = {(s.noise, rule): _unfit(rule, s.noise) for s in suites for rule in rules[s.name]}
     specs = {s.name: tuple(dict.fromkeys(measures.spec(m, settings) for m in s.metrics)) for s in suites}
     members: list[tuple[str, str]] = []
     groups: list[Group] = []
     used: dict[str, dict[str, None]] = {s.name: {} for s in suites}
     skipped: dict[str, str] = {}
     for net in nets:
-        data = datasets.iris(net.recipe.features)
-        asked: dict[float, dict[tuple[int, int], list[Suite]]] = {}
+        asking_suites = [suite for suite in suites if suite.asks_about(net, settings)]
+        if not asking_suites:
+            continue
+        data = trained.inputs_of(net)
+        asked: dict[tuple[float, Noise], dict[tuple[int, int], list[Suite]]] = {}
         usable: dict[str, tuple[str, ...]] = {}
-        for suite in suites:
-            count, inputs = suite.counts(settings)
-            if (net.architecture, net.recipe) not in suite.kinds(settings) or net.seed >= count:
-                continue
-            reasons = {r: left_out.get((net.architecture.activation, r)) for r in rules[suite.name]}
-            usable[suite.name] = tuple(rule for rule, reason in reasons.items() if reason is None)
-            skipped |= {f"{r} ({net.architecture.activation})": why for r, why in reasons.items() if why}
+        for suite in asking_suites:
+            kind = trained.family(net.architecture)
+            fit = []
+            for rule in rules[suite.name]:
+                if reason := left_out.get((kind, rule)):
+                    skipped[f"{rule} ({kind})"] = reason
+                elif reason := unfit[suite.noise, rule]:
+                    skipped[f"{rule} ({suite.noise.name} noise)"] = reason
+                else:
+                    fit.append(rule)
+            usable[suite.name] = tuple(fit)
             if not usable[suite.name]:
                 continue
             used[suite.name] |= dict.fromkeys(usable[suite.name])
+            inputs, samples = suite.counts(settings)[1], suite.samples_of(settings)
+            if inputs > len(data.labels):
+                raise UserError(f"inputs must be between 1 and {len(data.labels)}, got {inputs}")
             rows = datasets.stratified_rows(data.labels, inputs, net.seed + 1 if suite.own_inputs else 0)
             for sigma in settings.sigmas or suite.sigmas:
                 for row in rows:
-                    asked.setdefault(sigma, {}).setdefault((row, suite.scale), []).append(suite)
-        for sigma, asking in sorted(asked.items()):
+                    asking = asked.setdefault((sigma, suite.noise), {})
+                    asking.setdefault((row, samples), []).append(suite)
+        for (sigma, noise), asking in sorted(asked.items(), key=lambda item: item[0][0]):
             subjects: list[Subject] = []
-            for (row, scale), here in asking.items():
-                key = oracle_key(net, data.features[row], sigma, settings, scale)
+            locations = data.batch([row for row, _ in asking])
+            for location, ((row, samples), here) in zip(locations, asking.items(), strict=True):
+                key = oracle_key(net, location, sigma, settings, samples, noise)
                 wanted = tuple((spec, usable[s.name]) for s in here for spec in specs[s.name])
                 subjects.append(Subject(key, row, wanted))
                 members += [(s.name, key.hex) for s in here]
-            locations = data.features[[s.row for s in subjects]]
-            groups.append(Group(net, sigma, tuple(subjects), locations, settings))
+            step = _IMAGES if locations.ndim > 2 else len(subjects)
+            groups += [
+                Group(net, sigma, tuple(subjects[k : k + step]), locations[k : k + step], settings, noise)
+                for k in range(0, len(subjects), step)
+            ]
     if skipped and not any(used.values()):
         raise UserError(f"no rule is left: {'; '.join(dict.fromkeys(skipped.values()))}")
     plan = {s.name: (specs[s.name], tuple(used[s.name])) for s in suites if used[s.name]}
     return Plan(plan, members, groups, skipped)
 
 
-def _left_out(
-    rules: Iterable[str], nets: Sequence[TrainedNet], settings: Settings
-) -> dict[tuple[str, str], str]:
-    """Why a rule does not run on nets of an activation, by (activation, rule)."""
-    kinds = {net.architecture.activation: net for net in nets}
+def _left_out(rules: Iterable[str], nets: Sequence[Net], settings: Settings) -> dict[tuple[str, str], str]:
+    """Why a rule does not run on nets of a family, by (family, rule)."""
+    kinds = {trained.family(net.architecture): net for net in nets}
     found: dict[tuple[str, str], str] = {}
     for rule in rules:
-        for activation, net in kinds.items():
+        for kind, net in kinds.items():
             if rule in REFERENCES:
                 continue
-            if not settings.slow_rules and (sdp_ref.rule(rule).name, activation) in SLOW:
-                found[activation, rule] = f"rule '{rule}' is slow on {activation} nets; --slow-rules runs it"
+            if not settings.slow_rules and (sdp_ref.rule(rule).name, kind) in SLOW:
+                found[kind, rule] = f"rule '{rule}' is slow on {kind} nets; --slow-rules runs it"
                 continue
             try:
                 sdp_ref.rule(rule).prepare(net.build())
             except sdp_ref.UnsupportedError as error:
-                found[activation, rule] = str(error)
+                found[kind, rule] = str(error)
             except Exception:  # whatever else is wrong with a rule is for its groups to record
                 continue
     return found
 
 
-def oracle_key(net: TrainedNet, x: Tensor, sigma: float, settings: Settings, scale: int = 1) -> OracleKey:
-    """Key of the law of the net's output at `x` with noise of sd `sigma` on each input."""
-    samples = scale * settings.samples
-    return OracleKey(net.digest, keys.digest(x)[:16], f"gaussian:sigma={sigma!r}", settings.sampler, samples)
+def _unfit(rule: str, noise: Noise) -> str:
+    """Why a rule does not take a family of noise; empty if it does."""
+    if noise == GAUSSIAN or rule == ORACLE_AGAIN:
+        return ""
+    if rule == ORACLE_MOMENTS:
+        return f"{noise.name} noise has no moments" if noise.alpha < GAUSSIAN.alpha else ""
+    try:
+        sdp_ref.rule(rule).propagate(nn.Linear(1, 1), noise.law(torch.zeros(1, 1), 1.0))
+    except sdp_ref.UnsupportedError as error:
+        return str(error)
+    return ""
+
+
+def oracle_key(
+    net: Net, x: Tensor, sigma: float, settings: Settings, samples: int, noise: Noise = GAUSSIAN
+) -> OracleKey:
+    """Key of the law of the net's output at `x` with noise of scale `sigma` on each input."""
+    return OracleKey(net.digest, keys.digest(x)[:16], noise.label(sigma), settings.sampler, samples)

@@ -13,12 +13,13 @@ from torch import Tensor, nn
 
 from bench.keys import OracleKey
 from bench.settings import Settings
-from sdp_ref.distributions import DiagonalGaussian, Gaussian, Law
+from sdp_ref.distributions import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable
 
 if TYPE_CHECKING:
     from oracles.estimate import Floor
     from oracles.moments import Moments
     from oracles.partition import Partition
+    from oracles.quantiles import Quantiles
 
 
 T = TypeVar("T")
@@ -36,13 +37,13 @@ class Truth:
     Parameters
     ----------
     net : nn.Module
-    law : DiagonalGaussian
+    law : Law
         Of the input, batch 1, in the net's dtype.
     key : OracleKey
     settings : Settings
     """
 
-    def __init__(self, net: nn.Module, law: DiagonalGaussian, key: OracleKey, settings: Settings) -> None:
+    def __init__(self, net: nn.Module, law: Law, key: OracleKey, settings: Settings) -> None:
         self.net, self.law, self.key, self.settings = net, law, key, settings
         self._made: dict[tuple[Any, ...], Any] = {}
 
@@ -77,6 +78,18 @@ class Truth:
             sampler=sampler,  # type: ignore[arg-type]
         ).cpu()
 
+    def draw(self, net: Callable[[Tensor], Tensor], law: Law) -> Tensor:
+        """Samples of net(x), x of `law` (on the CPU): as many as the oracle's, for a prediction; float64.
+
+        All rules' samples are made from the same noise, but not the oracle's.
+        """
+        from oracles.sampling import sample_outputs
+
+        sampler: Any = self.key.sampler
+        return sample_outputs(
+            net, law, self.key.samples, seed=self.key.seed("rule"), sampler=sampler
+        ).double()
+
     @functools.cached_property
     def normals(self) -> Tensor:
         """Standard normals, shape (samples, m), float64: all rules' samples are made from these."""
@@ -91,13 +104,38 @@ class Truth:
 
     @functools.cached_property
     def moments(self) -> Moments:
-        """Mean and covariance of the samples, with what their standard errors need."""
+        """Mean and covariance of the samples, with what their standard errors need.
+
+        Raises
+        ------
+        ValueError
+            If the noise has none.
+        """
         from oracles.moments import Moments
         from oracles.noise import SCRAMBLES
+        from oracles.tails import require_moments
 
+        require_moments(self.law)
         # Sobol points come scramble by scramble; these, and no smaller blocks, are independent.
         blocks = SCRAMBLES if self.key.sampler == "sobol" else 64
         return Moments.from_samples(self.samples, blocks)
+
+    @functools.cached_property
+    def centred_moments(self) -> Moments:
+        """Moments of the samples less the mean of their outputs; see :mod:`oracles.logits`."""
+        from oracles.logits import without_shift
+        from oracles.moments import Moments
+        from oracles.tails import require_moments
+
+        require_moments(self.law)
+        return Moments.from_samples(without_shift(self.samples))
+
+    @functools.cached_property
+    def quantiles(self) -> Quantiles:
+        """Quantiles of the samples of each output."""
+        from oracles.quantiles import Quantiles
+
+        return Quantiles.from_samples(self.samples)
 
     @functools.cached_property
     def extremes(self) -> tuple[np.ndarray, np.ndarray]:
@@ -111,13 +149,21 @@ class Truth:
         return self._once(key, lambda: self._partition(name, pilot_samples, options))
 
     def _partition(self, name: str, pilot_samples: int, options: dict[str, Any]) -> Partition:
+        from oracles.logits import Margin
         from oracles.partition import AxisBins, Classes, EqualMassTree, ScoreDifferences
+        from oracles.robust_partition import OutputBins, central_axes
 
         match name:
             case "headline":
                 return EqualMassTree.from_samples(self.pilot(pilot_samples), **options)
+            case "central":
+                return EqualMassTree.from_samples(self.pilot(pilot_samples), axes=central_axes, **options)
+            case "output":
+                return OutputBins.from_samples(self.pilot(pilot_samples), **options)
             case "paper":
                 return AxisBins.from_samples(self.pilot(pilot_samples), **options)
+            case "margin":
+                return Margin.from_samples(self.pilot(pilot_samples), **options)
             case "class":
                 return Classes(self.samples.shape[1])
             case "difference":
@@ -156,9 +202,11 @@ class Truth:
         if name == ORACLE_MOMENTS:
             return Prediction(_gaussian(self.moments), self)
         from oracles.moments import Moments
+        from oracles.tails import GAUSSIAN, stability
 
         again = self._draw(self.key.samples, self.key.seed("again"), self.key.sampler)
-        return Prediction(_gaussian(Moments.from_samples(again)), self, again.double())
+        law = _gaussian(Moments.from_samples(again)) if stability(self.law) == GAUSSIAN else None
+        return Prediction(law, self, again.double)
 
 
 def _gaussian(moments: Moments) -> Gaussian:
@@ -166,35 +214,84 @@ def _gaussian(moments: Moments) -> Gaussian:
 
 
 class Prediction:
-    """The law that a rule predicts for one input, and samples of it on the truth's normals.
+    """The law that a rule predicts for one input, and samples of it, of all rules from the same noise.
 
     Parameters
     ----------
-    law : Gaussian or DiagonalGaussian
-        Of the output, batch 1.
+    law : Gaussian, DiagonalGaussian, Cauchy, SymmetricStable or None
+        Of the output, batch 1; none where it is known by samples alone.
     truth : Truth
-    samples : Tensor, shape (samples, m), optional
-        Of the law, where it is known by samples alone.
+    draw : callable, optional
+        Samples of the joint law of the outputs, shape (samples, m), float64, where `law` does not give it.
 
     Raises
     ------
     ValueError
-        If the law is of another family, or has non-finite moments or a negative variance.
+        If the law is of another family, has non-finite parameters or a negative variance or scale.
     """
 
-    def __init__(self, law: Law, truth: Truth, samples: Tensor | None = None) -> None:
-        if not isinstance(law, Gaussian | DiagonalGaussian):
-            raise ValueError(f"the prediction is a {type(law).__name__}, not a Gaussian")
-        for name, value in (("mean", law.mean), ("covariance", law.covariance)):
-            if not bool(torch.isfinite(value).all()):
-                raise ValueError(f"the predicted {name} is not finite")
-        if bool((law.variance < 0).any()):
-            raise ValueError("a predicted variance is negative")
-        self.law, self._truth, self._samples = law, truth, samples
+    def __init__(self, law: Law | None, truth: Truth, draw: Callable[[], Tensor] | None = None) -> None:
+        match law:
+            case Gaussian() | DiagonalGaussian():
+                _check_finite(mean=law.mean, covariance=law.covariance)
+                _check_positive(variance=law.variance)
+            case Cauchy() | SymmetricStable():
+                _check_finite(location=law.location, scale=law.scale)
+                _check_positive(scale=law.scale)
+            case None if draw is not None:
+                pass
+            case _:
+                raise ValueError(f"the prediction is a {type(law).__name__}, neither Gaussian nor stable")
+        self.law, self._truth, self._draw = law, truth, draw
 
     @functools.cached_property
     def samples(self) -> Tensor:
         """Of the predicted law, shape (samples, m), float64; an indefinite covariance is clipped."""
-        if self._samples is not None:
-            return self._samples
-        return torch.addmm(self.law.mean.double(), self._truth.normals, self.law.factor()[0].mT)
+        return self._of_law() if self._draw is None else self._draw()
+
+    @functools.cached_property
+    def outputs(self) -> Tensor:
+        """Samples like those, of which only single columns count: of a stable law, its own components."""
+        alone = self._draw is not None and isinstance(self.law, Cauchy | SymmetricStable)
+        return self._of_law() if alone else self.samples
+
+    @property
+    def gaussian(self) -> Gaussian | DiagonalGaussian:
+        """The law, for metrics that compare moments.
+
+        Raises
+        ------
+        ValueError
+            If it has none.
+        """
+        if isinstance(self.law, Gaussian | DiagonalGaussian):
+            return self.law
+        name = "law known by samples alone" if self.law is None else f"{type(self.law).__name__} law"
+        raise ValueError(f"the prediction is a {name}, which has no moments to compare")
+
+    @functools.cached_property
+    def quantiles(self) -> Quantiles:
+        """Quantiles of each output."""
+        from oracles.quantiles import Quantiles
+
+        return Quantiles.from_samples(self.outputs)
+
+    def _of_law(self) -> Tensor:
+        match self.law:
+            case Gaussian() | DiagonalGaussian() as law:
+                return torch.addmm(law.mean.double(), self._truth.normals, law.factor()[0].mT)
+            case Cauchy() | SymmetricStable() as law:
+                return self._truth.draw(nn.Flatten(), law)
+        raise ValueError("the prediction is known by samples alone")
+
+
+def _check_finite(**parameters: Tensor) -> None:
+    for name, value in parameters.items():
+        if not bool(torch.isfinite(value).all()):
+            raise ValueError(f"the predicted {name} is not finite")
+
+
+def _check_positive(**parameters: Tensor) -> None:
+    for name, value in parameters.items():
+        if bool((value < 0).any()):
+            raise ValueError(f"a predicted {name} is negative")

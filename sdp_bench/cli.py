@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from sdp_bench.train import train
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from concurrent.futures import Executor
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
     from bench.networks import Architecture
     from bench.settings import Settings
     from bench.store import Store
-    from bench.training import Recipe, TrainedNet
+    from bench.trained import Net
+    from bench.training import Recipe
     from reports.build import Results
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 3, 130
@@ -97,6 +100,8 @@ _SETTINGS = (
     click.option("--bin-range", help="What they span: quantiles (of the pilot), minmax, or joint."),
     click.option("--cells", type=int, help="Equal-mass cells of the headline total variation."),
     click.option("--difference-bins", type=int, help="Bins of each pairwise score difference."),
+    click.option("--output-bins", type=int, help="Bins of each output by itself, under Cauchy noise."),
+    click.option("--margin-bins", type=int, help="Bins of margins, pairs and slices of ten logits."),
     click.option("--w1-points", type=int, help="Points a side of W1."),
     click.option("--w1-pairs", type=int, help="Oracle-oracle pairs behind the floor of W1."),
     click.option("--certified-points", type=int, help="Points a side of the certified W1."),
@@ -158,7 +163,8 @@ def _listed(suite: Any) -> str:
     depths: dict[str, list[int]] = {}
     for architecture in suite.architectures:
         depths.setdefault(architecture.activation, []).append(architecture.depth)
-    return ", ".join(f"{kind} {'/'.join(map(str, each))}" for kind, each in depths.items())
+    plain = [f"{kind} {'/'.join(map(str, each))}" for kind, each in depths.items()]
+    return ", ".join([*plain, *(architecture.label for architecture in suite.classifiers)])
 
 
 def _numbers(values: tuple[float, ...]) -> str:
@@ -310,24 +316,42 @@ def _elapsed(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
-def _nets(suites: list[Any], settings: Settings, jobs: int) -> list[TrainedNet]:
-    """Nets that the suites want, from the cache; what is missing there is trained by `jobs` workers."""
+def _nets(suites: list[Any], settings: Settings, jobs: int) -> list[Net]:
+    """Nets that the suites want, from the cache; what is missing there is trained by `jobs` workers.
+
+    But for image classifiers, which take hours: these are left out.
+    """
     from bench.errors import UserError
     from bench.suites import nets_wanted
+    from bench.trained import best_classifier
     from bench.training import committed, get_nets
 
     wanted = nets_wanted(suites, settings)
+    classifiers: list[Net] = []
+    for architecture in dict.fromkeys(a for suite in suites for a in suite.classifiers):
+        if settings.net_source == "trained" and (classifier := best_classifier(architecture)):
+            classifiers.append(classifier)
+            continue
+        line = f"no {architecture.label} is in the cache; `sdp-bench train {architecture.name}` trains one"
+        if settings.net_source != "trained":
+            line = f"no {architecture.label} is committed; use --net-source trained"
+        if not wanted:
+            raise UserError(line)
+        click.echo(f"left out: {line}", err=True)
+    if not wanted:
+        return classifiers
     if settings.net_source == "committed":
         found = {kind: committed(*kind, seeds) for kind, seeds in wanted.items()}
         absent = [f"{a.activation} {a.label} ({r.label})" for (a, r), nets in found.items() if not nets]
         if absent:
             click.echo(f"left out, no net being committed: {'; '.join(absent)}", err=True)
-        nets = [net for each in found.values() for net in each]
+        nets: list[Net] = [net for each in found.values() for net in each]
         if not nets:
             raise UserError("no net of these suites is committed; use --net-source trained")
         return nets
     _train(wanted, jobs)
-    return [n for (kind, recipe), seeds in wanted.items() for n in get_nets(kind, recipe, range(seeds))]
+    plain = [n for (kind, recipe), seeds in wanted.items() for n in get_nets(kind, recipe, range(seeds))]
+    return [*plain, *classifiers]
 
 
 def _train(wanted: dict[tuple[Architecture, Recipe], int], jobs: int) -> None:
@@ -586,17 +610,20 @@ def recipes(output: Path, seeds: int) -> None:
     click.echo(f"{len(trials)} trials in {output}")
 
 
+cli.add_command(train)
+
+
 @cli.group()
 def cache() -> None:
-    """The cache of trained nets."""
+    """The cache of trained nets (and of trainings under way)."""
 
 
 @cache.command("list")
 def cache_list() -> None:
-    """List the cached nets with their sizes."""
+    """List the cached nets and checkpoints with their sizes."""
     from bench.training import cache_folder
 
-    files = sorted(cache_folder().glob("*.safetensors"))
+    files = _cached()
     for file in files:
         click.echo(f"{file.stat().st_size / 1e3:8.0f} kB  {file.name}")
     click.echo(f"{len(files)} nets in {cache_folder()}")
@@ -604,13 +631,20 @@ def cache_list() -> None:
 
 @cache.command("clear")
 def cache_clear() -> None:
-    """Remove the cached nets; the next run trains them again."""
+    """Remove the cached nets and checkpoints; the next run trains them again."""
     from bench.training import cache_folder
 
-    files = list(cache_folder().glob("*.safetensors"))
+    files = _cached()
     for file in files:
         file.unlink()
     click.echo(f"{len(files)} nets removed from {cache_folder()}")
+
+
+def _cached() -> list[Path]:
+    """Trained nets, and checkpoints of trainings that are not at their end."""
+    from bench.training import cache_folder
+
+    return sorted(p for end in ("safetensors", "checkpoint") for p in cache_folder().glob(f"*.{end}"))
 
 
 def main() -> None:

@@ -1,0 +1,238 @@
+"""The runtime table: the work of the paper's Table 6, as ratios to the regular pass."""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+from .timing import Ratio, by_turns, clock
+from .workloads import REGULAR, NotAtThisCommitError, Workload
+
+TRAINING_IMAGES = 50_000
+"""Images in an epoch of CIFAR-10."""
+
+PHASES = ("forward", "training_step")
+
+
+@dataclass(frozen=True)
+class Preset:
+    """How much is timed.
+
+    Parameters
+    ----------
+    batch : int
+        Images in a pass; the paper's is 128.
+    rounds : int
+        Times that each method has its turn.
+    architectures : tuple of str
+    """
+
+    batch: int
+    rounds: int
+    architectures: tuple[str, ...] = ("cnn3", "resnet18")
+
+
+PRESETS = {
+    "smoke": Preset(batch=2, rounds=2, architectures=("cnn3",)),
+    "quick": Preset(batch=16, rounds=5),
+    "paper": Preset(batch=128, rounds=5),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method's time on one net.
+
+    Attributes
+    ----------
+    architecture, phase, method : str
+    batch : int
+    device, torch : str
+        Where, and with which version.
+    threads : int
+        Of torch, on the CPU.
+    rounds : int
+    seconds : float
+        Of one pass or step, the median.
+    epoch_seconds : float
+        Of as many as :data:`TRAINING_IMAGES` take.
+    ratio, ratio_lower, ratio_upper : float
+        To the regular pass or step: median and quartiles over rounds.
+    """
+
+    architecture: str
+    phase: str
+    method: str
+    batch: int
+    device: str
+    torch: str
+    threads: int
+    rounds: int
+    seconds: float
+    epoch_seconds: float
+    ratio: float
+    ratio_lower: float
+    ratio_upper: float
+
+
+def measure(
+    preset: str | Preset = "quick",
+    device: str = "cpu",
+    *,
+    now: Callable[[], float] | None = None,
+    on_skip: Callable[[str], object] = str,
+) -> list[Row]:
+    """Time every method on every net of a preset, forward only and as a training step.
+
+    The methods of one net and phase take turns. On a CPU, times are of the process and torch's threads
+    are left as they are: set one thread for times that other work on the machine changes little.
+
+    Parameters
+    ----------
+    preset : str or Preset
+        A name of :data:`PRESETS`, or one's own.
+    device : str
+        ``cpu`` or ``cuda``.
+    now : function, optional
+        Another clock.
+    on_skip : function
+        Is told in one line what is left out, and why; by default nobody is.
+
+    Returns
+    -------
+    list of Row
+
+    Raises
+    ------
+    ValueError
+        If there is no such preset or device.
+    """
+    if isinstance(preset, str) and preset not in PRESETS:
+        raise ValueError(f"no runtime preset '{preset}'; choose from {', '.join(PRESETS)}")
+    if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+        raise ValueError("torch finds no CUDA device here; take device='cpu'")
+    chosen = PRESETS[preset] if isinstance(preset, str) else preset
+    return list(_rows(chosen, device, now or partial(clock, device), on_skip))
+
+
+def _rows(
+    preset: Preset, device: str, now: Callable[[], float], on_skip: Callable[[str], object]
+) -> Iterator[Row]:
+    for architecture in preset.architectures:
+        try:
+            workload = Workload.of(architecture, preset.batch, device)
+        except NotAtThisCommitError as error:
+            on_skip(str(error))
+            continue
+        for phase in PHASES:
+            make = workload.forward if phase == "forward" else workload.training_step
+            works: dict[str, Callable[[], object]] = {}
+            for method in workload.methods():
+                try:
+                    works[method] = make(method)
+                except NotImplementedError as error:
+                    on_skip(f"{architecture}, {phase}: {error}")
+            times = by_turns(works, preset.rounds, now=now)
+            for method, seconds in times.items():
+                ratio = Ratio.of(seconds, times[REGULAR])
+                step = sorted(seconds)[len(seconds) // 2]
+                yield Row(
+                    architecture=architecture,
+                    phase=phase,
+                    method=method,
+                    batch=preset.batch,
+                    device=device_name(device),
+                    torch=torch.__version__,
+                    threads=torch.get_num_threads(),
+                    rounds=preset.rounds,
+                    seconds=step,
+                    epoch_seconds=step * math.ceil(TRAINING_IMAGES / preset.batch),
+                    ratio=ratio.median,
+                    ratio_lower=ratio.lower,
+                    ratio_upper=ratio.upper,
+                )
+
+
+def device_name(device: str) -> str:
+    """Model of a GPU, or the machine type of the CPU."""
+    if torch.device(device).type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"CPU ({platform.machine()})"
+
+
+def save(rows: list[Row], path: str | Path) -> None:
+    """Write rows as CSV, one column a field of :class:`Row`."""
+    frame = pd.DataFrame([asdict(row) for row in rows], columns=[f.name for f in fields(Row)])
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    frame.to_csv(path, index=False)
+
+
+def load(path: str | Path) -> list[Row]:
+    """Read what :func:`save` wrote.
+
+    Raises
+    ------
+    ValueError
+        If the file is not such a table.
+    """
+    frame = pd.read_csv(path)
+    missing = {f.name for f in fields(Row)} - set(frame.columns)
+    if missing:
+        raise ValueError(f"{path} is not a runtime table: it has no column {', '.join(sorted(missing))}")
+    return [Row(**{f.name: record[f.name] for f in fields(Row)}) for record in frame.to_dict("records")]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A method's cost beside the paper's, both as multiples of the regular pass.
+
+    Attributes
+    ----------
+    architecture, phase, method : str
+    measured : Ratio
+    paper : float or None
+        Of the paper's Table 6, which times whole epochs of training; None for what is not in it.
+    """
+
+    architecture: str
+    phase: str
+    method: str
+    measured: Ratio
+    paper: float | None
+
+
+def beside_paper(rows: list[Row], published: pd.DataFrame) -> list[Comparison]:
+    """Measured ratios beside the paper's, which stand at training steps alone.
+
+    Parameters
+    ----------
+    rows : list of Row
+    published : DataFrame
+        The paper's Table 6 as it is kept in ``runtime_cifar10.csv``: `architecture`, `method`,
+        `metric` and `value`, the seconds of an epoch.
+    """
+    epochs = published[published["metric"] == "time_per_epoch"]
+    seconds = {(str(row.architecture), str(row.method)): float(str(row.value)) for row in epochs.itertuples()}
+
+    def ratio(row: Row) -> float | None:
+        own = seconds.get((row.architecture, row.method))
+        regular = seconds.get((row.architecture, REGULAR))
+        return own / regular if row.phase == "training_step" and own and regular else None
+
+    return [
+        Comparison(
+            row.architecture,
+            row.phase,
+            row.method,
+            Ratio(row.ratio, row.ratio_lower, row.ratio_upper),
+            ratio(row),
+        )
+        for row in rows
+    ]

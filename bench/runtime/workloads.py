@@ -1,0 +1,160 @@
+"""What is timed: a forward pass and a training step of each method, on nets by name."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import sdp_ref as sr
+
+RULES = ("marginal_moment_matching", "marginal_sdp", "sdp")
+REGULAR = "regular"
+DISTPROP = "distprop"
+"""The paper's own package, where it is installed."""
+
+STANDARD_DEVIATION = 0.1
+
+
+class NotAtThisCommitError(NotImplementedError):
+    """A net or rule that is not there: asv skips what raises this while it is set up."""
+
+
+def mlp(depth: int, width: int, outputs: int = 3, inputs: int = 4) -> nn.Sequential:
+    """ReLU net of `depth` hidden layers, with torch's own initial weights."""
+    widths = [inputs, *[width] * depth]
+    layers: list[nn.Module] = []
+    for n, m in itertools.pairwise(widths):
+        layers += [nn.Linear(n, m), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(widths[-1], outputs)).eval()
+
+
+def build(name: str, seed: int = 0) -> tuple[nn.Module, tuple[int, ...]]:
+    """Net and the shape of one input, by name.
+
+    Parameters
+    ----------
+    name : str
+        ``cnn3`` and ``resnet18`` on 3x32x32 images, or ``mlp-4x100`` for a net on four inputs with four
+        hidden layers of 100 units; ``mlp-4x100-10`` has 10 outputs and not 3.
+
+    Raises
+    ------
+    NotAtThisCommitError
+        If this version of the project does not have the net.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        kind, _, sizes = name.partition("-")
+        if kind == "mlp":
+            shape, _, outputs = sizes.partition("-")
+            depth, width = map(int, shape.split("x"))
+            return mlp(depth, width, int(outputs or 3)), (4,)
+        try:
+            networks: Any = importlib.import_module("bench.networks")
+            return getattr(networks, name)(), (3, 32, 32)
+        except (ImportError, AttributeError) as error:
+            raise NotAtThisCommitError(f"no net '{name}' in this version") from error
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """A net and a batch of noisy inputs, on a device.
+
+    Parameters
+    ----------
+    net : nn.Module
+    inputs : Tensor, shape (B, *event)
+    """
+
+    net: nn.Module
+    inputs: Tensor
+
+    @classmethod
+    def of(cls, name: str, batch: int, device: str = "cpu", seed: int = 0) -> Workload:
+        """Net by name (see :func:`build`) with random weights, and uniform inputs from a seed."""
+        net, shape = build(name, seed)
+        generator = torch.Generator().manual_seed(seed)
+        return cls(net.to(device), torch.rand(batch, *shape, generator=generator).to(device))
+
+    @property
+    def law(self) -> sr.DiagonalGaussian:
+        """Inputs with independent noise of standard deviation :data:`STANDARD_DEVIATION`."""
+        return sr.DiagonalGaussian(self.inputs, torch.full_like(self.inputs, STANDARD_DEVIATION**2))
+
+    def methods(self) -> tuple[str, ...]:
+        """Methods that can be timed here: the net itself, the rules, and distprop if installed."""
+        installed = importlib.util.find_spec(DISTPROP) is not None
+        return (REGULAR, *RULES, *([DISTPROP] if installed else []))
+
+    def forward(self, method: str) -> Callable[[], tuple[Tensor, Tensor | None]]:
+        """A forward pass without gradients, once ready: the location, and covariance or variance.
+
+        Raises
+        ------
+        UnsupportedError
+            If a rule cannot take the net.
+        """
+        if method == DISTPROP:
+            return self._distprop(create_graph=False)
+        if method == REGULAR:
+            return lambda: (self._regular(), None)
+        prepared, law = sr.rule(method).prepare(self.net), self.law
+
+        def run() -> tuple[Tensor, Tensor | None]:
+            with torch.no_grad():
+                return _moments(prepared(law))
+
+        run()
+        return run
+
+    def training_step(self, method: str) -> Callable[[], Tensor]:
+        """Loss on location and scale, and its gradient in the weights; gives the loss.
+
+        Raises
+        ------
+        UnsupportedError
+            If a rule cannot take the net.
+        """
+        propagate = self._differentiable(method)
+
+        def step() -> Tensor:
+            self.net.zero_grad(set_to_none=True)
+            location, scale = propagate()
+            loss = location.square().mean()
+            if scale is not None:
+                loss = loss + scale.square().mean()
+            loss.backward()
+            return loss.detach()
+
+        return step
+
+    def _differentiable(self, method: str) -> Callable[[], tuple[Tensor, Tensor | None]]:
+        if method == DISTPROP:
+            return self._distprop(create_graph=True)
+        if method == REGULAR:
+            return lambda: (self.net(self.inputs), None)
+        options: dict[str, Any] = {"create_graph": True} if method == "sdp" else {}
+        rule, law = sr.rule(method, **options), self.law
+        rule.prepare(self.net)  # what the net cannot have is told before anything is timed
+        return lambda: _moments(rule.propagate(self.net, law))
+
+    def _regular(self) -> Tensor:
+        with torch.no_grad():
+            return self.net(self.inputs)
+
+    def _distprop(self, *, create_graph: bool) -> Callable[[], tuple[Tensor, Tensor | None]]:
+        package: Any = importlib.import_module(DISTPROP)
+        outputs = self._regular().shape[1]
+        module = package.SDP(self.net, STANDARD_DEVIATION, outputs, create_graph=create_graph)
+        return lambda: module(self.inputs.clone())
+
+
+def _moments(law: Any) -> tuple[Tensor, Tensor]:
+    return law.location, law.covariance if isinstance(law, sr.Gaussian) else law.variance

@@ -1,0 +1,66 @@
+"""Trained nets of both kinds, fully connected ones and image classifiers, behind one face."""
+
+from __future__ import annotations
+
+import json
+
+from bench import datasets
+from bench.classifiers import ImageRecipe, TrainedClassifier
+from bench.datasets import Dataset, ImageDataset
+from bench.networks import Architecture, ImageArchitecture
+from bench.training import Recipe, TrainedNet, cache_folder
+
+Net = TrainedNet | TrainedClassifier
+
+
+def net_from_bytes(content: bytes, source: str) -> Net:
+    """Inverse of ``to_bytes``, whichever kind of net it is.
+
+    Raises
+    ------
+    ValueError
+        If `content` is no such file.
+    """
+    try:
+        return TrainedNet.from_bytes(content, source)
+    except ValueError:
+        return TrainedClassifier.from_bytes(content, source)
+
+
+def recipe_label(text: str) -> str:
+    """Recipe in few words, from its fields as JSON."""
+    fields = json.loads(text)
+    if "dataset" in fields:
+        return ImageRecipe(**fields | {"parts": tuple(fields["parts"])}).label
+    return Recipe(**fields).label
+
+
+def inputs_of(net: Net) -> Dataset | ImageDataset:
+    """What a net is asked about: Iris as it was trained on, or the test images of its set.
+
+    Raises
+    ------
+    DataMissingError
+        If the images are not there.
+    """
+    if isinstance(net.recipe, ImageRecipe):
+        return datasets.IMAGE_SETS[net.recipe.dataset]("test", None)
+    return datasets.iris(net.recipe.features)
+
+
+def best_classifier(architecture: ImageArchitecture) -> TrainedClassifier | None:
+    """Of the cached classifiers of an architecture that with the highest accuracy on the test images."""
+    found = []
+    for path in sorted(cache_folder().glob(f"*-{architecture.name}-*.safetensors")):
+        try:
+            net = TrainedClassifier.from_bytes(path.read_bytes(), "cache")
+        except (OSError, ValueError):
+            continue  # damaged, or written by another version: as if it were not there
+        if net.architecture == architecture:
+            found.append(net)
+    return max(found, key=lambda net: net.accuracy, default=None)
+
+
+def family(architecture: Architecture | ImageArchitecture) -> str:
+    """What decides which rules have a formula: the activation of a plain net, the name of another."""
+    return architecture.name if isinstance(architecture, ImageArchitecture) else architecture.activation

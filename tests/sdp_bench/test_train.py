@@ -1,0 +1,60 @@
+"""The command that trains classifiers: what it says, and its exit codes."""
+
+import dataclasses
+import sys
+
+import pytest
+
+from bench import datasets
+from sdp_bench import cli
+from tests.bench.test_image_training import DATA, TEST
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Run the command on a made-up MNIST: returns exit code, output and errors."""
+    sets = {"train": DATA, "test": dataclasses.replace(TEST, split="test")}
+    monkeypatch.setitem(datasets.IMAGE_SETS, "mnist", lambda split, parts: sets[split])
+    monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path))
+    monkeypatch.setenv("SDP_BENCH_DATA", str(tmp_path))
+
+    def command(*arguments):
+        monkeypatch.setattr(sys, "argv", ["sdp-bench", "train", *arguments])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        return stop.value.code, *capsys.readouterr()
+
+    return command
+
+
+def test_training_goes_on_where_it_stopped_and_is_kept(run):
+    command = ("cnn3", "--dataset", "mnist", "--epochs", "2", "--batch-size", "16")
+    code, _, errors = run(*command, "--minutes", "0")
+    assert code == 3
+    assert "the time is up after 0 of 6 steps" in errors
+    code, output, errors = run(*command)
+    assert code == 0
+    assert "on Squares train: 40 of 100 images (made up)" in errors
+    assert "steps 6/6" in errors
+    assert "(trained)" in output
+    again, kept, _ = run(*command)
+    assert again == 0
+    assert "(cache)" in kept
+    assert kept.splitlines()[0] == output.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("vgg",), 2, "'resnet18', 'cnn3'"),
+        (("cnn3", "--dataset", "mnist", "--device", "nonsense"), 2, "nonsense"),
+        (("cnn3", "--dataset", "mnist", "--epochs", "0"), 2, "must be positive"),
+        (("cnn3",), 3, "takes cifar10/data_batch_1"),
+        (("cnn3", "--parts", "data_batch_7"), 2, "got data_batch_7"),
+    ],
+)
+def test_what_cannot_be_done_is_told(run, arguments, code, message):
+    got, _, errors = run(*arguments)
+    assert got == code
+    assert message in errors
+    assert "Traceback" not in errors
