@@ -218,6 +218,7 @@ METRICS: dict[str, Metric] = {
         _w1_certified, ("certified_points", "w1_pairs"), (*_TRANSPORT, "oracles.large_transport"), "output"
     ),
     "std_ratio": Metric(_std_ratio, (), _MOMENTS),
+    "class_tv": Metric(functools.partial(_total_variation, partition="class"), (), _PARTITION),
     "tv_margin": Metric(_tv_margin, ("margin_bins", "pilot_samples"), _LOGITS),
     "tv_pairs": Metric(_tv_pairs, ("margin_bins", "pilot_samples"), _LOGITS),
     "tv_sliced": Metric(_tv_sliced, ("margin_bins",), _LOGITS),

@@ -107,8 +107,8 @@ class ImageArchitecture:
 
     @property
     def activation(self) -> str:
-        """Their only one, in the terms of :class:`Architecture`."""
-        return "relu"
+        """The network itself: what decides which rules have a formula, as it does for plain nets."""
+        return self.name
 
     @property
     def depth(self) -> int:

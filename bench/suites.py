@@ -264,7 +264,7 @@ SUITES: dict[str, Suite] = {
             "resnet-tv",
             "class distributions and logits of ResNet-18 on CIFAR-10 under pixel noise (Tables 3, 37)",
             (
-                "tv_class",
+                "class_tv",
                 "tv_margin:pilot_samples=1000",
                 "tv_pairs:pilot_samples=1000",
                 "tv_sliced",
@@ -442,7 +442,7 @@ def expand(suites: Sequence[Suite], settings: Settings, nets: Sequence[Net]) -> 
         asked: dict[tuple[float, Noise], dict[tuple[int, int], list[Suite]]] = {}
         usable: dict[str, tuple[str, ...]] = {}
         for suite in asking_suites:
-            kind = trained.family(net.architecture)
+            kind = net.architecture.activation
             fit = []
             for rule in rules[suite.name]:
                 if reason := left_out.get((kind, rule)):
@@ -483,8 +483,8 @@ def expand(suites: Sequence[Suite], settings: Settings, nets: Sequence[Net]) -> 
 
 
 def _left_out(rules: Iterable[str], nets: Sequence[Net], settings: Settings) -> dict[tuple[str, str], str]:
-    """Why a rule does not run on nets of a family, by (family, rule)."""
-    kinds = {trained.family(net.architecture): net for net in nets}
+    """Why a rule does not run on nets of an activation, by (activation, rule)."""
+    kinds = {net.architecture.activation: net for net in nets}
     found: dict[tuple[str, str], str] = {}
     for rule in rules:
         for kind, net in kinds.items():

@@ -7,7 +7,7 @@ import json
 from bench import datasets
 from bench.classifiers import ImageRecipe, TrainedClassifier
 from bench.datasets import Dataset, ImageDataset
-from bench.networks import Architecture, ImageArchitecture
+from bench.networks import ImageArchitecture
 from bench.training import Recipe, TrainedNet, cache_folder
 
 Net = TrainedNet | TrainedClassifier
@@ -59,8 +59,3 @@ def best_classifier(architecture: ImageArchitecture) -> TrainedClassifier | None
         if net.architecture == architecture:
             found.append(net)
     return max(found, key=lambda net: net.accuracy, default=None)
-
-
-def family(architecture: Architecture | ImageArchitecture) -> str:
-    """What decides which rules have a formula: the activation of a plain net, the name of another."""
-    return architecture.name if isinstance(architecture, ImageArchitecture) else architecture.activation

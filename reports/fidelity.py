@@ -64,7 +64,7 @@ def fidelity(frame: pd.DataFrame, poor: float) -> list[Fidelity]:
                 inputs=f"{low}" if low == high else f"{low}-{high}",
                 samples=samples,
                 points=points,
-                poor=int((nets["accuracy"] < poor).sum()),
+                poor=0 if labels.is_classifier(str(activation)) else int((nets["accuracy"] < poor).sum()),
                 recipe=str(recipe),
                 full=_full(str(suite), part, low, points),
             )
@@ -79,7 +79,7 @@ def _full(name: str, part: pd.DataFrame, inputs: int, points: int) -> bool:
     return (
         part["net"].nunique() >= suite.size[0]
         and inputs >= suite.size[1]
-        and bool((part["samples"] >= SAMPLES * suite.scale).all())
+        and bool((part["samples"] >= (suite.samples or SAMPLES) * suite.scale).all())
         and set(suite.sigmas) <= set(part["sigma"])
         and (name not in ("iris-w1", "iris-w1-certified") or points >= W1_POINTS)
     )

@@ -25,6 +25,7 @@ _ACTIVATIONS = {
     "tanh": "tanh",
 }
 
+_CLASSIFIERS = {"resnet18": "ResNet-18", "cnn3": "Three-layer CNN"}
 _SCALES = {"sigma": "σ", "gamma": "γ"}
 
 
@@ -98,8 +99,15 @@ def scale_label(parameter: str) -> str:
     return _SCALES.get(parameter, parameter)
 
 
+def is_classifier(activation: str) -> bool:
+    """Whether nets "of an activation" are the image classifiers of that name."""
+    return activation in _CLASSIFIERS
+
+
 def layers_label(activation: str, depth: int) -> str:
-    """Depth of a net for people: ``4 ReLU layers``."""
+    """Depth of a net for people, ``4 ReLU layers``, or the name of an image classifier."""
+    if is_classifier(activation):
+        return _CLASSIFIERS[activation]
     return f"{depth} {activation_label(activation)} layer{'' if depth == 1 else 's'}"
 
 

@@ -10,6 +10,8 @@ from importlib.resources.abc import Traversable
 
 import pandas as pd
 
+from bench.networks import IMAGE_DEPTHS
+
 MISPRINTED = ("tv_main", "w1_main")
 
 
@@ -110,6 +112,9 @@ def _index() -> dict[tuple[str, str, int, str, str, str], Printed]:
     for row in comparison().to_dict("records"):
         key = (*(row[name] for name in ("metric", "activation", "depth")), f"{row['sigma']:g}")
         index[(*key, row["method"], row["component"])] = Printed(row["value"], row["sd"], row["label"])
+    for row in experiment("tv_class_resnet18").to_dict("records"):
+        key = (row["metric"], row["architecture"], IMAGE_DEPTHS[row["architecture"]], f"{row['sigma']:g}")
+        index[(*key, row["method"], "")] = Printed(row["value"], row["sd"], row["label"])
     return index
 
 
@@ -121,9 +126,10 @@ def printed(
     Parameters
     ----------
     metric
-        ``1-tv``, ``w1`` or ``std_ratio``.
+        ``1-tv``, ``w1``, ``std_ratio`` or ``tv_class``.
     activation
-        Name of the non-linearity; ``leaky_relu`` has negative slope 0.1, in the paper and in our nets.
+        Name of the non-linearity, or ``resnet18``; ``leaky_relu`` has negative slope 0.1, in the paper and in
+        our nets.
     depth
         Number of hidden layers.
     sigma

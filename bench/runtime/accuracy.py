@@ -1,4 +1,4 @@
-"""Accuracy of each rule on fixed cells, tracked by asv: errors of the outputs' marginal laws, lower is better."""
+"""Accuracy of each rule, tracked by asv: errors of the outputs' marginal laws, lower is better."""
 
 from __future__ import annotations
 
@@ -41,14 +41,13 @@ class Accuracy:
         torch.set_num_threads(1)
         workload = Workload.of(net, 1)
         x = workload.inputs.double()
-        law: Any = sr.propagate(
-            workload.net.double(), sr.DiagonalGaussian(x, torch.full_like(x, NOISE**2)), rule
-        )
-        self.mean, self.deviation = law.location[0], law.variance[0].sqrt()
+        noise = torch.full_like(x, NOISE**2)
         generator = torch.Generator().manual_seed(1)
-        noise = NOISE * torch.randn(SAMPLES, *x.shape[1:], generator=generator, dtype=x.dtype)
+        draws = NOISE * torch.randn(SAMPLES, *x.shape[1:], generator=generator, dtype=x.dtype)
         with torch.no_grad():
-            self.samples = workload.net(x + noise).sort(0).values
+            law: Any = sr.propagate(workload.net.double(), sr.DiagonalGaussian(x, noise), rule)
+            self.mean, self.deviation = law.location[0], law.variance[0].sqrt()
+            self.samples = workload.net(x + draws).sort(0).values
 
     def track_standard_deviation_error(self, *_params: str) -> float:
         """Mean over outputs of abs(sd / true sd - 1)."""

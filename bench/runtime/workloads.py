@@ -104,6 +104,7 @@ class Workload:
         if method == DISTPROP:
             return self._distprop(create_graph=False)
         if method == REGULAR:
+            self._regular()  # once, as the others: memory and kernels are set up
             return lambda: (self._regular(), None)
         prepared, law = sr.rule(method).prepare(self.net), self.law
 
