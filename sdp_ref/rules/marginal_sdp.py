@@ -39,7 +39,10 @@ def _linearise(_rule: LayerwiseRule, module: nn.Module, law: Law) -> Law:
     location = activation.function(law.location)
     spread = spread_of(law)
     if isinstance(module, nn.ReLU):  # its slope is 0 or 1: one pass less
-        return with_spread(law, location, torch.where(law.location < 0, 0.0, spread))
+        passed = law.location >= 0
+        return with_spread(
+            law, location, spread * passed.to(spread.dtype)
+        )  # torch.where takes four times as long
     slope = activation.derivative(law.location)
     slope = slope.square() if isinstance(law, DiagonalGaussian) else slope.abs()
     return with_spread(law, location, spread * slope)
