@@ -17,11 +17,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from bench import recipes
+from bench.runtime.table import Row
 from reports import claims, fidelity, judging, labels, oracle_error, sensitivity, summary
 from reports.figures import figures, styles
 from reports.figures import single_relu as relu_figure
 from reports.metrics import Metric, metric_of
 from reports.relu import single_relu
+from reports.runtime import runtime
 from reports.tables import Table, checked, tables
 
 PAGE = "index.html"
@@ -113,11 +115,14 @@ class Results:
         `left_out` and `nets`. What is not there is not shown.
     failures : DataFrame
         Columns `group`, `rule`, `error` and `seconds`; may be empty.
+    runtime : tuple of Row
+        What ``sdp-bench runtime`` timed; may be empty.
     """
 
     frame: pd.DataFrame
     meta: Mapping[str, Any]
     failures: pd.DataFrame
+    runtime: tuple[Row, ...] = ()
 
 
 def build(results: Results, folder: Path, committed: Results | None = None) -> Path:
@@ -221,6 +226,7 @@ def page(
             sensitivity=sensitivity.sensitivity(frame),
             oracle_errors=oracle_error.oracle_errors(frame),
             fidelity=fidelity.fidelity(frame, POOR_ACCURACY),
+            runtime=runtime(results.runtime),
             trials=recipes.evidence(),
             relu=single_relu(),
             relu_figure=relu_figure(single_relu().w1),

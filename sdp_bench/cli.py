@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from bench.networks import Architecture
+    from bench.runtime.table import Row
     from bench.settings import Settings
     from bench.store import Store
     from bench.trained import Net
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 3, 130
 DATABASE = Path("sdp-bench.sqlite")
+RUNTIME = Path("runtime.csv")
 HTML = Path("reports/html")
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
@@ -125,6 +127,16 @@ _database = click.option(
     default=DATABASE,
     show_default=True,
     help="Results file.",
+)
+
+
+_runtime_table = click.option(
+    "--runtime",
+    "runtime_table",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=RUNTIME,
+    show_default=True,
+    help="Table of timings.",
 )
 
 
@@ -417,8 +429,14 @@ def _check_device(device: str) -> None:
     show_default=True,
     help="Folder of index.html and results.csv.",
 )
+@_runtime_table
 def report(
-    database: Path, numbers: tuple[int, ...] | None, all_runs: bool, committed: bool, output: Path
+    database: Path,
+    numbers: tuple[int, ...] | None,
+    all_runs: bool,
+    committed: bool,
+    output: Path,
+    runtime_table: Path,
 ) -> None:
     """Write the HTML report of a run."""
     from bench.errors import RunFailedError
@@ -426,21 +444,33 @@ def report(
     from bench.store import Store
     from reports.build import BASELINES, build
 
+    timed = _timed(runtime_table)
     if numbers and all_runs:
         raise click.UsageError("--run and --all-runs exclude each other")
     with Store(database) as store:
-        results = _results(store, store.runs() if all_runs else list(numbers or [None]))
+        results = _results(store, store.runs() if all_runs else list(numbers or [None]), timed)
     theirs = None
     if committed and (BASELINES / "manifest.json").exists():
         with opened(BASELINES) as store:
-            theirs = _results(store, store.runs())
+            theirs = _results(store, store.runs(), _timed(BASELINES / RUNTIME.name))
     try:
         click.echo(f"report: {build(results, output, theirs)}")
     except OSError as error:
         raise RunFailedError(f"cannot write the report to {output}: {error.strerror or error}") from error
 
 
-def _results(store: Store, numbers: Sequence[int | None]) -> Results:
+def _timed(path: Path) -> tuple[Row, ...]:
+    """Rows of a runtime table; none where there is no such file."""
+    from bench.errors import UserError
+    from bench.runtime import table
+
+    try:
+        return tuple(table.load(path)) if path.exists() else ()
+    except (ValueError, OSError) as error:
+        raise UserError(f"cannot read the runtime table {path}: {error}") from error
+
+
+def _results(store: Store, numbers: Sequence[int | None], timed: tuple[Row, ...] = ()) -> Results:
     """Measurements of some runs together; the newest one speaks of settings and environment.
 
     What several of them measured, perhaps with other settings, counts once, as the newest measured it.
@@ -471,7 +501,7 @@ def _results(store: Store, numbers: Sequence[int | None]) -> Results:
             "failures": len(failures),
         },
     }
-    return Results(frame, meta, failures)
+    return Results(frame, meta, failures, timed)
 
 
 def _meta(store: Store, stored: dict[str, Any]) -> dict[str, Any]:
@@ -489,6 +519,35 @@ def _meta(store: Store, stored: dict[str, Any]) -> dict[str, Any]:
         "environment": stored["environment"],
         "nets": store.nets(stored),
     }
+
+
+@cli.command()
+@click.option("--preset", default="quick", show_default=True, help="smoke, quick or paper (batches of 128).")
+@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1 ...")
+@click.option(
+    "--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Of torch, on a CPU."
+)
+@_runtime_table
+def runtime(preset: str, device: str, threads: int, runtime_table: Path) -> None:
+    """Time the rules on image nets, as multiples of the net's own pass (paper: Table 6)."""
+    import torch
+
+    from bench.errors import UserError
+    from bench.runtime import table
+
+    _check_device(device)
+    torch.set_num_threads(threads)
+
+    def told(row: Row) -> None:
+        name = f"{row.architecture} {row.phase} {row.method}"
+        click.echo(f"{name:<50} {row.ratio:8.2f} times, {row.seconds * 1e3:.1f} ms", err=True)
+
+    try:
+        rows = table.measure(preset, device, on_skip=lambda line: click.echo(line, err=True), on_row=told)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    table.save(rows, runtime_table)
+    click.echo(f"{len(rows)} timings in {runtime_table}; `sdp-bench report` shows them")
 
 
 @cli.command()

@@ -88,6 +88,7 @@ def measure(
     *,
     now: Callable[[], float] | None = None,
     on_skip: Callable[[str], object] = str,
+    on_row: Callable[[Row], object] = str,
 ) -> list[Row]:
     """Time every method on every net of a preset, forward only and as a training step.
 
@@ -104,6 +105,8 @@ def measure(
         Another clock.
     on_skip : function
         Is told in one line what is left out, and why; by default nobody is.
+    on_row : function
+        Is told each row when it is measured.
 
     Returns
     -------
@@ -119,7 +122,11 @@ def measure(
     if torch.device(device).type == "cuda" and not torch.cuda.is_available():
         raise ValueError("torch finds no CUDA device here; take device='cpu'")
     chosen = PRESETS[preset] if isinstance(preset, str) else preset
-    return list(_rows(chosen, device, now or partial(clock, device), on_skip))
+    rows = []
+    for row in _rows(chosen, device, now or partial(clock, device), on_skip):
+        on_row(row)
+        rows.append(row)
+    return rows
 
 
 def _rows(
@@ -168,10 +175,12 @@ def device_name(device: str) -> str:
 
 
 def save(rows: list[Row], path: str | Path) -> None:
-    """Write rows as CSV, one column a field of :class:`Row`."""
+    """Write rows as CSV, one column a field of :class:`Row`; whole or not at all."""
+    from bench.training import write_atomically
+
     frame = pd.DataFrame([asdict(row) for row in rows], columns=[f.name for f in fields(Row)])
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    frame.to_csv(path, index=False)
+    write_atomically(Path(path), frame.to_csv(index=False).encode())
 
 
 def load(path: str | Path) -> list[Row]:
