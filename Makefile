@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DATABASE ?= sdp-bench.sqlite
 
-.PHONY: help report test slow smoke lint benchmark clean
+.PHONY: help report test slow smoke lint benchmark asv clean
 
 help:
 	@echo "make report     run the quick preset and write reports/html/index.html"
@@ -12,6 +12,7 @@ help:
 	@echo "make slow       the tests that take over five seconds each"
 	@echo "make smoke      the smoke preset and its report"
 	@echo "make benchmark  speed of the hot paths, both sides in one run"
+	@echo "make asv        a quick pass through the asv suite at this commit"
 
 # The stamp is newer than what it depends on, so a second call has nothing to install.
 $(STAMP): pyproject.toml constraints.txt
@@ -42,6 +43,11 @@ slow: $(STAMP)
 
 benchmark: $(STAMP)
 	$(BIN)/pytest benchmarks --benchmark-enable -s
+
+asv: $(STAMP)
+	$(BIN)/asv check --python=same
+	$(BIN)/asv machine --yes
+	$(BIN)/asv run --quick --python=same --launch-method forkserver
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache
