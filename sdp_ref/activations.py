@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as nn
 
 from sdp_ref import pairs
-from sdp_ref.normal_integrals import cdf, pdf, repeated_integral
+from sdp_ref.normal_integrals import cdf, pdf, repeated_integrals
 from sdp_ref.quadrature import smooth_mean_variance
 
 TOLERANCE = 1e-6
@@ -147,13 +147,16 @@ class LeakyReLU(Activation):
         s = torch.where(point, 1.0, variance).sqrt()
         h = mean / s
         away = torch.where(mean > 0, -h, h)
-        spread = repeated_integral(away, 1)  # mean of the ramp beyond its value at the mean
+        beyond, spread, half = repeated_integrals(
+            away
+        )  # spread: mean of the ramp beyond its value at the mean
         m = self.function(mean) + (1 - a) * s * spread
         # Phi(h) - S(h) S(-h) cancels for h < 0, E[(h + Z)_+^2] - S(h)^2 for h > 0
-        left = 2 * repeated_integral(away, 2) - spread * spread
-        right = cdf(h) - (h + spread) * spread
+        left = 2 * half - spread * spread
+        above = torch.where(mean > 0, 1 - beyond, beyond)
+        right = above - (h + spread) * spread
         ramp = torch.where(mean > 0, right, left)
-        v = a * a * variance + (1 - a) * variance * (2 * a * cdf(h) + (1 - a) * ramp)
+        v = a * a * variance + (1 - a) * variance * (2 * a * above + (1 - a) * ramp)
         linear = self.derivative(mean) ** 2 * variance
         return torch.where(point, self.function(mean), m), torch.where(point, linear, v)
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+_CHUNK = 2**16  # of values at a time: few calls, and what they touch stays in cache
 _ELEMENTS = 2**18  # of one temporary in a chunk: 2 MiB, which a cache holds; some tens live at once
 _TAIL = -2.0  # below it the repeated integrals are taken from their continued fraction
 # Bands of -h, and the terms after which the fraction agrees with a thousand to rounding in them. From 40
@@ -40,56 +41,69 @@ def cdf(h: Tensor) -> Tensor:
     return 0.5 * torch.special.erfc(h * -math.sqrt(0.5))
 
 
-class _RepeatedIntegral(torch.autograd.Function):
-    """I_n(h), with I_n' = I_{n-1} down to I_{-1} = pdf, so differentiable to any order."""
+class _RepeatedIntegrals(torch.autograd.Function):
+    """I_0, I_1 and I_2, with I_n' = I_{n-1} down to I_{-1} = pdf, so differentiable to any order."""
 
     @staticmethod
-    def forward(ctx: Any, h: Tensor, order: int) -> Tensor:
+    def forward(ctx: Any, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         ctx.save_for_backward(h)
-        ctx.order = order
-        value = pdf(h) + h * cdf(h) if order == 1 else 0.5 * ((1 + h * h) * cdf(h) + h * pdf(h))
-        value[h < _TAIL] = 0.0
-        for low, high, terms in _TAIL_BANDS:
-            band = (h < -low) & (h >= -high)
-            value[band] = _tail_integral(-h[band], order, terms)
-        return value
+        values = h.new_empty(3, h.numel())
+        for part, target in zip(h.reshape(-1).split(_CHUNK), values.split(_CHUNK, 1), strict=True):
+            _integrate(part, target)
+        first, second, third = values.reshape(3, *h.shape)
+        return first, second, third
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         (h,) = ctx.saved_tensors
-        return gradients[0] * repeated_integral(h, ctx.order - 1), None
+        lower, middle, _ = repeated_integrals(h)
+        return gradients[0] * pdf(h) + gradients[1] * lower + gradients[2] * middle
 
 
-def _tail_integral(a: Tensor, order: int, terms: int) -> Tensor:
+def _integrate(h: Tensor, out: Tensor) -> None:
+    """I_0, I_1 and I_2 of `h`, shape (n,), into `out`, shape (3, n)."""
+    density = pdf(h)
+    below = torch.mul(torch.special.erfc(h * -math.sqrt(0.5)), 0.5, out=out[0])
+    ramp = torch.addcmul(density, h, below, out=out[1])
+    torch.mul(torch.addcmul(below, h, ramp), 0.5, out=out[2])  # 2 I_2 = I_0 + h I_1
+    tail = (h < _TAIL).nonzero().squeeze(1)
+    if len(tail) == 0:
+        return
+    a = -h[tail]
+    fixed = a.new_zeros(2, len(tail))
+    for low, high, terms in _TAIL_BANDS:
+        band = (a > low) & (a <= high)
+        fixed[:, band] = _tail_integrals(a[band], terms)
+    out[1:, tail] = fixed
+
+
+def _tail_integrals(a: Tensor, terms: int) -> Tensor:
+    """I_1(-a) and I_2(-a), shape (2, n)."""
     # J_n = I_n(-a) / pdf(a) is the minimal solution of J_{n-1} = a J_n + (n + 1) J_{n+1}, J_{-1} = 1:
     # its ratios are a continued fraction of positive terms (Gautschi 1961), where the closed form cancels.
     ratio = torch.zeros_like(a)
-    product = pdf(a)
-    for n in range(terms, -1, -1):
-        ratio = 1 / (a + (n + 1) * ratio)
-        if n <= order:
-            product = product * ratio
-    return product
+    for n in range(terms, 2, -1):
+        ratio = torch.add(a, ratio, alpha=n + 1).reciprocal_()
+    second = 1 / (a + 3 * ratio)
+    first = 1 / (a + 2 * second)
+    ramp = pdf(a) * first / (a + first)
+    return torch.stack([ramp, ramp * second])
 
 
-def repeated_integral(h: Tensor, order: int) -> Tensor:
-    """E[(h + Z)_+^n] / n! of a standard normal Z, to full relative accuracy on both sides.
+def repeated_integrals(h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """I_n(h) = E[(h + Z)_+^n] / n! of a standard normal Z for n = 0, 1 and 2.
 
     Parameters
     ----------
     h : Tensor, any shape, float64
-    order : int
-        n, from -1 (the density) and 0 (the distribution function) to 2.
 
     Returns
     -------
-    Tensor, shape of `h`
+    I_0, I_1, I_2 : Tensor, shape of `h`
+        To full relative accuracy on both sides; I_0 is the distribution function.
     """
-    if order == -1:
-        return pdf(h)
-    if order == 0:
-        return cdf(h)
-    return _RepeatedIntegral.apply(h, order)
+    first, second, third = _RepeatedIntegrals.apply(h)
+    return first, second, third
 
 
 @lru_cache(maxsize=64)
