@@ -188,7 +188,7 @@ def cifar10(split: str = "train", parts: Sequence[str] | None = None) -> ImageDa
     files = _of_split(published.CIFAR10, split)
     if parts is not None:
         known = {file.name: file for file in files}
-        if not parts or not set(parts) <= set(known):
+        if not parts or not set(parts) <= set(known) or len(set(parts)) < len(parts):
             named = ", ".join(parts) or "nothing"
             raise ValueError(f"parts of CIFAR-10 {split} are {', '.join(known)}, got {named}")
         chosen = [known[part] for part in parts]
@@ -210,17 +210,25 @@ def cifar10(split: str = "train", parts: Sequence[str] | None = None) -> ImageDa
     )
 
 
-def mnist(split: str = "train") -> ImageDataset:
+def mnist(split: str = "train", parts: Sequence[str] | None = None) -> ImageDataset:
     """MNIST (LeCun, Cortes, Burges): 28x28 grey images of the 10 digits.
+
+    Parameters
+    ----------
+    split : {"train", "test"}
+    parts : sequence of str, optional
+        The one file of images that there is, by name.
 
     Raises
     ------
     ValueError
-        If `split` is neither "train" nor "test".
+        If there is no such split or file.
     DataMissingError
         If its files are not there.
     """
     files = _of_split(published.MNIST, split)
+    if parts is not None and tuple(parts) != (files[0].name,):
+        raise ValueError(f"MNIST {split} has one part, {files[0].name}, got {', '.join(parts) or 'nothing'}")
     content = downloads.contents(files)
     if absent := [file for file in files if file.path not in content]:
         raise _missing(f"MNIST {split}", absent)
@@ -278,7 +286,7 @@ def uci(name: str) -> RegressionDataset:
 
 IMAGE_SETS: dict[str, Callable[[str, Sequence[str] | None], ImageDataset]] = {
     "cifar10": cifar10,
-    "mnist": lambda split, _: mnist(split),
+    "mnist": mnist,
 }
 """Sets that classifiers are trained on, by split and parts."""
 

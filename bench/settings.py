@@ -28,11 +28,13 @@ class Settings:
     width : int
         Units of a hidden layer; the nets have 4 inputs and 3 outputs.
     nets, inputs : int, optional
-        Nets an architecture (seeds 0, 1, ...) and Iris flowers a net, instead of `sizes`.
+        Nets an architecture (seeds 0, 1, ...) and inputs a net, flowers or images, instead of `sizes`.
     sizes : mapping of str to (int, int)
         The same by suite; a suite that is not in it takes its own, the paper's.
     draws : mapping of str to int
         Samples by suite; a suite that is not in it takes its own number, or `samples`, if that is less.
+    samples_everywhere : bool
+        Whether every suite takes `samples`, whatever its own number is.
     net_source : {"trained", "committed"}
     training : mapping of str to value
         Fields of :class:`bench.training.Recipe` that replace those of each architecture's own recipe
@@ -74,6 +76,7 @@ class Settings:
     inputs: int | None = None
     sizes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     draws: Mapping[str, int] = field(default_factory=dict)
+    samples_everywhere: bool = False
     net_source: str = "trained"
     training: Mapping[str, Any] = field(default_factory=dict)
     slow_rules: bool = True
@@ -206,4 +209,5 @@ def preset(name: str, overrides: Mapping[str, Any]) -> Settings:
     options = {f.name for f in fields(Recipe)}
     training = {k: v for k, v in overrides.items() if k in options}
     own = {k: v for k, v in overrides.items() if k not in options}
+    own["samples_everywhere"] = "samples" in own
     return replace(PRESETS[name], **own, training={**PRESETS[name].training, **training})

@@ -107,15 +107,16 @@ class Suite:
     def asks_about(self, net: Net, settings: Settings) -> bool:
         """Whether a net is one of those that it asks for under `settings`."""
         if isinstance(net.architecture, ImageArchitecture):
-            known = net.architecture in self.classifiers
-        else:
-            known = (net.architecture, net.recipe) in self.kinds(settings)
+            return net.architecture in self.classifiers
+        known = (net.architecture, net.recipe) in self.kinds(settings)
         return known and net.seed < self.counts(settings)[0]
 
     def samples_of(self, settings: Settings) -> int:
         """Samples of the oracle under `settings`."""
         own = settings.draws.get(self.name, self.samples)
-        return self.scale * min(settings.samples, own or settings.samples)
+        if own is None or settings.samples_everywhere:
+            return self.scale * settings.samples
+        return self.scale * min(settings.samples, own)
 
     def kinds(self, settings: Settings) -> list[tuple[Architecture, Recipe]]:
         """What nets it asks for under `settings`."""
@@ -415,6 +416,11 @@ def check(suites: Sequence[Suite], settings: Settings) -> None:
                 settings.check_cells(options["cells"])
             elif name in ("w1", "w1_certified"):
                 settings.check_w1(options.get("w1_points") or options["certified_points"])
+            elif name == "tv_sliced" and suite.samples_of(settings) < 4 * options["margin_bins"]:
+                raise UserError(
+                    f"{options['margin_bins']} bins of a slice need at least {4 * options['margin_bins']} "
+                    f"samples, got {suite.samples_of(settings)}; raise --samples or lower --margin-bins"
+                )
 
 
 def expand(suites: Sequence[Suite], settings: Settings, nets: Sequence[Net]) -> Plan:
@@ -478,6 +484,8 @@ def expand(suites: Sequence[Suite], settings: Settings, nets: Sequence[Net]) -> 
             ]
     if skipped and not any(used.values()):
         raise UserError(f"no rule is left: {'; '.join(dict.fromkeys(skipped.values()))}")
+    if not groups:
+        raise UserError("there is nothing to run: no net fits these suites and settings")
     plan = {s.name: (specs[s.name], tuple(used[s.name])) for s in suites if used[s.name]}
     return Plan(plan, members, groups, skipped)
 

@@ -112,13 +112,10 @@ class Truth:
             If the noise has none.
         """
         from oracles.moments import Moments
-        from oracles.noise import SCRAMBLES
         from oracles.tails import require_moments
 
         require_moments(self.law)
-        # Sobol points come scramble by scramble; these, and no smaller blocks, are independent.
-        blocks = SCRAMBLES if self.key.sampler == "sobol" else 64
-        return Moments.from_samples(self.samples, blocks)
+        return Moments.from_samples(self.samples, self._blocks)
 
     @functools.cached_property
     def centred_moments(self) -> Moments:
@@ -128,7 +125,15 @@ class Truth:
         from oracles.tails import require_moments
 
         require_moments(self.law)
-        return Moments.from_samples(without_shift(self.samples))
+        return Moments.from_samples(without_shift(self.samples), self._blocks)
+
+    @property
+    def _blocks(self) -> int:
+        """Blocks of samples that replicate each other."""
+        from oracles.noise import SCRAMBLES
+
+        # Sobol points come scramble by scramble; these, and no smaller blocks, are independent.
+        return SCRAMBLES if self.key.sampler == "sobol" else 64
 
     @functools.cached_property
     def quantiles(self) -> Quantiles:

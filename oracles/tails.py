@@ -19,7 +19,7 @@ def stability(law: Law) -> float:
 
 
 def require_mean(*laws: Law) -> None:
-    """Refuse laws between which the Wasserstein-1 distance is infinite: those without a mean.
+    """Refuse laws without a mean: W1 between two of them is infinite, but for a mere shift.
 
     Parameters
     ----------

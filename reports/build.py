@@ -60,8 +60,7 @@ _SUITES = {
         "Pixel noise on test images in [0, 1]. The net is not the paper’s (see Nets for its training and its "
         "accuracy), so its numbers need not be the paper’s. A rule’s Gaussian over the ten scores becomes a "
         "distribution of classes by sampling; how the paper does it is left open there. Below the "
-        " floor’s 95 % point a rule cannot be told from the "
-        "exact law on that image.",
+        "floor’s 95 % point a rule cannot be told from the exact law on that image.",
     ),
     "iris-cauchy": (
         "Cauchy noise",

@@ -93,9 +93,11 @@ _SETTINGS = (
     click.option("--width", type=int, help="Units of a hidden layer."),
     click.option("--nets", type=int, help="Nets an architecture (seeds 0, 1, ...), for every suite."),
     click.option("--net-source", help="trained (and cached), or committed with the package."),
-    click.option("--inputs", type=int, help="Iris flowers a net, for every suite."),
+    click.option("--inputs", type=int, help="Inputs a net (flowers, images), for every suite."),
     click.option("--slow-rules/--no-slow-rules", default=None, help="Rules that take seconds a net."),
-    click.option("--samples", type=int, help="Samples of each oracle and of each prediction."),
+    click.option(
+        "--samples", type=int, help="Samples of each oracle and of each prediction, for every suite."
+    ),
     click.option("--pilot-samples", type=int, help="Samples of the draw that fixes bins and cells."),
     click.option("--sampler", help="mc or sobol (scrambled)."),
     click.option("--bins", type=int, help="Bins an axis of the paper-like histogram."),
@@ -685,7 +687,7 @@ def cache_list() -> None:
     files = _cached()
     for file in files:
         click.echo(f"{file.stat().st_size / 1e3:8.0f} kB  {file.name}")
-    click.echo(f"{len(files)} nets in {cache_folder()}")
+    click.echo(f"{len(files)} files in {cache_folder()}")
 
 
 @cache.command("clear")
@@ -696,7 +698,7 @@ def cache_clear() -> None:
     files = _cached()
     for file in files:
         file.unlink()
-    click.echo(f"{len(files)} nets removed from {cache_folder()}")
+    click.echo(f"{len(files)} files removed from {cache_folder()}")
 
 
 def _cached() -> list[Path]:

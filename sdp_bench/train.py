@@ -13,11 +13,13 @@ import click
 @click.option("--batch-size", type=int, help="Instead of the recipe's.")
 @click.option("--learning-rate", type=float, help="Instead of the recipe's.")
 @click.option("--precision", type=click.Choice(["float32", "bfloat16"]), help="Instead of the recipe's.")
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--parts", help="Files of the training set, by commas; all that are there by default.")
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1 ...")
-@click.option("--threads", type=int, help="CPU threads; torch's own choice by default.")
-@click.option("--minutes", type=float, help="Stop after so long; the same command goes on from there.")
+@click.option("--threads", type=click.IntRange(min=1), help="CPU threads; torch's own choice by default.")
+@click.option(
+    "--minutes", type=click.FloatRange(min=0), help="Stop after so long; the same command goes on from there."
+)
 def train(
     network: str,
     dataset: str,
@@ -46,7 +48,7 @@ def train(
     from sdp_bench.progress import meter
 
     if threads is not None:
-        torch.set_num_threads(max(1, threads))
+        torch.set_num_threads(threads)
     try:
         torch.zeros(1, device=device)
         data = datasets.IMAGE_SETS[dataset]("train", tuple(parts.split(",")) if parts else None)

@@ -341,8 +341,9 @@ class Rearrangement(Affine):
     def check(self, x: Tensor) -> None:
         """See :class:`Affine`."""
         m = self.module
-        first = m.start_dim if isinstance(m, nn.Flatten) else m.dim if isinstance(m, nn.Unflatten) else 1
-        if first % x.ndim == 0:
+        if not isinstance(m, nn.Flatten | nn.Unflatten):
+            return  # others that would move the batch are refused where they are spelt
+        if (m.start_dim if isinstance(m, nn.Flatten) else m.dim) % x.ndim == 0:
             raise UnsupportedError("", f"{type(m).__name__} over the batch dimension")
 
     def weight(self, x: Tensor) -> Tensor:

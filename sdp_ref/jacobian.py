@@ -104,19 +104,26 @@ def _reverse_jacobian(value: Tensor, origin: Any, x: Tensor, max_bytes: int) -> 
 class _RightDerivative(TorchFunctionMode):
     """Computes ReLU and Leaky-ReLU so that their derivative at 0 is the one from the right.
 
-    Refuses what would make rows see each other or the result random, however it is spelt.
+    Refuses torch's dropout, RReLU and batch normalisation in training mode, which would make the
+    result random or rows see each other. What a net does by other means is its own affair.
     """
 
     _RELUS = frozenset({F.relu, F.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_})
     _LEAKY = frozenset({F.leaky_relu, F.leaky_relu_})
     _REFUSED: ClassVar = (
-        ({F.batch_norm: False, torch.batch_norm: True}, "batch normalisation with batch statistics", 5),
+        (
+            {F.batch_norm: False, torch.batch_norm: True, torch.native_batch_norm: True},
+            "batch normalisation with batch statistics",
+            5,
+        ),
         (
             {F.dropout: True, F.dropout1d: True, F.dropout2d: True, F.dropout3d: True}
-            | {F.alpha_dropout: False, F.feature_alpha_dropout: False},
+            | {F.alpha_dropout: False, F.feature_alpha_dropout: False}
+            | {torch.dropout: True, torch.alpha_dropout: True, torch.native_dropout: True},
             "dropout in training mode",
             2,
         ),
+        ({F.rrelu: False, torch.rrelu: False}, "RReLU in training mode", 3),
     )
     """Functions with the default of their argument `training`, and that argument's position."""
 
@@ -130,7 +137,11 @@ class _RightDerivative(TorchFunctionMode):
         if func not in self._RELUS and func not in self._LEAKY:
             return func(*args, **kwargs)
         x, *options = args or (kwargs["input"],)
-        in_place = func.__name__.endswith("_") or kwargs.get("inplace", False) or True in options
+        in_place = (
+            func.__name__.endswith("_")
+            or kwargs.get("inplace", False)
+            or any(option is True for option in options)
+        )
         if func in self._RELUS:
             return x.clamp_min_(0) if in_place else x.clamp_min(0)  # its derivative at 0 is 1
         slope = options.pop(0) if options else kwargs.get("negative_slope", 0.01)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import platform
+import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields
 from functools import partial
@@ -92,8 +93,8 @@ def measure(
 ) -> list[Row]:
     """Time every method on every net of a preset, forward only and as a training step.
 
-    The methods of one net and phase take turns. On a CPU, times are of the process and torch's threads
-    are left as they are: set one thread for times that other work on the machine changes little.
+    The methods of one net and phase take turns. On a CPU, torch's threads are left as they are: with one,
+    times are the process's own, which other work on the machine changes little; with more, wall times.
 
     Parameters
     ----------
@@ -149,7 +150,7 @@ def _rows(
             times = by_turns(works, preset.rounds, now=now)
             for method, seconds in times.items():
                 ratio = Ratio.of(seconds, times[REGULAR])
-                step = sorted(seconds)[len(seconds) // 2]
+                step = statistics.median(seconds)
                 yield Row(
                     architecture=architecture,
                     phase=phase,

@@ -13,14 +13,14 @@ import torch
 def clock(device: str | torch.device = "cpu") -> float:
     """Seconds by the clock that suits a device.
 
-    On a CPU it counts the time of this process (user and system, all threads), which other
-    processes on the machine hardly change: with one thread it is what a quiet machine takes. On a GPU
-    it is the wall clock, once the device has done all that it was given.
+    On a CPU with one thread it counts the time of this process (user and system), which other processes
+    on the machine hardly change: it is what a quiet machine takes. With more threads it is the wall
+    clock, and so it is on a GPU, once the device has done all that it was given.
     """
     if torch.device(device).type == "cuda":
         torch.cuda.synchronize(device)
         return time.perf_counter()
-    return time.process_time()
+    return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
 
 
 def by_turns(

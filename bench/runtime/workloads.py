@@ -143,8 +143,8 @@ class Workload:
             return lambda: (self.net(self.inputs), None)
         options: dict[str, Any] = {"create_graph": True} if method == "sdp" else {}
         rule, law = sr.rule(method, **options), self.law
-        rule.prepare(self.net)  # what the net cannot have is told before anything is timed
-        return lambda: _moments(rule.propagate(self.net, law))
+        propagate = rule.prepare(self.net)  # reads the parameters anew at every call
+        return lambda: _moments(propagate(law))
 
     def _regular(self) -> Tensor:
         with torch.no_grad():

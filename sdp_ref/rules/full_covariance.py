@@ -268,6 +268,7 @@ class LinearStep(JointStep):
     ) -> None:
         """See :class:`JointStep`."""
         mean, rows = self.bind(*(joint.means[i] for i in inputs))
+        _check_event(mean)
         m = mean[0].numel()
         partners = dict.fromkeys((*others, *inputs))
         fresh = sum(joint.size(v) ** 2 for v in partners if joint.independent(v) is not None)
@@ -355,12 +356,18 @@ def _copied(
     rule: FullCovarianceRule, joint: Joint, number: int, value: int, others: tuple[int, ...], mean: Tensor
 ) -> None:
     """Add a value with the covariance of another; nothing is computed and nothing copied."""
+    _check_event(mean)
     if value not in others:
         joint.rename(value, number, mean)
         return
     if joint.independent(value) is not None:
         rule.fit(joint, joint.size(value))
     joint.add(number, mean, joint.block(value, value), {v: joint.block(v, value) for v in others})
+
+
+def _check_event(mean: Tensor) -> None:
+    if mean.ndim < 2:
+        raise UnsupportedError("", "a value of one number a row (keep a dimension: x[:, :1])")
 
 
 @FullCovarianceRule.prepares(*AFFINE)

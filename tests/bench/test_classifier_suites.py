@@ -7,7 +7,7 @@ import pytest
 from bench import datasets, replay, suites
 from bench.classifiers import TrainedClassifier
 from bench.errors import UserError
-from bench.settings import Settings
+from bench.settings import Settings, preset
 from bench.store import Store
 from bench.trained import best_classifier, inputs_of, net_from_bytes, recipe_label
 from reports.build import Results, build
@@ -43,6 +43,22 @@ def test_a_group_holds_ten_images_and_keeps_the_samples_of_its_suite(plan, net):
     first = plan.groups[0]
     assert first.locations.shape == (10, 1, 8, 8)
     assert (first.locations == inputs_of(net).batch([s.row for s in first.subjects])).all()
+
+
+def test_any_trained_classifier_will_do(net):
+    other = dataclasses.replace(net, recipe=dataclasses.replace(RECIPE, seed=3))
+    assert suites.expand(suites.get_suites(["resnet-tv"]), SETTINGS, [other]).groups
+    with pytest.raises(UserError, match="nothing to run"):
+        suites.expand(suites.get_suites(["iris-tv"]), SETTINGS, [other])
+
+
+def test_samples_are_the_suites_own_unless_they_are_asked_for():
+    suite = suites.SUITES["resnet-tv"]
+    assert suite.samples_of(preset("paper", {})) == 5000
+    assert suite.samples_of(preset("quick", {})) == 500
+    assert suite.samples_of(preset("quick", {"samples": 20_000})) == 20_000
+    with pytest.raises(UserError, match="30 bins of a slice need at least 120 samples, got 100"):
+        suites.check([suite], preset("quick", {"samples": 100}))
 
 
 def test_more_images_than_there_are_is_said(net):

@@ -285,9 +285,9 @@ def test_shards_merged_exported_imported_and_compared(finished, tmp_path):
 
 def test_the_cache_is_listed_and_cleared(invoke, tmp_path, monkeypatch):
     monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path / "cache"))
-    assert "0 nets in" in invoke("cache", "list")[1]
+    assert "0 files in" in invoke("cache", "list")[1]
     (tmp_path / "cache" / "nets").mkdir(parents=True)
     (tmp_path / "cache" / "nets" / "x.safetensors").write_bytes(bytes(2000))
     assert "2 kB  x.safetensors" in invoke("cache", "list")[1]
-    assert "1 nets removed" in invoke("cache", "clear")[1]
-    assert "0 nets in" in invoke("cache", "list")[1]
+    assert "1 files removed" in invoke("cache", "clear")[1]
+    assert "0 files in" in invoke("cache", "list")[1]

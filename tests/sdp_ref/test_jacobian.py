@@ -440,3 +440,16 @@ def test_nets_and_their_gradients_are_left_as_they_are():
     jacobian_of(net, images())
     assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())
     assert all(p.grad.eq(1).all() and p.requires_grad for p in net.parameters())
+
+
+@pytest.mark.parametrize(
+    "net",
+    [
+        lambda v: torch.dropout(v, 0.5, True),
+        lambda v: torch.nn.functional.rrelu(v, training=True),
+        lambda v: torch.native_batch_norm(v, None, None, None, None, True, 0.1, 1e-5)[0],
+    ],
+)
+def test_random_and_batch_coupled_functions_are_refused(net) -> None:
+    with pytest.raises(sr.UnsupportedError):
+        sr.propagate(net, sr.DiagonalGaussian(torch.ones(2, 3), torch.ones(2, 3)), rule="sdp")

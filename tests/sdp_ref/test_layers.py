@@ -462,3 +462,21 @@ def test_a_users_full_handler_in_a_chain_and_beside_a_residual_branch():
 
     y, expected = sr.propagate(residual, x, Mine()), sr.propagate(residual, x, "sdp")
     assert torch.allclose(y.covariance, expected.covariance, rtol=1e-9, atol=1e-30)
+
+
+@pytest.mark.parametrize(
+    "net",
+    [
+        lambda x: torch.stack([x[:, 0], x[:, 1] * 2], 1),
+        lambda x: torch.relu(x[:, 0]).unsqueeze(1),
+        lambda x: x.mean(1).reshape(x.shape[0], 1),
+    ],
+)
+def test_a_value_of_one_number_a_row_is_taken_by_marginal_rules_and_refused_by_full_ones(net) -> None:
+    x = sr.DiagonalGaussian(torch.tensor([[2.0, 1.0, 3.0, 4.0]]), torch.tensor([[0.5, 0.25, 1.0, 2.0]]))
+    truth = sr.propagate(net, x, rule="sdp")
+    got = sr.propagate(net, x, rule="marginal_sdp")
+    assert torch.allclose(got.mean, truth.mean)
+    assert torch.allclose(got.variance, truth.variance)
+    with pytest.raises(sr.UnsupportedError, match="one number a row"):
+        sr.propagate(net, x, rule="moment_matching")
