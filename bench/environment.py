@@ -21,7 +21,7 @@ def describe(device: str, jobs: int, threads: int) -> dict[str, Any]:
     """Machine, versions and parallelism, as plain values."""
     cuda = device.startswith("cuda")
     return {
-        "cpu": _cpu(),
+        "cpu": cpu_name(),
         "cores": cores(),
         "gpu": torch.cuda.get_device_name(device) if cuda else "",
         "device": device,
@@ -34,7 +34,8 @@ def describe(device: str, jobs: int, threads: int) -> dict[str, Any]:
     }
 
 
-def _cpu() -> str:
+def cpu_name() -> str:
+    """Model of the processor, and the instructions that torch uses of it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))

@@ -10,7 +10,7 @@ from bench.runtime.table import Comparison, Row, beside_paper
 from reports import labels
 from reports.published import experiment
 
-_METHODS = {"regular": "the net itself", "distprop": "SDP by distprop, the paper’s package"}
+_METHODS = {"regular": "the net itself", "distprop": "SDP by distprop"}
 _PHASES = {"forward": "forward", "training_step": "training step"}
 
 
@@ -43,11 +43,10 @@ def _blocks(rows: Sequence[Row]) -> Iterator[Block]:
     for (architecture, phase), own in groupby(compared, lambda pair: (pair[0].architecture, pair[0].phase)):
         pairs = list(own)
         first = pairs[0][0]
-        threads = "" if "CPU" not in first.device else f", {labels.plural(first.threads, 'thread')}"
         yield Block(
             f"{labels.layers_label(architecture, 0)}, {_PHASES.get(phase, phase)}",
-            f"batch {first.batch}, {first.device}{threads}, torch {first.torch}, medians of "
-            f"{labels.plural(first.rounds, 'round')}",
+            f"batch {first.batch}, {first.device}, {labels.plural(first.threads, 'CPU thread')}, "
+            f"torch {first.torch}, medians of {labels.plural(first.rounds, 'round')}",
             tuple(
                 Timing(
                     _METHODS.get(row.method) or labels.rule_label(row.method),

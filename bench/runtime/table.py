@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import platform
 import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields
@@ -169,10 +168,10 @@ def _rows(
 
 
 def device_name(device: str) -> str:
-    """Model of a GPU, or the machine type of the CPU."""
-    if torch.device(device).type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"CPU ({platform.machine()})"
+    """Model of the GPU or CPU."""
+    from bench.environment import cpu_name
+
+    return torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else cpu_name()
 
 
 def save(rows: list[Row], path: str | Path) -> None:

@@ -33,7 +33,7 @@ def test_each_net_and_phase_is_a_block_with_the_papers_ratios_at_training():
     assert blocks[1].timings[1].ratio.paper == pytest.approx(20.8 / 6.29)  # Table 6, seconds an epoch
     assert blocks[1].timings[1].method == "SDP"
     assert "distprop" in blocks[2].timings[0].method
-    assert "batch 128, CPU (x86_64), 1 thread" in blocks[0].about
+    assert "batch 128, CPU (x86_64), 1 CPU thread" in blocks[0].about
 
 
 def test_the_page_shows_what_was_timed_and_nothing_where_nothing_was(tmp_path):
