@@ -162,7 +162,9 @@ def list_(preset: str) -> None:
     for suite in SUITES.values():
         nets, inputs = suite.counts(settings)
         click.echo(f"  {suite.name}\n      {suite.description}")
-        click.echo(f"      {_listed(suite)}; {nets} x {inputs}; sigma {_numbers(suite.sigmas)}")
+        click.echo(
+            f"      {_listed(suite)}; {nets} x {inputs}; {suite.noise.parameter} {_numbers(suite.sigmas)}"
+        )
     click.echo("\nPresets")
     for name, s in PRESETS.items():
         click.echo(
