@@ -5,6 +5,7 @@ import json
 import pytest
 
 from bench.exchange import opened
+from bench.runtime.table import load
 from reports.build import BASELINES, POOR_ACCURACY
 from reports.fidelity import fidelity
 from reports.judging import judge
@@ -32,22 +33,31 @@ def test_the_main_table_and_the_ratios_are_there_in_full(frame):
     full = {(each.suite, each.layers) for each in fidelity(frame, POOR_ACCURACY) if each.full}
     assert {("iris-tv", "4 ReLU layers"), ("iris-std", "4 ReLU layers")} <= full
     assert {("iris-claims", "4 ReLU layers"), ("iris-claims-w1", "4 ReLU layers")} <= full
-    assert {("iris-claims-recipe", "4 ReLU layers")} <= full
+    assert {("iris-claims-w1", "6 ReLU layers"), ("iris-claims-recipe", "4 ReLU layers")} <= full
 
 
 def test_the_nets_learned(frame):
-    own = frame[~frame["suite"].isin(("iris-sensitivity", "iris-claims-recipe"))]
+    own = frame[~frame["suite"].isin(("iris-sensitivity", "iris-claims-recipe", "resnet-tv"))]
     assert (own["accuracy"] >= POOR_ACCURACY).all()
 
 
-def test_every_claim_about_the_four_layer_nets_has_a_verdict(frame):
-    judged = [each for each in judge(frame) if "4 ReLU" in each.claim.where]
-    assert len(judged) >= 14
+def test_every_claim_has_a_verdict(frame):
+    judged = judge(frame)
+    assert len(judged) >= 16
     assert all(each.verdict is not Verdict.NOT_MEASURED for each in judged)
 
 
 def test_certified_brackets_are_within_one_per_cent(frame):
     bounds = frame[(frame["metric"] == "w1_certified") & (frame["component"] != "")]
     sides = bounds.pivot_table(index=["net", "sigma", "rule"], columns="component", values="value")
-    assert len(sides) >= 15
+    assert len(sides.loc[(slice(None), 0.1), :]) == 50  # ten nets, five rules
     assert ((sides["upper"] - sides["lower"]) <= 0.01 * sides["upper"]).all()
+
+
+def test_the_runtime_table_has_every_method_on_both_nets():
+    rows = load(BASELINES / "runtime.csv")
+    methods = {"regular", "marginal_moment_matching", "marginal_sdp", "sdp", "distprop"}
+    for architecture in ("cnn3", "resnet18"):
+        for phase in ("forward", "training_step"):
+            own = {row.method for row in rows if (row.architecture, row.phase) == (architecture, phase)}
+            assert own == methods
