@@ -6,10 +6,10 @@ the machine changes less than the wall clock; their ratios are printed with quar
 asserted to agree, nothing is asserted about time.
 """
 
-from collections.abc import statistics
+import statistics
+from collections.abc import Callable
 from functools import partial
 
-import Callable
 import pytest
 import torch
 
