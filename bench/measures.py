@@ -58,8 +58,7 @@ def _total_variation(
     truth: Truth, prediction: Prediction, *, partition: str, **options: Any
 ) -> Iterator[Measurement]:
     cells = truth.partition(partition, **options)
-    oracle, floor = truth.counts(cells)[0], truth.floors(cells)[0]
-    yield "", total_variation_of_counts(oracle, cells.counts(prediction.samples), floor)
+    yield "", truth.total_variation(cells, prediction.samples)
 
 
 def _tv_paper(
@@ -73,8 +72,7 @@ def _tv_paper(
         cells = AxisBins(np.minimum(low, samples.min(0)), np.maximum(high, samples.max(0)), bins)
     else:
         cells = truth.partition("paper", pilot_samples, bins=bins, bin_range=bin_range)
-    oracle, floor = truth.counts(cells)[0], truth.floors(cells)[0]
-    yield "", total_variation_of_counts(oracle, cells.counts(prediction.samples), floor)
+    yield "", truth.total_variation(cells, prediction.samples)
 
 
 def _tv_difference(
@@ -136,8 +134,7 @@ def _tv_margin(
     truth: Truth, prediction: Prediction, *, margin_bins: int, pilot_samples: int
 ) -> Iterator[Measurement]:
     cells = truth.partition("margin", pilot_samples, bins=margin_bins)
-    oracle, floor = truth.counts(cells)[0], truth.floors(cells)[0]
-    yield "", total_variation_of_counts(oracle, cells.counts(prediction.samples), floor)
+    yield "", truth.total_variation(cells, prediction.samples)
 
 
 def _tv_pairs(

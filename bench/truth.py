@@ -16,7 +16,7 @@ from bench.settings import Settings
 from sdp_ref.distributions import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable
 
 if TYPE_CHECKING:
-    from oracles.estimate import Floor
+    from oracles.estimate import Estimate, Floor
     from oracles.moments import Moments
     from oracles.partition import Partition
     from oracles.quantiles import Quantiles
@@ -191,6 +191,12 @@ class Truth:
             total_variation_floor(row, self.key.samples, seed=self.key.seed(f"floor {name} {i}"))
             for i, row in enumerate(self.counts(partition))
         ]
+
+    def total_variation(self, cells: Partition, samples: Tensor) -> Estimate:
+        """Total variation between the oracle's samples and others, on the cells of one partition."""
+        from oracles.partition import total_variation_of_counts
+
+        return total_variation_of_counts(self.counts(cells)[0], cells.counts(samples), self.floors(cells)[0])
 
     def w1_floor(self, points: int, pairs: int, *, certified: bool = False) -> Floor:
         """Floor of W1 between this many points a side."""

@@ -6,7 +6,7 @@ whatever precision a rule works in.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,6 +69,19 @@ def tally(samples: Samples, m: int, cells: int, locate: Callable[[Columns], Cell
             raise ValueError("samples have non-finite entries (NaN or infinity)")
         counts += np.bincount(locate(columns), minlength=cells)
     return counts
+
+
+def tally_lines(
+    samples: Samples, m: int, edges: NDArray[np.float64], values: Callable[[Columns], Iterable[Columns]]
+) -> NDArray[np.int64]:
+    """Count bins of lines, shape (lines, bins); `values` maps columns to a row for each line of `edges`."""
+    lines, bins = [Edges(line) for line in edges], edges.shape[1] + 1
+
+    def locate(columns: Columns) -> Cells:
+        each = enumerate(zip(lines, values(columns), strict=True))
+        return np.concatenate([row * bins + line.below(value) for row, (line, value) in each])
+
+    return tally(samples, m, bins * len(lines), locate).reshape(len(lines), bins)
 
 
 def matrix_of(samples: Samples) -> NDArray[np.floating]:

@@ -7,6 +7,7 @@ that every rule is judged on the same cells and these do not move with extreme s
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal, Protocol
@@ -17,12 +18,12 @@ from numpy.typing import ArrayLike, NDArray
 from oracles.counting import (
     Cells,
     Columns,
-    Edges,
     Samples,
     check_count,
     pilot_values,
     rounding_of,
     tally,
+    tally_lines,
 )
 from oracles.estimate import Estimate, Floor
 from oracles.tree import EqualMassTree
@@ -228,17 +229,11 @@ class ScoreDifferences:
 
     def counts(self, samples: Samples) -> NDArray[np.int64]:
         """Number of samples in every bin of every pair, shape (pairs, cells)."""
-        lines = [Edges(line) for line in self.edges]
 
-        def locate(columns: Columns) -> Cells:
-            cells = [
-                row * self.cells + line.below(columns[i] - columns[j])
-                for row, (line, (i, j)) in enumerate(zip(lines, self.pairs, strict=True))
-            ]
-            return np.concatenate(cells)
+        def differences(columns: Columns) -> Iterator[Columns]:
+            return (columns[i] - columns[j] for i, j in self.pairs)
 
-        pairs = len(self.edges)
-        return tally(samples, self.m, self.cells * pairs, locate).reshape(pairs, self.cells)
+        return tally_lines(samples, self.m, self.edges, differences)
 
 
 def total_variation(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from oracles.counting import Cells, Columns, Edges, Samples, check_count, pilot_values, rounding_of, tally
+from oracles.counting import Samples, check_count, pilot_values, rounding_of, tally_lines
 
 
 def central_axes(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -85,11 +85,4 @@ class OutputBins:
 
     def counts(self, samples: Samples) -> NDArray[np.int64]:
         """Number of samples in every bin of every output, shape (m, cells)."""
-        lines = [Edges(line) for line in self.edges]
-
-        def locate(columns: Columns) -> Cells:
-            rows = enumerate(zip(lines, columns, strict=True))
-            return np.concatenate([row * self.cells + line.below(column) for row, (line, column) in rows])
-
-        m = len(self.edges)
-        return tally(samples, m, self.cells * m, locate).reshape(m, self.cells)
+        return tally_lines(samples, len(self.edges), self.edges, iter)
