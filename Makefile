@@ -5,12 +5,14 @@ STAMP := $(VENV)/.installed
 DATABASE ?= sdp-bench.sqlite
 TEST_JOBS ?= 2
 
-.PHONY: help report test slow smoke lint benchmark hot-paths asv docs clean
+.PHONY: help report test slow kernels coverage smoke lint benchmark hot-paths asv docs clean
 
 help:
 	@echo "make report     run the quick preset and write reports/html/index.html"
-	@echo "make test       ruff, mypy and the tests"
+	@echo "make test       lint (ruff, mypy, import contracts) and the tests"
 	@echo "make slow       the tests that take over five seconds each"
+	@echo "make coverage   the tests with the share of lines that they run; .coverage"
+	@echo "make kernels    the tests that compare bits or printed digits, as on a processor without AVX"
 	@echo "make smoke      the smoke preset and its report"
 	@echo "make benchmark  all speed benchmarks, both sides in one run; .benchmarks/all.json"
 	@echo "make hot-paths  those of the hot paths alone, in a minute; .benchmarks/hot-paths.json"
@@ -37,12 +39,25 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 test: lint
 	$(BIN)/pytest -m "not slow" -n $(TEST_JOBS) --dist loadfile
 
 slow: $(STAMP)
 	$(BIN)/pytest -m slow
+
+# The code paths of a processor without AVX in PyTorch, MKL, oneDNN, OpenBLAS and the C library: the same numbers
+# but for rounding. A library that is not there reads no setting.
+WITHOUT_AVX = ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE ONEDNN_MAX_CPU_ISA=SSE41 OPENBLAS_CORETYPE=Nehalem \
+	GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX2,-FMA
+
+kernels: $(STAMP)
+	$(WITHOUT_AVX) $(BIN)/pytest -m rounding
+
+# Under xdist each process keeps its own data, which pytest-cov puts together.
+coverage: $(STAMP)
+	$(BIN)/pytest -m "not slow" -n $(TEST_JOBS) --dist loadfile --cov=sdp_bench --cov=sdp_ref --cov-report=term:skip-covered
 
 # Every run is also kept under a number of its own, for `pytest-benchmark compare`.
 SAVED = --benchmark-enable --benchmark-autosave --benchmark-storage=file://.benchmarks

@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from sdp_bench.bench.errors import UserError
+
 
 def cores() -> int:
     """Processors that this process may use."""
@@ -34,6 +36,14 @@ def describe(device: str, jobs: int, threads: int) -> dict[str, Any]:
         **{name: _version(name) for name in ("sdp-bench", "torch", "numpy", "scipy", "POT")},
         "commit": _commit(),
     }
+
+
+def check_device(device: str) -> None:
+    """Raise a UserError if torch cannot use a device."""
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"device '{device}' cannot be used: {str(error).splitlines()[0]}") from error
 
 
 def cpu_name() -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sdp_ref.distributions import Cauchy, DiagonalGaussian, Law, SymmetricStable
+from sdp_ref.laws import Cauchy, DiagonalGaussian, Law, SymmetricStable
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,13 @@ class Noise:
     make: Callable[[Tensor, float], Law]
     alpha: float
 
+    @property
+    def family(self) -> str:
+        """What it is stored by, without its scale: ``gaussian``."""
+        return self.prefix.rstrip(":,")
+
     def label(self, scale: float) -> str:
-        """Family and scale, as a part of :class:`bench.keys.OracleKey`: ``gaussian:sigma=0.1``."""
+        """Family and scale, as a part of `OracleKey`: ``gaussian:sigma=0.1``."""
         return f"{self.prefix}{self.parameter}={scale!r}"
 
     def law(self, locations: Tensor, scale: float) -> Law:

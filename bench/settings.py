@@ -5,16 +5,29 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any
 
-from bench.errors import UserError
-from bench.networks import ACTIVATIONS
-from bench.plugins import Plugin, resolve, rule_of
-from bench.training import Recipe
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.metrics.references import Reference
+from sdp_bench.bench.nets.fully_connected import Recipe
+from sdp_bench.bench.plugins.plugin import Plugin
+from sdp_bench.bench.plugins.rules import resolve, rule_of
+from sdp_bench.bench.sampling import Sampler, Sampling
+from sdp_ref.activations import ACTIVATIONS
 from sdp_ref.rules import Propagator
 
-SAMPLERS = ("mc", "sobol")
-BIN_RANGES = ("quantiles", "minmax", "joint")
+METRIC_OPTIONS = (
+    "pilot_samples",
+    "bins",
+    "bin_range",
+    "cells",
+    "difference_bins",
+    "output_bins",
+    "margin_bins",
+    "w1_points",
+    "w1_pairs",
+    "certified_points",
+)
 NET_SOURCES = ("trained", "committed")
 
 
@@ -46,8 +59,8 @@ class Settings:
         Tasks that are left out where all are asked for: they need data, or time.
     net_source : {"trained", "committed"}
     training : mapping of str to value
-        Fields of :class:`bench.training.Recipe` that replace those of each architecture's own recipe
-        (:mod:`bench.recipes`). A suite about recipes keeps its own, but for `epochs`.
+        Fields of `Recipe` that replace those of each architecture's own recipe
+        (:mod:`sdp_bench.bench.nets.recipes`). A suite about recipes keeps its own, but for `epochs`.
     slow_rules : bool
         Whether rules run where one propagation takes a second or more.
     samples : int
@@ -97,9 +110,9 @@ class Settings:
     slow_rules: bool = True
     samples: int = 10**6
     pilot_samples: int = 2**17
-    sampler: Literal["mc", "sobol"] = "mc"
+    sampler: Sampler = "mc"
     bins: int = 10
-    bin_range: Literal["quantiles", "minmax", "joint"] = "quantiles"
+    bin_range: str = "quantiles"
     cells: int = 512
     difference_bins: int = 100
     output_bins: int = 100
@@ -113,10 +126,10 @@ class Settings:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        for name in ("nets", "inputs", "bins", "difference_bins", "output_bins", "margin_bins", "width"):
+        for name in ("nets", "inputs", "width"):
             value = getattr(self, name)
             _require(value is None or value >= 1, f"{name} must be positive, got {value}")
-        _require(self.w1_pairs >= 2, f"a floor of W1 needs at least 2 pairs, got {self.w1_pairs}")
+        _ = self.sampling  # which checks its values
         try:
             replace(Recipe(), **self.training)
         except ValueError as error:
@@ -125,14 +138,8 @@ class Settings:
             self.depths is None or (bool(self.depths) and min(self.depths) >= 1),
             f"depths must be positive, got {self.depths}",
         )
-        for name in ("samples", "pilot_samples", "w1_points", "certified_points"):
-            _require(getattr(self, name) >= 100, f"{name} must be at least 100, got {getattr(self, name)}")
-        cells = self.cells
-        _require(cells >= 2 and cells & (cells - 1) == 0, f"cells must be a power of two >= 2, got {cells}")
         if self.activation is not None:
             _one_of("activation", self.activation, tuple(ACTIVATIONS))
-        _one_of("sampler", self.sampler, SAMPLERS)
-        _one_of("bin range", self.bin_range, BIN_RANGES)
         _one_of("net source", self.net_source, NET_SOURCES)
         for sigma in self.sigmas or ():
             _require(sigma > 0 and math.isfinite(sigma), f"sigma must be positive and finite, got {sigma}")
@@ -143,25 +150,18 @@ class Settings:
         object.__setattr__(self, "sizes", {k: (int(n), int(i)) for k, (n, i) in self.sizes.items()})
         object.__setattr__(self, "task_datasets", {k: tuple(v) for k, v in self.task_datasets.items()})
 
-    def check_w1(self, points: int) -> None:
-        """Raise a UserError if there are too few samples for W1 between `points` a side and its floor."""
-        need = 2 * self.w1_pairs * points
-        _require(
-            self.samples >= need,
-            f"W1 with {self.w1_pairs} floor pairs of {points} points needs at least {need} samples, "
-            f"got {self.samples}; lower --w1-points or --certified-points",
-        )
+    @property
+    def sampling(self) -> Sampling:
+        """How oracles are drawn."""
+        return Sampling(self.samples, self.pilot_samples, self.sampler, self.device)
 
-    def check_cells(self, cells: int) -> None:
-        """Raise a UserError if there are too few samples to fix `cells` cells of equal mass."""
-        pilot = min(self.samples, self.pilot_samples)
-        _require(
-            pilot >= cells,
-            f"a pilot of {pilot} samples cannot fix {cells} cells; raise --samples and --pilot-samples",
-        )
+    @property
+    def metric_options(self) -> dict[str, Any]:
+        """Options of metrics, where these do not fix them themselves."""
+        return {name: getattr(self, name) for name in METRIC_OPTIONS}
 
-    def rule(self, spec: str) -> Propagator:
-        """Rule of a spec, built in or among `plugins`."""
+    def rule(self, spec: str) -> Propagator | Reference:
+        """Rule of a spec, built in or among `plugins`, or what stands in the place of one."""
         return rule_of(spec, self.plugins)
 
     def as_dict(self) -> dict[str, Any]:
@@ -234,10 +234,14 @@ def preset(name: str, overrides: Mapping[str, Any]) -> Settings:
     """
     if name not in PRESETS:
         raise UserError(f"unknown preset '{name}'; choose from {', '.join(PRESETS)}")
+    from sdp_bench.bench import metrics  # which loads all that measures
+
     options = {f.name for f in fields(Recipe)}
     training = {k: v for k, v in overrides.items() if k in options}
     own = {k: v for k, v in overrides.items() if k not in options}
     own["samples_everywhere"] = "samples" in own
     if own.get("rules"):
         own["rules"], own["plugins"] = resolve(own["rules"])
-    return replace(PRESETS[name], **own, training={**PRESETS[name].training, **training})
+    settings = replace(PRESETS[name], **own, training={**PRESETS[name].training, **training})
+    metrics.check(settings.metric_options)
+    return settings

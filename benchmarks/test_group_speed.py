@@ -14,14 +14,16 @@ from dataclasses import replace
 import pytest
 import torch
 
-from bench import run, suites
-from bench.executors import LocalProcesses
-from bench.networks import Architecture
-from bench.predict import input_law
-from bench.settings import PRESETS
-from bench.suites import Group
-from bench.training import Recipe, committed
-from bench.truth import Truth
+from sdp_bench.bench.experiments import suites
+from sdp_bench.bench.experiments.suites import Group
+from sdp_bench.bench.metrics.oracle import Oracle
+from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
+from sdp_bench.bench.nets.architectures import Architecture
+from sdp_bench.bench.nets.fully_connected import Recipe, committed
+from sdp_bench.bench.runs import group as run
+from sdp_bench.bench.runs.executors.local import LocalProcesses
+from sdp_bench.bench.runs.predict import input_law
+from sdp_bench.bench.settings import PRESETS
 
 ROUNDS = 5
 SETTINGS = replace(PRESETS["paper"], nets=1, inputs=2, depths=(4,))
@@ -37,8 +39,9 @@ def oracles_of(group: Group) -> int:
     net, law = group.net.build(), input_law(group)
     counted = 0
     for place, subject in enumerate(group.subjects):
-        truth = Truth(net, law[place], subject.key, group.settings)
-        counted += len(truth.counts(truth.partition("headline", group.settings.pilot_samples, cells=512)))
+        oracle = Oracle(net, law[place], subject.key, group.settings.sampling)
+        headline = HeadlineTotalVariation(cells=512, pilot_samples=group.settings.pilot_samples)
+        counted += len(oracle.counts(headline.partition(oracle)))
     return counted
 
 

@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-import oracles
 import sdp_ref as sr
-from bench import ci, run
-from bench.oracle_manifest import truths
-from oracles.estimate import Floor
+from sdp_bench import oracles
+from sdp_bench.bench.experiments import ci
+from sdp_bench.bench.gate.oracles.manifest import truths
+from sdp_bench.bench.runs import group as run
+from sdp_bench.oracles.estimate.estimate import Floor
 
 SAMPLES = 2**17
 POINTS = 1000

@@ -14,8 +14,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import oracles
-from sdp_ref.distributions import DiagonalGaussian
+from sdp_bench import oracles
+from sdp_ref.laws import DiagonalGaussian
 
 SAMPLES = 10**6
 WIDTHS = (4, 100, 100, 100, 100, 3)

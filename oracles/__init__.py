@@ -1,10 +1,12 @@
 """What is true: samples of f(x + eps), distances to them, and how uncertain those are."""
 
-from oracles.certified import Bracket, certified_wasserstein
-from oracles.estimate import Estimate, Floor, Ratio
-from oracles.large_transport import certified, certified_floor
-from oracles.moments import Moments, bures, gaussian_kl, mean_error, std_ratio
-from oracles.partition import (
+from sdp_bench.oracles.estimate.estimate import Estimate, Floor, Ratio
+from sdp_bench.oracles.estimate.tails import require_mean, require_moments
+from sdp_bench.oracles.exact.quadrature import Mixed, exact_total_variation, exact_wasserstein
+from sdp_bench.oracles.exact.theorem import Optimality, check_theorem
+from sdp_bench.oracles.moments.moments import Moments, bures, gaussian_kl, mean_error, std_ratio
+from sdp_bench.oracles.partitions.heavy_tails import OutputBins, central_axes
+from sdp_bench.oracles.partitions.partition import (
     AxisBins,
     Classes,
     EqualMassTree,
@@ -15,18 +17,21 @@ from oracles.partition import (
     total_variation_floor,
     total_variation_of_counts,
 )
-from oracles.quadrature import Mixed, exact_total_variation, exact_wasserstein
-from oracles.quantiles import (
+from sdp_bench.oracles.partitions.quantiles import (
     Quantiles,
     interquartile_ratio,
     largest_quantile_distance,
     mean_quantile_distance,
 )
-from oracles.robust_partition import OutputBins, central_axes
-from oracles.sampling import sample_outputs, standard_normals, stream_outputs
-from oracles.tails import require_mean, require_moments
-from oracles.theorem import Optimality, check_theorem
-from oracles.transport import sliced_wasserstein, wasserstein, wasserstein_1d, wasserstein_floor
+from sdp_bench.oracles.sampling.outputs import sample_outputs, standard_normals, stream_outputs
+from sdp_bench.oracles.transport.certified import Bracket, certified_wasserstein
+from sdp_bench.oracles.transport.large import certified, certified_floor
+from sdp_bench.oracles.transport.wasserstein import (
+    sliced_wasserstein,
+    wasserstein,
+    wasserstein_1d,
+    wasserstein_floor,
+)
 
 __all__ = [
     "AxisBins",

@@ -9,15 +9,13 @@ torch.Size([1, 3, 3])
 
 from __future__ import annotations
 
-import torch
-from torch import nn
-
 from sdp_ref import losses
 from sdp_ref.conformance import ConformanceReport, check_rule
-from sdp_ref.distributions import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable
-from sdp_ref.errors import CovarianceSizeError
-from sdp_ref.graph import Net, UnsupportedError
+from sdp_ref.errors import CovarianceSizeError, UnsupportedError
+from sdp_ref.graph.trace import Net
+from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable
 from sdp_ref.rules import LayerwiseRule, Propagator, Rule, rule, rules
+from sdp_ref.rules.base import predicted
 
 __all__ = [
     "Cauchy",
@@ -64,31 +62,7 @@ def propagate(net: Net, x: Law, rule: str | Propagator = "sdp") -> Law:
     UnsupportedError
         If the rule cannot do this net or this family.
     """
-    chosen = _rule(rule)
-    if not isinstance(x, Law):
-        raise ValueError(f"x must be a law such as sdp_ref.Gaussian, got {type(x).__name__}")
-    if not callable(net):
-        raise ValueError(f"net must be a torch module or a function, got {type(net).__name__}")
-    weight = (
-        next((p for p in net.parameters() if p.is_floating_point()), None)
-        if isinstance(net, nn.Module)
-        else None
-    )
-    if weight is not None and (weight.dtype, weight.device) != (x.location.dtype, x.location.device):
-        raise ValueError(
-            f"the net is {weight.dtype} on {weight.device}, the input law {x.location.dtype} on "
-            f"{x.location.device}; bring them together with net.to(...) or x.to(...)"
-        )
-    try:
-        predicted = chosen.propagate(net, x)
-    except UnsupportedError:
-        raise
-    except RuntimeError as error:  # torch's own, of shapes and dtypes
-        first = str(error).splitlines()[0]
-        raise ValueError(f"the net cannot take inputs of shape {tuple(x.location.shape)}: {first}") from error
-    if not bool(torch.isfinite(predicted.location.detach()).all()):
-        raise ValueError(f"rule '{chosen.name}' gives a non-finite location: does the net return NaN?")
-    return predicted
+    return predicted(_rule(rule), net, x)
 
 
 def _rule(chosen: str | Propagator) -> Propagator:

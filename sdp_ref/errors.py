@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 
 class UnsupportedError(NotImplementedError):
     """A rule cannot do what is asked of it.
@@ -19,16 +17,12 @@ class UnsupportedError(NotImplementedError):
     """
 
     def __init__(self, rule: str, op: str, path: str = "") -> None:
-        where = f" (at '{path}' in the net)" if path else ""
-        super().__init__(f"rule '{rule}' does not support {op}{where}")
+        super().__init__(rule, op, path)
         self.rule, self.op, self.path = rule, op, path
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.rule, self.op, self.path)
-
-    def at(self, rule: str, path: str) -> UnsupportedError:
-        """Same error with the rule and the place, where it did not know them."""
-        return type(self)(self.rule or rule, self.op, self.path or path)
+    def __str__(self) -> str:
+        where = f" (at '{self.path}' in the net)" if self.path else ""
+        return f"rule '{self.rule}' does not support {self.op}{where}"
 
 
 class CovarianceSizeError(UnsupportedError):
@@ -44,11 +38,12 @@ class CovarianceSizeError(UnsupportedError):
 
     def __init__(self, rule: str, op: str, path: str = "", bytes: int = 0) -> None:
         super().__init__(rule, op, path)
-        self.bytes = bytes
+        self.args, self.bytes = (rule, op, path, bytes), bytes  # all of them, for pickle
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.rule, self.op, self.path, self.bytes)
 
-    def at(self, rule: str, path: str) -> CovarianceSizeError:
-        """See :class:`UnsupportedError`."""
-        return type(self)(self.rule or rule, self.op, self.path or path, self.bytes)
+class NoFormulaError(NotImplementedError):
+    """Inside a rule's walk: what stands at one op of a net has no formula. The message says what it is.
+
+    Ops and activations know neither the rule that asks nor their place in the net. The walk does, and raises
+    an :class:`UnsupportedError` in its stead.
+    """

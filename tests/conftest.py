@@ -13,7 +13,9 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("project")
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path_factory, monkeypatch):
-    """No test sees or touches the user's cache of nets."""
-    monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+@pytest.fixture(scope="session", autouse=True)
+def _cache(tmp_path_factory):
+    """No test sees or touches the user's cache of nets, nor does a fixture of any scope."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SDP_BENCH_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+        yield

@@ -3,6 +3,7 @@
 import re
 import shlex
 import subprocess
+import tomllib
 from pathlib import Path
 
 import click
@@ -41,11 +42,14 @@ def test_it_runs_on_pushes_and_pull_requests_and_may_write_nothing():
 
 
 def test_every_job_is_bounded_and_installs_with_the_constraints():
-    for job in JOBS.values():
+    for name, job in JOBS.items():
         assert 0 < job["timeout-minutes"] <= 90
-        uses = [step.get("uses", "") for step in job["steps"]]
+        uses = [step["uses"] for step in job["steps"] if "uses" in step]
         assert uses[0].startswith("actions/checkout@v")
-        assert uses[1] == "./.github/actions/install"
+        if name == "systems":
+            assert any("--constraint constraints.txt" in step.get("run", "") for step in job["steps"])
+        else:
+            assert uses[1] == "./.github/actions/install"
     setup, install = ACTION["runs"]["steps"]
     assert setup["with"]["cache"] == "pip"
     assert setup["with"]["python-version"] == "3.11"
@@ -56,10 +60,19 @@ def test_every_job_is_bounded_and_installs_with_the_constraints():
     assert "--constraint constraints.txt" in makefile
 
 
+def test_it_is_tried_on_every_system_and_python_that_the_package_names():
+    matrix = JOBS["systems"]["strategy"]["matrix"]
+    assert {name.partition("-")[0] for name in matrix["os"]} == {"ubuntu", "macos", "windows"}
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        oldest = tomllib.load(file)["project"]["requires-python"].removeprefix(">=")
+    assert matrix["python"][0] == oldest
+    assert len(matrix["python"]) >= 3
+
+
 def test_it_does_what_it_is_for():
     targets = {word for words in calls("make") for word in words}
-    assert targets >= {"test", "slow", "smoke", "docs", "asv", "hot-paths"}
-    (gate,) = calls("sdp-bench")
+    assert targets >= {"test", "slow", "kernels", "smoke", "docs", "asv", "hot-paths", "coverage"}
+    (gate,) = (words for words in calls("sdp-bench") if words[0] == "check")
     assert gate[:2] == ["check", "--baseline"]
     assert not {"--no-accuracy", "--no-speed", "--no-oracles"} & set(gate)
     kept = {

@@ -1,19 +1,20 @@
-"""The cells that the gate looks at, and what rules say about them."""
+"""The cells and probes that the gate asks rules about."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import cached_property
 
-import torch
-
-from bench.gate.moments import Moments
-from bench.keys import OracleKey
-from bench.predict import input_law, prepared
-from bench.suites import Group
-from bench.truth import Truth
-from sdp_ref.distributions import Law, joined
-from sdp_ref.rules import Propagator
+from sdp_bench.bench.experiments import ci
+from sdp_bench.bench.experiments.suites import Group
+from sdp_bench.bench.gate import probes
+from sdp_bench.bench.gate.probes import Probe
+from sdp_bench.bench.identity.keys import OracleKey
+from sdp_bench.bench.metrics.oracle import Oracle, independent_blocks
+from sdp_bench.bench.metrics.references import ORACLE_MOMENTS
+from sdp_bench.bench.runs.predict import input_law
+from sdp_bench.oracles.moments.moments import Moments
+from sdp_ref.laws import Law
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,82 +46,52 @@ class Cell:
         """Of the input, batch 1, float32."""
         return input_law(self.group)[self.place]
 
-    def truth(self, draw: int) -> Truth:
-        """Oracle with fresh samples, on the cells of the frozen pilot."""
-        key = RedrawnKey(**asdict(self.key), draw=draw)
-        return Truth(self.group.net.build(), self.law, key, self.group.settings)
+    def fresh_moments(self, draw: int) -> Moments:
+        """Moments of fresh samples of its oracle, `draw` being the root of their seed."""
+        oracle = Oracle(self.group.net.build(), self.law, self.key, self.group.settings.sampling)
+        return Moments.from_samples(oracle.redrawn(f"gate {draw}"), independent_blocks(oracle.sampler))
 
 
-@dataclass(frozen=True)
-class RedrawnKey(OracleKey):
-    """Key of an oracle that is drawn anew, `draw` being the root of all its seeds but the pilot's."""
+@dataclass(frozen=True, eq=False)
+class Scope:
+    """What rules are asked about.
 
-    draw: int = 0
+    Attributes
+    ----------
+    rules : tuple of str
+        Specs of those that are asked if none are named.
+    groups : tuple of Group
+        Cells with oracles.
+    probes : tuple of Probe
+    """
 
-    def seed(self, purpose: str) -> int:
-        """See :class:`OracleKey`; the pilot, and with it the cells, stays that of the oracle itself."""
-        if purpose == "pilot":
-            return OracleKey(self.net, self.input, self.noise, self.sampler, self.samples).seed(purpose)
-        return super().seed(purpose)
+    rules: tuple[str, ...]
+    groups: tuple[Group, ...]
+    probes: tuple[Probe, ...]
 
+    @classmethod
+    def of_ci(cls) -> Scope:
+        """The cells of continuous integration, and all probes."""
+        # The cells do not depend on the rules, and a broken rule must not keep them from being made.
+        return cls(ci.RULES, tuple(ci.groups([ORACLE_MOMENTS.name])), probes.probes())
 
-@dataclass(frozen=True)
-class SeededKey(OracleKey):
-    """Key whose seed is given: that which a baseline keeps."""
+    @cached_property
+    def cells(self) -> dict[str, Cell]:
+        """By the keys of their oracles."""
+        cells = (Cell(group, place) for group in self.groups for place in range(len(group.subjects)))
+        return {cell.key.hex: cell for cell in cells}
 
-    given: int = 0
+    @cached_property
+    def nets(self) -> dict[str, str]:
+        """Digests by label."""
+        return {net_label(group): group.net.digest for group in self.groups}
 
-    def seed(self, purpose: str) -> int:  # noqa: ARG002
-        """The given one."""
-        return self.given
-
-
-def cells_of(groups: Sequence[Group]) -> dict[str, Cell]:
-    """Cells of some groups, by the keys of their oracles."""
-    cells = (Cell(group, place) for group in groups for place in range(len(group.subjects)))
-    return {cell.key.hex: cell for cell in cells}
+    @cached_property
+    def probe_names(self) -> dict[str, str]:
+        """By the keys of the probes."""
+        return {probe.key: probe.name for probe in self.probes}
 
 
 def net_label(group: Group) -> str:
     """Net in words: ``4-100-3 seed 0``."""
     return f"{group.net.architecture.label} seed {group.net.seed}"
-
-
-def rule_seed(rule: Propagator, key: OracleKey) -> int | None:
-    """Seed of a sampling rule's draws in a cell, none for other rules."""
-    return key.seed(f"rule {getattr(rule, 'spec', rule.name)}") if hasattr(rule, "seed") else None
-
-
-def predictions(rule: Propagator, group: Group, seeds: Sequence[int | None]) -> list[Moments]:
-    """Moments that a rule predicts for all inputs of a group, as one batch.
-
-    Parameters
-    ----------
-    rule : Propagator
-    group : Group
-    seeds : sequence of int or None
-        Of a sampling rule's draws, one for each input.
-
-    Raises
-    ------
-    ValueError
-        If a prediction has no finite moments; and whatever the rule raises.
-    """
-    law = input_law(group)
-    return _predicted(rule, group, law, [s.key for s in group.subjects], seeds)
-
-
-def draws(rule: Propagator, cell: Cell, seeds: Sequence[int]) -> list[Moments]:
-    """Moments that a sampling rule predicts in a cell under each of some seeds."""
-    law = joined([cell.law] * len(seeds))
-    return _predicted(rule, cell.group, law, [cell.key] * len(seeds), seeds)
-
-
-def _predicted(
-    rule: Propagator, group: Group, law: Law, keys: Sequence[OracleKey], seeds: Sequence[int | None]
-) -> list[Moments]:
-    chosen = [SeededKey(**asdict(key), given=seed or 0) for key, seed in zip(keys, seeds, strict=True)]
-    net = group.net.build().double()  # in float64, as the suites do
-    with torch.no_grad():
-        predicted = prepared(rule, net, chosen)(law.to(dtype=torch.float64))
-    return [Moments.of(predicted[place]) for place in range(len(chosen))]

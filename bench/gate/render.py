@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from xml.etree import ElementTree
 
-from bench.gate.check import Outcome
-from bench.gate.verdict import NOTHING, Finding, Status, Verdict
+from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
+
+from sdp_bench.bench.gate.check import Outcome
+from sdp_bench.bench.gate.verdict import NOTHING, Finding, Status, Verdict
 
 _SHOWN = 20
 _ORDER = (
     Status.WORSE,
-    Status.UNDECIDED,
-    Status.ACCEPT,
+    Status.CHANGED,
     Status.GONE,
     Status.FAILED,
     Status.BETTER,
@@ -21,6 +21,7 @@ _ORDER = (
     Status.NEW,
 )
 _QUIET = (Status.UNCHANGED, Status.ROUNDING)
+_NOT_RUN = {Status.FAILED: Error, Status.NEW: Skipped}
 
 
 def text(outcome: Outcome) -> str:
@@ -30,7 +31,7 @@ def text(outcome: Outcome) -> str:
         told = _told(verdict)
         if told:
             lines += ["", f"{verdict.kind}:"]
-            lines += [f"  {_line(finding)}" for finding in told[:_SHOWN]]
+            lines += [f"  {finding}" for finding in told[:_SHOWN]]
         if len(told) > _SHOWN:
             lines.append(f"  ... and {len(told) - _SHOWN} more; --json has all")
     lines.append("")
@@ -52,13 +53,13 @@ def markdown(outcome: Outcome) -> str:
     if told:
         lines += ["", "| | rule | where | status | what was seen |", "|---|---|---|---|---|"]
     for verdict, f in told[:_SHOWN]:
-        cells = (verdict.kind, f"`{f.rule}`", f.cell, f"**{f.status}**" if f.stops else f.status, f.text)
+        cells = (verdict.kind, f"`{f.subject}`", f.cell, f"**{f.status}**" if f.stops else f.status, f.text)
         lines.append(f"| {' | '.join(_cell(cell) for cell in cells)} |")
     if len(told) > _SHOWN:
         lines += ["", f"and {len(told) - _SHOWN} more."]
     if not told:
         lines += ["", "Nothing changed."]
-    if any(finding.status in (Status.BETTER, Status.ACCEPT) for _, finding in told):
+    if any(finding.status is Status.BETTER for _, finding in told):
         lines += ["", "Improvements are taken up by `--update`."]
     cpu, version = outcome.environment.get("cpu", ""), outcome.environment.get("torch", "")
     lines += ["", f"<sub>oracle seed {outcome.seed}, torch {version}, {cpu}</sub>", ""]
@@ -68,45 +69,29 @@ def markdown(outcome: Outcome) -> str:
 def junit(outcome: Outcome) -> bytes:
     """JUnit XML: a suite for each verdict, a test case for each rule and cell.
 
-    Regressions, changes and rules that are only in the baseline are failures, what could not be run is an
-    error, and rules that are not in the baseline are skipped.
+    Returns
+    -------
+    bytes
+        Whatever has to be looked at is a failure, what could not be run is an error, and what is not in the
+        baseline is skipped.
     """
-    root = ElementTree.Element("testsuites", name="sdp-bench check")
+    report = JUnitXml("sdp-bench check")
     for verdict in outcome.verdicts:
-        findings = verdict.findings
-        suite = ElementTree.SubElement(
-            root,
-            "testsuite",
-            name=f"sdp-bench.{verdict.kind}",
-            tests=str(len(findings)),
-            failures=str(sum(f.stops for f in findings)),
-            errors=str(len(verdict.having(Status.FAILED))),
-            skipped=str(len(verdict.having(Status.NEW))),
-        )
-        for f in findings:
-            name = f.cell or "all"
-            case = ElementTree.SubElement(
-                suite, "testcase", classname=f"sdp-bench.{verdict.kind}.{f.rule}", name=name, time="0"
-            )
-            kind = _outcome_of(f)
-            if kind:
-                child = ElementTree.SubElement(case, kind, message=_printable(f"{f.status}: {f.text}"[:300]))
-                child.text = _printable(_line(f))
-    ElementTree.indent(root)
-    return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+        suite = TestSuite(f"sdp-bench.{verdict.kind}")
+        for f in verdict.findings:
+            case = TestCase(f.cell or "all", f"sdp-bench.{verdict.kind}.{f.subject}", 0)
+            if kind := Failure if f.stops else _NOT_RUN.get(f.status):
+                result = kind(_printable(f"{f.status}: {f.text}"[:300]))
+                result.text = _printable(str(f))
+                case.result = [result]
+            suite.add_testcase(case)
+        report.add_testsuite(suite)  # which counts its cases
+    return bytes(report.tostring())
 
 
 def _printable(text: str) -> str:
     """Text without the characters that XML cannot hold, as a rule's error may have them."""
     return re.sub(r"[^\t\n\r\x20-\uD7FF\uE000-\uFFFD\U00010000-\U0010FFFF]", "?", text)
-
-
-def _outcome_of(finding: Finding) -> str:
-    if finding.stops:
-        return "failure"
-    if finding.status is Status.FAILED:
-        return "error"
-    return "skipped" if finding.status is Status.NEW else ""
 
 
 def _told(verdict: Verdict) -> list[Finding]:
@@ -115,13 +100,13 @@ def _told(verdict: Verdict) -> list[Finding]:
 
 
 def _rows(outcome: Outcome) -> list[tuple[str, ...]]:
-    rules = dict.fromkeys(f.rule for verdict in outcome.verdicts for f in verdict.findings)
+    rules = dict.fromkeys(f.subject for verdict in outcome.verdicts for f in verdict.findings)
     return [(rule, *(_of_rule(verdict, rule) for verdict in outcome.verdicts)) for rule in rules]
 
 
 def _of_rule(verdict: Verdict, rule: str) -> str:
     """One rule under one verdict: its worst status, in how many cells, and the largest change."""
-    mine = [f for f in verdict.findings if f.rule == rule]
+    mine = [f for f in verdict.findings if f.subject == rule]
     if not mine:
         return ""
     worst = next(
@@ -136,11 +121,6 @@ def _of_rule(verdict: Verdict, rule: str) -> str:
 
 def _row(rule: str, *columns: str) -> str:
     return f"{rule:38} " + " ".join(f"{column:44}" for column in columns).rstrip()
-
-
-def _line(finding: Finding) -> str:
-    where = f" in {finding.cell}" if finding.cell else ""
-    return f"{finding.rule}{where}: {finding.status}; {finding.text}".rstrip("; ")
 
 
 def _sentence(note: str) -> str:

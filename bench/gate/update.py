@@ -2,30 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
-from bench.environment import cpu_name, describe, one_thread
-from bench.errors import RunFailedError, UserError
-from bench.gate import sampling, speed
-from bench.gate.baseline import Baseline, RuleBaseline, Speed, read, write
-from bench.gate.cells import Cell
-from bench.gate.check import Options, Step, Subjects, predict
-from bench.gate.drift import THRESHOLD, drift
-from bench.gate.probing import compare
-from bench.runtime.timing import clock
+from sdp_bench.bench.environment import describe, one_thread
+from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.gate.baseline import Baseline, RuleBaseline, read, write
+from sdp_bench.bench.gate.cells import Scope
+from sdp_bench.bench.gate.check import Options, Step, predict_all, rules_of
+from sdp_bench.bench.gate.comparisons import probes, sampling, speed
+from sdp_bench.bench.gate.comparisons.drift import THRESHOLD, drift
+from sdp_bench.bench.gate.comparisons.speed import Timing
+from sdp_bench.bench.gate.predictions import Predicted
+from sdp_ref.rules import Propagator
 
 
 def make(
     specs: Sequence[str] | None = None,
+    scope: Scope | None = None,
     *,
-    timed: bool = True,
-    now: Callable[[], float] = clock,
+    timing: Timing | None = None,
     step: Step = lambda *_: None,
 ) -> Baseline:
     """Baseline of some rules as they are now.
+
+    Parameters
+    ----------
+    specs : sequence of str, optional
+        Instead of all that the scope names.
+    scope : Scope, optional
+        What rules are asked about; by default the cells of continuous integration and all probes.
+    timing : Timing, optional
+        How times are taken; if none, none are.
+    step : callable
+        Told how far it is: number, of how many, and what.
+
+    Returns
+    -------
+    Baseline
 
     Raises
     ------
@@ -34,41 +49,48 @@ def make(
     RunFailedError
         If one cannot be run.
     """
-    subjects = Subjects.of(specs)
+    scope = scope or Scope.of_ci()
+    rules = rules_of(scope.rules if specs is None else specs)
     with one_thread():
-        predicted = predict(subjects, {}, step)
-        for name, each in predicted.items():
-            if each.error:
-                raise RunFailedError(f"no baseline is written: rule '{name}' fails on {each.error}")
-        times: dict[str, dict[str, Speed]] = {}
-        if timed:
-            step(0, 1, "speed")
-            times = speed.baseline_speeds(subjects.rules, subjects.groups, now)
-        cpu = cpu_name() if timed else ""
-        rules = {}
-        for name, rule in subjects.rules.items():
-            errors = {}
-            for key, cell in subjects.cells.items() if predicted[name].seeds else ():
-                seeds = sampling.fresh_seeds(rule, cell.key, 0)
-                errors[key], _ = sampling.errors(rule, cell, cell.truth(0), seeds)
-            each = predicted[name]
-            speeds = times.get(name, {})
-            rules[name] = RuleBaseline(each.moments, each.seeds, errors, speeds, each.answers, cpu)
-    return Baseline(_about(subjects.cells), subjects.nets, describe("cpu", 1, 1), rules, subjects.probe_names)
+        predicted = _predicted(rules, scope, {}, step)
+        found = {
+            name: RuleBaseline(each.moments, _errors(rules[name], scope, each), each.answers)
+            for name, each in predicted.items()
+        }
+        if timing is not None:
+            found = _timed(found, rules, scope, timing, step)
+    cells = {key: {"cell": cell.words, **asdict(cell.key)} for key, cell in scope.cells.items()}
+    return Baseline(describe("cpu", 1, 1), scope.nets, cells, scope.probe_names, found)
 
 
 def update(
     path: Path,
     options: Options,
+    scope: Scope | None = None,
     *,
-    now: Callable[[], float] = clock,
+    timing: Timing | None = None,
     step: Step = lambda *_: None,
 ) -> list[str]:
-    """Write a baseline: the rules asked for anew, others as they were; returns the rules that it took up.
+    """Write a baseline: the rules asked for anew, others as they were.
 
-    Without `options.rules` all of :data:`bench.ci.RULES`, and only these, are kept. Without `options.speed`
-    the times stay those of the file, with the processor that they were taken on. Without `options.accuracy`
-    the predictions stay, and times alone are taken anew: of rules that still predict what the file has.
+    Parameters
+    ----------
+    path : Path
+    options : Options
+        Without `rules` all that the scope names, and only these, are kept. Without `speed` the times stay
+        those of the file, with the processor that they were taken on. Without `accuracy` the predictions
+        stay, and times alone are taken anew: of rules that still predict what the file has.
+    scope : Scope, optional
+        What rules are asked about; by default the cells of continuous integration and all probes.
+    timing : Timing, optional
+        How times are taken.
+    step : callable
+        Told how far it is: number, of how many, and what.
+
+    Returns
+    -------
+    list of str
+        Rules that it took up.
 
     Raises
     ------
@@ -81,67 +103,78 @@ def update(
     """
     if not (options.accuracy or options.speed):
         raise UserError("--no-accuracy and --no-speed leave nothing to update")
+    scope = scope or Scope.of_ci()
+    timing = timing or Timing()
     old = read(path) if path.exists() or not options.accuracy else None
     if old is not None and not options.accuracy:
-        timed = _retimed(old, options.rules, now, step)
+        timed = _retimed(old, options.rules, scope, timing, step)
         write(path, replace(old, rules={**old.rules, **timed}))
         return list(timed)
-    newer = make(options.rules, timed=options.speed, now=now, step=step)
+    newer = make(options.rules, scope, timing=timing if options.speed else None, step=step)
+    rules = newer.rules
     if old is not None:
         if options.rules is not None:
-            old.check_cells(newer.cells, newer.nets, newer.probes)
+            old.check_scope(scope)
         if not options.speed:
-            kept = {
-                name: replace(rule, speed=old.rules[name].speed, cpu=old.rules[name].cpu)
-                for name, rule in newer.rules.items()
-                if name in old.rules
-            }
-            newer = replace(newer, rules={**newer.rules, **kept})
-        newer_rules = list(newer.rules)
-        write(path, old.updated(newer, whole=options.rules is None))
-        return newer_rules
-    write(path, newer)
-    return list(newer.rules)
+            kept = {name: old.rules[name] for name in rules.keys() & old.rules.keys()}
+            rules |= {name: replace(rules[name], cpu=was.cpu, speed=was.speed) for name, was in kept.items()}
+    others = {} if old is None or options.rules is None else old.rules
+    write(path, replace(newer, rules={**others, **rules}))
+    return list(rules)
+
+
+def _predicted(
+    rules: Mapping[str, Propagator], scope: Scope, known: Mapping[str, RuleBaseline], step: Step
+) -> dict[str, Predicted]:
+    """Predictions of all rules, every one of which must have some."""
+    predicted = predict_all(rules, scope, known, step)
+    for name, each in predicted.items():
+        if each.error:
+            raise RunFailedError(f"no baseline is written: rule '{name}' fails on {each.error}")
+    return predicted
+
+
+def _errors(rule: Propagator, scope: Scope, predicted: Predicted) -> dict[str, sampling.Errors]:
+    """How a sampling rule does in each cell; nothing of other rules."""
+    found = {}
+    for key, cell in scope.cells.items():
+        if predicted.moments[key].seed is not None:
+            seeds = sampling.fresh_seeds(rule, cell.key, 0)
+            found[key], _ = sampling.errors(rule, cell, cell.fresh_moments(0), seeds)
+    return found
+
+
+def _timed(
+    found: Mapping[str, RuleBaseline],
+    rules: Mapping[str, Propagator],
+    scope: Scope,
+    timing: Timing,
+    step: Step,
+) -> dict[str, RuleBaseline]:
+    step(0, 1, "speed")
+    times = speed.baseline_speeds(rules, scope, timing)
+    return {name: replace(each, cpu=timing.cpu, speed=times[name]) for name, each in found.items()}
 
 
 def _retimed(
-    old: Baseline, specs: Sequence[str] | None, now: Callable[[], float], step: Step
+    old: Baseline, specs: Sequence[str] | None, scope: Scope, timing: Timing, step: Step
 ) -> dict[str, RuleBaseline]:
     """Rules with times of today, whose predictions are still those of the baseline."""
-    subjects = Subjects.of(specs)
-    old.check_cells(subjects.cells, subjects.nets, subjects.probe_names)
-    for name in subjects.rules:
+    rules = rules_of(scope.rules if specs is None else specs)
+    old.check_scope(scope)
+    for name in rules:
         if name not in old.rules:
             raise UserError(
                 f"rule '{name}' is not in the baseline, so it has no times; leave out --no-accuracy"
             )
     with one_thread():
-        for name, each in predict(subjects, old.rules, step).items():
-            if each.error:
-                raise RunFailedError(f"no baseline is written: rule '{name}' fails on {each.error}")
+        for name, each in _predicted(rules, scope, old.rules, step).items():
             known = old.rules[name]
             moved = [drift(moments, each.moments[key]).size for key, moments in known.predictions.items()]
-            moved += [compare(answer, each.answers[key]).size for key, answer in known.probes.items()]
+            moved += [probes.compare(answer, each.answers[key]).size for key, answer in known.probes.items()]
             if max(moved) > THRESHOLD:
                 raise UserError(
                     f"rule '{name}' predicts something else than the baseline (drift {max(moved):.2g}); "
                     "its times alone would be those of another rule; leave out --no-accuracy"
                 )
-        step(0, 1, "speed")
-        times = speed.baseline_speeds(subjects.rules, subjects.groups, now)
-    cpu = cpu_name()
-    return {name: replace(old.rules[name], speed=times[name], cpu=cpu) for name in subjects.rules}
-
-
-def _about(cells: Mapping[str, Cell]) -> dict[str, dict[str, Any]]:
-    return {
-        key: {
-            "cell": cell.words,
-            "net": cell.key.net,
-            "input": cell.key.input,
-            "noise": cell.key.noise,
-            "sampler": cell.key.sampler,
-            "samples": cell.key.samples,
-        }
-        for key, cell in cells.items()
-    }
+        return _timed({name: old.rules[name] for name in rules}, rules, scope, timing, step)

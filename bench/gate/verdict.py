@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from bench.errors import RunFailedError
+from sdp_bench.bench.errors import RunFailedError
 
 REGRESSION_CODE = 1
 
@@ -20,30 +20,30 @@ class Status(StrEnum):
     ROUNDING = "rounding"
     REDRAWN = "other draws"
     BETTER = "better"
-    ACCEPT = "changed for the better"
+    CHANGED = "changed"
     WORSE = "worse"
-    UNDECIDED = "changed, not shown to be better"
     FAILED = "failed"
     NEW = "not in the baseline"
     GONE = "only in the baseline"
 
 
-REGRESSIONS = (Status.WORSE, Status.UNDECIDED)
-STOPPING = (*REGRESSIONS, Status.ACCEPT, Status.GONE)
+STOPPING = (Status.WORSE, Status.CHANGED, Status.GONE)
 """What a person has to look at; ``--update`` accepts it."""
 
 NOTHING = "nothing compared"
-_COMPARED = (*REGRESSIONS, Status.ACCEPT, Status.UNCHANGED, Status.ROUNDING, Status.REDRAWN, Status.BETTER)
+_COMPARED = (*STOPPING[:2], Status.UNCHANGED, Status.ROUNDING, Status.REDRAWN, Status.BETTER)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One rule in one cell.
+    """One rule in one cell, or one recorded oracle.
 
     Attributes
     ----------
-    rule, cell : str
-        Cell in words; empty where it is about all of them.
+    subject : str
+        Spec of the rule; key of the oracle.
+    cell : str
+        In words; empty where it is about all of them.
     status : Status
     text : str
         What was seen, in one line.
@@ -51,7 +51,7 @@ class Finding:
         The same as numbers.
     """
 
-    rule: str
+    subject: str
     cell: str
     status: Status
     text: str = ""
@@ -61,6 +61,10 @@ class Finding:
     def stops(self) -> bool:
         """Whether a person has to look at it."""
         return self.status in STOPPING
+
+    def __str__(self) -> str:
+        where = f" in {self.cell}" if self.cell else ""
+        return f"{self.subject}{where}: {self.status}; {self.text}".rstrip("; ")
 
     def as_dict(self) -> dict[str, Any]:
         """As plain JSON; a number that JSON does not have becomes a string."""
@@ -75,7 +79,7 @@ class Verdict:
     Attributes
     ----------
     kind : str
-        ``accuracy``, ``speed``; others can stand beside them.
+        ``accuracy``, ``speed`` or ``oracle``.
     findings : tuple of Finding
     note : str
         What a reader should know beside the findings, in one line; may be empty.
@@ -87,14 +91,10 @@ class Verdict:
 
     @property
     def status(self) -> str:
-        """In one word.
-
-        "regression", "changed" (for the better, or rules are gone), "failed" (could not be run), "nothing
-        compared" or "passed".
-        """
-        if self.having(*REGRESSIONS):
+        """In few words: "regression", "changed", "failed" (to run), "nothing compared" or "passed"."""
+        if self.having(Status.WORSE):
             return "regression"
-        if self.having(Status.ACCEPT, Status.GONE):
+        if self.having(*STOPPING):
             return "changed"
         if self.having(Status.FAILED):
             return "failed"
@@ -105,7 +105,7 @@ class Verdict:
         """The verdict in one line."""
         counts = {status: len(self.having(status)) for status in Status}
         parts = [f"{number} {status}" for status, number in counts.items() if number]
-        names = dict.fromkeys(f.rule for f in self.findings if f.stops)
+        names = dict.fromkeys(f.subject for f in self.findings if f.stops)
         of = f" of {', '.join(names)}" if names else ""
         return f"{self.kind}: {self.status.upper()}{of} ({', '.join(parts) or 'no findings'})"
 
@@ -125,11 +125,12 @@ class Verdict:
 
 
 def exit_code(verdicts: Iterable[Verdict]) -> int:
-    """0 fine, 1 some regression or a change to accept, 3 neither but something could not be run or compared.
+    """0 fine, 1 something to look at, 3 nothing to look at but something could not be run or compared.
 
-    A regression outranks a failure: 1 is what stops a change, and a failure of another rule must not hide it.
+    What has to be looked at outranks a failure: 1 is what stops a change, and a failure of another rule must
+    not hide it.
     """
-    statuses: Sequence[str] = [verdict.status for verdict in verdicts]
-    if "regression" in statuses or "changed" in statuses:
+    statuses = {verdict.status for verdict in verdicts}
+    if statuses & {"regression", "changed"}:
         return REGRESSION_CODE
-    return RunFailedError.exit_code if {"failed", NOTHING} & {*statuses} else 0
+    return RunFailedError.exit_code if statuses & {"failed", NOTHING} else 0

@@ -1,7 +1,7 @@
 """Accuracy of each rule on the CI cells, tracked by asv; lower is better.
 
-The cells, rules and metrics are those of :mod:`bench.ci` and no others, measured as a run measures them. A
-commit without that module is skipped.
+The cells, rules and metrics are those of `bench.experiments.ci` and no others, measured as a run measures
+them. A commit without that module is skipped.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 
 try:
-    from bench import ci
+    from sdp_bench.bench.experiments import ci
 except ImportError:  # asv imports this file at other commits too
     ci = None  # type: ignore[assignment]
 
@@ -38,7 +38,7 @@ def parameters() -> list[list[str]]:
 
 def measure(groups: list[Any]) -> Errors:
     """Errors of each rule on groups of cells: means over their inputs."""
-    from bench.run import run_group
+    from sdp_bench.bench.runs.group import run_group
 
     values: dict[tuple[str, str, str], list[float]] = {}
     for group in groups:

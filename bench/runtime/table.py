@@ -169,14 +169,14 @@ def _rows(
 
 def device_name(device: str) -> str:
     """Model of the GPU or CPU."""
-    from bench.environment import cpu_name
+    from sdp_bench.bench.environment import cpu_name
 
     return torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else cpu_name()
 
 
 def save(rows: list[Row], path: str | Path) -> None:
     """Write rows as CSV, one column a field of :class:`Row`; whole or not at all."""
-    from bench.training import write_atomically
+    from sdp_bench.bench.nets.fully_connected import write_atomically
 
     frame = pd.DataFrame([asdict(row) for row in rows], columns=[f.name for f in fields(Row)])
     Path(path).parent.mkdir(parents=True, exist_ok=True)

@@ -57,7 +57,7 @@ def build(name: str, seed: int = 0) -> tuple[nn.Module, tuple[int, ...]]:
             depth, width = map(int, shape.split("x"))
             return mlp(depth, width, int(outputs or 3)), (4,)
         try:
-            networks: Any = importlib.import_module("bench.networks")
+            networks: Any = importlib.import_module("sdp_bench.bench.nets.architectures")
             return getattr(networks, name)(), (3, 32, 32)
         except (ImportError, AttributeError) as error:
             raise NotAtThisCommitError(f"no net '{name}' in this version") from error

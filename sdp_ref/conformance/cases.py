@@ -13,15 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sdp_ref.conformance.subject import ACTIVATIONS, Subject
-from sdp_ref.distributions import DiagonalGaussian, Gaussian, Law
+from sdp_ref.activations import ACTIVATIONS, activation
+from sdp_ref.conformance import reference
+from sdp_ref.conformance.subject import Subject
+from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
 
 WIDTHS = ((1, 1, 1), (2, 2, 2), (3, 3, 2), (4, 4, 3, 2))
 """Inputs, hidden units, outputs. No layer is wider than the one before, so that no covariance is singular:
 that is for the checks that ask about it."""
-
-KINKED = ("relu", "leaky_relu")
-"""Activations with a kink, which are also the positively homogeneous ones."""
 
 
 def tensor(values: object) -> Tensor:
@@ -59,13 +58,13 @@ IMAGE = (1, 3, 3)
 """Event shape of an image case: one channel."""
 
 
-def structured(activation: str | None, seed: int) -> dict[str, tuple[nn.Sequential, tuple[int, ...]]]:
+def structured(name: str | None, seed: int) -> dict[str, tuple[nn.Sequential, tuple[int, ...]]]:
     """Nets that are no plain chain of Linear and activation, with the event shape of their input.
 
     Flattened image, convolution, Sequential in a Sequential, residual connection; affine without an
     activation.
     """
-    between = [] if activation is None else [ACTIVATIONS[activation]()]
+    between = [] if name is None else [activation(name).build()]
     first, last, more = dense((2, 2, 2, 2), None, seed)
     rng = np.random.default_rng([seed, 9])
     conv = nn.Conv2d(1, 2, 2, dtype=torch.float64).requires_grad_(False)
@@ -88,15 +87,15 @@ def of_shape(x: Law, shape: tuple[int, ...]) -> Law:
     return DiagonalGaussian(x.mean.unflatten(1, shape), x.variance.unflatten(1, shape))
 
 
-def units(activation: str, n: int, *, last: bool = False) -> nn.Sequential:
+def units(name: str, n: int, *, last: bool = False) -> nn.Sequential:
     """Activation of each of n inputs by itself; with `last` a layer of sums and differences after it."""
-    modules = [linear(np.eye(n)), ACTIVATIONS[activation]()]
+    modules = [linear(np.eye(n)), activation(name).build()]
     if last:
         modules.append(linear([[1.0] * n, [(-1.0) ** i for i in range(n)]]))
     return chain(*modules)
 
 
-def dense(widths: Sequence[int], activation: str | None, seed: int, *, bias: bool = True) -> nn.Sequential:
+def dense(widths: Sequence[int], name: str | None, seed: int, *, bias: bool = True) -> nn.Sequential:
     """Net with random weights of two digits; without an activation it is affine."""
     rng = np.random.default_rng([seed, *widths])
     modules: list[nn.Module] = []
@@ -106,9 +105,9 @@ def dense(widths: Sequence[int], activation: str | None, seed: int, *, bias: boo
         weight = sign * np.round(rng.uniform(0.4, 1.4, (out, fan_in)) / fan_in**0.5, 2)
         shift = np.round(rng.uniform(-0.5, 0.5, out), 2) if bias else np.zeros(out)
         modules += [linear(weight, shift)]
-        if activation is not None:
-            modules += [ACTIVATIONS[activation]()]
-    return chain(*(modules[:-1] if activation is not None else modules))
+        if name is not None:
+            modules += [activation(name).build()]
+    return chain(*(modules[:-1] if name is not None else modules))
 
 
 def diagonal(n: int, seed: int, batch: int = 1) -> DiagonalGaussian:
@@ -129,18 +128,19 @@ def full(n: int, seed: int, batch: int = 1) -> Gaussian:
 
 def generic(subject: Subject, seed: int, *, bias: bool = True) -> Iterator[tuple[nn.Sequential, Law]]:
     """Ladder of nets with one kind of kink and one smooth kind, as far as the rule takes them."""
-    for activation in representative(subject):
+    for name in representative(subject):
         for widths in WIDTHS:
-            net = dense(widths, activation, seed, bias=bias)
+            net = dense(widths, name, seed, bias=bias)
             yield net, diagonal(widths[0], seed)
             yield net, full(widths[0], seed)
 
 
 def representative(subject: Subject) -> list[str]:
-    """First activation with a kink and first smooth one that the rule takes."""
-    kinked = [name for name in subject.activations if name in KINKED]
-    smooth = [name for name in subject.activations if name not in KINKED]
-    return kinked[:1] + smooth[:1]
+    """First activation with a kink and last smooth one (tanh, which bends both ways) that the rule takes."""
+    names = reference.known(subject.activations) or subject.activations
+    kinked = [name for name in names if ACTIVATIONS[name].kinks]
+    smooth = [name for name in names if not ACTIVATIONS[name].kinks]
+    return kinked[:1] + smooth[-1:]
 
 
 def indices(x: Law, whole: Law) -> list[int]:

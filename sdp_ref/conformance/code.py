@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from sdp_ref import rules
 from sdp_ref.conformance.cases import Residual
-from sdp_ref.distributions import Law
+from sdp_ref.laws import Law
 
 RESIDUAL = """
 class Residual(nn.Module):

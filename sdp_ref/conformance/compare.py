@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from sdp_ref.conformance.subject import DRAWS, Prediction, Subject
 from sdp_ref.conformance.trial import Verdict
-from sdp_ref.distributions import DiagonalGaussian, Gaussian, Law
+from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
 
 RELATIVE = 1e-5
 STANDARD_ERRORS = 6.0

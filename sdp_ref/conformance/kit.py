@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from sdp_ref.conformance import (
+from sdp_ref.conformance.checks import (
     diagonal,
     form,
     gradients,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 
@@ -37,8 +37,13 @@ class Pair:
     spread: float
 
 
+def known(activations: Iterable[str]) -> list[str]:
+    """Those of some activations, by name, whose reference moments there are."""
+    return [name for name in activations if name in _table()]
+
+
 def pairs(activation: str) -> Sequence[Pair]:
-    """Reference pairs of an activation of :data:`~sdp_ref.conformance.subject.ACTIVATIONS`."""
+    """Reference pairs of an activation that is :func:`known`."""
     return _table()[activation]
 
 

@@ -11,23 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sdp_ref.activations import ACTIVATIONS, activation
 from sdp_ref.conformance.state import seed_globally
-from sdp_ref.distributions import DiagonalGaussian, Gaussian, Law
 from sdp_ref.errors import UnsupportedError
-from sdp_ref.graph import Net
+from sdp_ref.graph.trace import Net
+from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
 
 DRAWS = 2**13
 """Samples that a sampling rule is given where it is compared with the truth: enough for the central
 limit theorem to hold at six standard errors, few enough to take milliseconds."""
-
-ACTIVATIONS: dict[str, type[nn.Module]] = {
-    "relu": nn.ReLU,
-    "leaky_relu": nn.LeakyReLU,
-    "tanh": nn.Tanh,
-    "sigmoid": nn.Sigmoid,
-    "silu": nn.SiLU,
-    "gelu": nn.GELU,
-}
 
 
 class NotApplicable(Exception):  # noqa: N818  no error: the check has nothing to ask of this rule
@@ -137,15 +129,15 @@ class Subject:
 
     @cached_property
     def activations(self) -> tuple[str, ...]:
-        """Non-linearities of :data:`ACTIVATIONS` that the rule does not refuse; ReLU if it does all."""
-        return tuple(name for name in ACTIVATIONS if self._takes(ACTIVATIONS[name]())) or ("relu",)
+        """Non-linearities that the rule does not refuse, in the order of tables; ReLU if it refuses all."""
+        return tuple(name for name in ACTIVATIONS if self._takes(activation(name).build())) or ("relu",)
 
-    def _takes(self, activation: nn.Module) -> bool:
+    def _takes(self, nonlinearity: nn.Module) -> bool:
         first, last = (nn.Linear(1, 1, dtype=torch.float64) for _ in range(2))
         for parameter in (*first.parameters(), *last.parameters()):
             nn.init.ones_(parameter).requires_grad_(False)
         x = DiagonalGaussian(*torch.ones(2, 1, 1, dtype=torch.float64))
-        for net in (nn.Sequential(first, activation), nn.Sequential(first, activation, last)):
+        for net in (nn.Sequential(first, nonlinearity), nn.Sequential(first, nonlinearity, last)):
             try:
                 self.rule.propagate(net.eval(), x)
             except UnsupportedError:

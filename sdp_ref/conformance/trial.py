@@ -13,8 +13,12 @@ from sdp_ref.conformance.code import as_code
 from sdp_ref.conformance.report import CheckResult, Status
 from sdp_ref.conformance.state import preserved
 from sdp_ref.conformance.subject import NotApplicable, Subject
-from sdp_ref.distributions import Law, unchecked
 from sdp_ref.errors import UnsupportedError
+from sdp_ref.laws import Law, unchecked
+
+_NOTABLE = 1e-3
+"""Share of a tolerance from which a report prints it: further down it may be rounding, which differs between
+processors."""
 
 
 @dataclass(frozen=True)
@@ -174,5 +178,5 @@ def _judged(check: Check, subject: Subject, seed: int) -> CheckResult:
         return result("skipped", refused[0] if refused else "no case to judge", Verdict(False))
     reasons = dict.fromkeys(text.removeprefix(f"rule '{subject.name}' ") for text in refused)
     left_out = f" ({len(refused)} not: {'; '.join(reasons)})" if refused else ""
-    share = f", at most {worst.share:.2g} of the tolerance" if worst.share else ""
+    share = f", at most {worst.share:.2g} of the tolerance" if worst.share >= _NOTABLE else ""
     return result("passed", f"{judged} case{'s' * (judged > 1)}{share}{left_out}", worst)

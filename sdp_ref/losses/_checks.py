@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from sdp_ref.distributions import Cauchy, DiagonalGaussian, Gaussian, Law
+from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law
 
 Reduction = Literal["mean", "sum", "none"]
 _DTYPES = (torch.float32, torch.float64)

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from sdp_ref.distributions import DiagonalGaussian, Gaussian
+from sdp_ref.laws import DiagonalGaussian, Gaussian
 from sdp_ref.losses._checks import Reduction, check_classes, check_labels, check_law, check_reduction
 from sdp_ref.losses._numerics import narrow, reduced, root, widen
 

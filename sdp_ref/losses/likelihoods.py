@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from sdp_ref.distributions import Cauchy, DiagonalGaussian, Gaussian
+from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian
 from sdp_ref.losses._checks import Reduction, check_law, check_like, check_reduction
 from sdp_ref.losses._numerics import FLOOR, reduced, widen
 

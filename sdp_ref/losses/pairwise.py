@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from sdp_ref.distributions import Cauchy, DiagonalGaussian, Gaussian
+from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian
 from sdp_ref.losses._checks import Reduction, check_classes, check_labels, check_law, check_reduction
 from sdp_ref.losses._numerics import FLOOR, log_ndtr, narrow, reduced, widen
 

@@ -1,18 +1,21 @@
-"""The propagation rules and the table of their names."""
+"""The propagation rules, found by their files, and the one parser of their specs."""
 
 from __future__ import annotations
 
 from dataclasses import fields
 from typing import Any
 
-from sdp_ref.rules.base import LayerwiseRule, Propagator, Rule
+from sdp_ref.registry import members
+from sdp_ref.rules.base import Propagator, Rule
 from sdp_ref.rules.dvia import DVIA
-from sdp_ref.rules.full_covariance import FullCovarianceRule
+from sdp_ref.rules.full.rule import FullCovarianceRule
+from sdp_ref.rules.layerwise import LayerwiseRule
 from sdp_ref.rules.linearization import SDP
 from sdp_ref.rules.marginal import MarginalRule
 from sdp_ref.rules.marginal_sdp import MarginalSDP
 from sdp_ref.rules.moment_matching import MarginalMomentMatching, MomentMatching
 from sdp_ref.rules.sampling import MonteCarlo
+from sdp_ref.rules.traits import Traits, traits
 from sdp_ref.rules.unscented import Unscented
 
 __all__ = [
@@ -27,19 +30,19 @@ __all__ = [
     "MonteCarlo",
     "Propagator",
     "Rule",
+    "Traits",
     "Unscented",
     "rule",
     "rules",
+    "traits",
 ]
 
-_RULES: dict[str, type[Rule]] = {
-    kind.name: kind
-    for kind in (SDP, MarginalSDP, DVIA, MomentMatching, MarginalMomentMatching, MonteCarlo, Unscented)
-}
+# Made here and not at each call: what hashes the code that a function can reach comes by the rules.
+_RULES = dict(sorted(members(__name__, Rule).items(), key=lambda item: item[1].rank))
 
 
 def rules() -> tuple[str, ...]:
-    """Names of the rules that come with the package."""
+    """Names of the rules that come with the package, in the order of tables."""
     return tuple(_RULES)
 
 

@@ -1,4 +1,4 @@
-"""What a propagation rule is, and the walk that layer-wise rules inherit."""
+"""What a propagation rule is."""
 
 from __future__ import annotations
 
@@ -7,22 +7,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from functools import partial
 from types import MappingProxyType
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
+import torch
 from torch import Tensor, nn
-from torch.nn.utils.parametrize import type_before_parametrizations
 
-from sdp_ref import activations, graph
-from sdp_ref.affine import Rearrangement
-from sdp_ref.distributions import DiagonalGaussian, Gaussian, Law, unchecked
-from sdp_ref.graph import Net, UnsupportedError
-from sdp_ref.ops import Rearrange
-
-Handler = Callable[..., Any]
-Maker = Callable[..., Handler]
-HandlerT = TypeVar("HandlerT", bound=Handler)
+from sdp_ref.errors import NoFormulaError, UnsupportedError
+from sdp_ref.graph.trace import Net
+from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, unchecked
 
 
 @runtime_checkable
@@ -35,6 +28,50 @@ class Propagator(Protocol):
 
     def propagate(self, net: Net, x: Law) -> Law:
         """Predict the law of ``net(X)`` for X of law `x`."""
+
+
+def predicted(rule: Propagator, net: Net, x: Law) -> Law:
+    """Law that a rule predicts for ``net(X)``, if net, input and result are sound.
+
+    Parameters
+    ----------
+    rule : Propagator
+    net : nn.Module or function
+    x : Law
+
+    Returns
+    -------
+    Law
+
+    Raises
+    ------
+    ValueError, UnsupportedError
+        As :func:`sdp_ref.propagate`, which takes names of rules too.
+    """
+    if not isinstance(x, Law):
+        raise ValueError(f"x must be a law such as sdp_ref.Gaussian, got {type(x).__name__}")
+    if not callable(net):
+        raise ValueError(f"net must be a torch module or a function, got {type(net).__name__}")
+    weight = (
+        next((p for p in net.parameters() if p.is_floating_point()), None)
+        if isinstance(net, nn.Module)
+        else None
+    )
+    if weight is not None and (weight.dtype, weight.device) != (x.location.dtype, x.location.device):
+        raise ValueError(
+            f"the net is {weight.dtype} on {weight.device}, the input law {x.location.dtype} on "
+            f"{x.location.device}; bring them together with net.to(...) or x.to(...)"
+        )
+    try:
+        law = rule.propagate(net, x)
+    except UnsupportedError:
+        raise
+    except RuntimeError as error:  # torch's own, of shapes and dtypes
+        first = str(error).splitlines()[0]
+        raise ValueError(f"the net cannot take inputs of shape {tuple(x.location.shape)}: {first}") from error
+    if not bool(torch.isfinite(law.location.detach()).all()):
+        raise ValueError(f"rule '{rule.name}' gives a non-finite location: does the net return NaN?")
+    return law
 
 
 @dataclass(frozen=True)
@@ -51,6 +88,17 @@ class Rule(ABC):
     its mean is right to second order in small noise. The conformance kit checks what is claimed."""
     known_faults: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Checks of :func:`sdp_ref.check_rule` that the rule as published fails, and why."""
+    title: ClassVar[str | None] = None
+    """Name for people; None leaves it at `name`."""
+    colour: ClassVar[str | None] = None
+    """In figures, as ``#rrggbb``; None leaves it to the figure. The built-in rules have those of Okabe and
+    Ito (2008), told apart with every common colour blindness."""
+    marginal: ClassVar[bool] = False
+    """Whether the rule drops the correlations between the units of a layer."""
+    reference: ClassVar[bool] = False
+    """Whether it is made from the oracle itself, and so has no place in a ranking."""
+    rank: ClassVar[int] = 100
+    """Place in tables, the lowest first: rules that do not sample from 10, sampling ones from 200."""
 
     def propagate(self, net: Net, x: Law) -> Law:
         """Predict the law of ``net(X)``.
@@ -74,6 +122,25 @@ class Rule(ABC):
         """
         return self.prepare(net)(x)
 
+    @contextmanager
+    def at(self, path: str = "") -> Iterator[None]:
+        """Where an op of a net is asked for something: what it has no formula for, the rule does not support.
+
+        Parameters
+        ----------
+        path : str
+            Where the op stands in the net; "" for the net as a whole.
+
+        Raises
+        ------
+        UnsupportedError
+            In the stead of a :class:`~sdp_ref.errors.NoFormulaError`.
+        """
+        try:
+            yield
+        except NoFormulaError as error:
+            raise UnsupportedError(self.name, str(error), path) from None
+
     @abstractmethod
     def prepare(self, net: Net) -> Callable[[Law], Law]:
         """Do once what depends on the net alone; returns a function of the law of the input."""
@@ -89,144 +156,20 @@ class Rule(ABC):
         options = ",".join(f"{k}={v}" for k, v in self.parameters.items())
         return f"{self.name}:{options}" if options else self.name
 
+    @property
+    def label(self) -> str:
+        """Name for people, with the parameters that tell this rule from others of its name."""
+        options = ", ".join(f"{k}={v}" for k, v in self.parameters.items())
+        title = self.title or self.name
+        return f"{title} ({options})" if options else title
 
-class LayerwiseRule(Rule):
-    """A rule that maps the law of a layer's input to the law of its output, op by op.
+    @property
+    def sampling(self) -> int | None:
+        """Samples of the net that the rule draws, 0 if their number is not known; None if it draws none.
 
-    A subclass says with :meth:`start` which law enters the first layer and declares, with
-    :meth:`handles`, one handler per op. Handlers are inherited.
-    """
-
-    _handlers: ClassVar[dict[type[nn.Module], Maker]] = {}
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        cls._handlers = {}
-
-    @classmethod
-    def handles(cls, *kinds: type[nn.Module]) -> Callable[[HandlerT], HandlerT]:
-        """Declare the decorated function as the handler of modules of these `kinds`.
-
-        It is called as ``handler(rule, module, *laws)`` and returns the law of the module's
-        output. A functional form of an op (``F.relu``) arrives as the module that does the same.
+        A rule that has a ``seed`` draws some: override this to say how many.
         """
-
-        def register(handler: HandlerT) -> HandlerT:
-            def make(rule: LayerwiseRule, module: nn.Module) -> Handler:
-                return partial(handler, rule, module)
-
-            cls._handlers.update(dict.fromkeys(kinds, make))
-            return handler
-
-        return register
-
-    @classmethod
-    def prepares(cls, *kinds: type[nn.Module]) -> Callable[[HandlerT], HandlerT]:
-        """As :meth:`handles`, for ops where something depends on the module alone.
-
-        The decorated function is called once a net, as ``make(rule, module)``, and returns the
-        function of the laws.
-        """
-
-        def register(make: HandlerT) -> HandlerT:
-            cls._handlers.update(dict.fromkeys(kinds, make))
-            return make
-
-        return register
-
-    @abstractmethod
-    def start(self, x: Law) -> Law:
-        """Turn the law of the net's input into the one that is walked through the net."""
-
-    def finish(self, law: Law, x: Law) -> Law:
-        """Turn the law of the last layer's output into the result."""
-        return law.to(dtype=x.location.dtype)
-
-    def prepare(self, net: Net) -> Callable[[Law], Law]:
-        """Trace the net and find a handler for each op; see :class:`Rule`."""
-        steps, operations = self.operations(net)
-        done = graph.last_uses(steps)
-
-        def propagate(x: Law) -> Law:
-            values = {0: self.start(x)}
-            for number, (step, operation, unneeded) in enumerate(
-                zip(steps, operations, done, strict=True), start=1
-            ):
-                with self.placed(step):
-                    values[number] = operation(*(values[i] for i in step.inputs))
-                for i in unneeded:
-                    del values[i]
-            return self.finish(values[len(steps)], x)
-
-        return propagate
-
-    def operations(self, net: Net) -> tuple[list[graph.Step], list[Handler]]:
-        """Steps of a net, each with what this rule does there.
-
-        Raises
-        ------
-        UnsupportedError
-            If the net cannot be traced, or an op has no handler.
-        """
-        try:
-            steps = graph.trace(net)
-        except graph.UntraceableError as error:
-            raise UnsupportedError(self.name, str(error)) from error
-        return steps, [self._operation(step) for step in steps]
-
-    @contextmanager
-    def placed(self, step: graph.Step) -> Iterator[None]:
-        """Give an :class:`UnsupportedError` that comes from an op the rule's name and the op's place."""
-        try:
-            yield
-        except UnsupportedError as error:
-            raise error.at(self.name, step.path) from None
-
-    def _operation(self, step: graph.Step) -> Handler:
-        module = step.module
-        if isinstance(module, graph.Unknown):
-            raise UnsupportedError(self.name, module.text, step.path)
-        kind = type_before_parametrizations(module)
-        tables = (vars(cls).get("_handlers", {}) for cls in type(self).__mro__)
-        make = next((table[kind] for table in tables if kind in table), None)
-        if make is None:
-            text = module.text if isinstance(module, Rearrange) else kind.__name__
-            raise UnsupportedError(self.name, text, step.path)
-        if isinstance(module, nn.GELU) and module.approximate != "none":
-            raise UnsupportedError(self.name, f"GELU(approximate={module.approximate!r})", step.path)
-        if isinstance(module, nn.modules.dropout._DropoutNd) and module.training:
-            text = f"{kind.__name__} in training mode (call net.eval())"
-            raise UnsupportedError(self.name, text, step.path)
-        with self.placed(step):
-            return make(self, module)
-
-
-ELEMENTWISE = (nn.ReLU, nn.LeakyReLU, nn.Sigmoid, nn.SiLU, nn.GELU, nn.Tanh)
-
-
-def activation_of(module: nn.Module) -> activations.Activation:
-    """Entry of the activation table for a module of :data:`ELEMENTWISE`."""
-    if isinstance(module, nn.LeakyReLU):
-        return activations.activation("leaky_relu", negative_slope=module.negative_slope)
-    return activations.activation(type(module).__name__.lower())
-
-
-IDENTITIES = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.AlphaDropout)
-"""Ops that do nothing in evaluation mode."""
-
-
-@LayerwiseRule.handles(*IDENTITIES)
-def _identity(_rule: LayerwiseRule, _module: nn.Module, law: Law) -> Law:
-    return law
-
-
-@LayerwiseRule.handles(nn.Flatten)
-def _flatten(_rule: LayerwiseRule, module: nn.Flatten, law: Law) -> Law:
-    Rearrangement(module).check(law.location)
-    if isinstance(law, Gaussian):
-        return unchecked(Gaussian, module(law.mean), law.covariance)
-    parts = (getattr(law, f.name) for f in fields(law))
-    return unchecked(type(law), *(module(v) if isinstance(v, Tensor) else v for v in parts))
+        return 0 if hasattr(self, "seed") else None
 
 
 def check_outputs(inputs: Tensor, outputs: object) -> Tensor:

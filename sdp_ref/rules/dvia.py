@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from sdp_ref.distributions import Gaussian, Law, unchecked
-from sdp_ref.dvia_moments import dvia_relu
-from sdp_ref.rules.base import LayerwiseRule
-from sdp_ref.rules.full_covariance import FullCovarianceRule, elementwise_input
+from sdp_ref.activations.numerics.normal_integrals import cdf
+from sdp_ref.activations.relu import ReLU
+from sdp_ref.laws import Gaussian, Law, unchecked
+from sdp_ref.rules.full.elementwise import elementwise_input
+from sdp_ref.rules.full.rule import FullCovarianceRule
+from sdp_ref.rules.layerwise import LayerwiseRule
 
 
 @dataclass(frozen=True)
@@ -28,10 +32,13 @@ class DVIA(FullCovarianceRule):
     Parameters
     ----------
     max_bytes : int
-        See :class:`~sdp_ref.rules.full_covariance.FullCovarianceRule`.
+        See :class:`~sdp_ref.rules.full.rule.FullCovarianceRule`.
     """
 
     name: ClassVar[str] = "dvia"
+    title: ClassVar[str] = "DVIA"
+    colour: ClassVar[str] = "#d55e00"
+    rank: ClassVar[int] = 20
     temporaries: ClassVar[int] = 33
     known_faults: ClassVar[Mapping[str, str]] = MappingProxyType(
         {
@@ -47,3 +54,93 @@ class DVIA(FullCovarianceRule):
 def _relu(_rule: LayerwiseRule, _module: nn.Module, law: Gaussian) -> Law:
     mean, covariance = dvia_relu(*elementwise_input(law))
     return unchecked(Gaussian, mean.reshape(law.mean.shape), covariance)
+
+
+_SERIES_BELOW = 0.1
+# (arcsin p - p) / p^3 = sum_n coefficient_n p^(2n)
+_SERIES = [math.comb(2 * n, n) / (4**n * (2 * n + 1)) for n in range(1, 10)]
+
+
+class _Arc(torch.autograd.Function):
+    """a(p) = arcsin p - p / (1 + r), r = sqrt(1 - p^2); a' = 1 / (1 + r), where autograd finds inf - inf."""
+
+    @staticmethod
+    def forward(ctx: Any, p: Tensor, r: Tensor) -> Tensor:
+        ctx.save_for_backward(r)
+        return torch.asin(p) - p / (1 + r)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (r,) = ctx.saved_tensors
+        return gradients[0] / (1 + r), None
+
+
+def dvia_relu(mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and approximate covariance of ReLU(X), X ~ N(mean, covariance).
+
+    With h, k the means in standard deviations, rho the correlation, r = sqrt(1 - rho^2) and
+    a = arcsin rho - rho / (1 + r), a covariance c becomes
+
+        c [Phi(h) Phi(k) + a / (2 pi) exp(q)],
+        q = -(h^2 + k^2) rho / (2 a (1 + r)) + h k (arcsin rho - rho) / (a rho).
+
+    It is written without absolute epsilons, so that scaling the input scales the output, and with its
+    limits at rho = 0 and abs(rho) = 1. The result may be slightly indefinite. Where its derivative in
+    rho diverges (abs(rho) = 1 between units with different means) the gradient leaves the divergent part out.
+
+    Parameters
+    ----------
+    mean : Tensor, shape (B, n)
+    covariance : Tensor, shape (B, n, n)
+        Rows of zero variance are point masses.
+
+    Returns
+    -------
+    mean : Tensor, shape (B, n)
+    covariance : Tensor, shape (B, n, n)
+        Of the dtype that came in; computed in float64.
+    """
+    m, c = mean.double(), covariance.double()
+    c = 0.5 * (c + c.mT)
+    variance = c.diagonal(dim1=-2, dim2=-1)
+    out_mean, _ = ReLU().mean_variance(m, variance)
+
+    point = variance == 0
+    s = torch.where(point, 1.0, variance).sqrt()
+    h = m / s
+    rho = c / s[:, :, None] / s[:, None, :]
+    eye = torch.eye(m.shape[-1], dtype=torch.bool, device=m.device)
+    rho = torch.where(eye, 1.0, rho.clamp(-1, 1))
+    factor = _factor(*torch.broadcast_tensors(h[:, :, None], h[:, None, :], rho))
+    # A point mass keeps its row at 0; off the ramp's kink its variance would pass with slope f'(m)^2.
+    bare = torch.where(eye & point[:, :, None], (m > 0).double()[:, :, None], factor)
+    blank = (point[:, :, None] | point[:, None, :]) & ~eye
+    out = c * torch.where(blank, 0.0, bare)
+    return out_mean.to(mean.dtype), out.to(mean.dtype)
+
+
+def _factor(h: Tensor, k: Tensor, rho: Tensor) -> Tensor:
+    sign = torch.where(rho < 0, -1.0, 1.0)
+    p, k_signed = rho * sign, k * sign
+    inside = p < 1
+    r = torch.where(inside, (1 - torch.where(inside, p, 0.0)) * (1 + p), 0.0)
+    r = torch.where(inside, torch.where(inside, r, 1.0).sqrt(), 0.0)
+
+    small = p < _SERIES_BELOW
+    q = torch.where(small, p, 0.0) ** 2
+    excess = torch.zeros_like(q)  # (arcsin p - p) / p^3
+    for coefficient in reversed(_SERIES):
+        excess = excess * q + coefficient
+    p_large = torch.where(small, 0.5, p)
+    r_large = torch.where(small, math.sqrt(0.75), r)
+    arc_large = _Arc.apply(p_large, r_large) / p_large
+    # a / p = 1 + (arcsin p - p) / p - 1 / (1 + r)
+    arc = torch.where(small, excess * q + r / (1 + r), arc_large)
+    # h k's coefficient once (h^2 + k^2) is split into (h - k)^2 + 2 h k, so that 1 / r' cancels at p = 1
+    both = torch.where(
+        small,
+        (p * excess - 1 / (1 + r)) / arc,
+        1 / p_large - (p_large + r_large) / ((1 + r_large) * arc_large * p_large),
+    )
+    exponent = -((h - k_signed) ** 2) / (2 * arc * (1 + r)) + h * k_signed * both
+    return cdf(h) * cdf(k) + rho * arc / (2 * math.pi) * torch.exp(exponent)

@@ -14,11 +14,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from sdp_ref.distributions import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable, joined, unchecked
-from sdp_ref.graph import Net, UnsupportedError
-from sdp_ref.jacobian import MAX_BYTES, jacobian_of
+from sdp_ref.errors import NoFormulaError, UnsupportedError
+from sdp_ref.graph.trace import Net
+from sdp_ref.jacobian.jacobian import MAX_BYTES, jacobian_of
+from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable, joined, unchecked
+from sdp_ref.laws.stable import stable_scale
 from sdp_ref.rules.base import Rule, check_outputs
-from sdp_ref.stable_scale import stable_scale
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,9 @@ class SDP(Rule):
     """
 
     name: ClassVar[str] = "sdp"
+    title: ClassVar[str] = "SDP"
+    colour: ClassVar[str] = "#0072b2"
+    rank: ClassVar[int] = 10
     create_graph: bool = False
     max_bytes: int = MAX_BYTES
 
@@ -60,8 +64,9 @@ class SDP(Rule):
 
         def propagate(x: Law) -> Law:
             if self.create_graph:
-                return _linearised(net, x, create_graph=True, max_bytes=self.max_bytes)
-            with torch.no_grad():
+                with self.at():
+                    return _linearised(net, x, create_graph=True, max_bytes=self.max_bytes)
+            with torch.no_grad(), self.at():
                 rows = _rows_at_a_time(net, x.location, self.max_bytes)
                 parts = [x[i : i + rows] for i in range(0, x.batch, rows)]
                 laws = [
@@ -70,6 +75,24 @@ class SDP(Rule):
                 return laws[0] if len(laws) == 1 else joined(laws)
 
         return propagate
+
+    def linear_image(self, net: Net, location: Tensor) -> Callable[[Tensor], Tensor]:
+        """The net linearised at one input: v -> f(x) + J (v - x).
+
+        Parameters
+        ----------
+        net : nn.Module or function
+        location : Tensor, shape (1, *event)
+            x.
+
+        Returns
+        -------
+        callable
+            Of inputs (k, *event); gives (k, m).
+        """
+        outputs, jacobian = jacobian_of(net, location)
+        centre, value, rows = location.flatten(1), outputs.flatten(1), jacobian[0].flatten(1).mT
+        return lambda inputs: torch.addmm(value, inputs.flatten(1) - centre, rows)
 
 
 def _draws(module: nn.Module) -> bool:
@@ -113,7 +136,7 @@ def _linearised(net: Net, x: Law, *, create_graph: bool, max_bytes: int) -> Law:
             scale = _in_double(stable, jacobian, x.scale.flatten(1), create_graph)
             return unchecked(SymmetricStable, location, scale.reshape(location.shape).to(dtype), x.alpha)
         case _:
-            raise UnsupportedError(SDP.name, f"{type(x).__name__} input")
+            raise NoFormulaError(f"{type(x).__name__} input")
     covariance = (covariance + covariance.mT) / 2
     return unchecked(Gaussian, location, covariance.to(dtype))
 

@@ -7,23 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from sdp_ref.affine import AFFINE, Affine
-from sdp_ref.distributions import Cauchy, DiagonalGaussian, Law, SymmetricStable, unchecked
-from sdp_ref.graph import Add, UnsupportedError
-from sdp_ref.ops import Cat
-from sdp_ref.pooling import MAX_POOLS, max_pool
-from sdp_ref.rules.base import LayerwiseRule, as_marginal
-from sdp_ref.stable_scale import stable_scale
+from sdp_ref.errors import NoFormulaError
+from sdp_ref.graph.affine import AFFINE, Affine
+from sdp_ref.graph.ops import Add, Cat
+from sdp_ref.graph.pooling import MAX_POOLS, max_pool
+from sdp_ref.laws import Cauchy, DiagonalGaussian, Law, SymmetricStable, unchecked
+from sdp_ref.laws.stable import stable_scale
+from sdp_ref.rules.base import as_marginal
+from sdp_ref.rules.layerwise import LayerwiseRule
 
 
 @dataclass(frozen=True)
 class MarginalRule(LayerwiseRule):
     """A layer-wise rule that keeps a location and a scale for each component, and no correlation."""
+
+    marginal: ClassVar[bool] = True
 
     def start(self, x: Law) -> Law:
         """See :class:`LayerwiseRule`."""
@@ -35,7 +39,7 @@ def spread_of(law: Law) -> Tensor:
 
     Raises
     ------
-    UnsupportedError
+    NoFormulaError
         If the law is of no marginal family.
     """
     match law:
@@ -43,7 +47,7 @@ def spread_of(law: Law) -> Tensor:
             return law.variance
         case Cauchy() | SymmetricStable():
             return law.scale
-    raise UnsupportedError("", f"{type(law).__name__} input")
+    raise NoFormulaError(f"{type(law).__name__} input")
 
 
 def with_spread(law: Law, location: Tensor, spread: Tensor) -> Law:
@@ -67,7 +71,7 @@ def _affine(_rule: MarginalRule, module: nn.Module) -> Callable[[Law], Law]:
             case SymmetricStable():
                 spread = op.stable_scale(law.scale, law.alpha)
             case _:
-                raise UnsupportedError("", f"{type(law).__name__} input")
+                raise NoFormulaError(f"{type(law).__name__} input")
         return with_spread(law, op.value(law.location), spread)
 
     return propagate

@@ -13,11 +13,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from sdp_ref.distributions import DiagonalGaussian, Law, SymmetricStable
-from sdp_ref.graph import UnsupportedError
-from sdp_ref.rules.base import ELEMENTWISE, LayerwiseRule, activation_of
+from sdp_ref.activations import ELEMENTWISE, activation_of
+from sdp_ref.activations.relu import ReLU
+from sdp_ref.errors import NoFormulaError
+from sdp_ref.laws import DiagonalGaussian, Law, SymmetricStable
+from sdp_ref.laws.stable import stable_scale
+from sdp_ref.rules.layerwise import LayerwiseRule
 from sdp_ref.rules.marginal import MarginalRule, spread_of, with_spread
-from sdp_ref.stable_scale import stable_scale
 
 _CHUNK = 2**24  # entries of one batch of Jacobians
 
@@ -31,21 +33,26 @@ class MarginalSDP(MarginalRule):
     """
 
     name: ClassVar[str] = "marginal_sdp"
+    title: ClassVar[str] = "marginal SDP"
+    colour: ClassVar[str] = "#56b4e9"
+    rank: ClassVar[int] = 50
 
 
-@MarginalSDP.handles(*ELEMENTWISE)
-def _linearise(_rule: LayerwiseRule, module: nn.Module, law: Law) -> Law:
+@MarginalSDP.prepares(*ELEMENTWISE)
+def _linearise(_rule: LayerwiseRule, module: nn.Module) -> Callable[[Law], Law]:
     activation = activation_of(module)
-    location = activation.function(law.location)
-    spread = spread_of(law)
-    if isinstance(module, nn.ReLU):  # its slope is 0 or 1: one pass less
-        passed = law.location >= 0
-        return with_spread(
-            law, location, spread * passed.to(spread.dtype)
-        )  # torch.where takes four times as long
-    slope = activation.derivative(law.location)
-    slope = slope.square() if isinstance(law, DiagonalGaussian) else slope.abs()
-    return with_spread(law, location, spread * slope)
+
+    def propagate(law: Law) -> Law:
+        location = activation.function(law.location)
+        spread = spread_of(law)
+        if isinstance(activation, ReLU):  # its slope is 0 or 1: one pass less
+            passed = law.location >= 0  # torch.where would take four times as long as the product
+            return with_spread(law, location, spread * passed.to(spread.dtype))
+        slope = activation.derivative(law.location)
+        slope = slope.square() if isinstance(law, DiagonalGaussian) else slope.abs()
+        return with_spread(law, location, spread * slope)
+
+    return propagate
 
 
 @MarginalSDP.handles(nn.Softmax)
@@ -54,7 +61,7 @@ def _softmax(_rule: LayerwiseRule, module: nn.Softmax, law: Law) -> Law:
     dim = module.dim
     if dim is None or dim % x.ndim == 0:
         text = "without a dimension" if dim is None else "over the batch dimension"
-        raise UnsupportedError("", f"a Softmax {text}")
+        raise NoFormulaError(f"a Softmax {text}")
 
     def jacobian(rows: Tensor) -> Tensor:
         p = torch.softmax(rows, -1)
@@ -72,7 +79,7 @@ def _softmax(_rule: LayerwiseRule, module: nn.Softmax, law: Law) -> Law:
 def _layer_norm(_rule: LayerwiseRule, module: nn.LayerNorm, law: Law) -> Law:
     x, dims = law.location, len(module.normalized_shape)
     if dims >= x.ndim:
-        raise UnsupportedError("", "a LayerNorm over the batch dimension")
+        raise NoFormulaError("a LayerNorm over the batch dimension")
 
     def jacobian(rows: Tensor) -> Tensor:
         n = rows.shape[-1]

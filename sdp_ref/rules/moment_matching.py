@@ -6,15 +6,18 @@ exact covariance matrix of every layer's output given a Gaussian input to that l
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import nn
 
-from sdp_ref.distributions import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable, unchecked
-from sdp_ref.graph import UnsupportedError
-from sdp_ref.rules.base import ELEMENTWISE, LayerwiseRule, activation_of
-from sdp_ref.rules.full_covariance import FullCovarianceRule, elementwise_input
+from sdp_ref.activations import ELEMENTWISE, activation_of
+from sdp_ref.errors import UnsupportedError
+from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable, unchecked
+from sdp_ref.rules.full.elementwise import elementwise_input
+from sdp_ref.rules.full.rule import FullCovarianceRule
+from sdp_ref.rules.layerwise import LayerwiseRule
 from sdp_ref.rules.marginal import MarginalRule
 
 
@@ -26,6 +29,9 @@ class MarginalMomentMatching(MarginalRule):
     """
 
     name: ClassVar[str] = "marginal_moment_matching"
+    title: ClassVar[str] = "marginal moment matching"
+    colour: ClassVar[str] = "#e69f00"
+    rank: ClassVar[int] = 60
     claims: ClassVar[frozenset[str]] = frozenset({"marginal moments"})
 
     def start(self, x: Law) -> Law:
@@ -35,9 +41,14 @@ class MarginalMomentMatching(MarginalRule):
         return super().start(x)
 
 
-@MarginalMomentMatching.handles(*ELEMENTWISE)
-def _marginal_elementwise(_rule: LayerwiseRule, module: nn.Module, law: DiagonalGaussian) -> Law:
-    return unchecked(DiagonalGaussian, *activation_of(module).mean_variance(law.mean, law.variance))
+@MarginalMomentMatching.prepares(*ELEMENTWISE)
+def _marginal_elementwise(_rule: LayerwiseRule, module: nn.Module) -> Callable[[DiagonalGaussian], Law]:
+    activation = activation_of(module)
+
+    def propagate(law: DiagonalGaussian) -> Law:
+        return unchecked(DiagonalGaussian, *activation.mean_variance(law.mean, law.variance))
+
+    return propagate
 
 
 @dataclass(frozen=True)
@@ -55,7 +66,7 @@ class MomentMatching(FullCovarianceRule):
         Largest error of a covariance, relative to the two inputs' standard deviations, where it
         has no closed form (sigmoid, SiLU, tanh); from 1e-10 to 1.
     max_bytes : int
-        See :class:`~sdp_ref.rules.full_covariance.FullCovarianceRule`.
+        See :class:`~sdp_ref.rules.full.rule.FullCovarianceRule`.
 
     Raises
     ------
@@ -64,6 +75,9 @@ class MomentMatching(FullCovarianceRule):
     """
 
     name: ClassVar[str] = "moment_matching"
+    title: ClassVar[str] = "moment matching (full)"
+    colour: ClassVar[str] = "#009e73"
+    rank: ClassVar[int] = 30
     claims: ClassVar[frozenset[str]] = frozenset({"moments"})
     tolerance: float = 1e-6
 
@@ -78,9 +92,12 @@ class MomentMatching(FullCovarianceRule):
         return super().finish(unchecked(Gaussian, law.mean, elementwise_input(law)[1]), x)
 
 
-@MomentMatching.handles(*ELEMENTWISE)
-def _full_elementwise(rule: MomentMatching, module: nn.Module, law: Gaussian) -> Law:
-    mean, covariance = activation_of(module).mean_covariance(
-        *elementwise_input(law), tolerance=rule.tolerance
-    )
-    return unchecked(Gaussian, mean.reshape(law.mean.shape), covariance)
+@MomentMatching.prepares(*ELEMENTWISE)
+def _full_elementwise(rule: MomentMatching, module: nn.Module) -> Callable[[Gaussian], Law]:
+    activation = activation_of(module)
+
+    def propagate(law: Gaussian) -> Law:
+        mean, covariance = activation.mean_covariance(*elementwise_input(law), tolerance=rule.tolerance)
+        return unchecked(Gaussian, mean.reshape(law.mean.shape), covariance)
+
+    return propagate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
-from sdp_ref.distributions import DiagonalGaussian, Gaussian, Law, unchecked
-from sdp_ref.graph import Net, UnsupportedError
+from sdp_ref.errors import NoFormulaError, UnsupportedError
+from sdp_ref.graph.trace import Net
+from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, unchecked
 from sdp_ref.rules.base import Rule, check_outputs
 
 
@@ -43,6 +44,8 @@ class MonteCarlo(Rule):
     """
 
     name: ClassVar[str] = "monte_carlo"
+    title: ClassVar[str] = "MC estimate"
+    rank: ClassVar[int] = 200
     samples: int = 100
     sampler: str = "mc"
     seed: int | Sequence[int] = 0
@@ -70,6 +73,21 @@ class MonteCarlo(Rule):
         sampler = {} if self.sampler == "mc" else {"sampler": self.sampler}
         return {"samples": self.samples, **sampler}
 
+    @property
+    def label(self) -> str:
+        """``MC estimate k=100``, and the sampler where it is not the plain one."""
+        sampler = "" if self.sampler == "mc" else f", {self.sampler.title()}"
+        return f"{self.title} k={self.samples}{sampler}"
+
+    @property
+    def sampling(self) -> int:
+        """See :class:`Rule`."""
+        return self.samples
+
+    def with_seeds(self, seeds: Sequence[int]) -> MonteCarlo:
+        """The same rule with one seed for each law of a batch."""
+        return replace(self, seed=tuple(seeds))
+
     def prepare(self, net: Net) -> Callable[[Law], Law]:
         """See :class:`Rule`; nothing is kept."""
 
@@ -95,7 +113,8 @@ class MonteCarlo(Rule):
             seeds = self.seed
         if len(seeds) != x.batch:
             raise ValueError(f"monte_carlo has {len(seeds)} seeds for a batch of {x.batch}")
-        draws = [_SAMPLERS[self.sampler](seed, self.samples, x.dimension) for seed in seeds]
+        with self.at():
+            draws = [_SAMPLERS[self.sampler](seed, self.samples, x.dimension) for seed in seeds]
         return torch.stack(draws).to(x.location.device)
 
 
@@ -105,9 +124,7 @@ def _independent(seed: Any, samples: int, dimension: int) -> Tensor:
 
 def _sobol(seed: Any, samples: int, dimension: int) -> Tensor:
     if dimension > SobolEngine.MAXDIM:
-        raise UnsupportedError(
-            MonteCarlo.name, f"more than {SobolEngine.MAXDIM} inputs under the sobol sampler ({dimension})"
-        )
+        raise NoFormulaError(f"more than {SobolEngine.MAXDIM} inputs under the sobol sampler ({dimension})")
     word = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]) >> 1
     points = SobolEngine(dimension, scramble=True, seed=word).draw(samples, dtype=torch.float64)
     # a scrambled point lies on a grid of 2^-30: its left end may be 0, where the quantile is infinite

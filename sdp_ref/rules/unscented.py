@@ -12,8 +12,9 @@ from typing import ClassVar
 
 import torch
 
-from sdp_ref.distributions import DiagonalGaussian, Gaussian, Law, unchecked
-from sdp_ref.graph import Net, UnsupportedError
+from sdp_ref.errors import UnsupportedError
+from sdp_ref.graph.trace import Net
+from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, unchecked
 from sdp_ref.rules.base import Rule, check_outputs
 
 
@@ -38,6 +39,8 @@ class Unscented(Rule):
     """
 
     name: ClassVar[str] = "unscented"
+    colour: ClassVar[str] = "#cc79a7"
+    rank: ClassVar[int] = 40
     kappa: float | None = None
 
     def __post_init__(self) -> None:

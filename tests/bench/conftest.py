@@ -4,10 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from bench import environment, run, suites
-from bench.settings import Settings
-from bench.store import Store
-from bench.training import get_nets
+from sdp_bench.bench import environment
+from sdp_bench.bench.experiments import suites
+from sdp_bench.bench.nets.fully_connected import get_nets
+from sdp_bench.bench.nets.net import stored
+from sdp_bench.bench.results.record import RunDescription
+from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.runs import group as run
+from sdp_bench.bench.runs.plan import Work
+from sdp_bench.bench.settings import Settings
 
 TINY = Settings(
     depths=(1,),
@@ -37,20 +42,22 @@ def make_plan(settings, names=("iris-tv", "iris-w1", "iris-std")):
 
 def begin(store, plan, settings=TINY):
     """Register a run as the command does."""
-    return store.begin_run(
-        command="test",
+    return begin_work(store, Work(plan, left_out=plan.left_out), settings)
+
+
+def begin_work(store, work, settings):
+    """Register a run of suites and tasks."""
+    nets = {group.net.digest: stored(group.net) for group in work.plan.groups}
+    request = RunDescription(
+        command="sdp-bench run",
         preset="quick",
         settings=settings.as_dict(),
-        suites={name: [list(part) for part in parts] for name, parts in plan.suites.items()},
-        left_out=plan.left_out,
+        experiments=work.experiments,
+        left_out=work.left_out,
         environment=environment.describe("cpu", 1, 1),
-        nets={group.net.digest: group.net for group in plan.groups}.values(),
-        subjects=[
-            (s.key.hex, group.net.digest, s.row, group.sigma, s.key.sampler, s.key.samples)
-            for group in plan.groups
-            for s in group.subjects
-        ],
-        members=plan.members,
+    )
+    return store.begin_run(
+        request, nets=nets.values(), units=work.units, rules=work.rules, members=work.members
     )
 
 
@@ -61,6 +68,6 @@ def run_all(path: Path, plan, settings=TINY, groups=None):
         done = run.fresh(store, plan)
         for group in plan.groups if groups is None else groups:
             result = run.run_group(group, done)
-            store.write_group(number, result.records, result.failures, run.wanted(group, done))
+            run.store_result(store, number, group, result, done)
         store.finish_run(number, 1.0)
         return store.frame(store.run(number))

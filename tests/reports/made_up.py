@@ -1,14 +1,17 @@
 """Frames of measurements made up for the tests: the shape of real ones, with no run behind them."""
 
 import hashlib
-from contextlib import contextmanager
 
 import numpy as np
 import pandas as pd
-import pytest
 
-from oracles.theorem import check_theorem
-from reports.relu import Nearer, SingleReLU, wasserstein_over_mean
+from sdp_bench.oracles.exact.theorem import check_theorem
+from sdp_bench.reports.page import page
+from sdp_bench.reports.results import Results
+from sdp_bench.reports.section import sections
+from sdp_bench.reports.sections.relu import OneReLU
+from sdp_bench.reports.sections.relu.relu import Nearer, SingleReLU, wasserstein_over_mean
+from sdp_bench.reports.writing import environment
 
 RULES = (
     "sdp",
@@ -135,7 +138,7 @@ def _moments(depth, sigma, rules, rng):
 def _record(suite, sigma, rule, metric, component, value, floor, floor95, stderr, unit):
     samples = int(rule.partition("samples=")[2] or 0)
     return {
-        "suite": suite,
+        "experiment": suite,
         "sigma": sigma,
         "rule": rule,
         "metric": metric,
@@ -144,7 +147,7 @@ def _record(suite, sigma, rule, metric, component, value, floor, floor95, stderr
         "floor": floor,
         "floor95": floor95,
         "stderr": stderr,
-        "unit": unit,
+        "unit_of_measure": unit,
         "seconds": _COST.get(rule, 2e-4 + 2e-6 * samples),
     }
 
@@ -164,7 +167,7 @@ NO_FAILURES = FAILURES.iloc[:0]
 
 def meta(data=None):
     """What a run says of itself."""
-    rows = [] if data is None or data.empty else data.drop_duplicates("net").itertuples()
+    rows = [] if data is None or data.empty else data.dropna(subset="net").drop_duplicates("net").itertuples()
     nets = [
         {
             "network": row.network,
@@ -213,11 +216,25 @@ def meta(data=None):
     }
 
 
-@contextmanager
 def little_on_one_relu():
-    """Reports without the seconds of quadrature of their section on one ReLU: a few of its cases."""
+    """A few cases of the section on one ReLU, whose quadrature takes seconds."""
     checks = tuple(check_theorem(ratios=(0.0,)))
-    few = SingleReLU(wasserstein_over_mean((-0.1, 0.0, 0.1)), Nearer("a", "b", 0.1, ()), checks)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("reports.build.single_relu", lambda: few)
-        yield
+    return SingleReLU(wasserstein_over_mean((-0.1, 0.0, 0.1)), Nearer("a", "b", 0.1, ()), checks)
+
+
+SECTIONS = [OneReLU(little_on_one_relu) if section.name == "relu" else section for section in sections()]
+
+
+def results(data, failures=NO_FAILURES, **more):
+    """Results with what a run says of itself."""
+    return Results(data, meta(data), failures, **more)
+
+
+def text_of(data):
+    """The page of some measurements alone."""
+    return page(Results(data), SECTIONS)[0]
+
+
+def rendered(section, /, **context):
+    """What a section's template makes of a context."""
+    return environment().get_template(str(section.template)).render(context)

@@ -1,28 +1,29 @@
 """The committed results: whole, small, and at the fidelity that they are said to have."""
 
 import json
+from pathlib import Path
 
 import pytest
 
-from bench import uci
-from bench.exchange import opened
-from bench.experiments import TASKS
-from bench.runtime.table import load
-from reports.build import BASELINES, POOR_ACCURACY
-from reports.fidelity import fidelity
-from reports.intervals import intervals
-from reports.judging import judge
-from reports.tables import checked
-from reports.verdicts import Verdict
+from sdp_bench.bench.experiments.uci import experiment
+from sdp_bench.bench.runs.plan import TASKS
+from sdp_bench.bench.runtime.table import load
+from sdp_bench.reports.results import BASELINES, POOR_ACCURACY, committed_results
+from sdp_bench.reports.results_page import results_page
+from sdp_bench.reports.sections.claims.judging import judge
+from sdp_bench.reports.sections.fidelity import fidelity
+from sdp_bench.reports.sections.uci import intervals
+from sdp_bench.reports.statistics.verdicts import Verdict
 
 
 @pytest.fixture(scope="module")
-def frame():
-    import pandas as pd
+def committed():
+    return committed_results()
 
-    with opened(BASELINES) as store:
-        frames = [store.frame(store.run(number)) for number in store.runs()]
-    return checked(pd.concat(frames, ignore_index=True))
+
+@pytest.fixture(scope="module")
+def frame(committed):
+    return committed.frame
 
 
 def test_they_are_small_and_say_how_they_were_made():
@@ -33,7 +34,7 @@ def test_they_are_small_and_say_how_they_were_made():
 
 
 def test_the_main_table_and_the_ratios_are_there_in_full(frame):
-    full = {(each.suite, each.layers) for each in fidelity(frame, POOR_ACCURACY) if each.full}
+    full = {(each.experiment, each.layers) for each in fidelity(frame, POOR_ACCURACY) if each.full}
     assert {("iris-tv", "4 ReLU layers"), ("iris-std", "4 ReLU layers")} <= full
     assert {("iris-claims", "4 ReLU layers"), ("iris-claims-w1", "4 ReLU layers")} <= full
     assert {("iris-w1-certified", "4 ReLU layers")} <= full
@@ -41,16 +42,16 @@ def test_the_main_table_and_the_ratios_are_there_in_full(frame):
 
 
 def test_the_nets_learned(frame):
-    own = frame[~frame["suite"].isin(("iris-sensitivity", "iris-claims-recipe", "resnet-tv", *TASKS))]
+    own = frame[~frame["experiment"].isin(("iris-sensitivity", "iris-claims-recipe", "resnet-tv", *TASKS))]
     assert (own["accuracy"] >= POOR_ACCURACY).all()
 
 
 def test_four_uci_sets_are_there_in_full(frame):
     section = intervals(frame)
     assert {name: seeds for name, seeds, _ in section.runs} == dict.fromkeys(
-        ("concrete", "yacht", "energy", "boston"), uci.TASK.seeds
+        ("concrete", "yacht", "energy", "boston"), experiment.TASK.seeds
     )
-    assert all(recipe.endswith(f"{uci.EPOCHS} epochs") for _, _, recipe in section.runs)
+    assert all(recipe.endswith(f"{experiment.EPOCHS} epochs") for _, _, recipe in section.runs)
     assert all(cell is not None for table in section.tables for row in table.rows for cell in row.cells)
 
 
@@ -74,3 +75,9 @@ def test_the_runtime_table_has_every_method_on_both_nets():
         for phase in ("forward", "training_step"):
             own = {row.method for row in rows if (row.architecture, row.phase) == (architecture, phase)}
             assert own == methods
+
+
+@pytest.mark.slow
+def test_the_documentation_says_what_they_say(committed):
+    page = Path(__file__).parents[2] / "docs" / "results.md"
+    assert page.read_text(encoding="utf-8") == results_page(committed)

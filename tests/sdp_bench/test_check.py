@@ -7,19 +7,19 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner
 
-from bench.errors import RunFailedError, UserError
-from bench.gate import check as gate
-from bench.gate.baseline import read
-from bench.gate.verdict import Finding, Status
-from bench.oracle_verify import Finding as OracleFinding
-from bench.oracle_verify import OracleVerdict
-from sdp_bench.check import check
-from tests.bench.gate_rules import few_cells, write_rule
+from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.gate import check as gate
+from sdp_bench.bench.gate.baseline import read
+from sdp_bench.bench.gate.cells import Scope
+from sdp_bench.bench.gate.verdict import Finding, Status, Verdict
+from sdp_bench.commands.check import check
+from tests.bench.gate.gate_rules import few_cells, write_rule
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    few_cells(monkeypatch, inputs=1)
+    scope = few_cells(inputs=1)
+    monkeypatch.setattr(Scope, "of_ci", lambda: scope)
 
 
 @pytest.fixture
@@ -63,19 +63,19 @@ def test_unchanged_rules_pass(run, mine, tmp_path):
 
 
 @pytest.mark.parametrize("change", [{"scale": 1.005}, {"scale": 1.05}, {"shift": 0.002}])
-def test_a_regression_of_accuracy_ends_in_one(run, mine, tmp_path, change):
+def test_a_change_of_predictions_ends_in_one(run, mine, tmp_path, change):
     write_rule(mine, **change)
     files = {kind: tmp_path / kind for kind in ("json", "junit", "markdown")}
     options = [item for kind, path in files.items() for item in (f"--{kind}", path)]
     result = run("--rules", f"{mine}:Mine,sdp", "--no-speed", "--seed", 1, *options)
     assert result.exit_code == 1
-    assert "accuracy: REGRESSION of mine" in result.output
+    assert "accuracy: CHANGED of mine" in result.output
     found = json.loads(files["json"].read_text())
     assert found["exit code"] == 1
-    assert found["regressions"] == ["accuracy"]
+    assert found["regressions"] == []
     assert found["seed"] == 1
     (verdict,) = found["verdicts"]
-    assert {f["rule"]: f["status"] == "unchanged" for f in verdict["findings"]} == {
+    assert {f["subject"]: f["status"] == "unchanged" for f in verdict["findings"]} == {
         "mine": False,
         "sdp": True,
     }
@@ -85,7 +85,7 @@ def test_a_regression_of_accuracy_ends_in_one(run, mine, tmp_path, change):
     assert len(failures) == 1
     assert "drift" in failures[0].get("message")
     summary = files["markdown"].read_text()
-    assert "### sdp-bench check: regression" in summary
+    assert "### sdp-bench check: changed" in summary
     assert "| accuracy | `mine` | 4-100-3 seed 0 sigma 1, row 42 | **" in summary
     assert summary.index("`mine`") < summary.index("oracle seed 1")
 
@@ -162,9 +162,9 @@ def test_infinite_numbers_are_written_as_text(run, mine, tmp_path):
     assert "Infinity" not in text
     found = json.loads(text)
     assert found["exit code"] == 1
-    numbers = [f["numbers"] for f in found["verdicts"][0]["findings"] if f["rule"] == "mine"]
-    assert [each["KL difference"] for each in numbers] == ["inf"]
-    plain = Finding("mine", "", Status.UNDECIDED, "", {"mean drift": math.inf, "change": 1.5}).as_dict()
+    numbers = [f["numbers"] for f in found["verdicts"][0]["findings"] if f["subject"] == "mine"]
+    assert [each["KL"] for each in numbers] == ["inf"]
+    plain = Finding("mine", "", Status.CHANGED, "", {"mean drift": math.inf, "change": 1.5}).as_dict()
     assert plain["numbers"] == {"mean drift": "inf", "change": 1.5}
 
 
@@ -214,19 +214,18 @@ def test_a_file_that_cannot_be_written_is_a_failure(run, mine, tmp_path):
 
 
 def test_an_oracle_that_drifted_fails_the_check(mine, tmp_path, monkeypatch):
-    def found(*findings):
-        status = "regression" if findings else "passed"
-        return OracleVerdict(status, findings, (1, 4), "a test", ("a", "b"), 2, 2)
+    def found(status, text):
+        return lambda **_: Verdict("oracle", (Finding("oracles", "one", status, text),))
 
     def outcome(*options):
         words = ["--baseline", str(tmp_path / "ci.json"), "--rules", f"{mine}:Mine", "--no-speed", *options]
         return CliRunner().invoke(check, words)
 
-    monkeypatch.setattr(gate, "verify", lambda **_: found())
+    monkeypatch.setattr(gate, "verify", found(Status.UNCHANGED, "equal"))
     assert outcome().exit_code == 0
-    monkeypatch.setattr(gate, "verify", lambda **_: found(OracleFinding("a", "mean", "off by 3 sd")))
+    monkeypatch.setattr(gate, "verify", found(Status.CHANGED, "mean: off by 3 sd"))
     drifted = outcome()
     assert drifted.exit_code == 1
-    assert "oracle: REGRESSION" in drifted.output
+    assert "oracle: CHANGED" in drifted.output
     assert "off by 3 sd" in drifted.output
     assert outcome("--no-oracles").exit_code == 0

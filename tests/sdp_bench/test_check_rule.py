@@ -5,8 +5,8 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from bench.errors import UserError
-from sdp_bench.check_rule import check_rule
+from sdp_bench.bench.errors import UserError
+from sdp_bench.commands.check_rule import check_rule
 from sdp_ref.conformance import CHECKS
 
 MINE = """

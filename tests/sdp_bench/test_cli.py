@@ -12,8 +12,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from bench.store import Store
 from sdp_bench import cli
+from sdp_bench.bench.results.store import Store
 
 SUITES = ("iris-tv", "iris-w1", "iris-std")
 TINY = (
@@ -87,7 +87,7 @@ def test_report_and_table(finished):
     assert page.stat().st_size > 10_000
     table = pd.read_csv(page.with_name("results.csv"))
     assert set(table.rule) == {"sdp", "monte_carlo:samples=10"}
-    assert set(table.suite) == {"iris-tv", "iris-w1", "iris-std"}
+    assert set(table.experiment) == {"iris-tv", "iris-w1", "iris-std"}
 
 
 @pytest.mark.slow
@@ -99,7 +99,7 @@ def test_runs_shown_together_count_each_cell_once_as_the_newest_measured_it(tmp_
     assert shown.returncode == 0, shown.stderr
     table = pd.read_csv(tmp_path / "out" / "results.csv")
     assert set(table.sigma) == {0.1, 10, 100}
-    place = ["suite", "net", "input", "sigma", "rule", "metric", "component"]
+    place = ["experiment", "net", "input", "sigma", "rule", "metric", "component"]
     assert not table.fillna("").duplicated(place).any()
     headline = table[table.metric == "tv_headline"]
     cells = headline.metric_spec.str.extract(r"cells=(\d+)")[0].astype(int)
@@ -111,17 +111,17 @@ def test_runs_shown_together_count_each_cell_once_as_the_newest_measured_it(tmp_
     ("key", "exit_code", "message"),
     [
         ("ffffffffffffffff/sdp", 2, "no measurement has a key that begins with"),
-        ("{subject}", 2, "begins the keys of"),
+        ("{unit}", 2, "begins the keys of"),
         ("{first}", 3, "no drill-down of {first}: the code of sdp or of"),
     ],
 )
 def test_a_page_that_is_asked_for_and_not_made_is_no_success(finished, tmp_path, key, exit_code, message):
     shutil.copy(finished / "sdp-bench.sqlite", tmp_path)
     with sqlite3.connect(tmp_path / "sdp-bench.sqlite") as db:
-        parts = db.execute("SELECT subject, rule, metric FROM records WHERE rule = 'sdp'").fetchone()
+        parts = db.execute("SELECT unit, rule, metric FROM records WHERE rule = 'sdp'").fetchone()
         db.execute("UPDATE records SET fingerprint = 'older'")
     db.close()
-    names = {"subject": parts[0], "first": "/".join(parts)}
+    names = {"unit": parts[0], "first": "/".join(parts)}
     words = ("--drill-down", key.format(**names))
     done = command("report", "--no-committed", *words, cwd=tmp_path)
     assert done.returncode == exit_code, done.stderr
@@ -144,7 +144,7 @@ def test_a_replay_that_differs_says_so(finished, tmp_path):
     copy.write_bytes((finished / "sdp-bench.sqlite").read_bytes())
     db = sqlite3.connect(copy)
     db.execute("UPDATE records SET value = value + 1e-9")
-    key = "/".join(db.execute("SELECT subject, rule, metric FROM records LIMIT 1").fetchone())
+    key = "/".join(db.execute("SELECT unit, rule, metric FROM records LIMIT 1").fetchone())
     db.commit()
     db.close()
     done = command("replay", key, "--database", str(copy), cwd=tmp_path)
@@ -159,7 +159,7 @@ def test_a_replay_that_differs_says_so(finished, tmp_path):
         (["run", "iris"], "unknown suite 'iris'; choose from iris-tv, iris-tv-deep"),
         (["run", "iris-tv", "--all"], "name suites"),
         (["run", "--all", "--preset", "huge"], "choose from smoke, quick, paper"),
-        (["run", "--all", "--rules", "spd"], "choose from sdp, marginal_sdp"),
+        (["run", "--all", "--rules", "spd"], "choose from sdp, dvia"),
         (["run", "--all", "--rules", "monte_carlo:samples=1"], "at least 2"),
         (["run", "--all", "--sigma", "-1"], "sigma must be positive"),
         (["run", "--all", "--sigma", "big"], "not a list of numbers"),
@@ -225,7 +225,7 @@ def _start(folder, *words):
 def _records(path: Path) -> pd.DataFrame:
     with Store(path) as store:
         frame = store.frame(store.run())
-    columns = ["suite", "key", "component"]
+    columns = ["experiment", "key", "component"]
     return frame.drop(columns=["seconds", "run"]).sort_values(columns).reset_index(drop=True)
 
 
@@ -235,7 +235,7 @@ def _wait_for_groups(path: Path, count: int) -> None:
         if path.exists() and path.stat().st_size:
             db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
             try:
-                if db.execute("SELECT COUNT(DISTINCT subject) FROM records").fetchone()[0] >= count:
+                if db.execute("SELECT COUNT(DISTINCT unit) FROM records").fetchone()[0] >= count:
                     return
             except sqlite3.Error:
                 pass
@@ -259,7 +259,7 @@ def test_kill_nine_loses_nothing_but_the_group_in_hand(tmp_path):
     running.send_signal(signal.SIGKILL)
     running.communicate()
     with Store(cut / "sdp-bench.sqlite") as store:
-        kept = store.frame(store.run()).subject.nunique()
+        kept = store.frame(store.run()).unit.nunique()
     assert 3 <= kept < 16
     resumed = command("run", *SUITES, *TINY, *SIGMAS, cwd=cut)
     assert resumed.returncode == 0, resumed.stderr

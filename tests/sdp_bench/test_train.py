@@ -5,16 +5,21 @@ import sys
 
 import pytest
 
-from bench import datasets
 from sdp_bench import cli
-from tests.bench.test_image_training import DATA, TEST
+from sdp_bench.bench.datasets.base import ImageClassification
+from tests.bench.nets.test_image_training import DATA, TEST
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, capsys):
     """Run the command on a made-up MNIST: returns exit code, output and errors."""
     sets = {"train": DATA, "test": dataclasses.replace(TEST, split="test")}
-    monkeypatch.setitem(datasets.IMAGE_SETS, "mnist", lambda split, parts: sets[split])
+    load = ImageClassification.load
+
+    def made_up(self, split="train", parts=None):
+        return sets[split] if self.name == "mnist" else load(self, split, parts)
+
+    monkeypatch.setattr(ImageClassification, "load", made_up)
     monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path))
     monkeypatch.setenv("SDP_BENCH_DATA", str(tmp_path))
 

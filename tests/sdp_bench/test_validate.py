@@ -7,12 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench import validate as cells
-from bench.executors import TimeLimitError
-from bench.plugins import find, resolve
-from bench.store import Store
 from sdp_bench import cli
-from sdp_bench.validate import validate
+from sdp_bench.bench.experiments import own_net as cells
+from sdp_bench.bench.plugins import rules as plugin_rules
+from sdp_bench.bench.plugins.plugin import find
+from sdp_bench.bench.plugins.rules import resolve
+from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.runs.executors import TimeLimitError
+from sdp_bench.commands.validate import validate
 
 RULES = '''
 import time
@@ -149,7 +151,7 @@ def test_a_rule_is_measured_once_and_shown(call, monkeypatch, tmp_path):
     assert "sdp-bench validate theirs.py:Good" in text
     frame = pd.read_csv(tmp_path / "card" / "results.csv")
     assert set(frame.rule) == {"good", "sdp", "monte_carlo:samples=10", "monte_carlo:samples=100"}
-    values = frame[frame.metric == "std_ratio"].pivot_table("value", ["subject", "component"], "rule")
+    values = frame[frame.metric == "std_ratio"].pivot_table("value", ["unit", "component"], "rule")
     assert values["good"].tolist() == values["sdp"].tolist()
     again, _, err = call("theirs.py:Good", *TINY)
     assert again == 0
@@ -273,7 +275,7 @@ def test_rules_on_a_net_of_ones_own(call, tmp_path):
     for part in ("Which rule for this net", "One output: total variation", "nets.py:build", "DVIA: rule"):
         assert part in text, part
     frame = pd.read_csv(tmp_path / "card" / "results.csv")
-    assert set(frame.suite) == {"own-net"}
+    assert set(frame.experiment) == {"own-net"}
     assert set(frame.rule) == {"sdp", "monte_carlo:samples=10", "oracle_again"}
     assert frame.accuracy.isna().all()
     code, _, err = call("theirs.py:Good", *words, "--rules", "sdp", "--no-conformance")
@@ -294,7 +296,7 @@ def test_the_kit_runs_in_a_process_of_its_own(tmp_path):
 def test_the_kit_finds_a_wrong_rule(tmp_path):
     path = tmp_path / "theirs.py"
     path.write_text(RULES)
-    wrong = find(f"{path}:Wrong")
+    wrong = find(f"{path}:Wrong", plugin_rules.RULES)
     path.unlink()
     report = cells.conformance("wrong", [wrong])
     assert "affine" in report["unexpected"]

@@ -1,0 +1,435 @@
+"""What a data set is: a name, its publisher's files, and how they are read."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sdp_bench.bench.datasets import download
+from sdp_bench.bench.datasets.download import DataFile, DataMissingError
+from sdp_bench.bench.errors import RunFailedError
+
+FEATURE_SCALINGS = ("raw", "standardised")
+
+
+# What a loaded set holds -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledTable:
+    """A tabular classification set in memory.
+
+    Attributes
+    ----------
+    features : Tensor, shape (N, n), float32
+    labels : Tensor, shape (N,), int64
+    """
+
+    features: Tensor
+    labels: Tensor
+
+    def batch(self, rows: Tensor | Sequence[int] | slice) -> Tensor:
+        """Features of `rows`, shape (B, n)."""
+        return self.features[rows]
+
+
+@dataclass(frozen=True, eq=False)
+class RegressionTable:
+    """A tabular regression set in memory, as published.
+
+    Attributes
+    ----------
+    title : str
+    features : Tensor, shape (N, n), float64
+    targets : Tensor, shape (N,), float64
+    parts : tuple of str
+        Names of the files that were used.
+    """
+
+    title: str
+    features: Tensor
+    targets: Tensor
+    parts: tuple[str, ...]
+
+    @property
+    def description(self) -> str:
+        """What was used: ``UCI yacht: 308 rows, 6 features (yacht.txt)``."""
+        rows, features = self.features.shape
+        return f"{self.title}: {rows} rows, {features} features ({', '.join(self.parts)})"
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledImages:
+    """Images with their labels, in memory as bytes.
+
+    Attributes
+    ----------
+    title, split : str
+        What it is, as its publisher calls it.
+    pixels : Tensor, shape (N, C, H, W), uint8
+    labels : Tensor, shape (N,), int64
+    parts : tuple of str
+        Names of the files that were used.
+    published : int
+        Images of the whole published split, of which these may be a part.
+    note : str
+        What to know about the images that are missing.
+    """
+
+    title: str
+    split: str
+    pixels: Tensor
+    labels: Tensor
+    parts: tuple[str, ...]
+    published: int
+    note: str = ""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of an image."""
+        channels, height, width = self.pixels.shape[1:]
+        return channels, height, width
+
+    @property
+    def complete(self) -> bool:
+        """Whether this is the whole published split."""
+        return len(self) == self.published
+
+    @property
+    def description(self) -> str:
+        """What was used: ``CIFAR-10 train: 20000 of 50000 images (data_batch_1, data_batch_2)``."""
+        note = f"; {self.note}" if self.note else ""
+        return (
+            f"{self.title} {self.split}: {len(self)} of {self.published} images "
+            f"({', '.join(self.parts)}{note})"
+        )
+
+    def batch(self, rows: Tensor | Sequence[int] | slice) -> Tensor:
+        """Images of `rows` as float32 in [0, 1], shape (B, C, H, W)."""
+        return self.pixels[rows].float() / 255
+
+
+# Named sets ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset(ABC):
+    """A named data set; a module of this folder that holds one makes it known.
+
+    Attributes
+    ----------
+    name : str
+        For the command line and records: ``iris``.
+    title : str
+        For people.
+    licence : str
+        Under which it may be used, as far as its publisher says.
+    net, training : mapping of str
+        Fields in which the default architecture and recipe of its nets depart from the project's.
+    """
+
+    name: str
+    title: str
+    licence: str
+    net: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
+    training: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
+
+    @property
+    @abstractmethod
+    def files(self) -> tuple[DataFile, ...]:
+        """Files of the publisher's, all of them."""
+
+    def download(self) -> list[str]:
+        """Get what is not there yet, and check all against the published hashes.
+
+        Returns
+        -------
+        list of str
+            Paths of the files that are there now, below the data folder.
+
+        Raises
+        ------
+        DataMissingError
+            If a download fails.
+        RunFailedError
+            If a file that is there is damaged.
+        """
+        return list(download.contents(self.files))
+
+
+@dataclass(frozen=True, eq=False)
+class TabularClassification(Dataset):
+    """Rows of numbers with a class each.
+
+    Attributes
+    ----------
+    read : callable
+        Features, shape (N, n), and classes 0, 1, ..., shape (N,), from the contents of the files by path.
+    published : tuple of DataFile
+        None where a library ships the rows.
+    """
+
+    read: Callable[[Mapping[str, bytes]], tuple[NDArray[np.float64], NDArray[np.int64]]]
+    published: tuple[DataFile, ...] = ()
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """See :class:`Dataset`."""
+        return self.published
+
+    def load(self, scaling: str = "raw") -> LabelledTable:
+        """Read the set.
+
+        Parameters
+        ----------
+        scaling : {"raw", "standardised"}
+            "standardised" subtracts each feature's mean and divides by its population sd.
+
+        Returns
+        -------
+        LabelledTable
+
+        Raises
+        ------
+        ValueError
+            If `scaling` is neither.
+        DataMissingError
+            If a file is not there.
+        RunFailedError
+            If features and classes do not belong together.
+        """
+        if scaling not in FEATURE_SCALINGS:
+            choices = ", ".join(FEATURE_SCALINGS)
+            raise ValueError(f"unknown feature scaling '{scaling}'; choose from {choices}")
+        features, labels = self.read(_complete(self.title, self.files))
+        classes = np.unique(labels)
+        if features.ndim != 2 or labels.shape != features.shape[:1] or (classes != range(len(classes))).any():
+            raise RunFailedError(f"{self.title}: features must be rows of numbers, each of a class 0, 1, ...")
+        if scaling == "standardised":
+            features = (features - features.mean(0)) / features.std(0)
+        return LabelledTable(torch.from_numpy(features).float(), torch.from_numpy(labels).long())
+
+
+@dataclass(frozen=True, eq=False)
+class TabularRegression(Dataset):
+    """Rows of numbers with a number to predict.
+
+    Attributes
+    ----------
+    file : DataFile
+    read : callable
+        Table, shape (N, n + 1), whose last column is the target, from content and name of the file.
+    """
+
+    file: DataFile
+    read: Callable[[bytes, str], NDArray[np.float64]]
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """See :class:`Dataset`."""
+        return (self.file,)
+
+    def load(self) -> RegressionTable:
+        """Read the set.
+
+        Returns
+        -------
+        RegressionTable
+
+        Raises
+        ------
+        DataMissingError
+            If its file is not there.
+        RunFailedError
+            If it is not what was published.
+        """
+        content = _complete(self.title, self.files)[self.file.path]
+        table = torch.from_numpy(self.read(content, self.file.name))
+        features, targets = table[:, :-1].contiguous(), table[:, -1].contiguous()
+        return RegressionTable(self.title, features, targets, (self.file.name,))
+
+
+@dataclass(frozen=True)
+class Part:
+    """Files that together give some images of a split, one batch of it say.
+
+    Attributes
+    ----------
+    files : tuple of DataFile
+        The first gives the part its name.
+    images : int
+        As published.
+    """
+
+    files: tuple[DataFile, ...]
+    images: int
+
+    @property
+    def name(self) -> str:
+        """Of its first file."""
+        return self.files[0].name
+
+
+@dataclass(frozen=True, eq=False)
+class ImageClassification(Dataset):
+    """Images with a class each, in splits.
+
+    Attributes
+    ----------
+    splits : mapping of str to tuple of Part
+    read : callable
+        Images, uint8, shape (N, C, H, W), and labels, shape (N,), from the contents and the names of the
+        files of a part.
+    describe_missing : callable, optional
+        What to know of a part that holds fewer images than published, from its labels.
+    """
+
+    splits: Mapping[str, tuple[Part, ...]]
+    read: Callable[[Sequence[bytes], Sequence[str]], tuple[NDArray[np.uint8], NDArray[np.integer[Any]]]]
+    describe_missing: Callable[[NDArray[np.integer[Any]]], str] | None = None
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """See :class:`Dataset`."""
+        return tuple(file for parts in self.splits.values() for part in parts for file in part.files)
+
+    def load(self, split: str = "train", parts: Sequence[str] | None = None) -> LabelledImages:
+        """Read a split, or what is there of it.
+
+        Parameters
+        ----------
+        split : str
+            One of `splits`.
+        parts : sequence of str, optional
+            Names of the parts to use, in this order, instead of all that are there.
+
+        Returns
+        -------
+        LabelledImages
+            It says which files were used.
+
+        Raises
+        ------
+        ValueError
+            If there is no such split or part.
+        DataMissingError
+            If no part is there, or one of `parts` is not.
+        RunFailedError
+            If a file is damaged.
+        """
+        if split not in self.splits:
+            raise ValueError(f"unknown split '{split}'; choose from {', '.join(self.splits)}")
+        chosen = self._chosen(split, parts)
+        there = download.contents([file for part in chosen for file in part.files])
+        used: list[tuple[str, NDArray[np.uint8], NDArray[np.integer[Any]]]] = []
+        for part in chosen:
+            found = [_whole_or_in_part(file, there) for file in part.files]
+            copies = [copy for copy in found if copy is not None]
+            if len(copies) == len(part.files):
+                names = [name for name, _ in copies]
+                used.append((names[0], *self.read([content for _, content in copies], names)))
+            elif parts is not None:
+                raise _missing(f"{self.title} {split}", [f for f in part.files if f.path not in there])
+        if not used:
+            absent = [file for part in chosen for file in part.files if file.path not in there]
+            raise _missing(f"{self.title} {split}", absent)
+        labels = np.concatenate([labels for _, _, labels in used]).astype(np.int64)
+        published = sum(part.images for part in self.splits[split])
+        whole_parts = sum(len(some) for _, _, some in used) == sum(part.images for part in chosen)
+        return LabelledImages(
+            self.title,
+            split,
+            torch.from_numpy(np.concatenate([pixels for _, pixels, _ in used])),
+            torch.from_numpy(labels),
+            tuple(name for name, _, _ in used),
+            published,
+            "" if whole_parts or self.describe_missing is None else self.describe_missing(labels),
+        )
+
+    def _chosen(self, split: str, parts: Sequence[str] | None) -> list[Part]:
+        known = {part.name: part for part in self.splits[split]}
+        if parts is None:
+            return list(known.values())
+        if not parts or not set(parts) <= set(known) or len(set(parts)) < len(parts):
+            named = ", ".join(parts) or "nothing"
+            raise ValueError(f"parts of {self.title} {split} are {', '.join(known)}, got {named}")
+        return [known[part] for part in parts]
+
+
+def stratified_rows(labels: Tensor, count: int, order: int = 0) -> tuple[int, ...]:
+    """First `count` rows of an order that takes the classes in turn, each in a fixed shuffle.
+
+    A longer choice begins with a shorter one, so that presets share their inputs. Each `order` (a
+    seed) is another one and begins with another class, so that single rows are stratified over
+    orders.
+
+    Parameters
+    ----------
+    labels : Tensor, shape (N,), int64
+    count : int
+    order : int
+
+    Returns
+    -------
+    tuple of int
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than `count` rows.
+    """
+    if not 1 <= count <= len(labels):
+        raise ValueError(f"inputs must be between 1 and {len(labels)}, got {count}")
+    shuffled = np.random.default_rng(order).permutation(len(labels))
+    classes = int(labels.max()) + 1
+    ranks: dict[int, int] = {}
+    places = []
+    for row in shuffled:
+        label = int(labels[row])
+        ranks[label] = ranks.get(label, -1) + 1
+        places.append((ranks[label], (label - order) % classes, int(row)))
+    return tuple(row for _, _, row in sorted(places)[:count])
+
+
+def _complete(title: str, files: Sequence[DataFile]) -> dict[str, bytes]:
+    """Contents of all of `files`, by path."""
+    there = download.contents(files)
+    if absent := [file for file in files if file.path not in there]:
+        raise _missing(title, absent)
+    return there
+
+
+def _whole_or_in_part(file: DataFile, there: Mapping[str, bytes]) -> tuple[str, bytes] | None:
+    """Name and content of a file or, where it is not there whole, of a local copy of its beginning."""
+    if file.path in there:
+        return file.name, there[file.path]
+    return download.partial_copy(file)
+
+
+def _missing(what: str, absent: Sequence[DataFile]) -> DataMissingError:
+    paths = ", ".join(file.path for file in absent)
+    sources = dict.fromkeys(file.archive or file for file in absent)
+    addresses = ", ".join(source.url for source in sources if source.url)
+    local = download.local_copy()
+    where = f"in {download.VARIABLE}={local}" if local else "there"
+    archives = " or ".join(source.path for source in sources if source not in absent)
+    needed = f"{paths}{f' (or {archives})' if archives else ''}"
+    if addresses:
+        how = f"get it from {addresses}, or unset {download.VARIABLE} to have it downloaded"
+    else:
+        hashes = ", ".join(file.known_hash for file in absent)
+        how = (
+            f"put it (SHA-256 {hashes}) into "
+            f"{'that folder' if local else f'a folder and set {download.VARIABLE} to it'}"
+        )
+    return DataMissingError(f"{what} is not {where}, which takes {needed}; {how}")

@@ -1,0 +1,184 @@
+"""What ``sdp-bench validate`` measures: a new rule beside the built-in ones, or rules on a user's own net."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.experiments.suites import FULL_RULES, MARGINAL_RULES, Suite
+from sdp_bench.bench.metrics.references import Reference, references
+from sdp_bench.bench.nets.net import Net
+from sdp_bench.bench.nets.own import OwnNet
+from sdp_bench.bench.plugins import rules
+from sdp_bench.bench.plugins.plugin import Plugin
+from sdp_bench.bench.runs.executors.local import LocalProcesses
+from sdp_bench.bench.settings import Settings
+
+SUITES = ("iris-tv", "iris-std", "iris-w1")
+DEPTHS = (1, 2, 4)
+NETS = 3
+"""Of each depth: the fewest whose spread says anything."""
+
+BESIDE = (
+    *FULL_RULES,
+    *MARGINAL_RULES,
+    *(f"monte_carlo:samples={k}" for k in (10, 100, 1000)),
+    *references(),
+)
+"""What a new rule stands beside."""
+
+OWN_SUITE = "own-net"
+HISTOGRAM_OUTPUTS = 8
+"""Most outputs for which cells of equal mass and exact W1 say much at 10^6 samples."""
+_GRID_OUTPUTS = 3  # a regular grid has 12^m cells
+_PAIR_OUTPUTS = 12  # the largest of m (m - 1) / 2 distances has a floor that takes as many to redraw
+_MOMENT_OUTPUTS = 200  # the bootstrap of a covariance holds 400 of them
+
+_SAMPLES = (10**6, 10**5, 10**4, 5000, 1000)
+_MANY_OUTPUTS = 10**4  # samples, where there is no histogram: the floors of pairs redraw them all
+_ORACLES = 150.0  # s of forward passes on one core that oracles may take together
+_VALUES = 10**8  # numbers in the samples of one oracle
+
+
+@dataclass(frozen=True)
+class OwnSuite(Suite):
+    """Suite of one net of the user's."""
+
+    def asks_about(self, net: Net, settings: Settings) -> bool:  # noqa: ARG002
+        """Whether it is a net of the user's."""
+        return isinstance(net, OwnNet)
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What laws of some number of outputs are compared by, and why."""
+
+    metrics: tuple[str, ...]
+    about: str
+
+
+def measures_for(outputs: int) -> Measure:
+    """Metrics for a net with this many outputs."""
+    moments = ("std_ratio", "bures", "gaussian_kl", "min_eigenvalue")
+    if outputs == 1:
+        return Measure(
+            ("tv_headline", "tv_paper", "w1", *moments),
+            "One output: total variation in cells of equal mass and in a regular grid, exact W1, and "
+            "moments. There is no decision (arg max) to compare.",
+        )
+    if outputs <= HISTOGRAM_OUTPUTS:
+        grid = ("tv_paper",) if outputs <= _GRID_OUTPUTS else ()
+        told = "" if grid else f", no regular grid (which would have 12^{outputs} cells)"
+        return Measure(
+            ("tv_headline", *grid, "tv_class", "tv_difference", "w1", *moments),
+            f"{outputs} outputs: total variation in cells of equal mass along the true law’s principal axes"
+            f"{' and in a regular grid' if grid else told}, of the decision (arg max) and of pairs of "
+            "outputs, exact W1, and moments.",
+        )
+    pairs = ("tv_pairs",) if outputs <= _PAIR_OUTPUTS else ()
+    kept = moments if outputs <= _MOMENT_OUTPUTS else ()
+    return Measure(
+        ("tv_class", "tv_margin", *pairs, "tv_sliced", "w1_sliced", "energy", *kept),
+        f"{outputs} outputs, more than the {HISTOGRAM_OUTPUTS} that a histogram over all of them has "
+        "samples for: total variation of the decision (arg max), of the margin"
+        f"{', of pairs of outputs' if pairs else ''} "
+        "and along the worst direction, sliced W1, energy distance"
+        + (", and moments." if kept else f". No moments: a bootstrap of {outputs} × {outputs} is too large.")
+        + " The worst direction and the energy distance leave out a shift of all outputs alike.",
+    )
+
+
+def samples_for(net: OwnNet, oracles: int, outputs: int) -> tuple[int, str]:
+    """How many samples an oracle of a user's net gets, and why if that is not a million.
+
+    Parameters
+    ----------
+    net : OwnNet
+    oracles : int
+        Pairs of an input and a sigma.
+    outputs : int
+    """
+    if outputs > HISTOGRAM_OUTPUTS:
+        most, why = _MANY_OUTPUTS, f"{outputs} outputs"
+    else:
+        most, why = _SAMPLES[0], ""
+    for samples in _SAMPLES:
+        if samples > most or samples * outputs > _VALUES:
+            continue
+        took = 2 * oracles * samples * net.row_seconds  # the oracle, and another in the place of a rule
+        if took <= _ORACLES or samples == _SAMPLES[-1]:
+            if samples < most:
+                why = f"a sample takes {net.row_seconds * 1e6:.3g} µs and there are {oracles} oracles"
+            break
+    return samples, f"{samples} samples an oracle ({why}); --samples takes more" if why else ""
+
+
+def own_suite(
+    net: OwnNet, sigmas: Sequence[float], settings: Settings
+) -> tuple[OwnSuite, Settings, list[str]]:
+    """Suite of a user's net, the settings that fit it, and notes on what was chosen for it.
+
+    Raises
+    ------
+    UserError
+        If a setting does not fit.
+    """
+    if not sigmas:
+        raise UserError("--net needs --sigma: standard deviations of the noise on each input, in its units")
+    outputs = net.architecture.outputs
+    measure = measures_for(outputs)
+    notes = [measure.about, *net.notes]
+    if not settings.samples_everywhere:
+        samples, why = samples_for(net, len(sigmas) * len(net.inputs), outputs)
+        notes += [why] if why else []
+        settings = replace(settings, samples=samples, pilot_samples=min(settings.pilot_samples, samples))
+    points = min(settings.w1_points, max(1, settings.samples // (2 * settings.w1_pairs)))
+    if points < settings.w1_points and settings.samples_everywhere and "w1" in measure.metrics:
+        notes.append(f"W1 on {points} points a side: {settings.samples} samples give no floor for more")
+    settings = replace(settings, w1_points=points)
+    suite = OwnSuite(
+        OWN_SUITE,
+        f"rules on {net.architecture.label}",
+        measure.metrics,
+        tuple(dict.fromkeys(sigmas)),
+        (),
+        BESIDE,
+        (1, len(net.inputs)),
+    )
+    return suite, replace(settings, nets=None, inputs=None, depths=None), notes
+
+
+def conformance(rule: str, chosen: Sequence[Plugin], limit: float | None = None) -> dict[str, Any]:
+    """Report of the conformance kit on a rule, as plain values, from a process of its own.
+
+    Parameters
+    ----------
+    rule : str
+        Built-in spec, or the name of one of `chosen`.
+    chosen : sequence of Plugin
+    limit : float, optional
+        Seconds after which it is stopped.
+
+    Raises
+    ------
+    Exception
+        Whatever the kit itself ends with, `TimeLimitError` among others: what a
+        rule raises is a failed check.
+    """
+    executor = LocalProcesses(1, 1, limit)
+    try:
+        return executor.submit(_checked, rule, tuple(chosen)).result()
+    finally:
+        executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _checked(rule: str, chosen: tuple[Plugin, ...]) -> dict[str, Any]:
+    import sdp_ref
+
+    made = rules.rule_of(rule, chosen)
+    if isinstance(made, Reference):
+        raise UserError(f"'{rule}' is a reference, no rule; there is nothing to check")
+    report = sdp_ref.check_rule(made)
+    return {**report.as_dict(), "passed": bool(report.passed)}

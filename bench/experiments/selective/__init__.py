@@ -1,0 +1,1 @@
+"""Selective prediction: digits among letters."""

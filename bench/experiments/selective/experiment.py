@@ -1,0 +1,268 @@
+"""The selective task: digits to predict on, letters to abstain from (paper: Tables 5 and 39)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from sdp_bench.bench.datasets.base import LabelledImages, stratified_rows
+from sdp_bench.bench.datasets.emnist import EMNIST_LETTERS
+from sdp_bench.bench.datasets.mnist import MNIST
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.experiments.selective.risk_coverage import risk_coverage
+from sdp_bench.bench.experiments.selective.scores import (
+    CERTIFICATES,
+    CERTIFIED,
+    READINGS,
+    SIGMA,
+    Scored,
+    evaluate,
+)
+from sdp_bench.bench.experiments.selective.training import (
+    BATCH,
+    LEARNING_RATE,
+    OBJECTIVES,
+    TRAINING,
+    Digits,
+    get_model,
+)
+from sdp_bench.bench.experiments.task import Experiment, Recipe, Task, TaskGroup, Topic, Trial
+from sdp_bench.bench.identity import keys
+from sdp_bench.bench.results.record import Record, Unit
+from sdp_bench.bench.settings import Settings
+
+NAME = "selective"
+EPOCHS = 100
+TESTED = 10_000
+"""Digits, and letters, to test on."""
+POINTS = tuple(f"{percent / 100:.2f}" for percent in range(101))
+"""Coverages at which the risk is recorded."""
+METRICS = ("rcauc", "accuracy", "risk")
+"""Area under risk over coverage, by reading; accuracy on digits; risk of the default reading, by coverage."""
+
+SCORES = {
+    "softmax": (
+        *("softmax_entropy", "orthonormal_certificates"),
+        *("dirichlet", "pairwise_gaussian", "pairwise_cauchy"),
+    ),
+    "dirichlet": ("dirichlet", "pairwise_gaussian"),
+    "pairwise_gaussian": ("softmax_entropy", "pairwise_gaussian", "pairwise_cauchy"),
+}
+"""What the paper ranks the predictions of each kind of model by."""
+
+_STEPS = {"softmax": 0.03, "dirichlet": 0.7, "pairwise_gaussian": 0.42}  # s a batch, one thread
+_LAWS = {"softmax": 0.002, "dirichlet": 0.003, "pairwise_gaussian": 0.002}  # s an image, to score
+_FIT = 120.0  # s, certificates
+
+
+@dataclass(frozen=True, eq=False)
+class Images:
+    """Images of a run: to train on, to predict on, and to abstain from.
+
+    Parameters
+    ----------
+    train, digits, letters : LabelledImages
+        As published.
+    limit : int, optional
+        Of each, at most so many; of digits and letters to test on, never more than 10 000, and as many
+        of the ones as of the others. Where that is not all, the classes are taken in turn, each in a
+        fixed shuffle.
+
+    Raises
+    ------
+    UserError
+        If the limit is not positive, labels are no digits, or the images to train on are of one class.
+    """
+
+    train: LabelledImages
+    digits: LabelledImages
+    letters: LabelledImages
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and self.limit < 1:
+            raise UserError(f"images to train on must be positive, got {self.limit}")
+        if self.digits.shape != self.train.shape or self.letters.shape != self.train.shape:
+            shapes = ", ".join(str(part.shape) for part in (self.train, self.digits, self.letters))
+            raise UserError(f"images of digits and letters must have one shape, got {shapes}")
+        _ = self.problem
+        if bool(((self.digits.labels < 0) | (self.digits.labels > 9)).any()):
+            raise UserError("labels of the digits to test on must lie in 0..9")
+
+    @cached_property
+    def problem(self) -> Digits:
+        """Images to train on."""
+        rows = _some(self.train, self.limit or len(self.train))
+        return Digits(self.train.pixels[rows], self.train.labels[rows])
+
+    @cached_property
+    def tested(self) -> tuple[Tensor, Tensor]:
+        """Images to test on, digits first, and their labels: a letter's is -1, which nothing predicts."""
+        digits, letters = _some(self.digits, self._half), _some(self.letters, self._half)
+        labels = [self.digits.labels[digits], torch.full((len(letters),), -1)]
+        return torch.cat([self.digits.pixels[digits], self.letters.pixels[letters]]), torch.cat(labels)
+
+    @property
+    def alphabet(self) -> str:
+        """Letters among those to test on."""
+        rows = _some(self.letters, self._half)
+        return "".join(chr(64 + int(label)) for label in self.letters.labels[rows].unique())
+
+    @property
+    def _half(self) -> int:
+        return min(self.limit or TESTED, TESTED, len(self.digits), len(self.letters))
+
+    @property
+    def description(self) -> str:
+        """What is used, of what."""
+        labels = self.tested[1]
+        trained, digits, letters = len(self.problem.labels), int((labels >= 0).sum()), int((labels < 0).sum())
+        return (
+            f"trained on {trained} images of {self.train.description}; tested on {digits} of "
+            f"{self.digits.description} and {letters} of {self.letters.description}, classes in turn; "
+            f"letters {self.alphabet}"
+        )
+
+
+def _some(data: LabelledImages, count: int) -> Tensor:
+    """Rows of an image set: all, or `count` of them, the classes in turn."""
+    if count >= len(data):
+        return torch.arange(len(data))
+    return torch.tensor(stratified_rows(data.labels, count))
+
+
+def load(limit: int | None = None) -> Images:
+    """MNIST and EMNIST letters.
+
+    Raises
+    ------
+    DataMissingError
+        If a set is not there.
+    UserError
+        As :class:`Images`.
+    """
+    return Images(MNIST.load("train"), MNIST.load("test"), EMNIST_LETTERS.load("test"), limit)
+
+
+@dataclass(frozen=True, eq=False)
+class SelectiveGroup(TaskGroup):
+    """One objective and seed: its model is trained, or taken from the cache, and scored.
+
+    Attributes
+    ----------
+    objective : str
+    epochs : int
+    limit : int or None
+        As :class:`Images` takes it.
+    steps, tested : int
+        Of training, and images to score.
+    """
+
+    objective: str
+    epochs: int
+    limit: int | None
+    steps: int
+    tested: int
+
+    def unit(self, trial: Trial) -> Unit:
+        """See :class:`TaskGroup`."""
+        return Unit(
+            trial.key.hex,
+            dataset="mnist",
+            objective=self.objective,
+            seed=trial.row,
+            design=self.net.recipe.text,
+        )
+
+    @property
+    def task(self) -> Task:
+        """See :class:`TaskGroup`."""
+        return TASK
+
+    @property
+    def title(self) -> str:
+        """See :class:`TaskGroup`."""
+        return f"selective {self.objective} seed {self.subjects[0].row}"
+
+    @property
+    def seconds(self) -> float:
+        """See :class:`TaskGroup`."""
+        fit = _FIT if "orthonormal_certificates" in SCORES[self.objective] else 0.0
+        return self.steps * _STEPS[self.objective] + self.tested * _LAWS[self.objective] + fit
+
+    def measure(self, wanted: Sequence[tuple[str, str, str]]) -> Iterator[Record]:
+        """See :class:`TaskGroup`."""
+        (trial,) = self.subjects
+        images, objective = load(self.limit), OBJECTIVES[self.objective]
+        model = get_model(images.problem, objective, trial.row, self.epochs, self.settings.device)
+        names = tuple(dict.fromkeys(rule for _, rule, _ in wanted))
+        pixels, labels = images.tested
+        scored = evaluate(model, objective, names, images.problem, pixels)
+        for name, metric, value, component in _numbers(scored, labels, names):
+            yield TASK.record(trial, name, metric, value, component)
+
+
+def _numbers(scored: Scored, labels: Tensor, names: Sequence[str]) -> Iterator[tuple[str, str, float, str]]:
+    """Score, metric, value and component of what one model's predictions show."""
+    wrong = (scored.predicted != labels).numpy()
+    accuracy = float(1 - wrong[labels.numpy() >= 0].mean())
+    for name in names:
+        for reading in READINGS[name]:
+            curve = risk_coverage(scored.uncertainty[name, reading].numpy(), wrong)
+            yield name, "rcauc", curve.area, reading
+            if reading == READINGS[name][0]:
+                for point in POINTS:
+                    yield name, "risk", float(curve.at(float(point))), point
+        yield name, "accuracy", accuracy, ""
+
+
+def expand(task: Task, settings: Settings) -> list[SelectiveGroup]:
+    """Groups of the task: objectives times seeds.
+
+    ``settings.draws`` limits the images (:class:`Images`), ``settings.task_epochs`` the epochs.
+
+    Raises
+    ------
+    DataMissingError
+        If the images are not there.
+    UserError
+        As :class:`Images`.
+    """
+    epochs = settings.training.get("epochs") or settings.task_epochs.get(task.name, EPOCHS)
+    limit = settings.draws.get(task.name)
+    images = load(limit)
+    pixels, labels = images.tested
+    steps = epochs * -(-len(images.problem.labels) // BATCH)
+    groups = []
+    for name, objective in OBJECTIVES.items():
+        noise = f", {objective.rule.name} at sigma {objective.sigma:g}" if objective.rule else ""
+        text = (
+            f"{images.description}; {name}{noise}, adam {LEARNING_RATE:g}, {epochs} epochs of batch {BATCH}"
+        )
+        identity = keys.digest(
+            *(images.problem.pixels, images.problem.labels, pixels, labels, epochs, BATCH, LEARNING_RATE),
+            *(SIGMA, list(CERTIFICATES), CERTIFIED),
+        )
+        experiment = Experiment(Topic(f"MNIST {name}", "cnn3", 3), Recipe(task.name, text, identity[:16]))
+        wanted = [(metric, SCORES[name]) for metric in task.metrics]
+        for seed in range(task.count(settings)):
+            trial = task.trial(experiment, seed, wanted)
+            groups.append(
+                SelectiveGroup(experiment, (trial,), settings, name, epochs, limit, steps, len(labels))
+            )
+    return groups
+
+
+TASK = Task(
+    NAME,
+    "selective prediction on digits with letters as out-of-distribution data (Tables 5, 39)",
+    METRICS,
+    tuple(READINGS),
+    expand,
+    (*TRAINING, evaluate, _numbers),
+    10,
+)

@@ -1,0 +1,165 @@
+"""How sure a classifier is of each image: the five scores of the paper's Table 5, each in every reading."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+from torch.distributions import Dirichlet
+
+import sdp_ref as sr
+from sdp_bench.bench.experiments.selective.training import Digits, Model, Objective, exact_products
+from sdp_ref import losses
+from sdp_ref.rules import SDP
+from sdp_ref.rules.base import predicted
+
+SIGMA = 0.1
+"""Standard deviation, or Cauchy scale, of the input noise under SDP, in units of pixels in [0, 1]."""
+PROPAGATED = SDP()
+"""Rule for models that were trained without one."""
+CERTIFICATES = (100, 1000, 5000)
+"""Numbers of orthonormal certificates; the first is the default of their authors' code."""
+CERTIFIED = 20_000
+"""Training images that certificates are fitted to, at most: the features of each take 25 kB, five times that
+in the fit."""
+
+_COMBINED = ("mean", "geometric", "minimum")
+_BORROWED = tuple(f"sd_{name}" for name in _COMBINED)
+READINGS: dict[str, tuple[str, ...]] = {
+    "softmax_entropy": ("",),
+    "orthonormal_certificates": tuple(str(count) for count in CERTIFICATES),
+    "dirichlet": ("law", "mean", "concentration"),
+    "pairwise_gaussian": _COMBINED,
+    "pairwise_cauchy": (*_COMBINED, *_BORROWED),
+}
+"""Scores, and the readings of what the paper leaves open, the first of which is the default.
+
+Of certificates, how many there are. Of a Dirichlet output, the entropy of the law itself, the entropy of its
+mean (which is softmax(mean): the variance has no part in it), or minus the logarithm of its total
+concentration. Of pairwise probabilities, how they become class scores
+(:func:`sdp_ref.losses.pairwise_scores`), whose entropy is taken. Of Cauchy pairs, the scales too: those of
+propagated Cauchy noise or, with ``sd_``, the standard deviations of the propagated Gaussian law, since the
+paper speaks of Cauchy scores also under moment matching, which has no Cauchy noise.
+"""
+
+_ROWS = 250
+_TINY = 1e-300  # a concentration of 0 has no entropy; no softmax in float64 that is above 0 lies below this
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """What a classifier says of images.
+
+    Attributes
+    ----------
+    predicted : Tensor, shape (N,), int64
+        The class with the largest location, whichever the score: by pairs, it beats each other one.
+    uncertainty : dict of (score, reading) to Tensor, shape (N,), float64
+        Larger is less sure.
+    """
+
+    predicted: Tensor
+    uncertainty: dict[tuple[str, str], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class _View:
+    """What scores look at, of a few images; made when first looked at. Laws go on in float64."""
+
+    model: Model
+    objective: Objective
+    pixels: Tensor
+    certificates: losses.OrthonormalCertificates | None
+
+    @cached_property
+    def location(self) -> Tensor:
+        if self.objective.rule in (None, PROPAGATED):
+            return self.model.net(self.pixels).double()
+        return self.gaussian.location
+
+    @cached_property
+    def gaussian(self) -> sr.Gaussian | sr.DiagonalGaussian:
+        sigma = self.objective.sigma or SIGMA
+        law = sr.DiagonalGaussian(self.pixels, torch.full_like(self.pixels, sigma**2))
+        propagated = predicted(self.objective.rule or PROPAGATED, self.model.net, law)
+        assert isinstance(propagated, sr.Gaussian | sr.DiagonalGaussian)
+        return propagated.to(torch.float64)
+
+    @cached_property
+    def cauchy(self) -> sr.Cauchy:
+        law = sr.Cauchy(self.pixels, torch.full_like(self.pixels, self.objective.sigma or SIGMA))
+        propagated = predicted(self.objective.rule or PROPAGATED, self.model.net, law)
+        assert isinstance(propagated, sr.Cauchy)
+        return propagated.to(torch.float64)
+
+    def score(self, name: str) -> dict[str, Tensor]:
+        """Uncertainties by reading."""
+        if name == "softmax_entropy":
+            return {"": losses.softmax_entropy(self.location)}
+        if name == "orthonormal_certificates":
+            assert self.certificates is not None
+            features = self.model.net[:-1](self.pixels) - self.certificates.center
+            squares = (features @ self.certificates.certificates).double().square()
+            return {str(count): squares[:, :count].sum(1) for count in CERTIFICATES}
+        if name == "dirichlet":
+            alpha = losses.dirichlet(self.gaussian, self.model.offset, self.model.slope)
+            return {
+                "law": Dirichlet(alpha.clamp(min=_TINY)).entropy(),
+                "mean": losses.entropy(losses.dirichlet_probabilities(alpha)),
+                "concentration": -alpha.sum(1).log(),
+            }
+        if name == "pairwise_gaussian":
+            return self._pairwise(self.gaussian)
+        borrowed = self._pairwise(
+            sr.Cauchy(self.gaussian.location, self.gaussian.variance.clamp(min=0).sqrt())
+        )
+        return self._pairwise(self.cauchy) | {f"sd_{combine}": each for combine, each in borrowed.items()}
+
+    def _pairwise(self, law: sr.Gaussian | sr.DiagonalGaussian | sr.Cauchy) -> dict[str, Tensor]:
+        return {
+            combine: losses.entropy(losses.pairwise_scores(law, combine))  # type: ignore[arg-type]
+            for combine in _COMBINED
+        }
+
+
+@torch.no_grad()
+@exact_products()
+def evaluate(
+    model: Model, objective: Objective, names: Sequence[str], digits: Digits, pixels: Tensor
+) -> Scored:
+    """Predictions and scores of images.
+
+    Parameters
+    ----------
+    model : Model
+    objective : Objective
+        By which it was trained; laws are propagated as in training, or by SDP where there was none.
+    names : sequence of str
+        Of :data:`READINGS`.
+    digits : Digits
+        Those that it was trained on, for certificates.
+    pixels : Tensor, shape (N, C, H, W), uint8
+    """
+    device = next(model.net.parameters()).device
+    certificates = None
+    if "orthonormal_certificates" in names:
+        known = _features(model, digits.pixels[:CERTIFIED], device)
+        # The first k of the most certificates are those that would be fitted alone.
+        certificates = losses.OrthonormalCertificates.fit(known, min(CERTIFICATES[-1], known.shape[1]))
+    parts: dict[tuple[str, str], list[Tensor]] = {}
+    predicted = []
+    for rows in pixels.split(_ROWS):
+        view = _View(model, objective, rows.to(device).float() / 255, certificates)
+        predicted.append(view.location.argmax(1).cpu())
+        for name in names:
+            for reading, values in view.score(name).items():
+                parts.setdefault((name, reading), []).append(values.cpu())
+    return Scored(torch.cat(predicted), {key: torch.cat(values) for key, values in parts.items()})
+
+
+def _features(model: Model, pixels: Tensor, device: torch.device) -> Tensor:
+    """What the last layer reads, shape (N, d), float32."""
+    return torch.cat([model.net[:-1](rows.to(device).float() / 255) for rows in pixels.split(_ROWS)])

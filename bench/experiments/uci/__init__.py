@@ -1,0 +1,1 @@
+"""Prediction intervals on UCI regression sets."""

@@ -1,0 +1,224 @@
+"""The ways to predict intervals that the paper compares, each on a stack of trained nets."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
+
+from sdp_bench.bench.experiments.uci import intervals
+from sdp_bench.bench.experiments.uci.intervals import DECADES, REFINEMENT, Intervals, Scores, Splits
+from sdp_bench.bench.experiments.uci.stacked import (
+    GAUSSIAN,
+    PROPAGATED,
+    QUANTILES,
+    SQUARED_ERROR,
+    Nets,
+    Setting,
+)
+
+SAMPLES = (5, 10, 100, 1000)
+LEVELS = (0.025, 0.975)
+PNN_FLOOR = 1e-6
+"""Added to a PNN's predicted variance."""
+
+METHODS = {
+    "sdp": SQUARED_ERROR,
+    "sdp_nll": PROPAGATED,
+    "sdp+pnn": GAUSSIAN,
+    "pnn": GAUSSIAN,
+    "sqr": QUANTILES,
+    **{f"monte_carlo:samples={k}": SQUARED_ERROR for k in SAMPLES},
+}
+"""What each is trained by: `sdp` propagates through a net trained by squared error, after the fact; `sdp_nll`
+through one trained by the likelihood of the propagated law."""
+
+_COLUMNS = 256  # noisy inputs at a time: the hidden units of a seed's nets (1 MB) stay in a core's cache
+
+
+@dataclass(frozen=True)
+class Selected:
+    """The candidate selected for one seed, its scores, and how many settings there were to choose from.
+
+    Attributes
+    ----------
+    setting : Setting or None
+        None if no setting qualified; then there are no scores.
+    input_variance : float
+        In units of standardised features; NaN for methods without one.
+    test, validation : dict of str to float
+        `picp`, `mpiw` and `nll`.
+    qualified : int
+        Settings of which some candidate qualified.
+    """
+
+    setting: Setting | None
+    input_variance: float
+    test: dict[str, float]
+    validation: dict[str, float]
+    qualified: int
+
+
+Predict = Callable[[str, Tensor | None], Intervals]
+"""Intervals (S, settings, rows) for a part of the data at input variances (S, settings)."""
+
+
+def evaluate(
+    method: str, nets: Nets, splits: Splits, settings: Sequence[Setting], seeds: Sequence[int]
+) -> list[Selected]:
+    """Select on the validation rows and score on the test rows, for each seed.
+
+    Parameters
+    ----------
+    method : str
+        One of :data:`METHODS`.
+    nets : Nets
+        Trained by the method's objective, seed by seed.
+    splits : Splits
+    settings : sequence of Setting
+    seeds : sequence of int
+    """
+    predict = _predictor(method, nets, splits, len(settings), seeds)
+    candidates: list[Tensor | None] = [None]
+    if method in ("pnn", "sqr"):
+        validation = _scored(predict, "validation", candidates, splits)
+    else:
+        decades = [
+            torch.full((len(seeds), len(settings)), variance, dtype=torch.float64) for variance in DECADES
+        ]
+        first = _scored(predict, "validation", decades, splits)
+        best = intervals.best_variance(first, (len(settings), len(DECADES)))
+        centre = torch.tensor(DECADES, dtype=torch.float64)[best]
+        # a factor of 1 is among the first scan's already
+        refined = [centre * factor for factor in REFINEMENT if factor != 1]
+        candidates = [*decades, *refined]
+        second = _scored(predict, "validation", refined, splits)
+        validation = _beside(first, second, len(settings))
+    places = intervals.select(validation)
+    counts = intervals.qualified(validation.picp).unflatten(1, (len(settings), -1)).any(-1).sum(1).tolist()
+    chosen = [None if place is None else divmod(place, len(candidates)) for place in places]
+    variances = None
+    if candidates[0] is not None:
+        # The selected one for all settings of a seed, of which one is then looked at.
+        scanned = torch.stack([v for v in candidates if v is not None])
+        picked = [math.nan if c is None else float(scanned[c[1], k, c[0]]) for k, c in enumerate(chosen)]
+        variances = torch.tensor(picked, dtype=torch.float64).unsqueeze(1).expand(-1, len(settings))
+    test = _scored(predict, "test", [variances], splits)
+    found = []
+    for seed, (place, choice, count) in enumerate(zip(places, chosen, counts, strict=True)):
+        if place is None or choice is None:
+            found.append(Selected(None, math.nan, {}, {}, count))
+            continue
+        variance = math.nan if variances is None else float(variances[seed, 0])
+        tested, validated = _numbers(test, seed, choice[0]), _numbers(validation, seed, place)
+        found.append(Selected(settings[choice[0]], variance, tested, validated, count))
+    return found
+
+
+def _beside(first: Scores, second: Scores, settings: int) -> Scores:
+    """Scores of more candidates after those of the first, for each setting."""
+    pairs = ((first.picp, second.picp), (first.mpiw, second.mpiw), (first.nll, second.nll))
+    return Scores(
+        *(torch.cat([t.unflatten(1, (settings, -1)) for t in pair], 2).flatten(1) for pair in pairs)
+    )
+
+
+def _numbers(scores: Scores, seed: int, place: int) -> dict[str, float]:
+    named = {"picp": scores.picp, "mpiw": scores.mpiw, "nll": scores.nll}
+    return {name: float(each[seed, place]) for name, each in named.items()}
+
+
+def _scored(predict: Predict, part: str, candidates: Sequence[Tensor | None], splits: Splits) -> Scores:
+    """Scores of all candidates, shape (S, settings x candidates)."""
+    each = [intervals.scores(predict(part, v), splits.targets[part], splits.ranges) for v in candidates]
+    coverage = torch.stack([s.picp for s in each], -1).flatten(1)
+    width = torch.stack([s.mpiw for s in each], -1).flatten(1)
+    return Scores(coverage, width, torch.stack([s.nll for s in each], -1).flatten(1))
+
+
+def _predictor(method: str, nets: Nets, splits: Splits, settings: int, seeds: Sequence[int]) -> Predict:
+    name, _, samples = method.partition(":samples=")
+    if name == "monte_carlo":
+        return _Sampled(nets, splits, settings, seeds, int(samples))
+    inputs = {
+        part: x.mT.repeat_interleave(settings, 0) for part, x in splits.features.items() if part != "train"
+    }
+    if name == "sqr":
+        return lambda part, _: _quantiles(nets, inputs[part], len(seeds))
+    known = {part: _moments(nets, x, len(seeds)) for part, x in inputs.items()}
+
+    def predict(part: str, variance: Tensor | None) -> Intervals:
+        mean, gain, own = known[part]
+        total = own if name in ("pnn", "sdp+pnn") else torch.zeros_like(own)
+        if variance is not None:
+            total = total + variance.unsqueeze(2) * gain
+        return Intervals.of_gaussians(mean, total)
+
+    return predict
+
+
+def _moments(nets: Nets, x: Tensor, seeds: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Outputs, squared norm of the Jacobian, a PNN's own variance: each (S, settings, rows), float64."""
+    out, gain = nets.with_gain(x)
+    own = F.softplus(out[:, 1].double()) + PNN_FLOOR if nets.outputs == 2 else torch.zeros_like(gain)
+    shaped = (each.double().unflatten(0, (seeds, -1)) for each in (out[:, 0], gain, own))
+    mean, gain, own = shaped
+    return mean, gain, own
+
+
+def _quantiles(nets: Nets, x: Tensor, seeds: int) -> Intervals:
+    ends = []
+    for level in LEVELS:
+        column = torch.full_like(x[:, :1], 12 * (level - 0.5))
+        out = nets(torch.cat([x, column], 1))[:, 0].double()
+        ends.append(out.unflatten(0, (seeds, -1)))
+    return Intervals.of_quantiles(*ends)
+
+
+class _Sampled:
+    """Gaussians with the moments (divisor k - 1) of the outputs at k noisy copies of each input.
+
+    The noise is the same for all settings and variances, and that of fewer samples a part of that of more.
+    """
+
+    def __init__(self, nets: Nets, splits: Splits, settings: int, seeds: Sequence[int], samples: int) -> None:
+        self._nets, self._splits, self._settings, self._samples = nets, splits, settings, samples
+        self._seeds = seeds
+
+    def __call__(self, part: str, variance: Tensor | None) -> Intervals:
+        assert variance is not None
+        means, variances = [], []
+        for place, seed in enumerate(self._seeds):
+            x = self._splits.features[part][place]
+            out = self._outputs(x, self._noise(part, seed, x), place, variance[place].sqrt())
+            means.append(out.mean(2))
+            variances.append(out.var(2))
+        return Intervals.of_gaussians(torch.stack(means), torch.stack(variances))
+
+    def _outputs(self, x: Tensor, noise: Tensor, place: int, deviation: Tensor) -> Tensor:
+        """Of one seed's nets at x + deviation noise, shape (settings, rows, k), float64."""
+        nets = self._nets[place * self._settings : (place + 1) * self._settings]
+        centre = (nets.weight @ x.mT + nets.bias).flatten(0, 1)
+        scaled = (deviation.to(x).view(-1, 1, 1) * nets.weight).flatten(0, 1)
+        columns = noise.permute(2, 1, 0).contiguous()  # (n, rows, k)
+        out = x.new_empty(self._settings, len(x), self._samples)
+        wide = min(self._samples, _COLUMNS)
+        high = max(1, _COLUMNS // wide)
+        for row, sample in itertools.product(range(0, len(x), high), range(0, self._samples, wide)):
+            block = (slice(row, row + high), slice(sample, sample + wide))
+            drawn = columns[:, *block]
+            hidden = (scaled @ drawn.flatten(1)).unflatten(1, drawn.shape[1:])
+            hidden = hidden.add_(centre[:, block[0]].unsqueeze(2)).relu_().flatten(1)
+            shaped = torch.baddbmm(nets.offset, nets.second, hidden.unflatten(0, (self._settings, -1)))
+            out[:, *block] = shaped[:, 0].unflatten(1, drawn.shape[1:])
+        return out.double()
+
+    def _noise(self, part: str, seed: int, x: Tensor) -> Tensor:
+        generator = np.random.default_rng([seed, *part.encode()])
+        return torch.from_numpy(generator.standard_normal((self._samples, *x.shape))).to(x)

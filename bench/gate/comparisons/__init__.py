@@ -1,0 +1,1 @@
+"""What the gate compares with its baseline, a question a module."""

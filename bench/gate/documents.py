@@ -1,0 +1,100 @@
+"""JSON documents of the gate: read into dataclasses, and written so that a diff shows what has changed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TypeVar
+
+import cattrs
+from cattrs.strategies import use_class_methods
+
+T = TypeVar("T")
+
+
+def _converter() -> cattrs.Converter:
+    converter = cattrs.Converter(omit_if_default=True)
+    # What holds arrays says itself how it is written.
+    use_class_methods(converter, "from_json", "to_json")
+    # cattrs would turn "1" into 1 and 0.5 into 0: in these files that is damage.
+    accepted: dict[type, tuple[type, ...]] = {str: (str,), int: (int,), float: (int, float), bool: (bool,)}
+    for kind in accepted:
+        converter.register_structure_hook(kind, lambda plain, kind: _checked(plain, kind, accepted[kind]))
+    return converter
+
+
+def _checked(plain: Any, kind: type, accepted: tuple[type, ...]) -> Any:
+    if not isinstance(plain, accepted) or (isinstance(plain, bool) and kind is not bool):
+        raise ValueError(f"{json.dumps(plain)[:40]} is no {kind.__name__}")
+    return plain
+
+
+_CONVERTER = _converter()
+
+
+def structure(plain: Any, kind: type[T]) -> T:
+    """A dataclass from nested plain values.
+
+    Parameters
+    ----------
+    plain : object
+        As JSON gives it; keys that are no fields are left alone.
+    kind : type
+        A dataclass of plain values, containers, dataclasses, and classes with `from_json` and `to_json`.
+
+    Returns
+    -------
+    object
+        Of that type.
+
+    Raises
+    ------
+    ValueError
+        If a field is missing or a value is of another type; one line that says which.
+    """
+    try:
+        return _CONVERTER.structure(plain, kind)
+    except cattrs.BaseValidationError as error:
+        raise ValueError(cattrs.transform_error(error, "", _words)[0]) from error
+
+
+def _words(error: BaseException, _kind: type | None) -> str:
+    return f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
+
+
+def unstructure(value: object) -> Any:
+    """Plain values of a dataclass, without fields that have their default."""
+    return _CONVERTER.unstructure(value)
+
+
+def as_text(value: Any, *, lists_apart: bool = False, indent: str = "") -> str:
+    """JSON in lines, with floats that are read back to the last bit.
+
+    Parameters
+    ----------
+    value : object
+        Plain values.
+    lists_apart : bool
+        Whether each list of numbers has a line of its own, and not the mapping that it is in.
+    indent : str
+        Of the lines after the first.
+
+    Returns
+    -------
+    str
+        Mappings that hold mappings, and those of the first two levels, one line an entry; others on one line.
+    """
+    deeper, nested = f"{indent} ", (dict, list, tuple) if lists_apart else (dict,)
+    if isinstance(value, dict) and value and (len(indent) < 2 or _holds(value.values(), nested)):
+        entries = [
+            f"{deeper}{json.dumps(name)}: {as_text(each, lists_apart=lists_apart, indent=deeper)}"
+            for name, each in value.items()
+        ]
+        return "{\n" + ",\n".join(entries) + f"\n{indent}}}"
+    if isinstance(value, list | tuple) and _holds(value, (dict,)):
+        entries = [deeper + as_text(each, lists_apart=lists_apart, indent=deeper) for each in value]
+        return "[\n" + ",\n".join(entries) + f"\n{indent}]"
+    return json.dumps(value, separators=(",", ":") if isinstance(value, list) else None)
+
+
+def _holds(values: Any, kinds: tuple[type, ...]) -> bool:
+    return any(isinstance(each, kinds) for each in values)

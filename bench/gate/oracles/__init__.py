@@ -1,0 +1,1 @@
+"""Manifests of oracles: statistics that an oracle must keep."""

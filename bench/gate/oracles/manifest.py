@@ -1,0 +1,273 @@
+"""Manifests of oracles: how each was made, what was found, what was checked, with which versions.
+
+The ones of the CI cells are committed (:data:`MANIFESTS`), and a part of them is derived again in every
+run of continuous integration (:mod:`sdp_bench.bench.gate.oracles.verify`), so that no oracle changes unseen.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sdp_bench.bench import environment
+from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.experiments import ci
+from sdp_bench.bench.experiments.suites import Group
+from sdp_bench.bench.gate.documents import as_text, structure
+from sdp_bench.bench.gate.oracles.checks import Check, checks_of
+from sdp_bench.bench.gate.oracles.statistics import Cells, Statistics
+from sdp_bench.bench.identity import keys
+from sdp_bench.bench.identity.keys import OracleKey
+from sdp_bench.bench.metrics.oracle import Oracle
+from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
+from sdp_bench.bench.nets.fully_connected import write_atomically
+from sdp_bench.bench.runs.predict import input_law
+
+SCHEMA = 1
+MANIFESTS = Path(__file__).resolve().parents[3] / "reports" / "baselines" / "oracles.json"
+METHODS = {"mc": "plain Monte Carlo", "sobol": "scrambled Sobol points, 16 independent scrambles"}
+
+_PLATFORM = ("cpu", "torch", "numpy", "scipy", "machine")
+
+
+@dataclass(frozen=True)
+class Pilot:
+    """The draw that an oracle's cells are frozen from."""
+
+    seed: int
+    samples: int
+    cells: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """An oracle and all that it takes to make it again.
+
+    Attributes
+    ----------
+    oracle : OracleKey
+        Net, input, noise, sampler and number of samples.
+    net : str
+        The net, for people.
+    row : int
+        The input, as a row of the data set.
+    sigma : float
+    method : str
+    seed : int
+        Of the samples.
+    pilot : Pilot
+    statistics : Statistics
+    cells : Cells
+    checks : tuple of Check
+        Made when it was recorded; all passed.
+    versions : dict of str to str
+    """
+
+    oracle: OracleKey
+    net: str
+    row: int
+    sigma: float
+    method: str
+    seed: int
+    pilot: Pilot
+    statistics: Statistics
+    cells: Cells
+    checks: tuple[Check, ...]
+    versions: dict[str, str]
+
+    @property
+    def key(self) -> str:
+        """Key of the oracle, 16 hexadecimal digits."""
+        return self.oracle.hex
+
+    @property
+    def title(self) -> str:
+        """For messages."""
+        return f"{self.key} ({self.net}, input {self.row}, sigma {self.sigma:g})"
+
+    @property
+    def hash(self) -> str:
+        """Hash of the content, 16 hexadecimal digits: a change by hand shows."""
+        return keys.digest(json.loads(json.dumps(asdict(self))))[:16]
+
+    def made_on(self, here: dict[str, str]) -> bool:
+        """Whether draws on the platform of these :func:`versions` must be equal to the last bit."""
+        return all(self.versions.get(name) == here[name] for name in _PLATFORM)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain values, with the hash."""
+        return {"key": self.key, **asdict(self), "hash": self.hash}
+
+    @classmethod
+    def from_dict(cls, plain: dict[str, Any]) -> tuple[Manifest, str]:
+        """Manifest and the hash that stands beside it, which is not compared here.
+
+        Raises
+        ------
+        UserError
+            If the values are no manifest.
+        """
+        try:
+            manifest, written = structure(plain, cls), structure(plain, _Written).hash
+            _check_sizes(manifest)
+        except ValueError as error:
+            name = plain.get("key", "without a key") if isinstance(plain, dict) else "that is no mapping"
+            raise UserError(f"not a manifest of an oracle ({name}): {error}") from error
+        return manifest, written
+
+
+@dataclass(frozen=True)
+class _Written:
+    """The hash that stands beside a manifest."""
+
+    hash: str
+
+
+def _check_sizes(manifest: Manifest) -> None:
+    """Raise a ValueError if the lists of numbers are not of the sizes that an oracle's have."""
+    m, found = len(manifest.statistics.mean), manifest.statistics
+    leaves = len(manifest.cells.thresholds)
+    shapes: dict[str, tuple[Any, tuple[int, ...]]] = {
+        "mean_stderr": (found.mean_stderr, (m,)),
+        "covariance": (found.covariance, (m, m)),
+        "covariance_stderr": (found.covariance_stderr, (m, m)),
+        "rows": (found.rows, (len(found.rows), m)),
+        "quantiles": (found.quantiles, (len(found.quantiles), m)),
+        "classes": (found.classes, (m,)),
+        "cells": (found.cells, (leaves + 1,)),
+        "pilot_cells": (found.pilot_cells, (leaves + 1,)),
+        "cells.centre": (manifest.cells.centre, (m,)),
+    }
+    for name, (value, shape) in shapes.items():
+        if np.array(value, dtype=float).shape != shape:  # a ragged list raises a ValueError itself
+            raise ValueError(f"{name} is not of shape {shape}")
+    if not m or not leaves:
+        raise ValueError("there are no outputs or no cells")
+    directions = [np.array(each, dtype=float) for each in (manifest.cells.axes, manifest.cells.null)]
+    if any(len(each) != m for each in directions) or sum(each.size for each in directions) != m * m:
+        raise ValueError(f"the axes of the cells are not {m} directions of {m} outputs")
+
+
+def versions() -> dict[str, str]:
+    """Versions and processor that a draw may depend on, as plain values."""
+    described = environment.describe("cpu", 1, 1)
+    kept = {
+        name: str(described[name]) for name in ("python", "torch", "numpy", "scipy", "platform", "sdp-bench")
+    }
+    return {"cpu": f"{described['cpu']}{_model()}", "machine": platform.machine(), **kept}
+
+
+def _model() -> str:
+    """Family and model of the processor, and what the environment asks of its BLAS.
+
+    Clouds give one name to processors of several generations.
+    """
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].splitlines()
+    except OSError:
+        lines = []
+    values = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    said = [f"{name} {values[name]}" for name in ("cpu family", "model") if name in values]
+    asked = ("MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS", "NPY_DISABLE_CPU_FEATURES")
+    said += [f"{name}={os.environ[name]}" for name in asked if os.environ.get(name)]
+    return "".join(f", {each}" for each in said)
+
+
+def oracles(groups: Iterable[Group]) -> Iterator[tuple[Group, int, Oracle]]:
+    """Each group's oracles with their places in it, as a run makes them."""
+    for group in groups:
+        net, law = group.net.build(), input_law(group)
+        for place, subject in enumerate(group.subjects):
+            yield group, place, Oracle(net, law[place], subject.key, group.settings.sampling)
+
+
+def ci_oracles() -> list[tuple[Group, int, Oracle]]:
+    """Oracles of the CI cells (:mod:`sdp_bench.bench.experiments.ci`); nothing is drawn yet."""
+    return list(oracles(ci.groups(("sdp",))))  # one rule: which ones are asked about changes no oracle
+
+
+def record(group: Group, place: int, oracle: Oracle) -> Manifest:
+    """Manifest of an oracle, after its checks.
+
+    Raises
+    ------
+    RunFailedError
+        If a check fails: such an oracle is not to be kept.
+    """
+    settings, subject, key = group.settings, group.subjects[place], oracle.key
+    cells = Cells.of(HeadlineTotalVariation.of({}, settings.metric_options).partition(oracle))
+    pilot = oracle.pilot(settings.pilot_samples)
+    statistics = Statistics.of(oracle.samples, oracle.moments, pilot, cells.tree)
+    architecture = group.net.architecture
+    manifest = Manifest(
+        oracle=key,
+        net=f"{architecture.label} {architecture.activation} seed {group.net.seed}",
+        row=subject.row,
+        sigma=group.sigma,
+        method=METHODS[key.sampler],
+        seed=key.seed("oracle"),
+        pilot=Pilot(pilot_key(oracle).seed("pilot"), len(pilot), settings.cells),
+        statistics=statistics,
+        cells=cells,
+        checks=tuple(checks_of(oracle, statistics, cells.tree)),
+        versions=versions(),
+    )
+    if failed := [check for check in manifest.checks if not check.passed]:
+        said = "; ".join(f"{check.name}: {check.detail}" for check in failed)
+        raise RunFailedError(f"oracle {manifest.title} is refused: {said}")
+    return manifest
+
+
+def pilot_key(oracle: Oracle) -> OracleKey:
+    """Key that the pilot's seed comes from; see :meth:`sdp_bench.bench.metrics.oracle.Oracle.pilot`."""
+    sampling = oracle.sampling
+    return replace(oracle.key, sampler="mc", samples=min(sampling.pilot_samples, sampling.samples))
+
+
+def save(manifests: Iterable[Manifest], path: Path = MANIFESTS) -> None:
+    """Write manifests, whole or not at all; one line for each list of numbers, so that changes show."""
+    plain = {"schema": SCHEMA, "oracles": [manifest.as_dict() for manifest in manifests]}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, f"{as_text(plain, lists_apart=True)}\n".encode())
+    except OSError as error:
+        raise RunFailedError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def load(path: Path = MANIFESTS) -> list[tuple[Manifest, str]]:
+    """Manifests of a file, each with the hash that stands beside it.
+
+    Raises
+    ------
+    UserError
+        If there is no such file, it is not one of manifests, has none, or one is damaged or there twice.
+    """
+    try:
+        plain = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(
+            f"cannot read {path}: {error.strerror}; `sdp-bench oracles record` makes it"
+        ) from error
+    except ValueError as error:
+        raise UserError(f"{path} is not a file of manifests: {error}") from error
+    if not isinstance(plain, dict) or plain.get("schema") != SCHEMA or "oracles" not in plain:
+        raise UserError(f"{path} is not a file of manifests of schema {SCHEMA}")
+    if not isinstance(plain["oracles"], list) or not plain["oracles"]:
+        raise UserError(f"{path} has no manifests; `sdp-bench oracles record` makes them")
+    try:
+        found = [Manifest.from_dict(each) for each in plain["oracles"]]
+    except UserError as error:
+        raise UserError(f"{path} is damaged: {error}") from error
+    seen: set[str] = set()
+    for manifest, _ in found:
+        if manifest.key in seen:
+            raise UserError(f"{path} has the oracle {manifest.title} twice")
+        seen.add(manifest.key)
+    return found

@@ -1,0 +1,214 @@
+"""What is kept of an oracle's samples, and how two draws of one oracle are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sdp_bench.bench.identity.keys import digest
+from sdp_bench.oracles.moments.moments import Moments
+from sdp_bench.oracles.partitions.partition import Classes
+from sdp_bench.oracles.partitions.tree import EqualMassTree
+
+Array = NDArray[np.float64]
+
+LEVELS = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+ROWS = 16
+"""Single samples that are kept, evenly over the draw: any other draw shows in them at once."""
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Of a draw of N outputs, as nested lists of plain numbers.
+
+    Attributes
+    ----------
+    dtype : str
+    digest : str
+        Hash of all samples, bit for bit.
+    rows : list, shape (ROWS, m)
+        Samples 0, N // ROWS, ...
+    mean, mean_stderr : list, shape (m,)
+        Standard errors from the blocks of the draw (scrambles, if it is a Sobol draw).
+    covariance, covariance_stderr : list, shape (m, m)
+    quantiles : list, shape (levels, m)
+        At :data:`LEVELS`.
+    cells, pilot_cells : list of int
+        Samples of the draw, and of its pilot, in the frozen cells.
+    classes : list of int, length m
+    """
+
+    dtype: str
+    digest: str
+    rows: list[list[float]]
+    mean: list[float]
+    mean_stderr: list[float]
+    covariance: list[list[float]]
+    covariance_stderr: list[list[float]]
+    quantiles: list[list[float]]
+    cells: list[int]
+    pilot_cells: list[int]
+    classes: list[int]
+
+    @classmethod
+    def of(cls, samples: Tensor, moments: Moments, pilot: Tensor, tree: EqualMassTree) -> Statistics:
+        """Statistics of a draw, shape (N, m), in the cells of a tree that is given."""
+        values = samples.double().numpy()
+        mean_stderr, covariance_stderr = standard_errors(moments)
+        return cls(
+            dtype=str(samples.dtype).removeprefix("torch."),
+            digest=digest(samples)[:32],
+            rows=values[:: len(values) // ROWS][:ROWS].tolist(),
+            mean=moments.mean.tolist(),
+            mean_stderr=mean_stderr.tolist(),
+            covariance=moments.covariance.tolist(),
+            covariance_stderr=covariance_stderr.tolist(),
+            quantiles=np.quantile(values, LEVELS, axis=0).tolist(),
+            cells=tree.counts(samples).tolist(),
+            pilot_cells=tree.counts(pilot).tolist(),
+            classes=Classes(values.shape[1]).counts(samples).tolist(),
+        )
+
+
+def standard_errors(moments: Moments) -> tuple[Array, Array]:
+    """Standard errors of mean and covariance, shapes (m,) and (m, m), from the spread over blocks.
+
+    Those of the multiplier bootstrap in `Moments`, without its simulation.
+    """
+    weights = moments.block_weights
+    factor = len(weights) / (len(weights) - 1)
+    means = np.square(moments.block_means - moments.mean)
+    covariances = np.square(moments.block_covariances - moments.covariance)
+    return (
+        np.sqrt(factor * np.einsum("b,bi->i", weights**2, means)),
+        np.sqrt(factor * np.einsum("b,bij->ij", weights**2, covariances)),
+    )
+
+
+@dataclass(frozen=True)
+class Cells:
+    """An equal-mass tree as plain numbers: the cells that an oracle's samples are counted in."""
+
+    centre: list[float]
+    axes: list[list[float]]
+    null: list[list[float]]
+    thresholds: list[float]
+    rounding: float
+
+    @classmethod
+    def of(cls, tree: EqualMassTree) -> Cells:
+        """Plain numbers of a tree."""
+        centre, axes, null, thresholds = (
+            array.tolist() for array in (tree.centre, tree.axes, tree.null, tree.thresholds)
+        )
+        return cls(centre, axes, null, thresholds, tree.rounding)
+
+    @property
+    def tree(self) -> EqualMassTree:
+        """The partition itself."""
+        m = len(self.centre)
+        axes, null = (np.array(each, dtype=float).reshape(m, -1) for each in (self.axes, self.null))
+        return EqualMassTree(np.array(self.centre), axes, null, np.array(self.thresholds), self.rounding)
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far apart two draws of one oracle with one seed may be.
+
+    Attributes
+    ----------
+    samples : float
+        Single samples and quantiles, in standard deviations of the output.
+    mean, covariance : float
+        In their standard errors.
+    cells : float
+        Share of the draw that may be in other cells.
+    classes : float
+        Share that may be of another class.
+    """
+
+    samples: float
+    mean: float
+    covariance: float
+    cells: float
+    classes: float
+
+
+OTHER_PLATFORM = Tolerance(samples=5e-5, mean=0.1, covariance=0.01, cells=2e-3, classes=1e-4)
+"""What rounding may do. Over all CI cells the same draw came out at most this far off: with kernels
+without FMA and AVX (MKL_CBWR=COMPATIBLE) 8.2e-6 sd, .004 and .0009 standard errors, 8e-4 of the samples,
+no class; in float64, which is as other as a float32 platform can be, 9.4e-6, .064, .0024, 1.1e-3, none."""
+
+SAME_PLATFORM = Tolerance(samples=0.0, mean=1e-6, covariance=1e-6, cells=0.0, classes=0.0)
+"""Equal but for moments, whose sums over samples may be ordered by the number of threads."""
+
+
+def distances(stored: Statistics, again: Statistics) -> dict[str, tuple[float, str, str]]:
+    """How far apart two draws are: of each statistic its distance, the tolerance's field, and the unit.
+
+    Raises
+    ------
+    ValueError
+        If they are of other shapes.
+    """
+    a, b = _arrays(stored), _arrays(again)
+    for name, array in a.items():
+        if array.shape != b[name].shape:
+            raise ValueError(f"{name} has shape {b[name].shape}, stored is {array.shape}")
+    deviation = np.sqrt(np.diag(a["covariance"]))
+    scales = {
+        "rows": ("samples", deviation, "sd"),
+        "quantiles": ("samples", deviation, "sd"),
+        "mean": ("mean", a["mean_stderr"], "standard errors"),
+        "covariance": ("covariance", a["covariance_stderr"], "standard errors"),
+    }
+    found = {
+        name: (_largest(a[name] - b[name], scale), kind, unit) for name, (kind, scale, unit) in scales.items()
+    }
+    for name in ("cells", "pilot_cells", "classes"):
+        moved = float(np.abs(a[name] - b[name]).sum() / 2 / a[name].sum())
+        found[name] = (moved, "classes" if name == "classes" else "cells", "of the samples")
+    return found
+
+
+def disagreements(
+    stored: Statistics, again: Statistics, tolerance: Tolerance, *, bitwise: bool
+) -> Iterator[tuple[str, str]]:
+    """Statistics in which two draws of one oracle disagree, each with a line that says by how much.
+
+    Parameters
+    ----------
+    stored, again : Statistics
+    tolerance : Tolerance
+    bitwise : bool
+        Whether all samples must be equal to the last bit.
+    """
+    if again.dtype != stored.dtype:
+        yield "dtype", f"samples are {again.dtype}, stored {stored.dtype}"
+    try:
+        measured = distances(stored, again)
+    except ValueError as error:
+        yield "shape", str(error)
+        return
+    for name, (distance, kind, unit) in measured.items():
+        allowed = getattr(tolerance, kind)
+        if not distance <= allowed:  # NaN is a disagreement
+            yield name, f"off by {distance:.2g} {unit}, allowed {allowed:.2g}"
+    if bitwise and again.digest != stored.digest:
+        yield "digest", "the samples are not equal to the last bit, on the platform that they were drawn on"
+
+
+def _arrays(statistics: Statistics) -> dict[str, Array]:
+    plain = asdict(statistics)
+    return {name: np.array(value) for name, value in plain.items() if isinstance(value, list)}
+
+
+def _largest(difference: Array, scale: Array) -> float:
+    # A constant output has no spread: there any difference counts, and none is none.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(difference == 0, 0.0, np.abs(difference) / scale)
+    return float(ratio.max())

@@ -1,0 +1,95 @@
+"""What rules say about the cells and probes of a scope."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from sdp_bench.bench.errors import one_line
+from sdp_bench.bench.experiments.suites import Group
+from sdp_bench.bench.gate.baseline import RuleBaseline
+from sdp_bench.bench.gate.cells import Cell, Scope
+from sdp_bench.bench.gate.comparisons.drift import repeats
+from sdp_bench.bench.gate.comparisons.moments import Answer, PredictedMoments
+from sdp_bench.bench.gate.probes import Probe
+from sdp_bench.bench.identity.keys import SeedRoot
+from sdp_bench.bench.runs.predict import input_law, prepared, seeds_of
+from sdp_ref.laws import Law, joined
+from sdp_ref.rules import Propagator
+
+
+@dataclass(frozen=True, eq=False)
+class Predicted:
+    """What a rule says now, or why it does not.
+
+    Attributes
+    ----------
+    moments : dict of str to PredictedMoments
+        By the key of the cell's oracle.
+    answers : dict of str to Answer
+        By the key of the probe.
+    error : str
+        Why there are no predictions; empty if there are.
+    """
+
+    moments: dict[str, PredictedMoments] = field(default_factory=dict)
+    answers: dict[str, Answer] = field(default_factory=dict)
+    error: str = ""
+
+
+def predict(rule: Propagator, scope: Scope, known: RuleBaseline | None = None) -> Predicted:
+    """Predictions of one rule in all cells, a sampling rule's under the baseline's seeds where it has any.
+
+    It must say the same twice, up to rounding (:data:`sdp_bench.bench.gate.comparisons.drift.REPEATABLE`).
+    """
+    moments: dict[str, PredictedMoments] = {}
+    for group in scope.groups:
+        keys = [subject.key for subject in group.subjects]
+        seeds = seeds_of(rule, keys)
+        if known is not None:
+            kept = [known.predictions[key.hex].seed for key in keys]
+            seeds = [seed if old is None else old for seed, old in zip(seeds, kept, strict=bool(seeds))]
+        try:
+            first, second = (_predicted(rule, group, input_law(group), seeds) for _ in range(2))
+        except Exception as error:
+            return Predicted(error=f"{group.title}: {one_line(error)}")
+        if not all(repeats(a, b) for a, b in zip(first, second, strict=True)):
+            hint = "" if hasattr(rule, "seed") else "; a sampling rule needs a field `seed`"
+            return Predicted(error=f"{group.title}: says something else when it is asked again{hint}")
+        moments |= {key.hex: one for key, one in zip(keys, first, strict=True)}
+    return Predicted(moments, answers(rule, scope.probes))
+
+
+def draws(rule: Propagator, cell: Cell, seeds: Sequence[int]) -> list[PredictedMoments]:
+    """Moments that a sampling rule predicts in a cell under each of some seeds.
+
+    Raises
+    ------
+    ValueError
+        If a prediction has no finite moments; and whatever the rule raises.
+    """
+    return _predicted(rule, cell.group, joined([cell.law] * len(seeds)), seeds)
+
+
+def _predicted(rule: Propagator, group: Group, law: Law, seeds: Sequence[int]) -> list[PredictedMoments]:
+    net = group.net.build().double()  # in float64, as the suites do
+    with torch.no_grad():
+        predicted = prepared(rule, net, seeds)(law.to(dtype=torch.float64))
+    return [PredictedMoments.of(predicted[place], *seeds[place : place + 1]) for place in range(law.batch)]
+
+
+def answers(rule: Propagator, probes: Iterable[Probe]) -> dict[str, Answer]:
+    """What a rule says about each probe, by its key; an error is an answer, too."""
+    found = {}
+    for probe in probes:
+        seeds = seeds_of(rule, [SeedRoot(probe.key)])
+        try:
+            with torch.no_grad(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that a marginal rule drops covariances, say
+                found[probe.key] = Answer.of(prepared(rule, probe.build(), seeds)(probe.law))
+        except Exception as error:
+            found[probe.key] = Answer(refusal=one_line(error))
+    return found

@@ -1,0 +1,1 @@
+"""What things are known by: keys, seeds and fingerprints of code."""

@@ -1,0 +1,95 @@
+"""Distances between an oracle and a prediction, found by their files, and the one parser of their specs.
+
+>>> from sdp_bench.bench.metrics import metric
+>>> metric("tv_headline:cells=64").spec
+'tv_headline:cells=64,pilot_samples=131072'
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.metrics.base import Measurements, Metric
+from sdp_ref.registry import installed, members
+
+if TYPE_CHECKING:
+    from sdp_bench.bench.metrics.oracle import Oracle
+    from sdp_bench.bench.metrics.prediction import Prediction
+
+__all__ = ["Metric", "metric", "metrics", "primary", "recorded_metric"]
+
+ENTRY_POINTS = "sdp_bench.metrics"
+"""Group in which an installed package names its metrics."""
+
+
+@functools.cache
+def metrics() -> Mapping[str, type[Metric]]:
+    """Metrics that come with the package, by name, in the order of tables."""
+    found = members(__name__, Metric)
+    return MappingProxyType(dict(sorted(found.items(), key=lambda item: item[1].rank)))
+
+
+def metric(text: str, options: Mapping[str, Any] = MappingProxyType({})) -> Metric:
+    """Metric that a text names.
+
+    Parameters
+    ----------
+    text : str
+        Its name, perhaps with some options: ``tv_headline``, ``tv_headline:cells=64``; or what a metric's
+        `spec` says, which has them all.
+    options : mapping of str to value
+        Of any metric; it takes its own where `text` does not give them. What neither gives has its default.
+
+    Raises
+    ------
+    UserError
+        If there is no such metric or option, or a value is out of range.
+    """
+    name, _, written = text.partition(":")
+    pairs = (item.partition("=") for item in written.split(",") if item)
+    return _kind(name).of({key: value for key, _, value in pairs}, options)
+
+
+@functools.cache
+def primary() -> tuple[str, ...]:
+    """Names of the metrics by which rules are judged: the first of them that was measured counts."""
+    return tuple(name for name, kind in metrics().items() if kind.primary)
+
+
+@functools.cache
+def recorded_metric(spec: str) -> Metric:
+    """Metric of a record. One whose code is not here is known by its name alone: shown, but not ranked."""
+    try:
+        return metric(spec)
+    except UserError:
+        name = spec.partition(":")[0]
+        unknown: Metric = type("Unknown", (_Unknown,), {"name": name, "title": name, "label": name})()
+        return unknown
+
+
+@dataclass(frozen=True)
+class _Unknown(Metric):
+    better = ""
+
+    def measure(self, oracle: Oracle, prediction: Prediction) -> Measurements:  # noqa: ARG002
+        raise UserError(f"the code of the metric '{self.name}' is not here")
+
+
+def check(options: Mapping[str, Any]) -> None:
+    """Raise a UserError if a value of an option is out of range, whichever metric takes it."""
+    for kind in metrics().values():
+        kind.of({}, options)
+
+
+def _kind(name: str) -> type[Metric]:
+    if name in metrics():
+        return metrics()[name]
+    others = installed(ENTRY_POINTS)
+    if name in others:
+        return others[name].load()
+    raise UserError(f"unknown metric '{name}'; choose from {', '.join((*metrics(), *others))}")

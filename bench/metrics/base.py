@@ -1,0 +1,222 @@
+"""What a metric is: a distance of a prediction from an oracle, and all that there is to know of it."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sdp_bench.bench.errors import UserError
+
+if TYPE_CHECKING:
+    from sdp_bench.bench.metrics.oracle import Oracle
+    from sdp_bench.bench.metrics.prediction import Prediction
+    from sdp_bench.bench.sampling import Sampling
+    from sdp_bench.oracles.estimate.estimate import Estimate
+
+Better = Literal["lower", "higher", "one", ""]
+Array = NDArray[np.float64]
+Measurements = Iterator[tuple[str | None, "Estimate"]]
+"""Component (None if the metric has one number only) and estimate."""
+
+
+def count(default: int, least: int = 1) -> Any:  # Any, as dataclasses.field itself is typed
+    """Option of a metric that is a whole number, and its smallest value."""
+    return field(default=default, metadata={"least": least})
+
+
+def choice(default: str, *others: str) -> Any:
+    """Option of a metric that is one of a few words."""
+    return field(default=default, metadata={"choices": (default, *others)})
+
+
+@dataclass(frozen=True)
+class Metric(ABC):
+    """A way to compare what a rule predicts with an oracle. The fields of a subclass are its options.
+
+    Attributes
+    ----------
+    name : str
+        What records know it by, with its options: see `spec`.
+    title, label, about : str
+        For people: as a heading, in a table of several metrics, and as a paragraph.
+    rank : int
+        Place in tables, the lowest first.
+    unit : str
+        Of its values: "1", "output" (the unit of the net's outputs) or "nat".
+    better : {"lower", "higher", "one", ""}
+        Which values, as they are shown, are better; empty: they are not ranked.
+    perfect : float
+        Value of a rule with the exact law under unlimited sampling; NaN if there is no such value.
+    complement : bool
+        Whether tables show 1 - value, so that what is measured as a distance reads as shared mass.
+    decimals : int, optional
+        Shown; by default three significant figures.
+    component : str
+        What its components are: "output", "pairs"; empty if it has one number only.
+    largest_only : bool
+        Whether only the largest of its components is shown.
+    has_floor : bool
+        Whether a floor means something for it.
+    corrects_floor : bool
+        Whether the value is also shown with its floor taken out in quadrature.
+    primary : bool
+        Whether a rule may be judged by it in the first place: the first in rank that was measured counts.
+    whitens : bool
+        Whether it sees all directions of the outputs alike, not the widest most.
+    convention : str
+        What the paper's total variation is called under this reading of it; empty for other metrics.
+    published : str
+        The paper's metric to set beside it; empty if there is none.
+    companion, companion_label : str
+        Name of a second metric that is shown in the same cells, and what it is called there.
+    seconds_per_sample : float
+        What it costs (s) for one sample of the oracle and one rule, about; see `seconds`.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    label: ClassVar[str]
+    about: ClassVar[str] = ""
+    rank: ClassVar[int] = 10**6
+    unit: ClassVar[str] = "1"
+    better: ClassVar[Better] = "lower"
+    perfect: ClassVar[float] = 0.0
+    complement: ClassVar[bool] = False
+    decimals: ClassVar[int | None] = None
+    component: ClassVar[str] = ""
+    largest_only: ClassVar[bool] = False
+    has_floor: ClassVar[bool] = True
+    corrects_floor: ClassVar[bool] = False
+    primary: ClassVar[bool] = False
+    whitens: ClassVar[bool] = False
+    convention: ClassVar[str] = ""
+    published: ClassVar[str] = ""
+    companion: ClassVar[str] = ""
+    companion_label: ClassVar[str] = ""
+    seconds_per_sample: ClassVar[float] = 0.0
+
+    def __post_init__(self) -> None:
+        for option in fields(self):
+            value, least = getattr(self, option.name), option.metadata.get("least")
+            if least is not None and value < least:
+                wanted = "positive" if least == 1 else f"at least {least}"
+                raise UserError(f"{option.name} must be {wanted}, got {value}")
+            choices = option.metadata.get("choices")
+            if choices and value not in choices:
+                words = option.name.replace("_", " ")
+                raise UserError(f"unknown {words} '{value}'; choose from {', '.join(choices)}")
+
+    @classmethod
+    def of(cls, written: Mapping[str, str], options: Mapping[str, Any]) -> Self:
+        """Metric with some options as text, others as values; what neither has takes its default.
+
+        Raises
+        ------
+        UserError
+            If it takes no such option as `written` has, or a value is out of range.
+        """
+        own = {option.name: option for option in fields(cls)}
+        values = {name: options[name] for name in own if name in options}
+        for name, text in written.items():
+            if name not in own:
+                takes = f"it takes {', '.join(own)}" if own else "it takes none"
+                raise UserError(f"metric '{cls.name}' has no option '{name}'; {takes}")
+            kind: type = type(own[name].default)
+            try:
+                values[name] = kind(text)
+            except ValueError as error:
+                raise UserError(f"metric '{cls.name}': '{text}' is no value of {name}") from error
+        return cls(**values)
+
+    @property
+    def spec(self) -> str:
+        """What records know it by: ``tv_headline:cells=512,pilot_samples=131072``."""
+        written = ",".join(f"{option.name}={getattr(self, option.name)}" for option in fields(self))
+        return f"{self.name}:{written}" if written else self.name
+
+    @property
+    def points(self) -> int:
+        """Points a side that it is taken on, where that is fewer than all samples; 0: all of them."""
+        return 0
+
+    @property
+    def variant(self) -> str:
+        """Name in a table of one metric under several options."""
+        return self.title
+
+    @abstractmethod
+    def measure(self, oracle: Oracle, prediction: Prediction) -> Measurements:
+        """Estimates by component.
+
+        Raises
+        ------
+        ValueError
+            If it is not defined for these laws.
+        """
+
+    def check(self, sampling: Sampling, samples: int) -> None:  # noqa: B027 (most have nothing to refuse)
+        """Refuse what can be known not to work before any net is trained.
+
+        Parameters
+        ----------
+        sampling : Sampling
+        samples : int
+            Of the oracle, and of the prediction.
+
+        Raises
+        ------
+        UserError
+            If there are too few samples.
+        """
+
+    def seconds(self, samples: int, rules: int) -> float:
+        """What it takes (s) for so many rules against one oracle, on one core, about."""
+        return samples * rules * self.seconds_per_sample
+
+    # How values are read: arrays of them as they were measured.
+
+    def shown(self, values: Array) -> Array:
+        """Values as tables have them."""
+        return 1 - values if self.complement else values
+
+    def score(self, values: Array) -> Array:
+        """What rules are ranked by; lower is better."""
+        return values
+
+    def score_error(self, values: Array, errors: Array) -> Array:  # noqa: ARG002
+        """Standard errors of scores, from those of the values."""
+        return errors
+
+    def indistinguishable(self, values: Array, floor: Array, floor95: Array) -> NDArray[np.bool_]:  # noqa: ARG002
+        """Whether an exact rule would show as much in one of twenty measurements."""
+        return values <= floor95
+
+
+@dataclass(frozen=True)
+class RatioMetric(Metric):
+    """A ratio, predicted over true: twice is as wrong as half, and its floor lies on both sides of 1."""
+
+    better = "one"
+    perfect = 1.0
+    decimals = 4
+    component = "output"
+
+    def score(self, values: Array) -> Array:
+        """Absolute logarithm."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(values > 0, np.abs(np.log(values)), math.inf)
+
+    def score_error(self, values: Array, errors: Array) -> Array:
+        """See `Metric.score_error`."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return errors / np.abs(values)
+
+    def indistinguishable(self, values: Array, floor: Array, floor95: Array) -> NDArray[np.bool_]:
+        """Whether the ratio is as near to 1 as an exact rule's, on either side."""
+        return np.abs(values - floor) <= floor95 - floor

@@ -1,0 +1,86 @@
+"""Distances between mean and covariance, predicted and true."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from sdp_bench.bench.metrics.base import Measurements, Metric, RatioMetric
+from sdp_bench.bench.metrics.oracle import Oracle
+from sdp_bench.bench.metrics.prediction import Prediction
+from sdp_bench.oracles.estimate.estimate import Estimate
+from sdp_bench.oracles.moments.moments import bures, gaussian_kl, std_ratio
+
+
+@dataclass(frozen=True)
+class StandardDeviationRatio(RatioMetric):
+    """Of each output."""
+
+    name = "std_ratio"
+    title = "Ratio of standard deviations, predicted over true"
+    label = "std ratio"
+    about = "One for each output; 1 is right, below 1 is overconfident."
+    published = "std_ratio"
+    rank = 190
+
+    def measure(self, oracle: Oracle, prediction: Prediction) -> Measurements:
+        """One number an output; see `Metric.measure`."""
+        for output, estimate in enumerate(std_ratio(oracle.moments, prediction.gaussian)):
+            yield str(output), estimate
+
+
+@dataclass(frozen=True)
+class BuresDistance(Metric):
+    """Of mean and covariance together."""
+
+    name = "bures"
+    title = "Bures distance between the moments"
+    label = "Bures"
+    about = "W2 distance between the Gaussians with the predicted and with the true mean and covariance."
+    unit = "output"
+    rank = 200
+    primary = True
+
+    def measure(self, oracle: Oracle, prediction: Prediction) -> Measurements:
+        """One number; see `Metric.measure`."""
+        yield None, bures(oracle.moments, prediction.gaussian)
+
+
+@dataclass(frozen=True)
+class GaussianDivergence(Metric):
+    """Kullback-Leibler divergence of the Gaussian with the predicted moments."""
+
+    name = "gaussian_kl"
+    title = "Gaussian Kullback-Leibler divergence between the moments"
+    label = "Gaussian KL"
+    about = "Infinite where the predicted covariance misses a direction that the truth has."
+    unit = "nat"
+    whitens = True
+    rank = 210
+
+    def measure(self, oracle: Oracle, prediction: Prediction) -> Measurements:
+        """One number; see `Metric.measure`."""
+        yield None, gaussian_kl(oracle.moments, prediction.gaussian)
+
+
+@dataclass(frozen=True)
+class SmallestEigenvalue(Metric):
+    """Whether the prediction is a covariance at all; no oracle is asked."""
+
+    name = "min_eigenvalue"
+    title = "Smallest eigenvalue of the predicted covariance"
+    label = "smallest eigenvalue"
+    about = "Relative to the largest; below zero the prediction is no covariance."
+    better = ""
+    perfect = math.nan
+    has_floor = False
+    rank = 220
+
+    def measure(self, oracle: Oracle, prediction: Prediction) -> Measurements:  # noqa: ARG002
+        """One number; see `Metric.measure`."""
+        values = torch.linalg.eigvalsh(prediction.gaussian.covariance[0].double())
+        largest = float(values[-1])
+        smallest = float(values[0]) / largest if largest > 0 else 0.0
+        yield None, Estimate(smallest, 0.0, 0.0, 0.0)

@@ -1,0 +1,163 @@
+"""An oracle at work: what metrics need of it, made once and shared by all rules."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from torch import Tensor, nn
+
+from sdp_bench.bench.identity.keys import OracleKey
+from sdp_bench.bench.sampling import Sampling
+from sdp_bench.oracles.estimate.estimate import Estimate, Floor
+from sdp_bench.oracles.estimate.tails import require_moments
+from sdp_bench.oracles.moments.moments import Moments
+from sdp_bench.oracles.partitions.logits import without_shift
+from sdp_bench.oracles.partitions.partition import (
+    Partition,
+    total_variation_floor,
+    total_variation_of_counts,
+)
+from sdp_bench.oracles.partitions.quantiles import Quantiles
+from sdp_bench.oracles.sampling.noise import SCRAMBLES
+from sdp_bench.oracles.sampling.outputs import Sampler, sample_outputs, standard_normals
+from sdp_ref.laws import Law
+
+T = TypeVar("T")
+
+
+def independent_blocks(sampler: Sampler) -> int:
+    """Into how many equal parts samples are cut to replicate each other."""
+    # Sobol points come scramble by scramble; these, and no smaller blocks, are independent.
+    return SCRAMBLES if sampler == "sobol" else 64
+
+
+class Oracle:
+    """The law of a net's output, by samples. All draws are seeded by the oracle's key.
+
+    Parameters
+    ----------
+    net : nn.Module
+    law : Law
+        Of the input, batch 1, in the net's dtype.
+    key : OracleKey
+    sampling : Sampling
+        Bounds the pilot and names the device; number and kind of the samples are the key's.
+    """
+
+    def __init__(self, net: nn.Module, law: Law, key: OracleKey, sampling: Sampling) -> None:
+        self.net, self.law, self.key, self.sampling = net, law, key, sampling
+        self._made: dict[Hashable, Any] = {}
+
+    @functools.cached_property
+    def samples(self) -> Tensor:
+        """Of the output, shape (samples, m), on the CPU."""
+        return self.redrawn("oracle")
+
+    def redrawn(self, purpose: str, sampler: Sampler | None = None) -> Tensor:
+        """As many samples under the seed for another purpose, perhaps by the other sampler; not kept."""
+        return self._draw(self.key.samples, self.key.seed(purpose), sampler or self.sampler)
+
+    def pilot(self, samples: int) -> Tensor:
+        """An independent draw, which fixes bins and cells before any rule is looked at.
+
+        The same for every sampler and number of samples of the oracle; no larger than the sampling's samples.
+        """
+        key = replace(self.key, sampler="mc", samples=min(samples, self.sampling.samples))
+        return self._once(("pilot", samples), lambda: self._draw(key.samples, key.seed("pilot"), "mc"))
+
+    def of_pilot(self, function: Callable[..., T], pilot_samples: int, **options: Hashable) -> T:
+        """What a function makes of a pilot, made once: a partition, frozen before any rule is looked at."""
+        key = (function, pilot_samples, *sorted(options.items()))
+        return self._once(key, lambda: function(self.pilot(pilot_samples), **options))
+
+    def of_samples(self, function: Callable[..., T], *arguments: Hashable, **options: Hashable) -> T:
+        """What a function makes of the samples, made once: a floor, say."""
+        key = (function, *arguments, *sorted(options.items()))
+        return self._once(key, lambda: function(self.samples, *arguments, **options))
+
+    def _once(self, key: Hashable, make: Callable[[], T]) -> T:
+        # Not functools.cache: on a method it would keep every oracle, and its samples, for ever.
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
+    @property
+    def sampler(self) -> Sampler:
+        """By which the samples are drawn."""
+        return cast("Sampler", self.key.sampler)
+
+    def _draw(self, samples: int, seed: int, sampler: Sampler) -> Tensor:
+        device = self.sampling.device
+        return sample_outputs(self.net, self.law, samples, seed=seed, device=device, sampler=sampler).cpu()
+
+    def draw(self, net: Callable[[Tensor], Tensor], law: Law) -> Tensor:
+        """Samples of net(x), x of `law` (on the CPU): as many as the oracle's, for a prediction; float64.
+
+        All rules' samples are made from the same noise, but not the oracle's.
+        """
+        seed = self.key.seed("rule")
+        return sample_outputs(net, law, self.key.samples, seed=seed, sampler=self.sampler).double()
+
+    @functools.cached_property
+    def normals(self) -> Tensor:
+        """Standard normals, shape (samples, m), float64: all rules' samples are made from these."""
+        outputs, seed = self.samples.shape[1], self.key.seed("rule")
+        return standard_normals(self.key.samples, outputs, seed=seed, sampler=self.sampler).double()
+
+    @functools.cached_property
+    def moments(self) -> Moments:
+        """Mean and covariance of the samples, with what their standard errors need.
+
+        Raises
+        ------
+        ValueError
+            If the noise has none.
+        """
+        require_moments(self.law)
+        return Moments.from_samples(self.samples, independent_blocks(self.sampler))
+
+    @functools.cached_property
+    def centred_moments(self) -> Moments:
+        """Moments of the samples less the mean of their outputs.
+
+        Raises
+        ------
+        ValueError
+            If the noise has none.
+        """
+        require_moments(self.law)
+        return Moments.from_samples(without_shift(self.samples), independent_blocks(self.sampler))
+
+    @functools.cached_property
+    def quantiles(self) -> Quantiles:
+        """Quantiles of the samples of each output."""
+        return Quantiles.from_samples(self.samples)
+
+    @functools.cached_property
+    def extremes(self) -> tuple[np.ndarray, np.ndarray]:
+        """Smallest and largest of each output among the samples."""
+        values = self.samples.double().numpy()
+        return values.min(0), values.max(0)
+
+    def counts(self, partition: Partition) -> np.ndarray:
+        """The oracle's samples in the cells of a partition; a row each where it has several."""
+        return self._once(("counts", partition), lambda: np.atleast_2d(partition.counts(self.samples)))
+
+    def floors(self, partition: Partition) -> list[Floor]:
+        """Floor of the total variation in a partition, for each row of :meth:`counts`."""
+        name = type(partition).__name__  # a part of the seed: another name gives another floor
+        return self._once(
+            ("floors", partition),
+            lambda: [
+                total_variation_floor(row, self.key.samples, seed=self.key.seed(f"floor {name} {i}"))
+                for i, row in enumerate(self.counts(partition))
+            ],
+        )
+
+    def total_variation(self, cells: Partition, samples: Tensor) -> Estimate:
+        """Total variation between the oracle's samples and others, on the cells of one partition."""
+        return total_variation_of_counts(self.counts(cells)[0], cells.counts(samples), self.floors(cells)[0])

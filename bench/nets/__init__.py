@@ -1,0 +1,1 @@
+"""Nets that are measured: architectures, recipes, training, files."""

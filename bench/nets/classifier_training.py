@@ -1,0 +1,381 @@
+"""Training of image classifiers: seeded, checkpointed, resumed to the same weights, cached.
+
+What is drawn in a step (its images, crops and flips) depends on the seed and the step alone, so a
+run that was interrupted goes on from its checkpoint as if it had never stopped.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from sdp_bench.bench.datasets import dataset
+from sdp_bench.bench.datasets.base import ImageClassification, LabelledImages
+from sdp_bench.bench.errors import RunFailedError
+from sdp_bench.bench.identity import keys
+from sdp_bench.bench.nets.architectures import ImageArchitecture
+from sdp_bench.bench.nets.classifiers import (
+    Epoch,
+    ImageRecipe,
+    TrainedClassifier,
+    file_name,
+    from_file,
+    to_file,
+)
+from sdp_bench.bench.nets.fully_connected import cache_folder, write_atomically
+
+PADDING = 4
+"""Pixels of black around an image from which a crop of its own size is taken."""
+SAVE_SECONDS = 120.0
+"""Longest time between two checkpoints."""
+TEST_BATCH = 500
+
+Report = Callable[[int, int, str], None]
+"""Told (steps done, steps in all, text): steps of this call, so that time left goes by its own rate."""
+
+
+class UnfinishedError(RunFailedError):
+    """Training stopped because its time was up; its checkpoint is kept."""
+
+
+def checkpoint_path(architecture: ImageArchitecture, recipe: ImageRecipe) -> Path:
+    """Where the state of an unfinished training is kept."""
+    return cache_folder() / file_name(architecture, recipe).replace(".safetensors", ".checkpoint")
+
+
+def cached(architecture: ImageArchitecture, recipe: ImageRecipe) -> TrainedClassifier | None:
+    """The classifier of a recipe, if it has been trained (a damaged file counts as none)."""
+    try:
+        content = (cache_folder() / file_name(architecture, recipe)).read_bytes()
+        return TrainedClassifier.from_bytes(content, "cache")
+    except (OSError, ValueError):
+        return None
+
+
+def get_classifier(
+    architecture: ImageArchitecture,
+    recipe: ImageRecipe,
+    *,
+    device: str = "cpu",
+    budget: float = math.inf,
+    report: Report | None = None,
+) -> TrainedClassifier:
+    """The classifier of a recipe, from the cache or else trained, on the recipe's parts, and put there.
+
+    Parameters
+    ----------
+    architecture, recipe
+    device : str
+    budget : float
+        Seconds after which training stops; the next call goes on from there.
+    report : callable, optional
+        Told how far training has come.
+
+    Raises
+    ------
+    DataMissingError
+        If the images are not there.
+    UnfinishedError
+        If the time was up before the last step.
+    RunFailedError
+        If the cache cannot be written, the checkpoint is damaged, or training diverged.
+    """
+    if (found := cached(architecture, recipe)) is not None:
+        return found
+    images = dataset(recipe.dataset, ImageClassification)
+    data, test = images.load("train", recipe.parts), images.load("test")
+    checkpoint = checkpoint_path(architecture, recipe)
+    net = train(architecture, recipe, data, test, checkpoint, device=device, budget=budget, report=report)
+    _write(checkpoint.with_name(file_name(architecture, recipe)), net.to_bytes())
+    checkpoint.unlink(missing_ok=True)
+    return net
+
+
+def train(
+    architecture: ImageArchitecture,
+    recipe: ImageRecipe,
+    data: LabelledImages,
+    test: LabelledImages,
+    checkpoint: Path,
+    *,
+    device: str = "cpu",
+    budget: float = math.inf,
+    report: Report | None = None,
+) -> TrainedClassifier:
+    """Train a classifier, from the checkpoint if there is one.
+
+    The checkpoint is written whole after every epoch, every two minutes, and when the time is up;
+    it is left in place at the end. On one machine, with as many threads, an interrupted run ends in
+    the same bits as one that was not (on a GPU as far as its kernels are deterministic).
+
+    Parameters
+    ----------
+    architecture, recipe
+    data, test : LabelledImages
+        `data` consists of the recipe's parts. Accuracy is measured on `test`.
+    checkpoint : Path
+    device, budget, report
+        As for :func:`get_classifier`.
+
+    Raises
+    ------
+    ValueError
+        If `data` are other parts, or images of another shape than the architecture's.
+    UnfinishedError, RunFailedError
+        As for :func:`get_classifier`.
+    """
+    if data.parts != recipe.parts:
+        raise ValueError(f"the recipe is for {', '.join(recipe.parts)}, the images are {data.description}")
+    shape = (architecture.channels, architecture.size, architecture.size)
+    if data.shape != shape or test.shape != shape:
+        raise ValueError(
+            f"{architecture.label} takes images of shape {shape}, got {data.shape}, {test.shape}"
+        )
+    if int(max(data.labels.max(), test.labels.max())) >= architecture.classes:
+        raise ValueError(f"{architecture.label} has too few classes for {data.title}")
+    with _numerics():
+        run = _Run(architecture, recipe, data, checkpoint, device)
+        run.resume()
+        run.save()  # an unwritable folder is found out now and not after an epoch
+        run.go(budget, report or (lambda *_: None))
+        score = accuracy(run.net, test, device)
+    return TrainedClassifier(
+        architecture,
+        recipe,
+        score,
+        {name: tensor.detach().cpu().contiguous() for name, tensor in run.net.state_dict().items()},
+        data.description,
+        test.description,
+        tuple(run.history),
+        run.seconds,
+    )
+
+
+def accuracy(net: nn.Module, data: LabelledImages, device: str = "cpu") -> float:
+    """Share of images whose largest score is that of their label; `net` is left in evaluation mode."""
+    net.eval()
+    correct = 0
+    with torch.inference_mode():
+        for start in range(0, len(data), TEST_BATCH):
+            rows = slice(start, start + TEST_BATCH)
+            predicted = net(data.batch(rows).to(device)).argmax(1).cpu()
+            correct += int((predicted == data.labels[rows]).sum())
+    return correct / len(data)
+
+
+def augment(pixels: Tensor, generator: torch.Generator) -> Tensor:
+    """Random crops of padded images, mirrored in half of the cases.
+
+    Parameters
+    ----------
+    pixels : Tensor, shape (B, C, H, W)
+    generator : torch.Generator
+        On the CPU, so that every device sees the same images.
+
+    Returns
+    -------
+    Tensor, shape (B, C, H, W)
+    """
+    count, _, height, width = pixels.shape
+    shift = torch.randint(0, 2 * PADDING + 1, (2, count, 1), generator=generator)
+    mirrored = torch.rand(count, 1, generator=generator) < 0.5
+    columns = torch.arange(width).expand(count, -1)
+    rows = (torch.arange(height) + shift[0]).to(pixels.device)
+    columns = (torch.where(mirrored, width - 1 - columns, columns) + shift[1]).to(pixels.device)
+    padded = F.pad(pixels, (PADDING,) * 4)
+    images = torch.arange(count, device=pixels.device)[:, None, None]
+    return padded[images, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+
+
+def learning_rate(recipe: ImageRecipe, step: int, steps_an_epoch: int) -> float:
+    """Rate of a step (from 0)."""
+    rate = recipe.learning_rate
+    if (warm := recipe.warmup * steps_an_epoch) > 0:
+        rate *= min(1.0, (step + 1) / warm)
+    if recipe.schedule == "cosine":
+        rate *= 0.5 * (1 + math.cos(math.pi * step / (recipe.epochs * steps_an_epoch)))
+    return rate
+
+
+class _Run:
+    """A training under way: all that a checkpoint holds, and how it goes on."""
+
+    def __init__(
+        self,
+        architecture: ImageArchitecture,
+        recipe: ImageRecipe,
+        data: LabelledImages,
+        checkpoint: Path,
+        device: str,
+    ) -> None:
+        self.architecture, self.recipe, self.checkpoint = architecture, recipe, checkpoint
+        self.device = torch.device(device)
+        self.net = architecture.build(recipe.seed).to(self.device)
+        if self.device.type == "cuda":
+            self.net = self.net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.optimizer = _optimizer(recipe, self.net)
+        self.pixels, self.labels = data.pixels.to(self.device), data.labels.to(self.device)
+        self.steps_an_epoch = math.ceil(len(data) / recipe.batch_size)
+        self.steps = recipe.epochs * self.steps_an_epoch
+        self.step = 0
+        self.seconds = 0.0
+        self.history: list[Epoch] = []
+        # Sum of losses, right predictions and images of this epoch; float64 counts all exactly.
+        self.sums = torch.zeros(3, dtype=torch.float64, device=self.device)
+
+    def go(self, budget: float, report: Report) -> None:
+        """Train to the last step, or until `budget` seconds are over."""
+        self.net.train()
+        begun, before, first = time.monotonic(), self.seconds, self.step
+        saved = said = begun
+        while self.step < self.steps:
+            if time.monotonic() - begun >= budget:
+                self.save()
+                raise UnfinishedError(
+                    f"the time is up after {self.step} of {self.steps} steps; train again to go on from "
+                    f"{self.checkpoint}"
+                )
+            epoch, place = divmod(self.step, self.steps_an_epoch)
+            if place == 0 or self.step == first:
+                order = self._order(epoch)
+            self._take(order[place * self.recipe.batch_size : (place + 1) * self.recipe.batch_size])
+            self.step += 1
+            now = time.monotonic()
+            self.seconds = before + now - begun
+            ended = self.step % self.steps_an_epoch == 0
+            if ended or now - said >= 1:
+                said = now
+                loss, right = self._means()
+                text = f"epoch {epoch + 1}/{self.recipe.epochs}: loss {loss:.3f}, accuracy {right:.3f}"
+                report(self.step - first, self.steps - first, text)
+            if ended:
+                self.history.append(Epoch(*self._means()))
+                self.sums.zero_()
+            if ended or now - saved >= SAVE_SECONDS:
+                saved = now
+                self.save()
+
+    def _order(self, epoch: int) -> Tensor:
+        generator = _generator(self.recipe.seed, 1, epoch)
+        return torch.randperm(len(self.labels), generator=generator).to(self.device)
+
+    def _take(self, rows: Tensor) -> None:
+        """One step on the images `rows`."""
+        pixels, labels = self.pixels[rows], self.labels[rows]
+        if self.recipe.augmentation == "crop_flip":
+            pixels = augment(pixels, _generator(self.recipe.seed, 2, self.step))
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.recipe, self.step, self.steps_an_epoch)
+        mixed = self.recipe.precision == "bfloat16"
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=mixed):
+            scores = self.net(pixels.float() / 255)
+        loss = F.cross_entropy(scores.float(), labels)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        right = (scores.detach().argmax(1) == labels).sum()
+        count = torch.full_like(right, len(labels))
+        self.sums += torch.stack([loss.detach().double() * len(labels), right, count])
+
+    def _means(self) -> tuple[float, float]:
+        """Mean loss and accuracy in this epoch so far."""
+        loss, right, count = self.sums.tolist()
+        if not math.isfinite(loss):
+            raise RunFailedError(f"training diverged at step {self.step}; lower the learning rate")
+        return loss / count, right / count
+
+    def save(self) -> None:
+        """Write the checkpoint, whole."""
+        tensors = {f"net/{name}": tensor for name, tensor in self.net.state_dict().items()}
+        for index, state in self.optimizer.state_dict()["state"].items():
+            for name, value in state.items():
+                if isinstance(value, Tensor):
+                    tensors[f"optimizer/{index}/{name}"] = value
+        about = {
+            "of": _identity(self.architecture, self.recipe),
+            "step": self.step,
+            "seconds": self.seconds,
+            "history": [asdict(epoch) for epoch in self.history],
+        }
+        _write(self.checkpoint, to_file(tensors | {"sums": self.sums}, about))
+
+    def resume(self) -> None:
+        """Go back to the state in the checkpoint, if there is one."""
+        try:
+            content = self.checkpoint.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            raise RunFailedError(f"cannot read {self.checkpoint}: {error.strerror or error}") from error
+        try:
+            tensors, about = from_file(content)
+            if about["of"] != _identity(self.architecture, self.recipe):
+                raise ValueError("it is of another recipe")
+            states: dict[int, dict[str, Tensor]] = {}
+            for key, tensor in tensors.items():
+                if key.startswith("optimizer/"):
+                    _, index, name = key.split("/")
+                    states.setdefault(int(index), {})[name] = tensor
+            weights = {key[4:]: tensor for key, tensor in tensors.items() if key.startswith("net/")}
+            self.net.load_state_dict(weights)
+            groups = self.optimizer.state_dict()["param_groups"]
+            self.optimizer.load_state_dict({"state": states, "param_groups": groups})
+            self.sums = tensors["sums"].to(self.device)
+            self.step, self.seconds = int(about["step"]), float(about["seconds"])
+            self.history = [Epoch(**epoch) for epoch in about["history"]]
+        except Exception as error:
+            raise RunFailedError(
+                f"{self.checkpoint} is not a checkpoint of this training ({_first_line(error)}); "
+                "delete it to start again"
+            ) from error
+
+
+def _identity(architecture: ImageArchitecture, recipe: ImageRecipe) -> str:
+    return keys.digest(asdict(architecture), asdict(recipe))
+
+
+def _optimizer(recipe: ImageRecipe, net: nn.Module) -> torch.optim.Optimizer:
+    rate, decay = recipe.learning_rate, recipe.weight_decay
+    if recipe.optimizer == "adam":
+        return torch.optim.Adam(net.parameters(), lr=rate, weight_decay=decay)
+    return torch.optim.SGD(net.parameters(), lr=rate, momentum=recipe.momentum, weight_decay=decay)
+
+
+def _generator(seed: int, purpose: int, number: int) -> torch.Generator:
+    """Generator of one epoch's order or one step's augmentation, independent of all others."""
+    entropy = np.random.SeedSequence([seed, 0xC1FA, purpose, number]).generate_state(1, np.uint64)[0]
+    return torch.Generator().manual_seed(int(entropy))
+
+
+@contextmanager
+def _numerics() -> Iterator[None]:
+    """Deterministic kernels on a GPU; on a CPU no denormal numbers, which slow it down."""
+    torch.set_flush_denormal(True)
+    try:
+        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
+            yield
+    finally:
+        torch.set_flush_denormal(False)
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, content)
+    except OSError as error:
+        raise RunFailedError(
+            f"cannot write {path} ({error.strerror or error}); set SDP_BENCH_CACHE to another folder"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__

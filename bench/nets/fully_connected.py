@@ -1,0 +1,283 @@
+"""Training of fully connected nets: seeded, all seeds of an architecture in one batched run, cached."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from sdp_bench.bench.datasets import dataset
+from sdp_bench.bench.datasets.base import FEATURE_SCALINGS, TabularClassification
+from sdp_bench.bench.errors import RunFailedError
+from sdp_bench.bench.files import write_atomically
+from sdp_bench.bench.identity import keys
+from sdp_bench.bench.nets.architectures import Architecture
+
+OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
+EPOCHS = 5000
+"""The paper's."""
+
+COMMITTED = Path(__file__).parent / "committed"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a net is trained: what the paper leaves open, beside its 5000 epochs of cross-entropy.
+
+    Full-batch steps without momentum, decay or schedule. `features` is the scaling of the inputs, `dataset`
+    names a tabular classification set.
+
+    Raises
+    ------
+    ValueError
+        If an option is unknown or not positive.
+    """
+
+    optimizer: str = "sgd"
+    learning_rate: float = 1e-2
+    epochs: int = EPOCHS
+    features: str = "raw"
+    dataset: str = "iris"
+
+    def __post_init__(self) -> None:
+        if self.optimizer not in OPTIMIZERS:
+            raise ValueError(f"unknown optimizer '{self.optimizer}'; choose from {', '.join(OPTIMIZERS)}")
+        if self.features not in FEATURE_SCALINGS:
+            choices = ", ".join(FEATURE_SCALINGS)
+            raise ValueError(f"unknown feature scaling '{self.features}'; choose from {choices}")
+        if not 0 < self.learning_rate < math.inf or self.epochs < 1:
+            raise ValueError("learning rate and epochs must be positive and finite")
+
+    @property
+    def label(self) -> str:
+        """In few words: ``sgd 0.01, raw features``, and the epochs where they are not the paper's."""
+        epochs = "" if self.epochs == EPOCHS else f", {self.epochs} epochs"
+        rows = "" if self.dataset == "iris" else f"{self.dataset}: "
+        return f"{rows}{self.optimizer} {self.learning_rate:g}, {self.features} features{epochs}"
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedNet:
+    """A net, where it came from and how well it learned.
+
+    Attributes
+    ----------
+    architecture : Architecture
+    recipe : Recipe
+    seed : int
+    accuracy : float
+        On the training set.
+    state : dict of str to Tensor
+        Weights, float32, on the CPU.
+    source : str
+        "trained" (now), "cache" or "committed".
+    """
+
+    architecture: Architecture
+    recipe: Recipe
+    seed: int
+    accuracy: float
+    state: dict[str, Tensor]
+    source: str = "trained"
+
+    @property
+    def digest(self) -> str:
+        """Hash of architecture and weights, 16 hexadecimal digits."""
+        return keys.digest(asdict(self.architecture), self.state)[:16]
+
+    def build(self) -> nn.Sequential:
+        """The net itself, in evaluation mode, float32."""
+        net = self.architecture.build()
+        net.load_state_dict(self.state)
+        return net
+
+    def to_bytes(self) -> bytes:
+        """As a safetensors file with all that is not weights in its metadata."""
+        from safetensors.torch import save
+
+        about = {
+            "architecture": asdict(self.architecture),
+            "recipe": asdict(self.recipe),
+            "seed": self.seed,
+            "accuracy": self.accuracy,
+        }
+        return save(self.state, metadata={"net": json.dumps(about, sort_keys=True)})
+
+    @classmethod
+    def from_bytes(cls, content: bytes, source: str) -> TrainedNet:
+        """Inverse of :meth:`to_bytes`.
+
+        Raises
+        ------
+        ValueError
+            If `content` is not such a file.
+        """
+        from safetensors.torch import load
+
+        try:
+            state = load(content)
+            header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+            about = json.loads(header["__metadata__"]["net"])
+            return cls(
+                Architecture(**about["architecture"]),
+                Recipe(**about["recipe"]),
+                about["seed"],
+                about["accuracy"],
+                state,
+                source,
+            )
+        except Exception as error:
+            raise ValueError(f"not a net of this suite ({error})") from error
+
+
+def file_name(architecture: Architecture, recipe: Recipe, seed: int) -> str:
+    """Name under which a net is cached: readable, and unique by a hash of the recipe."""
+    # The data set stands in the name itself; without it in the hash, older nets keep their names.
+    options = {name: value for name, value in asdict(recipe).items() if name != "dataset"}
+    key = keys.digest(asdict(architecture), options)[:8]
+    shape = f"{architecture.depth}x{architecture.width}"
+    return f"{recipe.dataset}-{architecture.activation}-{shape}-{key}-seed{seed}.safetensors"
+
+
+def cache_folder() -> Path:
+    """Folder of trained nets: ``SDP_BENCH_CACHE``, or this user's cache folder."""
+    import platformdirs
+
+    return Path(os.environ.get("SDP_BENCH_CACHE") or platformdirs.user_cache_dir("sdp-bench")) / "nets"
+
+
+def get_nets(architecture: Architecture, recipe: Recipe, seeds: Sequence[int]) -> list[TrainedNet]:
+    """Nets of `seeds`, from the cache where they are there, else trained together and put there.
+
+    Raises
+    ------
+    RunFailedError
+        If the cache folder cannot be written.
+    """
+    folder = cache_folder()
+    paths = {seed: folder / file_name(architecture, recipe, seed) for seed in seeds}
+    found = {seed: net for seed, path in paths.items() if (net := _read(path, "cache"))}
+    if absent := [seed for seed in seeds if seed not in found]:
+        _writable(folder)
+        for net in train(architecture, recipe, absent):
+            try:
+                write_atomically(paths[net.seed], net.to_bytes())
+            except OSError as error:
+                raise RunFailedError(f"cannot write {paths[net.seed]}: {error.strerror or error}") from error
+            found[net.seed] = net
+    return [found[seed] for seed in seeds]
+
+
+def missing(architecture: Architecture, recipe: Recipe, seeds: Sequence[int]) -> list[int]:
+    """Seeds whose nets are not in the cache (a damaged one there may come out as present)."""
+    folder = cache_folder()
+    return [seed for seed in seeds if not (folder / file_name(architecture, recipe, seed)).exists()]
+
+
+def committed(architecture: Architecture, recipe: Recipe, seeds: int) -> list[TrainedNet]:
+    """Those of the nets of seeds 0, 1, ... that come with the package."""
+    paths = (COMMITTED / file_name(architecture, recipe, seed) for seed in range(seeds))
+    return [net for path in paths if (net := _read(path, "committed"))]
+
+
+def train(architecture: Architecture, recipe: Recipe, seeds: Sequence[int]) -> list[TrainedNet]:
+    """Train one net a seed, all together: stacked weights, one batched matrix product a layer.
+
+    Initial weights are torch's default for linear layers, drawn from a generator of the seed alone.
+    """
+    data = dataset(recipe.dataset, TabularClassification).load(recipe.features)
+    function = architecture.nonlinearity()
+    layers = _initial_layers(architecture, seeds)
+    optimizer = OPTIMIZERS[recipe.optimizer](
+        [tensor for layer in layers for tensor in layer],
+        lr=recipe.learning_rate,  # type: ignore[call-arg]
+    )
+    x = data.features.expand(len(seeds), -1, -1)
+    labels = data.labels.repeat(len(seeds))
+    threads = torch.get_num_threads()
+    # One thread: the products are small, and threads that wait for each other after each of them
+    # are slower by far on cores that are shared. Gradients underflow late in training, and
+    # denormal numbers slow a CPU several times.
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
+    try:
+        for _ in range(recipe.epochs):
+            optimizer.zero_grad()
+            scores = _forward(layers, x, function)
+            # The sum over nets of each net's mean loss: no net sees another's gradient.
+            loss = F.cross_entropy(scores.flatten(0, 1), labels) * len(seeds)
+            loss.backward()
+            optimizer.step()
+        with torch.no_grad():
+            predicted = _forward(layers, x, function).argmax(-1)
+    finally:
+        torch.set_flush_denormal(False)
+        torch.set_num_threads(threads)
+    accuracy = (predicted == data.labels).double().mean(1)
+    return [
+        TrainedNet(architecture, recipe, seed, float(accuracy[i]), _state(layers, i))
+        for i, seed in enumerate(seeds)
+    ]
+
+
+def _forward(layers: list[tuple[Tensor, Tensor]], x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+    for k, (weight, bias) in enumerate(layers):
+        x = torch.baddbmm(bias.unsqueeze(1), x, weight.mT)
+        if k < len(layers) - 1:
+            x = function(x)
+    return x
+
+
+def _initial_layers(architecture: Architecture, seeds: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
+    sizes = list(zip(architecture.widths[:-1], architecture.widths[1:], strict=True))
+    drawn: list[list[tuple[np.ndarray, np.ndarray]]] = []
+    for seed in seeds:
+        rng = np.random.default_rng(np.random.SeedSequence([seed, 0x1815]))
+        drawn.append([(_uniform(rng, n, (m, n)), _uniform(rng, n, (m,))) for n, m in sizes])
+    return [
+        tuple(  # type: ignore[misc]
+            torch.from_numpy(np.stack([net[k][part] for net in drawn])).float().requires_grad_()
+            for part in (0, 1)
+        )
+        for k in range(len(sizes))
+    ]
+
+
+def _uniform(rng: np.random.Generator, fan_in: int, shape: tuple[int, ...]) -> np.ndarray:
+    bound = fan_in**-0.5
+    return rng.uniform(-bound, bound, shape)
+
+
+def _state(layers: list[tuple[Tensor, Tensor]], index: int) -> dict[str, Tensor]:
+    state = {}
+    for k, (weight, bias) in enumerate(layers):
+        state[f"{2 * k}.weight"] = weight[index].detach().clone()
+        state[f"{2 * k}.bias"] = bias[index].detach().clone()
+    return state
+
+
+def _read(path: Path, source: str) -> TrainedNet | None:
+    try:
+        return TrainedNet.from_bytes(path.read_bytes(), source)
+    except (OSError, ValueError):
+        return None  # a missing or damaged file of the cache is trained anew and replaced
+
+
+def _writable(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise RunFailedError(
+            f"cannot write to the cache folder {folder} ({error.strerror}); set SDP_BENCH_CACHE to another"
+        ) from error

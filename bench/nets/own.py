@@ -1,0 +1,349 @@
+"""A net of the user's own: found by an address, checked, and sent to workers as source and weights."""
+
+from __future__ import annotations
+
+import copy
+import time
+import warnings
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sdp_bench.bench.datasets.base import LabelledTable
+from sdp_bench.bench.errors import UserError, one_line
+from sdp_bench.bench.identity import keys
+from sdp_bench.bench.nets.classifiers import from_file, to_file
+from sdp_bench.bench.nets.own_inputs import read_inputs
+from sdp_bench.bench.plugins import code as user_code
+from sdp_bench.bench.plugins.code import Code, no_exit
+
+KIND = "own"
+"""What its "activation" begins with: no rule has a formula for it in advance."""
+
+
+_TRIED = 8  # inputs that the net is tried on
+_ALIKE = 1e-3  # of the largest output: rows alone and in a batch differ by float32 rounding
+
+
+@dataclass(frozen=True)
+class OwnArchitecture:
+    """What is known of a net without looking into it.
+
+    Parameters
+    ----------
+    name : str
+        File and attribute, ``my_net.py:build``.
+    event, output_shape : tuple of int
+        Shapes of one input and of one output.
+    depth : int
+        Modules with weights of their own.
+    """
+
+    name: str
+    event: tuple[int, ...]
+    output_shape: tuple[int, ...]
+    depth: int
+
+    @property
+    def activation(self) -> str:
+        """Stands for the net itself: what decides which rules have a formula."""
+        return f"{KIND}:{self.name}"
+
+    @property
+    def outputs(self) -> int:
+        """Numbers in one output."""
+        return int(np.prod(self.output_shape, dtype=int))
+
+    @property
+    def label(self) -> str:
+        """In few words: ``my_net.py:build 4 to 3``."""
+        return f"{self.name} {'x'.join(map(str, self.event))} to {self.outputs}"
+
+
+@dataclass(frozen=True)
+class OwnRecipe:
+    """Where net and inputs were found, by the names of their files; how it was trained is not known."""
+
+    own: str
+    inputs: str
+
+    @property
+    def label(self) -> str:
+        """In few words: ``yours, on x.npy``."""
+        return f"yours, on {self.inputs}"
+
+
+@dataclass(frozen=True, eq=False)
+class OwnNet:
+    """A net of the user's, with the inputs that it is asked about.
+
+    Attributes
+    ----------
+    architecture : OwnArchitecture
+    recipe : OwnRecipe
+    code : Code
+    state : dict of str to Tensor
+        Weights and buffers as they were when the net was found, on the CPU.
+    inputs : Tensor, shape (B, *event), float32
+    notes : tuple of str
+        What was done to net or inputs, for people.
+    row_seconds : float
+        Of a forward pass, one thread, for each row of a batch.
+    trusted : bool
+        Whether its code may be run: not that of a results file, which may come from anybody.
+    """
+
+    architecture: OwnArchitecture
+    recipe: OwnRecipe
+    code: Code
+    state: dict[str, Tensor]
+    inputs: Tensor
+    notes: tuple[str, ...] = ()
+    row_seconds: float = 0.0
+    seed: int = 0
+    accuracy: None = None
+    source: str = "yours"
+    trusted: bool = True
+
+    @property
+    def digest(self) -> str:
+        """Hash of shapes, weights and source, 16 hexadecimal digits."""
+        shapes = {k: v for k, v in asdict(self.architecture).items() if k != "name"}
+        sources = (self.code.source, *self.code.modules)
+        return keys.digest(shapes, self.state, *sources, self.code.attribute)[:16]
+
+    @property
+    def data(self) -> LabelledTable:
+        """Its inputs as a data set without classes."""
+        return LabelledTable(self.inputs, torch.zeros(len(self.inputs), dtype=torch.int64))
+
+    def build(self) -> nn.Module:
+        """The net itself in evaluation mode, on the CPU, with outputs of shape (B, m).
+
+        Raises
+        ------
+        UserError
+            If its code cannot or must not be run, or makes a net that these weights do not fit.
+        """
+        if not self.trusted:
+            raise UserError(
+                f"the net {self.architecture.name} is one of a user's, and its stored code is not run; "
+                "`sdp-bench validate --net` measures it from its file"
+            )
+        net, _ = _made(self.code)
+        try:
+            net.load_state_dict(self.state)
+        except RuntimeError as error:
+            raise UserError(
+                f"{self.code.address}: its layers differ from call to call, or the code is not what it was: "
+                f"{_shortened(error)}"
+            ) from error
+        return _flat(net, len(self.architecture.output_shape)).eval()
+
+    def to_bytes(self) -> bytes:
+        """As a safetensors file: weights and inputs, with all else in its metadata."""
+        tensors = {f"state.{name}": tensor for name, tensor in self.state.items()}
+        about = {
+            "architecture": asdict(self.architecture),
+            "recipe": asdict(self.recipe),
+            "code": asdict(self.code) | {"folder": ""},  # of this machine, and no part of the net
+            "notes": self.notes,
+            "row_seconds": self.row_seconds,
+        }
+        return to_file({**tensors, "inputs": self.inputs}, about)
+
+    @classmethod
+    def from_bytes(cls, content: bytes, source: str) -> OwnNet:
+        """Inverse of :meth:`to_bytes`, of which no code will be run.
+
+        Raises
+        ------
+        ValueError
+            If `content` is not such a file.
+        """
+        try:
+            tensors, about = from_file(content)
+            shapes: dict[str, Any] = about["architecture"]
+            shapes |= {k: tuple(shapes[k]) for k in ("event", "output_shape")}
+            return cls(
+                OwnArchitecture(**shapes),
+                OwnRecipe(**about["recipe"]),
+                Code.from_json(about["code"]),
+                {k.removeprefix("state."): v for k, v in tensors.items() if k.startswith("state.")},
+                tensors["inputs"],
+                tuple(about["notes"]),
+                about["row_seconds"],
+                source=source,
+                trusted=False,
+            )
+        except Exception as error:
+            raise ValueError(f"not a net of this suite ({error})") from error
+
+
+def find(address: str, inputs: Path, rows: int | None = None) -> OwnNet:
+    """Net at an address, tried on its inputs.
+
+    Parameters
+    ----------
+    address : str
+        ``path/to/net.py:build`` or ``package.module:build``; `build` is a function without arguments, a
+        class that needs none, or the module.
+    inputs : Path
+        Array of shape (B, *event), as ``numpy.save`` writes it.
+    rows : int, optional
+        Take the first ones only.
+
+    Raises
+    ------
+    UserError
+        If there is no such net, the inputs are not finite numbers, or the net does not map each of them,
+        by itself and always in the same way, to finite numbers.
+    """
+    values, notes = read_inputs(inputs, rows)
+    place, _, attribute = address.partition(":")
+    if not attribute.isidentifier():
+        raise UserError(f"'{address}' names no net; write path/to/net.py:build, a function or a module in it")
+    code = user_code.find(place, attribute, address)
+    if not code.source:
+        raise UserError(f"{address}: that module has no Python source, which workers and digests need")
+    net, was_half = _made(code)
+    was_training = [kind for kind in map(_noisy, net.modules()) if kind]
+    if was_training:
+        kinds = ", ".join(dict.fromkeys(was_training))
+        notes.append(f"{kinds} came in training mode; the net is taken in evaluation mode")
+    if was_half:
+        notes.append("weights of half precision are taken as float32")
+    outputs = _tried(net.eval(), values, address)
+    if outputs[0].numel() < 1:
+        raise UserError(f"{address}: the net has no outputs (shape {tuple(outputs.shape)})")
+    state = {k: v.detach().cpu().clone() for k, v in net.state_dict().items() if isinstance(v, Tensor)}
+    name = f"{Path(place).name}:{attribute}"
+    architecture = OwnArchitecture(name, tuple(values.shape[1:]), tuple(outputs.shape[1:]), _depth(net))
+    own = OwnNet(architecture, OwnRecipe(name, inputs.name), code, state, values)
+    again, seconds = _timed(own.build(), values)
+    if not _same(again[: len(outputs)], outputs.flatten(1) if outputs.ndim > 1 else outputs.unsqueeze(1)):
+        raise UserError(
+            f"{address} gives another net each time, beyond its weights: fix what it draws or reads when made"
+        )
+    return OwnNet(architecture, own.recipe, code, state, values, tuple(notes), seconds)
+
+
+def _made(code: Code) -> tuple[nn.Module, bool]:
+    """Net on the CPU, made from a fixed state of torch's generator, and whether it had half precision.
+
+    Such weights are taken as float32, which is the least that oracles and rules are measured in.
+    """
+    made = code.load()
+    if not isinstance(made, nn.Module):
+        if not callable(made):
+            raise UserError(f"{code.address}: {code.attribute} is neither a module nor makes one")
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            try:
+                with no_exit():
+                    made = made()
+            except Exception as error:
+                raise UserError(f"{code.address}: cannot make the net: {_shortened(error)}") from error
+        if not isinstance(made, nn.Module):
+            raise UserError(f"{code.address} must give a torch.nn.Module, got {type(made).__name__}")
+    net = copy.deepcopy(made).cpu()
+    was_half = any(t.dtype in (torch.float16, torch.bfloat16) for t in (*net.parameters(), *net.buffers()))
+    return (net.float() if was_half else net), was_half
+
+
+def _flat(net: nn.Module, dimensions: int) -> nn.Module:
+    """Net with outputs of shape (B, m), of one whose outputs have so many dimensions beside the batch's."""
+    if dimensions == 1:
+        return net
+    return nn.Sequential(net, nn.Flatten() if dimensions else _Column())
+
+
+class _Column(nn.Module):
+    """From shape (B,) to (B, 1)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.unsqueeze(1)
+
+
+def _tried(net: nn.Module, inputs: Tensor, address: str) -> Tensor:
+    """Outputs at the first inputs, checked to be finite, repeatable and each of its own row alone."""
+    some = inputs[:_TRIED]
+    # Others beside them, so that a batch is one even where there is a single input.
+    generator = torch.Generator().manual_seed(0)
+    spread = 0.1 * some.std() if some.numel() > 1 and some.std() > 0 else torch.tensor(0.1)
+    others = some + spread * torch.randn(some.shape, generator=generator)
+    dtype = next((p.dtype for p in net.parameters() if p.is_floating_point()), torch.float32)
+    batch = torch.cat([some, others]).to(dtype)
+    outputs = _outputs(net, batch, address)
+    if not _same(_outputs(net, batch, address), outputs):
+        raise UserError(f"{address}: the net gives other outputs each time (dropout by a function?)")
+    for row in range(len(batch)):
+        alone = _outputs(net, batch[row : row + 1], address)
+        if alone.shape[1:] != outputs.shape[1:] or not _same(alone[0], outputs[row]):
+            raise UserError(
+                f"{address}: the output of an input depends on the others of its batch; a net must map each "
+                "row by itself"
+            )
+    return outputs[: len(some)]
+
+
+def _outputs(net: nn.Module, batch: Tensor, address: str) -> Tensor:
+    try:
+        with torch.no_grad(), warnings.catch_warnings(), no_exit():
+            warnings.simplefilter("ignore", UserWarning)  # of lazy modules
+            outputs = net(batch)
+    except Exception as error:
+        raise UserError(
+            f"{address}: the net cannot take inputs of shape {tuple(batch.shape)}, {batch.dtype}: "
+            f"{_shortened(error)}"
+        ) from error
+    if not isinstance(outputs, Tensor):
+        raise UserError(f"{address}: the net must return one tensor, got {type(outputs).__name__}")
+    if outputs.ndim < 1 or len(outputs) != len(batch):
+        raise UserError(
+            f"{address}: the net must give one output for each of {len(batch)} inputs, got shape "
+            f"{tuple(outputs.shape)}"
+        )
+    if not outputs.is_floating_point():
+        raise UserError(f"{address}: outputs must be floating-point numbers, got {outputs.dtype}")
+    if not bool(torch.isfinite(outputs).all()):
+        raise UserError(f"{address}: the net gives NaN or infinity at these inputs")
+    return outputs
+
+
+def _timed(net: nn.Module, inputs: Tensor) -> tuple[Tensor, float]:
+    """Outputs, and seconds for each row of a batch, the better of two calls."""
+    dtype = next((p.dtype for p in net.parameters() if p.is_floating_point()), torch.float32)
+    rows = max(1, min(1024, 2**19 // inputs[0].numel()))
+    batch = inputs.to(dtype).repeat(-(-rows // len(inputs)), *[1] * (inputs.ndim - 1))[:rows]
+    took = []
+    with torch.no_grad():
+        for _ in range(2):
+            start = time.perf_counter()
+            net(batch)
+            took.append(time.perf_counter() - start)
+        return net(inputs[:_TRIED].to(dtype)), min(took) / rows
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    if a.shape != b.shape or a.numel() == 0:
+        return a.shape == b.shape
+    return bool((a - b).abs().max() <= _ALIKE * b.abs().max())
+
+
+def _noisy(module: nn.Module) -> str:
+    """Kind of a module that does otherwise in training than in evaluation, where it is in training."""
+    kinds = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
+    return type(module).__name__ if isinstance(module, kinds) and module.training else ""
+
+
+def _depth(net: nn.Module) -> int:
+    return sum(any(True for _ in module.parameters(recurse=False)) for module in net.modules())
+
+
+def _shortened(error: Exception) -> str:
+    return one_line(error)[:300]  # torch lists every key of weights that do not fit

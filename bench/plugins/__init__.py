@@ -1,0 +1,1 @@
+"""Rules and nets from outside the package."""

@@ -1,0 +1,199 @@
+"""Rules, metrics and others from outside the package: found by an address, made again in other processes."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any, Generic, TypeVar
+
+from sdp_bench.bench.errors import UserError, one_line
+from sdp_bench.bench.identity.fingerprint import PACKAGES, reached
+from sdp_bench.bench.plugins import code
+from sdp_bench.bench.plugins.code import Code, no_exit
+from sdp_ref.registry import installed
+from sdp_ref.rules import parse_parameters
+
+_NAME = re.compile(r"[A-Za-z_][\w.\-]*(:[\w.\-]+=[^,]*(,[\w.\-]+=[^,]*)*)?")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Kind(Generic[T]):
+    """What may come from outside in the place of built-in things of one kind.
+
+    Parameters
+    ----------
+    noun : str
+        ``rule``, for messages and to tell a plug-in's kind.
+    group : str
+        Entry points by which an installed package names its own.
+    type : type
+        Class or protocol that they are instances of; all have a ``name``.
+    needs : str
+        That in words, for messages: ``a name and propagate(net, x)``.
+    built_in : callable
+        Gives the names that are taken.
+    """
+
+    noun: str
+    group: str
+    type: type[T]
+    needs: str
+    built_in: Callable[[], Collection[str]]
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """Something from outside the package, with all that another process needs to make it.
+
+    Attributes
+    ----------
+    name : str
+        Spec under which it is stored: its own ``spec`` if it has one, else its ``name``.
+    kind : str
+        Noun of its :class:`Kind`.
+    code : Code
+    options : str
+        Parameters as text, ``order=3``.
+    """
+
+    name: str
+    kind: str
+    code: Code
+    options: str = ""
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Plugin:
+        """From its fields as JSON gives them back; those of schema 2 were one mapping with the code's.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            If these are no fields of a plug-in.
+        """
+        code = Code.from_json(plain.get("code", plain))
+        return cls(plain["name"], plain.get("kind", "rule"), code, plain["options"])
+
+    @property
+    def address(self) -> str:
+        """Where it was found, for people: ``my_rule.py:MyRule``."""
+        return self.code.address
+
+    @property
+    def roots(self) -> tuple[object, ...]:
+        """What it rests on: its source and that of its own modules as text, its options, and its classes."""
+        made = self.code.load()
+        # An object changes in use; what it is made by does not.
+        maker = made if isinstance(made, type | FunctionType) else None
+        code = self.code
+        return code.source, code.modules, code.attribute, self.options, maker, type(self.load())
+
+    @property
+    def mark(self) -> str:
+        """Hash of what it rests on, 16 hexadecimal digits."""
+        return reached(*self.roots, packages=PACKAGES | self.code.packages)
+
+    def load(self) -> Any:
+        """What it stands for, made once a process.
+
+        Raises
+        ------
+        UserError
+            If the code cannot be run, or its options do not fit.
+        """
+        return _made(self)
+
+
+def load(address: str, kind: Kind[T]) -> T:
+    """What an address leads to; see :func:`find`."""
+    made: T = find(address, kind).load()
+    return made
+
+
+def find(address: str, kind: Kind[T]) -> Plugin:
+    """Plug-in at an address.
+
+    Parameters
+    ----------
+    address : str
+        ``path/to/my_rule.py:MyRule``, ``package.module:MyRule``, or the name of an entry point of the
+        kind's group; then perhaps ``:key=value,...``. `MyRule` is a class, a function that makes one, or
+        the object itself.
+    kind : Kind
+        What it must be.
+
+    Returns
+    -------
+    Plugin
+
+    Raises
+    ------
+    UserError
+        If there is nothing, or nothing of this kind.
+    """
+    place, _, rest = address.partition(":")
+    attribute, _, options = rest.partition(":")
+    if "=" in attribute:
+        attribute, options = "", attribute
+    if not place.endswith(".py") and not attribute:
+        place, attribute = _entry_point(place, kind)
+    if not attribute:
+        raise UserError(f"'{address}' names a file and no {kind.noun} in it; write {place}:MyClass")
+    if not attribute.isidentifier():
+        raise UserError(f"'{attribute}' in '{address}' is no name of a class or object")
+    found = code.find(place, attribute, address)
+    made = _made(Plugin("", kind.noun, found, options))
+    try:
+        if not isinstance(made, kind.type) or not isinstance(made.name, str):  # type: ignore[attr-defined]
+            raise UserError(f"{address}: a {kind.noun} has {kind.needs}, {made!r} has not")
+        name = str(getattr(made, "spec", made.name))  # type: ignore[attr-defined]
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{address}: the {kind.noun}'s name cannot be read: {one_line(error)}") from error
+    if not _NAME.fullmatch(name):
+        raise UserError(f"{address}: a {kind.noun}'s name is one word such as 'second_order', got {name!r}")
+    if name.partition(":")[0] in kind.built_in():
+        raise UserError(f"{address}: '{name}' is the name of a built-in {kind.noun}; choose another")
+    return Plugin(name, kind.noun, found, options)
+
+
+def plugin_of(spec: str, plugins: Iterable[Plugin], kind: str = "rule") -> Plugin | None:
+    """Plug-in of that name and kind, if there is one."""
+    return next((plugin for plugin in plugins if (plugin.name, plugin.kind) == (spec, kind)), None)
+
+
+def _entry_point(name: str, kind: Kind[Any]) -> tuple[str, str]:
+    points = installed(kind.group)
+    if name not in points:
+        raise UserError(
+            f"unknown {kind.noun} '{name}'; choose from {', '.join((*kind.built_in(), *points))}, or name "
+            f"one of yours as path/to/{kind.noun}.py:MyClass or package.module:MyClass"
+        )
+    return points[name].module, points[name].attr
+
+
+@functools.cache
+def _made(plugin: Plugin) -> Any:
+    address, noun, attribute = plugin.address, plugin.kind, plugin.code.attribute
+    found = plugin.code.load()
+    try:
+        options = parse_parameters(address, plugin.options) if plugin.options else {}
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    try:
+        is_made = not isinstance(found, type) and hasattr(found, "name")
+        if not is_made and callable(found):
+            with no_exit():
+                return found(**options)
+    except Exception as error:
+        raise UserError(f"{address}: cannot make the {noun}: {one_line(error)}") from error
+    if not is_made:
+        raise UserError(f"{address}: {attribute} is neither a {noun} nor makes one")
+    if options:
+        raise UserError(f"{address}: {attribute} is a {noun} already and takes no parameters")
+    return found

@@ -1,0 +1,1 @@
+"""One stored measurement again, step by step and layer by layer."""

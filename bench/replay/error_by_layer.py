@@ -1,0 +1,334 @@
+r"""Where a rule's error enters a net: layer by layer, and as it is seen at the output.
+
+Write T_l for the true moments after layer l, R_l for those of the rule's law there (the rule applied to
+the net that ends there), and F_l for the exact map from the moments of a Gaussian input of layer l to
+those of its output. T_0 = R_0 is the input's law. After layer l
+
+- the **rule error** is d(R_l, F_l(R_{l-1})): what the rule does to its own law, against what is exact;
+- the **closure error** is d(T_l, F_l(P T_{l-1})): what is lost by taking the true law for a Gaussian one, of
+  independent components if the rule keeps no others (P drops the covariances there);
+- the **total** is d(R_l, T_l), at most rule error + closure error + d(F_l(R_{l-1}), F_l(P T_{l-1})), the last
+  being what layer l makes of the errors before it.
+
+These are distances at different places and do not add up. As seen at the output they do: carry every T_k
+and R_k on by the exact maps, T_{k \to L} = F_L(... F_{k+1}(T_k)). Then
+
+    T_L - R_L = \sum_k (T_{k \to L} - T_{k-1 \to L})  -  \sum_k (R_{k \to L} - R_{k-1 \to L})
+
+exactly, in every mean and covariance, since both sums begin at the input's law. The k-th terms are
+the closure error and the rule error that enter at layer k. Of a rule of independent components
+the second one is cut in two, at D_k: F_k(R_{k-1}) without its covariances, so that what it drops
+stands apart from what is wrong in its formula. As distances the terms sum to the total at least.
+
+The distance d is that of Gelbrich (1990), W2 between Gaussians with the two means and covariances,
+so that the triangle inequality holds; it is divided by the root of the true total variance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.linalg import hadamard
+from torch import Tensor
+
+from sdp_bench.bench.replay.gaussians import Gaussians, Pair, distance, squared_distance
+from sdp_bench.bench.replay.layers import (
+    BLOCKS,
+    REFERENCE_SAMPLES,
+    ROUNDING,
+    Layer,
+    LayerMoments,
+    moments_after,
+)
+from sdp_bench.oracles.estimate.estimate import Estimate
+from sdp_bench.oracles.moments.moments import Moments
+from sdp_bench.oracles.sampling.noise import Seed
+
+
+@dataclass(frozen=True)
+class LayerErrors:
+    """Errors after one layer, relative to the root of its true total variance.
+
+    Attributes
+    ----------
+    label : str
+    units : int
+    exact : bool
+        Whether its reference moments are by a formula, not by samples.
+    rule, closure, total : Estimate
+        See the module. The floor of `closure` is at most what is given: the noise of T_l, which that
+        of T_l - F_l(T_{l-1}) is below.
+    dropped : float
+        Of a rule of independent components, the covariances of F_l(R_{l-1}) that it drops; else 0.
+    mean : float
+        The part of `total` that is in the mean.
+    spread : float
+        Root of the true total variance, in the layer's units.
+    spread_ratio : float
+        The rule's over the true one.
+    constant : bool
+        Whether the true spread is no more than rounding in the net's precision: distances are then in
+        the layer's own units, and tell of rounding.
+    """
+
+    label: str
+    units: int
+    exact: bool
+    rule: Estimate
+    closure: Estimate
+    total: Estimate
+    dropped: float
+    mean: float
+    spread: float
+    spread_ratio: float
+    constant: bool
+
+
+@dataclass(frozen=True)
+class OutputErrors:
+    """What enters at each layer, as seen at the output on one scale; in the order of the layers.
+
+    Attributes
+    ----------
+    formula, dropped, closure : tuple of float
+        By the rule's formula, by covariances that it drops, by the true law not being Gaussian.
+    total : Estimate
+        At most the sum of all of them, by the triangle inequality.
+    rounding : float
+        Distance that rounding of the outputs, in the net's own precision, may put between the oracle and
+        what is true, about: an error of that size tells of the oracle's arithmetic.
+    """
+
+    formula: tuple[float, ...]
+    dropped: tuple[float, ...]
+    closure: tuple[float, ...]
+    total: Estimate
+    rounding: float = 0.0
+
+    @property
+    def sum_of_parts(self) -> float:
+        """Of all layers together, at least `total`."""
+        return sum(self.formula) + sum(self.dropped) + sum(self.closure)
+
+
+@dataclass(frozen=True)
+class ErrorByLayer:
+    """Where the error of a rule enters a net.
+
+    Attributes
+    ----------
+    layers : tuple of LayerErrors
+    spread : OutputErrors
+        Distances over the root of the true total variance of the outputs.
+    whitened : OutputErrors
+        Distances in the true outputs' own principal coordinates of unit variance, over the root of their
+        number: every direction counts alike, as in cells of equal mass. Directions without variance
+        are left out.
+    """
+
+    layers: tuple[LayerErrors, ...]
+    spread: OutputErrors
+    whitened: OutputErrors
+
+
+@torch.no_grad()
+def error_by_layer(
+    layers: Sequence[Layer],
+    layer_moments: LayerMoments,
+    laws: Sequence[tuple[Tensor, Tensor]],
+    *,
+    independent: bool,
+    seed: Seed = 0,
+) -> ErrorByLayer:
+    """Find where the error of a rule enters.
+
+    Parameters
+    ----------
+    layers : sequence of Layer
+        Of the net, in float64.
+    layer_moments : LayerMoments
+        True moments of the input and after each layer, as
+        :func:`sdp_bench.bench.replay.layers.sample_layers` gives them.
+    laws : sequence of (mean, covariance), shapes (n,) and (n, n)
+        The input's law, and the rule's after each layer.
+    independent : bool
+        Whether the rule's family has no covariances.
+    seed : int or SeedSequence
+        Of reference samples, in layers without a formula.
+
+    Returns
+    -------
+    ErrorByLayer
+    """
+    start = _pair(laws[:1])
+    rule, true = start, start
+    # The laws seen at the layer that has been reached: [R_0 = T_0, D_1, R_1, T_1, D_2, R_2, T_2, ...].
+    images, found = start, []
+    for place, layer in enumerate(layers):
+        closed = _diagonal(true) if independent else true
+        batch = _pair([*_rows(images), *_rows(rule), *_rows(closed)])
+        after = moments_after(layer, *batch, layer_moments.shapes[place], seed=seed)
+        images = _at(after, slice(None, -2))
+        exact, closure = _at(after, slice(-2, -1)), _at(after, slice(-1, None))
+        moments = layer_moments.moments[place + 1]
+        marginal = _diagonal(exact) if independent else exact
+        rule, true = _pair([laws[place + 1]]), _true(moments)
+        found.append(_at_layer(layer, moments, rule, exact, marginal, closure))
+        images = _pair([*_rows(images), *_rows(marginal), *_rows(rule), *_rows(true)])
+    outputs = layer_moments.moments[-1]
+    return ErrorByLayer(
+        tuple(found),
+        _at_output(images, outputs, _over_spread(outputs)),
+        _at_output(images, outputs, _whitening(outputs)),
+    )
+
+
+def halves(moments: Moments) -> tuple[Pair, Pair]:
+    """Moments of balanced halves of the samples, and of the other halves, 15 of each (McCarthy 1969).
+
+    Half of a distance between two halves is spread as the distance of all samples' moments from the true
+    ones is. Unlike replicates by multipliers, halves have covariances that are positive semi-definite.
+
+    References
+    ----------
+    McCarthy, "Pseudo-replication: half samples", Rev. Int. Stat. Inst. 1969.
+    """
+    blocks = len(moments.block_weights)
+    if blocks != BLOCKS:
+        raise ValueError(f"moments of {BLOCKS} blocks are needed, got {blocks}")
+
+    def mean_of(chosen: np.ndarray) -> tuple[Tensor, Tensor]:
+        weights = moments.block_weights[chosen] / moments.block_weights[chosen].sum()
+        mean = weights @ moments.block_means[chosen]
+        shift = mean - moments.mean
+        second = np.einsum("b,bij->ij", weights, moments.block_covariances[chosen])
+        return torch.from_numpy(mean), torch.from_numpy(second - np.outer(shift, shift))
+
+    signs = hadamard(blocks)[1:] > 0
+    return _pair([mean_of(row) for row in signs]), _pair([mean_of(~row) for row in signs])
+
+
+def _at_layer(
+    layer: Layer, moments: Moments, rule: Pair, exact: Pair, marginal: Pair, closure: Pair
+) -> LayerErrors:
+    scale = _over_spread(moments)
+    split = _Split.of(moments, scale)
+    rules, exacts, marginals, closures, trues = (
+        Gaussians.of(pair, scale) for pair in (rule, exact, marginal, closure, _true(moments))
+    )
+    noise = split.noise
+    # A reference by samples has a noise of its own.
+    factor = 0.0 if layer.exact else float(np.sqrt(moments.samples / REFERENCE_SAMPLES))
+    parts = squared_distance(rules, trues)[:, 0]
+    true, predicted = float(trues.trace[0]), float(rules.trace[0])
+    return LayerErrors(
+        label=layer.label,
+        units=len(moments.mean),
+        exact=layer.exact,
+        rule=Estimate(float(distance(rules, exacts)), factor * noise[0], factor * noise[1], 0.0),
+        closure=Estimate(float(distance(closures, trues)), *noise, split.stderr(closures)),
+        total=Estimate(float(parts.sum().sqrt()), *noise, split.stderr(rules)),
+        dropped=float(distance(marginals, exacts)),
+        mean=float(parts[0].sqrt()),
+        spread=float(np.sqrt(max(0.0, np.trace(moments.covariance)))),
+        spread_ratio=float(np.sqrt(predicted / true)) if true > 0 else float("nan"),
+        constant=_is_constant(moments),
+    )
+
+
+def _at_output(images: Pair, moments: Moments, scale: Tensor) -> OutputErrors:
+    """Distances between images of neighbours, [T_0 = R_0, D_1, R_1, T_1, ...], and of the last two."""
+    laws = Gaussians.of(images, scale)
+    ruled, closed, steps = 0, 0, []
+    for k in range((len(laws.mean) - 1) // 3):
+        cut, rule, true = 3 * k + 1, 3 * k + 2, 3 * k + 3
+        steps += [(cut, rule), (ruled, cut), (closed, true)]
+        ruled, closed = rule, true
+    first, second = zip(*steps, (ruled, closed), strict=True)
+    lengths = distance(laws[first], laws[second]).tolist()
+    split = _Split.of(moments, scale)
+    total = Estimate(lengths[-1], *split.noise, split.stderr(laws[[ruled]]))
+    return OutputErrors(
+        tuple(lengths[:-1:3]),
+        tuple(lengths[1:-1:3]),
+        tuple(lengths[2:-1:3]),
+        total,
+        _rounding(moments, scale),
+    )
+
+
+@dataclass(frozen=True)
+class _Split:
+    """Halves of the samples, scaled."""
+
+    one: Gaussians
+    other: Gaussians
+
+    @classmethod
+    def of(cls, moments: Moments, scale: Tensor) -> _Split:
+        one, other = halves(moments)
+        return cls(Gaussians.of(one, scale), Gaussians.of(other, scale))
+
+    @property
+    def noise(self) -> tuple[float, float]:
+        """Mean and 95 % point of the distance of all samples' moments from the true ones."""
+        distances = distance(self.one, self.other) / 2
+        return float(distances.mean()), float(distances.quantile(0.95))
+
+    def stderr(self, law: Gaussians) -> float:
+        """Standard error of the distance of a law from the true one."""
+        one, other = distance(law, self.one), distance(law, self.other)
+        return float(((one - other).square() / 4).mean().sqrt())
+
+
+def _rounding(moments: Moments, scale: Tensor) -> float:
+    """Root mean square of independent errors of one unit in the last place of each output, scaled."""
+    squares = np.square(moments.mean) + moments.covariance.diagonal()
+    return float(np.sqrt(moments.null_variance * (np.square(scale.numpy()) @ squares).sum()) / ROUNDING)
+
+
+def _is_constant(moments: Moments) -> bool:
+    null = moments.null_variance * float(np.square(moments.mean).sum())
+    return float(np.trace(moments.covariance)) <= null
+
+
+def _over_spread(moments: Moments) -> Tensor:
+    """Matrix that divides by the root of the total variance; the identity where there is none."""
+    factor = 1.0 if _is_constant(moments) else float(np.trace(moments.covariance)) ** -0.5
+    return factor * torch.eye(len(moments.mean), dtype=torch.float64)
+
+
+def _whitening(moments: Moments) -> Tensor:
+    """Matrix to principal coordinates of unit variance, over the root of their number."""
+    values, vectors = np.linalg.eigh(moments.covariance)
+    null = moments.null_variance * (values[-1] + np.square(moments.mean).sum())
+    kept = values > null
+    if not kept.any():
+        return _over_spread(moments)
+    matrix = (vectors[:, kept] / np.sqrt(values[kept])).T / np.sqrt(kept.sum())
+    return torch.from_numpy(matrix)
+
+
+def _pair(rows: Sequence[tuple[Tensor, Tensor]]) -> Pair:
+    return torch.stack([m.detach().double() for m, _ in rows]), torch.stack(
+        [c.detach().double() for _, c in rows]
+    )
+
+
+def _rows(pair: Pair) -> list[tuple[Tensor, Tensor]]:
+    return list(zip(*pair, strict=True))
+
+
+def _at(pair: Pair, index: slice) -> Pair:
+    return pair[0][index], pair[1][index]
+
+
+def _true(moments: Moments) -> Pair:
+    return torch.from_numpy(moments.mean)[None], torch.from_numpy(moments.covariance)[None]
+
+
+def _diagonal(pair: Pair) -> Pair:
+    return pair[0], torch.diag_embed(pair[1].diagonal(dim1=-2, dim2=-1))

@@ -1,0 +1,297 @@
+"""The moments of every layer of a net under input noise: true ones by samples, and exact ones of one layer.
+
+A layer is what lies between two places of a net that everything flows through as one tensor: each op of
+a chain, a whole block of a residual net.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import type_before_parametrizations
+
+from sdp_bench.oracles.moments.moments import Moments
+from sdp_bench.oracles.sampling.noise import SCRAMBLES, Seed
+from sdp_bench.oracles.sampling.outputs import Sampler, stream_outputs
+from sdp_ref.activations import ELEMENTWISE
+from sdp_ref.graph.affine import AFFINE
+from sdp_ref.graph.ops import Unknown
+from sdp_ref.graph.trace import Net, Step, UntraceableError, trace
+from sdp_ref.laws import Gaussian, Law, unchecked
+from sdp_ref.rules import MomentMatching
+from sdp_ref.rules.layerwise import IDENTITIES
+
+Array = NDArray[np.float64]
+
+BLOCKS = SCRAMBLES
+"""Blocks of samples, independent of each other under either sampler."""
+
+MAX_BYTES = 2 * 2**30
+"""What the covariance matrices of all layers, in blocks, may take."""
+
+REFERENCE_SAMPLES = 2**17
+"""Samples of a layer's output where its moments have no formula."""
+
+_ROWS = 4096  # a chunk whose activations stay in cache
+
+ROUNDING = 2.7
+"""Units in the last place below which a spread counts as none, as in `oracles.moments.moments`."""
+
+
+class Layer(nn.Module):
+    """Part of a net between two places where all that is computed later rests on one value.
+
+    Parameters
+    ----------
+    steps : sequence of Step
+        Value 0 is the layer's input, the last one its output.
+    """
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(step.module for step in steps)
+        self.inputs = [step.inputs for step in steps]
+        self.paths = [step.path for step in steps]
+
+    @property
+    def label(self) -> str:
+        """What it is, for people: ``Linear`` or ``6 ops up to Add``."""
+        kinds = [type_before_parametrizations(part).__name__ for part in self.parts]
+        return kinds[0] if len(kinds) == 1 else f"{len(kinds)} ops up to {kinds[-1]}"
+
+    @property
+    def exact(self) -> bool:
+        """Whether the moments of its output have a formula, given a Gaussian input."""
+        if len(self.parts) > 1:
+            return False
+        part = self.parts[0]
+        if isinstance(part, nn.GELU) and part.approximate != "none":
+            return False
+        return type_before_parametrizations(part) in (*AFFINE, *ELEMENTWISE, *IDENTITIES)
+
+    @property
+    def affine(self) -> bool:
+        """Whether it is one affine op, or none."""
+        kind = type_before_parametrizations(self.parts[0])
+        return len(self.parts) == 1 and kind in (*AFFINE, *IDENTITIES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Output of the layer, for an input (B, *event)."""
+        values = [x]
+        for part, inputs in zip(self.parts, self.inputs, strict=True):
+            values.append(part(*(values[i] for i in inputs)))
+        return values[-1]
+
+
+def layers_of(net: Net) -> list[Layer]:
+    """Cut a net into layers.
+
+    Parameters
+    ----------
+    net : nn.Module or function of one tensor
+        Its parameters are shared, not copied.
+
+    Raises
+    ------
+    ValueError
+        If the net cannot be traced, has no op, or has one that is not understood; the message says which.
+    """
+    try:
+        steps = trace(net)
+    except UntraceableError as error:
+        raise ValueError(f"cannot look inside {error}") from error
+    unknown = next((step for step in steps if isinstance(step.module, Unknown)), None)
+    if unknown is not None:
+        raise ValueError(f"cannot look inside a net with {unknown.module.text} (at '{unknown.path}')")
+    if not steps:
+        raise ValueError("a net that returns its input has no layers")
+    cuts = [k for k in range(len(steps) + 1) if all(min(step.inputs) >= k for step in steps[k:])]
+    found = []
+    for start, stop in itertools.pairwise(cuts):
+        part = [replace(s, inputs=tuple(i - start for i in s.inputs)) for s in steps[start:stop]]
+        found.append(Layer(part))
+    return found
+
+
+def merged(layers: Sequence[Layer]) -> Layer:
+    """Consecutive layers as one."""
+    steps: list[Step] = []
+    for layer in layers:
+        start = len(steps)
+        for part, inputs, path in zip(layer.parts, layer.inputs, layer.paths, strict=True):
+            steps.append(Step(part, tuple(i + start for i in inputs), path))
+    return Layer(steps)
+
+
+@dataclass(frozen=True, eq=False)
+class LayerMoments:
+    """True moments of the input of a net, and of the output of each layer.
+
+    Attributes
+    ----------
+    moments : tuple of Moments
+        Of the net's input and of each layer's output, flattened.
+    shapes : tuple of torch.Size
+        Of one event of each.
+    """
+
+    moments: tuple[Moments, ...]
+    shapes: tuple[torch.Size, ...]
+
+
+@torch.no_grad()
+def sample_layers(
+    layers: Sequence[Layer],
+    x: Law,
+    samples: int = 10**6,
+    *,
+    seed: Seed,
+    sampler: Sampler = "mc",
+    max_bytes: int = MAX_BYTES,
+) -> LayerMoments:
+    """True moments of the input and of every layer's output, from the draws of `sample_outputs`.
+
+    Parameters
+    ----------
+    layers : sequence of Layer
+        Of a whole net, in its precision, on the CPU.
+    x : Gaussian or DiagonalGaussian, batch 1
+        Law of the net's input, on the CPU.
+    samples : int
+        At least 64. Memory does not grow with them.
+    seed, sampler
+        As in :func:`sdp_bench.oracles.sampling.outputs.sample_outputs`: the same inputs are drawn.
+    max_bytes : int
+
+    Returns
+    -------
+    LayerMoments
+
+    Raises
+    ------
+    ValueError
+        If the covariance matrices would take more than `max_bytes`, or the net gives NaN or infinity.
+    """
+    if samples < 4 * BLOCKS:
+        raise ValueError(f"moments of layers need at least {4 * BLOCKS} samples, got {samples}")
+    value = x.location[:1].clone()
+    values = [value]
+    for layer in layers:
+        value = layer(value.clone())
+        values.append(value)
+    sizes = [v[0].numel() for v in values]
+    need = 8 * (BLOCKS + 2) * sum(n * n for n in sizes)
+    if need > max_bytes:
+        raise ValueError(
+            f"the covariances of its layers would take {need / 1e9:.3g} GB (the widest has {max(sizes):,} "
+            f"units), more than {max_bytes / 1e9:.3g} GB"
+        )
+    sums = [_Sums(v) for v in values]
+    bounds = np.cumsum([0, *(samples // BLOCKS + (b < samples % BLOCKS) for b in range(BLOCKS))])
+    done = 0
+    for inputs in stream_outputs(nn.Flatten(), x, samples, seed=seed, sampler=sampler):
+        inside = bounds[(bounds > done) & (bounds < done + len(inputs))] - done
+        for piece in inputs.tensor_split(inside.tolist()):
+            block = int(np.searchsorted(bounds, done, side="right")) - 1
+            for chunk in piece.split(_ROWS):
+                hidden = chunk.reshape(-1, *x.event_shape)
+                sums[0].take(block, hidden)
+                for layer, total in zip(layers, sums[1:], strict=True):
+                    hidden = layer(hidden)
+                    total.take(block, hidden)
+            done += len(piece)
+    return LayerMoments(tuple(s.moments() for s in sums), tuple(v.shape[1:] for v in values))
+
+
+class _Sums:
+    """Counts, sums and products of one value's samples, about its value at the input's centre."""
+
+    def __init__(self, centre: Tensor) -> None:
+        self.eps = torch.finfo(centre.dtype).eps
+        self.centre = centre.detach().double().reshape(-1)
+        n = len(self.centre)
+        self.counts = torch.zeros(BLOCKS, dtype=torch.float64)
+        self.sums = torch.zeros(BLOCKS, n, dtype=torch.float64)
+        self.products = torch.zeros(BLOCKS, n, n, dtype=torch.float64)
+
+    def take(self, block: int, values: Tensor) -> None:
+        moved = values.flatten(1).double() - self.centre
+        self.counts[block] += len(moved)
+        self.sums[block] += moved.sum(0)
+        self.products[block].addmm_(moved.mT, moved)
+
+    def moments(self) -> Moments:
+        counts = self.counts.numpy()
+        means = (self.sums / self.counts[:, None]).numpy()
+        if not np.isfinite(means).all():
+            raise ValueError("a layer gives non-finite values (NaN or infinity)")
+        weights = counts / counts.sum()
+        mean = weights @ means
+        second = (self.products / self.counts[:, None, None]).numpy()
+        # about the overall mean, not the centre
+        cross = means[:, :, None] * mean
+        covariances = second - cross - cross.transpose(0, 2, 1) + mean[:, None] * mean
+        covariance = np.einsum("b,bij->ij", weights, covariances)
+        centre = self.centre.numpy()
+        null = (ROUNDING * self.eps) ** 2
+        return Moments(
+            mean + centre, covariance, int(counts.sum()), weights, means + centre, covariances, null
+        )
+
+
+@torch.no_grad()
+def moments_after(
+    layer: Layer, mean: Tensor, covariance: Tensor, shape: torch.Size, *, seed: Seed
+) -> tuple[Tensor, Tensor]:
+    """Mean and covariance of a layer's output when its input is Gaussian.
+
+    Parameters
+    ----------
+    layer : Layer
+        In float64.
+    mean, covariance : Tensor, shapes (B, n) and (B, n, n), float64
+        Of the input; laws of a batch are taken through one by one.
+    shape : torch.Size
+        Of one event of the input.
+    seed : int or SeedSequence
+        Of the samples, where there is no formula: the same for every law, so that their differences
+        are less noisy than they are.
+
+    Returns
+    -------
+    mean, covariance : Tensor, shapes (B, m) and (B, m, m), float64
+        Exact for affine ops and the non-linearities of :mod:`sdp_ref.activations`; else from
+        :data:`REFERENCE_SAMPLES` samples. The formulas are those of `MomentMatching`, so that this rule
+        has no error against them by construction.
+    """
+    if layer.exact:
+        law = unchecked(Gaussian, mean.reshape(-1, *shape), covariance)
+        after = MomentMatching().prepare(layer)(law)
+        return after.location.flatten(1), after.covariance  # type: ignore[attr-defined]
+    pairs = list(_sampled(layer, mean, covariance, shape, seed))
+    return torch.stack([m for m, _ in pairs]), torch.stack([c for _, c in pairs])
+
+
+def _sampled(
+    layer: Layer, mean: Tensor, covariance: Tensor, shape: torch.Size, seed: Seed
+) -> Iterator[tuple[Tensor, Tensor]]:
+    for m, c in zip(mean, covariance, strict=True):
+        law = unchecked(Gaussian, m.reshape(1, *shape), c[None])
+
+        def flat(rows: Tensor) -> Tensor:
+            return layer(rows).flatten(1)
+
+        found = Moments.from_stream(_twice(stream_outputs(flat, law, REFERENCE_SAMPLES, seed=seed)))
+        yield torch.from_numpy(found.mean), torch.from_numpy(found.covariance)
+
+
+def _twice(blocks: Iterator[Tensor]) -> Iterator[Tensor]:
+    """Blocks in two parts each: moments want two at least."""
+    for block in blocks:
+        yield from block.tensor_split(2)

@@ -1,0 +1,178 @@
+"""What a stored measurement was made of: its net, input, seeds and rule, from what the results file keeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.experiments.suites import Group, Subject, expand, get_suites
+from sdp_bench.bench.metrics.oracle import Oracle
+from sdp_bench.bench.metrics.prediction import Prediction
+from sdp_bench.bench.metrics.references import Reference
+from sdp_bench.bench.nets.net import Net, net_from_bytes
+from sdp_bench.bench.nets.own import OwnNet
+from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
+from sdp_bench.bench.results.record import Run
+from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.runs import predict
+from sdp_bench.bench.settings import Settings
+from sdp_ref.rules import Propagator
+
+
+@dataclass(frozen=True)
+class StoredMeasurement:
+    """What a stored measurement was made of.
+
+    Attributes
+    ----------
+    rows : list of dict
+        Its components as stored, see `Store.find`; `first` is the first of them.
+    settings : Settings
+        Of the run that made it.
+    net : Net
+    group : Group
+        That it was measured in, at `place`.
+    oracle : Oracle
+        Nothing is drawn before it is asked for.
+    """
+
+    rows: list[dict[str, Any]]
+    settings: Settings
+    net: Net
+    group: Group
+    place: int
+    oracle: Oracle
+
+    @property
+    def first(self) -> dict[str, Any]:
+        """First component as stored."""
+        return self.rows[0]
+
+    @property
+    def subject(self) -> Subject:
+        """Net, input and noise."""
+        return self.group.subjects[self.place]
+
+    @property
+    def location(self) -> Tensor:
+        """The input, shape (*event)."""
+        return self.group.locations[self.place]
+
+    @property
+    def rule(self) -> Propagator | Reference:
+        """What was measured.
+
+        Raises
+        ------
+        ValueError
+            If there is no such rule.
+        """
+        return self.settings.rule(self.first["rule"])
+
+    def prediction(self) -> tuple[Prediction, float]:
+        """What the rule predicts, from the same batch of inputs as then, and its time (s) for one."""
+        rule, law = self.rule, predict.input_law(self.group)
+        if isinstance(rule, Reference):
+            return rule.predict(self.oracle), 0.0
+        predicted, seconds = predict.predict(rule, self.oracle.net, law, self.group.subjects)
+        return predict.prediction_of(rule, predicted[self.place], self.oracle), seconds
+
+
+def stored_measurement(store: Store, key: str, *, trusted: bool = False) -> StoredMeasurement:
+    """Find a stored measurement with the net, input and seeds that it is known by.
+
+    Parameters
+    ----------
+    store : Store
+    key : str
+        ``unit/rule/metric`` as in the exported table, or the beginning of one.
+    trusted : bool
+        Whether the code of a plug-in rule may be run that is stored in the file.
+
+    Returns
+    -------
+    StoredMeasurement
+
+    Raises
+    ------
+    UserError
+        If the key is unknown or stands for several measurements, or is of a rule whose code is stored
+        and not trusted, of a net of the user's, or of what has no oracle.
+    RunFailedError
+        If the weights are not there, or the oracle's key cannot be met again (another version of the data,
+        say).
+    """
+    rows = components_of(store, key)
+    first = rows[0]
+    stored_run = store.run(first["run"])
+    settings = settings_of(stored_run)
+    plugin = plugin_of(first["rule"], settings.plugins)
+    if plugin and not trusted:
+        raise UserError(
+            f"rule '{plugin.name}' ({plugin.address}) is not built in; its code is stored with the results: "
+            "--trust-code runs it, if you trust where this file comes from"
+        )
+    if first["net"] is None:
+        raise UserError("this measurement has no oracle; run its suite again to repeat it")
+    if first["weights"] is None:
+        raise RunFailedError("these results were exported without the nets' weights; nothing to replay")
+    net = net_from_bytes(first["weights"], "stored")
+    if isinstance(net, OwnNet):
+        raise UserError(
+            f"a net of yours ({net.architecture.name}) is not replayed: its code is not stored as trusted; "
+            "`sdp-bench validate --net` measures it from its file"
+        )
+    group, place = group_of(first["unit"], stored_run, settings, net)
+    law = predict.input_law(group)[place]
+    oracle = Oracle(net.build(), law, group.subjects[place].key, settings.sampling)
+    return StoredMeasurement(rows, settings, net, group, place, oracle)
+
+
+def components_of(store: Store, key: str) -> list[dict[str, Any]]:
+    """Components of the one measurement that a key, or the beginning of one, stands for.
+
+    Raises
+    ------
+    UserError
+        If there is none, or there are several.
+    """
+    rows = store.find(key)
+    names = sorted({f"{r['unit']}/{r['rule']}/{r['metric']}" for r in rows})
+    if not names:
+        raise UserError(f"no measurement has a key that begins with '{key}'; results.csv lists them")
+    if key in names:
+        return [r for r in rows if f"{r['unit']}/{r['rule']}/{r['metric']}" == key]
+    if len(names) > 1:
+        shown = "\n  ".join(names[:10]) + ("\n  ..." if len(names) > 10 else "")
+        raise UserError(f"'{key}' begins the keys of {len(names)} measurements; name one:\n  {shown}")
+    return rows
+
+
+def group_of(unit: str, stored_run: Run, settings: Settings, net: Net) -> tuple[Group, int]:
+    """The group that a net, input and noise were measured in, and their place there.
+
+    Rules see the same batch again: another batch size may round differently.
+
+    Raises
+    ------
+    RunFailedError
+        If no group of the run's experiments has them any more.
+    """
+    plan = expand(get_suites(list(stored_run.experiments)), settings, [net])
+    for group in plan.groups:
+        for place, subject in enumerate(group.subjects):
+            if subject.key.hex == unit:
+                return group, place
+    raise RunFailedError(
+        f"net, input or settings no longer give the key {unit}; the data or code has changed"
+    )
+
+
+def settings_of(stored_run: Run) -> Settings:
+    """Settings of a run as the store gives them back."""
+    stored = stored_run.settings
+    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in stored.items()}
+    return Settings(**values | {"plugins": tuple(map(Plugin.from_json, values.get("plugins", ())))})

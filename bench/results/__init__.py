@@ -1,0 +1,1 @@
+"""Records, the file that keeps them, and their exchange."""

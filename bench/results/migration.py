@@ -1,0 +1,208 @@
+"""Results files of schema 2, as versions up to 0.4 wrote them, made into today's."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import asdict, astuple
+from typing import Any
+
+import pandas as pd
+
+import sdp_ref
+from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.results import schema, tables
+from sdp_bench.bench.results.record import LeftOut, Selection, Unit
+from sdp_ref.rules import Traits, traits
+
+SCHEMA = 2
+TABLES = ("nets", "subjects", "runs", "members", "records", "failures")
+DEFINITIONS = """
+CREATE TABLE runs (
+    id INTEGER PRIMARY KEY, started TEXT NOT NULL, finished TEXT, seconds REAL, command TEXT NOT NULL,
+    preset TEXT NOT NULL, settings TEXT NOT NULL, suites TEXT NOT NULL, left_out TEXT NOT NULL,
+    environment TEXT NOT NULL);
+CREATE TABLE nets (
+    digest TEXT PRIMARY KEY, network TEXT NOT NULL, activation TEXT NOT NULL, depth INTEGER NOT NULL,
+    seed INTEGER NOT NULL, accuracy REAL NOT NULL, recipe TEXT NOT NULL, source TEXT NOT NULL,
+    weights BLOB);
+CREATE TABLE subjects (
+    key TEXT PRIMARY KEY, net TEXT NOT NULL REFERENCES nets, input INTEGER NOT NULL, sigma REAL NOT NULL,
+    sampler TEXT NOT NULL, samples INTEGER NOT NULL);
+CREATE TABLE members (
+    run INTEGER NOT NULL REFERENCES runs, suite TEXT NOT NULL, subject TEXT NOT NULL REFERENCES subjects,
+    PRIMARY KEY (run, suite, subject)) WITHOUT ROWID;
+CREATE TABLE records (
+    subject TEXT NOT NULL REFERENCES subjects, rule TEXT NOT NULL, metric TEXT NOT NULL,
+    component TEXT NOT NULL, value REAL NOT NULL, floor REAL, floor95 REAL, stderr REAL,
+    unit TEXT NOT NULL, seconds REAL NOT NULL, fingerprint TEXT NOT NULL, run INTEGER NOT NULL,
+    PRIMARY KEY (subject, rule, metric, component)) WITHOUT ROWID;
+CREATE TABLE failures (
+    subject TEXT NOT NULL REFERENCES subjects, rule TEXT NOT NULL, metric TEXT NOT NULL,
+    error TEXT NOT NULL, seconds REAL NOT NULL, run INTEGER NOT NULL,
+    PRIMARY KEY (subject, rule, metric)) WITHOUT ROWID;
+"""
+
+_CAUCHY = "iris-cauchy"  # the one suite of schema 2 whose noise was not Gaussian; the noise was not stored
+_REFERENCES = {
+    "oracle_moments": Traits("the oracle’s own moments", reference=True, rank=300),
+    "oracle_again": Traits("the oracle again", reference=True, rank=300),
+}
+
+# '*' stood for every rule or metric, '' for a number without components, -1 for no accuracy, and tasks
+# without an oracle wrote a rule's time of 0. The total variation of the class had a second name, class_tv.
+_COPY = """
+UPDATE OR IGNORE old_records SET metric = 'tv_class' WHERE metric = 'class_tv';
+UPDATE OR IGNORE old_failures SET metric = 'tv_class' WHERE metric = 'class_tv';
+INSERT INTO members SELECT run, suite, subject FROM old_members;
+INSERT INTO records SELECT subject, rule, metric, NULLIF(component, ''), value, floor, floor95, stderr, unit,
+    CASE WHEN key IN (SELECT key FROM units WHERE net IS NULL) THEN NULL ELSE seconds END, fingerprint, run
+    FROM old_records JOIN units ON units.key = subject WHERE metric != 'class_tv'
+    ORDER BY subject, rule, metric, component;
+INSERT INTO failures SELECT subject, NULLIF(rule, '*'), NULLIF(metric, '*'), error, seconds, run
+    FROM old_failures WHERE metric != 'class_tv';
+"""
+
+
+def migrate(db: sqlite3.Connection) -> None:
+    """Make a file of schema 2 into one of today's schema, in one transaction.
+
+    Raises
+    ------
+    RunFailedError
+        If rows of it refer to others that are not there.
+    sqlite3.Error
+        If it cannot be written, or is no such file.
+    """
+    db.execute("PRAGMA foreign_keys = OFF")  # has no effect within a transaction
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        for table in TABLES:
+            db.execute(f"ALTER TABLE {table} RENAME TO old_{table}")
+        schema.create(db)
+        _nets_and_units(db)
+        _runs(db)
+        _rules(db)
+        for statement in _COPY.split(";"):
+            db.execute(statement)
+        for table in reversed(TABLES):
+            db.execute(f"DROP TABLE old_{table}")
+        if broken := db.execute("PRAGMA foreign_key_check").fetchone():
+            raise RunFailedError(f"the results cannot be brought to schema {schema.SCHEMA}: {broken}")
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+
+
+def migrated(frames: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Tables of schema 2, as they are exported, as tables of today's schema.
+
+    Raises
+    ------
+    UserError
+        If they do not fit together.
+    """
+    with closing(sqlite3.connect("", isolation_level=None)) as db:
+        try:
+            db.execute("BEGIN")
+            schema.create(db, DEFINITIONS, SCHEMA)
+            for name in TABLES:
+                ordered = frames[name][list(schema.columns(DEFINITIONS)[name])]
+                db.executemany(schema.insertion(name, definitions=DEFINITIONS), tables.rows_of(ordered))
+            db.execute("COMMIT")
+            migrate(db)
+        except (sqlite3.Error, KeyError) as error:
+            raise UserError(f"tables of schema {SCHEMA} that do not fit together: {error}") from error
+        return tables.read(db)
+
+
+def _nets_and_units(db: sqlite3.Connection) -> None:
+    """Nets, and units in place of subjects: a task stood there as a net, and its seed as the input."""
+    designs: dict[str, tuple[str, dict[str, Any]]] = {}
+    for digest, network, activation, depth, seed, accuracy, recipe, source, weights in db.execute(
+        "SELECT digest, network, activation, depth, seed, accuracy, recipe, source, weights FROM old_nets"
+    ).fetchall():
+        options = json.loads(recipe)
+        if "experiment" in options:
+            designs[digest] = network, options
+            continue
+        known = None if accuracy == -1 else accuracy
+        row = (digest, network, activation, depth, seed, known, recipe, _label(options), source, weights)
+        db.execute(schema.insertion("nets"), row)
+    heavy = {key for (key,) in db.execute("SELECT subject FROM old_members WHERE suite = ?", (_CAUCHY,))}
+    for key, net, row, sigma, sampler, samples in db.execute(
+        "SELECT key, net, input, sigma, sampler, samples FROM old_subjects"
+    ).fetchall():
+        if net in designs:
+            unit = _without_oracle(key, row, *designs[net])
+        else:
+            noise = "cauchy" if key in heavy else "gaussian"
+            unit = Unit(key, net, row, noise, sigma, sampler, samples)
+        db.execute(schema.insertion("units"), astuple(unit))
+
+
+def _without_oracle(key: str, seed: int, network: str, recipe: Mapping[str, Any]) -> Unit:
+    """Unit of a task: its "networks" were called ``yacht 6-64`` and ``MNIST softmax``."""
+    name, _, rest = network.partition(" ")
+    objective = rest if recipe["experiment"] == "selective" else None
+    return Unit(key, dataset=name.lower(), objective=objective, seed=seed, design=recipe["text"])
+
+
+def _label(recipe: Mapping[str, Any]) -> str:
+    """A recipe in few words: of a user's own net, of an image classifier, or of a fully connected net."""
+    if "own" in recipe:
+        return f"yours, on {recipe['inputs']}"
+    rate = f"{recipe['optimizer']} {recipe['learning_rate']:g}"
+    if "parts" in recipe:
+        augmented = "" if recipe["augmentation"] == "none" else f", {recipe['augmentation']}"
+        mixed = "" if recipe["precision"] == "float32" else f", {recipe['precision']}"
+        return (
+            f"{recipe['dataset']} ({', '.join(recipe['parts'])}), {rate} {recipe['schedule']}, "
+            f"{recipe['epochs']} epochs of batch {recipe['batch_size']}{augmented}{mixed}"
+        )
+    epochs = "" if recipe["epochs"] == 5000 else f", {recipe['epochs']} epochs"
+    return f"{rate}, {recipe['features']} features{epochs}"
+
+
+def _runs(db: sqlite3.Connection) -> None:
+    for *first, suites, left_out, environment in db.execute(
+        "SELECT id, started, finished, seconds, command, preset, settings, suites, left_out, environment "
+        "FROM old_runs"
+    ).fetchall():
+        experiments = {
+            name: asdict(Selection(tuple(metrics), tuple(rules)))
+            for name, (metrics, rules) in json.loads(suites.replace('"class_tv"', '"tv_class"')).items()
+        }
+        lines = [asdict(_left_out(key, reason)) for key, reason in json.loads(left_out).items()]
+        row = (*first, json.dumps(experiments), json.dumps(lines), environment)
+        db.execute(schema.insertion("runs"), row)
+
+
+def _left_out(key: str, reason: str) -> LeftOut:
+    """What was left out, from ``dvia (sigmoid)``, or ``uci ()`` for a whole task."""
+    name, _, where = key.removesuffix(")").rpartition(" (")
+    return LeftOut(name, where, reason) if where else LeftOut(None, name, reason)
+
+
+def _rules(db: sqlite3.Connection) -> None:
+    """Traits of every rule: of a user's own, whose code is not run here, its name alone."""
+    specs = {
+        spec for (spec,) in db.execute("SELECT rule FROM old_records UNION SELECT rule FROM old_failures")
+    }
+    for (text,) in db.execute("SELECT experiments FROM runs"):
+        specs.update(spec for selection in json.loads(text).values() for spec in selection["rules"])
+    rows = [(spec, *astuple(_traits(spec))) for spec in sorted(specs - {"*"})]
+    db.executemany(schema.insertion("rules"), rows)
+
+
+def _traits(spec: str) -> Traits:
+    if spec in _REFERENCES:
+        return _REFERENCES[spec]
+    try:
+        return traits(sdp_ref.rule(spec))
+    except ValueError:
+        return Traits(spec)

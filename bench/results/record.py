@@ -1,0 +1,226 @@
+"""What a results file keeps: what was asked, of what, and what came out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class StoredNet:
+    """A net as a results file keeps it.
+
+    Attributes
+    ----------
+    digest : str
+        Hash of architecture and weights.
+    network : str
+        Its layers, for people.
+    activation : str
+        Name of the non-linearity, or of the net where it is one of a kind.
+    depth : int
+        Hidden layers.
+    seed : int
+        Of its training.
+    accuracy : float, optional
+        Reached, where it was measured.
+    recipe : mapping
+        How it was trained, as plain values.
+    recipe_label : str
+        The same in few words.
+    source : str
+        Where it came from.
+    weights : bytes, optional
+        A file with all that is needed to build it again.
+    """
+
+    digest: str
+    network: str
+    activation: str
+    depth: int
+    seed: int
+    accuracy: float | None
+    recipe: Mapping[str, Any]
+    recipe_label: str
+    source: str
+    weights: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What rules are measured on: an input of a net under noise, or a data set with a seed.
+
+    Attributes
+    ----------
+    key : str
+        Hash of all that the numbers depend on beside rule, metric and code; root of all seeds.
+    net : str, optional
+        Digest of the net.
+    input : int, optional
+        Row of its data set.
+    noise : str, optional
+        Family of the law of the input: ``gaussian``, ``cauchy``.
+    sigma : float, optional
+        Scale of the noise, in the units of the net's input.
+    sampler : str, optional
+        How the oracle is sampled: ``mc`` or ``sobol``.
+    samples : int, optional
+        Of the oracle.
+    dataset, objective : str, optional
+        What an experiment without an oracle trains on, and for.
+    seed : int, optional
+        Of its replicate.
+    design : str, optional
+        The rest of its design, for people.
+    """
+
+    key: str
+    net: str | None = None
+    input: int | None = None
+    noise: str | None = None
+    sigma: float | None = None
+    sampler: str | None = None
+    samples: int | None = None
+    dataset: str | None = None
+    objective: str | None = None
+    seed: int | None = None
+    design: str | None = None
+
+
+@dataclass(frozen=True)
+class Record:
+    """One measurement.
+
+    Attributes
+    ----------
+    unit : str
+        Key of the :class:`Unit`.
+    rule, metric : str
+        Specs, with all parameters.
+    component : str, optional
+        An output or a pair of classes, say, of a metric with several numbers.
+    value : float
+    floor, floor95, stderr : float, optional
+        As in :class:`sdp_bench.oracles.estimate.estimate.Estimate`, where they are known.
+    unit_of_measure : str
+        "1" for pure numbers, "output" for the units of the net's output.
+    seconds : float, optional
+        The rule's own time for one input.
+    fingerprint : str, optional
+        Hash of the code that could change the number; the driver of a run fills it in.
+    """
+
+    unit: str
+    rule: str
+    metric: str
+    component: str | None
+    value: float
+    floor: float | None
+    floor95: float | None
+    stderr: float | None
+    unit_of_measure: str
+    seconds: float | None
+    fingerprint: str | None = None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What could not be measured on a unit; tried again on the next run.
+
+    Attributes
+    ----------
+    unit : str
+        Key.
+    rule, metric : str, optional
+        Specs; None where all of them failed.
+    error : str
+    seconds : float
+        How long it took to fail.
+    """
+
+    unit: str
+    rule: str | None
+    metric: str | None
+    error: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What a run did not try, and why.
+
+    Attributes
+    ----------
+    rule : str, optional
+        Spec; None where a whole experiment was left out.
+    where : str
+        On which nets, under which noise, or in which experiment.
+    reason : str
+    """
+
+    rule: str | None
+    where: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a run asked of one experiment: specs of metrics and rules."""
+
+    metrics: tuple[str, ...]
+    rules: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunDescription:
+    """What a run is about to do.
+
+    Attributes
+    ----------
+    command, preset : str
+        As the user wrote them.
+    settings : mapping
+        Plain values.
+    experiments : mapping of str to Selection
+    left_out : tuple of LeftOut
+    environment : mapping
+        Processor, versions and commit.
+    """
+
+    command: str
+    preset: str
+    settings: Mapping[str, Any]
+    experiments: Mapping[str, Selection]
+    left_out: tuple[LeftOut, ...]
+    environment: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run(RunDescription):
+    """A run as a results file keeps it.
+
+    Attributes
+    ----------
+    id : int
+        In its file.
+    started, finished : str
+        ISO 8601, UTC; a run that was interrupted is not finished.
+    seconds : float, optional
+    """
+
+    id: int
+    started: str
+    finished: str | None
+    seconds: float | None
+
+
+def same_number(a: float, b: float, stderr: float | None = None) -> bool:
+    """Whether two values differ by no more than rounding, or by a hundredth of their standard error.
+
+    A rule sees the inputs of its group as one batch, and batches of other sizes round otherwise. Where
+    a number is a small difference of large ones, or a sample lies at a cell's edge, that shows.
+    """
+    noise = 0.0 if stderr is None or math.isnan(stderr) else stderr / 100
+    return a == b or math.isclose(a, b, rel_tol=1e-9, abs_tol=max(1e-12, noise))

@@ -1,0 +1,1 @@
+"""From experiments to groups of work, and through executors to records."""

@@ -1,0 +1,45 @@
+"""How laws are sampled: what an oracle and its metrics need to know of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from sdp_bench.bench.errors import UserError
+
+# As the oracles have it; to import that would load their solvers for every command.
+Sampler = Literal["mc", "sobol"]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How oracles are drawn.
+
+    Attributes
+    ----------
+    samples : int
+        Of an oracle and of each prediction, where an experiment has no number of its own.
+    pilot_samples : int
+        Of the independent draw that fixes bins and cells (at most `samples` are drawn).
+    sampler : {"mc", "sobol"}
+        Plain Monte Carlo, or scrambled Sobol points.
+    device : str
+        On which nets are evaluated.
+
+    Raises
+    ------
+    UserError
+        If a number is too small, or there is no such sampler.
+    """
+
+    samples: int = 10**6
+    pilot_samples: int = 2**17
+    sampler: Sampler = "mc"
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        for name in ("samples", "pilot_samples"):
+            if getattr(self, name) < 100:
+                raise UserError(f"{name} must be at least 100, got {getattr(self, name)}")
+        if self.sampler not in get_args(Sampler):
+            raise UserError(f"unknown sampler '{self.sampler}'; choose from {', '.join(get_args(Sampler))}")

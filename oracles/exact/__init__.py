@@ -1,0 +1,1 @@
+"""Laws and distances by quadrature, without samples."""

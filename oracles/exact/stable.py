@@ -1,0 +1,153 @@
+"""Standard symmetric laws on the line (normal, Cauchy, alpha-stable): densities and tails.
+
+Symmetric alpha-stable laws have no closed form. Here their Fourier integrals are taken along a ray of
+the complex plane on which both exp(-t^alpha) and exp(ixt) decay, so that nothing oscillates; with
+t = exp(u + i angle) the trapezoidal rule then converges exponentially. That is done once on a grid, of
+which splines of the logarithms give every other value.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+from scipy.interpolate import PPoly, make_interp_spline
+
+Array = NDArray[np.float64]
+Function = Callable[[Array], Array]
+
+_SMALLEST_ALPHA = 0.5
+_LARGEST_ALPHA = 1.95  # nearer to 2 the knee between the normal body and the power tail is too sharp
+_STEP = 0.04
+_DIGITS = 40.0  # exp(-40) is below the rounding of one
+_KNOTS = 0.02
+_FAR = 60.0  # asinh of the last knot; from there on the tail is a power to all digits
+
+
+@dataclass(frozen=True, eq=False)
+class Standard:
+    """A symmetric law with centre 0 and scale 1.
+
+    Attributes
+    ----------
+    name : str
+    alpha : float
+        Stability: 2 for the normal law, else the power of the tail, P(X > x) ~ x^-alpha.
+    density : callable
+        Of an array of any shape.
+    survival : callable
+        P(X > x), to full relative precision for x > 0; by symmetry also the cdf at -x.
+    width : float
+        Width of the peak: the density is near 0 as 1 - (x / width)^2 / 2 of its height.
+    """
+
+    name: str
+    alpha: float
+    density: Function
+    survival: Function
+    width: float
+
+
+NORMAL = Standard(
+    "Gaussian", 2.0, lambda x: np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi), lambda x: special.ndtr(-x), 1.0
+)
+CAUCHY = Standard(
+    "Cauchy",
+    1.0,
+    lambda x: 1 / (math.pi * (1 + x * x)),
+    lambda x: np.arctan2(1.0, x) / math.pi,
+    math.sqrt(0.5),
+)
+
+
+@functools.lru_cache
+def stable(alpha: float) -> Standard:
+    """Standard symmetric alpha-stable law: characteristic function exp(-abs(t)^alpha).
+
+    Density and survival are good to a relative 2e-11, near and far.
+
+    Parameters
+    ----------
+    alpha : float
+        From 0.5 to 1.95; 1 is Cauchy's law.
+
+    Returns
+    -------
+    Standard
+        Density, survival and reach of the standard law; made once for an alpha.
+
+    Raises
+    ------
+    ValueError
+        For another alpha.
+    """
+    if alpha == 1:
+        return CAUCHY
+    if not _SMALLEST_ALPHA <= alpha <= _LARGEST_ALPHA:
+        raise ValueError(f"alpha must be from {_SMALLEST_ALPHA} to {_LARGEST_ALPHA}, got {alpha}")
+    width = math.sqrt(math.gamma(1 / alpha) / math.gamma(3 / alpha))
+    stretched = np.arange(0.0, _FAR + _KNOTS / 2, _KNOTS)
+    density, survival = fourier_integrals(width * np.sinh(stretched), alpha)
+    log_density = _spline(stretched, density, power=1 + alpha)
+    log_survival = _spline(stretched, survival, power=alpha)
+
+    def density_at(x: Array) -> Array:
+        return np.exp(log_density(np.arcsinh(np.abs(x) / width)))
+
+    def survival_at(x: Array) -> Array:
+        tail = np.exp(log_survival(np.arcsinh(np.abs(x) / width)))
+        return np.where(x < 0, 1 - tail, tail)
+
+    return Standard("stable", float(alpha), density_at, survival_at, width)
+
+
+def fourier_integrals(x: Array, alpha: float) -> tuple[Array, Array]:
+    """Density and survival function of the standard symmetric stable law, without a spline.
+
+    Parameters
+    ----------
+    x : ndarray, shape (n,)
+        At least 0.
+    alpha : float
+        In (0, 2].
+
+    Returns
+    -------
+    density, survival : ndarray, shape (n,)
+    """
+    angle = min(math.pi, math.pi / (2 * alpha)) / 2  # middle of the sector where both factors decay
+    ray = np.exp(1j * angle)
+    density, survival = np.empty_like(x), np.empty_like(x)
+
+    near = x <= 1
+    last = math.log(_DIGITS / math.cos(alpha * angle)) / alpha
+    radius = np.exp(np.arange(-_DIGITS / min(alpha, 1), last, _STEP))
+    values = np.exp(-((radius * ray) ** alpha) + 1j * x[near, None] * (radius * ray))
+    density[near] = (values @ (radius * ray)).real * _STEP / math.pi
+    survival[near] = 0.5 - (angle + values.imag.sum(-1) * _STEP) / math.pi
+
+    # Far out, exp(-t^alpha) - 1 in place of exp(-t^alpha): what it takes away has no part in either
+    # integral, but would leave small differences of large numbers.
+    far = ~near
+    radius = np.exp(np.arange(-_DIGITS / alpha, math.log(_DIGITS / math.sin(angle)), _STEP))
+    kernel = np.exp(1j * radius * ray)
+    values = np.expm1(-((radius * ray) ** alpha) * x[far, None] ** -alpha)
+    density[far] = (values @ (kernel * radius * ray)).real * _STEP / (math.pi * x[far])
+    survival[far] = -(values @ kernel).imag * _STEP / math.pi
+    return density, survival
+
+
+def _spline(stretched: Array, values: Array, power: float) -> Function:
+    """Spline of log(values) over asinh(x) >= 0, continued by the tail's power law x^-power."""
+    spline = PPoly.from_spline(make_interp_spline(stretched, np.log(values), k=7).tck)
+    end = stretched[-1]
+
+    def value(x: Array) -> Array:
+        return spline(np.minimum(x, end)) - power * np.maximum(x - end, 0.0)
+
+    return value

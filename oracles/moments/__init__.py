@@ -1,0 +1,1 @@
+"""Moments of samples with their standard errors, and distances between moments."""

@@ -1,0 +1,71 @@
+"""Draws of a sampling rule under several seeds against one oracle's moments."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sdp_bench.oracles.moments.moments import METRICS, Moments, Prediction, checked_arguments
+
+
+def moment_errors(
+    moments: Moments, predictions: Sequence[Prediction], metric: str
+) -> tuple[NDArray[np.float64], float]:
+    """Distance of each of several predictions to one oracle's moments, and the oracle's share in it.
+
+    Parameters
+    ----------
+    moments : Moments
+    predictions : sequence of Gaussian or DiagonalGaussian, batch 1
+        Draws of a sampling rule under several seeds.
+    metric : {"kl", "bures"}
+
+    Returns
+    -------
+    ndarray, shape (predictions,)
+        Logarithms of the distances; infinite where a distance is.
+    float
+        Standard error that the oracle's own noise adds to their mean.
+    """
+    distance, null = METRICS[metric], moments.null_variance
+    values = np.empty(len(predictions))
+    logs = []
+    means, covariances = moments.replicates(_FEW)
+    for k, prediction in enumerate(predictions):
+        _, mean, covariance = checked_arguments(moments, prediction)
+        values[k] = distance(moments.mean[None], moments.covariance[None], mean, covariance, null)[0]
+        if k < _FEW:
+            logs.append(_log(distance(means, covariances, mean, covariance, null)))
+    noise = np.mean(logs, axis=0)
+    return _log(values), float(noise.std()) if np.isfinite(noise).all() else 0.0
+
+
+_FEW = 16
+_TINY = 1e-300
+
+
+def _log(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.log(np.maximum(values, _TINY))
+
+
+def relative_spread(moments: Moments, prediction: Prediction) -> float:
+    """Mean predicted variance in the oracle's whitened coordinates, tr(C^-1 P) / d, as a logarithm.
+
+    Directions in which the oracle has no spread but rounding do not count; 0 is exact, and NaN if there is
+    no other.
+
+    Returns
+    -------
+    float
+        Natural logarithm: above 0 the prediction is too wide.
+    """
+    _, _, covariance = checked_arguments(moments, prediction)
+    values, vectors = np.linalg.eigh(moments.covariance)
+    kept = values > moments.null_variance * (values[-1] + np.square(moments.mean).sum())
+    if not kept.any():
+        return math.nan
+    variances = np.einsum("ij,ik,kj->j", vectors, covariance, vectors)[kept] / values[kept]
+    return float(_log(variances.mean(keepdims=True))[0])

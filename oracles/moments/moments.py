@@ -1,0 +1,337 @@
+"""Distances between the oracle's moments and a rule's, with floors and standard errors.
+
+The oracle's moments come from samples in blocks. A multiplier bootstrap over the blocks gives
+replicates of them, from which every metric here takes its standard error (spread of the metric over
+the replicates) and its floor (the metric of an exact rule: the oracle's own moments judged
+against the replicates). Blocks that are Sobol scrambles make both right for Sobol draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sdp_bench.oracles.estimate.estimate import Estimate, Ratio
+from sdp_ref.laws import DiagonalGaussian, Gaussian
+
+Samples = Tensor | NDArray[np.floating]
+Array = NDArray[np.float64]
+Prediction = Gaussian | DiagonalGaussian
+
+_REPLICATES = 400
+_NORMAL_975 = 1.959963984540054
+_LEAST_RATIO = 1e-13  # of variances: keeps the logarithm finite
+_ROUNDING = 2.7  # units in the last place; a spread below that of the outputs is none
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Mean and covariance of samples, over all and in blocks.
+
+    Attributes
+    ----------
+    mean : ndarray, shape (m,)
+    covariance : ndarray, shape (m, m)
+        With divisor N.
+    samples : int
+        Number of samples, N.
+    block_weights : ndarray, shape (blocks,)
+        Share of the samples in each block.
+    block_means : ndarray, shape (blocks, m)
+    block_covariances : ndarray, shape (blocks, m, m)
+        Second moments about the overall mean.
+    null_variance : float
+        Variance that rounding alone may make, relative to the squared outputs.
+    """
+
+    mean: Array
+    covariance: Array
+    samples: int
+    block_weights: Array
+    block_means: Array
+    block_covariances: Array
+    null_variance: float
+
+    @classmethod
+    def from_samples(cls, samples: Samples, blocks: int = 64) -> Moments:
+        """Moments of a draw, cut into consecutive blocks of equal size.
+
+        Parameters
+        ----------
+        samples : Tensor or ndarray, shape (N, m), N >= 4
+        blocks : int
+            At least 2; no more than N / 2 are made. For a Sobol draw: 16, its scrambles.
+
+        Returns
+        -------
+        Moments
+            With its blocks, on whose spread standard errors rest.
+
+        Raises
+        ------
+        ValueError
+            If the samples are not a finite matrix with four rows or more, or `blocks` is below 2.
+        """
+        matrix = torch.as_tensor(samples)
+        if matrix.ndim != 2 or len(matrix) < 4:
+            raise ValueError(f"samples must have shape (N, m) with N >= 4, got {tuple(matrix.shape)}")
+        if blocks < 2:
+            raise ValueError(f"blocks must be at least 2, got {blocks}")
+        return cls.from_stream(matrix.tensor_split(min(blocks, len(matrix) // 2)))
+
+    @classmethod
+    def from_stream(cls, blocks: Iterable[Samples]) -> Moments:
+        """Moments of a draw given in blocks, none of which is kept.
+
+        Parameters
+        ----------
+        blocks : iterable of Tensor or ndarray, shape (rows, m)
+            Two at least, as from `stream_outputs`; standard errors rest
+            on their independence, and are sure to about 1 / sqrt(2 blocks).
+
+        Returns
+        -------
+        Moments
+            With its blocks, on whose spread standard errors rest.
+
+        Raises
+        ------
+        ValueError
+            If there are fewer than two blocks or one is not a finite matrix of the first one's width.
+        """
+        eps = 0.0
+        counts: list[int] = []
+        means: list[Array] = []
+        scatters: list[Array] = []
+        for block in blocks:
+            tensor = torch.as_tensor(block)
+            values = tensor.detach().cpu().double().numpy()
+            if tensor.is_floating_point():
+                eps = max(eps, torch.finfo(tensor.dtype).eps)
+            if values.ndim != 2 or len(values) == 0 or (means and values.shape[1] != len(means[0])):
+                raise ValueError(f"blocks must be matrices of one width, got shape {values.shape}")
+            mean = values.mean(0)
+            if not np.isfinite(mean).all():
+                raise ValueError("samples have non-finite entries (NaN or infinity)")
+            counts.append(len(values))
+            means.append(mean)
+            scatters.append((values - mean).T @ (values - mean) / len(values))
+        if len(counts) < 2:
+            raise ValueError("moments need at least two blocks of samples")
+        weights = np.array(counts) / sum(counts)
+        mean = weights @ np.array(means)
+        shifts = np.array(means) - mean
+        covariances = np.array(scatters) + shifts[:, :, None] * shifts[:, None, :]
+        covariance = np.einsum("b,bij->ij", weights, covariances)
+        null = (_ROUNDING * eps) ** 2
+        return cls(mean, covariance, sum(counts), weights, np.array(means), covariances, null)
+
+    def replicates(self, number: int = _REPLICATES, seed: int = 0) -> tuple[Array, Array]:
+        """Means and covariances of further draws like this one, shapes (number, m), (number, m, m).
+
+        Each is the estimate plus a random combination of the blocks' deviations from it whose
+        covariance is that of the estimate (multiplier bootstrap).
+
+        Returns
+        -------
+        ndarray, shape (number, m)
+            Means.
+        ndarray, shape (number, m, m)
+            Covariances.
+        """
+        blocks = len(self.block_weights)
+        multipliers = np.random.default_rng(seed).standard_normal((number, blocks))
+        multipliers *= self.block_weights * np.sqrt(blocks / (blocks - 1))
+        means = self.mean + multipliers @ (self.block_means - self.mean)
+        deviations = self.block_covariances - self.covariance
+        return means, self.covariance + np.einsum("rb,bij->rij", multipliers, deviations)
+
+
+def std_ratio(oracle: Moments | Samples, prediction: Prediction) -> tuple[Ratio, ...]:
+    """Predicted standard deviation over the oracle's, for each output.
+
+    A point mass predicted to be one is exact: both standard deviations zero (but for the rounding
+    of float32 outputs) give 1, the oracle's alone infinity.
+
+    Parameters
+    ----------
+    oracle : Moments or samples, shape (N, m)
+    prediction : Gaussian or DiagonalGaussian, batch 1
+
+    Returns
+    -------
+    tuple of Ratio, one per output
+        Without units; 1 is exact, and within ``1 +- (floor95 - 1)`` indistinguishable from it.
+
+    Raises
+    ------
+    ValueError
+        If the prediction is not one law with the oracle's number of outputs.
+    """
+    moments, _, covariance = checked_arguments(oracle, prediction)
+    null = moments.null_variance * moments.mean**2
+    true, predicted = moments.covariance.diagonal(), covariance.diagonal()
+    replicated = moments.replicates()[1].diagonal(axis1=1, axis2=2)
+    ratios = []
+    for j in range(len(true)):
+        if true[j] <= null[j]:
+            ratios.append(Ratio(1.0 if predicted[j] <= null[j] else np.inf, 1.0, 1.0, 0.0))
+            continue
+        value = float(np.sqrt(max(0.0, predicted[j]) / true[j]))
+        relative = float(np.std(np.sqrt(np.maximum(0, replicated[:, j]) / true[j])))
+        ratios.append(Ratio(value, 1.0, 1.0 + _NORMAL_975 * relative, value * relative))
+    return tuple(ratios)
+
+
+def mean_error(oracle: Moments | Samples, prediction: Prediction) -> Estimate:
+    """Mahalanobis distance of the predicted mean from the oracle's, in the oracle's covariance.
+
+    sqrt(d^T C^-1 d); infinite if the means differ in a direction in which the oracle has no
+    spread. Parameters and errors are those of :func:`std_ratio`.
+
+    Returns
+    -------
+    Estimate
+        In standard deviations of the oracle.
+    """
+    return _estimate(_within_support(_mahalanobis, False), *checked_arguments(oracle, prediction))
+
+
+def bures(oracle: Moments | Samples, prediction: Prediction) -> Estimate:
+    """W2 between the Gaussians with the oracle's moments and with the prediction's.
+
+    A lower bound on W2 between any laws with these moments (Gelbrich 1990):
+    sqrt(norm(d)^2 + tr(C + P - 2 (C^1/2 P C^1/2)^1/2)), in units of the outputs. Negative
+    eigenvalues of a prediction are taken as zero. Parameters and errors are those of :func:`std_ratio`.
+
+    Returns
+    -------
+    Estimate
+        In units of the outputs.
+    """
+    return _estimate(_gelbrich, *checked_arguments(oracle, prediction))
+
+
+def gaussian_kl(oracle: Moments | Samples, prediction: Prediction) -> Estimate:
+    """KL(oracle || prediction) between the Gaussians with these moments, in nats.
+
+    Infinite where one has spread and the other none, or where the prediction's covariance is
+    indefinite. Where neither has, the means must agree, and the divergence is that of the other
+    directions. Parameters and errors are those of :func:`std_ratio`.
+
+    Returns
+    -------
+    Estimate
+        In nats.
+    """
+    return _estimate(_within_support(_kl, True), *checked_arguments(oracle, prediction))
+
+
+# of means (R, m) and covariances (R, m, m) of the oracle, a rule's (m,) and (m, m), and the relative
+# variance that counts as none; gives (R,)
+Metric = Callable[[Array, Array, Array, Array, float], Array]
+
+
+def _estimate(metric: Metric, moments: Moments, mean: Array, covariance: Array) -> Estimate:
+    means, covariances = moments.replicates()
+    null = moments.null_variance
+    value = float(metric(moments.mean[None], moments.covariance[None], mean, covariance, null)[0])
+    exact = metric(means, covariances, moments.mean, moments.covariance, null)
+    spread = metric(means, covariances, mean, covariance, null) if np.isfinite(value) else np.zeros(1)
+    stderr = float(spread.std())
+    return Estimate(value, float(exact.mean()), float(np.quantile(exact, 0.95)), stderr)
+
+
+def _within_support(metric: Metric, needs_covariance: bool) -> Metric:
+    """Restrict a metric to the directions in which the oracle has spread; infinite off them."""
+
+    def restricted(means: Array, covariances: Array, mean: Array, covariance: Array, eps: float) -> Array:
+        values, vectors = np.linalg.eigh(covariances.mean(0))
+        null = eps * (values[-1] + np.square(means).sum(1).mean())
+        support, rest = vectors[:, values > null], vectors[:, values <= null]
+        off_mean = np.square((mean - means.mean(0)) @ rest).sum()
+        off_spread = np.trace(rest.T @ covariance @ rest) if needs_covariance else 0.0
+        if rest.size and max(off_mean, off_spread) > null:
+            return np.full(len(means), np.inf)
+        if support.size == 0:
+            return np.zeros(len(means))
+        return metric(
+            means @ support,
+            support.T @ covariances @ support,
+            mean @ support,
+            support.T @ covariance @ support,
+            eps,
+        )
+
+    return restricted
+
+
+def _mahalanobis(means: Array, covariances: Array, mean: Array, _: Array, _null: float) -> Array:
+    shifts = means - mean
+    squared = np.einsum("ri,ri->r", shifts, np.linalg.solve(covariances, shifts[..., None])[..., 0])
+    return np.sqrt(np.maximum(0, squared))  # a replicate of few samples can be indefinite
+
+
+def _gelbrich(means: Array, covariances: Array, mean: Array, covariance: Array, _null: float) -> Array:
+    values, vectors = np.linalg.eigh(covariance)
+    root = vectors * np.sqrt(np.maximum(0, values)) @ vectors.T
+    cross = np.linalg.eigvalsh(root @ covariances @ root)
+    squared = (
+        np.square(means - mean).sum(1)
+        + np.trace(covariances, axis1=1, axis2=2)
+        + np.maximum(0, values).sum()
+        - 2 * np.sqrt(np.maximum(0, cross)).sum(1)
+    )
+    return np.sqrt(np.maximum(0, squared))
+
+
+def _kl(means: Array, covariances: Array, mean: Array, covariance: Array, null: float) -> Array:
+    values, vectors = np.linalg.eigh(covariance)
+    if values[0] <= null * (values[-1] + np.square(mean).sum()):
+        return np.full(len(means), np.inf)
+    whitening = vectors / np.sqrt(values)
+    ratios = np.linalg.eigvalsh(whitening.T @ covariances @ whitening)
+    shifts = (means - mean) @ whitening
+    excess = np.maximum(ratios, _LEAST_RATIO) - 1
+    return (excess - np.log1p(excess)).sum(1) / 2 + np.square(shifts).sum(1) / 2
+
+
+def checked_arguments(oracle: Moments | Samples, prediction: Prediction) -> tuple[Moments, Array, Array]:
+    """The oracle's moments, and a prediction's mean, shape (m,), and covariance, shape (m, m).
+
+    Returns
+    -------
+    Moments
+        Of the oracle.
+    ndarray, shape (m,)
+        Predicted mean, float64.
+    ndarray, shape (m, m)
+        Predicted covariance, float64.
+
+    Raises
+    ------
+    ValueError
+        If the prediction is not one law with the oracle's number of outputs.
+    """
+    moments = oracle if isinstance(oracle, Moments) else Moments.from_samples(oracle)
+    if not isinstance(prediction, Gaussian | DiagonalGaussian):
+        raise ValueError(f"the prediction must be Gaussian, got {type(prediction).__name__}")
+    if prediction.batch != 1 or prediction.dimension != len(moments.mean):
+        raise ValueError(
+            f"the prediction must be one law of {len(moments.mean)} outputs, got a batch of "
+            f"{prediction.batch} with {prediction.dimension}"
+        )
+    mean = prediction.mean.detach().cpu().double().reshape(-1).numpy()
+    covariance = prediction.covariance.detach().cpu().double()[0].numpy()
+    if not (np.isfinite(mean).all() and np.isfinite(covariance).all()):
+        raise ValueError("the prediction has non-finite moments")
+    return moments, mean, covariance
+
+
+METRICS: dict[str, Metric] = {"kl": _within_support(_kl, True), "bures": _gelbrich}
+"""Distances of many oracles' moments to one prediction's: :func:`gaussian_kl`, :func:`bures`."""

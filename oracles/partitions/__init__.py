@@ -1,0 +1,1 @@
+"""Cells frozen before any rule is seen, and total variation of counts in them."""

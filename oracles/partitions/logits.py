@@ -1,0 +1,328 @@
+"""Distances between laws of many logits, where no histogram over all outputs has samples enough.
+
+No single one suffices: the decision does not see scale, an energy distance hardly sees skewness, and
+pairs of outputs do not see what three of them share. All but the margin's and the decision's own
+partition ignore a shift of all logits alike, which a softmax does not see either.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
+
+from sdp_bench.oracles.estimate.estimate import Estimate, Floor
+from sdp_bench.oracles.partitions.counting import (
+    Cells,
+    Columns,
+    Edges,
+    Samples,
+    check_count,
+    matrix_of,
+    pilot_values,
+    tally,
+)
+from sdp_bench.oracles.partitions.partition import (
+    ScoreDifferences,
+    total_variation_floor,
+    total_variation_of_counts,
+)
+
+Array = NDArray[np.float64]
+
+_NULL = 1e-10  # of the largest variance: less is rounding
+
+
+def without_shift(samples: Samples) -> Array:
+    """Samples less the mean of their outputs, shape (samples, m), float64."""
+    values = matrix_of(samples).astype(np.float64)
+    return values - values.mean(1, keepdims=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Margin:
+    """The largest output less the second largest, in bins of equal mass.
+
+    Attributes
+    ----------
+    edges : ndarray, shape (bins - 1,)
+        The pilot's quantiles; the last bin is unbounded.
+    m : int
+        Number of outputs.
+    """
+
+    edges: Array
+    m: int
+
+    @classmethod
+    def from_samples(cls, pilot: Samples, bins: int = 64) -> Margin:
+        """Place the edges at a pilot's quantiles.
+
+        Parameters
+        ----------
+        pilot : Tensor or ndarray, shape (samples, m), m >= 2
+        bins : int
+            At least 2.
+
+        Returns
+        -------
+        Margin
+            `bins` cells of the highest score less the second highest.
+
+        Raises
+        ------
+        ValueError
+            If the pilot is not a finite matrix with two columns or more, or `bins` is not as above.
+        """
+        values = pilot_values(pilot)
+        bins = check_count("bins", bins, 2)
+        if values.shape[1] < 2:
+            raise ValueError("a margin needs at least two outputs, the pilot has one")
+        return cls(np.quantile(_margin(values.T), np.arange(1, bins) / bins), values.shape[1])
+
+    @property
+    def cells(self) -> int:
+        """Number of bins."""
+        return len(self.edges) + 1
+
+    def counts(self, samples: Samples) -> NDArray[np.int64]:
+        """Number of samples in every bin, shape (cells,)."""
+        edges = Edges(self.edges)
+
+        def locate(columns: Columns) -> Cells:
+            return edges.below(_margin(columns))
+
+        return tally(samples, self.m, self.cells, locate)
+
+
+def _margin(columns: Columns) -> Array:
+    highest = np.partition(columns, len(columns) - 2, axis=0)[-2:]
+    return highest[1] - highest[0]
+
+
+@dataclass(frozen=True)
+class PairedDifferences:
+    """Total variation of the score differences of all pairs of outputs: the largest, and the mean."""
+
+    largest: Estimate
+    mean: Estimate
+
+
+def pairwise_summary(
+    oracle: Samples, rule: Samples, partition: ScoreDifferences, *, redraws: int = 40, seed: int = 0
+) -> PairedDifferences:
+    """Largest and mean total variation over all pairs of outputs.
+
+    Parameters
+    ----------
+    oracle, rule : Tensor or ndarray, shapes (N, m) and (M, m)
+    partition : ScoreDifferences
+        Fixed by an independent pilot draw.
+    redraws : int
+        Pairs of samples redrawn from the oracle's, behind the floors.
+    seed : int
+
+    Returns
+    -------
+    PairedDifferences
+        Pairs share samples, so floors come from redrawing whole samples (a bootstrap of rows, its bias
+        estimated by a second one), and the mean's standard error is that of fully dependent pairs: an
+        upper bound.
+
+    Raises
+    ------
+    ValueError
+        If samples are not finite matrices of the partition's width.
+    """
+    redraws = check_count("redraws", redraws, 2)
+    ours, theirs = matrix_of(oracle), matrix_of(rule)
+    cells = _cells_of(partition, ours)
+    counts, other = partition.counts(ours), partition.counts(theirs)
+    null = Floor(0.0, 0.0)
+    each = [total_variation_of_counts(a, b, null) for a, b in zip(counts, other, strict=True)]
+    values = np.array([estimate.value for estimate in each])
+    errors = np.array([estimate.stderr for estimate in each])
+    generator = np.random.default_rng(seed)
+
+    def redrawn(pool: Cells, size: int) -> Cells:
+        return pool[:, generator.integers(pool.shape[1], size=size)]
+
+    def distances(a: Cells, b: Cells) -> Array:
+        return np.array(
+            [
+                np.abs(
+                    np.bincount(x, minlength=partition.cells) / len(x)
+                    - np.bincount(y, minlength=partition.cells) / len(y)
+                ).sum()
+                / 2
+                for x, y in zip(a, b, strict=True)
+            ]
+        )
+
+    once, twice = [], []
+    for _ in range(redraws):
+        first = redrawn(cells, len(ours))
+        once.append(distances(first, redrawn(cells, len(theirs))))
+        twice.append(distances(redrawn(first, len(ours)), redrawn(first, len(theirs))))
+
+    def floor(statistic: NDArray[np.float64], again: NDArray[np.float64]) -> Floor:
+        bias = statistic.mean() - again.mean()
+        return Floor(float(statistic.mean() + bias), float(np.quantile(statistic, 0.95) + bias))
+
+    simulated, resimulated = np.array(once), np.array(twice)
+    top = int(values.argmax())
+    highest = floor(simulated.max(1), resimulated.max(1))
+    average = floor(simulated.mean(1), resimulated.mean(1))
+    return PairedDifferences(
+        Estimate(float(values[top]), highest.mean, highest.upper95, float(errors[top])),
+        Estimate(float(values.mean()), average.mean, average.upper95, float(errors.mean())),
+    )
+
+
+def _cells_of(partition: ScoreDifferences, samples: NDArray[np.floating]) -> Cells:
+    values = samples.astype(np.float64)
+    lines = [Edges(line) for line in partition.edges]
+    return np.stack(
+        [line.below(values[:, i] - values[:, j]) for line, (i, j) in zip(lines, partition.pairs, strict=True)]
+    )
+
+
+def sliced_total_variation(
+    oracle: Samples, rule: Samples, *, directions: int = 200, bins: int = 64, seed: int = 0
+) -> Estimate:
+    """Total variation along the direction in which it is largest, of whitened outputs.
+
+    The direction is chosen on one half of the samples, and the distance is taken on the other, so that
+    the choice does not bias it: a lower bound on the largest, up to noise.
+
+    Parameters
+    ----------
+    oracle, rule : Tensor or ndarray, shapes (N, m) and (M, m)
+        Less a shift of all outputs alike, which is removed.
+    directions : int
+        Random candidates, beside the difference of the means and the principal axes of the rule's
+        covariance in the oracle's whitened coordinates.
+    bins : int
+        Of equal mass, placed by the oracle's first half.
+    seed : int
+
+    Returns
+    -------
+    Estimate
+        Of the chosen direction on the second half, with the floor of its bins there.
+
+    Raises
+    ------
+    ValueError
+        If samples are not finite matrices of one width, with at least 4 `bins` of rows each.
+    """
+    directions, bins = check_count("directions", directions, 0), check_count("bins", bins, 2)
+    x, y = _both(oracle, rule, 4 * bins)
+    first, second = (x[: len(x) // 2], x[len(x) // 2 :]), (y[: len(y) // 2], y[len(y) // 2 :])
+    centre, whitening = _whitening(first[0])
+    halves = [((half - centre) @ whitening) for half in (first[0], second[0], first[1], second[1])]
+    chosen = _candidates(halves[0], halves[1], directions, seed)
+    if chosen.shape[1] == 0:  # the oracle is a point mass
+        return Estimate(float(not np.allclose(y, centre, rtol=_NULL, atol=1e-6)), 0.0, 0.0, 0.0)
+    levels = np.arange(1, bins) / bins
+    best, edges, axis = -1.0, np.empty(0), chosen[:, 0]
+    for direction in chosen.T:
+        a, b = halves[0] @ direction, halves[1] @ direction
+        line = np.quantile(a, levels)
+        distance = np.abs(_relative(line, a) - _relative(line, b)).sum() / 2
+        if distance > best:
+            best, edges, axis = distance, line, direction
+    counts = [np.bincount(np.searchsorted(edges, half @ axis), minlength=bins) for half in halves[2:]]
+    floor = total_variation_floor(counts[0], int(counts[1].sum()), seed=seed)
+    return total_variation_of_counts(counts[0], counts[1], floor)
+
+
+def _relative(edges: Array, values: Array) -> Array:
+    return np.bincount(np.searchsorted(edges, values), minlength=len(edges) + 1) / len(values)
+
+
+def _whitening(values: Array) -> tuple[Array, Array]:
+    """Centre, and a map of deviations to uncorrelated ones of unit variance; null directions left out."""
+    centre = values.mean(0)
+    variances, vectors = np.linalg.eigh(np.atleast_2d(np.cov(values, rowvar=False)))
+    support = variances > _NULL * max(variances[-1], np.finfo(np.float64).tiny)
+    return centre, vectors[:, support] / np.sqrt(variances[support])
+
+
+def _candidates(oracle: Array, rule: Array, count: int, seed: int) -> Array:
+    """Unit vectors, shape (r, candidates)."""
+    r = oracle.shape[1]
+    if r == 0:
+        return np.empty((0, 0))
+    shift = (rule.mean(0) - oracle.mean(0))[:, None]
+    axes = np.linalg.eigh(np.atleast_2d(np.cov(rule, rowvar=False)))[1]
+    drawn = np.random.default_rng(seed).standard_normal((r, count))
+    vectors = np.hstack([shift, axes, np.eye(r), drawn])
+    lengths = np.linalg.norm(vectors, axis=0)
+    return vectors[:, lengths > 0] / lengths[lengths > 0]
+
+
+def energy_distance(
+    oracle: Samples, rule: Samples, n: int = 2000, *, halves: int = 100, seed: int = 0
+) -> Estimate:
+    """Energy distance 2 E|X - Y| - E|X - X'| - E|Y - Y'| of the outputs less their common shift.
+
+    Unbiased (a U-statistic), so that it is about 0, and perhaps a little below, for an exact rule; 0
+    for one law only (Szekely and Rizzo 2013).
+
+    Parameters
+    ----------
+    oracle, rule : Tensor or ndarray, shapes (N, m) and (M, m)
+    n : int
+        Rows of either that are taken, from the first on.
+    halves : int
+        Random halves of the oracle's rows behind the floor.
+    seed : int
+
+    Returns
+    -------
+    Estimate
+        In units of the outputs. Its floor is that of an exact rule with as many rows.
+
+    Raises
+    ------
+    ValueError
+        If samples are not finite matrices of one width, with at least 4 rows each.
+    """
+    halves = check_count("halves", halves, 2)
+    x, y = _both(oracle, rule, 4)
+    x, y = x[:n], y[:n]
+    across, within, other = cdist(x, y), cdist(x, x), cdist(y, y)
+    a, b = across.mean(1), across.mean(0)
+    own, theirs = within.sum(1) / (len(x) - 1), other.sum(1) / (len(y) - 1)
+    value = 2 * across.mean() - own.mean() - theirs.mean()
+    variance = np.var(2 * (a - own)) / len(x) + np.var(2 * (b - theirs)) / len(y)
+    generator = np.random.default_rng(seed)
+    half = len(x) // 2
+    simulated = []
+    for _ in range(halves):
+        order = generator.permutation(len(x))
+        p, q = order[:half], order[half : 2 * half]
+        inner = within[np.ix_(p, p)].sum() + within[np.ix_(q, q)].sum()
+        simulated.append(2 * within[np.ix_(p, q)].mean() - inner / (half * (half - 1)))
+    # Under equal laws the statistic falls as 1/n, from 2 / half rows to 1/n + 1/m.
+    scale = (1 / len(x) + 1 / len(y)) / (2 / half)
+    upper = scale * float(np.quantile(simulated, 0.95))
+    return Estimate(float(value), 0.0, upper, math.sqrt(variance))
+
+
+def _both(oracle: Samples, rule: Samples, least: int) -> tuple[Array, Array]:
+    x, y = without_shift(oracle), without_shift(rule)
+    if x.shape[1] != y.shape[1] or x.shape[1] < 2:
+        raise ValueError(
+            f"samples must have one width of at least 2, got {x.shape[1]} and {y.shape[1]} outputs"
+        )
+    if min(len(x), len(y)) < least:
+        raise ValueError(f"at least {least} samples of either are needed, got {len(x)} and {len(y)}")
+    for values in (x, y):
+        if not np.isfinite(values).all():
+            raise ValueError("samples have non-finite entries (NaN or infinity)")
+    return x, y

@@ -1,0 +1,159 @@
+"""The headline partition: cells of equal mass in the oracle's principal coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sdp_bench.oracles.partitions.counting import (
+    Cells,
+    Columns,
+    Samples,
+    check_count,
+    pilot_values,
+    rounding_of,
+    tally,
+)
+
+Axes = Callable[[NDArray[np.float64]], tuple[NDArray[np.float64], NDArray[np.float64]]]
+"""Maps a pilot, shape (samples, m), to a centre, shape (m,), and orthonormal directions, the columns of
+an array of shape (m, m), the widest first."""
+
+
+def principal_axes(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean, and eigenvectors of the covariance by falling variance: :data:`Axes` of a law with moments."""
+    centre = values.mean(0)  # on the pilot's subspace, as medians are not
+    covariance = np.atleast_2d(np.cov(values - centre, rowvar=False))
+    return centre, np.linalg.eigh(covariance)[1][:, ::-1]
+
+
+@dataclass(frozen=True, eq=False)
+class EqualMassTree:
+    """Cells of equal mass: a k-d tree in the principal coordinates of the oracle.
+
+    Each level splits every cell at the pilot's median along the next principal axis, by falling
+    variance and round again, so thin directions are resolved as finely as wide ones; medians do
+    not see the scale of a coordinate, so whitening is implied. Where an atom sits on the
+    median, the cell is split beside it. A direction in which every pilot sample agrees with the
+    centre but for rounding is null and not split; samples off the pilot's subspace fall
+    into one cell more, the last. A constant pilot is a point mass: one cell at it, the rest off.
+
+    Attributes
+    ----------
+    centre : ndarray, shape (m,)
+        Mean of the pilot, or what other :data:`Axes` give.
+    axes, null : ndarray, shapes (m, r) and (m, m - r)
+        Principal directions with and without spread.
+    thresholds : ndarray, shape (leaves,)
+        Node i has children 2i (at or below its threshold) and 2i + 1; the root is node 1.
+    rounding : float
+        How far off the subspace counts as on it, relative to a sample's largest output.
+    """
+
+    centre: NDArray[np.float64]
+    axes: NDArray[np.float64]
+    null: NDArray[np.float64]
+    thresholds: NDArray[np.float64]
+    rounding: float
+
+    @classmethod
+    def from_samples(cls, pilot: Samples, cells: int = 512, axes: Axes = principal_axes) -> EqualMassTree:
+        """Grow the tree on a pilot draw.
+
+        Parameters
+        ----------
+        pilot : Tensor or ndarray, shape (samples, m)
+            At least as many samples as cells; a hundred times as many make the masses equal to 10 %.
+        cells : int
+            Number of leaves, a power of two.
+        axes : callable
+            Gives the coordinates; `central_axes` for heavy tails.
+
+        Returns
+        -------
+        EqualMassTree
+            `cells` leaves, all boundaries fixed from here on.
+
+        Raises
+        ------
+        ValueError
+            If the pilot is not a finite matrix or too small, or `cells` is not a power of two.
+        """
+        values = pilot_values(pilot)
+        cells = check_count("cells", cells, 2)
+        if cells & (cells - 1):
+            raise ValueError(f"cells must be a power of two, got {cells}")
+        if len(values) < cells:
+            raise ValueError(f"a pilot of {len(values)} samples cannot fix {cells} cells; draw more")
+        centre, directions = axes(values)
+        rounding = rounding_of(pilot)
+        deviations = values - centre
+        coordinates = deviations @ directions
+        slack = rounding * (np.abs(values).max(1) + np.abs(centre).max())
+        is_null = (np.abs(coordinates) <= slack[:, None]).all(0)
+        thresholds = _grow(coordinates[:, ~is_null], cells)
+        return cls(centre, directions[:, ~is_null], directions[:, is_null], thresholds, rounding)
+
+    @property
+    def cells(self) -> int:
+        """Number of cells: the leaves and the cell of samples off the pilot's subspace."""
+        return len(self.thresholds) + 1
+
+    def counts(self, samples: Samples) -> NDArray[np.int64]:
+        """Number of samples in every cell, shape (cells,); the last cell is off the subspace."""
+        leaves = len(self.thresholds)
+        spread = self.axes.shape[1]
+        extent = np.abs(self.centre).max()
+
+        def locate(columns: Columns) -> Cells:
+            deviations = columns - self.centre[:, None]
+            node = np.ones(columns.shape[1], dtype=np.intp)
+            if spread:
+                coordinates = self.axes.T @ deviations
+                for level in range(leaves.bit_length() - 1):
+                    above = coordinates[level % spread] > self.thresholds.take(node, mode="clip")
+                    node += node
+                    node += above
+            else:
+                node[:] = leaves
+            if self.null.shape[1]:
+                slack = self.rounding * (np.abs(columns).max(0) + extent)
+                node[(np.abs(self.null.T @ deviations) > slack).any(0)] = 2 * leaves
+            return node - leaves
+
+        return tally(samples, len(self.centre), self.cells, locate)
+
+
+def _grow(coordinates: NDArray[np.float64], leaves: int) -> NDArray[np.float64]:
+    """Thresholds of a tree, as a heap; a level splits one column, cycling through them."""
+    thresholds = np.zeros(leaves)
+    if coordinates.shape[1] == 0:
+        return thresholds
+    groups = [np.arange(len(coordinates))]
+    for level in range(leaves.bit_length() - 1):
+        column = coordinates[:, level % coordinates.shape[1]]
+        children = []
+        for node, rows in enumerate(groups, start=2**level):
+            values = column[rows]
+            thresholds[node] = _split(np.sort(values))
+            above = values > thresholds[node]
+            children += [rows[~above], rows[above]]
+        groups = children
+    return thresholds
+
+
+def _split(ordered: NDArray[np.float64]) -> float:
+    """Threshold between two different values, as near to the median as can be."""
+    if len(ordered) == 0:
+        return 0.0
+    half = len(ordered) // 2
+    ends = np.searchsorted(ordered, ordered[half], "left"), np.searchsorted(ordered, ordered[half], "right")
+    inside = [int(end) for end in ends if 0 < end < len(ordered)]
+    if not inside:
+        return float(ordered[-1])
+    cut = min(inside, key=lambda end: abs(end - half))
+    middle = (ordered[cut - 1] + ordered[cut]) / 2
+    return float(middle if middle < ordered[cut] else ordered[cut - 1])

@@ -1,0 +1,1 @@
+"""Samples of f(x + eps), reproducible to the bit."""

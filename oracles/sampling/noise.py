@@ -1,0 +1,128 @@
+"""Standard noise, drawn on the CPU in blocks that depend on nothing but the seed.
+
+Block k of a plain Monte Carlo draw comes from a counter-based generator of its own, seeded by
+(seed, k); block sizes depend on the dimension alone. A shorter draw is therefore the beginning of a
+longer one, whatever the number of threads or workers. A Sobol draw is made of 16 independent
+scrambles, one after the other in equal parts, so that their spread gives a standard error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+Seed = int | np.random.SeedSequence
+Block = NDArray[np.floating[Any]]  # shape (rows, dimension)
+Variates = Callable[[np.random.Generator, tuple[int, int]], Block]
+Quantile = Callable[[NDArray[np.float64]], Block]
+
+SAMPLERS = ("mc", "sobol")
+SCRAMBLES = 16
+_BLOCK_VALUES = 2**18  # 1 MB of float32: stays in cache on its way from the generator to the network
+_HALF_CELL = 2.0**-31  # scipy's Sobol points have 30 bits; half a cell keeps 0 away from quantiles
+
+
+def normals(generator: np.random.Generator, shape: tuple[int, int]) -> Block:
+    """Standard normal variates."""
+    return generator.standard_normal(shape, dtype=np.float32)
+
+
+def cauchys(generator: np.random.Generator, shape: tuple[int, int]) -> Block:
+    """Standard Cauchy variates."""
+    return generator.standard_cauchy(shape)
+
+
+def stables(alpha: float) -> Variates:
+    """Symmetric alpha-stable variates with characteristic function exp(-abs(t)^alpha).
+
+    Returns
+    -------
+    callable
+        Draws an array of a shape from a numpy generator.
+
+    References
+    ----------
+    Chambers, Mallows and Stuck, "A method for simulating stable random variables", JASA 1976.
+    """
+
+    def draw(generator: np.random.Generator, shape: tuple[int, int]) -> Block:
+        uniform = generator.random((*shape, 2))  # pairs side by side: a shorter draw begins a longer one
+        angle = math.pi * (uniform[..., 0] - 0.5)
+        exponential = -np.log1p(-uniform[..., 1])
+        tail = np.power(np.cos((1 - alpha) * angle) / exponential, (1 - alpha) / alpha)
+        return np.sin(alpha * angle) / np.cos(angle) ** (1 / alpha) * tail
+
+    return draw
+
+
+def normal_quantile(probability: NDArray[np.float64]) -> Block:
+    """Standard normal quantiles, float32."""
+    return ndtri(probability).astype(np.float32)
+
+
+def cauchy_quantile(probability: NDArray[np.float64]) -> Block:
+    """Standard Cauchy quantiles."""
+    return np.tan(math.pi * (probability - 0.5))
+
+
+def block_rows(dimension: int) -> int:
+    """Rows of a block: a power of two that depends on the dimension alone."""
+    return 2 ** max(6, (_BLOCK_VALUES // dimension).bit_length() - 1)
+
+
+def monte_carlo_blocks(
+    variates: Variates, samples: int, dimension: int, seed: Seed
+) -> Iterator[Callable[[], Block]]:
+    """Recipes of the blocks of independent variates, `samples` rows in all."""
+    rows = block_rows(dimension)
+
+    def draw(block: int) -> Block:
+        return variates(_generator(seed, block), (min(rows, samples - block * rows), dimension))
+
+    return (partial(draw, block) for block in range(-(-samples // rows)))
+
+
+def sobol_blocks(
+    samples: int, dimension: int, seed: Seed, quantile: Quantile = normal_quantile
+) -> Iterator[Callable[[], Block]]:
+    """Recipes of the blocks of variates from scrambled Sobol points, through a law's quantiles.
+
+    Scramble by scramble, each in parts of at most one block.
+
+    Yields
+    ------
+    callable
+        Draws one block, shape (rows, dimension).
+
+    References
+    ----------
+    Owen, "Randomly permuted (t,m,s)-nets and (t,s)-sequences", 1995.
+    """
+    from scipy.stats import qmc  # slow to import, and seldom needed
+
+    rows = block_rows(dimension)
+
+    def draw(scramble: int, start: int, stop: int) -> Block:
+        points = qmc.Sobol(dimension, scramble=True, rng=_generator(seed, scramble))
+        if start:
+            points.fast_forward(start)
+        # a power of two, over which the points are balanced
+        uniform = points.random(2 ** (stop - start - 1).bit_length())[: stop - start]
+        return quantile(uniform + _HALF_CELL)
+
+    for scramble in range(SCRAMBLES):
+        size = samples // SCRAMBLES + (scramble < samples % SCRAMBLES)
+        for start in range(0, size, rows):
+            yield partial(draw, scramble, start, min(start + rows, size))
+
+
+def _generator(seed: Seed, block: int) -> np.random.Generator:
+    root = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
+    child = np.random.SeedSequence(root.entropy, spawn_key=(*root.spawn_key, block))
+    return np.random.Generator(np.random.Philox(child))

@@ -1,0 +1,1 @@
+"""Wasserstein distances between samples, exact and between proven bounds."""

@@ -1,0 +1,1 @@
+"""Where the error of one measurement enters, layer by layer."""

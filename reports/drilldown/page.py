@@ -1,0 +1,359 @@
+"""Drill-down pages: one measurement each, made on demand and kept beside the report."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from html import escape, unescape
+from pathlib import Path
+from typing import Any, Protocol
+
+import pandas as pd
+
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.identity import keys
+from sdp_bench.bench.identity.fingerprint import reached
+from sdp_bench.bench.metrics import primary, recorded_metric
+from sdp_bench.bench.metrics.oracle import Oracle
+from sdp_bench.bench.metrics.prediction import Prediction
+from sdp_bench.bench.metrics.total_variation import CellTotalVariation
+from sdp_bench.bench.nets.fully_connected import write_atomically
+from sdp_bench.bench.plugins.rules import is_address
+from sdp_bench.bench.replay.drilldown import Drilldown, drill, rule_errors
+from sdp_bench.bench.replay.layers import LayerMoments
+from sdp_bench.bench.results.store import Store
+from sdp_bench.reports.drilldown import figures as drawings
+from sdp_bench.reports.drilldown.words import CONSTANT, verdict, view
+from sdp_bench.reports.style import labels
+from sdp_bench.reports.tables.display import displayed
+from sdp_bench.reports.writing import TEMPLATES, environment
+from sdp_ref.errors import UnsupportedError
+
+FOLDER = "drill-down"
+MOST_PAGES = 100
+"""Pages kept in a folder; with :data:`MOST_BYTES` each, what they take at most is 15 MB."""
+MOST_BYTES = 150_000
+DATABASE, REPORT = Path("sdp-bench.sqlite"), Path("reports/html")
+"""Where the commands look and write unless they are told."""
+
+_TEMPLATE = Path(__file__).with_name("template.html")
+
+_PERCENT = "\u00a0%"
+_SUBJECT = r"[0-9a-f]{16}(?:/|$|,)"  # what a key begins with
+
+
+class Progress(Protocol):
+    """What making pages reports to; see :mod:`sdp_bench.commands.progress`."""
+
+    def done(self, count: int, total: int, text: str, share: float | None = None) -> None:
+        """Say that `count` of `total` pages are made, the last one for `text`."""
+
+    def note(self, text: str) -> None:
+        """Say something that stays on the screen."""
+
+
+def chosen(text: str, frame: pd.DataFrame) -> list[str]:
+    """Keys of the measurements that an option names.
+
+    Parameters
+    ----------
+    text : str
+        ``none``, ``worst:n`` or keys separated by commas (which keys have too, but not before a unit).
+    frame : DataFrame
+        Measurements, as the store gives them.
+
+    Raises
+    ------
+    UserError
+        If it is none of these, or more than :data:`MOST_PAGES`.
+    """
+    text = text.strip()
+    if text in ("", "none"):
+        return []
+    if text.startswith("worst"):
+        count = text.removeprefix("worst").removeprefix(":")
+        if not count.isdigit() or not 1 <= int(count) <= MOST_PAGES:
+            raise UserError(f"'{text}': write worst:n, n from 1 to {MOST_PAGES}")
+        return worst(frame, int(count))
+    found = re.split(rf",(?={_SUBJECT})", text)
+    if not all(re.match(r"[0-9a-f]{4,16}(/|$)", key) for key in found):
+        raise UserError(
+            f"'{text}' is neither none, worst:n nor keys of measurements "
+            "(unit/rule/metric, as in results.csv)"
+        )
+    if len(found) > MOST_PAGES:
+        raise UserError(f"{len(found)} keys, but no more than {MOST_PAGES} drill-down pages are made")
+    return list(dict.fromkeys(found))
+
+
+def worst(frame: pd.DataFrame, count: int) -> list[str]:
+    """Keys of the measurements farthest above the 95 % point of their floor, spread over rules and noise.
+
+    Of each rule first the worst measurement of all, then the worst at its next noise level, and so on:
+    every rule is seen before one is seen twice. Compared are total variations, which have one
+    scale from 0 to 1. References and estimates from samples, whose error is their number of samples, are
+    left out.
+
+    Raises
+    ------
+    UserError
+        If there is no total variation among the measurements.
+    """
+    measured = (name for name in primary() if (frame["metric"] == name).any())
+    metric = next((name for name in measured if isinstance(recorded_metric(name), CellTotalVariation)), None)
+    rows = frame[frame["metric"] == metric]
+    rows = rows[[not (labels.is_reference(r) or labels.is_sampling(r)) for r in rows["rule"]]]
+    if metric is None or rows.empty:
+        raise UserError(
+            "worst:n compares total variations of rules, and none was measured; name keys instead"
+        )
+    rows = rows.drop_duplicates("key").assign(excess=lambda f: f["value"] - f["floor95"])
+    rows = rows.sort_values(["excess", "key"], ascending=[False, True])
+    rows["again"] = rows.groupby(["rule", "sigma"]).cumcount()
+    rows = rows.sort_values(["again", "excess", "key"], ascending=[True, False, True])
+    rows["place"] = rows.groupby(["rule", "again"]).cumcount()
+    rows = rows.sort_values(["again", "place", "excess", "key"], ascending=[True, True, False, True])
+    return [str(key) for key in rows["key"].head(count)]
+
+
+def make(
+    store: Store,
+    wanted: Sequence[str],
+    folder: Path,
+    progress: Progress,
+    *,
+    trusted: bool = False,
+) -> list[Path]:
+    """Write the pages of some measurements; one that fails is a note.
+
+    Parameters
+    ----------
+    store : Store
+    wanted : sequence of str
+        Keys, or beginnings of keys that are one measurement's.
+    folder : Path
+        Made if need be. The oldest pages beyond :data:`MOST_PAGES` are taken away; other files stay.
+    progress : Progress
+    trusted : bool
+        Whether the stored code of plug-in rules may be run.
+
+    Raises
+    ------
+    OSError
+        If the folder cannot be written.
+    """
+    made: list[Path] = []
+    progress.done(0, len(wanted), "")
+    known: dict[str, LayerMoments] = {}
+    for number, key in enumerate(sorted(wanted), start=1):  # rules of one unit after each other
+        try:
+            found = drill(store, key, trusted=trusted, known=known)
+            text = page(found, store.path)
+        except (UserError, ValueError, UnsupportedError, RuntimeError, ArithmeticError) as error:
+            line = str(error).splitlines()[0] if str(error) else type(error).__name__
+            progress.note(f"no drill-down of {key}: {line}")
+        else:
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / file_name(found.key)
+            write_atomically(path, text.encode())
+            made.append(path)
+        progress.done(number, len(wanted), key)
+    pages = sorted(_pages(folder), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in pages[MOST_PAGES:]:
+        progress.note(f"more than {MOST_PAGES} drill-downs: {path.name} is taken away")
+        path.unlink(missing_ok=True)
+    return made
+
+
+def file_name(key: str) -> str:
+    """Name of the page of a measurement, from its key."""
+    unit, rule, metric = key.split("/", 2)
+    words = re.sub(r"[^\w.-]+", "-", f"{rule}-{metric.partition(':')[0]}")
+    return f"{unit}-{words}-{keys.digest(key)[:6]}.html"
+
+
+def kept(folder: Path, frame: pd.DataFrame) -> dict[str, str]:
+    """Pages there are of the measurements in a frame: file names by key.
+
+    A page of a measurement that has been made anew since, with another result, is taken away, and so is any
+    page that other code made. Files that are no such pages are left alone.
+    """
+    if not folder.is_dir() or "key" not in frame:
+        return {}
+    pages = {}
+    for path, told in _pages(folder).items():
+        if told.get("code") != code():
+            path.unlink(missing_ok=True)
+        else:
+            pages[unescape(told["key"])] = (path, told.get("mark", ""))
+    rows = frame[frame["key"].isin(pages.keys())]
+    found = {}
+    for key, part in rows.groupby("key"):
+        path, mark = pages[str(key)]
+        if mark == _mark(zip(part["component"], part["value"], strict=True)):
+            found[str(key)] = path.name
+        else:
+            path.unlink(missing_ok=True)
+    return found
+
+
+def marks(path: Path) -> dict[str, str]:
+    """What a file says of itself in its ``sdp-bench-`` tags, as escaped there; nothing if it is not ours."""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            head = file.read(1000)
+    except OSError:
+        return {}
+    return dict(re.findall(r'<meta name="sdp-bench-(\w+)" content="([^"]*)">', head))
+
+
+def _pages(folder: Path) -> dict[Path, dict[str, str]]:
+    """Files of a folder that are drill-down pages, and their marks."""
+    found = {path: marks(path) for path in sorted(folder.glob("*.html"))}
+    return {path: told for path, told in found.items() if "key" in told}
+
+
+def page(found: Drilldown, database: Path = DATABASE) -> str:
+    """HTML text of one measurement's page.
+
+    Figures beyond what :data:`MOST_BYTES` holds are left out, the largest first, and the page says which.
+
+    Parameters
+    ----------
+    found : Drilldown
+    database : Path
+        Where the measurement is, for the command that makes it again.
+
+    Raises
+    ------
+    ValueError
+        If the page is too large without any figure.
+    """
+    record, name = found.record, str(found.record["metric"]).partition(":")[0]
+    metric = displayed(name, found.net["activation"])
+    context: dict[str, Any] = {
+        "found": found,
+        "metric": metric,
+        "symbol": labels.scale_label(found.noise),
+        "mark": _mark((c["component"], c["value"]) for c in found.components),
+        "code": code(),
+        "verdict": "",
+        "errors": found.errors,
+        "names": [],
+        "figures": [],
+        "dropped": [],
+        "output": None,
+        "scale": "",
+        "command": _replay(found, database),
+    }
+    drawn: list[Callable[[], Any]] = []
+    if found.errors is not None:
+        names = drawings.layer_names(found.errors)
+        output, scale = view(metric, found.errors)
+        sampling = labels.is_sampling(str(record["rule"]))
+        constant = found.errors.layers[-1].constant
+        context |= {
+            "names": names,
+            "output": output,
+            "scale": scale,
+            "verdict": CONSTANT
+            if constant
+            else verdict(output, names, sampling=sampling).replace(" %", _PERCENT),
+        }
+        errors = found.errors
+        drawn.append(lambda: drawings.by_layer(errors, output, scale))
+    oracle, prediction = found.oracle, found.prediction
+    if _has_moments(found):
+        drawn.append(lambda: drawings.projections(oracle, prediction, str(record["rule"])))
+    drawn.append(lambda: drawings.quantile_differences(oracle, prediction))
+    if _has_moments(found):
+        drawn.append(lambda: drawings.covariances(oracle.moments, prediction))
+    context["figures"] = drawings.drawn([draw() for draw in drawn])
+    return _bounded(context)
+
+
+def _bounded(context: dict[str, Any]) -> str:
+    template = environment().get_template(str(_TEMPLATE))
+    while len((text := template.render(context)).encode()) > MOST_BYTES:
+        figures = context["figures"]
+        if not figures:
+            raise ValueError(f"its page would take {len(text.encode()):,} bytes, more than {MOST_BYTES:,}")
+        # The first one comes with the numbers by layer: it goes last.
+        largest = max(figures[1:] or figures, key=lambda f: sum(len(panel.svg) for panel in f.panels))
+        context |= {
+            "figures": [figure for figure in figures if figure is not largest],
+            "dropped": [*context["dropped"], largest.title],
+        }
+    return text
+
+
+def _has_moments(found: Drilldown) -> bool:
+    try:
+        found.prediction.gaussian  # noqa: B018
+        found.oracle.moments  # noqa: B018
+    except ValueError:
+        return False
+    return True
+
+
+def command(key: str, recorded: str, folder: Path) -> str:
+    """Line that makes a drill-down for the report in a folder.
+
+    Parameters
+    ----------
+    key : str
+    recorded : str
+        Commands of the runs that the report shows, one a line: they name the results file, if it is not the
+        default one.
+    folder : Path
+        The report's.
+    """
+    told = {_database(line) for line in recorded.splitlines()}
+    database = told.pop() if len(told) == 1 else DATABASE
+    words = ["sdp-bench", "report", "--drill-down", key]
+    words += ["--database", str(database)] if database != DATABASE else []
+    return shlex.join(words + (["--output", str(folder)] if folder != REPORT else []))
+
+
+def _database(line: str) -> Path:
+    """Results file that a recorded command names."""
+    try:
+        words = shlex.split(line)
+    except ValueError:
+        return DATABASE
+    for word, following in itertools.zip_longest(words, words[1:], fillvalue=""):
+        if word == "--database" and following:
+            return Path(following)
+        if word.startswith("--database="):
+            return Path(word.removeprefix("--database="))
+    return DATABASE
+
+
+def _replay(found: Drilldown, database: Path) -> str:
+    words = ["sdp-bench", "replay", found.key]
+    words += ["--database", str(database)] if database != DATABASE else []
+    return shlex.join(words + (["--trust-code"] if is_address(str(found.record["rule"])) else []))
+
+
+@functools.cache
+def code() -> str:
+    """Fingerprint of the code and templates that pages are made by.
+
+    The rules' own code and the oracles' shows in the measurement's value.
+    """
+    files = (_TEMPLATE, *(TEMPLATES / name for name in ("base.html", "parts.html", "style.css")))
+    texts = [file.read_text(encoding="utf-8") for file in files]
+    return reached(page, rule_errors, Drilldown, Oracle, Prediction, texts)
+
+
+def _mark(components: Iterable[tuple[Any, Any]]) -> str:
+    """Hash of a measurement's results, by which a page of it is known to be up to date."""
+    return keys.digest(sorted({(name or "", repr(float(value))) for name, value in components}))[:16]
+
+
+def hrefs(pages: Mapping[str, str], up: str = "") -> dict[str, str]:
+    """Addresses of pages by key, from a folder that is `up` below the report's."""
+    return {key: escape(f"{up}{FOLDER}/{name}") for key, name in pages.items()}

@@ -1,0 +1,104 @@
+"""What a drill-down says in words: the verdict, from the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sdp_bench.bench.metrics import Metric
+from sdp_bench.bench.replay.error_by_layer import ErrorByLayer, OutputErrors
+from sdp_bench.reports.style.labels import number
+
+_BY = {
+    "formula": "by the rule’s own approximation of a layer",
+    "dropped": "by covariances that the rule drops",
+    "closure": "by closure, the law there being no longer Gaussian",
+}
+_BY_SAMPLES = "by the draw of the rule’s samples"
+_NEARLY_ALL, _MOST = 0.9, 0.6
+_NAMED = 0.75  # layers are named until they have this share
+_WHOLE = 0.995
+_MUCH_ROUNDING = 0.1  # of the error, from where on it is told
+
+
+CONSTANT = (
+    "The outputs are constant but for rounding: there is no spread to propagate, and what the figures show "
+    "of the output is rounding."
+)
+"""The verdict where there is nothing to judge."""
+
+
+def view(metric: Metric, errors: ErrorByLayer) -> tuple[OutputErrors, str]:
+    """Output's errors in the measure nearest to a metric, and what that is called.
+
+    Metrics of cells of equal mass see every direction of the outputs alike; others see the widest most.
+    """
+    if metric.whitens:
+        return errors.whitened, "every principal direction of the outputs counting alike"
+    return errors.spread, "in units of the outputs’ total spread"
+
+
+def verdict(output: OutputErrors, names: Sequence[str], *, sampling: bool = False) -> str:
+    """One to three sentences: by what, and at which layers, the error enters.
+
+    No layer is blamed for an error that is within the oracle's floor, or within its rounding.
+
+    Parameters
+    ----------
+    output : OutputErrors
+    names : sequence of str
+        Of the layers.
+    sampling : bool
+        Whether the rule samples: its own error is then that of few samples.
+    """
+    total = output.total
+    if total.value <= output.rounding:
+        return (
+            f"The error in mean and covariance of the output (distance {number(total.value)}) is within what "
+            f"rounding does to the oracle, which computes in the net’s own precision (about "
+            f"{number(output.rounding)}): it tells of no layer. What error there is beyond is in the law’s "
+            "shape."
+        )
+    if total.indistinguishable:
+        return (
+            f"Mean and covariance of the output cannot be told from the exact ones (distance "
+            f"{number(total.value)}, 95 % point of the floor {number(total.floor95)}): what error there is "
+            "is in the law’s shape."
+        )
+    by = _BY | ({"formula": _BY_SAMPLES} if sampling else {})
+    entered = output.sum_of_parts
+    shares = {kind: [v / entered for v in getattr(output, kind)] for kind in _BY}
+    kinds = sorted(_BY, key=lambda kind: -sum(shares[kind]))
+    first, share = kinds[0], sum(shares[kinds[0]])
+    where = [sum(shares[kind][k] for kind in _BY) for k in range(len(names))]
+    if share >= _MOST:
+        word = "Nearly all" if share >= _NEARLY_ALL else "Most"
+        found, places = shares[first], f"{word} of the error enters {by[first]} ({share:.0%})"
+    else:
+        told = " and ".join(f"{sum(shares[k]):.0%} {by[k]}" for k in kinds if sum(shares[k]) >= 0.1)
+        found, places = where, f"The error enters in more than one way: {told}"
+    said = f"{places}, {_layers(found, names)}."
+    share = output.rounding / total.value
+    if share >= _MUCH_ROUNDING:
+        said += (
+            " But rounding in the oracle, which computes in the net’s own precision, may be about "
+            f"{share:.0%} of this error."
+        )
+    return said.replace("%", " %")
+
+
+def _layers(shares: Sequence[float], names: Sequence[str]) -> str:
+    whole = sum(shares)
+    order = sorted(range(len(names)), key=lambda k: -shares[k])
+    chosen, held = [], 0.0
+    for k in order:
+        chosen.append(k)
+        held += shares[k] / whole
+        if held >= _NAMED:
+            break
+    if len(chosen) > max(3, len(names) // 3):
+        return "spread over many layers"
+    if held >= _WHOLE and len(chosen) == 1:
+        return f"at {names[chosen[0]]}"
+    named = [f"{names[k]} ({shares[k] / whole:.0%} of that)" for k in sorted(chosen)]
+    said = named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
+    return f"{'at' if held >= _NEARLY_ALL else 'above all at'} {said}"

@@ -1,0 +1,1 @@
+"""The measurements behind the numbers of a page."""

@@ -1,0 +1,171 @@
+"""Pages of lists, one list of measurements for each number of a report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sdp_bench.bench.metrics import Metric
+from sdp_bench.reports.numbers.number import Group, Number, Page
+from sdp_bench.reports.style import labels
+
+TEMPLATE = Path(__file__).with_name("template.html")
+
+MOST_ROWS = 20
+"""Measurements shown of one number."""
+MOST_BYTES = 8_000_000
+"""What the lists of one report take at most, about: fewer measurements are listed if need be."""
+_ROW_BYTES, _NUMBER_BYTES = 145, 480
+
+_SHOWN = ("seed", "input", "value", "floor", "floor95", "stderr", "rule", "key")
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The measurements behind one number, `shown` of `count` of them; `rows` are HTML rows of a table."""
+
+    anchor: str
+    title: str
+    mean: float
+    count: int
+    shown: int
+    varies: bool
+    rows: str
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """One page of lists, by group."""
+
+    page: Page
+    parts: tuple[tuple[Group, tuple[Listing, ...]], ...]
+
+    @property
+    def cut(self) -> bool:
+        """Whether any list leaves measurements out."""
+        return any(listing.shown < listing.count for _, listings in self.parts for listing in listings)
+
+
+def sheets(
+    numbers: Iterable[Number], frame: pd.DataFrame, drilled: Mapping[str, str], most_bytes: int = MOST_BYTES
+) -> Iterator[Sheet]:
+    """Pages with the measurements behind some numbers.
+
+    Parameters
+    ----------
+    numbers : iterable of Number
+    frame : DataFrame
+        All measurements, with the labels that numbers know them by.
+    drilled : mapping of str to str
+        Addresses of drill-down pages, from the pages' folder, by key.
+    most_bytes : int
+        Bound on all pages together, about: at least one measurement of each number is shown.
+    """
+    numbers = list(numbers)
+    if "key" not in frame:
+        frame = frame.assign(key="")
+    columns = {name: frame[name].to_numpy() for name in (*_SHOWN, *_VARIES) if name in frame}
+    at = pd.Index(frame.index)
+    places = [at.get_indexer(pd.Index(number.rows)) for number in numbers]
+    rows = _rows_each([len(each) for each in places], frame["key"], most_bytes)
+    pages: dict[Page, dict[Group, list[Listing]]] = {}
+    for number, place in zip(numbers, places, strict=True):
+        listing = _listing(number, place, columns, rows, drilled)
+        pages.setdefault(number.group.page, {}).setdefault(number.group, []).append(listing)
+    for page, groups in pages.items():
+        yield Sheet(page, tuple((group, tuple(own)) for group, own in groups.items()))
+
+
+def _rows_each(counts: Sequence[int], keys: pd.Series, most_bytes: int) -> int:
+    """How many measurements of each number fit."""
+    row = _ROW_BYTES + (float(keys.str.len().mean()) if len(keys) else 0.0)
+    for rows in range(MOST_ROWS, 1, -1):
+        if sum(_NUMBER_BYTES + row * min(count, rows) for count in counts) <= most_bytes:
+            return rows
+    return 1
+
+
+def _listing(
+    number: Number,
+    place: NDArray[np.intp],
+    columns: Mapping[str, NDArray[Any]],
+    rows: int,
+    drilled: Mapping[str, str],
+) -> Listing:
+    metric = number.group.metric
+    if not number.ordered:
+        place = place[np.argsort(-_error(metric, columns["value"][place]), kind="stable")]
+    top = place[:rows]
+    value, floor, floor95 = (columns[name][top] for name in ("value", "floor", "floor95"))
+    shown = metric.shown(value), metric.shown(floor), metric.indistinguishable(value, floor, floor95)
+    rest = (columns[name][top] for name in ("seed", "input", "stderr", "rule", "key"))
+    cells = zip(*(column.tolist() for column in (*shown, *rest)), strict=True)
+    whats = [_what(metric, number.varies, columns, each) if number.varies else None for each in top]
+    return Listing(
+        number.anchor,
+        number.title,
+        number.mean,
+        len(place),
+        len(top),
+        bool(number.varies),
+        "\n".join(
+            _html(metric, what, *each, drilled=drilled) for what, each in zip(whats, cells, strict=True)
+        ),
+    )
+
+
+_VARIES = {
+    "depth": lambda _, value: labels.plural(int(value), "layer"),
+    "rule": lambda _, value: labels.rule_label(value),
+    "sigma": lambda _, value: f"σ = {value:g}",
+    "component": lambda metric, value: f"{metric.component or 'component'} {value}" if value else "",
+    "samples": lambda _, value: f"{int(value):,} samples",
+}
+"""How what varies in a list is told."""
+
+
+def _what(metric: Metric, varies: Sequence[str], columns: Mapping[str, NDArray[Any]], row: int) -> str:
+    told = (_VARIES[name](metric, columns[name][row]) for name in varies if name in columns)
+    return escape(", ".join(filter(None, told)))
+
+
+def _error(metric: Metric, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How far from exact, for the order of the list."""
+    return metric.score(values) if metric.better else np.abs(values)
+
+
+def _html(
+    metric: Metric,
+    what: str | None,
+    value: float,
+    floor: float,
+    below: bool,
+    seed: float,
+    input_row: float,
+    stderr: float,
+    rule: str,
+    key: str,
+    *,
+    drilled: Mapping[str, str],
+) -> str:
+    level = " ≈" if metric.has_floor and below else ""
+    cells = [
+        "–" if math.isnan(seed) else f"{seed:.0f}",
+        f"{input_row:.0f}",
+        *([] if what is None else [what]),
+        labels.number(value, metric.decimals) + level,
+        labels.number(floor, metric.decimals) if metric.has_floor else "–",
+        labels.number(stderr),
+        f'<a href="{escape(drilled[key])}">drill-down</a>' if key in drilled else "",
+        # a reference is no rule: there is nothing to drill into
+        "–" if not key or labels.is_reference(rule) else f"<code>{escape(key)}</code>",
+    ]
+    return "<tr><td>" + "<td>".join(f"{cell}</td>" for cell in cells) + "</tr>"

@@ -1,0 +1,170 @@
+"""Results of runs, as a report takes them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from sdp_bench.bench.plugins.plugin import Plugin
+from sdp_bench.bench.results.exchange import opened
+from sdp_bench.bench.results.record import Run
+from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.runs.plan import TASKS
+from sdp_bench.bench.runtime.table import Row, load
+from sdp_bench.reports.style.drawing import Style, styles
+from sdp_bench.reports.tables.frame import checked
+from sdp_bench.reports.tables.tables import Table, tables
+
+BASELINES = Path(__file__).with_name("baselines")
+"""Exported results that come with the package; see its README for what they are."""
+
+POOR_ACCURACY = 0.9
+"""Training accuracy below which a net counts as one that did not learn."""
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """Measurements and what is known of how they were made.
+
+    Attributes
+    ----------
+    frame : DataFrame
+        Long format, one row each, as the store gives them; may be empty. It is checked as
+        :func:`sdp_bench.reports.tables.frame.checked` does.
+    meta : mapping
+        `command`, `preset`, `started`, `finished`, `seconds`, `options`, `environment`, `counts`,
+        `left_out` and `nets`. What is not there is not shown.
+    failures : DataFrame
+        Columns `group`, `rule`, `error` and `seconds`; may be empty.
+    runtime : tuple of Row
+        What ``sdp-bench runtime`` timed; may be empty.
+    title : str
+        Of the page, where it is not that of a run.
+    committed : Results, optional
+        Those that come with the package, whose verdicts stand beside these.
+    elsewhere : frozenset of str
+        Experiments that are shown otherwise than as tables.
+
+    Raises
+    ------
+    ValueError
+        If a non-empty frame lacks columns.
+    """
+
+    frame: pd.DataFrame
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    failures: pd.DataFrame = field(default_factory=pd.DataFrame)
+    runtime: tuple[Row, ...] = ()
+    title: str = ""
+    committed: Results | None = None
+    elsewhere: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "frame", checked(self.frame))
+
+    def of(self, *experiments: str) -> pd.DataFrame:
+        """Measurements of some experiments."""
+        return self.frame[self.frame["experiment"].isin(experiments)]
+
+    @functools.cached_property
+    def failed(self) -> list[dict[str, Any]]:
+        """Failures, with empty text for what is not known of one."""
+        frame = self.failures
+        return [
+            {str(key): value for key, value in row.items()}
+            for row in frame.astype(object).where(frame.notna(), "").to_dict("records")
+        ]
+
+    @functools.cached_property
+    def with_oracle(self) -> pd.DataFrame:
+        """Measurements of laws against an oracle."""
+        return self.frame[~self.frame["experiment"].isin(TASKS)]
+
+    @functools.cached_property
+    def tabled(self) -> pd.DataFrame:
+        """Measurements that tables are made of."""
+        return self.with_oracle[~self.with_oracle["experiment"].isin(self.elsewhere)]
+
+    @functools.cached_property
+    def tables(self) -> tuple[Table, ...]:
+        """Tables by noise level and rule."""
+        return tuple(tables(self.tabled))
+
+    @functools.cached_property
+    def styles(self) -> Mapping[str, Style]:
+        """How each rule is drawn."""
+        return styles(list(self.with_oracle["rule"].unique()))
+
+
+def committed_results() -> Results:
+    """Results that come with the package."""
+    with opened(BASELINES) as store:
+        found = results_of(store, store.runs(), tuple(load(BASELINES / "runtime.csv")))
+    return replace(found, title="Committed results")
+
+
+def results_of(store: Store, numbers: Sequence[int] = (), runtime: tuple[Row, ...] = ()) -> Results:
+    """Measurements of some runs together; the newest one speaks of settings and environment.
+
+    What several of them measured, perhaps with other settings, counts once, as the newest measured it.
+
+    Parameters
+    ----------
+    store : Store
+    numbers : sequence of int
+        Of the runs; without any, the newest.
+    runtime : tuple of Row
+        As `Results` has it.
+
+    Returns
+    -------
+    Results
+    """
+    runs = [store.run(number) for number in sorted(set(numbers))] or [store.run()]
+    frame = pd.concat([store.frame(run).assign(age=-run.id) for run in runs], ignore_index=True)
+    place = ["experiment", "net", "input", "noise", "sigma", "dataset", "objective", "seed", "recipe", "rule"]
+    place += ["metric", "component"]
+    newest = frame["age"] == frame.groupby(place, dropna=False)["age"].transform("min")
+    frame = frame[newest].drop(columns="age").reset_index(drop=True)
+    failures = pd.concat([store.failures(run) for run in runs], ignore_index=True).drop_duplicates()
+    metas = [_meta_of(store, run) for run in runs]
+    if len(metas) > 1:
+        metas[-1].pop("run")  # that of one; here no measurement is of another run
+    meta = metas[-1] | {
+        "command": "\n".join(dict.fromkeys(m["command"] for m in metas)),
+        "started": metas[0]["started"],
+        "seconds": sum(m["seconds"] or 0 for m in metas),
+        "left_out": list(dict.fromkeys(each for m in metas for each in m["left_out"])),
+        "nets": list({net["digest"]: net for m in metas for net in m["nets"]}.values()),
+        "counts": {
+            "units": int(frame.unit.nunique()) if len(frame) else 0,
+            "measurements": len(frame),
+            "failures": len(failures),
+        },
+    }
+    return Results(frame, meta, failures, runtime)
+
+
+def _meta_of(store: Store, run: Run) -> dict[str, Any]:
+    """What a run recorded of itself, as `Results` has it."""
+    settings = dict(run.settings)
+    settings["training"] = settings["training"] or "each architecture's own recipe"
+    plugins = map(Plugin.from_json, settings.get("plugins", ()))
+    settings["plugins"] = [plugin.address for plugin in plugins] or None
+    return {
+        "run": run.id,
+        "command": run.command,
+        "preset": run.preset,
+        "started": run.started,
+        "finished": run.finished,
+        "seconds": run.seconds,
+        "options": settings,
+        "left_out": run.left_out,
+        "environment": run.environment,
+        "nets": store.nets(run),
+    }

@@ -1,0 +1,82 @@
+"""The committed results as a page of the documentation.
+
+``python -m sdp_bench.reports.results_page docs/results.md`` writes it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from sdp_bench.reports.results import Results, committed_results
+from sdp_bench.reports.section import sections, tabulated
+from sdp_bench.reports.tables.tables import Table
+from sdp_bench.reports.writing import environment, write
+
+RULES = (
+    "sdp",
+    "dvia",
+    "moment_matching",
+    "unscented",
+    "marginal_sdp",
+    "marginal_moment_matching",
+    "monte_carlo:samples=10",
+    "monte_carlo:samples=100",
+    "oracle_moments",
+)
+"""Rules that have a column; the report has all of them."""
+
+_SECTIONS = ("summary", "choice", "claims", "sensitivity", "oracle", "uci", "selective", "runtime")
+_TABLES = {
+    "shared_mass": ("iris-tv", 4, ("tv_headline", "tv_paper", "tv_class")),
+    "ratios": ("iris-std", 4, ("std_ratio",)),
+    "distances": ("iris-w1-certified", 4, ("w1_certified",)),
+    "heavy_tails": ("iris-cauchy", 4, ("tv_joint", "iqr_ratio")),
+    "classifier": ("resnet-tv", 18, ("tv_class", "tv_margin")),
+}
+"""Experiment, depth and metrics of the tables, by their place on the page."""
+
+
+def results_page(results: Results) -> str:
+    """Markdown text of the page: what the report's sections say of some results, and a few of its tables.
+
+    Parameters
+    ----------
+    results : Results
+        With measurements of every experiment.
+
+    Returns
+    -------
+    str
+    """
+    every = sections()
+    results = tabulated(results, every)
+    shown = {section.name: section.build(results) for section in every if section.name in _SECTIONS}
+    text = (
+        environment(html=False)
+        .get_template("results.md")
+        .render(
+            sections=shown,
+            rules=RULES,
+            commands=_commands(results.meta["command"]),
+            **{name: _chosen(results.tables, *which) for name, which in _TABLES.items()},
+        )
+    )
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
+def _chosen(tables: Sequence[Table], experiment: str, depth: int, metrics: tuple[str, ...]) -> list[Table]:
+    own = [table for table in tables if (table.experiment, table.depth) == (experiment, depth)]
+    return [table for table in own if table.metric.name in metrics]
+
+
+def _commands(recorded: str) -> list[str]:
+    """Commands of runs, each once whatever the order of its options; shards of one run together."""
+    lines = [re.sub(r" --shard \S+", "", line) for line in recorded.splitlines()]
+    return list({frozenset(line.split()): line for line in lines}.values())
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]), results_page(committed_results()))

@@ -1,0 +1,1 @@
+"""The page about one rule or one net of a user's."""

@@ -1,0 +1,79 @@
+"""Sections, which a page is made of: each a folder of `sections` with a class and its template."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from sdp_bench.reports.numbers.number import Number
+from sdp_bench.reports.results import Results
+from sdp_ref.registry import installed, members
+
+GROUP = "sdp_bench.sections"
+"""Entry points by which other packages bring sections."""
+
+Context = Mapping[str, Any]
+"""What a template is filled with."""
+
+
+class Section:
+    """A part of the page: what it shows, made of the results, and ``template.html`` beside its module.
+
+    The template makes ``<section id="NAME">``. It sees what :meth:`build` gives, the filters of
+    :mod:`sdp_bench.reports.writing`, the macros of ``parts.html`` and ``table.html``, and `links`, where the
+    measurements behind a number are listed.
+
+    Attributes
+    ----------
+    name : str
+        Anchor on the page.
+    title : str
+        In the navigation.
+    order : int
+        Place on the page: sections stand in ascending order.
+    experiments : tuple of str
+        Experiments whose results it shows in its own way; those that no section names are shown as tables.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    order: ClassVar[int]
+    experiments: ClassVar[tuple[str, ...]] = ()
+
+    def build(self, results: Results) -> Context | None:
+        """What the template shows, by default nothing of the results; None for no section."""
+        del results
+        return {}
+
+    def navigation(self, context: Context) -> Iterable[tuple[str, str]]:
+        """Anchors and titles for the page's navigation, where its template makes more sections than one."""
+        del context
+        return [(self.name, self.title)]
+
+    def numbers(self, results: Results, context: Context) -> Iterable[Number]:
+        """Numbers that lead to the measurements that they rest on.
+
+        Of two that rest on the same measurements the first one's list is made, and both lead there.
+        """
+        del results, context
+        return ()
+
+    @property
+    def template(self) -> Path:
+        """File of its template."""
+        return Path(inspect.getfile(type(self))).with_name("template.html")
+
+
+def sections() -> list[Section]:
+    """Sections of the package and of those that are installed beside it, in the order of the page."""
+    kinds = [*members("sdp_bench.reports.sections", Section).values()]
+    kinds += [point.load() for point in installed(GROUP).values()]
+    return sorted((kind() for kind in kinds), key=lambda section: section.order)
+
+
+def tabulated(results: Results, sections: Iterable[Section]) -> Results:
+    """Results whose tables are of the experiments that no section shows in its own way."""
+    return replace(results, elsewhere=frozenset(name for one in sections for name in one.experiments))

@@ -1,0 +1,51 @@
+"""Which rule when: the most accurate rule for a given time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sdp_bench.reports.numbers.number import Group, Number, Page, slug
+from sdp_bench.reports.results import Results
+from sdp_bench.reports.section import Context, Section
+from sdp_bench.reports.sections.choice.choice import choice
+from sdp_bench.reports.sections.choice.figure import choice_figures
+from sdp_bench.reports.sections.choice.words import by_nets, names, sentences
+from sdp_bench.reports.style import labels
+
+
+class WhichRule(Section):
+    """What to take at a budget, and the accuracy-cost front."""
+
+    name = "choice"
+    title = "Which rule when"
+    order = 20
+
+    def build(self, results: Results) -> Context | None:
+        """Choices, in numbers, words and figures; None without two rules to choose from."""
+        found = choice(results.tabled)
+        if found is None:
+            return None
+        front, other_fronts = choice_figures(found)
+        return {
+            "choice": found,
+            "sentences": list(sentences(found.bands)),
+            "by_nets": list(by_nets(found.bands)),
+            "front": front,
+            "other_fronts": other_fronts,
+            "styles": results.styles,
+            "names": names,
+        }
+
+    def numbers(self, results: Results, context: Context) -> Iterator[Number]:
+        """Mean accuracies, but for those that stand in a table too and lead to its list."""
+        tabled = {cell.rows for table in results.tables for row in table.rows for cell in row.cells if cell}
+        for band in context["choice"].bands:
+            page = Page(f"{slug('choice', band.title)}.html", band.title, "which rule when", self.name)
+            group = Group(page, slug(band.metric.name, band.scale), band.metric.title, band.metric)
+            varies = ("depth",) if len(band.depths) > 1 else ()
+            for place in band.places:
+                for standing in place.standings:
+                    if standing.rows not in tabled:
+                        anchor = slug(group.anchor, f"{place.sigma:g}", standing.rule)
+                        title = f"{labels.rule_label(standing.rule)}, {band.scale} = {place.sigma:g}"
+                        yield Number(group, anchor, title, standing.value, standing.rows, varies)

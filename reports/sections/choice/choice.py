@@ -1,0 +1,320 @@
+"""Which rule when: what is on the accuracy-cost front, and what to take at a budget, by nets and sigma."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from sdp_bench.bench.metrics import Metric, primary
+from sdp_bench.reports.statistics.costs import Costs, plain_samples
+from sdp_bench.reports.statistics.ranking import UNIT
+from sdp_bench.reports.statistics.replicates import MIN_LEVELS, Contest, Replicates
+from sdp_bench.reports.style import labels
+from sdp_bench.reports.tables.display import displayed
+from sdp_bench.reports.tables.frame import noise_symbol
+
+BUDGETS = (10.0, 100.0, 1000.0, math.inf)
+"""Of time, in Monte Carlo samples that take as long."""
+
+ON, OFF, UNDECIDED = "on", "off", "undecided"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One rule at one place.
+
+    Attributes
+    ----------
+    rule : str
+    value, half_width : float
+        Mean on the metric's scale, and half of its 95 % interval (NaN where that is not known).
+    worth : tuple of (str, float), optional
+        How many Monte Carlo samples are as accurate: ``("", 40)``, ``("<", 5)`` or ``(">", 1000)``.
+    front : str
+        ``"on"``, ``"off"`` or ``"undecided"``.
+    by : str
+        The most accurate of the rules that beat it and take no longer, if it is off the front.
+    rows : tuple of int
+        Labels of the measurements that `value` is the mean of, ascending.
+    """
+
+    rule: str
+    value: float
+    half_width: float
+    worth: tuple[str, float] | None
+    front: str
+    by: str = ""
+    rows: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What to take at one budget: of all rules, and of those that do not sample.
+
+    `once` is the sampling rule with the best mean where nets and inputs are fixed and it is better than
+    `best`: as it was drawn once, it is told but not ranked.
+    """
+
+    budget: float
+    best: Contest | None
+    without: Contest | None
+    once: str = ""
+
+    @property
+    def sampling(self) -> bool:
+        """Whether the best mean is that of a sampling rule."""
+        return self.best is not None and labels.is_sampling(self.best.leader)
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """One row of nets at one sigma; `floor` is what the exact law shows, NaN where not known."""
+
+    sigma: float
+    standings: tuple[Standing, ...]
+    answers: tuple[Answer, ...]
+    floor: float
+    behind: str
+    fixed: bool
+
+    def standing(self, rule: str) -> Standing | None:
+        """Of one rule, if it was measured here."""
+        return next((each for each in self.standings if each.rule == rule), None)
+
+
+@dataclass(frozen=True, eq=False)
+class Band:
+    """Nets that are judged together: of one depth, or of neighbouring depths with too few nets each."""
+
+    activation: str
+    depths: tuple[int, ...]
+    variant: str
+    metric: Metric
+    scale: str
+    places: tuple[Place, ...]
+    costs: Costs
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        text = labels.layers_label(self.activation, self.depths[-1])
+        if len(self.depths) > 1:
+            link = "and" if len(self.depths) == 2 else "to"
+            text = f"{self.depths[0]} {link} {text}"
+        return f"{text} ({self.variant})" if self.variant else text
+
+    def at(self, sigma: float) -> Place | None:
+        """Its place at one sigma, if it was measured there."""
+        return next((place for place in self.places if place.sigma == sigma), None)
+
+    @property
+    def rules(self) -> list[str]:
+        """Every rule that stands somewhere, in order."""
+        return labels.in_order(each.rule for place in self.places for each in place.standings)
+
+    @property
+    def budgets(self) -> list[float]:
+        """Budgets that mean something: without times of sampling only "any"."""
+        return [answer.budget for answer in self.places[0].answers]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Bands whose accuracy is of one metric, under one kind of noise; they stand in one table."""
+
+    metric: Metric
+    scale: str
+    budgets: tuple[float, ...]
+    bands: tuple[Band, ...]
+
+    @property
+    def parts(self) -> list[tuple[str, list[Band]]]:
+        """Bands by non-linearity."""
+        names = dict.fromkeys(band.activation for band in self.bands)
+        return [(labels.activation_label(n), [b for b in self.bands if b.activation == n]) for n in names]
+
+    @property
+    def sigmas(self) -> list[float]:
+        """Of all bands."""
+        return sorted({place.sigma for band in self.bands for place in band.places})
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Every table of the section."""
+
+    blocks: tuple[Block, ...]
+
+    @property
+    def bands(self) -> list[Band]:
+        """Of all blocks."""
+        return [band for block in self.blocks for band in block.bands]
+
+
+def choice(frame: pd.DataFrame) -> Choice | None:
+    """Judge rules by accuracy and time.
+
+    Parameters
+    ----------
+    frame
+        Measurements as `checked` gives them, of the suites that tables are made of.
+
+    Returns
+    -------
+    Choice or None
+        None where no kind of net has two rules to choose from.
+    """
+    bands = [band for nets in _bands(_by_one_metric(frame)) if (band := _judged(nets))]
+    bands = [band for band in bands if len([r for r in band.rules if not labels.is_reference(r)]) > 1]
+    if not bands:
+        return None
+    blocks: dict[tuple[str, str, bool], list[Band]] = {}
+    for band in bands:
+        blocks.setdefault((band.metric.name, band.scale, len(band.budgets) > 1), []).append(band)
+    found = tuple(
+        Block(own[0].metric, own[0].scale, tuple(own[0].budgets), tuple(own)) for own in blocks.values()
+    )
+    return Choice(found)
+
+
+def _by_one_metric(frame: pd.DataFrame) -> pd.DataFrame:
+    """Measurements of the first primary metric of each kind of net and noise, each once; no references."""
+    place = {name: index for index, name in enumerate(primary())}
+    kept = frame["metric"].isin(place) & (frame["component"] == "") & ~frame["rule"].map(labels.is_reference)
+    chosen = frame[kept].assign(noise=frame["experiment"].map(noise_symbol), rank=frame["metric"].map(place))
+    if chosen.empty:
+        return chosen
+    first = chosen.groupby(["network", "noise"])["rank"].transform("min")
+    chosen = chosen[chosen["rank"] == first]
+    return chosen.drop_duplicates([*UNIT, "noise", "sigma", "rule"])
+
+
+def _bands(chosen: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """Nets to be judged together.
+
+    A depth with `MIN_LEVELS` nets stands alone; those between two such, which have fewer each, are pooled, so
+    that their nets can be replicates of each other. The variant is what tells nets of one depth apart.
+    """
+    if chosen.empty:
+        return
+    kind = ["activation", "depth", "noise"]
+    variants = pd.Series("", index=chosen.index)
+    for name in ("recipe", "network"):
+        if name in chosen:
+            text = chosen[name].fillna("").map(str)
+            several = text.groupby([chosen[key] for key in kind]).transform("nunique") > 1
+            variants = variants.where(~several, (variants + ", " + text).str.removeprefix(", "))
+    chosen = chosen.assign(variant=variants, place=chosen["activation"].map(labels.activation_place))
+    # Image classifiers last, and their "depths" are no series.
+    for _, series in chosen.groupby(["rank", "noise", "place", "activation", "variant"], sort=True):
+        waiting: list[pd.DataFrame] = []
+        for _, nets in series.groupby("depth", sort=True):
+            if nets["net"].nunique() < MIN_LEVELS:
+                waiting.append(nets)
+                continue
+            if waiting:
+                yield pd.concat(waiting)
+            waiting = []
+            yield nets
+        if waiting:
+            yield pd.concat(waiting)
+
+
+def _judged(nets: pd.DataFrame) -> Band | None:
+    metric = displayed(str(nets["metric"].iloc[0]), str(nets["activation"].iloc[0]))
+    costs = Costs.measured(nets)
+    budgets = [budget for budget in BUDGETS if math.isinf(budget) or costs.sampling]
+    places = []
+    for sigma in sorted(nets["sigma"].unique()):
+        part = nets[nets["sigma"] == sigma]
+        replicates = Replicates.of(metric, part)
+        if replicates.rules:
+            places.append(_place(float(sigma), part, metric, replicates, costs, budgets))
+    if not places:
+        return None
+    first = nets.iloc[0]
+    return Band(
+        activation=str(first["activation"]),
+        depths=tuple(sorted({int(depth) for depth in nets["depth"]})),
+        variant=str(first["variant"]),
+        metric=metric,
+        scale=str(first["noise"]),
+        places=tuple(places),
+        costs=costs,
+    )
+
+
+def _place(
+    sigma: float,
+    part: pd.DataFrame,
+    metric: Metric,
+    replicates: Replicates,
+    costs: Costs,
+    budgets: Sequence[float],
+) -> Place:
+    means = {rule: replicates.mean(rule) for rule in replicates.rules}
+    curve = {k: means[rule] for rule in means if (k := plain_samples(rule)) is not None}
+    standings = tuple(
+        Standing(
+            rule,
+            float(metric.shown(np.array(means[rule]))),
+            replicates.half_width(rule),
+            None if plain_samples(rule) else as_accurate(means[rule], curve),
+            *front(rule, replicates, costs),
+            tuple(sorted(part.index[part["rule"] == rule].tolist())),
+        )
+        for rule in replicates.rules
+    )
+    answers = []
+    for budget in budgets:
+        affordable = [rule for rule in replicates.rules if costs.within(rule, budget)]
+        without = [rule for rule in affordable if not labels.is_sampling(rule)]
+        best = replicates.contest(affordable)
+        once = ""
+        if replicates.fixed and affordable:
+            first = min(affordable, key=replicates.mean)
+            once = first if labels.is_sampling(first) else ""
+        answers.append(Answer(budget, best, replicates.contest(without), once))
+    floors = part["floor"].dropna().to_numpy()
+    floor = float(metric.shown(floors).mean()) if len(floors) else math.nan
+    return Place(sigma, standings, tuple(answers), floor, replicates.behind, replicates.fixed)
+
+
+def as_accurate(score: float, curve: dict[int, float]) -> tuple[str, float] | None:
+    """How many Monte Carlo samples are as accurate as a score (lower is better).
+
+    The fewest that reach it, linear in log k between the measured counts; None with fewer than two of them.
+    """
+    counts = sorted(curve)
+    if len(counts) < 2:
+        return None
+    if score > curve[counts[0]]:
+        return "<", float(counts[0])
+    if score == curve[counts[0]]:
+        return "", float(counts[0])
+    for low, high in itertools.pairwise(counts):
+        if curve[high] <= score:
+            share = (curve[low] - score) / (curve[low] - curve[high])
+            return "", float(low * (high / low) ** share)
+    return ">", float(counts[-1])
+
+
+def front(rule: str, replicates: Replicates, costs: Costs) -> tuple[str, str]:
+    """Whether a rule is on the front, and the rule that puts it off.
+
+    Its rivals are the rules that take no longer. It is off the front if one of them is shown to be more
+    accurate (at 5 % over their number), on it if it is shown to be more accurate than each of them, and else
+    undecided. Without a time nothing is decided.
+    """
+    if rule not in costs.of:
+        return UNDECIDED, ""
+    rivals = [each for each in replicates.rules if each != rule and costs.no_dearer(each, rule)]
+    better = [each for each in rivals if replicates.beats(each, rule, len(rivals))]
+    if better:
+        return OFF, min(better, key=replicates.mean)
+    return (ON if all(replicates.beats(rule, each) for each in rivals) else UNDECIDED), ""

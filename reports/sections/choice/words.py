@@ -1,0 +1,138 @@
+"""What the choice between rules says, in plain sentences, all of them computed."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Sequence
+
+from sdp_bench.reports.sections.choice.choice import BUDGETS, Band, Place
+from sdp_bench.reports.statistics.costs import plain_samples
+from sdp_bench.reports.statistics.replicates import Contest
+from sdp_bench.reports.style import labels
+
+
+def names(rules: Sequence[str]) -> str:
+    """Rules for people, on one line, plain Monte Carlo estimates together."""
+    counts = [k for rule in labels.in_order(rules) if (k := plain_samples(rule)) is not None]
+    others = [rule for rule in labels.in_order(rules) if plain_samples(rule) is None]
+    parts = [re.sub("^MC estimate (.*), Sobol$", r"Sobol MC \1", labels.rule_label(rule)) for rule in others]
+    return _listed([*parts, f"MC k={', '.join(map(str, counts))}"] if counts else parts)
+
+
+def by_nets(bands: Sequence[Band]) -> Iterator[str]:
+    """What has the best mean at any price, and what without sampling, by nets and sigma."""
+    for band in bands:
+        every = [(place, place.answers[-1].best) for place in band.places]
+        deterministic = [(place, place.answers[-1].without) for place in band.places]
+        parts = [_of_runs(band, every)]
+        if any(one != other for one, other in zip(every, deterministic, strict=True)):
+            parts.append(f"without sampling {_of_runs(band, deterministic)}")
+        said = ". ".join(part[:1].upper() + part[1:] if place else part for place, part in enumerate(parts))
+        yield f"{band.title}: {said}."
+
+
+def sentences(bands: Sequence[Band]) -> Iterator[str]:
+    """What holds over all nets: what does well without sampling, where sampling wins, what rules cost."""
+    timed = [band for band in bands if len(band.budgets) > 1]
+    yield from _without_sampling(timed)
+    yield from _beside_sampling(timed)
+    yield from _times(timed)
+
+
+def _times(bands: Sequence[Band]) -> Iterator[str]:
+    """How many samples take as long as each rule that does not sample, from kind to kind of nets."""
+    spans: dict[str, list[float]] = {}
+    for band in bands:
+        for rule, cost in band.costs.of.items():
+            if not labels.is_sampling(rule) and math.isfinite(cost.samples):
+                spans.setdefault(rule, []).append(cost.samples)
+    if not spans:
+        return
+    parts = []
+    for rule in labels.in_order(spans):
+        low, high = (_rounded(end(spans[rule])) for end in (min, max))
+        parts.append(f"{labels.rule_label(rule)} {low}" + (f" to {high}" if high != low else ""))
+    yield (
+        "Time for one input, in Monte Carlo samples that take as long, from one kind of nets to another: "
+        f"{', '.join(parts)}."
+    )
+
+
+def _rounded(samples: float) -> str:
+    """A count of samples to two figures."""
+    if samples < 5:
+        return "< 5"
+    digits = 1 - math.floor(math.log10(samples))
+    return f"{round(samples, digits):,.0f}"
+
+
+def _of_runs(band: Band, answers: Sequence[tuple[Place, Contest | None]]) -> str:
+    """What to take, joining neighbouring sigmas with the same best rule, shown or not."""
+    known = [(place, contest) for place, contest in answers if contest]
+    runs = itertools.groupby(known, key=lambda pair: (pair[1].leader, pair[0].fixed, pair[1].decided))
+    return "; ".join(_of_run(band, leader, list(run)) for (leader, *_), run in runs) or "nothing to rank"
+
+
+def _of_run(band: Band, leader: str, run: list[tuple[Place, Contest]]) -> str:
+    low, high = run[0][0].sigma, run[-1][0].sigma
+    text = f"{labels.rule_label(leader)} at {band.scale}\u00a0=\u00a0{low:g}"
+    text += f" to {high:g}" if len(run) > 1 else ""
+    if run[0][0].fixed:
+        return f"{text} (on {run[0][0].behind} alone)"
+    level = {rule for _, contest in run for rule in contest.tied}
+    if not level:
+        return f"{text} (shown to be best)"
+    if len(level) < 3:
+        return f"{text} (not told from {names(list(level))})"
+    return f"{text} ({len(level)} others are not told from it)"
+
+
+def _without_sampling(bands: Sequence[Band]) -> Iterator[str]:
+    answers = [place.answers[-1].without for band in bands for place in band.places if not place.fixed]
+    contests = [each for each in answers if each]
+    if not contests:
+        return
+    counts: dict[str, list[int]] = {}
+    for each in contests:
+        for place, rule in enumerate((each.leader, *each.tied)):
+            count = counts.setdefault(rule, [0, 0])
+            count[0] += place == 0
+            count[1] += 1
+    ranked = sorted(counts, key=lambda rule: (-counts[rule][1], -counts[rule][0]))
+    first, *others = ranked
+    places = labels.plural(len(contests), "place")
+    text = (
+        f"Without sampling, at any price, {labels.rule_label(first)} is best, or not told from the best, at "
+        f"{counts[first][1]} of {places} (each kind of nets at each σ), and has the best mean at "
+        f"{counts[first][0]}"
+    )
+    for rule in others:
+        text += f"; {labels.rule_label(rule)} at {counts[rule][1]} and {counts[rule][0]}"
+    yield f"{text}."
+
+
+def _beside_sampling(bands: Sequence[Band]) -> Iterator[str]:
+    """At each budget, how often the best rule is shown to be one that samples, or one that does not."""
+    parts: list[str] = []
+    for budget in BUDGETS[:-1]:
+        alike = [
+            {labels.is_sampling(rule) for rule in (answer.best.leader, *answer.best.tied)}
+            for band in bands
+            for place in band.places
+            if not place.fixed
+            for answer in place.answers
+            if answer.budget == budget and answer.best and answer.without
+        ]
+        if alike:
+            lost, won = alike.count({False}), alike.count({True})
+            first = f"In the time of {budget:g} samples not sampling is shown to be better at {lost} of "
+            first += f"{labels.plural(len(alike), 'place')} and sampling at {won}"
+            parts.append(f"in that of {budget:g} at {lost} and {won}" if parts else first)
+    if parts:
+        yield f"{'; '.join(parts)}. Elsewhere it may be either."
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else list(parts))

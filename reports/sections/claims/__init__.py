@@ -1,0 +1,37 @@
+"""The paper's claims, and what the measurements say to each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sdp_bench.reports.numbers.number import Number
+from sdp_bench.reports.results import Results
+from sdp_bench.reports.section import Context, Section
+from sdp_bench.reports.sections.claims.claims import NOT_JUDGED, SUITES
+from sdp_bench.reports.sections.claims.judging import Source, any_measured, judge
+from sdp_bench.reports.sections.claims.measurements import addresses, numbers_of_claims
+
+
+class Claims(Section):
+    """Verdicts of a run, beside those of the committed results."""
+
+    name = "claims"
+    title = "The paper’s claims"
+    order = 40
+    experiments = tuple(SUITES)
+
+    def build(self, results: Results) -> Context | None:
+        """Verdicts by source; None where no claim could be looked at."""
+        judged = [Source(results.title or "This run", judge(results.frame))]
+        if results.committed is not None:
+            committed = results.committed
+            judged.append(Source(committed.title, judge(committed.frame), folder="committed/"))
+        judged = [source for source in judged if any_measured(source.judgements)]
+        if results.frame.empty or not judged:
+            return None
+        return {"sources": judged, "not_judged": NOT_JUDGED, "addresses": addresses}
+
+    def numbers(self, results: Results, context: Context) -> Iterator[Number]:
+        """Means that the effects are made of."""
+        del context
+        return numbers_of_claims(results.frame)

@@ -1,0 +1,78 @@
+"""Which measurements the effects of the claims are made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import cast
+
+import numpy as np
+import pandas as pd
+
+from sdp_bench.bench.metrics import Metric, recorded_metric
+from sdp_bench.reports.numbers.number import FOLDER, Group, Number, Page, slug
+from sdp_bench.reports.sections.claims.claims import ACTIVATION, CLAIMS, SUITES, TV_COLUMNS
+from sdp_bench.reports.sections.claims.judging import Finding, Ruling
+from sdp_bench.reports.style import labels
+
+_ABOUT = (
+    "Claims compare rules net by net: a score of each measurement is averaged over the inputs (and outputs) "
+    "of a net first, and over nets then; what stands at each list is the plain mean of what was measured."
+)
+
+
+def numbers_of_claims(frame: pd.DataFrame) -> Iterator[Number]:
+    """Means that the claims' effects are made of: every rule and sigma that a claim is about."""
+    own = frame[frame["experiment"].isin(SUITES.keys()) & (frame["activation"] == ACTIVATION)]
+    if own.empty:
+        return
+    cells = {
+        (metric, part.depth, sigma, rule)
+        for claim in CLAIMS
+        for part in claim.parts
+        for rule, sigma in part.cells
+        for metric in ([part.scale.metric] if part.scale.metric else TV_COLUMNS)
+    }
+    keys = [own["experiment"].map(SUITES), own["metric"], own["depth"], own["sigma"], own["rule"]]
+    for key, part in own.groupby(keys, sort=True):
+        recipe, metric_name, depth, sigma, rule = cast("tuple[str, str, float, float, str]", key)
+        if (metric_name, int(depth), sigma, rule) not in cells:
+            continue
+        metric = recorded_metric(str(metric_name))
+        layers = labels.layers_label(ACTIVATION, int(depth))
+        title = f"{layers}, {recipe}" if recipe else layers
+        page = Page(_file(recipe, int(depth)), title, "the paper’s claims", "claims", _ABOUT)
+        yield Number(
+            Group(page, metric.name, metric.title, metric),
+            _anchor(metric.name, sigma, rule),
+            f"{labels.rule_label(rule)}, σ = {sigma:g}",
+            _mean(metric, part),
+            tuple(sorted(part.index.tolist())),
+            ("component",) if part["component"].nunique() > 1 else (),
+        )
+
+
+def addresses(ruling: Ruling, finding: Finding) -> list[tuple[str, str]]:
+    """What an effect is made of: names of rules, with sigma where there are several, and addresses."""
+    part = finding.part
+    metric = part.scale.metric or ruling.column
+    several = len({sigma for _, sigma in part.cells}) > 1
+    found = {}
+    for rule, sigma in part.cells:
+        name = labels.rule_label(rule) + (f" at σ = {sigma:g}" if several else "")
+        anchor = _anchor(metric, sigma, rule)
+        found[name] = f"{FOLDER}/{_file(ruling.recipe, part.depth)}#{anchor}"
+    return list(found.items())
+
+
+def _file(recipe: str, depth: int) -> str:
+    return f"{slug('claims', str(depth), recipe)}.html"
+
+
+def _anchor(metric: str, sigma: float, rule: str) -> str:
+    return slug(metric, f"{sigma:g}", rule)
+
+
+def _mean(metric: Metric, part: pd.DataFrame) -> float:
+    values = part["value"].to_numpy(float)
+    return float(metric.shown(values).mean()) if np.isfinite(values).all() else math.inf

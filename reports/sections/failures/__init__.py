@@ -1,0 +1,18 @@
+"""What could not be measured."""
+
+from __future__ import annotations
+
+from sdp_bench.reports.results import Results
+from sdp_bench.reports.section import Context, Section
+
+
+class Failures(Section):
+    """Failures, which the next run tries again."""
+
+    name = "failures"
+    title = "Failures"
+    order = 140
+
+    def build(self, results: Results) -> Context | None:
+        """Failures; None without any."""
+        return {"failures": results.failed} if results.failed else None

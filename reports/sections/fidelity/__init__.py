@@ -1,0 +1,100 @@
+"""At what fidelity each suite was run, beside the paper's design."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from sdp_bench.bench.experiments.suites import SUITES
+from sdp_bench.bench.metrics import recorded_metric
+from sdp_bench.reports.results import POOR_ACCURACY, Results
+from sdp_bench.reports.section import Context, Section
+from sdp_bench.reports.style import labels
+
+SAMPLES = 10**6
+W1_POINTS = 30_000
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """One suite on one kind of net: nets, inputs of each, samples and points of W1 a side (0: none).
+
+    `full` says whether these are the suite's own design or more: for the paper's tables that is the
+    paper's, 10 nets by 10 inputs with 10^6 samples and, for W1, 30 000 points.
+    """
+
+    experiment: str
+    layers: str
+    nets: int
+    inputs: str
+    samples: int
+    points: int
+    poor: int
+    recipe: str
+    full: bool
+
+
+class WhatWasRun(Section):
+    """The design of each experiment, beside the paper's."""
+
+    name = "fidelity"
+    title = "What was run"
+    order = 130
+
+    def build(self, results: Results) -> Context | None:
+        """Designs; None where nothing was measured against an oracle."""
+        designs = fidelity(results.with_oracle, POOR_ACCURACY)
+        return {"designs": designs, "poor": POOR_ACCURACY} if designs else None
+
+
+def fidelity(frame: pd.DataFrame, poor: float) -> list[Fidelity]:
+    """What was run, by suite and kind of net.
+
+    Parameters
+    ----------
+    frame
+        Measurements as `checked` gives them, with `samples` and `metric_spec`.
+    poor
+        Training accuracy below which a net counts as one that did not learn.
+    """
+    if frame.empty or not {"samples", "metric_spec"} <= set(frame.columns):
+        return []
+    found = []
+    if "recipe" not in frame:
+        frame = frame.assign(recipe="")
+    kinds = ["experiment", "activation", "depth", "recipe"]
+    for (experiment, activation, depth, recipe), part in frame.groupby(kinds, sort=True):
+        counts = part.drop_duplicates(["net", "input"]).groupby("net")["input"].size()
+        nets = part.drop_duplicates("net")
+        specs = part["metric_spec"].unique()
+        points = max((recorded_metric(str(spec)).points for spec in specs), default=0)
+        samples = int(part["samples"].min())
+        low, high = int(counts.min()), int(counts.max())
+        found.append(
+            Fidelity(
+                experiment=str(experiment),
+                layers=labels.layers_label(str(activation), int(depth)),  # type: ignore[call-overload]
+                nets=len(nets),
+                inputs=f"{low}" if low == high else f"{low}-{high}",
+                samples=samples,
+                points=points,
+                poor=0 if labels.is_classifier(str(activation)) else int((nets["accuracy"] < poor).sum()),
+                recipe=str(recipe),
+                full=_full(str(experiment), part, low, points),
+            )
+        )
+    return found
+
+
+def _full(name: str, part: pd.DataFrame, inputs: int, points: int) -> bool:
+    suite = SUITES.get(name)
+    if suite is None:
+        return False
+    return (
+        part["net"].nunique() >= suite.size[0]
+        and inputs >= suite.size[1]
+        and bool((part["samples"] >= (suite.samples or SAMPLES) * suite.scale).all())
+        and set(suite.sigmas) <= set(part["sigma"])
+        and (name not in ("iris-w1", "iris-w1-certified") or points >= W1_POINTS)
+    )

@@ -1,0 +1,224 @@
+"""The figures of accuracy over noise, depth and cost, drawn with seaborn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.ticker import NullFormatter
+
+from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.drawing import (
+    Figure,
+    Panel,
+    Style,
+    canvas_of,
+    ink_on_cells,
+    legend_of,
+    look,
+    styles,
+    svg_of,
+)
+from sdp_bench.reports.tables.tables import Table
+
+
+def figures(tables: Sequence[Table], costs: pd.Series | None = None) -> list[Figure]:
+    """Every figure that the tables have data for.
+
+    Parameters
+    ----------
+    tables
+        Tables of one metric that is better when higher (the headline 1 - TV), one for each kind of net.
+    costs : Series, optional
+        Median seconds for one input, by (activation, depth, rule). With them accuracy is drawn against
+        cost too, which `reports.sections.choice.figure` does better where several rules were measured.
+    """
+    cells = _cells(tables)
+    if cells.empty:
+        return []
+    with look():
+        drawn = [_over_sigma(cells), _depth_against_sigma(cells)]
+        if costs is not None:
+            drawn.append(_accuracy_against_cost(cells, costs))
+    return [figure for figure in drawn if figure.panels]
+
+
+def _cells(tables: Sequence[Table]) -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            {
+                "activation": table.activation,
+                "depth": table.depth,
+                "sigma": row.sigma,
+                "rule": cell.rule,
+                "value": cell.mean,
+                "floor95": row.floor95,
+            }
+            for table in tables
+            for row in table.rows
+            for cell in row.cells
+            if cell
+        ]
+    )
+
+
+def _over_sigma(cells: pd.DataFrame) -> Figure:
+    styled = styles(list(cells["rule"]))
+    panels: list[Panel] = []
+    for (activation, depth), part in _kinds(cells):
+        canvas, axes = canvas_of(height=0.86)
+        floor = part.dropna(subset=["floor95"]).drop_duplicates("sigma").sort_values("sigma")
+        if len(floor):
+            axes.fill_between(floor["sigma"], floor["floor95"], 1.0, color="#8a8a8a", alpha=0.35, linewidth=0)
+        _lines(axes, part, styled)
+        axes.set(xscale="log", ylim=(0, 1.02), xlabel="input noise σ", ylabel="1 − TV")
+        axes.set_xticks(
+            sorted(part["sigma"].unique()), [f"{sigma:g}" for sigma in sorted(part["sigma"].unique())]
+        )
+        axes.minorticks_off()
+        title = labels.layers_label(activation, depth)
+        panels.append(Panel(title, svg_of(canvas, f"sigma-{len(panels)}"), _alt_over_sigma(title, part)))
+    return Figure(
+        anchor="figure-sigma",
+        title="Accuracy over input noise",
+        caption="Mean 1 − TV (headline) over nets and inputs, by rule. The grey band at the top is where a "
+        "rule cannot be told from one with the exact law at these sample counts (above the floor’s "
+        "95 % point).",
+        panels=tuple(panels),
+        legend=legend_of(styled, "sigma-swatch"),
+    )
+
+
+def _lines(axes: Axes, part: pd.DataFrame, styled: dict[str, Style]) -> None:
+    rules = labels.in_order(part["rule"])
+    sns.lineplot(
+        data=part,
+        x="sigma",
+        y="value",
+        **_by_rule(rules, styled),
+        dashes={rule: styled[rule].dashes for rule in rules},
+        markersize=5,
+        markeredgewidth=0,
+        errorbar=None,
+        ax=axes,
+    )
+
+
+def _by_rule(rules: list[str], styled: dict[str, Style]) -> dict[str, Any]:
+    """Arguments by which seaborn draws each rule in its own style."""
+    return {
+        "hue": "rule",
+        "style": "rule",
+        "hue_order": rules,
+        "style_order": rules,
+        "palette": {rule: styled[rule].colour for rule in rules},
+        "markers": {rule: styled[rule].marker for rule in rules},
+        "legend": False,
+    }
+
+
+def _alt_over_sigma(title: str, part: pd.DataFrame) -> str:
+    ends = []
+    for rule in labels.in_order(part["rule"]):
+        line = part[part["rule"] == rule].sort_values("sigma")
+        ends.append(f"{labels.rule_label(rule)} {line['value'].iloc[0]:.2f} to {line['value'].iloc[-1]:.2f}")
+    low, high = part["sigma"].min(), part["sigma"].max()
+    return f"Line chart for {title}: 1 − TV from σ = {low:g} to σ = {high:g}. {'; '.join(ends)}."
+
+
+def _depth_against_sigma(cells: pd.DataFrame) -> Figure:
+    panels: list[Panel] = []
+    several = cells["activation"].nunique() > 1
+    for rule in labels.in_order(cells["rule"]):
+        part = cells[cells["rule"] == rule]
+        grid = part.pivot_table(index=["activation", "depth"], columns="sigma", values="value")
+        canvas, axes = canvas_of(height=0.24 + 0.13 * len(grid))
+        names = [
+            f"{labels.activation_label(name)} {depth:g}" if several else f"{depth:g}"
+            for name, depth in grid.index
+        ]
+        sns.heatmap(
+            grid.to_numpy(),
+            ax=axes,
+            vmin=0,
+            vmax=1,
+            cmap="cividis",
+            annot=True,
+            fmt=".2f",
+            annot_kws={"size": 10},
+            cbar=False,
+            linewidths=1,
+            linecolor="#8a8a8a",
+            xticklabels=[f"{sigma:g}" for sigma in grid.columns],
+            yticklabels=names,
+        )
+        ink_on_cells(axes)
+        axes.tick_params(axis="y", rotation=0)
+        axes.tick_params(axis="both", length=0)
+        axes.set(xlabel="input noise σ", ylabel="net" if several else "depth")
+        lowest, highest = grid.min().min(), grid.max().max()
+        alt = (
+            f"Heat map for {labels.rule_label(rule)}: 1 − TV by depth and σ, from {lowest:.2f} to "
+            f"{highest:.2f}; the same numbers are in the tables below."
+        )
+        panels.append(Panel(labels.rule_label(rule), svg_of(canvas, f"heat-{len(panels)}"), alt))
+    return Figure(
+        anchor="figure-depth",
+        title="Depth against input noise",
+        caption="Mean 1 − TV (headline) of each rule, on one colour scale from 0 (dark blue) to 1 (yellow).",
+        panels=tuple(panels),
+    )
+
+
+def _accuracy_against_cost(cells: pd.DataFrame, costs: pd.Series) -> Figure:
+    styled = styles(list(cells["rule"]))
+    panels: list[Panel] = []
+    for (activation, depth), part in _kinds(cells):
+        spans = part.groupby("rule")["value"].agg(["mean", "min", "max"]).reset_index()
+        spans["seconds"] = [costs.get((activation, depth, rule), math.nan) for rule in spans["rule"]]
+        rule_has_cost = ~spans["rule"].map(labels.is_reference)  # a reference needs the oracle itself
+        spans = spans[(spans["seconds"] > 0) & rule_has_cost]
+        if spans.empty:
+            continue
+        canvas, axes = canvas_of(height=0.86)
+        colours = [styled[rule].colour for rule in spans["rule"]]
+        axes.vlines(spans["seconds"], spans["min"], spans["max"], colors=colours, linewidth=1.6, alpha=0.6)
+        rules = labels.in_order(spans["rule"])
+        sns.scatterplot(
+            data=spans,
+            x="seconds",
+            y="mean",
+            **_by_rule(rules, styled),
+            s=60,
+            linewidth=0,
+            ax=axes,
+        )
+        axes.set(xscale="log", ylim=(0, 1.02), xlabel="time for one input", ylabel="1 − TV")
+        # Plain text: matplotlib's own labels of a logarithmic axis are formulae, slow to set.
+        axes.xaxis.set_major_formatter(lambda seconds, _: labels.duration(seconds))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        title = labels.layers_label(activation, depth)
+        seconds, means = (spans.set_index("rule")[name].to_dict() for name in ("seconds", "mean"))
+        told = [
+            f"{labels.rule_label(rule)} {labels.duration(seconds[rule])}, {means[rule]:.2f}" for rule in rules
+        ]
+        alt = f"Scatter chart for {title}: cost and mean 1 − TV. {'; '.join(told)}."
+        panels.append(Panel(title, svg_of(canvas, f"cost-{len(panels)}"), alt))
+    return Figure(
+        anchor="figure-cost",
+        title="Accuracy against cost",
+        caption="Mean 1 − TV (headline) over all σ against the rule’s own time for one input (median; "
+        "logarithmic). The bar reaches from the worst σ to the best. Up and to the left is better.",
+        panels=tuple(panels),
+        legend=legend_of(styled, "cost-swatch") if panels else (),
+    )
+
+
+def _kinds(cells: pd.DataFrame) -> Iterator[tuple[tuple[str, int], pd.DataFrame]]:
+    for activation, kind in cells.groupby("activation", sort=True):
+        for depth in sorted(kind["depth"].unique()):
+            yield (str(activation), int(depth)), kind[kind["depth"] == depth]

@@ -1,0 +1,46 @@
+"""The nets, how well they learned, and how their recipes were chosen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from sdp_bench.bench.nets import recipes
+from sdp_bench.reports.results import POOR_ACCURACY, Results
+from sdp_bench.reports.section import Context, Section
+from sdp_bench.reports.style import labels
+
+_KEYS = ("network", "activation", "depth", "seed", "digest", "accuracy", "recipe", "source")
+
+
+class Nets(Section):
+    """Every net with its digest, and the trials of recipes."""
+
+    name = "nets"
+    title = "Nets"
+    order = 150
+
+    def build(self, results: Results) -> Context | None:
+        """Nets and trials of recipes; None without nets."""
+        nets = _nets(results)
+        return {"nets": nets, "poor": POOR_ACCURACY, "trials": recipes.evidence()} if nets else None
+
+
+def _nets(results: Results) -> list[dict[str, Any]]:
+    """Nets as the run recorded them, else as the measurements do."""
+    known = list(results.meta.get("nets", ()))
+    if not known:
+        columns = ["network", "activation", "depth", "seed", "net", "accuracy"]
+        rows = results.with_oracle.drop_duplicates("net")[columns].rename(columns={"net": "digest"})
+        known = rows.astype({"depth": int, "seed": "Int64"}).to_dict("records")
+    nets = [{key: net.get(key, "") for key in _KEYS} for net in known]
+    accuracies = pd.to_numeric(pd.Series([net["accuracy"] for net in nets], dtype=object), errors="coerce")
+    return [
+        net
+        | {
+            "accuracy": float(accuracy),
+            "poor": bool(accuracy < POOR_ACCURACY) and not labels.is_classifier(net["activation"]),
+        }
+        for net, accuracy in zip(nets, accuracies, strict=True)
+    ]

@@ -1,0 +1,131 @@
+"""The oracle's own error: a second oracle in the place of a rule, and ten times the samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from sdp_bench.bench.metrics import Metric, recorded_metric
+from sdp_bench.bench.metrics.references import ORACLE_AGAIN
+from sdp_bench.reports.numbers.number import Group, Number, Page, slug
+from sdp_bench.reports.results import Results
+from sdp_bench.reports.section import Context, Section
+
+ONCE, TENFOLD = "iris-oracle", "iris-oracle-10x"
+
+_ABOUT = (
+    "A second oracle stands in the place of a rule, and rules are measured with ten times the samples: pairs "
+    "that moved most, in their standard errors, come first. A ratio’s floor is that of a rule without noise "
+    "of its own: a second oracle may be √2 times as far off."
+)
+
+
+@dataclass(frozen=True)
+class Error:
+    """One metric: how often a second oracle stays below the floor's 95 % point, and what more samples move.
+
+    `below` of `again` measurements of a second oracle lie there. `moves` cells of rules were measured
+    with both sample counts; `largest` and `rms` are of the differences, in their standard errors.
+    `again_rows` and `moved_rows` are labels of the measurements behind these: ascending, and by pairs, those
+    that moved most first.
+    """
+
+    metric: Metric
+    again: int
+    below: int
+    moves: int
+    largest: float
+    rms: float
+    shift: float
+    again_rows: tuple[int, ...] = ()
+    moved_rows: tuple[int, ...] = ()
+
+    @property
+    def moved(self) -> tuple[int, ...]:
+        """`moved_rows` in ascending order."""
+        return tuple(sorted(self.moved_rows))
+
+
+class OracleError(Section):
+    """How far the oracle's own numbers are off, by two of its own checks."""
+
+    name = "oracle"
+    title = "The oracle’s error"
+    order = 90
+    experiments = (ONCE, TENFOLD)
+
+    def build(self, results: Results) -> Context | None:
+        """Errors by metric; None where the experiments were not run."""
+        errors = oracle_errors(results.frame)
+        return {"oracle_errors": errors} if errors else None
+
+    def numbers(self, results: Results, context: Context) -> Iterator[Number]:
+        """Counts of the second oracle, and pairs with ten times the samples."""
+        del results
+        page = Page("oracle.html", "The oracle’s own error", ONCE, self.name, _ABOUT)
+        of_oracle = ("sigma", "component", "samples")
+        for error in context["oracle_errors"]:
+            group = Group(page, error.metric.name, error.metric.title, error.metric)
+            if error.again_rows:
+                title, anchor = "A second oracle in the place of a rule", slug(group.anchor, "again")
+                yield Number(group, anchor, title, math.nan, error.again_rows, of_oracle)
+            if error.moved_rows:
+                title, anchor = "The same with ten times the samples", slug(group.anchor, "moved")
+                varies = ("rule", *of_oracle)
+                yield Number(group, anchor, title, math.nan, error.moved_rows, varies, ordered=True)
+
+
+def oracle_errors(frame: pd.DataFrame) -> list[Error]:
+    """Errors by metric; empty where the suites were not run.
+
+    Parameters
+    ----------
+    frame
+        Measurements as :func:`sdp_bench.reports.tables.frame.checked` gives them.
+    """
+    own = frame[frame["experiment"].isin((ONCE, TENFOLD))]
+    found = []
+    for name, part in own.groupby("metric", sort=False):
+        metric = recorded_metric(str(name))
+        again = part[part["rule"] == ORACLE_AGAIN.name]
+        value, floor, floor95 = (again[column].to_numpy() for column in ("value", "floor", "floor95"))
+        if metric.better == "one":
+            # A ratio's floor is that of a rule without noise of its own; a second oracle has as much again.
+            floor95 = floor + math.sqrt(2) * (floor95 - floor)
+        moves = _moves(part[part["rule"] != ORACLE_AGAIN.name])
+        found.append(
+            Error(
+                metric=metric,
+                again=len(again),
+                below=int(metric.indistinguishable(value, floor, floor95).sum()),
+                moves=len(moves),
+                largest=float(moves["z"].abs().max()) if len(moves) else math.nan,
+                rms=float(np.sqrt((moves["z"] ** 2).mean())) if len(moves) else math.nan,
+                shift=float(moves["shift"].abs().max()) if len(moves) else math.nan,
+                again_rows=tuple(sorted(again.index.tolist())),
+                moved_rows=_by_pairs(moves),
+            )
+        )
+    return found
+
+
+def _moves(part: pd.DataFrame) -> pd.DataFrame:
+    place = ["net", "input", "sigma", "rule", "component"]
+    named = part.assign(row=part.index)
+    columns = ["value", "stderr", "row"]
+    sides = [named[named["experiment"] == suite].set_index(place)[columns] for suite in (ONCE, TENFOLD)]
+    both = sides[0].join(sides[1], lsuffix="_1", rsuffix="_10", how="inner")
+    shift = both["value_10"] - both["value_1"]
+    error = np.hypot(both["stderr_1"], both["stderr_10"])
+    known = error > 0
+    found = both[["row_1", "row_10"]].assign(shift=shift)[known]
+    return found.assign(z=shift[known] / error[known])
+
+
+def _by_pairs(moves: pd.DataFrame) -> tuple[int, ...]:
+    ranked = moves.iloc[np.argsort(-moves["z"].abs().to_numpy(), kind="stable")]
+    return tuple(int(row) for row in ranked[["row_1", "row_10"]].to_numpy().ravel())

@@ -1,0 +1,34 @@
+"""Where the results and the numbers that the paper prints part."""
+
+from __future__ import annotations
+
+import math
+
+from sdp_bench.reports.results import Results
+from sdp_bench.reports.section import Context, Section
+from sdp_bench.reports.tables.published import Difference, differences, orders
+
+
+class Paper(Section):
+    """Values that stand beside the paper's, and rankings that differ from its own."""
+
+    name = "paper"
+    title = "Beside the paper"
+    order = 70
+
+    def build(self, results: Results) -> Context | None:
+        """Differences and rankings; None where the paper prints nothing."""
+        compared = differences(results.tables)
+        if not compared:
+            return None
+        apart = [difference for difference in compared if difference.differs]
+        return {
+            "compared": len(compared),
+            "apart": sorted(apart, key=_relative_gap, reverse=True),
+            "unjudged": sum(math.isnan(difference.spread) for difference in compared),
+            "turned": [order for order in orders(results.tables) if not order.agrees],
+        }
+
+
+def _relative_gap(difference: Difference) -> float:
+    return abs(difference.gap) / difference.spread if difference.spread else math.inf

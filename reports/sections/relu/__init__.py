@@ -1,0 +1,35 @@
+"""One ReLU by itself, where everything is exact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sdp_bench.reports.results import Results
+from sdp_bench.reports.section import Context, Section
+from sdp_bench.reports.sections.relu.figure import figure
+from sdp_bench.reports.sections.relu.relu import SingleReLU, single_relu
+
+
+@dataclass(frozen=True)
+class OneReLU(Section):
+    """The paper's figure of W1 over the mean, and its theorem, by quadrature.
+
+    Attributes
+    ----------
+    compute : callable
+        Gives what is shown; by default all of it, in about ten seconds.
+    """
+
+    name: ClassVar[str] = "relu"
+    title: ClassVar[str] = "One ReLU"
+    order: ClassVar[int] = 50
+    compute: Callable[[], SingleReLU] = single_relu
+
+    def build(self, results: Results) -> Context | None:
+        """Distances and checks, which no run enters; None on a page without measurements."""
+        if results.frame.empty:
+            return None
+        found = self.compute()
+        return {"relu": found, "figure": figure(found.w1)}

@@ -1,0 +1,201 @@
+"""One ReLU by itself, where everything is exact: the paper's W1 figure and its optimality theorem.
+
+Nothing here is measured or stored: the numbers come from quadrature (`oracles.exact.quadrature`), in
+seconds, and are the same on every machine but for rounding.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy import optimize
+from torch import nn
+
+from sdp_bench.oracles.exact.quadrature import Mixed, exact_wasserstein
+from sdp_bench.oracles.exact.theorem import Optimality, check_theorem
+from sdp_bench.reports.style.labels import number, rule_label
+from sdp_ref.laws import DiagonalGaussian
+from sdp_ref.rules import rule as rule_named
+
+SIGMA = 0.1  # as in the paper's figure
+RULES = ("sdp", "marginal_moment_matching")  # the figure's two; in one dimension the full rules are the same
+POINTS = 121
+_WIDTHS = 5.0  # the figure reaches this many sigma to either side; the paper does not say how far
+
+
+@dataclass(frozen=True)
+class Nearer:
+    """Where one rule's W1 is the smaller of two.
+
+    Attributes
+    ----------
+    rule, other : str
+        Rule specs.
+    sigma : float
+    intervals : tuple of (float, float)
+        Means mu of the input between which `rule` is nearer to ReLU(X) than `other`, within the means
+        looked at.
+    """
+
+    rule: str
+    other: str
+    sigma: float
+    intervals: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class SingleReLU:
+    """What the report says of one ReLU.
+
+    Attributes
+    ----------
+    w1 : DataFrame
+        As from :func:`wasserstein_over_mean`.
+    nearer : Nearer
+        Where moment matching has the smaller W1.
+    checks : tuple of Optimality
+    """
+
+    w1: pd.DataFrame
+    nearer: Nearer
+    checks: tuple[Optimality, ...]
+
+    @property
+    def sentences(self) -> list[str]:
+        """What was found, in words: one on W1, one on the theorem."""
+        return [_said_of_w1(self.nearer), _said_of_theorem(self.checks)]
+
+
+@functools.lru_cache
+def single_relu() -> SingleReLU:
+    """Everything on one ReLU, in about ten seconds; kept once made."""
+    return SingleReLU(wasserstein_over_mean(), nearer(), tuple(check_theorem()))
+
+
+def wasserstein_over_mean(
+    means: Iterable[float] | None = None, sigma: float = SIGMA, rules: Iterable[str] = RULES
+) -> pd.DataFrame:
+    """W1 between ReLU(X), X ~ N(mu, sigma^2), and each rule's prediction, over mu (the paper's figure).
+
+    Parameters
+    ----------
+    means : iterable of float, optional
+        By default 121 from -5 sigma to 5 sigma.
+    sigma : float
+        Positive.
+    rules : iterable of str
+        Rule specs; the rules themselves are asked, on a net that is one ReLU.
+
+    Returns
+    -------
+    DataFrame
+        Columns `rule`, `mean`, `sigma` and `w1` (in the units of X, to 1e-10 sigma), a row for each rule
+        and mean.
+
+    Raises
+    ------
+    ValueError
+        If sigma is not positive and finite, a mean is not finite, or there is no such rule.
+    """
+    if not (math.isfinite(sigma) and sigma > 0):
+        raise ValueError(f"sigma must be positive and finite, got {sigma}")
+    chosen = _grid(sigma) if means is None else [float(mean) for mean in means]
+    mean = torch.tensor(chosen, dtype=torch.float64).reshape(-1, 1)
+    x = DiagonalGaussian(mean, torch.full_like(mean, sigma**2))
+    images = [Mixed.of(x[i]).relu() for i in range(len(chosen))]
+    rows = []
+    for name in rules:
+        prediction = rule_named(name).propagate(nn.ReLU(), x)
+        for i, (at, image) in enumerate(zip(chosen, images, strict=True)):
+            w1 = exact_wasserstein(image, Mixed.of(prediction[i]))
+            rows.append({"rule": name, "mean": at, "sigma": sigma, "w1": w1})
+    return pd.DataFrame(rows, columns=["rule", "mean", "sigma", "w1"])
+
+
+def nearer(rule: str = "marginal_moment_matching", other: str = "sdp", sigma: float = SIGMA) -> Nearer:
+    """Means for which one rule is nearer to ReLU(X) in W1 than another.
+
+    Ends are found to 1e-6 sigma, between the figure's means; a stretch that lies between two of them is
+    not seen.
+
+    Parameters
+    ----------
+    rule, other : str
+        Rule specs.
+    sigma : float
+
+    Raises
+    ------
+    ValueError
+        As for :func:`wasserstein_over_mean`.
+    """
+
+    def lead(mean: float) -> float:
+        mine, theirs = wasserstein_over_mean([mean], sigma, (rule, other))["w1"]
+        return mine - theirs
+
+    means = _grid(sigma)
+    w1 = wasserstein_over_mean(means, sigma, (rule, other)).pivot_table("w1", "mean", "rule")
+    ahead = (w1[rule] < w1[other]).tolist()
+    turns = [
+        optimize.brentq(lead, means[i - 1], means[i], xtol=1e-7 * sigma)
+        for i in range(1, len(means))
+        if ahead[i] != ahead[i - 1]
+    ]
+    ends = [*means[:1] * ahead[0], *turns, *means[-1:] * ahead[-1]]
+    return Nearer(rule, other, sigma, tuple(zip(ends[::2], ends[1::2], strict=True)))
+
+
+def theorem_table(checks: Iterable[Optimality]) -> pd.DataFrame:
+    """Checks of the theorem as a table.
+
+    Parameters
+    ----------
+    checks : iterable of Optimality
+
+    Returns
+    -------
+    DataFrame
+        Columns `family`, `alpha`, `ratio` (median over scale), `atom` (p0), then `tv`, `location` and
+        `scale` of the theorem's law (``theorem_tv``, ...), of the nearest density (``density_tv``, ...)
+        and of the nearest point mass (``point_tv``, ...), `gap`, `apart`, `tolerance` and `verdict`.
+        Locations are in scales of the input.
+    """
+    rows = []
+    for check in checks:
+        row = {key: getattr(check, key) for key in ("family", "alpha", "ratio", "atom")}
+        for kind in ("theorem", "density", "point"):
+            row |= {f"{kind}_{key}": value for key, value in asdict(getattr(check, kind)).items()}
+        rows.append(row | {key: getattr(check, key) for key in ("gap", "apart", "tolerance", "verdict")})
+    return pd.DataFrame(rows)
+
+
+def _said_of_w1(found: Nearer) -> str:
+    rule, other = rule_label(found.rule), rule_label(found.other)
+    if not found.intervals:
+        return f"{rule} is nowhere nearer in W1 than {other} (|μ| ≤ {_WIDTHS:g}σ)."
+    spans = " and ".join(
+        f"{number(low / found.sigma, 3)}σ < μ < {number(high / found.sigma, 3)}σ"
+        for low, high in found.intervals
+    )
+    return f"In W1, {rule} is nearer than {other} only for {spans} (|μ| ≤ {_WIDTHS:g}σ)."
+
+
+def _said_of_theorem(checks: tuple[Optimality, ...]) -> str:
+    verdicts = [check.verdict for check in checks]
+    ties = sorted({check.ratio for check in checks if check.verdict == "tie"})
+    said = f"In {verdicts.count('holds')} of {len(checks)} cases the theorem’s law is the nearest in TV"
+    if ties:
+        where = ", ".join(f"{ratio:g}" for ratio in ties)
+        said += f"; in {verdicts.count('tie')} (median / scale = {where}) a point mass and a density tie"
+    return f"{said}; in {verdicts.count('fails') or 'none'} another law is nearer."
+
+
+def _grid(sigma: float) -> list[float]:
+    return [float(mean) for mean in np.linspace(-_WIDTHS * sigma, _WIDTHS * sigma, POINTS)]

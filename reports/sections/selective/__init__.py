@@ -1,0 +1,21 @@
+"""Selective prediction, beside the paper's table."""
+
+from __future__ import annotations
+
+from sdp_bench.reports.results import Results
+from sdp_bench.reports.section import Context, Section
+from sdp_bench.reports.sections.selective.selective import SUITE, selective
+
+
+class SelectivePrediction(Section):
+    """Risk over coverage by score and model."""
+
+    name = "selective"
+    title = "Selective prediction"
+    order = 110
+    experiments = (SUITE,)
+
+    def build(self, results: Results) -> Context | None:
+        """Both halves of the table and the curves; None where the experiment was not run."""
+        section = selective(results.frame)
+        return {"section": section} if section else None

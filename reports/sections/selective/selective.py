@@ -1,0 +1,313 @@
+"""Selective prediction: both halves of the paper's table beside its numbers, and risk over coverage."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from sdp_bench.bench.experiments.selective.experiment import NAME as SUITE
+from sdp_bench.bench.experiments.selective.experiment import SCORES
+from sdp_bench.bench.experiments.selective.risk_coverage import perfect
+from sdp_bench.bench.experiments.selective.scores import READINGS
+from sdp_bench.reports.paper.printed import experiment
+from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.drawing import INK, Figure, Panel, canvas_of, look, svg_of
+
+PERFECT = 100 * perfect(0.5).area
+"""Of as many letters as digits, in per cent."""
+
+_OBJECTIVES = {"softmax": "softmax", "dirichlet": "Dirichlet", "pairwise_gaussian": "PD loss Gauss"}
+_SCORES = {
+    "softmax_entropy": "softmax entropy",
+    "orthonormal_certificates": "orthonormal certificates",
+    "dirichlet": "Dirichlet",
+    "pairwise_gaussian": "PD Gauss",
+    "pairwise_cauchy": "PD Cauchy",
+}
+_READINGS = {
+    "orthonormal_certificates": "{} certificates",
+    "law": "entropy of the law",
+    "mean": "entropy of its mean",
+    "concentration": "total concentration",
+}
+_HALVES = (
+    ("Off-the-shelf model", "(a)", ("softmax",)),
+    ("Trained with propagation", "(b)", ("dirichlet", "pairwise_gaussian")),
+)
+_COLOURS = {
+    "softmax_entropy": "#d55e00",
+    "orthonormal_certificates": "#8c564b",
+    "dirichlet": "#e69f00",
+    "pairwise_gaussian": "#009e73",
+    "pairwise_cauchy": "#0072b2",
+}
+_GREY = "#8c8c8c"
+
+
+@dataclass(frozen=True)
+class Number:
+    """Mean and standard deviation over seeds (n - 1 in its denominator; NaN for one), in per cent."""
+
+    name: str
+    mean: float
+    sd: float
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of the table: a model, how its laws were propagated, and what ranks its predictions.
+
+    Attributes
+    ----------
+    objective, method, score : str
+        For people.
+    area : Number
+        RCAUC of the default reading.
+    others : tuple of Number
+        The same of the other readings.
+    seeds : int
+    paper : str
+        What the paper prints; empty where it prints nothing.
+    best : bool
+        Whether it is the smallest of its half.
+    """
+
+    objective: str
+    method: str
+    score: str
+    area: Number
+    others: tuple[Number, ...]
+    seeds: int
+    paper: str
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class Half:
+    """One half of the paper's table, as far as it was run."""
+
+    title: str
+    part: str
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    """How the models of an objective were made: seeds, mean accuracy on digits (per cent), recipe."""
+
+    objective: str
+    seeds: int
+    accuracy: float
+    recipe: str
+
+
+@dataclass(frozen=True)
+class Selective:
+    """The section."""
+
+    halves: tuple[Half, ...]
+    runs: tuple[Run, ...]
+    finding: str
+    figure: Figure | None
+    perfect: float = PERFECT
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """A line, and its mean risk by coverage (shares)."""
+
+    objective: str
+    score: str
+    line: Line
+    risk: pd.Series
+
+
+def selective(frame: pd.DataFrame) -> Selective | None:
+    """Section of the selective task, or None where nothing of it was measured.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Measurements of all suites, long format.
+    """
+    own = frame[frame["experiment"] == SUITE]
+    if own.empty:
+        return None
+    printed = _printed()
+    halves, panels, all_measured = [], [], []
+    for title, part, objectives in _HALVES:
+        measured = [
+            _measured(own, objective, score, printed)
+            for objective in objectives
+            for score in SCORES[objective]
+            if _has(own, objective, score)
+        ]
+        if not measured:
+            continue
+        lowest = min(each.line.area.mean for each in measured)
+        lines = tuple(replace(each.line, best=each.line.area.mean == lowest) for each in measured)
+        halves.append(Half(title, part, lines))
+        panels.append((f"{part} {title}", measured))
+        all_measured += measured
+    if not halves:
+        return None
+    runs = tuple(
+        _run(own[own["objective"] == objective], objective)
+        for objective in SCORES
+        if (own["objective"] == objective).any()
+    )
+    return Selective(tuple(halves), runs, _finding(all_measured), _figure(panels))
+
+
+def _has(own: pd.DataFrame, objective: str, score: str) -> bool:
+    there = (own["objective"] == objective) & (own["rule"] == score) & (own["metric"] == "rcauc")
+    return bool(there.any())
+
+
+def _printed() -> dict[tuple[str, str], dict[str, str]]:
+    rows = experiment("rcauc_mnist").astype(str).to_dict("records")
+    return {(row["objective"], row["score"]): {str(k): v for k, v in row.items()} for row in rows}
+
+
+def _measured(
+    own: pd.DataFrame, objective: str, score: str, printed: dict[tuple[str, str], dict[str, str]]
+) -> _Measured:
+    part = own[(own["objective"] == objective) & (own["rule"] == score)]
+    areas = part[part["metric"] == "rcauc"]
+    numbers = [
+        _number(_reading(score, reading), areas[areas["component"] == reading]["value"])
+        for reading in READINGS[score]
+    ]
+    row = printed[objective, score]
+    method = "–" if row["method"] == "none" else labels.rule_label(row["method"])
+    line = Line(
+        _OBJECTIVES[objective],
+        method,
+        _SCORES[score],
+        numbers[0],
+        tuple(numbers[1:]),
+        int(areas["seed"].nunique()),
+        f"{row['value']} ± {row['sd']}",
+    )
+    risks = part[part["metric"] == "risk"]
+    return _Measured(objective, score, line, risks.groupby(risks["component"].astype(float))["value"].mean())
+
+
+def _reading(score: str, reading: str) -> str:
+    if score in ("pairwise_gaussian", "pairwise_cauchy"):
+        return f"{reading[3:]}, Gaussian scales" if reading.startswith("sd_") else reading
+    return _READINGS.get(score, _READINGS.get(reading, "")).format(reading)
+
+
+def _number(name: str, values: pd.Series) -> Number:
+    mean = 100 * float(values.mean()) if len(values) else math.nan
+    return Number(name, mean, 100 * float(values.std()) if len(values) > 1 else math.nan)
+
+
+def _run(part: pd.DataFrame, objective: str) -> Run:
+    accuracy = part[part["metric"] == "accuracy"]["value"].mean()
+    recipe = "; ".join(dict.fromkeys(part["recipe"]))
+    return Run(_OBJECTIVES[objective], int(part["seed"].nunique()), 100 * float(accuracy), recipe)
+
+
+def _finding(measured: Sequence[_Measured]) -> str:
+    """What the numbers say, in one sentence, beside what the paper's say."""
+    best = min((each.line for each in measured), key=lambda line: line.area.mean)
+    seeds = min(each.line.seeds for each in measured)
+    spread = "" if math.isnan(best.area.sd) else f" ± {best.area.sd:.1f}"
+    told = (
+        f"Of {labels.plural(len(measured), 'pair')} of model and score, the smallest area is that of "
+        f"{best.score} on the {best.objective} model, {best.area.mean:.1f}{spread} %; perfect is "
+        f"{PERFECT:.1f} %, and the paper’s best is PD Cauchy on the PD loss Gauss model, 18.3 %"
+    )
+    entropy = {each.objective: each.line.area.mean for each in measured if each.score == "softmax_entropy"}
+    pairs = [each for each in measured if each.score.startswith("pairwise") and each.objective in entropy]
+    if pairs:
+        default = sum(each.line.area.mean < entropy[each.objective] for each in pairs)
+        lowest = [
+            min((n.mean for n in each.line.others if not math.isnan(n.mean)), default=math.inf)
+            for each in pairs
+        ]
+        some = sum(
+            min(each.line.area.mean, low) < entropy[each.objective]
+            for each, low in zip(pairs, lowest, strict=True)
+        )
+        told += (
+            f"; {default} of {labels.plural(len(pairs), 'pairwise score')} "
+            f"{'is' if default == 1 else 'are'} below the softmax entropy of the same model, {some} by some "
+            "reading"
+        )
+    reserve = " (one seed, so no spread is known)" if seeds == 1 else ""
+    return f"{told}{reserve}.{_open(measured)}"
+
+
+def _open(measured: Sequence[_Measured]) -> str:
+    """How far apart the readings of one score are, where that matters most."""
+
+    def span(each: _Measured) -> tuple[float, Number, Number]:
+        known = [n for n in (each.line.area, *each.line.others) if not math.isnan(n.mean)]
+        low, high = min(known, key=lambda n: n.mean), max(known, key=lambda n: n.mean)
+        return high.mean - low.mean, low, high
+
+    widest = max(measured, key=lambda each: span(each)[0])
+    gap, low, high = span(widest)
+    if gap == 0:
+        return ""
+    return (
+        f" What the paper leaves open matters most for {widest.line.score} on the {widest.line.objective} "
+        f"model: {low.mean:.1f} % ({low.name}) to {high.mean:.1f} % ({high.name})."
+    )
+
+
+def _figure(panels: Sequence[tuple[str, list[_Measured]]]) -> Figure | None:
+    drawn: list[Panel] = []
+    with look():
+        for title, measured in panels:
+            known = [each for each in measured if len(each.risk)]
+            if not known:
+                continue
+            canvas, axes = canvas_of(height=0.9)
+            _draw(axes, known)
+            drawn.append(Panel(title, svg_of(canvas, f"selective-{len(drawn)}"), _told(title, known)))
+    if not drawn:
+        return None
+    return Figure(
+        anchor="figure-selective",
+        title="Risk over coverage",
+        caption="Accepted errors, as a share of all images, when the surest predictions are accepted; mean "
+        "over seeds. Grey: a perfect predictor, which is right on all digits and abstains from all letters. "
+        "Names stand in the order of the areas, the largest first.",
+        panels=tuple(drawn),
+    )
+
+
+def _draw(axes: Axes, measured: Sequence[_Measured]) -> None:
+    ideal = perfect(0.5)
+    several = len({each.objective for each in measured}) > 1
+    for each in sorted(measured, key=lambda one: one.line.area.mean, reverse=True):
+        name = _SCORES[each.score] + (f" ({_OBJECTIVES[each.objective]})" if several else "")
+        dashes = (4, 1.5) if each.objective == "dirichlet" else (1, 0)
+        axes.plot(
+            100 * each.risk.index.to_numpy(),
+            100 * each.risk.to_numpy(),
+            color=_COLOURS[each.score],
+            dashes=dashes,
+            label=name,
+        )
+    axes.plot(100 * ideal.coverage, 100 * ideal.risk, color=_GREY, linewidth=2.2, zorder=1, label="perfect")
+    axes.set(xlim=(0, 100), ylim=(0, None), xlabel="coverage (%)", ylabel="risk (%)")
+    axes.legend(loc="upper left", frameon=False, fontsize=8.5, handlelength=1.6, labelcolor=INK)
+
+
+def _told(title: str, measured: Sequence[_Measured]) -> str:
+    at_half = [
+        f"{each.line.score} on {each.line.objective} "
+        f"{100 * float(np.interp(0.5, each.risk.index, each.risk)):.1f} %"
+        for each in measured
+    ]
+    return f"Line chart for {title}: risk over coverage. Risk at half coverage: {'; '.join(at_half)}."

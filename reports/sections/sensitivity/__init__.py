@@ -1,0 +1,199 @@
+"""How Table 1 moves with what the paper leaves open: recipe, scaling, kind of TV, bin range, bins."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+import pandas as pd
+
+from sdp_bench.bench.experiments.suites import SUITES
+from sdp_bench.bench.metrics import Metric, recorded_metric
+from sdp_bench.bench.metrics.moments import StandardDeviationRatio
+from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
+from sdp_bench.bench.nets.architectures import Architecture
+from sdp_bench.bench.nets.recipes import recipe_for
+from sdp_bench.reports.numbers.number import Group, Number, Page, slug
+from sdp_bench.reports.paper.printed import printed
+from sdp_bench.reports.results import POOR_ACCURACY, Results
+from sdp_bench.reports.section import Context, Section
+from sdp_bench.reports.style import labels
+
+SUITE = "iris-sensitivity"
+RULES = ("sdp", "dvia", "moment_matching", "monte_carlo:samples=100")
+AGREEMENT = ("sdp", "marginal_sdp")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One choice: mean 1 - TV by (sigma, rule); `accuracy` and `agreement` for recipes only.
+
+    `rows` are the labels of the measurements behind each of these means, ascending.
+    `agreement` is the root mean square of log(here / paper) over the paper's Table 28, for the columns
+    of SDP and marginal SDP.
+    """
+
+    name: str
+    nets: int
+    units: int
+    values: Mapping[tuple[float, str], float]
+    metric: Metric
+    rows: Mapping[tuple[float, str], tuple[int, ...]]
+    accuracy: float = math.nan
+    agreement: float = math.nan
+
+    def best(self, sigma: float) -> str | None:
+        """Of the paper's two full rules, the one that shares more mass here; None where one lacks."""
+        both = [(self.values.get((sigma, rule), math.nan), rule) for rule in ("sdp", "dvia")]
+        return None if any(math.isnan(value) for value, _ in both) else max(both)[1]
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """The variants of one base: kinds of TV on the suites' own recipe, and recipes in two kinds of TV."""
+
+    sigmas: tuple[float, ...]
+    rules: tuple[str, ...]
+    layers: str
+    metrics: tuple[Variant, ...]
+    recipes: tuple[Variant, ...]
+
+    @property
+    def sentences(self) -> list[str]:
+        """What moves and what does not, in plain words."""
+        said = []
+        for title, variants in (("kinds of TV, bins and cells", self.metrics), ("recipes", self.recipes)):
+            if len(variants) < 2:
+                continue
+            parts = []
+            for sigma in self.sigmas:
+                best = [rule for v in variants if (rule := v.best(sigma))]
+                sdp = sum(rule == "sdp" for rule in best)
+                if best:
+                    parts.append(f"{sdp} of {len(best)} at σ\u00a0=\u00a0{sigma:g}")
+            if parts:
+                said.append(f"Over {len(variants)} {title}, SDP is ahead of DVIA in {', '.join(parts)}.")
+            low, high = self._range(variants, "sdp")
+            if low:
+                said.append(
+                    f"SDP’s 1 − TV at σ\u00a0=\u00a0{self.sigmas[-1]:g} goes from {low[0]:.3f} ({low[1]}) to "
+                    f"{high[0]:.3f} ({high[1]})."
+                )
+        return said
+
+    def _range(self, variants: tuple[Variant, ...], rule: str) -> tuple[tuple[float, str], tuple[float, str]]:
+        found = [(v.values[key], v.name) for v in variants if (key := (self.sigmas[-1], rule)) in v.values]
+        return (min(found), max(found)) if found else ((), ())  # type: ignore[return-value]
+
+
+class WhatIsOpen(Section):
+    """Table 1 of the paper under every choice that it leaves open."""
+
+    name = "sensitivity"
+    title = "Sensitivity"
+    order = 80
+    experiments = (SUITE,)
+
+    def build(self, results: Results) -> Context | None:
+        """Variants; None where the experiment was not run."""
+        found = sensitivity(results.frame)
+        return {"sensitivity": found, "poor": POOR_ACCURACY} if found else None
+
+    def numbers(self, results: Results, context: Context) -> Iterator[Number]:
+        """Means of each variant."""
+        del results
+        found: Sensitivity = context["sensitivity"]
+        page = Page("sensitivity.html", f"What the paper leaves open, {found.layers}", SUITE, self.name)
+        for kind, variants in (("cells", found.metrics), ("recipe", found.recipes)):
+            for variant in variants:
+                group = Group(page, slug(kind, variant.name), variant.name, variant.metric)
+                for (sigma, rule), value in variant.values.items():
+                    anchor = slug(group.anchor, f"{sigma:g}", rule)
+                    title = f"{labels.rule_label(rule)}, σ = {sigma:g}"
+                    yield Number(group, anchor, title, value, variant.rows[sigma, rule])
+
+
+def sensitivity(frame: pd.DataFrame) -> Sensitivity | None:
+    """Variants of the sensitivity suite; None where it was not run.
+
+    Parameters
+    ----------
+    frame
+        Measurements as `checked` gives them, with `metric_spec` and `recipe`. Of
+        several kinds of net the least deep is taken.
+    """
+    own = frame[frame["experiment"] == SUITE]
+    if own.empty or not {"metric_spec", "recipe"} <= set(own.columns):
+        return None
+    own = own[(own["activation"] == own["activation"].iloc[0]) & (own["depth"] == own["depth"].min())]
+    first = own.iloc[0]
+    activation, depth = str(first["activation"]), int(first["depth"])
+    names = list(dict.fromkeys(own["recipe"]))
+    known = [recipe.label for recipe in SUITES[SUITE].recipes]
+    names.sort(key=lambda name: known.index(name) if name in known else len(known))
+    chosen = recipe_for(Architecture(depth, activation)).label
+    base = chosen if chosen in names else names[0]
+    tv = own[own["metric"].map(lambda name: bool(recorded_metric(name).convention))]
+    specs = list(dict.fromkeys(tv[tv["recipe"] == base]["metric_spec"]))
+    metrics = [
+        _variant(recorded_metric(spec).variant, tv[(tv["recipe"] == base) & (tv["metric_spec"] == spec)])
+        for spec in specs
+    ]
+    headline = _headline([str(spec) for spec in specs])
+    recipes = [
+        _variant(
+            name,
+            tv[(tv["metric_spec"] == headline) & (tv["recipe"] == name)],
+            own[own["recipe"] == name],
+        )
+        for name in names
+    ]
+    return Sensitivity(
+        sigmas=tuple(sorted(own["sigma"].unique())),
+        rules=tuple(rule for rule in RULES if rule in set(own["rule"])),
+        layers=labels.layers_label(activation, depth),
+        metrics=tuple(sorted(metrics, key=lambda v: v.name)),
+        recipes=tuple(recipe for recipe in recipes if recipe.values),
+    )
+
+
+def _headline(specs: list[str]) -> str:
+    """The headline metric among specs: that whose cells the suite does not vary itself."""
+    fixed = [text for text in SUITES[SUITE].metrics if text.startswith(f"{HeadlineTotalVariation.name}:")]
+    headlines = [spec for spec in specs if isinstance(recorded_metric(spec), HeadlineTotalVariation)]
+    plain = [spec for spec in headlines if not any(spec.startswith(f"{text},") for text in fixed)]
+    return (plain or headlines or [""])[0]
+
+
+def _variant(name: str, part: pd.DataFrame, whole: pd.DataFrame | None = None) -> Variant:
+    values, rows = {}, {}
+    for key, own in part.groupby(["sigma", "rule"]):
+        place = cast("tuple[float, str]", key)
+        values[place] = float(1 - own["value"].mean())
+        rows[place] = tuple(sorted(own.index.tolist()))
+    metric = recorded_metric(str(part["metric"].iloc[0])) if len(part) else HeadlineTotalVariation()
+    accuracy = math.nan if whole is None else float(whole.drop_duplicates("net")["accuracy"].min())
+    agreement = math.nan if whole is None else _agreement(whole)
+    units = len(part.drop_duplicates(["net", "input"]))
+    return Variant(name, part["net"].nunique(), units, values, metric, rows, accuracy, agreement)
+
+
+def _agreement(whole: pd.DataFrame) -> float:
+    ratios = whole[(whole["metric"] == StandardDeviationRatio.name) & whole["rule"].isin(AGREEMENT)]
+    gaps = []
+    for _, part in ratios.groupby(["activation", "depth", "sigma", "rule", "component"]):
+        first = part.iloc[0]
+        theirs = printed(
+            StandardDeviationRatio.published,
+            str(first["activation"]),
+            int(first["depth"]),
+            float(first["sigma"]),
+            str(first["rule"]),
+            str(first["component"]),
+        )
+        ours = float(part["value"].mean())
+        if theirs and ours > 0:
+            gaps.append(math.log(ours / theirs.mean) ** 2)
+    return math.sqrt(sum(gaps) / len(gaps)) if gaps else math.nan

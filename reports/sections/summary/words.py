@@ -1,0 +1,133 @@
+"""What the results say, in plain words: who is best where, and where the paper and the run part."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+import pandas as pd
+
+from sdp_bench.bench.metrics.moments import StandardDeviationRatio
+from sdp_bench.bench.metrics.total_variation import AxisTotalVariation, CentralTotalVariation
+from sdp_bench.bench.metrics.transport import Wasserstein
+from sdp_bench.reports.style import labels
+from sdp_bench.reports.tables.published import differences, orders
+from sdp_bench.reports.tables.tables import Row, Table, headline
+
+
+def sentences(tables: Sequence[Table], costs: pd.Series) -> list[str]:
+    """Few plain sentences that the page opens with, every number of them computed from the tables.
+
+    Parameters
+    ----------
+    tables
+        Every table of the page.
+    costs
+        Median seconds for one input, by (activation, depth, rule).
+    """
+    said = []
+    chosen = headline(tables)
+    rows = [row for table in chosen for row in table.rows if row.leader]
+    if rows:
+        said += _who_wins(chosen[0], rows)
+        said += _what_it_costs(chosen, costs)
+    said += _with_heavy_tails(tables)
+    said += _beside_paper(tables)
+    return said
+
+
+def _who_wins(table: Table, rows: list[Row]) -> list[str]:
+    counts = Counter(row.leader.rule for row in rows if row.leader)
+    parts = [f"{labels.rule_label(rule)} in {count}" for rule, count in counts.most_common()]
+    best = labels.rule_label(next(iter(counts))) + " in all of them" if len(counts) == 1 else _listed(parts)
+    level = sum(sum(cell.leads for cell in row.cells if cell) > 1 for row in rows)
+    said = [
+        f"By {table.metric.title}, at {labels.plural(len(rows), 'place')} (each depth at each σ), the best "
+        f"of the rules that do not sample is {best}"
+        + (f"; at {level} of them another is level with it." if level else ".")
+    ]
+    gaps = [row.floor - row.leader.mean for row in rows if row.leader and math.isfinite(row.floor)]
+    if gaps:
+        exact = sum(row.leader.indistinguishable == row.leader.count for row in rows if row.leader)
+        said.append(
+            f"At these sample counts that rule cannot be told from one with the exact law at {exact} of the "
+            f"{len(rows)}; at worst it falls {max(gaps):.3f} short of what the exact law shows."
+        )
+    beaten = [
+        row
+        for row in rows
+        if row.winner and labels.is_sampling(row.winner.rule) and row.leader and not row.leader.best
+    ]
+    if beaten:
+        names = Counter(labels.rule_label(row.winner.rule) for row in beaten if row.winner)
+        said.append(
+            f"At {len(beaten)} of the {len(rows)} plain sampling does better still "
+            f"({_listed([f'{name} in {count}' for name, count in names.most_common()])})."
+        )
+    return said
+
+
+def _what_it_costs(tables: Sequence[Table], costs: pd.Series) -> list[str]:
+    deepest = max(tables, key=lambda table: table.depth)
+    taken = [(rule, costs.get((deepest.activation, deepest.depth, rule), math.nan)) for rule in deepest.rules]
+    parts = [
+        f"{labels.rule_label(rule)} {labels.duration(cost)}"
+        for rule, cost in taken
+        if cost > 0 and not labels.is_reference(rule)
+    ]
+    where = labels.layers_label(deepest.activation, deepest.depth)
+    return [f"One input at {where} takes (median): {', '.join(parts)}."] if parts else []
+
+
+def _with_heavy_tails(tables: Sequence[Table]) -> list[str]:
+    chosen = [table for table in tables if table.metric.name == CentralTotalVariation.name]
+    rows = [row for table in chosen for row in table.rows if row.leader]
+    if not rows:
+        return []
+    leaders = {row.leader.rule for row in rows if row.leader}
+    who = labels.rule_label(leaders.pop()) if len(leaders) == 1 else "the best rule"
+    parts = []
+    for scale in sorted({row.sigma for row in rows}):
+        shown = [row.leader.mean for row in rows if row.leader and row.sigma == scale]
+        parts.append(f"{sum(shown) / len(shown):.3f} at {chosen[0].scale}\u00a0=\u00a0{scale:g}")
+    exact = [row.floor for row in rows if math.isfinite(row.floor)]
+    beside = f"; the exact law would show {sum(exact) / len(exact):.3f}" if exact else ""
+    return [
+        f"With Cauchy noise, which the paper never measured, {who} shares {_listed(parts)} of the mass with "
+        f"the truth ({chosen[0].metric.title}, mean over {labels.plural(len(chosen), 'depth')}{beside})."
+    ]
+
+
+def _beside_paper(tables: Sequence[Table]) -> list[str]:
+    said = []
+    for name, title in (
+        (AxisTotalVariation.name, "1 − TV in paper-like bins"),
+        (Wasserstein.name, "W1"),
+        (StandardDeviationRatio.name, "ratio of standard deviations"),
+    ):
+        chosen = [table for table in tables if table.metric.name == name]
+        both = [each for each in differences(chosen) if not math.isnan(each.spread)]
+        if not both:
+            continue
+        apart = [each for each in both if each.differs]
+        agree = f"{len(both) - len(apart)} of {len(both)} values"
+        text = f"Beside the paper, by {title}: {agree} agree within the spread over nets and inputs"
+        ranked = orders(chosen)
+        turned = [order for order in ranked if not order.agrees]
+        if turned:
+            text += f", and another of its rules is best at {len(turned)} of {len(ranked)} places"
+        if apart:
+            worst = max(apart, key=lambda each: abs(each.gap) / each.spread if each.spread else math.inf)
+            decimals = worst.table.metric.decimals
+            text += (
+                f"; furthest off, in units of that spread, is {labels.rule_label(worst.cell.rule)} "
+                f"at {worst.where} ({labels.number(worst.cell.mean, decimals)} here, "
+                f"{worst.printed.value} there)"
+            )
+        said.append(text + ".")
+    return said
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else list(parts))

@@ -1,0 +1,232 @@
+"""Prediction intervals on the UCI sets, beside the paper's tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from sdp_bench.bench.experiments.uci.experiment import NAME as SUITE
+from sdp_bench.reports.paper.printed import experiment
+from sdp_bench.reports.results import Results
+from sdp_bench.reports.section import Context, Section
+from sdp_bench.reports.style import labels
+
+_LABELS = {
+    "sdp": "SDP",
+    "sdp_nll": "SDP, trained by its likelihood",
+    "sdp+pnn": "SDP + PNN",
+    "pnn": "PNN",
+    "sqr": "SQR",
+}
+_TABLES = (
+    ("Coverage and width", "Table 4", ("sdp", "sdp_nll", "sdp+pnn", "pnn"), ("picp", "mpiw")),
+    (
+        "Coverage and width, samples and quantiles",
+        "Table 4",
+        ("monte_carlo:samples=10", "monte_carlo:samples=100", "sqr"),
+        ("picp", "mpiw"),
+    ),
+    (
+        "Coverage and width, fewest and most samples",
+        "Table 40",
+        ("monte_carlo:samples=5", "monte_carlo:samples=1000"),
+        ("picp", "mpiw"),
+    ),
+    (
+        "Negative log-likelihood",
+        "Table 38",
+        ("sdp", "sdp_nll", "sdp+pnn", "pnn", "monte_carlo:samples=10", "monte_carlo:samples=100", "sqr"),
+        ("nll",),
+    ),
+)
+"""Title, the paper's table, methods and metrics of each table."""
+
+_SETS = ("concrete", "power", "wine", "yacht", "naval", "energy", "boston", "kin8nm")
+_BEST = ("mpiw", "nll")
+"""Metrics of which the smallest is the best."""
+
+Measured = dict[tuple[str, str, str], pd.Series]
+"""Values by seed, of each set, method and metric."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """Mean and standard deviation over seeds, and what the paper prints; NaN where there is none."""
+
+    metric: str
+    mean: float
+    sd: float
+    paper: str
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A method on a set: its numbers, and of how many seeds some setting qualified."""
+
+    numbers: tuple[Number, ...]
+    qualified: int
+    seeds: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """A set: its name and its cells, in the order of the methods; None where nothing was run."""
+
+    dataset: str
+    cells: tuple[Cell | None, ...]
+
+
+@dataclass(frozen=True)
+class IntervalTable:
+    """A table beside one of the paper's."""
+
+    title: str
+    paper: str
+    methods: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """The section: tables, and how each set was run."""
+
+    tables: tuple[IntervalTable, ...]
+    runs: tuple[tuple[str, int, str], ...]
+    """Set, seeds, and the recipe in words."""
+
+    sentences: tuple[str, ...]
+
+
+class PredictionIntervals(Section):
+    """Coverage, width and likelihood of intervals beside the paper's tables."""
+
+    name = "uci"
+    title = "UCI intervals"
+    order = 100
+    experiments = (SUITE,)
+
+    def build(self, results: Results) -> Context | None:
+        """Tables and runs; None where the experiment was not run."""
+        section = intervals(results.frame)
+        return {"section": section} if section else None
+
+
+def intervals(frame: pd.DataFrame) -> Intervals | None:
+    """Section of the UCI task, or None where it was not run.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Measurements of all suites, long format.
+    """
+    own = frame[frame["experiment"] == SUITE]
+    if own.empty:
+        return None
+    own = own.assign(dataset=_named(own))
+    measured: Measured = {
+        (str(name), str(rule), str(metric)): part.set_index("seed")["value"]
+        for (name, rule, metric), part in own.groupby(["dataset", "rule", "metric"], sort=False)
+    }
+    sets = sorted(own["dataset"].unique(), key=lambda name: (_SETS.index(name.partition(" ")[0]), name))
+    printed = _printed()
+    made = tuple(
+        IntervalTable(
+            title,
+            paper,
+            tuple(_LABELS.get(rule) or labels.rule_label(rule) for rule in rules),
+            tuple(Row(name, _row(name, rules, metrics, measured, printed)) for name in sets),
+        )
+        for title, paper, rules, metrics in _TABLES
+    )
+    runs = []
+    for name in sets:
+        part = own[own["dataset"] == name]
+        runs.append((name, int(part["seed"].nunique()), "; ".join(part["recipe"].unique())))
+    return Intervals(made, tuple(runs), tuple(_sentences(sets, measured)))
+
+
+def _named(own: pd.DataFrame) -> pd.Series:
+    """Set of each row; where one was run in several ways, with a letter for each way."""
+    ways = own.groupby("dataset")["recipe"].unique()
+    letters = {
+        (name, recipe): f" ({'abcdefghijklmnopqrstuvwxyz'[place]})" if len(recipes) > 1 else ""
+        for name, recipes in ways.items()
+        for place, recipe in enumerate(recipes)
+    }
+    return own["dataset"] + [letters[pair] for pair in zip(own["dataset"], own["recipe"], strict=True)]
+
+
+def _printed() -> dict[tuple[str, str, str], str]:
+    found = {}
+    for name in ("interval_uci_main", "interval_uci_mc", "nll_uci"):
+        for row in experiment(name).to_dict("records"):
+            text = row["value"] + (f" ± {row['sd']}" if row["sd"] else "")
+            found[row["dataset"], row["method"], row["metric"]] = text
+    return found
+
+
+def _row(
+    name: str,
+    rules: Sequence[str],
+    metrics: Sequence[str],
+    measured: Measured,
+    printed: dict[tuple[str, str, str], str],
+) -> tuple[Cell | None, ...]:
+    cells = [_cell(name, rule, metrics, measured, printed) for rule in rules]
+    for place, metric in enumerate(metrics):
+        if metric not in _BEST:
+            continue
+        # A mean over the seeds that suited a method is no rival of one over all.
+        means = [cell.numbers[place].mean for cell in cells if cell and cell.qualified == cell.seeds]
+        lowest = min((mean for mean in means if not math.isnan(mean)), default=math.nan)
+        cells = [cell and _with_best(cell, place, marked=_best(cell, place, lowest)) for cell in cells]
+    return tuple(cells)
+
+
+def _best(cell: Cell, place: int, lowest: float) -> bool:
+    return cell.qualified == cell.seeds and cell.numbers[place].mean == lowest
+
+
+def _with_best(cell: Cell, place: int, *, marked: bool) -> Cell:
+    numbers = list(cell.numbers)
+    old = numbers[place]
+    numbers[place] = Number(old.metric, old.mean, old.sd, old.paper, marked)
+    return Cell(tuple(numbers), cell.qualified, cell.seeds)
+
+
+def _cell(
+    name: str,
+    rule: str,
+    metrics: Sequence[str],
+    measured: Measured,
+    printed: dict[tuple[str, str, str], str],
+) -> Cell | None:
+    seeds = measured.get((name, rule, "qualified"))
+    if seeds is None:
+        return None
+    numbers = []
+    for metric in metrics:
+        values = measured.get((name, rule, metric), pd.Series(dtype=float))
+        sd = float(values.std(ddof=0)) if len(values) > 1 else math.nan
+        mean = float(values.mean()) if len(values) else math.nan
+        numbers.append(Number(metric, mean, sd, printed.get((name.partition(" ")[0], rule, metric), "")))
+    return Cell(tuple(numbers), int((seeds > 0).sum()), len(seeds))
+
+
+def _sentences(sets: Sequence[str], measured: Measured) -> list[str]:
+    """Where each method that does not sample is the narrowest of those for which every seed qualified."""
+    rules = [rule for rule in _LABELS if any((name, rule, "mpiw") in measured for name in sets)]
+    wins: dict[str, list[str]] = {}
+    for name in sets:
+        known = [r for r in rules if (name, r, "mpiw") in measured]
+        whole = [r for r in known if (measured[name, r, "qualified"] > 0).all()]
+        widths = {r: measured[name, r, "mpiw"].mean() for r in whole}
+        if widths:
+            wins.setdefault(min(widths, key=lambda rule: widths[rule]), []).append(name)
+    told = "; ".join(f"{_LABELS[rule]} on {', '.join(names)}" for rule, names in wins.items())
+    among = "Narrowest intervals among the methods that do not sample and of which every seed qualified"
+    return [f"{among}: {told}."] if told else []

@@ -1,0 +1,156 @@
+"""What rules cost: their own time for one input, and how many Monte Carlo samples take as long."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import nnls
+
+from sdp_bench.reports.style import labels
+
+SAME = 1.25
+"""Times within this factor of each other count as equal: they are of few calls on a busy machine."""
+
+_VISIBLE = 0.05  # of the overhead
+
+ARCHITECTURE = ["activation", "depth", "network"]
+_PLAIN = re.compile(r"monte_carlo:samples=(\d+)")
+
+
+def plain_samples(rule: str) -> int | None:
+    """Number of independent samples of a Monte Carlo rule; None for other rules and other samplers."""
+    found = _PLAIN.fullmatch(rule)
+    return int(found[1]) if found else None
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Cost of one rule for one input.
+
+    `seconds` is the least of the times measured, since other work on the machine only ever adds to them, and
+    `typical` their median: geometric means over architectures. `samples` is how many Monte Carlo samples take
+    as long as `seconds` (NaN where that is not known).
+    """
+
+    seconds: float
+    typical: float
+    samples: float = math.nan
+
+
+@dataclass(frozen=True)
+class SamplingTime:
+    """Time of k Monte Carlo samples of one input, ``overhead + k * each`` seconds."""
+
+    overhead: float
+    each: float
+
+    @classmethod
+    def fit(cls, seconds: Mapping[int, float]) -> SamplingTime | None:
+        """Least squares in relative errors, neither part negative.
+
+        None with fewer than two counts, or where the most samples take no visibly longer than none.
+        """
+        counts = np.array(sorted(seconds), dtype=float)
+        if len(counts) < 2:
+            return None
+        times = np.array([seconds[int(k)] for k in counts])
+        design = np.column_stack([np.ones_like(counts), counts]) / times[:, None]
+        (overhead, each), _ = nnls(design, np.ones_like(counts))
+        return cls(float(overhead), float(each)) if each * counts[-1] > _VISIBLE * overhead else None
+
+    def of(self, samples: float) -> float:
+        """Seconds of so many samples."""
+        return self.overhead + self.each * samples
+
+    def samples(self, seconds: float) -> float:
+        """Samples that take so many seconds; 0 for less than the overhead."""
+        return max(0.0, (seconds - self.overhead) / self.each)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Costs of the rules on the nets of one row of the report.
+
+    Attributes
+    ----------
+    of : mapping of str to Cost
+        By rule; a rule without a time is not there.
+    sampling : SamplingTime or None
+        Of plain Monte Carlo, from the geometric means over nets; None where fewer than two sample counts
+        were timed.
+    misfit : float
+        Largest factor between a measured time of sampling and that fit; NaN without one.
+    batch : int
+        Inputs that were timed together, at most.
+    """
+
+    of: Mapping[str, Cost]
+    sampling: SamplingTime | None
+    misfit: float
+    batch: int
+
+    @classmethod
+    def measured(cls, frame: pd.DataFrame) -> Costs:
+        """From measurements with columns `activation`, `depth`, `network`, `net`, `input`, `sigma`, `rule`.
+
+        A rule's time depends on the architecture and not on sigma, so that all of one architecture's are
+        pooled. Sample counts at equal time are worked out for each, and their median taken.
+        """
+        timed = frame[(frame["seconds"] > 0) & ~frame["rule"].map(labels.is_reference)]
+        times = timed.groupby([*ARCHITECTURE, "rule"])["seconds"]
+        least, typical = times.min().unstack(), times.median().unstack()  # architecture by rule
+        centre = {str(rule): _geometric(least[rule]) for rule in least}
+        sampling = SamplingTime.fit(_by_count(centre))
+        samples: dict[str, list[float]] = {}
+        for _, row in least.iterrows():
+            known = {str(rule): float(time) for rule, time in row.dropna().items()}
+            own = SamplingTime.fit(_by_count(known))
+            for rule, time in known.items():
+                if own:
+                    samples.setdefault(rule, []).append(own.samples(time))
+        found = {
+            rule: Cost(
+                centre[rule],
+                _geometric(typical[rule]),
+                float(plain_samples(rule) or np.median(samples.get(rule, [math.nan]))),
+            )
+            for rule in labels.in_order(centre)
+        }
+        misfit = math.nan
+        if sampling:
+            ratios = [time / sampling.of(k) for k, time in _by_count(centre).items()]
+            misfit = max(max(ratio, 1 / ratio) for ratio in ratios)
+        groups = timed.drop_duplicates(["net", "sigma", "input"]).groupby(["net", "sigma"]).size()
+        return cls(found, sampling, misfit, int(groups.max()) if len(groups) else 0)
+
+    def within(self, rule: str, samples: float) -> bool:
+        """Whether a rule takes no longer than so many Monte Carlo samples; times alike count as equal."""
+        if math.isinf(samples):
+            return True
+        own = plain_samples(rule)
+        if own is not None:
+            return own <= samples
+        cost = self.of.get(rule)
+        return bool(cost and self.sampling and cost.seconds <= SAME * self.sampling.of(samples))
+
+    def no_dearer(self, one: str, other: str) -> bool:
+        """Whether one rule takes no longer than another; times alike count as equal."""
+        if one not in self.of or other not in self.of:
+            return False
+        counts = plain_samples(one), plain_samples(other)
+        if counts[0] is not None and counts[1] is not None:
+            return counts[0] <= counts[1]
+        return self.of[one].seconds <= SAME * self.of[other].seconds
+
+
+def _by_count(seconds: Mapping[str, float]) -> dict[int, float]:
+    return {k: time for rule, time in seconds.items() if (k := plain_samples(rule)) is not None}
+
+
+def _geometric(values: pd.Series) -> float:
+    return float(np.exp(np.log(values.dropna()).mean()))

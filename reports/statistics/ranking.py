@@ -1,0 +1,72 @@
+"""Which rules are best at one place, and which cannot be told from the best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sdp_bench.bench.metrics import Metric
+
+UNIT = ["net", "input"]
+"""What means are taken over, and what pairs two rules."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """What is ranked, lower is better: arrays (pairs of net and input, rules); NaN where not measured.
+
+    `errors` are the standard errors of `values`.
+    """
+
+    rules: tuple[str, ...]
+    values: NDArray[np.float64]
+    errors: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, metric: Metric, row: pd.DataFrame, rules: tuple[str, ...]) -> Scores:
+        """Scores of the measurements of one row of a table."""
+        units = row.groupby(UNIT, sort=False).ngroup().to_numpy()
+        places = pd.Categorical(row["rule"], categories=list(rules)).codes
+        values = np.full((units.max() + 1, len(rules)), math.nan)
+        errors = values.copy()
+        value, error = row["value"].to_numpy(), row["stderr"].to_numpy()
+        values[units, places], errors[units, places] = metric.score(value), metric.score_error(value, error)
+        return cls(rules, values, errors)
+
+    def means(self) -> dict[str, float]:
+        """Mean score of each rule that was measured."""
+        columns = zip(self.rules, self.values.T, strict=True)
+        return {rule: float(_known(column).mean()) for rule, column in columns if len(_known(column))}
+
+    def best(self, rules: Sequence[str]) -> set[str]:
+        """Of some rules, the one with the lowest mean score and those within one paired standard error of it.
+
+        The pairs are the nets and inputs that both were measured on. With one pair alone the standard errors
+        of the two measurements stand in for the spread that cannot be seen.
+        """
+        means = {rule: mean for rule, mean in self.means().items() if rule in rules and math.isfinite(mean)}
+        if not means:
+            return set()
+        leader = min(means, key=lambda rule: means[rule])
+        return {rule for rule in means if rule == leader or self._level(rule, leader)}
+
+    def _level(self, rule: str, leader: str) -> bool:
+        one, other = self.rules.index(rule), self.rules.index(leader)
+        behind = _known(self.values[:, one] - self.values[:, other])
+        if not len(behind):
+            return False
+        if len(behind) > 1:
+            error = behind.std(ddof=1) / math.sqrt(len(behind))
+        else:
+            errors = _known(np.hypot(self.errors[:, one], self.errors[:, other]))
+            error = errors.max(initial=0.0)
+        return bool(behind.mean() <= error)
+
+
+def _known(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return values[~np.isnan(values)]

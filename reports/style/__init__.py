@@ -1,0 +1,1 @@
+"""How rules, metrics, nets and numbers are written and drawn for people."""

@@ -1,0 +1,164 @@
+"""What figures are drawn with: rules' styles, the look, and SVG that follows the page's width and colours."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
+
+from sdp_bench.reports.style import labels
+
+INK, GRID = "#010203", "#010204"
+"""Stand for the page's colours of text and lines, which depend on the colour scheme."""
+
+INCH = 4.0
+"""Width of a panel."""
+
+_MARKERS = {
+    "sdp": "o",
+    "dvia": "s",
+    "moment_matching": "D",
+    "unscented": "P",
+    "marginal_sdp": "o",
+    "marginal_moment_matching": "D",
+}
+_DASHES = {"moment_matching": (6.0, 2.5)}  # DVIA, often the same to the eye, shows through the gaps
+_REFERENCE = "#7a7a2e"
+_OTHERS = ("#8c564b", "#7f3c8d", "#117733", "#aa4466")
+_GREYS = ("#b4b4b4", "#a0a0a0", "#8c8c8c", "#787878", "#646464", "#505050")
+_SAMPLING_MARKERS = ("v", "<", ">", "^", "d", "p")
+
+
+@dataclass(frozen=True)
+class Style:
+    """How one rule is drawn, in every figure."""
+
+    colour: str
+    marker: str
+    dashes: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One drawing: its title, the SVG and what it shows, in words."""
+
+    title: str
+    svg: str
+    alt: str
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Small multiples under one caption; `legend` pairs a rule's name with its swatch."""
+
+    anchor: str
+    title: str
+    caption: str
+    panels: tuple[Panel, ...]
+    legend: tuple[tuple[str, str], ...] = ()
+
+
+def styles(rules: Sequence[str]) -> dict[str, Style]:
+    """Style of each rule: fixed for known rules; sampling rules in greys, darker with more samples."""
+    found = {}
+    greys = itertools.cycle(zip(_GREYS, _SAMPLING_MARKERS, strict=True))
+    others = itertools.cycle(_OTHERS)
+    taken: set[str] = set()
+    for rule in labels.in_order(rules):
+        if labels.is_sampling(rule):
+            colour, marker = next(greys)
+            found[rule] = Style(colour, marker, (1.0, 1.5))
+        elif labels.is_reference(rule):
+            found[rule] = Style(_REFERENCE, "H", (5.0, 1.5, 1.0, 1.5))
+        else:
+            own = labels.traits(rule).colour  # which variants of a rule share
+            colour = own if own and own not in taken else next(others)
+            taken.add(colour)
+            dashes = (2.5, 1.5) if labels.is_marginal(rule) else _DASHES.get(rule, ())
+            found[rule] = Style(colour, _MARKERS.get(rule, "X"), dashes)
+    return found
+
+
+def canvas_of(height: float) -> tuple[Canvas, Axes]:
+    """Canvas of one panel and its axes; `height` is a share of the width."""
+    canvas = Canvas(figsize=(INCH, INCH * height), layout="constrained")
+    return canvas, canvas.subplots()
+
+
+def legend_of(styled: Mapping[str, Style], prefix: str) -> tuple[tuple[str, str], ...]:
+    """Rules' names with their swatches; `prefix` keeps the ids of these apart on the page."""
+    swatches = []
+    for number, (rule, style) in enumerate(styled.items()):
+        canvas = Canvas(figsize=(0.42, 0.16))
+        line = Line2D([0.05, 0.95], [0.5, 0.5], color=style.colour, linewidth=1.8)
+        if style.dashes:
+            line.set_dashes(style.dashes)
+        point = Line2D([0.5], [0.5], color=style.colour, marker=style.marker, markersize=6, markeredgewidth=0)
+        canvas.add_artist(line)
+        canvas.add_artist(point)
+        swatches.append((labels.rule_label(rule), svg_of(canvas, f"{prefix}-{number}")))
+    return tuple(swatches)
+
+
+@contextmanager
+def look() -> Iterator[None]:
+    """Matplotlib's settings for every figure, while it is drawn."""
+    settings: dict[Any, Any] = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "sdp-bench",
+        "font.size": 10.5,
+        "text.color": INK,
+        "axes.labelcolor": INK,
+        "axes.edgecolor": GRID,
+        "xtick.color": INK,
+        "ytick.color": INK,
+        "axes.grid": True,
+        "grid.color": GRID,
+        "grid.linewidth": 0.6,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.axisbelow": True,
+        "axes.facecolor": "none",
+        "figure.facecolor": "none",
+        "lines.linewidth": 1.6,
+    }
+    with mpl.rc_context(settings):
+        yield
+
+
+def ink_on_cells(axes: Axes) -> None:
+    """Black or white numbers, whichever has the higher contrast on its cell (WCAG relative luminance)."""
+    mesh = axes.collections[0]
+    measured = ~np.ma.getmaskarray(np.ma.asarray(mesh.get_array())).ravel()
+    for text, colour in zip(axes.texts, np.asarray(mesh.get_facecolor())[measured], strict=True):
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour[:3]]
+        luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+        text.set_color("#000000" if luminance > 0.179 else "#ffffff")
+
+
+def svg_of(canvas: Canvas, prefix: str) -> str:
+    """SVG element without declarations, fixed size, metadata or ids that could clash on the page."""
+    buffer = io.StringIO()
+    canvas.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
+    text = re.sub(r'\s(?:xmlns(?::\w+)?|version)="[^"]*"', "", text)
+    text = re.sub(r'(<svg[^>]*?)\swidth="[^"]*"', r"\1", text, count=1)
+    text = re.sub(r'(<svg[^>]*?)\sheight="[^"]*"', r"\1", text, count=1)
+    text = re.sub(r'\sid="[\w.]+_\d+"', "", text)
+    text = re.sub(r'(\sid="|href="#|url\(#)', rf"\g<1>{prefix}-", text)
+    text = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", text)
+    text = text.replace(INK, "currentColor").replace(GRID, "var(--line)")
+    return re.sub(r"\n\s*", "\n", text).replace("<svg", '<svg aria-hidden="true"', 1)

@@ -1,0 +1,41 @@
+"""How tables show a metric, where that hangs on the nets that they are about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sdp_bench.bench.metrics import Metric, recorded_metric
+from sdp_bench.bench.metrics.total_variation import ClassTotalVariation
+from sdp_bench.reports.style import labels
+
+
+@dataclass(frozen=True)
+class ClassDistance(ClassTotalVariation):
+    """The decision's total variation as the paper's tables of image classifiers have it: as a distance."""
+
+    title = "Total variation of the class"
+    label = "TV of the class"
+    about = (
+        "Between the distributions of the arg max, as the paper’s tables have it. Few samples make for a "
+        "floor as large as its smallest values."
+    )
+    better = "lower"
+    complement = False
+    decimals = 5  # the paper's smallest values would all read 1 − TV = 1.000
+    published = "tv_class"
+    companion = companion_label = ""
+
+
+def displayed(name: str, activation: str) -> Metric:
+    """Metric of some records as tables show it.
+
+    Parameters
+    ----------
+    name : str
+        Of the metric, as records have it.
+    activation : str
+        Of the nets; that of an image classifier is its own name.
+    """
+    if name == ClassTotalVariation.name and labels.is_classifier(activation):
+        return ClassDistance()
+    return recorded_metric(name)

@@ -1,0 +1,97 @@
+"""Tables beside the numbers that the paper prints: what differs, and which rule is best in either."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sdp_bench.bench.metrics import Metric
+from sdp_bench.reports.paper.printed import Printed
+from sdp_bench.reports.style import labels
+from sdp_bench.reports.tables.tables import Cell, Row, Table
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One cell of the run beside the paper's."""
+
+    table: Table
+    row: Row
+    cell: Cell
+    printed: Printed
+
+    @property
+    def gap(self) -> float:
+        """Run minus paper."""
+        return self.cell.mean - self.printed.mean
+
+    @property
+    def spread(self) -> float:
+        """Standard deviations of both, over nets and inputs, added in quadrature; NaN if neither is known."""
+        known = [sd for sd in (self.cell.sd, self.printed.spread) if math.isfinite(sd)]
+        return math.hypot(*known) if known else math.nan
+
+    @property
+    def differs(self) -> bool:
+        """Whether the gap is wider than the spread."""
+        return abs(self.gap) > self.spread
+
+    @property
+    def where(self) -> str:
+        """Net, sigma and component, for people."""
+        layers = labels.layers_label(self.table.activation, self.table.depth)
+        place = f"{layers}, σ\u00a0=\u00a0{self.row.sigma:g}"
+        if self.row.component:
+            place += f", {self.table.metric.component or 'component'} {self.row.component}"
+        return place
+
+
+@dataclass(frozen=True)
+class Order:
+    """Best of the paper's own rules at one place, in the paper and in the run."""
+
+    table: Table
+    row: Row
+    paper: Difference
+    run: Difference
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the run's best is the paper's, or is not told apart from it."""
+        tied = math.isclose(self.paper.printed.mean, self.run.printed.mean)
+        return tied or self.paper.cell.rule == self.run.cell.rule
+
+
+def differences(tables: Sequence[Table]) -> list[Difference]:
+    """Every cell that the paper prints too, in the order of the tables."""
+    return [
+        Difference(table, row, cell, cell.printed)
+        for table in tables
+        for row in table.rows
+        for cell in row.cells
+        if cell and cell.printed
+    ]
+
+
+def orders(tables: Sequence[Table]) -> list[Order]:
+    """Who is best of the rules that the paper has too and that do not sample, where there are two or more."""
+    found = []
+    for table in tables:
+        for row in table.rows:
+            both = [
+                Difference(table, row, cell, cell.printed)
+                for cell in row.cells
+                if cell and cell.printed and not labels.is_sampling(cell.rule)
+            ]
+            if len(both) > 1:
+                paper = min(both, key=lambda each: _score(table.metric, each.printed.mean))
+                run = min(both, key=lambda each: each.cell.score)
+                found.append(Order(table, row, paper, run))
+    return found
+
+
+def _score(metric: Metric, printed: float) -> float:
+    return float(metric.score(metric.shown(np.array(printed))))  # 1 - (1 - TV) is the TV again

@@ -1,0 +1,251 @@
+"""Tables by sigma and rule: means, spreads, floors, what is best, and what the paper prints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sdp_bench.bench.metrics import Metric, recorded_metric
+from sdp_bench.bench.metrics.total_variation import AxisTotalVariation, HeadlineTotalVariation
+from sdp_bench.reports.paper.printed import Printed, printed
+from sdp_bench.reports.statistics.ranking import UNIT, Scores
+from sdp_bench.reports.style import labels
+from sdp_bench.reports.tables.display import displayed
+from sdp_bench.reports.tables.frame import noise_symbol, with_brackets, with_largest
+
+_ROUNDING = 1e-10  # an eigenvalue this far below zero, relative to the largest, may be float64's doing
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One rule at one sigma: statistics, over nets and inputs, of what is shown.
+
+    `sd` has n - 1 in its denominator (NaN for a single measurement). Of `count` measurements,
+    `indistinguishable` lie at or below the floor's 95 % point, `infinite` are infinite, `negative` below
+    zero by more than rounding.
+    `bracket` is the widest relative distance between proven bounds (NaN where there are none).
+    `score` is the mean of what is ranked (lower is better; NaN where nothing is). `best` holds for the row's
+    lowest score and those within one paired standard error of it; `leads` likewise among rules that do not
+    sample. `rows` are the labels of the measurements, ascending.
+    """
+
+    rule: str
+    mean: float
+    sd: float
+    count: int
+    lowest: float = math.nan
+    score: float = math.nan
+    best: bool = False
+    leads: bool = False
+    indistinguishable: int = 0
+    infinite: int = 0
+    negative: int = 0
+    also: float = math.nan
+    corrected: float = math.nan
+    bracket: float = math.nan
+    printed: Printed | None = None
+    rows: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Row:
+    """One sigma (and component): a cell for every rule, None where it was not measured.
+
+    `floor` and `floor95` are what a rule with the exact law shows, mean and 95 % point, on the table's scale.
+    """
+
+    sigma: float
+    component: str
+    cells: tuple[Cell | None, ...]
+    floor: float
+    floor95: float
+
+    @property
+    def winner(self) -> Cell | None:
+        """Cell with the lowest score; None where nothing is ranked."""
+        return _lowest([cell for cell in self.cells if cell])
+
+    @property
+    def leader(self) -> Cell | None:
+        """Cell with the lowest score among rules that do not sample."""
+        return _lowest([cell for cell in self.cells if cell and not labels.is_sampling(cell.rule)])
+
+
+@dataclass(frozen=True)
+class Table:
+    """One metric of one suite on one kind of net."""
+
+    experiment: str
+    network: str
+    activation: str
+    depth: int
+    metric: Metric
+    rules: tuple[str, ...]
+    rows: tuple[Row, ...]
+    nets: int
+    units: int
+    unit: str
+
+    @property
+    def scale(self) -> str:
+        """Symbol of the noise's scale, by which rows are."""
+        return noise_symbol(self.experiment)
+
+    @property
+    def has_floor(self) -> bool:
+        """Whether any row has a floor to show."""
+        return any(math.isfinite(row.floor) for row in self.rows)
+
+    @property
+    def has_components(self) -> bool:
+        """Whether rows are split by component."""
+        return any(row.component for row in self.rows)
+
+    @property
+    def behind(self) -> str:
+        """How many nets and inputs a mean is over, for people."""
+        nets = labels.plural(self.nets, "net")
+        if self.units % self.nets:
+            return f"{nets}, {labels.plural(self.units, 'input')} in all"
+        return f"{nets} × {labels.plural(self.units // self.nets, 'input')}"
+
+    @property
+    def sources(self) -> list[str]:
+        """Tables of the paper that cells are shown beside."""
+        cells = [cell for row in self.rows for cell in row.cells if cell]
+        return sorted(
+            {cell.printed.label for cell in cells if cell.printed}, key=lambda label: (len(label), label)
+        )
+
+
+def tables(frame: pd.DataFrame) -> Iterator[Table]:
+    """Every table of the report: by suite, then kind of net, then metric.
+
+    Parameters
+    ----------
+    frame
+        Measurements as :func:`sdp_bench.reports.tables.frame.checked` gives them.
+    """
+    frame = with_brackets(with_largest(frame.assign(row=frame.index)))
+    companions = {recorded_metric(name).companion for name in frame["metric"].unique()}
+    for _, kind in frame.groupby(["experiment", "activation", "depth", "network"], sort=True):
+        names = sorted(set(kind["metric"]) - companions, key=lambda name: (recorded_metric(name).rank, name))
+        for name in names:
+            yield _table(displayed(name, str(kind["activation"].iloc[0])), kind)
+
+
+def _table(metric: Metric, kind: pd.DataFrame) -> Table:
+    chosen = kind[kind["metric"] == metric.name]
+    companions = kind[kind["metric"] == metric.companion]
+    activation, depth = str(kind["activation"].iloc[0]), int(kind["depth"].iloc[0])
+    rules = tuple(labels.in_order(chosen["rule"]))
+    rows = []
+    for sigma in sorted(chosen["sigma"].unique()):
+        for component, part in chosen[chosen["sigma"] == sigma].groupby("component", sort=True):
+            same = (companions["sigma"] == sigma) & (companions["component"] == component)
+            beside = companions[same]
+            row = _row(metric, rules, part, beside, float(sigma), str(component))
+            rows.append(_with_printed(metric, activation, depth, row))
+    return Table(
+        experiment=str(kind["experiment"].iloc[0]),
+        network=str(kind["network"].iloc[0]),
+        activation=activation,
+        depth=depth,
+        metric=metric,
+        rules=rules,
+        rows=tuple(rows),
+        nets=chosen["net"].nunique(),
+        units=len(chosen.drop_duplicates(UNIT)),
+        unit=next((unit for unit in chosen["unit_of_measure"] if unit), ""),
+    )
+
+
+def _row(
+    metric: Metric,
+    rules: tuple[str, ...],
+    row: pd.DataFrame,
+    companions: pd.DataFrame,
+    sigma: float,
+    component: str,
+) -> Row:
+    scores = Scores.of(metric, row, rules)
+    ranked = [rule for rule in rules if metric.better and not labels.is_reference(rule)]
+    means = {rule: mean for rule, mean in scores.means().items() if rule in ranked}
+    best = scores.best(ranked)
+    leads = scores.best([rule for rule in ranked if not labels.is_sampling(rule)])
+    beside = {rule: part["value"].to_numpy() for rule, part in companions.groupby("rule")}
+    cells = {
+        str(rule): replace(
+            _cell(metric, str(rule), measured, beside.get(rule, np.empty(0))),
+            score=means.get(str(rule), math.nan),
+            best=rule in best,
+            leads=rule in leads,
+        )
+        for rule, measured in row.groupby("rule")
+    }
+    floor, floor95 = (_mean(metric.shown(row[name].to_numpy())) for name in ("floor", "floor95"))
+    if not metric.has_floor:
+        floor = floor95 = math.nan
+    return Row(sigma, component, tuple(cells.get(rule) for rule in rules), floor, floor95)
+
+
+def _cell(metric: Metric, rule: str, measured: pd.DataFrame, companions: NDArray[np.float64]) -> Cell:
+    value, floor, floor95 = (measured[name].to_numpy() for name in ("value", "floor", "floor95"))
+    values = metric.shown(value)
+    infinite = int(np.isinf(values).sum())
+    below = metric.indistinguishable(value, floor, floor95)
+    corrected = np.sqrt(np.clip(value**2 - floor**2, 0, None))
+    return Cell(
+        rule=rule,
+        mean=math.inf if infinite else float(values.mean()),
+        sd=math.nan if infinite or len(values) < 2 else float(values.std(ddof=1)),
+        count=len(values),
+        lowest=float(values.min()),
+        indistinguishable=int(below.sum()) if metric.has_floor else 0,
+        infinite=infinite,
+        negative=int((values < -_ROUNDING).sum()),
+        also=_mean(metric.shown(companions)),
+        corrected=_mean(corrected) if metric.corrects_floor else math.nan,
+        bracket=float(measured["bracket"].max()),
+        rows=tuple(sorted(measured["row"].tolist())),
+    )
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    """Mean of what is known; NaN where nothing is."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else math.nan
+
+
+def _with_printed(metric: Metric, activation: str, depth: int, row: Row) -> Row:
+    if not metric.published:
+        return row
+    cells = tuple(
+        cell
+        and replace(
+            cell, printed=printed(metric.published, activation, depth, row.sigma, cell.rule, row.component)
+        )
+        for cell in row.cells
+    )
+    return replace(row, cells=cells)
+
+
+def headline(tables: Sequence[Table]) -> list[Table]:
+    """Tables from which the page says which rule is best: the headline metric, else the paper-like one."""
+    for name in (HeadlineTotalVariation.name, AxisTotalVariation.name):
+        chosen = [table for table in tables if table.metric.name == name]
+        if chosen:
+            return sorted(
+                chosen, key=lambda t: (labels.activation_place(t.activation), t.activation, t.depth)
+            )
+    return []
+
+
+def _lowest(cells: list[Cell]) -> Cell | None:
+    ranked = [cell for cell in cells if not math.isnan(cell.score)]
+    return min(ranked, key=lambda cell: cell.score, default=None)

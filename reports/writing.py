@@ -1,0 +1,119 @@
+"""Pages as text: the templates' environment, its filters, and values written for people."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
+
+from sdp_bench.bench.nets.fully_connected import write_atomically
+from sdp_bench.reports.style import labels
+
+TEMPLATES = Path(__file__).with_name("templates")
+
+Links = Mapping[tuple[int, ...], str]
+"""Addresses of lists of measurements, by the rows that these are of, ascending."""
+
+
+def environment(links: Links | None = None, *, html: bool = True) -> Environment:
+    """Environment of a page's templates.
+
+    Templates are named by their path, those of ``templates`` by their name alone.
+
+    Parameters
+    ----------
+    links : mapping, optional
+        Where the measurements behind the page's numbers are listed.
+    html : bool
+        Whether text is to be escaped.
+
+    Returns
+    -------
+    Environment
+    """
+    found = Environment(
+        loader=FunctionLoader(_source),
+        autoescape=html,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters |= {
+        "number": labels.number,
+        "known": lambda value: labels.number(math.nan if value is None else value),
+        "small": lambda value: "< 1e-5" if 0 < abs(value) < 1e-5 else labels.number(value),
+        "spread": labels.spread,
+        "elapsed": lambda seconds: "–" if seconds == "" else labels.duration(float(seconds)),
+        "rule_label": labels.rule_label,
+        "activation_label": labels.activation_label,
+        "plural": labels.plural,
+        "value": value,
+        "moment": moment,
+        "drawing": Markup,
+    }
+    found.tests |= {
+        "nan": math.isnan,
+        "sampling": labels.is_sampling,
+        "classifier": labels.is_classifier,
+    }
+    found.globals |= {"layers_label": labels.layers_label, "links": links or {}}
+    return found
+
+
+def _source(name: str) -> tuple[str, str, None]:
+    path = TEMPLATES / name
+    return path.read_text(encoding="utf-8"), str(path), None
+
+
+def value(setting: Any) -> str:
+    """Write a setting, which may itself be a mapping (or one as JSON) or a list, on one line."""
+    if isinstance(setting, str) and setting.startswith("{"):
+        try:
+            setting = json.loads(setting)
+        except json.JSONDecodeError:
+            return setting
+    match setting:
+        case Mapping():
+            return ", ".join(f"{key} {value(entry)}" for key, entry in setting.items())
+        case list() | tuple() | set():
+            return ", ".join(value(entry) for entry in setting)
+        case bool():
+            return "yes" if setting else "no"
+        case int() if abs(setting) >= 10_000:
+            return f"{setting:,}"
+        case float():
+            return f"{setting:g}"
+    return "none" if setting is None else str(setting)
+
+
+def moment(text: Any) -> str:
+    """Write an ISO 8601 time to the minute; what is none stays as it is."""
+    try:
+        return datetime.fromisoformat(str(text)).strftime("%Y-%m-%d %H:%M %Z").strip()
+    except ValueError:
+        return str(text)
+
+
+def recorded(meta: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """What a run recorded of itself, as titled lists."""
+    times = {key: meta[key] for key in ("started", "finished") if meta.get(key)}
+    if meta.get("seconds"):
+        times["took"] = labels.duration(float(meta["seconds"]))
+    listed = (
+        ("Run", times | dict(meta.get("counts", {}))),
+        ("Settings", meta.get("options", {})),
+        ("Environment", meta.get("environment", {})),
+    )
+    return [(title, entries) for title, entries in listed if entries]
+
+
+def write(path: Path, text: str) -> Path:
+    """Write a file as a whole or not at all; return its path."""
+    write_atomically(path, text.encode())
+    return path

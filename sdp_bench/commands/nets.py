@@ -1,0 +1,152 @@
+"""The commands about trained nets: train a classifier, try recipes, look into the cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sdp_bench.commands.options import file_
+
+if TYPE_CHECKING:
+    from sdp_bench.bench.nets.architectures import Architecture
+    from sdp_bench.bench.nets.fully_connected import Recipe
+
+
+@click.command()
+@click.argument("network", type=click.Choice(["resnet18", "cnn3"]))
+@click.option("--dataset", default="cifar10", show_default=True, help="cifar10, mnist, ...")
+@click.option("--short", is_flag=True, help="The recipe for a CPU and minutes instead of the full one.")
+@click.option("--epochs", type=int, help="Instead of the recipe's.")
+@click.option("--batch-size", type=int, help="Instead of the recipe's.")
+@click.option("--learning-rate", type=float, help="Instead of the recipe's.")
+@click.option("--precision", type=click.Choice(["float32", "bfloat16"]), help="Instead of the recipe's.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--parts", help="Files of the training set, by commas; all that are there by default.")
+@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1 ...")
+@click.option("--threads", type=click.IntRange(min=1), help="CPU threads; torch's own choice by default.")
+@click.option(
+    "--minutes", type=click.FloatRange(min=0), help="Stop after so long; the same command goes on from there."
+)
+def train(
+    network: str,
+    dataset: str,
+    short: bool,
+    seed: int,
+    parts: str | None,
+    device: str,
+    threads: int | None,
+    minutes: float | None,
+    **changes: int | float | str | None,
+) -> None:
+    """Train an image classifier and keep it in the cache.
+
+    Its state is saved after every epoch and every two minutes; an interrupted training goes on from
+    there. The images are downloaded, or taken from the folder that SDP_BENCH_DATA names; of a set
+    that is there in part, that part is used, and the result says so.
+    """
+    import math
+    from dataclasses import replace
+
+    import torch
+
+    from sdp_bench.bench import datasets
+    from sdp_bench.bench.datasets.base import ImageClassification
+    from sdp_bench.bench.errors import UserError
+    from sdp_bench.bench.nets import classifier_training, classifiers
+    from sdp_bench.bench.nets.architectures import ImageArchitecture
+    from sdp_bench.commands.progress import meter
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    try:
+        torch.zeros(1, device=device)
+        images = datasets.dataset(dataset, ImageClassification)
+        data = images.load("train", tuple(parts.split(",")) if parts else None)
+        recipe = classifiers.default_recipe(network, dataset, data.parts, short=short)
+        given = {name: value for name, value in changes.items() if value is not None}
+        recipe = replace(recipe, seed=seed, **given)  # type: ignore[arg-type]
+    except (ValueError, RuntimeError, AssertionError) as error:  # torch has no error of its own for devices
+        raise UserError(str(error).partition("\n")[0]) from error
+    channels, size, _ = data.shape
+    architecture = ImageArchitecture(network, channels, size)
+    click.echo(f"{architecture.label}: {recipe.label}", err=True)
+    click.echo(f"on {data.description}", err=True)
+    click.echo(f"checkpoint {classifier_training.checkpoint_path(architecture, recipe)}", err=True)
+    with meter("steps") as bar:
+        net = classifier_training.get_classifier(
+            architecture,
+            recipe,
+            device=device,
+            budget=math.inf if minutes is None else 60 * minutes,
+            report=bar.done,
+        )
+    click.echo(f"accuracy {net.accuracy:.4f} on {net.tested_on}")
+    click.echo(f"trained in {net.seconds:.0f} s on {net.trained_on}")
+    click.echo(
+        f"{classifier_training.cache_folder() / classifiers.file_name(architecture, recipe)} ({net.source})"
+    )
+
+
+@click.command()
+@click.option("-o", "--output", type=file_, required=True, help="Table of the trials, CSV.")
+@click.option("--seeds", type=click.IntRange(min=1), default=10, show_default=True)
+def recipes(output: Path, seeds: int) -> None:
+    """Try the training recipes on every architecture of the suites, until one trains it."""
+    from sdp_bench.bench.errors import RunFailedError
+    from sdp_bench.bench.experiments.suites import SUITES
+    from sdp_bench.bench.nets.fully_connected import get_nets, write_atomically
+    from sdp_bench.bench.nets.recipes import attempt, to_frame
+    from sdp_bench.commands.progress import meter
+
+    try:
+        output.touch()  # to know now, and not after an hour of training
+    except OSError as error:
+        raise RunFailedError(f"cannot write {output}: {error.strerror}") from error
+    kinds = list(dict.fromkeys(a for suite in SUITES.values() for a in suite.architectures))
+    trials = []
+    with meter("recipes") as bar:
+        for count, kind in enumerate(kinds):
+
+            def accuracies(recipe: Recipe, kind: Architecture = kind) -> list[float]:
+                return [net.accuracy for net in get_nets(kind, recipe, range(seeds))]
+
+            trials += attempt(kind, accuracies)
+            bar.done(count + 1, len(kinds), f"{kind.activation} {kind.label}: {trials[-1].recipe.label}")
+    write_atomically(output, to_frame(trials).to_csv(index=False).encode())
+    click.echo(f"{len(trials)} trials in {output}")
+
+
+@click.group()
+def cache() -> None:
+    """The cache of trained nets (and of trainings under way)."""
+
+
+@cache.command("list")
+def cache_list() -> None:
+    """List the cached nets and checkpoints with their sizes."""
+    from sdp_bench.bench.nets.fully_connected import cache_folder
+
+    files = _cached()
+    for file in files:
+        click.echo(f"{file.stat().st_size / 1e3:8.0f} kB  {file.name}")
+    click.echo(f"{len(files)} files in {cache_folder()}")
+
+
+@cache.command("clear")
+def cache_clear() -> None:
+    """Remove the cached nets and checkpoints; the next run trains them again."""
+    from sdp_bench.bench.nets.fully_connected import cache_folder
+
+    files = _cached()
+    for file in files:
+        file.unlink()
+    click.echo(f"{len(files)} files removed from {cache_folder()}")
+
+
+def _cached() -> list[Path]:
+    """Trained nets, and checkpoints of trainings that are not at their end."""
+    from sdp_bench.bench.nets.fully_connected import cache_folder
+
+    return sorted(p for end in ("safetensors", "checkpoint") for p in cache_folder().glob(f"*.{end}"))

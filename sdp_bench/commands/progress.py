@@ -1,0 +1,106 @@
+"""How far a run has come: a live bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+if TYPE_CHECKING:
+    from sdp_bench.bench.runs.driver import Meter
+
+
+class _Bar:
+    def __init__(self, progress: Progress, title: str) -> None:
+        self._progress = progress
+        self._task = progress.add_task(title, total=None, text="", rate="", steps="")
+        self._start = time.monotonic()
+
+    def done(self, count: int, total: int, text: str, share: float | None = None) -> None:
+        rate = _rate(count, time.monotonic() - self._start)
+        completed = total * share if share is not None else count
+        steps = f"{count}/{total}"
+        self._progress.update(self._task, completed=completed, total=total, text=text, rate=rate, steps=steps)
+
+    def note(self, text: str) -> None:
+        self._progress.console.print(text, markup=False, highlight=False)
+
+
+class _Lines:
+    """At most a line every `interval` seconds, and the last step always."""
+
+    def __init__(self, console: Console, title: str, interval: float = 5.0) -> None:
+        self._console, self._title, self._interval = console, title, interval
+        self._start, self._said = time.monotonic(), -interval
+
+    def done(self, count: int, total: int, text: str, share: float | None = None) -> None:
+        elapsed = time.monotonic() - self._start
+        if not count:
+            return
+        if count < total and elapsed - self._said < self._interval:
+            return
+        self._said = elapsed
+        share = count / total if share is None else share
+        left = max(0.0, elapsed * (1 - share) / share) if share > 0 else 0.0
+        line = f"{self._title} {count}/{total} ({_rate(count, elapsed)}, {_duration(left)} left) {text}"
+        self._console.print(line.rstrip(), markup=False, highlight=False, soft_wrap=True)
+
+    def note(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+class Screen:
+    """Standard error, where a run says what it does."""
+
+    def say(self, text: str) -> None:
+        """Say one line."""
+        click.echo(text, err=True)
+
+    def meter(self, title: str) -> AbstractContextManager[Meter]:
+        """Show the progress of a loop."""
+        return meter(title)
+
+
+def command_line() -> str:
+    """Command that this process was started with, as a user would write it."""
+    return shlex.join(["sdp-bench", *sys.argv[1:]])
+
+
+@contextmanager
+def meter(title: str, *, unit: str = "") -> Iterator[Meter]:
+    """Show the progress of a loop on standard error until the block is left."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _Lines(console, title)
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[steps]}"),
+        TextColumn(unit),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+        TextColumn("{task.fields[text]}", style="dim"),
+    )
+    with Progress(*columns, console=console) as progress:
+        yield _Bar(progress, title)
+
+
+def _rate(count: int, seconds: float) -> str:
+    per_second = count / seconds if seconds > 0 else 0.0
+    return f"{per_second:.1f}/s" if per_second >= 1 else f"{60 * per_second:.1f}/min"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    if seconds < 3600:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

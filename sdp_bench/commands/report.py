@@ -1,0 +1,103 @@
+"""The command that writes the HTML report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sdp_bench.commands.options import FAILED, Numbers, database, folder_, runtime_table
+
+if TYPE_CHECKING:
+    from sdp_bench.bench.runtime.table import Row
+
+HTML = Path("reports/html")
+
+
+@click.command()
+@database
+@click.option("--run", "numbers", type=Numbers(int), help="Runs to show together (default: the newest).")
+@click.option("--all-runs", is_flag=True, help="Show all runs of the file together.")
+@click.option(
+    "--committed/--no-committed",
+    default=True,
+    show_default=True,
+    help="Also write the page of the results that come with the package.",
+)
+@click.option(
+    "--output",
+    type=folder_,
+    default=HTML,
+    show_default=True,
+    help="Folder of index.html and results.csv.",
+)
+@click.option(
+    "--drill-down",
+    "wanted",
+    default="none",
+    show_default=True,
+    metavar="worst:N|KEY,...|none",
+    help="Measurements to make pages of that show at which layer the error enters; seconds for each. "
+    "Pages made before stay.",
+)
+@click.option("--trust-code", is_flag=True, help="Run the stored code of plug-in rules, for a drill-down.")
+@runtime_table
+def report(
+    database: Path,
+    numbers: tuple[int, ...] | None,
+    all_runs: bool,
+    committed: bool,
+    output: Path,
+    wanted: str,
+    trust_code: bool,
+    runtime_table: Path,
+) -> None:
+    """Write the HTML report of a run.
+
+    Exit code: 2 if a key that --drill-down names is not that of one measurement; 3 if a page that it asks
+    for cannot be made (the reason is printed; the report is written).
+    """
+    from dataclasses import replace
+
+    from sdp_bench.bench.errors import RunFailedError
+    from sdp_bench.bench.replay.stored import components_of
+    from sdp_bench.bench.results.store import Store
+    from sdp_bench.commands.progress import meter
+    from sdp_bench.reports.drilldown import page
+    from sdp_bench.reports.page import build, drill_downs
+    from sdp_bench.reports.results import committed_results, results_of
+
+    timed = _timed(runtime_table)
+    if numbers and all_runs:
+        raise click.UsageError("--run and --all-runs exclude each other")
+    missing = 0
+    with Store(database) as store:
+        results = results_of(store, store.runs() if all_runs else numbers or (), timed)
+        keys = page.chosen(wanted, results.frame)
+        for key in keys:
+            components_of(store, key)  # so that a bad one is told before any page is made
+        if keys:
+            with meter("drill-downs") as progress:
+                made = drill_downs(store, keys, output, progress, trusted=trust_code)
+            missing = len(keys) - len(made)
+            click.echo(f"drill-downs: {len(made)} of {len(keys)} made in {output / page.FOLDER}")
+    if committed:
+        results = replace(results, committed=committed_results())
+    try:
+        click.echo(f"report: {build(results, output)}")
+    except OSError as error:
+        raise RunFailedError(f"cannot write the report to {output}: {error.strerror or error}") from error
+    if missing:
+        raise SystemExit(FAILED)
+
+
+def _timed(path: Path) -> tuple[Row, ...]:
+    """Rows of a runtime table; none where there is no such file."""
+    from sdp_bench.bench.errors import UserError
+    from sdp_bench.bench.runtime import table
+
+    try:
+        return tuple(table.load(path)) if path.exists() else ()
+    except (ValueError, OSError) as error:
+        raise UserError(f"cannot read the runtime table {path}: {error}") from error

@@ -1,0 +1,247 @@
+"""The command ``sdp-bench validate``: a new rule checked, measured and put on a scorecard."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sdp_bench.commands.options import Numbers, Rules
+
+if TYPE_CHECKING:
+    from sdp_bench.bench.experiments.suites import Suite
+    from sdp_bench.bench.nets.own import OwnNet
+    from sdp_bench.bench.plugins.plugin import Plugin
+    from sdp_bench.bench.results.store import Store
+    from sdp_bench.bench.settings import Settings
+    from sdp_bench.reports.results import Results
+    from sdp_bench.reports.scorecard.page import Candidate
+
+BAD_VERDICT, FAILED = 1, 3
+SCORECARD = Path("reports/html/scorecard")
+DATABASE = Path("validate.sqlite")
+KIT_LIMIT = 600.0  # s
+GROUP_LIMIT = 1800.0  # s
+
+_positive = click.FloatRange(min=0, min_open=True)
+_count = click.IntRange(min=1)
+_file = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("rules", nargs=-1, metavar="RULE...")
+@click.option("--net", "net_address", metavar="FILE.py:build", help="Measure on this net of yours instead.")
+@click.option("--inputs", "inputs_file", type=_file, help="Its inputs: x.npy, shape (B, *event).")
+@click.option("--rows", type=_count, help="Take the first so many inputs only.")
+@click.option("--sigma", "sigmas", type=Numbers(float), help="Noise levels: 0.1,1 (needed with --net).")
+@click.option("--suite", "suites", multiple=True, help="Suites to run instead of the default cells.")
+@click.option("--preset", default="quick", show_default=True, help="smoke, quick or paper.")
+@click.option("--depth", "depths", type=Numbers(int), help="Hidden layers of the nets [default: 1,2,4].")
+@click.option("--activation", help="Activation of the nets: relu, gelu, tanh ...")
+@click.option("--nets", type=_count, help="Nets of each depth [default: 3; smoke: 1].")
+@click.option("--rules", "beside", type=Rules(), help="Rules to stand beside, instead of all built-in ones.")
+@click.option("--samples", type=int, help="Samples of each oracle and of each prediction.")
+@click.option("--w1-points", type=int, help="Points a side of W1.")
+@click.option("--conformance/--no-conformance", default=True, help="Run the conformance kit first.")
+@click.option(
+    "--kit-limit", type=_positive, default=KIT_LIMIT, show_default=True, help="Seconds it may take."
+)
+@click.option("--jobs", type=_count, help="Worker processes (default: one a core).")
+@click.option(
+    "--group-limit", type=_positive, default=GROUP_LIMIT, show_default=True, help="Seconds a group may take."
+)
+@click.option("--database", type=_file, default=DATABASE, show_default=True, help="Results file.")
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=SCORECARD,
+    show_default=True,
+    help="Folder of the page.",
+)
+def validate(
+    rules: tuple[str, ...],
+    net_address: str | None,
+    inputs_file: Path | None,
+    rows: int | None,
+    conformance: bool,
+    kit_limit: float,
+    jobs: int | None,
+    group_limit: float,
+    database: Path,
+    output: Path,
+    **chosen: Any,
+) -> None:
+    """Check RULE... and compare it with the built-in rules, in one command and on one page.
+
+    RULE is path/to/my_rule.py:MyRule, package.module:MyRule, an installed entry point, or a built-in rule.
+    The conformance kit runs first, then the rule on small nets beside all built-in rules (Iris nets of 1, 2
+    and 4 ReLU layers, 10^6 samples), or on a net of yours (--net). Without RULE, --net compares the built-in
+    rules on that net.
+
+    A rule on which the kit hangs or dies is not measured; the others are.
+
+    Exit code: 2 for bad input; else 1 if the rule fails a check that it does not declare as a known fault, or
+    the kit ran and had no check that could run on it, whatever else there was; else 3 if it, or anything,
+    failed to run, or nothing was measured of it; else 0.
+    """
+    from dataclasses import replace
+
+    from sdp_bench.bench.errors import RunFailedError, UserError
+    from sdp_bench.bench.experiments.suites import canonical_rules
+    from sdp_bench.bench.results.store import Store
+    from sdp_bench.bench.runs.driver import Request, run
+    from sdp_bench.bench.runs.executors.local import LocalProcesses
+    from sdp_bench.commands.progress import Screen, command_line
+    from sdp_bench.reports.results import results_of
+    from sdp_bench.reports.scorecard.page import build
+
+    if not rules and not net_address:
+        raise UserError("name a rule, path/to/my_rule.py:MyRule, or a net, --net path/to/net.py:build")
+    net, suites, settings, notes = _plan(rules, net_address, inputs_file, rows, chosen)
+    tested = canonical_rules((settings.rules or ())[: len(_named(rules))], settings.plugins)
+    candidates = [_candidate(name, settings.plugins) for name in tested]
+    if conformance and candidates:
+        candidates = [_conformed(each, settings.plugins, kit_limit) for each in candidates]
+    # What hangs or dies in the kit would do so in the driver too.
+    stuck = {each.name for each in candidates if each.trouble}
+    failures = 0
+    with Store(database, writing=True) as store:
+        if not stuck or set(tested) - stuck:
+            request = Request(
+                suites,
+                _without(settings, stuck),
+                nets=None if net is None else [net],
+                command=command_line(),
+                preset=str(chosen["preset"]),
+            )
+            failures = run(
+                store,
+                request,
+                jobs,
+                lambda jobs, threads: LocalProcesses(jobs, threads, group_limit),
+                Screen(),
+            )
+            results = results_of(store)
+        else:
+            results = _before(store, candidates, settings.plugins)
+    measured = set(results.frame["rule"]) if len(results.frame) else set()
+    candidates = [replace(each, unmeasured=each.name not in measured | stuck) for each in candidates]
+    try:
+        click.echo(f"scorecard: {build(results, candidates, output, notes)}")
+    except OSError as error:
+        raise RunFailedError(f"cannot write the scorecard to {output}: {error.strerror or error}") from error
+    for each in candidates:
+        _say_verdict(each)
+    if any(each.unexpected or each.unchecked for each in candidates):
+        raise SystemExit(BAD_VERDICT)
+    if failures or stuck or any(each.unmeasured for each in candidates):
+        raise SystemExit(FAILED)
+
+
+def _plan(
+    rules: tuple[str, ...],
+    net_address: str | None,
+    inputs_file: Path | None,
+    rows: int | None,
+    chosen: dict[str, Any],
+) -> tuple[OwnNet | None, list[Suite], Settings, list[str]]:
+    """What is to be measured, all of it checked."""
+    from sdp_bench.bench import settings as settings_module
+    from sdp_bench.bench.errors import UserError
+    from sdp_bench.bench.experiments import own_net as cells
+    from sdp_bench.bench.experiments.suites import check, get_suites
+    from sdp_bench.bench.nets import own
+
+    given = {k: v for k, v in chosen.items() if v is not None and k not in ("suites", "preset", "beside")}
+    smoke = chosen["preset"] == "smoke"
+    if net_address is None:
+        if inputs_file is not None or rows is not None:
+            raise UserError("--inputs and --rows go with --net")
+        if not chosen["suites"]:
+            given = {"depths": cells.DEPTHS} | ({} if smoke else {"nets": cells.NETS}) | given
+    elif inputs_file is None:
+        raise UserError("--net needs --inputs: x.npy, an array of shape (B, *event)")
+    elif chosen["suites"] or {"depths", "activation", "nets"} & set(given):
+        raise UserError("--suite, --depth, --activation and --nets are for the suites' own nets, not --net")
+    beside = chosen["beside"] or cells.BESIDE
+    settings = settings_module.preset(chosen["preset"], given | {"rules": (*_named(rules), *beside)})
+    if net_address is None or inputs_file is None:
+        suites: list[Suite] = get_suites(chosen["suites"] or cells.SUITES)
+        check(suites, settings)
+        return None, suites, settings, []
+    net = own.find(net_address, inputs_file, rows)
+    suite, settings, notes = cells.own_suite(net, settings.sigmas or (), settings)
+    for note in notes:
+        click.echo(note, err=True)
+    check([suite], settings)
+    return net, [suite], settings, notes
+
+
+def _named(rules: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(rules))
+
+
+def _candidate(name: str, plugins: tuple[Plugin, ...]) -> Candidate:
+    from sdp_bench.bench.plugins.plugin import plugin_of
+    from sdp_bench.reports.scorecard.page import Candidate
+
+    plugin = plugin_of(name, plugins)
+    if plugin is None:
+        return Candidate(name)
+    return Candidate(name, plugin.address, plugin.code.source, plugin.mark)
+
+
+def _conformed(candidate: Candidate, plugins: tuple[Plugin, ...], limit: float) -> Candidate:
+    """The rule with the conformance kit's report, or why there is none."""
+    from dataclasses import replace
+
+    from sdp_bench.bench.experiments.own_net import conformance
+
+    click.echo(f"conformance kit on {candidate.name}", err=True)
+    try:
+        candidate = replace(candidate, report=conformance(candidate.name, plugins, limit))
+    except Exception as error:
+        return replace(candidate, trouble=f"{type(error).__name__}: {' '.join(str(error).split())}")
+    click.echo(f"{candidate.name}: {candidate.counted}", err=True)
+    return candidate
+
+
+def _without(settings: Settings, stuck: set[str]) -> Settings:
+    """Settings without some plug-in rules."""
+    from dataclasses import replace
+
+    if not stuck:
+        return settings
+    rules = tuple(rule for rule in settings.rules or () if rule not in stuck)
+    return replace(settings, rules=rules, plugins=tuple(p for p in settings.plugins if p.name not in stuck))
+
+
+def _before(store: Store, candidates: list[Candidate], plugins: tuple[Plugin, ...]) -> Results:
+    """What was measured before, as the newest run shows it, if these rules were measured as they are now."""
+    import pandas as pd
+
+    from sdp_bench.bench.runs.fingerprints import are_current
+    from sdp_bench.commands.progress import command_line
+    from sdp_bench.reports.results import Results, results_of
+
+    names = {each.name for each in candidates}
+    if store.runs():
+        results = results_of(store)
+        frame = results.frame[are_current(results.frame, names, plugins)]
+        if names & set(frame["rule"]):
+            return Results(frame, results.meta, results.failures)
+    return Results(pd.DataFrame(), {"command": command_line()})
+
+
+def _say_verdict(candidate: Candidate) -> None:
+    if candidate.trouble:
+        click.echo(
+            f"{candidate.name}: the conformance kit did not finish: {candidate.trouble}; it was not measured"
+        )
+    elif candidate.unexpected:
+        click.echo(f"{candidate.name} fails: {', '.join(candidate.unexpected)}")
+    elif candidate.unchecked:
+        click.echo(f"{candidate.name}: no conformance check could run, so nothing is shown")
+    if candidate.unmeasured:
+        click.echo(f"{candidate.name}: nothing was measured, it has no result on any net")

@@ -1,0 +1,75 @@
+"""Elementwise non-linearities and their moments under a normal law: one file a function, found by its place.
+
+Every moment is computed in float64 and cast to the dtype that came in. Variances are exact or centred
+quadratures; covariances follow from Price's theorem (see :mod:`sdp_ref.activations.numerics.covariances`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from torch import nn
+from torch.nn.utils.parametrize import type_before_parametrizations
+
+from sdp_ref.activations.base import Activation
+from sdp_ref.registry import members
+
+__all__ = ["ACTIVATIONS", "ELEMENTWISE", "Activation", "activation", "activation_of"]
+
+ACTIVATIONS: dict[str, type[Activation]] = dict(
+    sorted(members(__name__, Activation).items(), key=lambda item: item[1].rank)
+)
+"""All there are, by name, in the order of tables."""
+
+ELEMENTWISE: dict[type[nn.Module], type[Activation]] = {kind.module: kind for kind in ACTIVATIONS.values()}
+"""The same by the module that applies them."""
+
+
+def activation(name: str, **parameters: float) -> Activation:
+    """Non-linearity of that name.
+
+    Parameters
+    ----------
+    name : str
+        One of :data:`ACTIVATIONS`.
+    **parameters : float
+        `leaky_relu` takes ``negative_slope`` (0.01); the others that come with the package take none.
+
+    Returns
+    -------
+    Activation
+
+    Raises
+    ------
+    ValueError
+        If there is no such non-linearity or it has no such parameter; the message names the valid ones.
+    """
+    if name not in ACTIVATIONS:
+        raise ValueError(f"unknown activation {name!r}; valid ones are {', '.join(ACTIVATIONS)}")
+    kind = ACTIVATIONS[name]
+    valid = [f.name for f in fields(kind)]
+    unknown = [p for p in parameters if p not in valid]
+    if unknown:
+        takes = ", ".join(valid) if valid else "no parameters"
+        raise ValueError(f"activation {name!r} has no parameter {unknown[0]!r}; it takes {takes}")
+    return kind(**parameters)
+
+
+def activation_of(module: nn.Module) -> Activation:
+    """Non-linearity that a module applies.
+
+    Parameters
+    ----------
+    module : nn.Module
+        Of a type in :data:`ELEMENTWISE`.
+
+    Returns
+    -------
+    Activation
+
+    Raises
+    ------
+    NoFormulaError
+        If it has options for which there are no formulas.
+    """
+    return ELEMENTWISE[type_before_parametrizations(module)].of(module)

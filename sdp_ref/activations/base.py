@@ -1,0 +1,171 @@
+"""What an elementwise non-linearity is to the rules: a function with its Gaussian moments."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self
+
+from torch import Tensor, nn
+
+from sdp_ref.activations.numerics.covariances import with_diagonal
+from sdp_ref.errors import NoFormulaError
+
+TOLERANCE = 1e-6
+_FINEST_TOLERANCE = 1e-10
+
+Call = Callable[..., Tensor] | str
+
+
+@dataclass(frozen=True)
+class Activation(ABC):
+    """An elementwise non-linearity with its Gaussian moments.
+
+    A subclass is a frozen dataclass whose fields are the parameters, under the names that :attr:`module`
+    gives them. It has to say :meth:`function`, :meth:`derivative` and :meth:`_mean_variance`, with which the
+    marginal rules work; without the other two the rules with full covariances refuse it.
+    """
+
+    name: ClassVar[str]
+    label: ClassVar[str]
+    """Name for people."""
+    rank: ClassVar[int] = 100
+    """Place in tables, the lowest first."""
+    module: ClassVar[type[nn.Module]]
+    """The module that applies it."""
+    calls: ClassVar[tuple[Call, ...]] = ()
+    """Functions that apply it as well, and names of the methods of a tensor that do: their arguments after
+    the tensor are those of :attr:`module`."""
+    kinks: ClassVar[tuple[float, ...]] = ()
+    """Where it has two slopes."""
+    homogeneous: ClassVar[bool] = False
+    """Whether f(a x) = a f(x) for all a > 0."""
+    value_seconds: ClassVar[float] = 1e-9
+    """Time of f for one value on one core, about: what a plan of work reckons with."""
+    layer_seconds: ClassVar[float] = 0.1
+    """Time of :meth:`mean_covariance` for a layer of 100 units on one core, about."""
+
+    @classmethod
+    def of(cls, module: nn.Module) -> Self:
+        """Non-linearity that a module of type :attr:`module` applies.
+
+        Parameters
+        ----------
+        module : nn.Module
+
+        Returns
+        -------
+        Activation
+
+        Raises
+        ------
+        NoFormulaError
+            If it has options for which there are no formulas.
+        """
+        return cls(**{f.name: getattr(module, f.name) for f in fields(cls) if f.init})
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What tells it from others of its name."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.init}
+
+    def build(self) -> nn.Module:
+        """Make a module that applies it."""
+        return self.module(**self.parameters)
+
+    @abstractmethod
+    def function(self, x: Tensor) -> Tensor:
+        """f(x), elementwise."""
+
+    @abstractmethod
+    def derivative(self, x: Tensor) -> Tensor:
+        """f'(x), elementwise; at a kink the derivative from the right, as in the paper's eq. 2."""
+
+    def mean_variance(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance of f(X), X ~ N(mean, variance), elementwise.
+
+        Parameters
+        ----------
+        mean, variance : Tensor, one shape and dtype
+            Variances are >= 0; zero is a point mass.
+
+        Returns
+        -------
+        mean, variance : Tensor, shape and dtype of the input
+        """
+        m, v = self._mean_variance(mean.double(), variance.double())
+        return m.to(mean.dtype), v.to(mean.dtype)
+
+    def mean_derivative(self, mean: Tensor, variance: Tensor) -> Tensor:
+        """E[f'(X)], X ~ N(mean, variance), elementwise.
+
+        By Stein's lemma Cov(f(X), Y) = E[f'(X)] Cov(X, Y) for jointly Gaussian X and Y.
+
+        Parameters
+        ----------
+        mean, variance : Tensor, one shape and dtype
+            Variances are >= 0; at a point mass it is :meth:`derivative`.
+
+        Returns
+        -------
+        Tensor, shape and dtype of the input
+
+        Raises
+        ------
+        NoFormulaError
+            If there is none.
+        """
+        return self._mean_derivative(mean.double(), variance.double()).to(mean.dtype)
+
+    def mean_covariance(
+        self, mean: Tensor, covariance: Tensor, *, tolerance: float = TOLERANCE
+    ) -> tuple[Tensor, Tensor]:
+        """Mean and covariance of f(X), X ~ N(mean, covariance).
+
+        Parameters
+        ----------
+        mean : Tensor, shape (B, n)
+        covariance : Tensor, shape (B, n, n)
+            Symmetric positive semi-definite; rows of zero variance are point masses.
+        tolerance : float
+            Largest error of a covariance relative to s_i s_j, the standard deviations that came in. Only
+            sigmoid, tanh and SiLU look at it; the others are exact to 1e-11.
+
+        Returns
+        -------
+        mean : Tensor, shape (B, n)
+        covariance : Tensor, shape (B, n, n)
+            Exactly symmetric; its diagonal is the variance of :meth:`mean_variance`.
+
+        Raises
+        ------
+        ValueError
+            If a shape does not fit, or the tolerance is below 1e-10.
+        NoFormulaError
+            If there is none.
+        """
+        if mean.ndim != 2 or covariance.shape != (*mean.shape, mean.shape[-1]):
+            raise ValueError(
+                "mean_covariance takes a mean (B, n) and a covariance (B, n, n), got "
+                f"{tuple(mean.shape)} and {tuple(covariance.shape)}"
+            )
+        if not tolerance >= _FINEST_TOLERANCE:
+            raise ValueError(f"tolerance must be at least {_FINEST_TOLERANCE:g}, got {tolerance}")
+        wide_mean, wide = mean.double(), covariance.double()
+        variance = wide.diagonal(dim1=-2, dim2=-1)
+        m, v = self._mean_variance(wide_mean, variance)
+        c = self._covariance(wide_mean, variance, wide, tolerance)
+        return m.to(mean.dtype), with_diagonal(c, v).to(mean.dtype)
+
+    @abstractmethod
+    def _mean_variance(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+        """As :meth:`mean_variance`, in float64."""
+
+    def _mean_derivative(self, mean: Tensor, variance: Tensor) -> Tensor:  # noqa: ARG002
+        """As :meth:`mean_derivative`, in float64."""
+        raise NoFormulaError(f"the mean derivative of {self.label}")
+
+    def _covariance(self, mean: Tensor, variance: Tensor, covariance: Tensor, tolerance: float) -> Tensor:  # noqa: ARG002
+        """Off-diagonal covariances (B, n, n), in float64; what stands on the diagonal is of no matter."""
+        raise NoFormulaError(f"covariances of {self.label}")

@@ -1,0 +1,82 @@
+"""Leaky ReLU: closed forms throughout."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from sdp_ref.activations.base import Activation, Call
+from sdp_ref.activations.numerics.covariances import ramp_covariance
+from sdp_ref.activations.numerics.normal_integrals import cdf, repeated_integrals
+
+
+@dataclass(frozen=True)
+class LeakyReLU(Activation):
+    """max(x, 0) + a min(x, 0). Closed forms, exactly scale equivariant.
+
+    Parameters
+    ----------
+    negative_slope : float
+        a, finite.
+
+    Raises
+    ------
+    ValueError
+        If it is not.
+    """
+
+    name: ClassVar[str] = "leaky_relu"
+    label: ClassVar[str] = "Leaky-ReLU"
+    rank: ClassVar[int] = 20
+    module: ClassVar[type[nn.Module]] = nn.LeakyReLU
+    calls: ClassVar[tuple[Call, ...]] = (F.leaky_relu,)
+    kinks: ClassVar[tuple[float, ...]] = (0.0,)
+    homogeneous: ClassVar[bool] = True
+    value_seconds: ClassVar[float] = 0.2e-9
+    layer_seconds: ClassVar[float] = 0.002
+    negative_slope: float = 0.01
+
+    def __post_init__(self) -> None:
+        slope = self.negative_slope
+        if not (isinstance(slope, int | float) and math.isfinite(slope)):
+            raise ValueError(f"negative_slope must be a finite number, got {slope!r}")
+
+    def function(self, x: Tensor) -> Tensor:
+        """f(x), elementwise."""
+        return F.leaky_relu(x, self.negative_slope) if self.negative_slope else F.relu(x)
+
+    def derivative(self, x: Tensor) -> Tensor:
+        """f'(x), elementwise; the right derivative at 0."""
+        return torch.where(x >= 0, torch.ones_like(x), self.negative_slope)
+
+    def _mean_variance(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+        a = self.negative_slope
+        point = variance == 0
+        s = torch.where(point, 1.0, variance).sqrt()
+        h = mean / s
+        away = torch.where(mean > 0, -h, h)
+        # `spread`, I_1(-abs(h)), is how far the mean of the ramp lies above the ramp of the mean: small where
+        # the law hardly reaches the kink, and so not taken as a difference of the two.
+        beyond, spread, half = repeated_integrals(away)
+        m = self.function(mean) + (1 - a) * s * spread
+        # Phi(h) - S(h) S(-h) cancels for h < 0, E[(h + Z)_+^2] - S(h)^2 for h > 0
+        left = 2 * half - spread * spread
+        above = torch.where(mean > 0, 1 - beyond, beyond)
+        right = above - (h + spread) * spread
+        ramp = torch.where(mean > 0, right, left)
+        v = a * a * variance + (1 - a) * variance * (2 * a * above + (1 - a) * ramp)
+        linear = self.derivative(mean) ** 2 * variance
+        return torch.where(point, self.function(mean), m), torch.where(point, linear, v)
+
+    def _mean_derivative(self, mean: Tensor, variance: Tensor) -> Tensor:
+        a, point = self.negative_slope, variance == 0
+        h = mean / torch.where(point, 1.0, variance).sqrt()
+        return torch.where(point, self.derivative(mean), a + (1 - a) * cdf(h))
+
+    def _covariance(self, mean: Tensor, variance: Tensor, covariance: Tensor, _tolerance: float) -> Tensor:
+        return ramp_covariance(mean, variance, covariance, self.negative_slope)

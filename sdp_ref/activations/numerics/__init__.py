@@ -1,0 +1,1 @@
+"""Integrals under the normal law that the activations' moments are made of."""

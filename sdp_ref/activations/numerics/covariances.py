@@ -1,0 +1,181 @@
+"""Covariances of non-linearities of jointly normal units, for all pairs of a layer.
+
+Each is Price's theorem applied once or twice (Price 1958):
+
+    Cov(f(X), g(Y)) = integral_0^c E_r[f'(X) g'(Y)] dr
+                    = c E[f'(X)] E[g'(Y)] + integral_0^c (c - r) E_r[f''(X) g''(Y)] dr,
+
+E_r under covariance r. With f'' a point mass (ramp), or a normal density times a polynomial (GELU, and
+sigmoid, tanh and SiLU as mixtures), the integrand is a bivariate normal density times a polynomial.
+A pair i < j is computed once. Shapes throughout: mean and variance (B, n), covariance (B, n, n), float64;
+results are exactly symmetric, and their diagonal is for the caller to fill in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from sdp_ref.activations.numerics.logistic_mixture import LogisticMixture
+from sdp_ref.activations.numerics.normal_integrals import by_correlation, cdf, pdf, price_integral
+
+_UNDERFLOW = 40.0  # exp(-40^2 / 2) is 0 in float64
+_VARIANCE_FLOOR = 1e-8  # below it a mixture's relative error no longer depends on the variance
+
+MeanVariance = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+def with_diagonal(covariance: Tensor, variance: Tensor) -> Tensor:
+    """`covariance` (B, n, n) with `variance` (B, n) for its diagonal."""
+    eye = torch.eye(variance.shape[-1], dtype=torch.bool, device=variance.device)
+    return torch.where(eye, variance[:, :, None], covariance)
+
+
+def ramp_covariance(mean: Tensor, variance: Tensor, covariance: Tensor, slope: float) -> Tensor:
+    """Covariances of leaky ramps max(x, 0) + slope min(x, 0), exactly scale equivariant."""
+    i, j = _pairs(mean)
+    point = variance == 0
+    s = torch.where(point, 1.0, variance).sqrt()
+    h = torch.where(point, 0.0, mean / s)
+    rho = _off_points(covariance, point, i, j) / s[:, i] / s[:, j]
+    rho = rho + (rho.clamp(-1, 1) - rho).detach()  # rounding beyond 1 must not stop the gradient
+    h_i, h_j = h[:, i], h[:, j]
+    reached = torch.maximum(h_i.abs(), h_j.abs()) < _UNDERFLOW
+    bend = by_correlation(_ramp_bend, torch.where(reached, rho, torch.nan), h_i, h_j, rho)
+    mean_slope = slope + (1 - slope) * cdf(h)
+    unit = rho * mean_slope[:, i] * mean_slope[:, j] + (1 - slope) ** 2 * bend
+    return _assembled(unit * s[:, i] * s[:, j], i, j, mean.shape[-1])
+
+
+def gelu_covariance(mean: Tensor, variance: Tensor, covariance: Tensor) -> Tensor:
+    """Covariances of x Phi(x)."""
+    one = mean.new_ones(1)
+    return _over_layer(partial(_over_pairs, gated, one, one), mean, variance, covariance)
+
+
+def _ramp_bend(h: Tensor, k: Tensor, rho: Tensor, count: int, limit: float) -> Tensor:
+    return price_integral(h, k, rho, 2, count, limit)
+
+
+def gate(
+    scales: Tensor,
+    weights: Tensor,
+    m_i: Tensor,
+    m_j: Tensor,
+    v_i: Tensor,
+    v_j: Tensor,
+    c: Tensor,
+    count: int,
+    limit: float,
+) -> Tensor:
+    """Cov(f(X), f(Y)) of f(x) = sum_a weights_a Phi(x / scales_a), pair by pair."""
+    s_i, s_j = _smoothed(v_i, scales)[:, :, None], _smoothed(v_j, scales)[:, None, :]
+    h, k = torch.broadcast_tensors(m_i[:, None, None] / s_i, m_j[:, None, None] / s_j)
+    return price_integral(h, k, c[:, None, None] / (s_i * s_j), 1, count, limit) @ weights @ weights
+
+
+def gated(
+    scales: Tensor,
+    weights: Tensor,
+    m_i: Tensor,
+    m_j: Tensor,
+    v_i: Tensor,
+    v_j: Tensor,
+    c: Tensor,
+    count: int,
+    limit: float,
+) -> Tensor:
+    """Cov(f(X), f(Y)) of f(x) = sum_a weights_a x Phi(x / scales_a), pair by pair."""
+    s_i, s_j = _smoothed(v_i, scales), _smoothed(v_j, scales)
+    t_i, t_j = m_i[:, None] / s_i, m_j[:, None] / s_j
+    slope_i = (cdf(t_i) + t_i * pdf(t_i) * (scales / s_i) ** 2) @ weights
+    slope_j = (cdf(t_j) + t_j * pdf(t_j) * (scales / s_j) ** 2) @ weights
+
+    product = s_i[:, :, None] * s_j[:, None, :]
+    h, k = torch.broadcast_tensors(t_i[:, :, None], t_j[:, None, :])
+    a, b = (scales / s_i)[:, :, None, None], (scales / s_j)[:, None, :, None]
+    x, y = h[..., None], k[..., None]
+
+    def factor(r: Tensor, cosine2: Tensor) -> Tensor:
+        # f'' is a density of scale sigma times 2 - z^2, z = x / sigma: what is left is the mean of
+        # (2 - z_i^2) (2 - z_j^2) under the law of (X, Y) given X + sigma_i Z_i = Y + sigma_j Z_j = 0.
+        inverse = 1 / cosine2
+        mu_i, mu_j = a * (x - r * y) * inverse, b * (y - r * x) * inverse
+        across = a * b * r * inverse
+        own = (1 + a * a * inverse - mu_i * mu_i) * (1 + b * b * inverse - mu_j * mu_j)
+        return own + 2 * across * (across + 2 * mu_i * mu_j)
+
+    bend = price_integral(h, k, c[:, None, None] / product, 2, count, limit, factor)
+    return c * slope_i * slope_j + (bend * product) @ weights @ weights
+
+
+def _over_pairs(
+    kernel: Callable[..., Tensor],
+    scales: Tensor,
+    weights: Tensor,
+    m_i: Tensor,
+    m_j: Tensor,
+    v_i: Tensor,
+    v_j: Tensor,
+    c: Tensor,
+) -> Tensor:
+    narrowest = scales.min()
+    correlation = (c / (_smoothed(v_i, narrowest) * _smoothed(v_j, narrowest))[..., 0]).clamp(-1, 1)
+    kernel = partial(kernel, scales, weights)
+    return by_correlation(kernel, correlation, m_i, m_j, v_i, v_j, c, width=len(scales) ** 2)
+
+
+def _over_layer(values: Callable[..., Tensor], mean: Tensor, variance: Tensor, covariance: Tensor) -> Tensor:
+    i, j = _pairs(mean)
+    c = _off_points(covariance, variance == 0, i, j)
+    flat = values(mean[:, i], mean[:, j], variance[:, i], variance[:, j], c)
+    return _assembled(flat, i, j, mean.shape[-1])
+
+
+def like_exact(
+    kernel: Callable[..., Tensor],
+    mixture: LogisticMixture,
+    mean: Tensor,
+    variance: Tensor,
+    covariance: Tensor,
+    exact: MeanVariance,
+) -> Tensor:
+    """Covariances under a mixture, rescaled unit by unit by the exact standard deviation over its own.
+
+    A congruence, so that the result with its exact diagonal stays positive semi-definite, and no
+    covariance exceeds what its variances allow, even where both are far below the mixture's error.
+    """
+    values = partial(_over_pairs, kernel, mean.new_tensor(mixture.scales), mean.new_tensor(mixture.weights))
+    rough = _over_layer(values, mean, variance, covariance)
+    floored = variance.clamp(min=_VARIANCE_FLOOR)
+    own, true = values(mean, mean, floored, floored, floored), exact(mean, floored)[1]
+    known = (own > 0) & (true > 0)
+    ratio = torch.where(known, true, 1.0) / torch.where(known, own, 1.0)
+    scale = torch.where(known, ratio.sqrt(), 0.0)
+    return rough * (scale[:, :, None] * scale[:, None, :])  # exactly symmetric, as a product of three is not
+
+
+def _pairs(mean: Tensor) -> tuple[Tensor, Tensor]:
+    n = mean.shape[-1]
+    i, j = torch.triu_indices(n, n, 1, device=mean.device)
+    return i, j
+
+
+def _off_points(covariance: Tensor, point: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    """Covariances of the pairs (B, P), both triangles alike in the gradient, zero at point masses."""
+    c = 0.5 * covariance[:, i, j] + 0.5 * covariance[:, j, i]
+    return torch.where(point[:, i] | point[:, j], 0.0, c)
+
+
+def _smoothed(variance: Tensor, scales: Tensor) -> Tensor:
+    return (variance[..., None] + scales * scales).sqrt()
+
+
+def _assembled(values: Tensor, i: Tensor, j: Tensor, n: int) -> Tensor:
+    """Symmetric matrices (B, n, n) from the values (B, P) of their pairs i < j, zero on the diagonal."""
+    place = torch.full((n, n), len(i), device=values.device)
+    place[i, j] = place[j, i] = torch.arange(len(i), device=values.device)
+    return torch.cat([values, values.new_zeros(len(values), 1)], -1)[:, place]

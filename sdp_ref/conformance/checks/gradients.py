@@ -1,0 +1,203 @@
+"""Gradients of what a rule predicts: finite, and those of finite differences."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sdp_ref.conformance import cases
+from sdp_ref.conformance.cases import tensor, units
+from sdp_ref.conformance.subject import NotApplicable, Prediction, Subject, with_attribute
+from sdp_ref.conformance.trial import Case, Verdict
+from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
+
+_STEPS = (1e-4, 1e-5, 1e-6, 1e-7)
+"""Of the differences. One that agrees is enough: a sample or sigma point may cross a kink within a step."""
+
+_TOLERANCE = 1e-4
+"""Relative to the largest entry: central differences have 1e-8 here, quadratures 1e-5."""
+
+
+def gradients(subject: Subject, seed: int) -> Iterator[Case]:
+    """Of a random combination of mean and covariance, in the input law and the weights.
+
+    At singular inputs, where a derivative need not exist, they are only asked to be finite.
+    """
+    rule = (
+        with_attribute(subject.rule, "create_graph", True) if hasattr(subject.rule, "create_graph") else None
+    )
+    rule = subject.rule if rule is None else rule
+    order = cases.representative(subject)
+    if subject.sampling:
+        order = order[::-1]  # samples at a kink make differences noisy
+    name = order[0]
+    for widths in ((1, 1, 1), (2, 2, 2), (3, 2, 2)):
+        net = copy.deepcopy(cases.dense(widths, name, seed)).requires_grad_()
+        for x in (cases.diagonal(widths[0], seed), cases.full(widths[0], seed)):
+            yield Case(net, x, lambda net, x: _against_differences(subject, rule, net, x))
+    for singular in _singular():
+        yield Case(units(name, 2, last=True), singular, lambda net, x: _finite(subject, rule, net, x))
+
+
+def _singular() -> Iterator[Law]:
+    zero = tensor([[0.5, -0.25]])
+    yield DiagonalGaussian(zero, 0 * zero)
+    yield DiagonalGaussian(zero, tensor([[0.0, 1.0]]))
+    for rho in (1.0, -1.0):
+        yield Gaussian(zero, tensor([[[1.0, rho], [rho, 1.0]]]))
+
+
+def _leaves(x: Law) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Law]]:
+    """Tensors to differentiate in, and the law that they make: always a valid one."""
+    if isinstance(x, DiagonalGaussian):
+        return [x.mean.clone(), x.variance.clone()], lambda v: DiagonalGaussian(v[0], v[1])
+    assert isinstance(x, Gaussian)
+    root = torch.linalg.cholesky(x.covariance)
+    return [x.mean.clone(), root], lambda v: Gaussian(v[0], v[1] @ v[1].mT)
+
+
+def _scalar(subject: Subject, rule: Any, net: nn.Module, x: Law) -> Tensor:
+    got = subject.predict(net, x, rule)
+    if not (got.mean.requires_grad or got.covariance.requires_grad) and torch.is_grad_enabled():
+        raise NotApplicable("its result carries no graph")
+    return _combined(got)
+
+
+def _combined(got: Prediction) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    total = torch.zeros((), dtype=got.mean.dtype)
+    for value in (got.mean, got.covariance):
+        # symmetric weights: which of C_ij and C_ji a gradient reaches is the rule's affair
+        w = torch.rand(value.shape, generator=generator, dtype=torch.float64) + 0.5
+        w = (w + w.mT) / 2 if value.ndim == 3 else w
+        total = total + (w * value).sum()
+    return total
+
+
+def _repeats(subject: Subject, rule: Any, net: nn.Module, x: Law) -> None:
+    first, second = (subject.predict(net, x, rule).detached() for _ in range(2))
+    if not (torch.allclose(first.mean, second.mean) and torch.allclose(first.covariance, second.covariance)):
+        raise NotApplicable("it does not repeat itself (see determinism): differences would be noise")
+
+
+def _code(subject: Subject, x: Law, leaf: str, step: float | None = None, index: tuple[int, ...] = ()) -> str:
+    """Lines that print the gradient in a leaf, and with a step what finite differences give beside it."""
+    lines = []
+    if hasattr(subject.rule, "create_graph"):
+        if dataclasses.is_dataclass(subject.rule):
+            lines += ["import dataclasses", "rule = dataclasses.replace(rule, create_graph=True)"]
+        else:
+            lines += ["rule.create_graph = True"]
+    if isinstance(x, DiagonalGaussian):
+        second, law = "x.variance", "sr.DiagonalGaussian(mean, second)"
+    elif "factor" in leaf:
+        second, law = "torch.linalg.cholesky(x.covariance)", "sr.Gaussian(mean, second @ second.mT)"
+    else:
+        second, law = "x.covariance", "sr.Gaussian(mean, second)"
+    own = {"mean": "mean"}.get(leaf, "second" if leaf in _SECOND else f"net.get_parameter({leaf!r})")
+    lines += [
+        f"mean, second = x.mean.clone().requires_grad_(), {second}.clone().requires_grad_()",
+        f"leaf = {own}  # the {leaf}",
+        "def total():  # of mean and covariance, with random weights",
+        f"    y = rule.propagate(net, {law})",
+        "    g = torch.Generator().manual_seed(0)",
+        "    m, c = y.mean.flatten(1), y.covariance",
+        "    a, b = (torch.rand(v.shape, generator=g, dtype=torch.float64) + 0.5 for v in (m, c))",
+        "    return (a * m).sum() + ((b + b.mT) / 2 * c).sum()",
+        "(got,) = torch.autograd.grad(total(), leaf, allow_unused=True)",
+    ]
+    if step is None:
+        return "\n".join([*lines, "print(got)"])
+    lines += [
+        f"index, step = {index}, {step:g}",
+        "leaf.data[index] += step",
+        "above = total()",
+        "leaf.data[index] -= 2 * step",
+        "below = total()",
+        "got = torch.zeros(()) if got is None else got[index]",
+        "want = ((above - below) / (2 * step)).detach()",
+        "print('gradient', got, 'finite differences', want)",
+    ]
+    return "\n".join(lines)
+
+
+_SECOND = ("variance", "factor of the covariance", "covariance")
+
+
+def _against_differences(subject: Subject, rule: Any, net: nn.Module, x: Law) -> Verdict:
+    values, law_of = _leaves(x)
+    leaves = [v.requires_grad_() for v in values]
+    weights = dict(net.named_parameters())
+    _repeats(subject, rule, net, x)
+    total = _scalar(subject, rule, net, law_of(leaves))
+    found = torch.autograd.grad(total, [*leaves, *weights.values()], allow_unused=True)
+    names = ["mean", "variance" if isinstance(x, DiagonalGaussian) else "factor of the covariance", *weights]
+    worst = Verdict(True)
+    for name, leaf, gradient in zip(names, [*leaves, *weights.values()], found, strict=True):
+        if gradient is None and name in weights:
+            continue  # a rule may take the net as given
+        got = torch.zeros_like(leaf) if gradient is None else gradient
+        if not bool(torch.isfinite(got).all()):
+            text = f"the gradient in the {name} is not finite"
+            return Verdict(False, text, calls=_code(subject, x, name))
+        best = Verdict(False, share=float("inf"))
+        for step in _STEPS:
+            want = _differences(subject, rule, net, leaf, lambda: law_of(leaves), step)
+            scale = max(float(want.abs().max()), float(got.abs().max()), 1e-3)
+            error, tolerance = (got - want).abs(), _TOLERANCE * scale
+            at = int(error.argmax())
+            share = float(error.max()) / tolerance
+            if share < best.share:
+                numbers = {
+                    "got": float(got.flatten()[at]),
+                    "expected": float(want.flatten()[at]),
+                    "error": float(error.max()),
+                    "tolerance": tolerance,
+                }
+                text = (
+                    f"in the {name} the gradient is {numbers['got']:.6g}, "
+                    f"finite differences give {numbers['expected']:.6g}"
+                )
+                index = tuple(int(i) for i in np.unravel_index(at, leaf.shape))
+                best = Verdict(share <= 1, text, numbers, share, _code(subject, x, name, step, index))
+            if best.passed:
+                break
+        if not best.passed:
+            return best
+        worst = max(worst, best, key=lambda v: v.share)
+    return dataclasses.replace(worst, calls="")
+
+
+def _differences(
+    subject: Subject, rule: Any, net: nn.Module, leaf: Tensor, law: Callable[[], Law], step: float
+) -> Tensor:
+    result = torch.zeros_like(leaf, requires_grad=False)
+    for index in np.ndindex(*leaf.shape):
+        kept = float(leaf.data[index])
+        ends = []
+        for sign in (1.0, -1.0):
+            leaf.data[index] = kept + sign * step
+            ends.append(float(_combined(subject.predict(net, law(), rule).detached())))
+        leaf.data[index] = kept
+        result[index] = (ends[0] - ends[1]) / (2 * step)
+    return result
+
+
+def _finite(subject: Subject, rule: Any, net: nn.Module, x: Law) -> Verdict:
+    mean = x.location.clone().requires_grad_()
+    assert isinstance(x, Gaussian | DiagonalGaussian)
+    second = (x.variance if isinstance(x, DiagonalGaussian) else x.covariance).clone().requires_grad_()
+    total = _scalar(subject, rule, net, type(x)(mean, second))
+    found = torch.autograd.grad(total, [mean, second], allow_unused=True)
+    names = ("mean", "variance" if isinstance(x, DiagonalGaussian) else "covariance")
+    for name, gradient in zip(names, found, strict=True):
+        if gradient is not None and not bool(torch.isfinite(gradient).all()):
+            text = f"at a singular input the gradient in the {name} is not finite"
+            return Verdict(False, text, calls=_code(subject, x, name))
+    return Verdict(True)

@@ -1,0 +1,209 @@
+"""What must change nothing, or only the obvious: scale, order, batch, repetition, global generators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from sdp_ref.activations import ACTIVATIONS
+from sdp_ref.conformance import cases, compare
+from sdp_ref.conformance.cases import chain, dense, diagonal, full, linear
+from sdp_ref.conformance.compare import within
+from sdp_ref.conformance.state import generators, seed_globally
+from sdp_ref.conformance.subject import NotApplicable, Prediction, Subject, as_prediction
+from sdp_ref.conformance.trial import Case, Verdict
+from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
+
+SCALES = (1e-6, 1e-3, 1e3, 1e6)
+
+
+def scale(subject: Subject, seed: int) -> Iterator[Case]:
+    """A net with f(c x) = c f(x) maps the law of c X to that of c f(X), c from 1e-6 to 1e6."""
+    homogeneous = [name for name in subject.activations if ACTIVATIONS[name].homogeneous]
+    if not homogeneous:
+        raise NotApplicable("it takes no positively homogeneous activation (ReLU, LeakyReLU)")
+
+    def judge(net: nn.Module, x: Law) -> Verdict:
+        one = subject.estimate(net, x)
+        errors, worst = compare.simulated(subject, net, x), Verdict(True)
+        for c in SCALES:
+            rescaled = Prediction(c * one.mean, c**2 * one.covariance, one.full)
+            want = compare.like(rescaled, errors and errors.times(c))
+            calls = (
+                f"c = {c:g}\nz = rule.propagate(net, {_scaled_code(x)})\ny = rule.propagate(net, x)\n"
+                "print(z.mean / c, y.mean)\nprint(z.covariance / c**2, y.covariance)"
+            )
+            verdict = within(subject.estimate(net, cases.scaled(x, c)), want, calls)
+            if not verdict.passed:
+                return replace(verdict, detail=f"with c = {c:g}: {verdict.detail}")
+            worst = max(worst, verdict, key=lambda v: v.share)
+        return worst
+
+    for widths in cases.WIDTHS:
+        net = dense(widths, homogeneous[0], seed, bias=False)
+        for x in (diagonal(widths[0], seed), full(widths[0], seed)):
+            yield Case(net, x, judge)
+
+
+def _scaled_code(x: Law) -> str:
+    if isinstance(x, Gaussian):
+        return "sr.Gaussian(c * x.mean, c**2 * x.covariance)"
+    return "sr.DiagonalGaussian(c * x.mean, c**2 * x.variance)"
+
+
+def permutation(subject: Subject, seed: int) -> Iterator[Case]:
+    """Outputs follow when they are put in another order; hidden units and independent inputs are no matter.
+
+    Correlated inputs keep their order: a factor of their covariance may depend on it, and points that
+    are made with it (the unscented transform's) then differ.
+    """
+
+    def judge(net: nn.Module, x: Law) -> Verdict:
+        assert isinstance(net, nn.Sequential)
+        layers = [m for m in net if isinstance(m, nn.Linear)]
+        sizes = [layers[0].in_features, *(layer.out_features for layer in layers)]
+        orders = [torch.arange(n).roll(1) for n in sizes]
+        if isinstance(x, Gaussian):
+            orders[0] = torch.arange(sizes[0])
+            y: Law = x
+        else:
+            assert isinstance(x, DiagonalGaussian)
+            y = DiagonalGaussian(x.mean[:, orders[0]], x.variance[:, orders[0]])
+        modules: list[nn.Module] = []
+        number = 0
+        for module in net:
+            if isinstance(module, nn.Linear):
+                before, after = orders[number], orders[number + 1]
+                modules.append(linear(module.weight[after][:, before], module.bias[after]))
+                number += 1
+            else:
+                modules.append(module)
+        one = subject.estimate(net, x)
+        out = orders[-1]
+        moved = Prediction(one.mean[:, out], one.covariance[:, out][:, :, out], one.full)
+        want = compare.like(moved, compare.simulated(subject, chain(*modules), y))
+        verdict = within(subject.estimate(chain(*modules), y), want)
+        if verdict.passed:
+            return verdict
+        text = ", ".join(str(order.tolist()) for order in orders)
+        return Verdict(
+            False,
+            f"with inputs, units and outputs in the order {text}: {verdict.detail}",
+            verdict.numbers,
+            verdict.share,
+            _permuted_code([order.tolist() for order in orders]),
+        )
+
+    for name in cases.representative(subject):
+        for widths in ((2, 1, 1), (2, 2, 1), (1, 1, 2), *cases.WIDTHS[1:]):
+            net = dense(widths, name, seed)
+            for x in (diagonal(widths[0], seed), full(widths[0], seed)):
+                yield Case(net, x, judge)
+
+
+def _permuted_code(orders: list[list[int]]) -> str:
+    return (
+        f"import copy\norders = {orders}\nother, n = copy.deepcopy(net), 0\nfor layer in other:\n"
+        "    if isinstance(layer, nn.Linear):\n"
+        "        layer.weight.data = layer.weight.data[orders[n + 1]][:, orders[n]]\n"
+        "        layer.bias.data = layer.bias.data[orders[n + 1]]\n"
+        "        n += 1\n"
+        "o = orders[0]\n"
+        "moved = sr.DiagonalGaussian(x.mean[:, o], x.variance[:, o]) "
+        "if isinstance(x, sr.DiagonalGaussian) else x\n"
+        "y, z, o = rule.propagate(net, x), rule.propagate(other, moved), orders[-1]\n"
+        "print(y.mean[:, o], z.mean)\nprint(y.covariance[:, o][:, :, o], z.covariance)"
+    )
+
+
+_LARGE = (5, 17)
+"""More laws than a block of four or of sixteen holds, for rules that work in blocks."""
+
+
+def batch(subject: Subject, seed: int) -> Iterator[Case]:
+    """A law's prediction does not depend on the laws beside it."""
+
+    def judge(net: nn.Module, x: Law) -> Verdict:
+        together = subject.estimate(net, x)
+        for row in range(x.batch):
+            alone = x[row]
+            part = Prediction(together.mean[row : row + 1], together.covariance[row : row + 1], together.full)
+            calls = (
+                f"y, z = rule.propagate(net, x)[{row}], rule.propagate(net, x[{row}])\n"
+                "print(y.mean, z.mean)\nprint(y.covariance, z.covariance)"
+            )
+            want = compare.like(subject.estimate(net, alone), compare.simulated(subject, net, alone))
+            verdict = within(part, want, calls)
+            if not verdict.passed:
+                return Verdict(
+                    False,
+                    f"row {row} of {x.batch}, beside the others: {verdict.detail}",
+                    verdict.numbers,
+                    verdict.share,
+                    calls,
+                )
+        return verdict
+
+    for name in cases.representative(subject):
+        for widths in cases.WIDTHS[:3]:
+            net = dense(widths, name, seed)
+            for size in (2, 3) if widths != cases.WIDTHS[1] else (2, 3, *_LARGE):
+                yield Case(net, diagonal(widths[0], seed, size), judge)
+                yield Case(net, full(widths[0], seed, size), judge)
+
+
+_TWICE = "y, z = rule.propagate(net, x), rule.propagate(net, x)\n"
+_SHOWN = "print(y.mean, z.mean)\nprint(y.covariance, z.covariance)"
+
+_ROUNDING = 1e-10
+"""Of repeated calls, relative: sums of a BLAS may depend on where in memory a matrix lies."""
+
+
+def _same(one: Prediction, other: Prediction, calls: str) -> Verdict:
+    return within(other, compare.expected(one.mean, one.covariance, relative=_ROUNDING), calls)
+
+
+def determinism(subject: Subject, seed: int) -> Iterator[Case]:
+    """The same call gives the same numbers again."""
+
+    def judge(net: nn.Module, x: Law) -> Verdict:
+        one, other = (subject.predict(net, x).detached() for _ in range(2))
+        return _same(one, other, _TWICE + _SHOWN)
+
+    for net, x in cases.generic(subject, seed):
+        yield Case(net, x, judge)
+
+
+def global_generators(subject: Subject, seed: int) -> Iterator[Case]:
+    """Global generators of torch, numpy and Python neither matter nor move."""
+
+    def result(net: nn.Module, x: Law) -> Prediction:
+        return as_prediction(subject.rule.propagate(net, x), x).detached()
+
+    def judge(net: nn.Module, x: Law) -> Verdict:
+        seed_globally(1)
+        before = generators()
+        one = result(net, x)
+        if generators() != before:
+            sources = ("torch", "numpy", "random")
+            moved = [s for s, a, b in zip(sources, before, generators(), strict=True) if a != b]
+            calls = (
+                "before = torch.get_rng_state()\nrule.propagate(net, x)\n"
+                "print(torch.equal(before, torch.get_rng_state()))"
+            )
+            return Verdict(False, f"it moved the global generator of {' and '.join(moved)}", {}, 1.0, calls)
+        seed_globally(1)
+        if not _same(one, result(net, x), "").passed:
+            raise NotApplicable("it does not repeat itself under one global seed (see determinism)")
+        seed_globally(2)
+        calls = (
+            "torch.manual_seed(1)\ny = rule.propagate(net, x)\ntorch.manual_seed(2)\n"
+            "z = rule.propagate(net, x)\n"
+        )
+        return _same(one, result(net, x), calls + _SHOWN)
+
+    for net, x in cases.generic(subject, seed):
+        yield Case(net, x, judge)

@@ -1,0 +1,157 @@
+"""Where every rule must be exact: affine nets, and noise that goes to zero."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from sdp_ref.activations import activation
+from sdp_ref.conformance import cases, compare
+from sdp_ref.conformance.cases import chain, dense, diagonal, full, linear
+from sdp_ref.conformance.subject import NotApplicable, Subject
+from sdp_ref.conformance.trial import Case, Judge, Verdict
+from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
+
+
+def affine(subject: Subject, seed: int) -> Iterator[Case]:
+    """Mean A m + b and covariance A S A^T; of marginal rules one layer and independent inputs."""
+
+    def judge(net: nn.Module, x: Law) -> Verdict:
+        return _agrees_with_linearisation(subject, net, x)
+
+    for widths in ((1, 1), (2, 1), (3, 3), (2, 3, 2), (3, 4, 4, 2), (6, 6), (6, 6, 3)):
+        net = dense(widths, None, seed)
+        for x in (diagonal(widths[0], seed), full(widths[0], seed)):
+            yield Case(net, x, judge)
+    for net, shape in cases.structured(None, seed).values():
+        n = math.prod(shape)
+        for x in (diagonal(n, seed), full(n, seed)):
+            yield Case(net, cases.of_shape(x, shape), judge)
+
+
+SMALL = 1e-4
+"""Standard deviation of small noise. What a rule adds to f(x) and J S J^T is then 1e-8 relative for smooth
+nets, and nothing near no kink; a covariance from differences of outputs still has twelve digits."""
+
+
+def small_noise(subject: Subject, seed: int) -> Iterator[Case]:
+    """Mean f(x) and covariance J S J^T; of marginal rules one layer with its activation."""
+
+    def judge(net: nn.Module, x: Law) -> Verdict:
+        return _agrees_with_linearisation(subject, net, x)
+
+    for name in subject.activations:
+        one = chain(linear([[1.0]], [0.5]), activation(name).build())
+        point = DiagonalGaussian(cases.tensor([[0.25], [-0.75]]), cases.tensor([[SMALL**2]] * 2))
+        yield Case(one, point, judge)
+        sizes = ((2, 2), *cases.WIDTHS[1:]) if name in cases.representative(subject) else ()
+        for widths in sizes:
+            yield from _small(partial(_layers, widths, name), judge, seed)
+        for kind in cases.structured(name, seed) if sizes else ():
+            yield from _small(partial(_structured, kind, name), judge, seed)
+
+
+Made = tuple[nn.Sequential, tuple[int, ...]]
+
+
+def _layers(widths: tuple[int, ...], name: str, seed: int) -> Made:
+    net = dense(widths, name, seed)
+    return chain(*net, activation(name).build()) if len(widths) == 2 else net, widths[:1]
+
+
+def _structured(kind: str, name: str, seed: int) -> Made:
+    return cases.structured(name, seed)[kind]
+
+
+def _small(make: Callable[[int], Made], judge: Judge, seed: int) -> Iterator[Case]:
+    net, x = _away_from_kinks(make, seed)
+    for law in (x, Gaussian(x.mean, SMALL**2 * full(x.dimension, seed).covariance)):
+        yield Case(net, law, judge)
+
+
+def _away_from_kinks(make: Callable[[int], Made], seed: int) -> tuple[nn.Module, DiagonalGaussian]:
+    """Net and point where no unit is closer to 0 than 500 standard deviations."""
+    for attempt in range(1000):
+        net, shape = make(seed + 1000 * attempt)
+        x = cases.of_shape(diagonal(math.prod(shape), seed + attempt), shape)
+        assert isinstance(x, DiagonalGaussian)
+        if _nearest(net, x.mean) > 0.1:
+            return net, DiagonalGaussian(x.mean, SMALL**2 * x.variance)
+    raise AssertionError("no such net away from its kinks")
+
+
+def _nearest(net: nn.Module, mean: Tensor) -> float:
+    """Smallest absolute value that an affine layer gives anywhere in the net."""
+    values: list[Tensor] = []
+    hooks = [m.register_forward_hook(lambda _m, _x, y: values.append(y)) for m in _affine_layers(net)]
+    net(mean)
+    for hook in hooks:
+        hook.remove()
+    return min(float(value.abs().min()) for value in values)
+
+
+def _affine_layers(net: nn.Module) -> list[nn.Module]:
+    return [module for module in net.modules() if isinstance(module, nn.Linear | nn.Conv2d)]
+
+
+def _agrees_with_linearisation(subject: Subject, net: nn.Module, x: Law) -> Verdict:
+    assert isinstance(x, Gaussian | DiagonalGaussian)
+    got = subject.estimate(net, x)
+    # a residual connection makes units correlated as a second layer does
+    deep = len(_affine_layers(net)) > 1 or any(isinstance(module, cases.Residual) for module in net.modules())
+    if not got.full and (deep or isinstance(x, Gaussian)):
+        raise NotApplicable("a marginal rule is exact for one layer and independent inputs only")
+    mean, covariance = linearised(net, x)
+    errors = compare.of_gaussian(covariance) if subject.sampling else None
+    scale = covariance.diagonal(dim1=-2, dim2=-1).sqrt() if deep else None
+    scale = None if scale is None else scale + mean.abs() + 1e-3
+    return compare.within(got, compare.expected(mean, covariance, errors, mean_scale=scale))
+
+
+def linearised(net: nn.Module, x: Gaussian | DiagonalGaussian) -> tuple[Tensor, Tensor]:
+    """f(m) and J S J^T, by autograd's own Jacobian."""
+    rows = []
+    for m, s in zip(x.mean, x.covariance, strict=True):
+        jacobian = torch.autograd.functional.jacobian(lambda v: net(v.unsqueeze(0))[0], m).flatten(1)
+        rows.append(jacobian @ s @ jacobian.T)
+    return net(x.mean).detach(), torch.stack(rows)
+
+
+def point_masses(subject: Subject, seed: int) -> Iterator[Case]:
+    """An input without noise gives f(x) without variance, alone and beside inputs that have some."""
+
+    def judge(net: nn.Module, x: Law) -> Verdict:
+        assert isinstance(x, Gaussian | DiagonalGaussian)
+        got = subject.predict(net, x).detached()
+        where = x.variance == 0
+        if bool(where.all()):
+            want = net(x.mean).detach()
+            return compare.within(got, _point(want, torch.zeros_like(got.covariance)))
+        # one unit an input: the rest is only asked to be finite
+        covariance = torch.where(where.unsqueeze(-1) | where.unsqueeze(-2), 0.0, got.covariance)
+        mean = torch.where(where, net(x.mean).detach(), got.mean)
+        return compare.within(got, _point(mean, covariance))
+
+    for name in cases.representative(subject):
+        for n in (1, 2, 3):
+            m = cases.tensor([[0.0], [0.5], [-0.5], [30.0]]).repeat(1, n)
+            yield Case(cases.units(name, n), DiagonalGaussian(m, 0 * m), judge)
+            yield Case(cases.units(name, n), Gaussian(m, 0 * torch.diag_embed(m)), judge)
+        for widths in cases.WIDTHS:
+            x = diagonal(widths[0], seed)
+            yield Case(dense(widths, name, seed), DiagonalGaussian(x.mean, 0 * x.variance), judge)
+        m = cases.tensor([[0.0, 0.25], [0.5, 0.25], [-0.5, 0.25]])
+        variance = cases.tensor([[0.0, 1.0]]).repeat(3, 1)
+        yield Case(cases.units(name, 2), DiagonalGaussian(m, variance), judge)
+        yield Case(cases.units(name, 2), Gaussian(m, torch.diag_embed(variance)), judge)
+
+
+def _point(mean: Tensor, covariance: Tensor) -> compare.Expected:
+    """Rounding only: 1e-9 of the mean, its square for covariances."""
+    scale = 1e-9 * (1 + mean.abs().amax(-1, keepdim=True))
+    square = scale.unsqueeze(-1).square().expand_as(covariance)
+    return compare.Expected(mean, covariance, scale.expand_as(mean), square)

@@ -1,0 +1,383 @@
+"""Affine ops, y = A x + b, with A never built: what each does to values, to scales and to rows of a matrix.
+
+Every op is a function that is linear in its input and whose matrix has for its entries those of a
+small weight, or 0. So the same function with ``weight.square()`` maps variances of independent
+components, with ``weight.abs()`` Cauchy scales, with ``weight.abs()**alpha`` the alpha-th powers of
+stable scales, and with the weight itself and no bias the rows of a covariance matrix.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from sdp_ref.errors import NoFormulaError
+from sdp_ref.graph.ops import BatchNorm, Divide, Mean, Rearrange, Reshape, Scale, Shift
+from sdp_ref.laws.stable import power, stable_scale
+
+_CHUNK = 2**25  # elements of one temporary when an op is applied to the rows of a matrix
+
+Power = int | float | None
+"""Which power of the weight's absolute value; None is the weight itself."""
+
+
+class Affine(ABC):
+    """One affine op of a net.
+
+    Parameters
+    ----------
+    module : nn.Module
+        The op; its parameters are read at each call.
+
+    Raises
+    ------
+    NoFormulaError
+        If this op with these options is not affine, or is not handled.
+    """
+
+    diagonal = False
+    """Whether each output has one input, its own."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module: Any = module
+        self._cache: tuple[Any, ...] | None = None
+
+    def value(self, x: Tensor) -> Tensor:
+        """A x + b for x of shape (N, *event), in the dtype of `x`."""
+        return self.module(x)
+
+    @abstractmethod
+    def weight(self, x: Tensor) -> Tensor:
+        """Entries of A, for inputs like `x`, in a dtype of its own."""
+
+    @abstractmethod
+    def linear(self, x: Tensor, weight: Tensor) -> Tensor:
+        """A x for x of shape (N, *event), with `weight` for the entries of A."""
+
+    def check(self, x: Tensor) -> None:  # noqa: B027 - most ops take any event
+        """Refuse inputs that the op would not take for a batch.
+
+        Raises
+        ------
+        NoFormulaError
+            If so.
+        """
+
+    def rows(self, x: Tensor) -> Tensor:
+        """A x for x of shape (N, *event), in the dtype of `x`."""
+        return self.linear(x, self.weight(x).to(x.dtype))
+
+    def spread(self, x: Tensor, exponent: Power) -> Tensor:
+        """abs(A)^exponent x, elementwise powers, for x of shape (N, *event)."""
+        return self.linear(x, self._power(x, exponent))
+
+    def stable_scale(self, scale: Tensor, alpha: float) -> Tensor:
+        """Scales of A x for independent symmetric alpha-stable x, (abs(A)^alpha scale^alpha)^(1/alpha).
+
+        Taken relative to the largest scale of each input, so that powers of the scales that matter
+        neither over- nor underflow.
+        """
+        if self.diagonal:
+            return self.spread(scale, 1)
+        top = scale.flatten(1).amax(1)
+        top = torch.where(top > 0, top, 1.0)
+        sums = self.spread(power(scale / _like(top, scale), alpha), alpha)
+        return _like(top, sums) * power(sums, 1 / alpha)
+
+    def _power(self, x: Tensor, exponent: Power) -> Tensor:
+        """Power of the weight, kept from call to call where it is a parameter that no gradient goes to.
+
+        Optimisers and ``load_state_dict`` are noticed; writing through ``weight.data`` is not.
+        """
+        weight = self.weight(x)
+        keep = isinstance(weight, nn.Parameter) and not weight.is_inference()
+        if not keep or (torch.is_grad_enabled() and weight.requires_grad):
+            return _raised(weight, exponent)
+        key = (weight, weight._version, weight.data_ptr(), exponent)
+        if self._cache is None or not _same(self._cache[0], key):
+            self._cache = (key, _raised(weight.detach(), exponent))
+        return self._cache[1]
+
+
+def _like(x: Tensor, like: Tensor) -> Tensor:
+    """Return `x` (N,) with as many dimensions as `like`."""
+    return x.reshape(-1, *[1] * (like.ndim - 1))
+
+
+def _same(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
+    return a[0] is b[0] and a[1:] == b[1:]
+
+
+def _raised(weight: Tensor, exponent: Power) -> Tensor:
+    if exponent is None:
+        return weight
+    if exponent == 2:
+        return weight.square()
+    return weight.abs() if exponent == 1 else power(weight.abs(), exponent)
+
+
+class LinearMap(Affine):
+    """Linear."""
+
+    def value(self, x: Tensor) -> Tensor:
+        """See :class:`Affine`."""
+        return F.linear(x, self.module.weight.to(x.dtype), _cast(self.module.bias, x))
+
+    def weight(self, x: Tensor) -> Tensor:  # noqa: ARG002
+        """See :class:`Affine`."""
+        return self.module.weight
+
+    def linear(self, x: Tensor, weight: Tensor) -> Tensor:
+        """See :class:`Affine`."""
+        return F.linear(x, weight)
+
+    def stable_scale(self, scale: Tensor, alpha: float) -> Tensor:
+        """See :class:`Affine`; relative to each output's largest term."""
+        return stable_scale(self.module.weight, scale, alpha)
+
+
+class Convolution(Affine):
+    """Conv1d and Conv2d with zero padding."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        if self.module.padding_mode != "zeros":
+            raise NoFormulaError(f"{type(module).__name__}(padding_mode={self.module.padding_mode!r})")
+        self._function: Callable[..., Tensor] = F.conv1d if isinstance(module, nn.Conv1d) else F.conv2d
+
+    def check(self, x: Tensor) -> None:
+        """See :class:`Affine`."""
+        _check_ndim(self.module, x, self.module.weight.ndim)
+
+    def value(self, x: Tensor) -> Tensor:
+        """See :class:`Affine`."""
+        return self._convolved(x, self.module.weight.to(x.dtype), _cast(self.module.bias, x))
+
+    def weight(self, x: Tensor) -> Tensor:  # noqa: ARG002
+        """See :class:`Affine`."""
+        return self.module.weight
+
+    def linear(self, x: Tensor, weight: Tensor) -> Tensor:
+        """See :class:`Affine`."""
+        return self._convolved(x, weight, None)
+
+    def rows(self, x: Tensor) -> Tensor:
+        """See :class:`Affine`; in chunks, since torch unfolds a float64 convolution in memory."""
+        step = max(1, _CHUNK // max(1, x[0].numel() * self.module.weight[0, 0].numel()))
+        weight = self.module.weight.to(x.dtype)
+        parts = x.split(step)
+        first = self.linear(parts[0], weight)
+        if len(parts) == 1:
+            return first
+        if first.requires_grad:
+            return torch.cat([first, *(self.linear(part, weight) for part in parts[1:])])
+        rows = first.new_empty(len(x), *first.shape[1:])  # filled part by part: the result is there once
+        for part, place in zip(parts, rows.split(step), strict=True):
+            place.copy_(self.linear(part, weight))
+        return rows
+
+    def _convolved(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        m = self.module
+        return self._function(x, weight, bias, m.stride, m.padding, m.dilation, m.groups)
+
+
+class Normalisation(Affine):
+    """BatchNorm by its running statistics: a scale and a shift a channel."""
+
+    diagonal = True
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        if module.training or self.module.running_mean is None:
+            raise NoFormulaError(
+                f"{type(module).__name__} with batch statistics, which couple the rows of a batch "
+                "(call net.eval())",
+            )
+
+    def check(self, x: Tensor) -> None:
+        """See :class:`Affine`."""
+        if x.ndim < 2:
+            _check_ndim(self.module, x, 2)
+
+    def value(self, x: Tensor) -> Tensor:
+        """See :class:`Affine`."""
+        m = self.module
+        mean, variance = m.running_mean.to(x.dtype), m.running_var.to(x.dtype)
+        return F.batch_norm(x, mean, variance, _cast(m.weight, x), _cast(m.bias, x), False, 0.0, m.eps)
+
+    def weight(self, x: Tensor) -> Tensor:
+        """See :class:`Affine`."""
+        root = (self.module.running_var.to(x.dtype) + self.module.eps).sqrt()
+        gain = 1 / root if self.module.weight is None else self.module.weight.to(x.dtype) / root
+        return gain.reshape(-1, *[1] * (x.ndim - 2))
+
+    def linear(self, x: Tensor, weight: Tensor) -> Tensor:
+        """See :class:`Affine`."""
+        return x * weight
+
+
+class AveragePool(Affine):
+    """AvgPool1d and AvgPool2d, in every mode: sums over windows times one weight an output."""
+
+    def check(self, x: Tensor) -> None:
+        """See :class:`Affine`."""
+        _check_ndim(self.module, x, 3 if isinstance(self.module, nn.AvgPool1d) else 4)
+
+    def weight(self, x: Tensor) -> Tensor:
+        """See :class:`Affine`."""
+        ones = torch.ones_like(x[:1, :1])
+        return self.module(ones) / self._summed(ones)  # (inside / divisor) / inside
+
+    def linear(self, x: Tensor, weight: Tensor) -> Tensor:
+        """See :class:`Affine`."""
+        return self._summed(x) * weight
+
+    def rows(self, x: Tensor) -> Tensor:
+        """See :class:`Affine`."""
+        return self.module(x)
+
+    def _summed(self, x: Tensor) -> Tensor:
+        m = self.module
+        if isinstance(m, nn.AvgPool2d):
+            return F.avg_pool2d(x, m.kernel_size, m.stride, m.padding, m.ceil_mode, True, 1)
+        size, stride, padding = (_first(v) for v in (m.kernel_size, m.stride, m.padding))
+        summed = F.avg_pool2d(
+            x.unsqueeze(-2), (1, size), (1, stride), (0, padding), m.ceil_mode, True, divisor_override=1
+        )
+        return summed.squeeze(-2)
+
+
+class AdaptiveAveragePool(Affine):
+    """AdaptiveAvgPool1d and AdaptiveAvgPool2d."""
+
+    def check(self, x: Tensor) -> None:
+        """See :class:`Affine`."""
+        _check_ndim(self.module, x, 3 if isinstance(self.module, nn.AdaptiveAvgPool1d) else 4)
+
+    def weight(self, x: Tensor) -> Tensor:
+        """See :class:`Affine`."""
+        return 1 / self._counts(x)
+
+    def linear(self, x: Tensor, weight: Tensor) -> Tensor:
+        """See :class:`Affine`."""
+        return self.module(x) * self._counts(x) * weight
+
+    def rows(self, x: Tensor) -> Tensor:
+        """See :class:`Affine`."""
+        return self.module(x)
+
+    def _counts(self, x: Tensor) -> Tensor:
+        """How many inputs each output averages: window i of m over n is [i n // m, ceil((i + 1) n / m))."""
+        space = x.shape[2:]
+        given = self.module.output_size
+        wanted = given if isinstance(given, tuple | list) else (given,) * len(space)
+        counts = torch.ones((), dtype=x.dtype, device=x.device)
+        for n, m in zip(space, wanted, strict=True):
+            m = n if m is None else m
+            i = torch.arange(m, device=x.device)
+            width = ((i + 1) * n + m - 1) // m - i * n // m
+            counts = counts.unsqueeze(-1) * width.to(x.dtype)
+        return counts
+
+
+class MeanOver(Affine):
+    """Mean over dimensions of an event."""
+
+    def weight(self, x: Tensor) -> Tensor:
+        """See :class:`Affine`."""
+        count = 1
+        for d in self.module.dims:
+            count *= x.shape[d]
+        return torch.full((), 1 / count, dtype=x.dtype, device=x.device)
+
+    def linear(self, x: Tensor, weight: Tensor) -> Tensor:
+        """See :class:`Affine`."""
+        return x.sum(self.module.dims, self.module.keepdim) * weight
+
+    def rows(self, x: Tensor) -> Tensor:
+        """See :class:`Affine`."""
+        return self.module(x)
+
+
+class Elementwise(Affine):
+    """Multiplication or division by a constant, or its addition."""
+
+    diagonal = True
+
+    def weight(self, x: Tensor) -> Tensor:
+        """See :class:`Affine`."""
+        constant = self.module.of(x)
+        match self.module:
+            case Scale():
+                return constant
+            case Divide():
+                return 1 / constant
+        return torch.ones_like(constant)
+
+    def linear(self, x: Tensor, weight: Tensor) -> Tensor:
+        """See :class:`Affine`."""
+        if isinstance(self.module, Shift) and torch.broadcast_shapes(x.shape, weight.shape) == x.shape:
+            return x
+        return x * weight
+
+
+class Rearrangement(Affine):
+    """Reshape, permute, slice, zero-pad: every output is one input or 0."""
+
+    diagonal = True
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        if isinstance(module, nn.Flatten) and module.start_dim == 0:
+            raise NoFormulaError("a Flatten that does not keep the batch dimension")
+        self.keeps_order = isinstance(module, nn.Flatten | nn.Unflatten | nn.Identity | Reshape)
+
+    def check(self, x: Tensor) -> None:
+        """See :class:`Affine`."""
+        m = self.module
+        if not isinstance(m, nn.Flatten | nn.Unflatten):
+            return  # others that would move the batch are refused where they are spelt
+        if (m.start_dim if isinstance(m, nn.Flatten) else m.dim) % x.ndim == 0:
+            raise NoFormulaError(f"{type(m).__name__} over the batch dimension")
+
+    def weight(self, x: Tensor) -> Tensor:
+        """See :class:`Affine`."""
+        return torch.ones((), dtype=x.dtype, device=x.device)
+
+    def linear(self, x: Tensor, weight: Tensor) -> Tensor:  # noqa: ARG002
+        """See :class:`Affine`."""
+        return self.module(x)
+
+
+AFFINE: dict[type[nn.Module], type[Affine]] = {
+    nn.Linear: LinearMap,
+    **dict.fromkeys((nn.Conv1d, nn.Conv2d), Convolution),
+    **dict.fromkeys((nn.BatchNorm1d, nn.BatchNorm2d, BatchNorm), Normalisation),
+    **dict.fromkeys((nn.AvgPool1d, nn.AvgPool2d), AveragePool),
+    **dict.fromkeys((nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d), AdaptiveAveragePool),
+    Mean: MeanOver,
+    **dict.fromkeys((Scale, Divide, Shift), Elementwise),
+    **dict.fromkeys((nn.Flatten, nn.Unflatten, Rearrange, Reshape), Rearrangement),
+}
+"""Affine form of each op."""
+
+
+def _cast(tensor: Tensor | None, like: Tensor) -> Tensor | None:
+    return None if tensor is None else tensor.to(like.dtype)
+
+
+def _first(value: Any) -> Any:
+    return value[0] if isinstance(value, tuple | list) else value
+
+
+def _check_ndim(module: nn.Module, x: Tensor, ndim: int) -> None:
+    if x.ndim != ndim:
+        text = (
+            f"{type(module).__name__} on an event of shape {tuple(x.shape[1:])}, not of {ndim - 1} dimensions"
+        )
+        raise NoFormulaError(text)

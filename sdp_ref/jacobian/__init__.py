@@ -1,0 +1,1 @@
+"""Jacobians of whole nets."""

@@ -1,0 +1,150 @@
+"""Value and Jacobian of a net, for all outputs in one walk backward or all inputs in one walk forward."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
+from torch.overrides import TorchFunctionMode
+
+from sdp_ref.errors import NoFormulaError
+from sdp_ref.graph.trace import Net
+from sdp_ref.jacobian.backward import Walk
+
+MAX_BYTES = 2**30
+"""Default bound on the memory that the walk takes beside the net's activations and the result."""
+
+# Of a stack of cotangents on a CPU: larger ones leave the cache, which costs more than it saves.
+_CACHED_BYTES = 6 * 2**20
+_LIVE = 4  # stacked cotangents that are alive at a time: two branches, an op's input and its output
+
+
+def jacobian_of(
+    net: Net, x: Tensor, *, create_graph: bool = False, max_bytes: int = MAX_BYTES
+) -> tuple[Tensor, Tensor]:
+    """Value and Jacobian of a net whose rows do not see each other.
+
+    Parameters
+    ----------
+    net : nn.Module or function
+        Maps (B, *event) to (B, *out), each row by itself. Left as it is.
+    x : Tensor, shape (B, *event)
+    create_graph : bool
+        Keep the result differentiable in `x` and the net's parameters.
+    max_bytes : int
+        Bound on the memory for intermediate derivatives, kept as far as one output (or input) at a
+        time allows. It does not bound what autograd keeps of the net, nor the result.
+
+    Returns
+    -------
+    value : Tensor, shape (B, *out)
+    jacobian : Tensor, shape (B, m, *event)
+        m is the number of components of one output.
+
+    Raises
+    ------
+    NoFormulaError
+        If the net normalises by statistics of the batch or draws a dropout mask.
+
+    Notes
+    -----
+    At a kink of ReLU or Leaky-ReLU the derivative is the one from the right, so that ReLU keeps the
+    scale at location 0 as eq. 2 of Petersen et al. (2024) does; torch's own convention there is 0.
+    Costs min(m, n) passes, backward or forward ones.
+    """
+    point = x if create_graph and x.requires_grad else x.detach().requires_grad_()
+    with torch.enable_grad(), _RightDerivative():
+        # A copy, since an op may write over its input and autograd lets none write over a leaf.
+        start = point.clone()
+        origin = start.grad_fn
+        value = net(start)
+    assert origin is not None
+    outputs, inputs = value[0].numel(), x[0].numel()
+    with torch.set_grad_enabled(create_graph):
+        jacobian = None
+        if inputs < outputs and value.requires_grad:
+            jacobian = _forward_jacobian(net, point, outputs, max_bytes)
+        if jacobian is None:
+            jacobian = _reverse_jacobian(value, origin, x, max_bytes)
+    return (value, jacobian) if create_graph else (value.detach(), jacobian.detach())
+
+
+def _forward_jacobian(net: Net, x: Tensor, outputs: int, max_bytes: int) -> Tensor | None:
+    """Jacobian column by column; None where an op of the net has no forward derivative."""
+    n = x[0].numel()
+    chunk = max(1, min(n, max_bytes // (_LIVE * max(outputs, n) * len(x) * x.element_size())))
+    basis = torch.eye(n, dtype=x.dtype, device=x.device).reshape(n, 1, *x.shape[1:]).expand(n, *x.shape)
+
+    def column(tangent: Tensor) -> Tensor:
+        return torch.func.jvp(lambda v: net(v.clone()), (x,), (tangent,))[1]
+
+    try:
+        with _RightDerivative():
+            columns = torch.func.vmap(column, chunk_size=chunk)(basis)
+    except (RuntimeError, NotImplementedError):  # no formula for the op, or none under vmap
+        return None
+    return columns.flatten(2).permute(1, 2, 0).reshape(x.shape[0], -1, *x.shape[1:])
+
+
+def _reverse_jacobian(value: Tensor, origin: Any, x: Tensor, max_bytes: int) -> Tensor:
+    batch, outputs = value.shape[0], value[0].numel()
+    if value.grad_fn is None:
+        return x.new_zeros(batch, outputs, *x.shape[1:])
+    walk = Walk.to(origin, value)
+    if not walk.nodes and value.grad_fn is not origin:
+        return x.new_zeros(batch, outputs, *x.shape[1:])
+    bound = max_bytes // _LIVE
+    if x.device.type == "cpu":
+        bound = min(bound, _CACHED_BYTES)
+    basis = torch.eye(outputs, dtype=value.dtype, device=value.device).reshape(outputs, 1, *value.shape[1:])
+    return walk.pull_back(basis.expand(-1, *value.shape), x, bound).transpose(0, 1)
+
+
+class _RightDerivative(TorchFunctionMode):
+    """Computes ReLU and Leaky-ReLU so that their derivative at 0 is the one from the right.
+
+    Refuses torch's dropout, RReLU and batch normalisation in training mode, which would make the
+    result random or rows see each other. What a net does by other means is its own affair.
+    """
+
+    _RELUS = frozenset({F.relu, F.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_})
+    _LEAKY = frozenset({F.leaky_relu, F.leaky_relu_})
+    _REFUSED: ClassVar = (
+        (
+            {F.batch_norm: False, torch.batch_norm: True, torch.native_batch_norm: True},
+            "batch normalisation with batch statistics",
+            5,
+        ),
+        (
+            {F.dropout: True, F.dropout1d: True, F.dropout2d: True, F.dropout3d: True}
+            | {F.alpha_dropout: False, F.feature_alpha_dropout: False}
+            | {torch.dropout: True, torch.alpha_dropout: True, torch.native_dropout: True},
+            "dropout in training mode",
+            2,
+        ),
+        ({F.rrelu: False, torch.rrelu: False}, "RReLU in training mode", 3),
+    )
+    """Functions with the default of their argument `training`, and that argument's position."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        for functions, op, position in self._REFUSED:
+            if func in functions and (
+                args[position] if len(args) > position else kwargs.get("training", functions[func])
+            ):
+                raise NoFormulaError(op)
+        if func not in self._RELUS and func not in self._LEAKY:
+            return func(*args, **kwargs)
+        x, *options = args or (kwargs["input"],)
+        in_place = (
+            func.__name__.endswith("_")
+            or kwargs.get("inplace", False)
+            or any(option is True for option in options)
+        )
+        if func in self._RELUS:
+            return x.clamp_min_(0) if in_place else x.clamp_min(0)  # its derivative at 0 is 1
+        slope = options.pop(0) if options else kwargs.get("negative_slope", 0.01)
+        result = torch.where(x < 0, slope * x, x)
+        return x.copy_(result) if in_place else result

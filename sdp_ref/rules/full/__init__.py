@@ -1,0 +1,1 @@
+"""Rules that carry the covariance between all values still to be read."""

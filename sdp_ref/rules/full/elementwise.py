@@ -1,0 +1,106 @@
+"""What an elementwise function does to the joint law of a net's live values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from sdp_ref.errors import NoFormulaError
+from sdp_ref.laws import Gaussian, Law
+from sdp_ref.rules.full.budget import Budget
+from sdp_ref.rules.full.joint import Joint
+from sdp_ref.rules.full.steps import JointStep, copied
+
+
+def elementwise_input(law: Gaussian) -> tuple[Tensor, Tensor]:
+    """Mean and covariance of a law that an elementwise function is applied to.
+
+    A unit whose variance is negative, by rounding or by an indefinite covariance of DVIA, is taken
+    for a point mass.
+
+    Parameters
+    ----------
+    law : Gaussian
+
+    Returns
+    -------
+    mean : Tensor, shape (B, n)
+    covariance : Tensor, shape (B, n, n)
+    """
+    covariance = law.covariance
+    negative = covariance.diagonal(dim1=-2, dim2=-1) < 0
+    if bool(negative.any()):
+        covariance = covariance.masked_fill(negative.unsqueeze(-1) | negative.unsqueeze(-2), 0.0)
+    return law.mean.flatten(1), covariance
+
+
+@dataclass(frozen=True)
+class ElementwiseStep(JointStep):
+    """A function of one value, or the same one of several values at once.
+
+    The covariance of what it makes is its handler's; that with the values which are read later is
+    Cov(f(X), Y) = E[f'(X)] Cov(X, Y) (Stein's lemma).
+
+    Attributes
+    ----------
+    handler : callable
+        From the law of the value, or of all values side by side, to that of the result.
+    module : nn.Module
+        Which applies the function.
+    derivative : callable or None
+        E[f'(X)] from the module, the mean and the variance of X; None if there is no formula.
+    temporaries : int
+        Matrices that the handler takes at its peak.
+    """
+
+    handler: Callable[[Gaussian], Law]
+    module: nn.Module
+    derivative: Callable[[nn.Module, Tensor, Tensor], Tensor] | None
+    temporaries: int
+
+    def take(
+        self, joint: Joint, budget: Budget, number: int, inputs: tuple[int, ...], others: tuple[int, ...]
+    ) -> None:
+        """Make a value of each of the `inputs`, `number` and those after it; see :class:`JointStep`."""
+        values = tuple(dict.fromkeys(inputs))
+        sizes = [joint.size(v) for v in values]
+        n = sum(sizes)
+        budget.fit(joint, n, built=self.temporaries, entries=n * sum(joint.size(v) for v in others))
+        law = joint.law(values[0]) if len(values) == 1 else joint.law_of_all(values)
+        slope = self._mean_derivative(law) if others else None
+        out = self.handler(law)
+        if not isinstance(out, Gaussian):
+            raise NoFormulaError(f"a handler that returns a {type(out).__name__}")
+        if len(values) == 1:
+            means, blocks, slopes = [out.mean], [[out.covariance]], [slope]
+        else:
+            means = [
+                m.reshape(joint.means[v].shape) for m, v in zip(out.mean.split(sizes, 1), values, strict=True)
+            ]
+            blocks = [list(rows.split(sizes, 2)) for rows in out.covariance.split(sizes, 1)]
+            slopes = [None] * len(values) if slope is None else list(slope.split(sizes, 1))
+        made: dict[int, int] = {}
+        for result, value in enumerate(inputs, start=number):
+            if value in made:  # the same function of the same value
+                there = (*others, *range(number, result))
+                copied(joint, budget, result, made[value], there, joint.means[made[value]])
+                continue
+            k = values.index(value)
+            cross = {made[v]: blocks[values.index(v)][k] for v in made}
+            if (derivative := slopes[k]) is not None:
+                cross |= {v: joint.block(v, value) * derivative.unsqueeze(1) for v in others}
+            joint.add(result, means[k], blocks[k][k], cross)
+            made[value] = result
+
+    def _mean_derivative(self, law: Gaussian) -> Tensor:
+        if self.derivative is None:
+            raise NoFormulaError(
+                f"{type(self.module).__name__} beside a residual branch, for want of its mean derivative "
+                "(declare it with mean_derivatives)"
+            )
+        variance = law.covariance.diagonal(dim1=-2, dim2=-1)
+        slope = self.derivative(self.module, law.mean.flatten(1), variance.clamp(min=0))
+        return torch.where(variance < 0, 0.0, slope)  # a point mass, as in `elementwise_input`

@@ -1,0 +1,120 @@
+"""Joint Gaussian law of the values of a net that are still to be read, block by block.
+
+A residual branch reads a value again after others have been made from it; what it adds depends on
+the covariance between the two. For an affine op that is Cov(A X, Y) = A Cov(X, Y); for an elementwise
+function f of jointly Gaussian X and Y it is Cov(f(X), Y) = E[f'(X)] Cov(X, Y) (Stein's lemma).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from sdp_ref.laws import Gaussian, unchecked
+
+Rows = Callable[..., Tensor]
+"""Linear part of an op: one matrix of rows (B, R, *event) for each input to (B, R, *out)."""
+
+
+class Joint:
+    """Means and covariance blocks of the live values of one walk through a net.
+
+    Parameters
+    ----------
+    mean : Tensor, shape (B, *event), float64
+        Of value 0, the net's input.
+    covariance : Tensor, shape (B, n, n), or variance : Tensor, shape (B, *event)
+        Of value 0; its variance where its components are independent. The matrix is then built
+        only when an op needs it.
+    """
+
+    def __init__(
+        self, mean: Tensor, *, covariance: Tensor | None = None, variance: Tensor | None = None
+    ) -> None:
+        self.means = {0: mean}
+        self._variances = {} if variance is None else {0: variance.flatten(1)}
+        self._blocks = {} if covariance is None else {(0, 0): covariance}
+
+    @property
+    def live(self) -> tuple[int, ...]:
+        """Values there are."""
+        return tuple(self.means)
+
+    @property
+    def entries(self) -> int:
+        """Numbers held in all covariance blocks."""
+        return sum(block.numel() for block in self._blocks.values())
+
+    def independent(self, value: int) -> Tensor | None:
+        """Variances (B, n) of a value whose matrix has not been built, None of others."""
+        return None if (value, value) in self._blocks else self._variances[value]
+
+    def block(self, i: int, j: int) -> Tensor:
+        """Covariance (B, n_i, n_j) of values `i` and `j`."""
+        if i == j and (i, i) not in self._blocks:
+            self._blocks[i, i] = torch.diag_embed(self._variances[i])
+        return self._blocks[i, j] if i <= j else self._blocks[j, i].mT
+
+    def law(self, value: int) -> Gaussian:
+        """Law of one value."""
+        return unchecked(Gaussian, self.means[value], self.block(value, value))
+
+    def law_of_all(self, values: Sequence[int]) -> Gaussian:
+        """Law of several values side by side, each flattened."""
+        mean = torch.cat([self.means[v].flatten(1) for v in values], 1)
+        rows = [torch.cat([self.block(i, j) for j in values], 2) for i in values]
+        return unchecked(Gaussian, mean, torch.cat(rows, 1))
+
+    def size(self, value: int) -> int:
+        """Number of components of a value."""
+        return self.means[value][0].numel()
+
+    def replace(self, old: int, new: int, mean: Tensor, variance: Tensor) -> None:
+        """Put in the place of the only value one whose components are independent too."""
+        assert self.live == (old,)
+        self.means, self._variances, self._blocks = {new: mean}, {new: variance.flatten(1)}, {}
+
+    def add(self, value: int, mean: Tensor, covariance: Tensor, cross: dict[int, Tensor]) -> None:
+        """Take a new value, with its covariance with each live one, (B, n_live, n).
+
+        Its number must be above those of the live ones.
+        """
+        assert all(other < value for other in self.means)
+        self.means[value] = mean
+        self._blocks[value, value] = covariance
+        self._blocks.update({(other, value): block for other, block in cross.items()})
+
+    def drop(self, values: Iterable[int]) -> None:
+        """Forget values that nobody reads any more."""
+        gone = set(values)
+        self.means = {v: mean for v, mean in self.means.items() if v not in gone}
+        self._blocks = {k: block for k, block in self._blocks.items() if not gone & set(k)}
+
+    def rename(self, old: int, new: int, mean: Tensor) -> None:
+        """Give value `old` another number and a mean of another shape, the same components in order."""
+
+        def name(v: int) -> int:
+            return new if v == old else v
+
+        blocks = {}
+        for (i, j), block in self._blocks.items():
+            a, b = name(i), name(j)
+            blocks[(a, b) if a <= b else (b, a)] = block if a <= b else block.mT
+        self._blocks = blocks
+        self._variances = {name(v): variance for v, variance in self._variances.items()}
+        self.means = {name(v): m for v, m in self.means.items()} | {new: mean}
+
+    def linear_cross(self, inputs: Sequence[int], rows: Rows, others: Iterable[int]) -> dict[int, Tensor]:
+        """Covariances (B, n_other, m) of the values `others` with what `rows` makes of values `inputs`."""
+        return {
+            other: rows(*(self._rows(self.block(other, i), i) for i in inputs)).flatten(2) for other in others
+        }
+
+    def linear_covariance(self, inputs: Sequence[int], rows: Rows, cross: dict[int, Tensor]) -> Tensor:
+        """Covariance (B, m, m) of what `rows` makes of values `inputs`, given their covariance with it."""
+        return rows(*(self._rows(cross[i].mT, i) for i in inputs)).flatten(2)
+
+    def _rows(self, block: Tensor, value: int) -> Tensor:
+        return block.reshape(*block.shape[:2], *self.means[value].shape[1:])

@@ -1,0 +1,205 @@
+"""What the rules share that carry a full covariance matrix from layer to layer.
+
+Affine ops map covariances exactly; an elementwise function gives the moments of its output by the
+rule's own handler, and its covariance with values that are read again later by Stein's lemma.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import type_before_parametrizations
+
+from sdp_ref.activations import ELEMENTWISE, activation_of
+from sdp_ref.errors import CovarianceSizeError, NoFormulaError
+from sdp_ref.graph import trace
+from sdp_ref.graph.affine import AFFINE
+from sdp_ref.graph.ops import Add, Cat
+from sdp_ref.graph.pooling import MAX_POOLS, max_pool
+from sdp_ref.graph.trace import Net
+from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, unchecked
+from sdp_ref.rules.base import as_gaussian
+from sdp_ref.rules.full.budget import Budget
+from sdp_ref.rules.full.elementwise import ElementwiseStep
+from sdp_ref.rules.full.joint import Joint, Rows
+from sdp_ref.rules.full.schedule import scheduled
+from sdp_ref.rules.full.steps import AffineStep, CopyStep, JointStep, LinearStep
+from sdp_ref.rules.layerwise import IDENTITIES, HandlerT, LayerwiseRule
+
+_DEFAULT_BYTES = 4 * 2**30
+
+
+@dataclass(frozen=True)
+class FullCovarianceRule(LayerwiseRule):
+    """What the rules share that carry a full covariance matrix from layer to layer.
+
+    They walk in float64 whatever the input's dtype: thin directions of the output have variances
+    far below float32's rounding of the large ones. The values that are read again later (those that
+    residual branches add, say) are walked as one joint Gaussian.
+
+    Parameters
+    ----------
+    max_bytes : int
+        What the covariance matrices of one step and the temporaries of computing them may take. A
+        step that would take more, for one input of the batch, is refused before anything is allocated
+        for it; batches are cut to fit. What autograd keeps, where gradients are on, comes on top.
+
+    Raises
+    ------
+    ValueError
+        If `max_bytes` is not a positive number.
+    """
+
+    temporaries: ClassVar[int] = 16
+    """Matrices (B, n, n) that an elementwise handler takes at its peak, the result included."""
+
+    _derivatives: ClassVar[dict[type[nn.Module], Callable[..., Tensor]]] = {}
+
+    max_bytes: int = field(default=_DEFAULT_BYTES, kw_only=True)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._derivatives = {}
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.max_bytes, int | float) or not self.max_bytes > 0:
+            raise ValueError(f"{self.name} needs max_bytes above 0, got {self.max_bytes!r}")
+
+    @classmethod
+    def mean_derivatives(cls, *kinds: type[nn.Module]) -> Callable[[HandlerT], HandlerT]:
+        """Declare the decorated function as E[f'(X)] for elementwise modules of some kinds.
+
+        It is called as ``function(module, mean, variance)`` with float64 tensors (B, n) and returns
+        another. A net needs it where a value is read again after the module, beside a residual
+        branch say; :meth:`handles` alone will do in a chain.
+
+        Parameters
+        ----------
+        *kinds : type
+            Classes of modules.
+
+        Returns
+        -------
+        callable
+            The decorator, which gives the function back.
+        """
+
+        def register(function: HandlerT) -> HandlerT:
+            cls._derivatives.update(dict.fromkeys(kinds, function))
+            return function
+
+        return register
+
+    def start(self, x: Law) -> Law:
+        """See :class:`LayerwiseRule`; independent components are left as such."""
+        law = x if isinstance(x, DiagonalGaussian) else as_gaussian(self.name, x)
+        return law.to(dtype=torch.float64)
+
+    def finish(self, law: Law, x: Law) -> Law:
+        """Symmetrise the rounding away and go back to the dtype of `x`."""
+        assert isinstance(law, Gaussian)
+        covariance = (law.covariance + law.covariance.mT) / 2
+        return unchecked(Gaussian, law.mean, covariance).to(dtype=x.location.dtype)
+
+    def prepare(self, net: Net) -> Callable[[Law], Law]:
+        """Trace the net and find a handler for each op; see :class:`Rule`."""
+        steps, handlers = self.operations(net)
+        operations = [self._joint_step(*pair) for pair in zip(steps, handlers, strict=True)]
+        moves = scheduled(steps, operations)
+        last = len(steps)
+
+        def walk(x: Law) -> Law:
+            joint = _begun(self.start(x))
+            for move in moves:
+                others = tuple(v for v in joint.live if v not in move.unneeded)
+                budget = Budget(self.name, move.path, self.max_bytes)
+                with self.at(move.path):
+                    move.operation.take(joint, budget, move.number, move.inputs, others)
+                joint.drop(move.unneeded)
+            built = 0 if joint.independent(last) is None else 1
+            Budget(self.name, "", self.max_bytes).fit(joint, joint.size(last), built=built)
+            return self.finish(joint.law(last), x)
+
+        def propagate(x: Law) -> Law:
+            try:
+                return walk(x)
+            except CovarianceSizeError:
+                if x.batch == 1:
+                    raise
+            parts = [propagate(x[: x.batch // 2]), propagate(x[x.batch // 2 :])]
+            fields = ([getattr(part, name) for part in parts] for name in ("mean", "covariance"))
+            return unchecked(Gaussian, *(torch.cat(field) for field in fields))
+
+        return propagate
+
+    def _joint_step(self, step: trace.Step, handler: Callable[..., Any]) -> JointStep:
+        """What a handler does there to a joint law: itself, or how an elementwise function is applied."""
+        if isinstance(handler, JointStep):
+            return handler
+        kind = type_before_parametrizations(step.module)
+        with self.at(step.path):
+            if len(step.inputs) != 1:
+                raise NoFormulaError(f"{kind.__name__} of several values")
+        return ElementwiseStep(handler, step.module, self.declared("_derivatives", kind), self.temporaries)
+
+
+def _begun(law: Law) -> Joint:
+    if isinstance(law, DiagonalGaussian):
+        return Joint(law.mean, variance=law.variance)
+    assert isinstance(law, Gaussian)
+    return Joint(law.mean, covariance=law.covariance)
+
+
+@FullCovarianceRule.prepares(*AFFINE)
+def _affine(_rule: FullCovarianceRule, module: nn.Module) -> JointStep:
+    return AffineStep(AFFINE[type_before_parametrizations(module)](module))
+
+
+@FullCovarianceRule.prepares(*IDENTITIES)
+def _identity(_rule: FullCovarianceRule, _module: nn.Module) -> JointStep:
+    return CopyStep()
+
+
+@FullCovarianceRule.prepares(Add)
+def _add(_rule: FullCovarianceRule, _module: nn.Module) -> JointStep:
+    def bind(a: Tensor, b: Tensor) -> tuple[Tensor, Rows]:
+        if a.shape != b.shape:
+            raise NoFormulaError(f"a sum of values of shapes {tuple(a.shape[1:])} and {tuple(b.shape[1:])}")
+        return a + b, torch.add
+
+    return LinearStep(bind)
+
+
+@FullCovarianceRule.prepares(Cat)
+def _cat(_rule: FullCovarianceRule, module: Cat) -> JointStep:
+    def bind(*means: Tensor) -> tuple[Tensor, Rows]:
+        dim = module.dim % means[0].ndim + 1  # rows have one dimension more
+        return module(*means), lambda *rows: torch.cat(rows, dim)
+
+    return LinearStep(bind)
+
+
+@FullCovarianceRule.prepares(*MAX_POOLS)
+def _max_pool(_rule: FullCovarianceRule, module: nn.Module) -> JointStep:
+    """Take the component with the largest mean of each window, as the paper's MaxPool section does."""
+
+    def bind(mean: Tensor) -> tuple[Tensor, Rows]:
+        maxima, index = max_pool(module, mean)
+        chosen = index.flatten(2).unsqueeze(1)  # (B, 1, channels, places)
+
+        def rows(x: Tensor) -> Tensor:
+            picked = x.flatten(3).gather(3, chosen.expand(-1, x.shape[1], -1, -1))
+            return picked.reshape(*x.shape[:2], *maxima.shape[1:])
+
+        return maxima, rows
+
+    return LinearStep(bind)
+
+
+@FullCovarianceRule.mean_derivatives(*ELEMENTWISE)
+def _elementwise_derivative(module: nn.Module, mean: Tensor, variance: Tensor) -> Tensor:
+    return activation_of(module).mean_derivative(mean, variance)

@@ -1,0 +1,176 @@
+"""What the steps of a net do to the joint law of its live values: affine ones, sums, choices and copies."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+from torch import Tensor
+
+from sdp_ref.errors import NoFormulaError
+from sdp_ref.graph.affine import Affine, Elementwise, LinearMap, Normalisation, Rearrangement
+from sdp_ref.graph.ops import Shift
+from sdp_ref.rules.full.budget import Budget
+from sdp_ref.rules.full.joint import Joint, Rows
+
+
+class JointStep(ABC):
+    """An op that knows how to take the joint law of its inputs and of what is read later."""
+
+    @abstractmethod
+    def take(
+        self, joint: Joint, budget: Budget, number: int, inputs: tuple[int, ...], others: tuple[int, ...]
+    ) -> None:
+        """Add what the op makes to a joint law.
+
+        Parameters
+        ----------
+        joint : Joint
+            Is changed.
+        budget : Budget
+            What the step may take.
+        number : int
+            Value that it makes.
+        inputs : tuple of int
+            Values that it is made from.
+        others : tuple of int
+            Values that are read later, with which its covariance is wanted.
+
+        Raises
+        ------
+        CovarianceSizeError
+            If its matrices do not fit in the budget.
+        NoFormulaError
+            If it cannot take these values.
+        """
+
+
+class LinearStep(JointStep):
+    """An op that is linear, up to a constant, once the means of its inputs are known.
+
+    Parameters
+    ----------
+    bind : callable
+        From the means to the mean of the output and the linear part.
+    """
+
+    def __init__(self, bind: Callable[..., tuple[Tensor, Rows]]) -> None:
+        self.bind = bind
+
+    def take(
+        self, joint: Joint, budget: Budget, number: int, inputs: tuple[int, ...], others: tuple[int, ...]
+    ) -> None:
+        """See :class:`JointStep`."""
+        mean, rows = self.bind(*(joint.means[i] for i in inputs))
+        _check_event(mean)
+        m = mean[0].numel()
+        partners = dict.fromkeys((*others, *inputs))
+        fresh = sum(joint.size(v) ** 2 for v in partners if joint.independent(v) is not None)
+        budget.fit(joint, m, entries=fresh + sum(joint.size(v) * m for v in partners))
+        cross = joint.linear_cross(inputs, rows, partners)
+        covariance = joint.linear_covariance(inputs, rows, cross)
+        joint.add(number, mean, covariance, {v: cross[v] for v in others})
+
+
+class AffineStep(LinearStep):
+    """An affine op of one value, with shorter ways where there are some.
+
+    Parameters
+    ----------
+    op : Affine
+    """
+
+    def __init__(self, op: Affine) -> None:
+        super().__init__(self._bound)
+        self.op = op
+
+    def _bound(self, mean: Tensor) -> tuple[Tensor, Rows]:
+        def rows(x: Tensor) -> Tensor:
+            y = self.op.rows(x.flatten(0, 1))
+            return y.reshape(*x.shape[:2], *y.shape[1:])
+
+        return self.op.value(mean), rows
+
+    def take(
+        self, joint: Joint, budget: Budget, number: int, inputs: tuple[int, ...], others: tuple[int, ...]
+    ) -> None:
+        """See :class:`JointStep`."""
+        (value,) = inputs
+        mean = joint.means[value]
+        self.op.check(mean)
+        variance = joint.independent(value)
+        if self._leaves_covariance(mean):
+            copied(joint, budget, number, value, others, self.op.value(mean))
+        elif isinstance(self.op, LinearMap) and mean.ndim == 2:
+            self._multiplied(joint, budget, number, value, others)
+        elif variance is not None and self._is_diagonal(mean) and not others:
+            spread = self.op.spread(variance.reshape(mean.shape), 2)
+            joint.replace(value, number, self.op.value(mean), spread)
+        else:
+            super().take(joint, budget, number, inputs, others)
+
+    def _leaves_covariance(self, mean: Tensor) -> bool:
+        if isinstance(self.op, Rearrangement):
+            return self.op.keeps_order
+        return isinstance(self.op.module, Shift) and self.op.value(mean[:1]).shape == mean[:1].shape
+
+    def _is_diagonal(self, mean: Tensor) -> bool:
+        scales = isinstance(self.op, Normalisation | Elementwise)
+        return scales and self.op.value(mean[:1]).shape == mean[:1].shape
+
+    def _multiplied(
+        self, joint: Joint, budget: Budget, number: int, value: int, others: tuple[int, ...]
+    ) -> None:
+        """Products with the weight matrix, without the input's own matrix where it is diagonal."""
+        weight = self.op.module.weight.double()
+        m, n = weight.shape
+        variance, mean = joint.independent(value), self.op.value(joint.means[value])
+        budget.fit(joint, m, entries=m * n + sum(joint.size(v) * m for v in others))
+        left = weight @ joint.block(value, value) if variance is None else weight * variance.unsqueeze(1)
+        cross = {v: left.mT if v == value else joint.block(v, value) @ weight.mT for v in others}
+        joint.add(number, mean, left @ weight.mT, cross)
+
+
+class CopyStep(JointStep):
+    """An op that gives back what it took."""
+
+    def take(
+        self, joint: Joint, budget: Budget, number: int, inputs: tuple[int, ...], others: tuple[int, ...]
+    ) -> None:
+        """See :class:`JointStep`."""
+        copied(joint, budget, number, inputs[0], others, joint.means[inputs[0]])
+
+
+def copied(
+    joint: Joint, budget: Budget, number: int, value: int, others: tuple[int, ...], mean: Tensor
+) -> None:
+    """Add a value with the covariance of another; nothing is computed and nothing copied.
+
+    Parameters
+    ----------
+    joint, budget, number, others
+        As of :meth:`JointStep.take`.
+    value : int
+        The other one.
+    mean : Tensor, shape (B, *event)
+        Of the value: that of the other one, perhaps shifted or of another shape.
+
+    Raises
+    ------
+    CovarianceSizeError
+        If a matrix that is built for it does not fit in the budget.
+    NoFormulaError
+        If the value has no event dimension.
+    """
+    _check_event(mean)
+    if value not in others:
+        joint.rename(value, number, mean)
+        return
+    if joint.independent(value) is not None:
+        budget.fit(joint, joint.size(value))
+    joint.add(number, mean, joint.block(value, value), {v: joint.block(v, value) for v in others})
+
+
+def _check_event(mean: Tensor) -> None:
+    if mean.ndim < 2:
+        raise NoFormulaError("a value of one number a row (keep a dimension: x[:, :1])")

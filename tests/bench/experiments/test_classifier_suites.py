@@ -1,0 +1,117 @@
+"""Suites about image classifiers: expanded, run, kept, replayed and shown like those about plain nets."""
+
+import dataclasses
+from dataclasses import asdict
+
+import pytest
+
+from sdp_bench.bench.datasets.base import ImageClassification
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.experiments import suites
+from sdp_bench.bench.nets.classifiers import TrainedClassifier
+from sdp_bench.bench.nets.net import best_classifier, inputs_of, net_from_bytes, stored
+from sdp_bench.bench.replay import replay
+from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.settings import Settings, preset
+from sdp_bench.reports.page import page as page_of
+from sdp_bench.reports.results import Results
+from tests.bench.conftest import run_all
+from tests.bench.nets.test_image_training import RECIPE, RESNET, TEST
+
+SETTINGS = Settings(inputs=12, draws={"resnet-tv": 200}, sigmas=(0.01, 0.1))
+METRICS = {"tv_class", "tv_margin", "tv_pairs", "tv_sliced", "energy", "bures_logits"}
+
+
+@pytest.fixture
+def net(monkeypatch):
+    monkeypatch.setattr(ImageClassification, "load", lambda *_: TEST)
+    suite = dataclasses.replace(suites.SUITES["resnet-tv"], classifiers=(RESNET,))
+    monkeypatch.setitem(suites.SUITES, "resnet-tv", suite)
+    return classifier(0.5)
+
+
+def classifier(accuracy, seed=0):
+    state = RESNET.build(seed).state_dict()
+    return TrainedClassifier(RESNET, RECIPE, accuracy, state, "squares", "squares", (), 1.0)
+
+
+@pytest.fixture
+def plan(net):
+    return suites.expand(suites.get_suites(["resnet-tv"]), SETTINGS, [net])
+
+
+def test_a_group_holds_ten_images_and_keeps_the_samples_of_its_suite(plan, net):
+    assert [len(group.subjects) for group in plan.groups] == [10, 2, 10, 2]
+    assert {s.key.samples for group in plan.groups for s in group.subjects} == {200}
+    assert len({s.key.hex for group in plan.groups for s in group.subjects}) == 24
+    first = plan.groups[0]
+    assert first.locations.shape == (10, 1, 8, 8)
+    assert (first.locations == inputs_of(net).batch([s.row for s in first.subjects])).all()
+
+
+def test_any_trained_classifier_will_do(net):
+    other = dataclasses.replace(net, recipe=dataclasses.replace(RECIPE, seed=3))
+    assert suites.expand(suites.get_suites(["resnet-tv"]), SETTINGS, [other]).groups
+    with pytest.raises(UserError, match="nothing to run"):
+        suites.expand(suites.get_suites(["iris-tv"]), SETTINGS, [other])
+
+
+def test_samples_are_the_suites_own_unless_they_are_asked_for():
+    suite = suites.SUITES["resnet-tv"]
+    assert suite.samples_of(preset("paper", {})) == 5000
+    assert suite.samples_of(preset("quick", {})) == 500
+    assert suite.samples_of(preset("quick", {"samples": 20_000})) == 20_000
+    with pytest.raises(UserError, match="30 bins of a slice need at least 120 samples, got 100"):
+        suites.check([suite], preset("quick", {"samples": 100}))
+
+
+def test_more_images_than_there_are_is_said(net):
+    with pytest.raises(UserError, match="inputs must be between 1 and 30, got 31"):
+        suites.expand(suites.get_suites(["resnet-tv"]), dataclasses.replace(SETTINGS, inputs=31), [net])
+
+
+def test_a_run_is_kept_replayed_and_shown_beside_the_paper(tmp_path, plan):
+    plan = dataclasses.replace(plan, groups=plan.groups[1:2], members=plan.members)
+    kept = {s.key.hex for group in plan.groups for s in group.subjects}
+    plan = dataclasses.replace(plan, members=[m for m in plan.members if m[1] in kept])
+    path = tmp_path / "r.sqlite"
+    frame = run_all(path, plan, SETTINGS)
+    assert set(frame.metric) == METRICS
+    assert set(frame[frame.metric == "tv_pairs"].component) == {"largest", "mean"}
+    assert frame[frame.metric.str.contains("tv")].value.between(0, 1).all()
+    assert (frame.floor95 >= frame.floor).all()
+    assert set(frame.recipe) == {RECIPE.label}
+    with Store(path) as store:
+        assert store.failures(store.run()).empty
+        key = frame[(frame.rule == "sdp") & (frame.metric == "tv_sliced")].key.iloc[0]
+        said = []
+        for stored, again in replay.replay(store, key, said.append):
+            assert replay.identical(stored, again)
+        assert "resnet18 1x8x8 to 3" in said[0]
+        page, _ = page_of(Results(frame, failures=store.failures(store.run())))
+    assert "ResNet-18 on CIFAR-10" in page
+    assert "paper 0.00073" in page  # SDP at sigma 0.01 in Table 37
+    assert "Of an image classifier" in page
+
+
+def test_nets_of_either_kind_survive_as_bytes(net):
+    again = net_from_bytes(net.to_bytes(), "stored")
+    assert again.digest == net.digest
+    assert again.source == "stored"
+    with pytest.raises(ValueError, match="not a net of this suite"):
+        net_from_bytes(b"nothing", "stored")
+    kept = stored(again)
+    assert (kept.digest, kept.weights) == (net.digest, net.to_bytes())
+    assert (kept.recipe, kept.recipe_label) == (asdict(net.recipe), net.recipe.label)
+
+
+def test_the_best_of_the_cached_classifiers_is_taken(tmp_path, monkeypatch):
+    monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path))
+    assert best_classifier(RESNET) is None
+    folder = tmp_path / "nets"
+    folder.mkdir()
+    for number, accuracy in enumerate((0.3, 0.7, 0.5)):
+        (folder / f"mnist-resnet18-{number}.safetensors").write_bytes(classifier(accuracy).to_bytes())
+    (folder / "mnist-resnet18-damaged.safetensors").write_bytes(b"damaged")
+    assert best_classifier(RESNET).accuracy == 0.7
+    assert best_classifier(dataclasses.replace(RESNET, width=8)) is None

@@ -1,0 +1,266 @@
+"""The suite with Cauchy noise, and what is refused where no moments are."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import sdp_ref
+from sdp_bench.bench import noise
+from sdp_bench.bench.experiments import suites
+from sdp_bench.bench.metrics import metric
+from sdp_bench.bench.metrics.oracle import Oracle
+from sdp_bench.bench.metrics.prediction import Prediction
+from sdp_bench.bench.metrics.references import ORACLE_MOMENTS
+from sdp_bench.bench.metrics.total_variation import CentralTotalVariation
+from sdp_bench.bench.replay import replay
+from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.runs import group as run
+from sdp_bench.bench.runs import predict
+from sdp_bench.bench.runs.executors.local import LocalProcesses
+from sdp_bench.oracles.partitions.heavy_tails import OutputBins
+from sdp_bench.oracles.partitions.partition import total_variation_floor, total_variation_of_counts
+from sdp_bench.oracles.partitions.quantiles import LEVELS
+from sdp_bench.oracles.sampling.outputs import sample_outputs
+from sdp_ref.laws import unchecked
+from sdp_ref.rules.linearization import jacobian_of
+from tests.bench.conftest import TINY, begin, make_plan, run_all
+
+SETTINGS = dataclasses.replace(
+    TINY,
+    rules=None,
+    sizes={"iris-cauchy": (1, 2)},
+    samples=2**14,
+    pilot_samples=2**13,
+    sigmas=(1e-5, 1.0),
+)
+
+
+@pytest.fixture
+def plan():
+    return make_plan(SETTINGS, ("iris-cauchy",))
+
+
+@pytest.fixture(scope="module")
+def frame(tmp_path_factory):
+    path = tmp_path_factory.mktemp("cauchy") / "r.sqlite"
+    return run_all(path, make_plan(SETTINGS, ("iris-cauchy",)), SETTINGS)
+
+
+def oracle_of(group, settings=SETTINGS, place=0):
+    law, key = predict.input_law(group)[place], group.subjects[place].key
+    return Oracle(group.net.build(), law, key, settings.sampling)
+
+
+def predicted(group, name, oracle):
+    rule = sdp_ref.rule(name)
+    law, _ = predict.predict(rule, oracle.net, predict.input_law(group), group.subjects)
+    return predict.prediction_of(rule, law[0], oracle)
+
+
+def test_every_wanted_number_is_there(frame):
+    components = {
+        "tv_joint": 1,
+        "tv_class": 1,
+        "tv_output": 3,
+        "quantile_mean": 3,
+        "quantile_max": 3,
+        "iqr_ratio": 3,
+    }
+    assert set(frame.rule) == {"sdp", "marginal_sdp", "oracle_again"}
+    counts = frame.groupby("metric").size()
+    assert counts.to_dict() == {name: 2 * 2 * 3 * number for name, number in components.items()}
+    assert np.isfinite(frame[["value", "floor", "floor95", "stderr"]]).all().all()
+    assert not {"std_ratio", "w1", "bures", "gaussian_kl", "tv_headline", "tv_paper"} & set(frame.metric)
+
+
+def test_sdp_is_exact_where_the_net_is_linear_and_marginal_sdp_is_not(frame):
+    """At a scale of 1e-5 under 1e-4 of the draws leave the linear piece of the net."""
+    small = frame[frame.sigma == 1e-5].set_index(["rule", "metric"])
+    distances = [name for name in small.loc["sdp"].index.unique() if name != "iqr_ratio"]
+    for name in distances:
+        sdp, marginal = small.loc[("sdp", name)], small.loc[("marginal_sdp", name)]
+        assert (sdp.value <= sdp.floor95 + 4 * sdp.stderr).all(), name
+        if name != "tv_class":
+            assert (marginal.value > 1.5 * marginal.floor95).all(), name
+    ratio = small.loc[("sdp", "iqr_ratio")]
+    assert ((ratio.value - 1).abs() < 4 * ratio.stderr).all()
+    assert (small.loc[("marginal_sdp", "iqr_ratio")].value > 1.1).all()  # too wide by the triangle inequality
+
+
+def test_a_second_oracle_shows_the_floor(frame):
+    again = frame[frame.rule == "oracle_again"]
+    distances = again[again.metric != "iqr_ratio"]
+    assert (distances.value <= distances.floor95 + 4 * distances.stderr).all()
+    ratio = again[again.metric == "iqr_ratio"]
+    assert ((ratio.value - 1).abs() < 4 * ratio.stderr).all()
+
+
+def test_joint_samples_of_sdp_are_those_of_the_linearised_net(plan):
+    group = plan.groups[1]
+    oracle = oracle_of(group)
+    sdp = predicted(group, "sdp", oracle)
+    net, x = group.net.build().double(), oracle.law.location.double()
+    location, jacobian = jacobian_of(net, x)
+    deviations = sdp.samples - location
+    assert torch.linalg.matrix_rank(jacobian[0]) == 3
+    # Every sample is J eps of some eps: with the noise of seed "rule", of this one.
+    eps = oracle.draw(lambda v: v - x, oracle.law.to(dtype=torch.float64))
+    assert torch.allclose(deviations, eps @ jacobian[0].T, rtol=1e-9, atol=1e-9)
+    # Each output alone follows the rule's own law: distances of two samples from one law.
+    for j in range(3):
+        pair = [np.sort(values[:, j].numpy()) for values in (sdp.samples, sdp.outputs)]
+        places = (LEVELS * (len(pair[0]) - 1)).astype(int)
+        q = np.tan(math.pi * (LEVELS - 0.5))
+        scale = float(sdp.law.scale[0, j])
+        error = np.sqrt(LEVELS * (1 - LEVELS) / len(pair[0])) * math.pi * (1 + q**2) * scale
+        for ordered in pair:
+            assert (np.abs(ordered[places] - float(location[0, j]) - q * scale) < 4.5 * error).all()
+
+
+def test_output_metrics_judge_the_scale_that_the_rule_gives(plan, monkeypatch):
+    """Not that of the Jacobian which the joint samples are made of: a rule gone wrong is seen."""
+    group = plan.groups[0]
+    oracle = oracle_of(group)
+    right = predicted(group, "sdp", oracle)
+    wrong = predict.prediction_of(
+        sdp_ref.rule("sdp"), dataclasses.replace(right.law, scale=2 * right.law.scale), oracle
+    )
+    measure = metric("iqr_ratio").measure
+    for (_, one), (_, two) in zip(measure(oracle, right), measure(oracle, wrong), strict=True):
+        assert two.value == pytest.approx(2 * one.value, rel=1e-9)
+    assert torch.equal(right.samples, wrong.samples)
+
+
+def test_total_variation_of_a_wrong_scale_has_its_closed_form(plan):
+    """TV of Cauchy laws of scales 1 and 2, seen in bins of equal mass."""
+    group = plan.groups[0]
+    oracle = oracle_of(group)
+    right = predicted(group, "sdp", oracle)
+    wrong = Prediction(dataclasses.replace(right.law, scale=2 * right.law.scale), oracle)
+    exact = 2 / math.pi * (math.atan(math.sqrt(2)) - math.atan(math.sqrt(0.5)))
+    partition = oracle.of_pilot(OutputBins.from_samples, 2**13, bins=50)
+    for true, rule in zip(oracle.counts(partition), partition.counts(wrong.outputs), strict=True):
+        floor = total_variation_floor(true, oracle.key.samples)
+        estimate = total_variation_of_counts(true, rule, floor)
+        assert abs(estimate.value - exact) < floor.mean + 4 * estimate.stderr
+
+
+def test_float32_moves_few_samples_to_other_cells(plan):
+    """Far samples, whose thin directions float32 does not know, are too few to count."""
+    group = plan.groups[1]
+    oracle = oracle_of(group)
+    net, seed = group.net.build().double(), oracle.key.seed("oracle")
+    double = sample_outputs(net, oracle.law, oracle.key.samples, seed=seed)
+    assert oracle.samples.dtype == torch.float32
+    assert double.dtype == torch.float64
+    for cells in (
+        CentralTotalVariation(cells=128, pilot_samples=2**13).partition(oracle),
+        oracle.of_pilot(OutputBins.from_samples, 2**13, bins=100),
+    ):
+        moved = np.abs(oracle.counts(cells) - np.atleast_2d(cells.counts(double))).sum(1) / 2
+        assert (moved / oracle.key.samples < 1e-3).all()
+
+
+def test_numbers_do_not_depend_on_the_process(tmp_path, plan, frame):
+    columns = ["rule", "metric_spec", "component", "unit", "value", "floor", "floor95", "stderr"]
+    with Store(tmp_path / "c.sqlite", writing=True) as store, LocalProcesses(1, 1) as executor:
+        number = begin(store, plan, SETTINGS)
+        run.execute(plan.groups, frozenset(), store, number, executor, lambda *_: None)
+        other = store.frame(store.run(number))
+    both = [f[columns].sort_values(columns[:4]).reset_index(drop=True) for f in (frame, other)]
+    assert both[0].equals(both[1])
+
+
+def test_replays_are_identical_and_tell_quartiles(tmp_path, plan):
+    path = tmp_path / "r.sqlite"
+    frame = run_all(path, plan, SETTINGS)
+    with Store(path) as store:
+        for rule in ("sdp", "marginal_sdp", "oracle_again"):
+            for metric in ("tv_joint", "tv_output", "quantile_mean"):
+                said = []
+                key = frame[(frame.rule == rule) & (frame.metric == metric)].key.iloc[-1]
+                pairs = replay.replay(store, key, said.append)
+                assert pairs
+                assert all(replay.identical(*pair) for pair in pairs), (rule, metric)
+                assert any("gamma 1" in line for line in said)
+                assert sum("half the interquartile range" in line for line in said) == 2
+
+
+def test_what_has_no_moments_is_refused_in_one_line(plan):
+    group = plan.groups[0]
+    oracle = oracle_of(group)
+    prediction = predicted(group, "sdp", oracle)
+    for name, message in {
+        "w1": "W1 is infinite: a Cauchy law has no mean",
+        "w1_certified": "W1 is infinite: a Cauchy law has no mean",
+        "std_ratio": "moments are infinite: a Cauchy law has no variance",
+        "bures": "moments are infinite",
+        "gaussian_kl": "moments are infinite",
+        "min_eigenvalue": "the prediction is a Cauchy law, which has no moments to compare",
+    }.items():
+        spec = metric(name, SETTINGS.metric_options).spec
+        with pytest.raises(ValueError, match=message) as caught:
+            run.measure(oracle, prediction, "sdp", spec, 0.0)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(ValueError, match="moments are infinite"):
+        ORACLE_MOMENTS.predict(oracle)
+
+
+def test_w1_to_a_heavy_tailed_prediction_is_refused_too():
+    """A Gaussian truth is at an infinite distance from a Cauchy law."""
+    group = make_plan(TINY, ("iris-tv",)).groups[0]
+    oracle = oracle_of(group, TINY)
+    law = sdp_ref.Cauchy(torch.zeros(1, 3).double(), torch.ones(1, 3).double())
+    with pytest.raises(ValueError, match="W1 is infinite: a Cauchy law has no mean"):
+        run.measure(oracle, Prediction(law, oracle), "sdp", metric("w1", TINY.metric_options).spec, 0.0)
+    with pytest.raises(ValueError, match="the prediction is a Cauchy law"):
+        run.measure(oracle, Prediction(law, oracle), "sdp", "bures", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("law", "message"),
+    [
+        (unchecked(sdp_ref.Cauchy, torch.full((1, 3), math.nan), torch.ones(1, 3)), "location is not finite"),
+        (unchecked(sdp_ref.Cauchy, torch.zeros(1, 3), torch.full((1, 3), math.inf)), "scale is not finite"),
+        (unchecked(sdp_ref.SymmetricStable, torch.zeros(1, 3), -torch.ones(1, 3), 1.5), "scale is negative"),
+        (None, "neither Gaussian nor stable"),
+        ("law", "the prediction is a str"),
+    ],
+)
+def test_a_prediction_that_is_no_law_is_refused(plan, law, message):
+    with pytest.raises(ValueError, match=message):
+        Prediction(law, oracle_of(plan.groups[0]))
+
+
+def test_a_zero_scale_is_a_point_mass(plan):
+    oracle = oracle_of(plan.groups[0])
+    prediction = Prediction(sdp_ref.Cauchy(torch.ones(1, 3), torch.zeros(1, 3)), oracle)
+    assert (prediction.samples == 1).all()
+
+
+@pytest.mark.parametrize("sampler", ["mc", "sobol"])
+def test_cauchy_noise_goes_with_every_sampler(sampler):
+    settings = dataclasses.replace(SETTINGS, sampler=sampler, sigmas=(1e-5,))
+    (group,) = make_plan(settings, ("iris-cauchy",)).groups
+    result = run.run_group(group, frozenset())
+    assert result.failures == []
+    values = {r.rule: r.value for r in result.records if r.metric.startswith("tv_joint")}
+    assert values["sdp"] < 0.5 * values["marginal_sdp"]
+
+
+def test_a_suite_with_stable_noise_needs_no_more_than_a_line(monkeypatch):
+    own = dataclasses.replace(suites.SUITES["iris-cauchy"], name="own", noise=noise.stable(1.5))
+    monkeypatch.setitem(suites.SUITES, "own", own)
+    settings = dataclasses.replace(SETTINGS, sizes={"own": (1, 1)}, sigmas=(1e-5,))
+    (group,) = make_plan(settings, ("own",)).groups
+    result = run.run_group(group, frozenset())
+    assert result.failures == []
+    ratios = {r.rule: [] for r in result.records}
+    for record in result.records:
+        if record.metric == "iqr_ratio":
+            ratios[record.rule].append((record.value - 1) / record.stderr)
+    assert np.abs(ratios["sdp"]).max() < 4
+    assert np.abs(ratios["marginal_sdp"]).max() > 10

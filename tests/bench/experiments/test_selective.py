@@ -1,0 +1,359 @@
+"""Selective prediction: images of digits and letters, three objectives, five scores, and their records."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+import sdp_ref as sr
+from sdp_bench.bench.datasets.base import ImageClassification, LabelledImages
+from sdp_bench.bench.datasets.download import DataMissingError
+from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.experiments.selective import training
+from sdp_bench.bench.experiments.selective.experiment import METRICS, POINTS, SCORES, TASK, Images, expand
+from sdp_bench.bench.experiments.selective.scores import CERTIFICATES, READINGS, evaluate
+from sdp_bench.bench.experiments.selective.training import (
+    OBJECTIVES,
+    START,
+    Digits,
+    Model,
+    Trainer,
+    get_model,
+)
+from sdp_bench.bench.identity.fingerprint import reached
+from sdp_bench.bench.runs import group as run
+from sdp_bench.bench.settings import Settings
+from sdp_ref import losses
+from sdp_ref.rules import SDP, Unscented
+
+SMALL = Settings(sizes={"selective": (1, 1)}, task_epochs={"selective": 1})
+
+
+def images(count, classes=10, *, first=0, seed=0, split="train", title="MNIST"):
+    """A bright spot whose place is its label's, on noise."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) % classes
+    pixels = torch.randint(0, 40, (count, 1, 8, 8), generator=generator, dtype=torch.uint8)
+    for label in range(classes):
+        row, column = divmod(label % 12, 4)
+        pixels[labels == label, :, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2] += 200
+    return LabelledImages(title, split, pixels, labels + first, ("made up",), count)
+
+
+TRAIN, DIGITS = images(64), images(40, seed=1, split="test")
+LETTERS = images(60, 19, first=1, seed=2, split="test", title="EMNIST letters")
+PROBLEM = Digits(TRAIN.pixels, TRAIN.labels)
+
+
+@pytest.fixture
+def made_up(monkeypatch):
+    made = {("mnist", "train"): TRAIN, ("mnist", "test"): DIGITS, ("emnist-letters", "test"): LETTERS}
+    monkeypatch.setattr(ImageClassification, "load", lambda self, split: made[self.name, split])
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "nets"
+
+
+def same(first, second):
+    return first.keys() == second.keys() and all(torch.equal(first[k], second[k]) for k in first)
+
+
+# Images -----------------------------------------------------------------------------------------
+
+
+def test_there_are_as_many_letters_as_digits_and_none_of_them_can_be_right():
+    chosen = Images(TRAIN, DIGITS, LETTERS)
+    pixels, labels = chosen.tested
+    assert len(pixels) == len(labels) == 80
+    assert (labels[:40] == DIGITS.labels).all()
+    assert (labels[40:] == -1).all()
+    assert chosen.alphabet == "ABCDEFGHIJKLMNOPQRS"
+    assert "letters ABCDEFGHIJKLMNOPQRS" in chosen.description
+
+
+def test_a_limit_takes_the_classes_in_turn_the_same_ones_each_time():
+    first, second = Images(TRAIN, DIGITS, LETTERS, 20), Images(TRAIN, DIGITS, LETTERS, 20)
+    assert torch.equal(first.tested[0], second.tested[0])
+    assert first.problem.labels.bincount().tolist() == [2] * 10
+    assert first.tested[1][:20].bincount().tolist() == [2] * 10
+    assert len(first.alphabet) == 19
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"limit": 0}, "must be positive, got 0"),
+        ({"limit": 1}, "one class"),
+        ({"train": dataclasses.replace(TRAIN, labels=TRAIN.labels * 0)}, "one class"),
+        ({"train": dataclasses.replace(TRAIN, labels=TRAIN.labels + 1)}, "got 10"),
+        ({"digits": dataclasses.replace(DIGITS, labels=DIGITS.labels - 1)}, "lie in 0..9"),
+        ({"letters": dataclasses.replace(LETTERS, pixels=LETTERS.pixels[:, :, :7])}, "one shape"),
+    ],
+)
+def test_bad_images_are_refused_in_one_line(change, message):
+    with pytest.raises(UserError, match=message) as caught:
+        Images(**({"train": TRAIN, "digits": DIGITS, "letters": LETTERS} | change))
+    assert "\n" not in str(caught.value)
+
+
+def test_without_the_files_one_line_says_what_to_get(tmp_path, monkeypatch):
+    monkeypatch.setenv("SDP_BENCH_DATA", str(tmp_path))
+    with pytest.raises(DataMissingError, match="MNIST train") as caught:
+        expand(TASK, SMALL)
+    assert "\n" not in str(caught.value)
+
+
+# Training ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_every_objective_learns_and_gives_the_same_bits_again(name):
+    first, second = (Trainer(PROBLEM, OBJECTIVES[name], 0, 30) for _ in range(2))
+    for _ in zip(first.run(), second.run(), strict=True):
+        pass
+    assert same(first.net.state_dict(), second.net.state_dict())
+    before = PROBLEM.architecture.build(0)
+    assert not same(first.net.state_dict(), before.state_dict())
+    pixels = TRAIN.pixels.float() / 255
+    first_loss, last_loss = (
+        float(trainer.loss(pixels, TRAIN.labels).detach())
+        for trainer in (Trainer(PROBLEM, OBJECTIVES[name], 0, 1), first)
+    )
+    assert last_loss < first_loss
+    assert (first.net(pixels).argmax(1) == TRAIN.labels).float().mean() > 0.5
+
+
+def test_only_the_dirichlet_likelihood_trains_its_constants():
+    start = float(torch.nn.functional.softplus(torch.tensor(START, dtype=torch.float64)))
+    for name, objective in OBJECTIVES.items():
+        trainer = Trainer(PROBLEM, objective, 0, 1)
+        list(trainer.run())
+        moved = trainer.model.offset != pytest.approx(start, rel=1e-6)
+        assert moved == (name == "dirichlet")
+
+
+def test_the_objectives_of_a_seed_start_from_one_net_and_seeds_differ():
+    nets = [Trainer(PROBLEM, objective, 3, 1).net.state_dict() for objective in OBJECTIVES.values()]
+    assert same(nets[0], nets[1])
+    assert same(nets[0], nets[2])
+    assert not same(nets[0], Trainer(PROBLEM, OBJECTIVES["softmax"], 4, 1).net.state_dict())
+
+
+@pytest.mark.parametrize("name", ["softmax", "dirichlet"])
+def test_a_training_that_was_killed_goes_on_to_the_same_weights(name, cache, monkeypatch):
+    problem = Digits(TRAIN.pixels.repeat(3, 1, 1, 1), TRAIN.labels.repeat(3))
+    whole = get_model(problem, OBJECTIVES[name], 0, 3)
+    for file in cache.iterdir():
+        file.unlink()
+
+    class KilledError(Exception):
+        pass
+
+    def kill(done, _):
+        if done == 4:
+            raise KilledError
+
+    monkeypatch.setattr(training, "SAVE_SECONDS", -1.0)
+    with pytest.raises(KilledError):
+        get_model(problem, OBJECTIVES[name], 0, 3, report=kill)
+    assert [file.suffix for file in cache.iterdir()] == [".checkpoint"]
+    seen = []
+    again = get_model(problem, OBJECTIVES[name], 0, 3, report=lambda done, _: seen.append(done))
+    assert seen == [4, 5, 6]
+    assert same(again.net.state_dict(), whole.net.state_dict())
+    assert again.offset == whole.offset
+    assert [file.suffix for file in cache.iterdir()] == [".safetensors"]
+
+
+def test_a_model_of_the_cache_is_not_trained_again_and_a_damaged_one_is(cache):
+    first = get_model(PROBLEM, OBJECTIVES["softmax"], 0, 2)
+    seen = []
+    second = get_model(PROBLEM, OBJECTIVES["softmax"], 0, 2, report=lambda done, _: seen.append(done))
+    assert seen == []
+    assert same(first.net.state_dict(), second.net.state_dict())
+    (file,) = cache.iterdir()
+    file.write_bytes(file.read_bytes()[:-100])
+    third = get_model(PROBLEM, OBJECTIVES["softmax"], 0, 2, report=lambda done, _: seen.append(done))
+    assert seen == [1, 2]
+    assert same(first.net.state_dict(), third.net.state_dict())
+
+
+def test_a_cache_that_cannot_be_written_is_found_out_at_once(tmp_path, monkeypatch):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    monkeypatch.setenv("SDP_BENCH_CACHE", str(blocked))
+    with pytest.raises(RunFailedError, match="SDP_BENCH_CACHE"):
+        get_model(PROBLEM, OBJECTIVES["softmax"], 0, 1)
+
+
+# Scores -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def trained():
+    models = {}
+    for name, objective in OBJECTIVES.items():
+        trainer = Trainer(PROBLEM, objective, 0, 20)
+        list(trainer.run())
+        models[name] = trainer.model
+    return models
+
+
+@pytest.mark.rounding
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_every_score_of_the_tables_is_finite_and_the_same_again(name, trained):
+    first, second = (
+        evaluate(trained[name], OBJECTIVES[name], SCORES[name], PROBLEM, DIGITS.pixels) for _ in range(2)
+    )
+    assert first.uncertainty.keys() == {(s, reading) for s in SCORES[name] for reading in READINGS[s]}
+    assert torch.equal(first.predicted, second.predicted)
+    for key, values in first.uncertainty.items():
+        assert values.shape == (40,)
+        assert values.dtype == torch.float64
+        assert values.isfinite().all()
+        assert torch.equal(values, second.uncertainty[key])
+    assert (first.predicted == DIGITS.labels).double().mean() > 0.5
+
+
+@pytest.mark.rounding
+def test_a_linear_net_has_the_scores_of_its_exact_laws():
+    """Scores of A x + b have covariance .01 A A^T, and Cauchy scales .1 |A| 1."""
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10)).eval()
+    model = Model(net, 1e-3, 2e-3)
+    scored = evaluate(model, OBJECTIVES["softmax"], SCORES["softmax"], PROBLEM, DIGITS.pixels)
+    weight, bias = net[1].weight.detach().double(), net[1].bias.detach().double()
+    location = DIGITS.pixels.flatten(1).double() / 255 @ weight.T + bias
+    gaussian = sr.Gaussian(location, (0.01 * weight @ weight.T).expand(40, -1, -1))
+    cauchy = sr.Cauchy(location, (0.1 * weight.abs().sum(1)).expand(40, -1))
+    expected = {
+        ("softmax_entropy", ""): losses.softmax_entropy(location),
+        ("dirichlet", "mean"): losses.softmax_entropy(location),
+    }
+    for combine in ("mean", "geometric", "minimum"):
+        expected["pairwise_gaussian", combine] = losses.entropy(losses.pairwise_scores(gaussian, combine))
+        expected["pairwise_cauchy", combine] = losses.entropy(losses.pairwise_scores(cauchy, combine))
+    for key, values in expected.items():
+        torch.testing.assert_close(scored.uncertainty[key], values, atol=1e-5, rtol=1e-5)
+    total = 1e-4 + 1e-3 + 2e-3 * (location.softmax(1).square() @ gaussian.variance[0]).sqrt()
+    torch.testing.assert_close(
+        scored.uncertainty["dirichlet", "concentration"], total.log(), atol=1e-4, rtol=1e-4
+    )
+    law = torch.distributions.Dirichlet(location.softmax(1) / total[:, None])
+    torch.testing.assert_close(scored.uncertainty["dirichlet", "law"], law.entropy(), atol=1e-2, rtol=1e-4)
+    assert torch.equal(scored.predicted, location.argmax(1))
+    alone = losses.OrthonormalCertificates.fit(TRAIN.pixels.flatten(1).float() / 255, 64)
+    everything = alone.score(DIGITS.pixels.flatten(1).float() / 255)
+    torch.testing.assert_close(
+        scored.uncertainty["orthonormal_certificates", str(CERTIFICATES[-1])].float(), everything
+    )
+
+
+def test_fewer_certificates_are_those_that_would_be_fitted_alone(trained):
+    model = trained["softmax"]
+    many = Digits(images(600, seed=5).pixels, images(600, seed=5).labels)
+    names = ("orthonormal_certificates",)
+    scored = evaluate(model, OBJECTIVES["softmax"], names, many, DIGITS.pixels)
+    with torch.no_grad():
+        known, asked = (model.net[:-1](x.float() / 255) for x in (many.pixels, DIGITS.pixels))
+    alone = losses.OrthonormalCertificates.fit(known, 100).score(asked)
+    torch.testing.assert_close(scored.uncertainty[names[0], "100"].float(), alone, atol=1e-6, rtol=1e-3)
+
+
+@pytest.mark.rounding
+def test_moment_matching_goes_on_where_it_was_trained_with(trained):
+    """Diagonal laws at sigma .01, and the class of the propagated mean."""
+    objective = OBJECTIVES["dirichlet"]
+    model = trained["dirichlet"]
+    scored = evaluate(model, objective, ("pairwise_gaussian",), PROBLEM, DIGITS.pixels)
+    pixels = DIGITS.pixels.float() / 255
+    law = sr.propagate(
+        model.net,
+        sr.DiagonalGaussian(pixels, torch.full_like(pixels, 1e-4)),
+        "marginal_moment_matching",
+    ).to(torch.float64)
+    expected = losses.entropy(losses.pairwise_scores(law, "minimum"))
+    torch.testing.assert_close(scored.uncertainty["pairwise_gaussian", "minimum"], expected)
+    assert torch.equal(scored.predicted, law.mean.argmax(1))
+
+
+# The task ---------------------------------------------------------------------------------------
+
+
+def test_groups_are_objectives_by_seeds_known_by_their_images_and_epochs(made_up):
+    settings = dataclasses.replace(SMALL, sizes={"selective": (2, 1)})
+    groups = expand(TASK, settings)
+    assert [(g.objective, g.subjects[0].row) for g in groups] == [
+        (name, seed) for name in OBJECTIVES for seed in range(2)
+    ]
+    assert len({g.subjects[0].key.hex for g in groups}) == 6
+    assert all(g.seconds > 0 for g in groups)
+    keys = {g.subjects[0].key.hex for g in groups}
+    for other in (
+        dataclasses.replace(settings, task_epochs={"selective": 2}),
+        dataclasses.replace(settings, draws={"selective": 20}),
+    ):
+        assert keys.isdisjoint(g.subjects[0].key.hex for g in expand(TASK, other))
+    assert "letters ABCDEFGHIJKLMNOPQRS" in groups[0].net.recipe.text
+    assert "1 epochs" in groups[0].net.recipe.text
+
+
+def test_the_paper_s_numbers_of_seeds_and_epochs(made_up):
+    groups = expand(TASK, Settings())
+    assert len(groups) == 30
+    assert {g.epochs for g in groups} == {100}
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_a_group_gives_all_that_it_wants(place, made_up, cache):
+    group = expand(TASK, SMALL)[place]
+    result = run.run_group(group, frozenset())
+    assert result.failures == []
+    (trial,) = group.subjects
+    first = {(r.rule, r.metric) for r in result.records}
+    assert {(rule, metric) for metric, rule in trial.pairs} == first
+    for score in SCORES[group.objective]:
+        values = {(r.metric, r.component or ""): r.value for r in result.records if r.rule == score}
+        assert [k for k in values if k[0] == "rcauc"] == [("rcauc", each) for each in READINGS[score]]
+        risk = np.array([values["risk", point] for point in POINTS])
+        assert risk[0] == 0
+        assert (np.diff(risk) >= -1e-12).all()
+        accuracy = values["accuracy", ""]
+        assert risk[-1] == pytest.approx(1 - accuracy / 2)
+        area = values["rcauc", READINGS[score][0]]
+        assert np.trapezoid(risk, dx=0.01) == pytest.approx(area, abs=2e-3)
+        assert area >= 0.125
+    assert {r.unit_of_measure for r in result.records} == {"1"}
+
+
+def test_only_what_is_wanted_is_measured(made_up, cache):
+    group = expand(TASK, SMALL)[2]
+    key = group.subjects[0].key.hex
+    done = frozenset((key, "pairwise_cauchy", metric) for metric in METRICS)
+    result = run.run_group(group, done)
+    assert {r.rule for r in result.records} == {"softmax_entropy", "pairwise_gaussian"}
+
+
+def test_a_set_that_is_gone_is_a_failure_of_the_group(made_up, cache, monkeypatch):
+    group = expand(TASK, SMALL)[0]
+
+    def gone(*_):
+        raise DataMissingError("EMNIST letters is not there")
+
+    monkeypatch.setattr(ImageClassification, "load", gone)
+    result = run.run_group(group, frozenset())
+    assert result.records == []
+    assert {f.rule for f in result.failures} == set(SCORES["softmax"])
+    assert {f.error for f in result.failures} == {"DataMissingError: EMNIST letters is not there"}
+
+
+def test_rules_that_it_does_not_use_do_not_count(monkeypatch):
+    before = reached(*TASK.code)
+    monkeypatch.setattr(Unscented, "prepare", lambda *_: None)
+    assert reached(*TASK.code) == before
+    monkeypatch.setattr(SDP, "prepare", lambda *_: None)
+    assert reached(*TASK.code) != before

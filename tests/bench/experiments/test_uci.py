@@ -1,0 +1,220 @@
+"""The UCI task: it runs through workers and store as suites do, and is resumed."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from sdp_bench.bench.datasets.base import RegressionTable, TabularRegression
+from sdp_bench.bench.datasets.uci import YACHT
+from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.experiments import task
+from sdp_bench.bench.experiments.suites import Plan
+from sdp_bench.bench.experiments.uci import experiment, training
+from sdp_bench.bench.experiments.uci.intervals import splits
+from sdp_bench.bench.experiments.uci.stacked import SQUARED_ERROR, Problem, Setting
+from sdp_bench.bench.results import exchange
+from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.runs import group as run
+from sdp_bench.bench.runs.plan import Work
+from sdp_bench.bench.settings import Settings
+from tests.bench.conftest import begin_work
+
+SETTINGS = Settings(nets=2, datasets=("yacht",), training={"epochs": 100})
+GRID = (Setting(1e-2, 0.0), Setting(1e-3, 1e-2))
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    """Two settings, and in the place of each set one of 200 rows: 34 or 35 of 36 may be covered."""
+    random = np.random.default_rng(0)
+    x = torch.from_numpy(random.standard_normal((200, 3)))
+    y = x[:, 0].tanh() + torch.from_numpy(random.standard_normal(200)) / 10
+    monkeypatch.setattr(experiment, "GRID", GRID)
+    monkeypatch.setattr(
+        TabularRegression, "load", lambda self: RegressionTable(self.title, x, y, (f"{self.name}.txt",))
+    )
+
+
+def store_of(path, groups, done=frozenset()):
+    with Store(path, writing=True) as store:
+        number = begin_work(store, Work(Plan({}, [], [], ()), {experiment.NAME: groups}), SETTINGS)
+        for group in groups:
+            result = run.run_group(group, done)
+            assert result.failures == []
+            run.store_result(store, number, group, result, done)
+        return store.frame(store.run(number)), run.fresh_trials(store, experiment.TASK, groups)
+
+
+def test_every_method_is_measured_for_every_seed_and_then_done(tmp_path):
+    groups = experiment.TASK.expand(experiment.TASK, SETTINGS)
+    assert [group.objective for group in groups] == ["squared_error", "sdp_nll", "pnn", "sqr"]
+    frame, done = store_of(tmp_path / "r.sqlite", groups)
+    counts = frame[frame.metric == "qualified"].groupby("rule").size()
+    assert counts.to_dict() == dict.fromkeys(experiment.TASK.rules, 2)
+    assert set(frame.dataset) == {"yacht"}
+    assert set(frame.seed) == {0, 1}
+    assert frame.accuracy.isna().all()
+    chosen = frame[frame.metric == "validation_picp"]
+    assert chosen.value.between(0.925, 0.975, inclusive="neither").all()
+    assert len(chosen) == (frame[frame.metric == "qualified"].value > 0).sum() > 0
+    assert all(run.is_done(group, done) for group in groups)
+    again, _ = store_of(tmp_path / "other.sqlite", groups)
+    numbers = ["rule", "metric", "seed", "value"]
+    assert again[numbers].equals(frame[numbers])
+
+
+def test_other_code_makes_it_be_measured_again(tmp_path, monkeypatch):
+    groups = experiment.TASK.expand(experiment.TASK, SETTINGS)
+    store_of(tmp_path / "r.sqlite", groups)
+    monkeypatch.setattr(task.Task, "fingerprint", property(lambda _: "new"))
+    with Store(tmp_path / "r.sqlite") as store:
+        assert run.fresh_trials(store, experiment.TASK, groups) == frozenset()
+    frame, _ = store_of(tmp_path / "r.sqlite", groups)
+    assert set(frame.fingerprint) == {"new"}
+
+
+def test_seeds_are_added_to_those_that_are_there(tmp_path):
+    few = experiment.TASK.expand(experiment.TASK, dataclasses.replace(SETTINGS, nets=1))
+    _, done = store_of(tmp_path / "r.sqlite", few)
+    more = experiment.TASK.expand(experiment.TASK, SETTINGS)
+    wider, _ = store_of(tmp_path / "r.sqlite", more, done)
+    assert set(wider.seed) == {0, 1}
+    numbers = ["rule", "metric", "seed", "value"]
+    whole, _ = store_of(tmp_path / "whole.sqlite", more)
+    together = wider[numbers].sort_values(numbers[:3]).reset_index(drop=True)
+    at_once = whole[numbers].sort_values(numbers[:3]).reset_index(drop=True)
+    assert together[numbers[:3]].equals(at_once[numbers[:3]])
+    assert np.allclose(together["value"], at_once["value"], rtol=1e-3)
+
+
+def test_what_was_measured_before_a_failure_is_kept(monkeypatch):
+    (group, *_) = experiment.TASK.expand(experiment.TASK, SETTINGS)
+    evaluate = experiment.evaluate
+
+    def failing(method, *arguments):
+        return 1 / 0 if method == "monte_carlo:samples=1000" else evaluate(method, *arguments)
+
+    monkeypatch.setattr(experiment, "evaluate", failing)
+    result = run.run_group(group, frozenset())
+    assert {record.rule for record in result.records} >= {"monte_carlo:samples=10", "monte_carlo:samples=100"}
+    lost = {failure.rule for failure in result.failures}
+    assert "monte_carlo:samples=1000" in lost
+    assert not lost & {record.rule for record in result.records}
+
+
+def test_results_go_through_an_export(tmp_path):
+    groups = experiment.TASK.expand(experiment.TASK, SETTINGS)
+    frame, _ = store_of(tmp_path / "r.sqlite", groups)
+    with Store(tmp_path / "r.sqlite") as store:
+        exchange.export(store, tmp_path / "out", "csv.xz")
+    with Store(tmp_path / "in.sqlite", writing=True) as store:
+        exchange.import_(tmp_path / "out", store)
+        assert store.frame(store.run())["value"].tolist() == frame["value"].tolist()
+
+
+def test_a_failure_is_recorded_for_each_seed_and_method(monkeypatch):
+    (group, *_) = experiment.TASK.expand(experiment.TASK, SETTINGS)
+    monkeypatch.setattr(experiment, "get_nets", lambda *_: 1 / 0)
+    result = run.run_group(group, frozenset())
+    assert result.records == []
+    assert {failure.error for failure in result.failures} == {"ZeroDivisionError: division by zero"}
+    assert len(result.failures) == 2 * len(group.methods)
+
+
+def test_what_the_numbers_depend_on_is_in_the_key():
+    def keys(**changes):
+        groups = experiment.TASK.expand(experiment.TASK, dataclasses.replace(SETTINGS, **changes))
+        return [trial.key.hex for group in groups for trial in group.subjects]
+
+    plain = keys()
+    assert keys() == plain
+    assert not set(keys(training={"epochs": 101})) & set(plain)
+    assert not set(keys(datasets=("boston",))) & set(plain)
+    assert set(plain) < set(keys(nets=3))  # more seeds leave the others as they are
+
+
+def test_an_unknown_set():
+    with pytest.raises(UserError, match="unknown data set 'iris'; choose from"):
+        experiment.TASK.expand(experiment.TASK, dataclasses.replace(SETTINGS, datasets=("iris",)))
+
+
+# Training -----------------------------------------------------------------------------------------
+
+
+def problem():
+    parts = splits(YACHT.load(), (0, 1))
+    return Problem(parts.features["train"], parts.targets["train"], (0, 1))
+
+
+def nets(epochs=6, report=None, **changes):
+    made = dataclasses.replace(problem(), **changes)
+    return training.get_nets("yacht", made, SQUARED_ERROR, GRID, epochs, report)
+
+
+class StopError(Exception):
+    pass
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path))
+    return tmp_path / "nets"
+
+
+def same(a, b):
+    return all(torch.equal(t, b.tensors[name]) for name, t in a.tensors.items())
+
+
+@pytest.mark.rounding
+def test_a_killed_training_goes_on_to_the_same_weights(cache, monkeypatch):
+    whole = nets()
+    (trained,) = cache.iterdir()
+    trained.unlink()
+    monkeypatch.setattr(training, "SAVE_SECONDS", -1.0)
+
+    def stop(done, _epochs):
+        if done == 4:
+            raise StopError
+
+    with pytest.raises(StopError):
+        nets(report=stop)
+    (checkpoint,) = cache.iterdir()
+    assert checkpoint.suffix == ".checkpoint"
+    seen = []
+    assert same(nets(report=lambda done, _: seen.append(done)), whole)
+    assert seen == [4, 5, 6]  # the third epoch was saved
+    assert [path.suffix for path in cache.iterdir()] == [".safetensors"]
+
+
+def test_trained_nets_come_from_the_cache_unless_it_is_damaged(cache):
+    whole = nets()
+    (path,) = cache.iterdir()
+    assert same(nets(report=lambda *_: 1 / 0), whole)
+    path.write_bytes(path.read_bytes()[:100])
+    assert same(nets(), whole)
+
+
+def test_a_cache_that_cannot_be_written(cache, monkeypatch):
+    file = cache.parent / "file"
+    file.touch()
+    monkeypatch.setenv("SDP_BENCH_CACHE", str(file))
+    with pytest.raises(RunFailedError, match="cannot write"):
+        nets()
+
+
+def test_a_net_that_diverged_is_one_that_does_not_qualify(cache):
+    targets = problem().targets.clone()
+    targets[0, 0] = math.inf
+    finite = nets(targets=targets).weight.isfinite().flatten(1).all(1)
+    assert finite.tolist() == [False, False, True, True]
+
+
+def test_training_that_diverges_altogether_is_refused(cache):
+    targets = problem().targets.clone()
+    targets[:, 0] = math.inf
+    with pytest.raises(RunFailedError, match=r"training on yacht diverged \(squared_error\)"):
+        nets(targets=targets)
+    assert not cache.exists()

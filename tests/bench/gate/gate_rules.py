@@ -1,0 +1,63 @@
+"""Rules to be caught, and cells few enough to catch them in a second."""
+
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from sdp_bench.bench.experiments import ci
+from sdp_bench.bench.gate.baseline import read, write
+from sdp_bench.bench.gate.cells import Scope
+from sdp_bench.bench.gate.probes import probes as all_probes
+from sdp_bench.bench.gate.update import make
+
+RULE = """
+import sdp_ref as sr
+
+class Mine:
+    name = "mine"
+
+    def propagate(self, net, x):
+        for _ in range({times}):
+            law = self.once(net, x)
+        return law
+
+    def once(self, net, x):
+        law = sr.propagate(net, x, rule={rule!r})
+        mean, covariance = law.mean, law.covariance.clone()
+        mean[:, 0] += {shift} * covariance[:, 0, 0].sqrt()
+        covariance[:, 0, 1] *= {corner}
+        covariance[:, 1, 0] *= {corner}
+        return sr.Gaussian(mean, {scale} * covariance)
+"""
+
+
+def write_rule(path, rule="moment_matching", *, scale=1.0, shift=0.0, corner=1.0, times=1):
+    """Write a plug-in that says what a built-in rule does, but for what is changed; returns its address."""
+    path.write_text(RULE.format(rule=rule, scale=scale, shift=shift, corner=corner, times=times))
+    return f"{path}:Mine"
+
+
+def few_cells(*, depth=1, sigmas=(1.0,), inputs=2, samples=2**14, probes=False, rules=ci.RULES):
+    """One net, some noise and some inputs, and probes or none."""
+    groups = ci.groups(["sdp"], samples=samples, pilot_samples=2**13, cells=64, inputs=inputs, sigmas=sigmas)
+    chosen = tuple(group for group in groups if group.net.architecture.depth == depth)
+    return Scope(rules, chosen, all_probes() if probes else ())
+
+
+def baseline_of(path, scope, *addresses, timing=None):
+    """Baseline of rules as a check reads it, from its file; with times, or without."""
+    write(path, make(addresses, scope, timing=timing))
+    return read(path)
+
+
+class Operations(TorchDispatchMode):
+    """A clock that counts the operations of torch: the same on every machine."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+    def __call__(self):
+        return self.count * 1e-3

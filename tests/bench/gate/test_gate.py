@@ -1,0 +1,730 @@
+"""The gate: what it must catch, what it must let pass, and how sure it is."""
+
+import json
+import math
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.gate import render
+from sdp_bench.bench.gate.baseline import Errors, Speed, read, write
+from sdp_bench.bench.gate.check import Options, Outcome, check, predict_all, rules_of
+from sdp_bench.bench.gate.comparisons import accuracy, sampling, speed
+from sdp_bench.bench.gate.comparisons.drift import THRESHOLD, drift, repeats
+from sdp_bench.bench.gate.comparisons.evidence import LEVEL, Evidence, adjust, p_value
+from sdp_bench.bench.gate.comparisons.moments import PredictedMoments
+from sdp_bench.bench.gate.comparisons.speed import Timing
+from sdp_bench.bench.gate.predictions import draws, predict
+from sdp_bench.bench.gate.update import make, update
+from sdp_bench.bench.gate.verdict import Finding, Status, Verdict, exit_code
+from sdp_bench.bench.metrics.oracle import Oracle
+from sdp_bench.bench.metrics.prediction import Prediction
+from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
+from sdp_bench.bench.plugins import rules as plugins
+from tests.bench.gate.gate_rules import Operations, baseline_of, few_cells, write_rule
+
+SEED = 7
+ACCURACY = Options(seed=SEED, speed=False)
+SCOPE = few_cells()
+(NET,) = SCOPE.nets
+
+
+@pytest.fixture
+def changed(tmp_path):
+    """Verdict on accuracy of a rule that was exactly a built-in one and was then changed."""
+
+    def judge(rule, **change):
+        file = tmp_path / "mine.py"
+        known = baseline_of(tmp_path / "ci.json", SCOPE, write_rule(file, rule))
+        address = write_rule(file, rule, **change)
+        return check(known, replace(ACCURACY, rules=(address,)), SCOPE).verdicts[0]
+
+    return judge
+
+
+def statuses(verdict):
+    return {finding.status for finding in verdict.findings}
+
+
+# What it must catch -----------------------------------------------------------------------------
+
+
+def scale_for(rule, loss):
+    """Factor of the covariance that costs a rule a share `loss` of 1 - TV, on average over the cells."""
+    moments = predict(rules_of([rule])[rule], SCOPE).moments
+    oracles, cells = {}, {}
+    for key, cell in SCOPE.cells.items():
+        settings = cell.group.settings
+        oracles[key] = Oracle(cell.group.net.build(), cell.law, cell.key, settings.sampling)
+        cells[key] = HeadlineTotalVariation.of({}, settings.metric_options).partition(oracles[key])
+
+    def agreement(factor):
+        found = []
+        for key, oracle in oracles.items():
+            law = replace(moments[key], spread=factor * moments[key].spread).law
+            found.append(1 - oracle.total_variation(cells[key], Prediction(law, oracle).samples).value)
+        return np.array(found)
+
+    exact = agreement(1.0)
+    low, high = 1.0, 3.0
+    for _ in range(10):
+        middle = (low + high) / 2
+        low, high = (low, middle) if (agreement(middle) / exact).mean() < 1 - loss else (middle, high)
+    return high
+
+
+@pytest.mark.parametrize("rule", ["moment_matching", "sdp", "unscented"])
+def test_one_per_cent_less_agreement_is_caught(changed, rule):
+    verdict = changed(rule, scale=scale_for(rule, 0.01))
+    assert (verdict.status, exit_code([verdict])) == ("changed", 1)
+    assert statuses(verdict) == {Status.CHANGED}
+    assert all(f.numbers["covariance drift"] > 5 * THRESHOLD for f in verdict.findings)
+
+
+@pytest.mark.parametrize("rule", ["moment_matching", "sdp", "dvia"])
+@pytest.mark.parametrize("scale", [1.005, 0.995])
+def test_a_covariance_off_by_half_a_per_cent_is_caught(changed, rule, scale):
+    verdict = changed(rule, scale=scale)
+    assert all(f.numbers["covariance drift"] == pytest.approx(0.005, rel=1e-6) for f in verdict.findings)
+    assert (verdict.status, exit_code([verdict])) == ("changed", 1)
+
+
+def test_one_covariance_and_one_mean_are_caught(changed):
+    assert changed("moment_matching", corner=0.995).status == "changed"
+    verdict = changed("moment_matching", shift=0.002)
+    assert verdict.status == "changed"
+    assert all(f.numbers["mean drift"] >= 0.002 * (1 - 1e-9) for f in verdict.findings)
+
+
+def test_a_change_has_to_be_accepted_and_where_it_leads_is_said(tmp_path):
+    """SDP's covariance replaced by that of moment matching, which is exact after one layer, and back."""
+    file = tmp_path / "mine.py"
+    for before, now, nearer in (("sdp", "moment_matching", True), ("moment_matching", "sdp", False)):
+        known = baseline_of(tmp_path / "ci.json", SCOPE, write_rule(file, before))
+        outcome = check(known, replace(ACCURACY, rules=(write_rule(file, now),)), SCOPE)
+        (verdict,) = outcome.verdicts
+        assert statuses(verdict) == {Status.CHANGED}
+        assert (verdict.status, outcome.exit_code) == ("changed", 1)
+        assert outcome.as_dict()["regressions"] == []
+        for finding in verdict.findings:
+            assert (finding.numbers["KL"] < finding.numbers["KL before"]) is nearer
+            assert f"KL to a fresh oracle {finding.numbers['KL']:.3g}, before" in finding.text
+
+
+def timing(now):
+    """A clock that counts operations says the same in each round."""
+    return Timing(now, rounds=2, rounds_again=2, cpu="abacus")
+
+
+def test_work_done_one_and_a_half_times_is_caught(tmp_path):
+    file = tmp_path / "mine.py"
+    with Operations() as now:
+        known = baseline_of(
+            tmp_path / "ci.json", SCOPE, write_rule(file, "marginal_sdp", times=2), timing=timing(now)
+        )
+        options = Options((f"{file}:Mine",), accuracy=False)
+        same = check(known, options, SCOPE, timing=timing(now)).verdicts[0]
+        write_rule(file, "marginal_sdp", times=3)
+        slower = check(known, options, SCOPE, timing=timing(now))
+    assert same.status == "passed"
+    assert [f.numbers["change"] for f in same.findings] == pytest.approx([1.0])
+    assert slower.exit_code == 1
+    assert slower.verdicts[0].findings[0].numbers["change"] == pytest.approx(1.5, abs=0.02)
+    assert slower.as_dict()["regressions"] == ["speed"]
+
+
+def test_a_tenth_more_work_passes(tmp_path):
+    file = tmp_path / "mine.py"
+    with Operations() as now:
+        known = baseline_of(
+            tmp_path / "ci.json", SCOPE, write_rule(file, "marginal_sdp", times=10), timing=timing(now)
+        )
+        found = check(
+            known,
+            Options((write_rule(file, "marginal_sdp", times=11),), accuracy=False),
+            SCOPE,
+            timing=timing(now),
+        )
+    assert found.verdicts[0].findings[0].numbers["change"] == pytest.approx(1.1, abs=0.02)
+    assert found.exit_code == 0
+
+
+# What it must let pass --------------------------------------------------------------------------
+
+
+def test_unchanged_code_has_exactly_no_drift(tmp_path):
+    update(tmp_path / "ci.json", Options(speed=False), SCOPE)
+    outcome = check(read(tmp_path / "ci.json"), Options(speed=False), SCOPE)
+    verdict = outcome.verdicts[0]
+    assert statuses(verdict) == {Status.UNCHANGED}
+    assert len(verdict.findings) == 9 * 2
+    assert {n for f in verdict.findings for n in f.numbers.values()} == {0.0}
+    assert outcome.exit_code == 0
+
+
+def rounded(moments, rng, size=1e-12):
+    noise = size * rng.standard_normal(moments.spread.shape)
+    noise = noise + noise.T if noise.ndim == 2 else noise
+    mean = moments.mean * (1 + size * rng.standard_normal(moments.mean.shape))
+    return PredictedMoments(mean, moments.spread * (1 + noise))
+
+
+def rerun(known, rules, scope, predicted, number):
+    """A check of unchanged rules elsewhere: other rounding, fresh oracles, samplers that draw otherwise."""
+    rng = np.random.default_rng(number)
+    now = {}
+    for name, each in predicted.items():
+        moments = {
+            key: rounded(old, rng) if old.seed is None else draws(rules[name], scope.cells[key], [number])[0]
+            for key, old in each.moments.items()
+        }
+        now[name] = replace(each, moments=moments)
+    return accuracy.judge(known, rules, now, scope, draw=number)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("redrawn", [False, True])
+def test_unchanged_rules_raise_few_false_alarms(tmp_path, redrawn):
+    """At most 4 of 200, which certifies 5 %: P(X <= 4) = .026 if the rate is 5 %.
+
+    With one baseline for all reruns, as in use, and with another for each, whose own noise then
+    counts as well.
+    """
+    scope = few_cells(inputs=1, samples=2**13)
+    rules = rules_of(("sdp", "moment_matching", "monte_carlo:samples=10", "monte_carlo:samples=100"))
+    known = baseline_of(tmp_path / "ci.json", scope, *rules)
+    predicted = predict_all(rules, scope, known.rules)
+    alarms = looked = 0
+    for number in range(1, 201):
+        if redrawn:
+            known = with_errors_redrawn(known, rules, scope, number)
+        verdict = rerun(known, rules, scope, predicted, number)
+        alarms += verdict.status != "passed"
+        looked += sum("log error adjusted p" in f.numbers for f in verdict.findings)
+    assert looked == 200 * 2 * 2  # both sampling rules, in the one cell and over all
+    assert alarms <= 4
+
+
+def with_errors_redrawn(known, rules, scope, number):
+    """The baseline that other seeds of the sampling rules would have left."""
+    stored = dict(known.rules)
+    for name, rule in rules.items():
+        if not stored[name].errors:
+            continue
+        found = {}
+        for key, cell in scope.cells.items():
+            seeds = sampling.fresh_seeds(rule, cell.key, 10**6 + number)
+            found[key] = sampling.errors(rule, cell, cell.fresh_moments(10**6 + number), seeds)[0]
+        stored[name] = replace(stored[name], errors=found)
+    return replace(known, rules=stored)
+
+
+# Sampling rules ---------------------------------------------------------------------------------
+
+SAMPLER = """
+from dataclasses import dataclass
+import sdp_ref as sr
+
+@dataclass(frozen=True)
+class Sampler:
+    seed: int = 0
+    name = "sampler"
+
+    def propagate(self, net, x):
+        rule = sr.rule("monte_carlo", samples={samples}, seed=self.seed + {offset})
+        law = rule.propagate(net, x)
+        return sr.Gaussian(law.mean, {scale} * law.covariance)
+"""
+
+
+@pytest.fixture
+def resampled(tmp_path):
+    """Verdict on a sampling rule that was changed."""
+    file = tmp_path / "sampler.py"
+
+    def write_sampler(samples=20, offset=0, scale=1.0):
+        file.write_text(SAMPLER.format(samples=samples, offset=offset, scale=scale))
+        return f"{file}:Sampler"
+
+    def judge(**change):
+        known = baseline_of(tmp_path / "ci.json", SCOPE, write_sampler())
+        return check(known, replace(ACCURACY, rules=(write_sampler(**change),)), SCOPE).verdicts[0]
+
+    return judge
+
+
+def test_a_sampling_rule_is_unchanged_under_its_seeds(resampled):
+    assert statuses(resampled()) == {Status.UNCHANGED}
+
+
+def test_other_draws_of_the_same_law_pass(resampled):
+    verdict = resampled(offset=1)
+    assert statuses(verdict) == {Status.REDRAWN}
+    assert verdict.status == "passed"
+
+
+def test_fewer_samples_are_caught_and_more_are_better(resampled):
+    assert resampled(samples=16).status == "regression"
+    more = resampled(samples=40)
+    assert more.status == "passed"
+    assert Status.BETTER in statuses(more)
+
+
+def test_a_sampler_with_another_spread_is_caught(resampled):
+    for scale in (0.9, 1.1):
+        verdict = resampled(offset=1, scale=scale)
+        assert exit_code([verdict]) == 1
+        assert {Status.WORSE, Status.CHANGED} & statuses(verdict)
+
+
+def test_a_rule_with_hidden_draws_is_a_failure_and_no_baseline(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import torch, sdp_ref as sr\n"
+        "class Mine:\n"
+        "    name = 'mine'\n"
+        "    def propagate(self, net, x):\n"
+        "        law = sr.propagate(net, x, rule='sdp')\n"
+        "        return sr.Gaussian(law.mean + 1e-6 * torch.rand(3), law.covariance)\n"
+    )
+    with pytest.raises(RunFailedError, match=r"says something else when it is asked again.*seed"):
+        make((f"{file}:Mine",), SCOPE)
+
+
+def test_rounding_between_two_calls_is_no_hidden_draw():
+    one = PredictedMoments(np.array([1.0, -3.0]), np.array([[2.0, 0.5], [0.5, 1.0]]))
+    assert repeats(one, PredictedMoments(one.mean * (1 + 1e-12), one.spread * (1 - 1e-12)))
+    assert not repeats(one, PredictedMoments(one.mean + 1e-9, one.spread))
+    assert not repeats(one, PredictedMoments(one.mean, one.spread * (1 + 1e-9)))
+    assert not repeats(one, PredictedMoments(one.mean, np.diag(one.spread)))
+    tiny = PredictedMoments(np.array([1e-20]), np.array([1.0]))  # a mean of 0 in units of its deviation
+    assert repeats(tiny, PredictedMoments(np.array([-1e-20]), np.array([1.0])))
+    assert repeats(PredictedMoments(np.zeros(1), np.zeros(1)), PredictedMoments(np.zeros(1), np.zeros(1)))
+
+
+# Failures ---------------------------------------------------------------------------------------
+
+
+def test_a_rule_that_raises_is_a_failure_beside_the_others(tmp_path):
+    file = tmp_path / "mine.py"
+    address = write_rule(file)
+    known = baseline_of(tmp_path / "ci.json", SCOPE, address, "sdp")
+    file.write_text(
+        "class Mine:\n    name = 'mine'\n    def propagate(self, net, x):\n        return 1 / 0\n"
+    )
+    outcome = check(known, replace(ACCURACY, rules=(address, "sdp")), SCOPE)
+    assert outcome.exit_code == 3
+    failed = outcome.verdicts[0].having(Status.FAILED)
+    assert [f.subject for f in failed] == ["mine"]
+    assert "ZeroDivisionError" in failed[0].text
+    assert len(outcome.verdicts[0].having(Status.UNCHANGED)) == 2
+
+
+def test_a_negative_variance_is_a_failure(tmp_path):
+    file = tmp_path / "mine.py"
+    known = baseline_of(tmp_path / "ci.json", SCOPE, write_rule(file))
+    file.write_text(file.read_text().replace("sr.Gaussian(mean,", "sr.laws.unchecked(sr.Gaussian, mean,"))
+    file.write_text(file.read_text().replace("1.0 * covariance)", "-covariance)"))
+    outcome = check(known, replace(ACCURACY, rules=(f"{file}:Mine",)), SCOPE)
+    assert outcome.exit_code == 3
+    assert "negative" in outcome.verdicts[0].findings[0].text
+
+
+def test_exit_codes_put_regressions_first():
+    def verdict(*found):
+        return Verdict("accuracy", tuple(Finding("sdp", "", status) for status in found))
+
+    assert exit_code([verdict(Status.UNCHANGED), verdict(Status.BETTER, Status.NEW)]) == 0
+    assert exit_code([verdict(Status.UNCHANGED, Status.GONE)]) == 1
+    assert exit_code([verdict(Status.UNCHANGED), verdict(Status.CHANGED)]) == 1
+    assert exit_code([verdict(Status.FAILED), verdict(Status.UNCHANGED)]) == 3
+    assert exit_code([verdict(Status.FAILED), verdict(Status.WORSE)]) == 1
+
+
+# The table of decisions -------------------------------------------------------------------------
+
+
+def evidence(difference, p, practical=0.01, *, neutral=False):
+    return Evidence("log error", difference, 0.001, practical, p, neutral)
+
+
+SHOWN, NOT = LEVEL / 2, 2 * LEVEL
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({}, Status.UNCHANGED),
+        ({"scale": 1 + 1e-9}, Status.ROUNDING),
+        ({"scale": 1 + 0.9e-3}, Status.ROUNDING),
+        ({"scale": 1 - 1.1e-3}, Status.CHANGED),
+        ({"scale": 1 + 1.1e-3}, Status.CHANGED),
+    ],
+)
+def test_the_table_for_rules_without_seeds(changed, change, status):
+    assert statuses(changed("moment_matching", **change)) == {status}
+
+
+@pytest.mark.parametrize(
+    ("error", "spread", "status"),
+    [
+        ((0.02, SHOWN), (0.0, NOT), Status.WORSE),
+        ((0.005, SHOWN), (0.0, NOT), Status.REDRAWN),
+        ((-0.02, SHOWN), (0.5, SHOWN), Status.BETTER),
+        ((0.5, NOT), (0.02, SHOWN), Status.CHANGED),
+        ((0.5, NOT), (-0.02, SHOWN), Status.CHANGED),
+        ((0.5, NOT), (0.005, SHOWN), Status.REDRAWN),
+    ],
+)
+def test_the_table_for_sampling_rules(error, spread, status):
+    assert sampling.status([evidence(*error), evidence(*spread, neutral=True)]) is status
+
+
+def test_p_values_are_adjusted_over_the_whole_run():
+    """Holm: the smallest of four times 4, the next times 3 ..., never falling, at most 1."""
+    given = {"a": [evidence(1, 0.01), evidence(1, 0.04)], "b": [evidence(1, 0.03), evidence(1, 0.9)]}
+    found = adjust(given)
+    assert [e.p for e in found["a"]] == pytest.approx([0.04, 0.09])
+    assert [e.p for e in found["b"]] == pytest.approx([0.09, 0.9])
+
+
+def test_p_values_are_those_of_students_t():
+    assert p_value(2.1314495, 1.0, 15) == pytest.approx(0.05, rel=1e-6)
+    assert p_value(-2.1314495, 1.0, 15) == pytest.approx(0.05, rel=1e-6)
+    assert p_value(0.0, 0.0, 15) == 1.0
+    assert p_value(1e-9, 0.0, 15) == 0.0
+    assert p_value(math.inf, 1.0, 15) == 0.0
+
+
+# Drift ------------------------------------------------------------------------------------------
+
+
+def test_drift_of_known_changes():
+    covariance = np.array([[4.0, 1.0], [1.0, 2.0]])
+    old = PredictedMoments(np.array([1.0, -2.0]), covariance)
+    assert drift(old, old).size == 0
+    scaled = drift(old, PredictedMoments(old.mean, 1.005 * covariance))
+    assert (scaled.mean, scaled.covariance) == (0.0, pytest.approx(0.005))
+    moved = np.array([0.3, 0.1])
+    by = drift(old, PredictedMoments(old.mean + moved, covariance))
+    assert by.mean == pytest.approx(math.sqrt(moved @ np.linalg.inv(covariance) @ moved))
+    assert by.covariance == 0
+
+
+def test_drift_does_not_depend_on_coordinates():
+    rng = np.random.default_rng(0)
+    factor, change, map_ = rng.standard_normal((3, 3, 3))
+    old = PredictedMoments(rng.standard_normal(3), factor @ factor.T)
+    new = PredictedMoments(old.mean + 0.1, old.covariance + 0.01 * (change + change.T))
+    mapped = [PredictedMoments(map_ @ m.mean, map_ @ m.covariance @ map_.T) for m in (old, new)]
+    assert drift(*mapped).mean == pytest.approx(drift(old, new).mean)
+    assert drift(*mapped).covariance == pytest.approx(drift(old, new).covariance)
+
+
+def test_null_directions_tell_spread_from_rounding():
+    old = PredictedMoments(np.array([1.0, 1.0]), np.array([[1.0, 1.0], [1.0, 1.0]]))  # of rank one
+    rounding = PredictedMoments(old.mean, old.covariance + np.diag([1e-16, 2e-16]))
+    assert 0 < drift(old, rounding).size < THRESHOLD
+    assert drift(old, PredictedMoments(old.mean, old.covariance + 1e-8 * np.eye(2))).size > THRESHOLD
+    point = PredictedMoments(np.array([3.0]), np.zeros((1, 1)))
+    assert drift(point, PredictedMoments(point.mean * (1 + 1e-16), point.spread)).size < THRESHOLD
+    assert drift(point, PredictedMoments(point.mean, np.full((1, 1), 1e-12))).size > THRESHOLD
+
+
+def test_a_rule_with_other_outputs_has_drifted_beyond_measure():
+    old = PredictedMoments(np.zeros(2), np.ones(2))
+    assert drift(old, PredictedMoments(np.zeros(3), np.ones(3))).size == math.inf
+
+
+def test_marginal_rules_and_full_ones_compare():
+    diagonal = PredictedMoments(np.zeros(2), np.array([1.0, 2.0]))
+    full = PredictedMoments(np.zeros(2), np.diag([1.0, 2.0]))
+    assert drift(diagonal, full).size == 0
+
+
+# Speed ------------------------------------------------------------------------------------------
+
+
+def test_the_lower_bound_of_a_median_covers():
+    """P(bound > true median) is at most .5 %, by simulation: 2000 times 15 rounds."""
+    rng = np.random.default_rng(0)
+    missed = [speed.lower_bound(rng.lognormal(0, 0.3, 15).tolist()) > 1 for _ in range(2000)]
+    assert np.mean(missed) <= 0.005 + 3 * math.sqrt(0.005 / 2000)
+    assert speed.lower_bound([2.0]) == 2.0
+
+
+def timed(known):
+    """A baseline with times, as if they had been taken."""
+    rule = replace(known.rules["mine"], speed={NET: Speed(20.0, 19.0, 21.0, 20.0)})
+    return replace(known, rules={"mine": rule})
+
+
+def test_a_stall_is_measured_again(tmp_path, monkeypatch):
+    """Only what is slower in all three measurements is a regression."""
+    file = tmp_path / "mine.py"
+    known = timed(baseline_of(tmp_path / "ci.json", SCOPE, write_rule(file)))
+    old = known.rules["mine"].speed[NET].median
+    calls = []
+
+    def measure(works, rounds, _now):
+        calls.append(rounds)
+        ratio = slow[len(calls) - 1] * old
+        return {name: speed.Ratios((ratio,) * rounds, ratio) for name in works if name != speed.REGULAR}
+
+    monkeypatch.setattr(speed, "measure", measure)
+    rules = rules_of((f"{file}:Mine",))
+    for slow, status in (
+        ([2, 2, 1.1], "passed"),
+        ([2, 1.1], "passed"),
+        ([2, 2, 2], "regression"),
+        ([1.2], "passed"),
+    ):
+        calls.clear()
+        verdict = speed.judge(known, rules, SCOPE, Timing())
+        assert verdict.status == status
+        assert calls == [15, 45, 45][: len(slow)]
+
+
+def test_another_processor_is_named_for_each_rule(tmp_path):
+    file = tmp_path / "mine.py"
+    address = write_rule(file)
+    rules = rules_of((address, "sdp"))
+    with Operations() as now:
+        known = baseline_of(tmp_path / "ci.json", SCOPE, address, "sdp", timing=timing(now))
+        known = replace(known, rules=known.rules | {"mine": replace(known.rules["mine"], cpu="slide rule")})
+        found = speed.judge(known, rules, SCOPE, timing(now))
+        same = speed.judge(known, {"sdp": rules["sdp"]}, SCOPE, timing(now))
+    assert "times of mine are of another processor (slide rule)" in found.note
+    assert "another processor" not in same.note
+
+
+def test_a_rule_that_cannot_be_timed_any_more_is_a_failure(tmp_path):
+    file = tmp_path / "mine.py"
+    known = timed(baseline_of(tmp_path / "ci.json", SCOPE, write_rule(file)))
+    file.write_text(file.read_text().replace("for _ in", "assert x.batch != 8, 'too many'\n        for _ in"))
+    outcome = check(known, Options((f"{file}:Mine",), seed=SEED), SCOPE)
+    assert [verdict.status for verdict in outcome.verdicts] == ["passed", "failed"]
+    assert outcome.verdicts[1].findings[0].text == "AssertionError: too many"
+    assert outcome.exit_code == 3
+    with pytest.raises(RunFailedError, match="rule 'mine' on 4-100-3 seed 0: AssertionError: too many"):
+        make((f"{file}:Mine",), SCOPE, timing=Timing())
+
+
+# Baselines --------------------------------------------------------------------------------------
+
+
+def test_a_baseline_comes_back_to_the_last_bit(tmp_path):
+    rules = ("sdp", "marginal_sdp", "monte_carlo:samples=10")
+    made = make(rules, SCOPE)
+    write(tmp_path / "ci.json", made)
+    again = read(tmp_path / "ci.json")
+    assert again.cells == made.cells
+    assert again.nets == made.nets
+    for name in rules:
+        old, new = made.rules[name], again.rules[name]
+        assert all(old.predictions[key].equals(new.predictions[key]) for key in made.cells)
+        assert (old.errors, old.speed) == (new.errors, new.speed)
+        assert all(old.predictions[key].seed == new.predictions[key].seed for key in made.cells)
+    assert {each.seed for each in again.rules["sdp"].predictions.values()} == {None}
+    assert len({each.seed for each in again.rules["monte_carlo:samples=10"].predictions.values()}) == 2
+    assert again.rules["monte_carlo:samples=10"].errors.keys() == made.cells.keys()
+
+
+def damaged(text, **changes):
+    content = json.loads(text)
+    for key, value in changes.items():
+        content[key] = value
+    return json.dumps(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda text: text[: len(text) // 2], "damaged, not JSON"),
+        (lambda text: "[]", "not a baseline"),
+        (lambda text: '{"format": "other"}', "not a baseline"),
+        (lambda text: damaged(text, version=99), "version 99 of the format"),
+        (lambda text: damaged(text, rules={"sdp": {"predictions": {}}}), "0 predictions for 2 keys"),
+        (lambda text: damaged(text, rules=[]), "damaged"),
+        (lambda text: damaged(text, cells={}), "2 predictions for 0 keys"),
+        (lambda text: damaged(text, probes={"0": "one"}), "0 answers for 1 keys"),
+        (lambda text: text.replace('"mean": [', '"mean": [NaN, ', 1), "damaged"),
+        (lambda text: text.replace('"covariance"', '"covarianc"'), "damaged"),
+    ],
+)
+def test_bad_baselines_are_refused_in_one_line(tmp_path, damage, message):
+    path = tmp_path / "ci.json"
+    write(path, make(("sdp",), SCOPE))
+    path.write_text(damage(path.read_text()))
+    with pytest.raises(UserError, match=message) as caught:
+        read(path)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(UserError):
+        update(path, Options(("sdp",), speed=False), SCOPE)
+
+
+def test_a_missing_baseline_says_how_to_make_one(tmp_path):
+    with pytest.raises(UserError, match=r"make one: sdp-bench check --baseline .*ci.json --update"):
+        read(tmp_path / "ci.json")
+
+
+def test_other_cells_and_nets_are_refused_and_taken_up(tmp_path):
+    path = tmp_path / "ci.json"
+    known = baseline_of(path, SCOPE, "sdp")
+    other = few_cells(sigmas=(2.0,), rules=("sdp",))
+    with pytest.raises(UserError, match=r"2 gone, '4-100-3 seed 0 sigma 1, row 42' for one, 2 new"):
+        check(known, Options(("sdp",)), other)
+    with pytest.raises(UserError, match="cells have changed"):
+        update(path, Options(("sdp",), speed=False), other)
+    renamed = replace(known, nets=dict.fromkeys(known.nets, "0"))
+    with pytest.raises(UserError, match="another net 4-100-3 seed 0"):
+        check(renamed, Options(("sdp",)), SCOPE)
+    update(path, Options(speed=False), other)
+    assert check(read(path), replace(ACCURACY, rules=("sdp",)), other).exit_code == 0
+
+
+def test_a_missing_net_is_refused(tmp_path, monkeypatch):
+    known = baseline_of(tmp_path / "ci.json", SCOPE, "sdp")
+    monkeypatch.setattr("sdp_bench.bench.nets.fully_connected.COMMITTED", tmp_path)
+    with pytest.raises(RunFailedError, match=r"bench/nets/committed/iris-relu-1x100-.* is missing"):
+        check(known, ACCURACY)
+
+
+def test_update_takes_up_what_was_asked_for(tmp_path):
+    path, file = tmp_path / "ci.json", tmp_path / "mine.py"
+    address = write_rule(file)
+    baseline_of(path, SCOPE, address, "sdp")
+    before = read(path).rules["sdp"]
+    content = path.read_bytes()
+    write_rule(file, scale=1.1)
+    assert check(read(path), replace(ACCURACY, rules=(address,)), SCOPE).exit_code == 1
+    assert path.read_bytes() == content
+    update(path, Options((address,), speed=False), SCOPE)
+    assert check(read(path), replace(ACCURACY, rules=(address, "sdp")), SCOPE).exit_code == 0
+    assert all(m.equals(read(path).rules["sdp"].predictions[key]) for key, m in before.predictions.items())
+
+
+def test_update_without_speed_keeps_the_times(tmp_path):
+    path, file = tmp_path / "ci.json", tmp_path / "mine.py"
+    known = timed(baseline_of(path, SCOPE, write_rule(file)))
+    write(path, known)
+    update(path, Options((f"{file}:Mine",), speed=False), SCOPE)
+    assert read(path).rules["mine"].speed == known.rules["mine"].speed != {}
+
+
+def test_rules_that_are_new_or_gone_stop(tmp_path):
+    known = baseline_of(tmp_path / "ci.json", SCOPE, "sdp", "unscented")
+    scope = replace(SCOPE, rules=("sdp", "marginal_sdp"))
+    with pytest.raises(UserError, match="rule 'marginal_sdp' is not in the baseline"):
+        check(known, ACCURACY, scope)
+    with pytest.raises(UserError, match="rule 'marginal_sdp' is not in the baseline"):
+        check(known, replace(ACCURACY, rules=("marginal_sdp",)), SCOPE)
+    outcome = check(known, replace(ACCURACY, allow_new=True), scope)
+    found = {f.subject: f.status for f in outcome.verdicts[0].findings}
+    assert found == {"sdp": Status.UNCHANGED, "marginal_sdp": Status.NEW, "unscented": Status.GONE}
+    assert (outcome.verdicts[0].status, outcome.exit_code) == ("changed", 1)
+    scope = replace(SCOPE, rules=("sdp", "unscented", "marginal_sdp"))
+    assert check(known, replace(ACCURACY, allow_new=True), scope).exit_code == 0
+
+
+def test_nothing_compared_is_no_pass(tmp_path):
+    known = baseline_of(tmp_path / "ci.json", SCOPE, "sdp")
+    outcome = check(known, replace(ACCURACY, rules=("unscented",), allow_new=True), SCOPE)
+    assert outcome.verdicts[0].summary == "accuracy: NOTHING COMPARED (1 not in the baseline)"
+    assert outcome.exit_code == 3
+    untimed = check(known, Options(("sdp",), accuracy=False, allow_new=True), SCOPE)
+    assert untimed.verdicts[0].status == "nothing compared"
+    with pytest.raises(UserError, match="no times of rule 'sdp'; take them with --update --no-accuracy"):
+        check(known, Options(("sdp",)), SCOPE)
+    assert Verdict("accuracy", ()).status == "nothing compared"
+
+
+def test_a_baseline_without_rules_is_refused(tmp_path):
+    path = tmp_path / "ci.json"
+    write(path, replace(make(("sdp",), SCOPE), rules={}))
+    with pytest.raises(UserError, match="has no rules, so nothing can be compared"):
+        read(path)
+
+
+def test_update_without_accuracy_takes_times_alone(tmp_path):
+    path, file = tmp_path / "ci.json", tmp_path / "mine.py"
+    address = write_rule(file)
+    before = baseline_of(path, SCOPE, address, "monte_carlo:samples=10", "sdp")
+    times_alone = Options((address, "monte_carlo:samples=10"), accuracy=False)
+    write_rule(file, scale=1 + 1e-9)  # rounding
+    with Operations() as now:
+        assert update(path, times_alone, SCOPE, timing=timing(now)) == ["mine", "monte_carlo:samples=10"]
+    after = read(path)
+    assert after.rules.keys() == before.rules.keys()
+    for name, old in before.rules.items():
+        new = after.rules[name]
+        assert all(old.predictions[key].equals(new.predictions[key]) for key in after.cells)
+        assert old.errors == new.errors
+        assert new.cpu == ("" if name == "sdp" else "abacus")
+        assert bool(new.speed) == (name != "sdp")
+    # what --no-speed keeps stays of the processor that it was taken on
+    update(path, Options((address,), speed=False), SCOPE, timing=Timing(cpu="slide rule"))
+    assert read(path).rules["mine"].cpu == "abacus"
+    assert read(path).rules["mine"].speed == after.rules["mine"].speed
+
+
+def test_times_of_another_rule_are_refused(tmp_path):
+    path, file = tmp_path / "ci.json", tmp_path / "mine.py"
+    with pytest.raises(UserError, match="there is no baseline"):
+        update(path, Options(("sdp",), accuracy=False), SCOPE)
+    baseline_of(path, SCOPE, write_rule(file))
+    content = path.read_bytes()
+    address = write_rule(file, scale=1.01)
+    with pytest.raises(UserError, match=r"predicts something else than the baseline \(drift 0.01\)"):
+        update(path, Options((address,), accuracy=False), SCOPE)
+    with pytest.raises(UserError, match="'sdp' is not in the baseline, so it has no times"):
+        update(path, Options(("sdp",), accuracy=False), SCOPE)
+    with pytest.raises(UserError, match="leave nothing to update"):
+        update(path, Options((address,), accuracy=False, speed=False), SCOPE)
+    assert path.read_bytes() == content
+
+
+def test_references_cannot_regress():
+    with pytest.raises(UserError, match="is a reference"):
+        rules_of(("oracle_moments",))
+
+
+def test_fresh_oracles_are_of_one_law_and_known_by_their_draw():
+    cell = next(iter(SCOPE.cells.values()))
+    first, again, second = (cell.fresh_moments(draw) for draw in (1, 1, 2))
+    assert np.array_equal(first.mean, again.mean)
+    assert not np.array_equal(first.mean, second.mean)
+    assert first.mean == pytest.approx(second.mean, abs=0.01 * np.sqrt(np.diag(first.covariance)).max())
+
+
+def test_a_fixed_seed_gives_the_same_verdict(tmp_path):
+    file = tmp_path / "mine.py"
+    known = baseline_of(tmp_path / "ci.json", SCOPE, write_rule(file))
+    options = replace(ACCURACY, rules=(write_rule(file, scale=1.01),))
+    first, second = check(known, options, SCOPE), check(known, options, SCOPE)
+    assert first.verdicts == second.verdicts
+    assert first.seed == SEED
+    other = check(known, replace(options, seed=SEED + 1), SCOPE)
+    assert first.verdicts != other.verdicts
+
+
+def test_errors_of_a_singular_sampler_go_by_bures():
+    """Three samples of three outputs: KL is infinite."""
+    rule = plugins.rule_of("monte_carlo:samples=3")
+    cell = next(iter(SCOPE.cells.values()))
+    seeds = sampling.fresh_seeds(rule, cell.key, 0, 16)
+    found, noise = sampling.errors(rule, cell, cell.fresh_moments(0), seeds)
+    assert isinstance(found, Errors)
+    assert found.metric == "bures"
+    assert math.isfinite(found.error)
+    assert noise > 0
+
+
+def test_a_junit_file_takes_whatever_a_rule_says():
+    told = Finding("sdp", "a cell", Status.FAILED, "RuntimeError: \x1b[31mred\x00 <&> \ufffe")
+    outcome = Outcome((Verdict("accuracy", (told,)),), 1, {})
+    (error,) = ElementTree.fromstring(render.junit(outcome)).iter("error")
+    assert "RuntimeError: ?[31mred? <&> ?" in error.text

@@ -1,0 +1,215 @@
+"""Probes: cells of the gate whose predictions alone are compared."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import sdp_ref as sr
+from sdp_bench.bench.experiments import ci
+from sdp_bench.bench.gate.baseline import read
+from sdp_bench.bench.gate.cells import Scope
+from sdp_bench.bench.gate.check import Options, check
+from sdp_bench.bench.gate.comparisons.moments import Answer
+from sdp_bench.bench.gate.comparisons.probes import compare
+from sdp_bench.bench.gate.predictions import answers
+from sdp_bench.bench.gate.probes import probes
+from sdp_bench.bench.gate.verdict import Status
+from tests.bench.gate.gate_rules import baseline_of, few_cells
+
+ALL = probes()
+CHECK = Options(seed=7, speed=False)
+SCOPE = few_cells(inputs=1, probes=True)
+
+PLUGIN = """
+import torch
+import sdp_ref as sr
+from torch import nn
+
+class Mine:
+    name = "mine"
+
+    def propagate(self, net, x):
+        law = sr.propagate(net, x, rule={rule!r})
+        if {when}:
+            {then}
+        return law
+"""
+
+
+@pytest.fixture
+def changed(tmp_path):
+    """Verdict on a rule that was exactly a built-in one and was then changed for some probes."""
+    file = tmp_path / "mine.py"
+
+    def judge(when, then, before="pass", rule="sdp"):
+        file.write_text(PLUGIN.format(rule=rule, when=when, then=before))
+        known = baseline_of(tmp_path / "ci.json", SCOPE, f"{file}:Mine")
+        file.write_text(PLUGIN.format(rule=rule, when=when, then=then))
+        return check(known, replace(CHECK, rules=(f"{file}:Mine",)), SCOPE).verdicts[0]
+
+    return judge
+
+
+def test_there_is_a_probe_for_all_that_the_committed_nets_lack():
+    modules = {type(module) for probe in ALL for module in probe.build().modules()}
+    nn = torch.nn
+    assert modules >= {
+        nn.LeakyReLU,
+        nn.GELU,
+        nn.Sigmoid,
+        nn.SiLU,
+        nn.Tanh,
+        nn.Conv2d,
+        nn.MaxPool2d,
+        nn.AvgPool2d,
+    }
+    laws = {type(probe.law) for probe in ALL}
+    assert laws == {sr.Gaussian, sr.DiagonalGaussian, sr.Cauchy, sr.SymmetricStable}
+    assert len({probe.key for probe in ALL}) == len({probe.name for probe in ALL}) == len(ALL)
+    assert [probe.key for probe in Scope.of_ci().probes] == [probe.key for probe in ALL]
+
+
+def test_weights_come_from_a_generator_that_is_not_torchs():
+    before = torch.random.get_rng_state()
+    first = [probe.key for probe in probes()]
+    assert torch.equal(torch.random.get_rng_state(), before)
+    torch.manual_seed(99)
+    assert [probe.key for probe in probes()] == first
+    weights = [value for probe in ALL for value in probe.build().state_dict().values()]
+    assert all(torch.equal(value * 64, (value * 64).round()) for value in weights)  # binary fractions
+
+
+def test_no_probe_is_degenerate():
+    """Each has spread in both outputs, by simulation of the net itself where there are moments."""
+    for probe in ALL:
+        if isinstance(probe.law, sr.Gaussian | sr.DiagonalGaussian):
+            law = sr.propagate(probe.build(), probe.law, rule="monte_carlo:samples=4000")
+            correlation = law.covariance[0, 0, 1] / law.variance[0].prod().sqrt()
+            assert (law.variance > 1e-5).all()
+            assert abs(float(correlation)) < 0.999
+
+
+@pytest.mark.rounding
+def test_answers_are_those_of_the_rules():
+    found = answers(sr.rule("sdp"), ALL)
+    for probe in ALL:
+        law = sr.propagate(probe.build(), probe.law, rule="sdp")
+        answer = found[probe.key]
+        assert np.array_equal(answer.moments.mean, law.location[0].numpy())
+        spread = law.covariance[0] if hasattr(law, "covariance") else law.scale[0] ** 2
+        assert np.array_equal(answer.moments.spread, spread.numpy())
+    families = {probe.name: found[probe.key].family for probe in ALL}
+    assert families["relu chain, Cauchy input"] == "Cauchy"
+    assert families["relu chain, stable input"] == "stable, alpha 1.5"
+
+
+def test_what_a_rule_does_not_take_is_said():
+    found = answers(sr.rule("dvia"), ALL)
+    refused = {probe.name: found[probe.key].refusal for probe in ALL}
+    assert refused["tanh chain"].startswith("UnsupportedError: rule 'dvia' does not support Tanh")
+    assert refused["relu chain, Cauchy input"].startswith("UnsupportedError")
+    assert refused["residual net"] == ""
+
+
+def test_answers_come_back_from_plain_values():
+    for answer in [*answers(sr.rule("sdp"), ALL).values(), *answers(sr.rule("dvia"), ALL).values()]:
+        again = Answer.from_json(answer.to_json())
+        assert compare(answer, again).size == 0
+        assert (again.family, again.refusal) == (answer.family, answer.refusal)
+
+
+def test_another_family_or_a_refusal_is_a_drift_beyond_measure():
+    law = sr.Cauchy(torch.zeros(1, 2).double(), torch.ones(1, 2).double())
+    cauchy, stable = Answer.of(law), Answer.of(sr.SymmetricStable(law.location, law.scale, 1.5))
+    refused = Answer(refusal="UnsupportedError: no")
+    assert compare(cauchy, stable).size == math.inf
+    assert compare(cauchy, refused).size == compare(refused, cauchy).size == math.inf
+    assert compare(refused, Answer(refusal="UnsupportedError: not so")).size == 0
+    assert compare(refused, Answer(refusal="ValueError: no")).size == math.inf
+    wider = Answer.of(sr.Cauchy(law.location, 1.01 * law.scale))
+    assert compare(cauchy, wider).covariance == pytest.approx(1.01**2 - 1)
+
+
+def test_every_built_in_rule_is_unchanged(tmp_path):
+    known = baseline_of(tmp_path / "ci.json", SCOPE, *ci.RULES)
+    verdict = check(known, CHECK, SCOPE).verdicts[0]
+    assert {f.status for f in verdict.findings} == {Status.UNCHANGED}
+    assert len(verdict.findings) == (1 + len(ALL)) * len(ci.RULES)
+
+
+@pytest.mark.parametrize(
+    ("when", "then", "cell"),
+    [
+        (
+            "any(isinstance(m, nn.GELU) for m in net.modules())",
+            "law = sr.Gaussian(law.mean, 1.005 * law.covariance)",
+            "gelu chain",
+        ),
+        (
+            "x.event_shape == (1, 4, 4)",
+            "law = sr.Gaussian(law.mean + 0.01 * law.variance.sqrt(), law.covariance)",
+            "convolutions and pools, image",
+        ),
+        (
+            "isinstance(law, sr.Cauchy)",
+            "law = sr.Cauchy(law.location, 1.01 * law.scale)",
+            "relu chain, Cauchy input",
+        ),
+        (
+            "isinstance(x, sr.SymmetricStable)",
+            "raise sr.UnsupportedError('mine', 'stable input')",
+            "relu chain, stable input",
+        ),
+    ],
+)
+def test_what_changes_in_one_probe_alone_stops(changed, when, then, cell):
+    verdict = changed(when, then)
+    found = [f for f in verdict.findings if f.status is not Status.UNCHANGED]
+    assert [(f.cell, f.status) for f in found] == [(cell, Status.CHANGED)]
+    assert "predictions only, no oracle" in found[0].text
+    assert verdict.status == "changed"
+
+
+def test_a_rule_that_takes_more_than_it_did_stops_too(changed):
+    refuse = "raise sr.UnsupportedError('mine', 'Cauchy input')"
+    verdict = changed("isinstance(x, sr.Cauchy)", "pass", before=refuse)
+    (found,) = verdict.having(Status.CHANGED)
+    assert found.cell == "relu chain, Cauchy input"
+    assert "does not support Cauchy input before, now a Cauchy law" in found.text
+
+
+def test_a_rule_that_breaks_in_a_probe_is_a_failure(changed):
+    verdict = changed("isinstance(x, sr.Cauchy)", "1 / 0")
+    assert verdict.status == "failed"
+    assert [f.text for f in verdict.having(Status.FAILED)] == ["ZeroDivisionError: division by zero"]
+
+
+SAMPLER = """
+from dataclasses import dataclass
+import sdp_ref as sr
+
+@dataclass(frozen=True)
+class Mine:
+    seed: int = 0
+    name = "mine"
+
+    def propagate(self, net, x):
+        offset = {offset} if isinstance(x, {kind}) else 0
+        return sr.rule("monte_carlo", samples=20, seed=self.seed + offset).propagate(net, x)
+"""
+
+
+def test_other_draws_pass_only_if_they_are_judged_elsewhere(tmp_path):
+    file = tmp_path / "mine.py"
+    address = f"{file}:Mine"
+    file.write_text(SAMPLER.format(offset=0, kind="sr.DiagonalGaussian"))
+    baseline_of(tmp_path / "ci.json", SCOPE, address)
+    for kind, status in (("sr.Law", Status.REDRAWN), ("sr.Gaussian", Status.CHANGED)):
+        file.write_text(SAMPLER.format(offset=1, kind=kind))
+        verdict = check(read(tmp_path / "ci.json"), replace(CHECK, rules=(address,)), SCOPE).verdicts[0]
+        found = [f for f in verdict.findings if f.cell.endswith("correlated input")]
+        assert {f.status for f in found} == {status}
+        assert verdict.status == ("passed" if status is Status.REDRAWN else "changed")

@@ -1,0 +1,148 @@
+"""Metrics: one parser of their specs, and what each says of itself."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from sdp_bench.bench import metrics as registry
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.metrics import metric, metrics
+from sdp_bench.bench.sampling import Sampling
+from sdp_bench.bench.settings import METRIC_OPTIONS, Settings
+
+SPECS = (  # as results files have them
+    "tv_headline:cells=512,pilot_samples=131072",
+    "tv_paper:bins=10,bin_range=quantiles,pilot_samples=131072",
+    "tv_joint:cells=512,pilot_samples=131072",
+    "tv_output:output_bins=100,pilot_samples=131072",
+    "tv_class",
+    "tv_margin:margin_bins=30,pilot_samples=131072",
+    "tv_pairs:margin_bins=30,pilot_samples=131072",
+    "tv_sliced:margin_bins=30",
+    "energy",
+    "bures_logits",
+    "tv_difference:difference_bins=100,pilot_samples=131072",
+    "quantile_mean",
+    "quantile_max",
+    "iqr_ratio",
+    "w1:w1_points=2000,w1_pairs=8",
+    "w1_certified:certified_points=30000,w1_pairs=8",
+    "w1_sliced",
+    "std_ratio",
+    "bures",
+    "gaussian_kl",
+    "min_eigenvalue",
+)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_spec_reads_back(spec):
+    assert metric(spec).spec == spec
+    assert metric(spec.partition(":")[0]).spec == spec  # these are the defaults
+    assert metric(spec) == metric(spec)
+
+
+def test_every_metric_is_among_them():
+    assert {spec.partition(":")[0] for spec in SPECS} == set(metrics())
+
+
+def test_what_a_text_does_not_fix_comes_from_the_options_of_a_run():
+    options = {"cells": 64, "pilot_samples": 1000, "w1_points": 300}
+    assert metric("tv_headline", options).spec == "tv_headline:cells=64,pilot_samples=1000"
+    assert metric("tv_headline:cells=128", options).spec == "tv_headline:cells=128,pilot_samples=1000"
+    assert metric("w1", options).spec == "w1:w1_points=300,w1_pairs=8"
+    assert metric("bures", options).spec == "bures"
+
+
+def test_settings_have_the_options_of_all_metrics_with_their_defaults():
+    options = {f.name: f.default for kind in metrics().values() for f in dataclasses.fields(kind)}
+    assert Settings().metric_options == options
+    assert set(METRIC_OPTIONS) == set(options)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("tv_headlines", "unknown metric 'tv_headlines'; choose from tv_headline, tv_paper"),
+        ("w1:points=3", "metric 'w1' has no option 'points'; it takes w1_points, w1_pairs"),
+        ("energy:seed=3", "metric 'energy' has no option 'seed'; it takes none"),
+        ("w1:w1_points=many", "metric 'w1': 'many' is no value of w1_points"),
+        ("w1:w1_points", "metric 'w1': '' is no value of w1_points"),
+        ("w1:w1_pairs=1", "w1_pairs must be at least 2, got 1"),
+        ("tv_headline:cells=500", "cells must be a power of two >= 2, got 500"),
+        ("tv_paper:bin_range=sd", "unknown bin range 'sd'; choose from quantiles, minmax, joint"),
+    ],
+)
+def test_what_cannot_be_read_gets_one_line(text, message):
+    with pytest.raises(UserError, match=message):
+        metric(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "samples", "message"),
+    [
+        ("tv_headline:cells=1024", 1000, "a pilot of 1000 samples cannot fix 1024 cells"),
+        ("tv_joint:pilot_samples=100", 10**6, "a pilot of 100 samples cannot fix 512 cells"),
+        ("w1", 31_999, "needs at least 32000 samples, got 31999"),
+        ("w1_certified:certified_points=2000", 31_999, "needs at least 32000 samples"),
+        ("tv_sliced", 119, "30 bins of a slice need at least 120 samples, got 119"),
+    ],
+)
+def test_too_few_samples_are_refused_beforehand(text, samples, message):
+    with pytest.raises(UserError, match=message):
+        metric(text).check(Sampling(samples=samples), samples)
+
+
+def test_enough_samples_are_not():
+    for spec in SPECS:
+        metric(spec).check(Sampling(), 10**6)
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_each_says_what_reports_need(name):
+    each = metric(name)
+    assert each.title
+    assert each.label
+    assert each.about
+    assert each.unit in ("1", "output", "nat")
+    assert (each.better == "higher") == each.complement
+    assert (each.better == "one") == (each.perfect == 1)
+    assert not each.companion or each.companion in metrics()
+    assert each.seconds(10**6, 10) >= each.seconds(10**6, 1) >= 0
+
+
+def test_tables_have_one_order():
+    ranks = [kind.rank for kind in metrics().values()]
+    assert ranks == sorted(set(ranks))
+
+
+def test_a_ratio_is_as_wrong_half_as_twice():
+    ratio, distance = metric("std_ratio"), metric("w1")
+    values = np.array([0.5, 1.0, 2.0, 0.0])
+    assert ratio.score(values) == pytest.approx([np.log(2), 0, np.log(2), np.inf])
+    assert distance.score(values) is values
+    assert ratio.score_error(values[:3], np.full(3, 0.1)) == pytest.approx([0.2, 0.1, 0.05])
+    floor = np.ones(4), np.full(4, 1.1)
+    assert ratio.indistinguishable(np.array([0.89, 0.91, 1.09, 1.11]), *floor).tolist() == [0, 1, 1, 0]
+    assert distance.indistinguishable(np.array([0.89, 0.91, 1.09, 1.11]), *floor).tolist() == [1, 1, 1, 0]
+
+
+def test_shared_mass_is_what_total_variation_leaves():
+    assert metric("tv_class").shown(np.array([0.25])) == pytest.approx([0.75])
+    assert metric("tv_margin").shown(np.array([0.25])) == pytest.approx([0.25])
+
+
+def test_an_installed_package_may_bring_a_metric(monkeypatch):
+    @dataclasses.dataclass(frozen=True)
+    class Mine(metrics()["bures"]):
+        bins: int = 3
+
+    class Point:
+        def load(self):
+            return Mine
+
+    monkeypatch.setattr(registry, "installed", lambda group: {"mine": Point()})
+    assert metric("mine:bins=4").bins == 4
+    with pytest.raises(UserError, match=r"choose from tv_headline.*, mine$"):
+        metric("other")

@@ -1,0 +1,337 @@
+"""Training of classifiers: repeatable, resumed to the same bits, cached, told in one line when not."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from sdp_bench.bench.datasets.base import ImageClassification, LabelledImages
+from sdp_bench.bench.errors import RunFailedError
+from sdp_bench.bench.nets import classifier_training
+from sdp_bench.bench.nets.architectures import ImageArchitecture
+from sdp_bench.bench.nets.classifier_training import (
+    UnfinishedError,
+    augment,
+    get_classifier,
+    learning_rate,
+    train,
+)
+from sdp_bench.bench.nets.classifiers import ImageRecipe, TrainedClassifier, default_recipe, file_name
+
+RESNET = ImageArchitecture("resnet18", 1, 8, classes=3, width=4)
+CNN = ImageArchitecture("cnn3", 1, 8, classes=3, width=8)
+RECIPE = ImageRecipe("mnist", ("made up",), learning_rate=0.05, epochs=3, batch_size=16, warmup=0.5)
+ADAM = dataclasses.replace(RECIPE, optimizer="adam", learning_rate=3e-3, augmentation="none")
+
+
+def images(count, seed=0):
+    """A bright square in one of three places, on noise."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) % 3
+    pixels = torch.randint(0, 60, (count, 1, 8, 8), generator=generator, dtype=torch.uint8)
+    for place in range(3):
+        pixels[labels == place, :, 2 : 5 + place, place : place + 3] += 150
+    return LabelledImages("Squares", "train", pixels, labels, ("made up",), 100)
+
+
+DATA, TEST = images(40), images(30, seed=1)
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    return tmp_path / "some folder" / "net.checkpoint"
+
+
+def same(first, second):
+    return first.keys() == second.keys() and all(torch.equal(first[k], second[k]) for k in first)
+
+
+class Clock:
+    """Time as the trainer sees it, which advances one second a step."""
+
+    def __init__(self, monkeypatch):
+        self.now = 0.0
+        monkeypatch.setattr(classifier_training.time, "monotonic", lambda: self.now)
+        step = classifier_training._Run._take
+
+        def take(run, rows):
+            step(run, rows)
+            self.now += 1.0
+
+        monkeypatch.setattr(classifier_training._Run, "_take", take)
+
+
+@pytest.mark.parametrize("architecture", [CNN, RESNET])
+def test_classifiers_learn_and_know_how_well(architecture, checkpoint):
+    net = train(architecture, dataclasses.replace(ADAM, epochs=30), DATA, TEST, checkpoint)
+    with torch.no_grad():
+        right = net.build()(TEST.batch(slice(None))).argmax(1) == TEST.labels
+    assert net.accuracy == pytest.approx(float(right.double().mean()))
+    assert net.accuracy > 0.9
+    assert len(net.history) == 30
+    assert net.history[-1].loss < net.history[0].loss
+    assert net.trained_on == "Squares train: 40 of 100 images (made up)"
+    assert net.tested_on == TEST.description
+
+
+@pytest.mark.rounding
+@pytest.mark.parametrize("architecture", [CNN, RESNET])
+@pytest.mark.parametrize("recipe", [RECIPE, ADAM, dataclasses.replace(RECIPE, precision="bfloat16")])
+def test_an_interrupted_run_ends_in_the_same_bits(architecture, recipe, checkpoint, monkeypatch):
+    whole = train(architecture, recipe, DATA, TEST, checkpoint.with_name("whole"))
+    Clock(monkeypatch)  # 9 steps, 3 an epoch: stops inside epochs and between them
+    for stop in (2, 4, 6, 8):
+        with pytest.raises(UnfinishedError, match=rf"after {stop} of 9 steps.*{checkpoint.name}"):
+            train(architecture, recipe, DATA, TEST, checkpoint, budget=2.0)
+    parts = train(architecture, recipe, DATA, TEST, checkpoint, budget=2.0)
+    assert same(parts.state, whole.state)
+    assert parts.history == whole.history
+    assert parts.accuracy == whole.accuracy
+    assert parts.seconds == 9.0
+
+
+def test_a_killed_run_goes_on_from_its_last_checkpoint(checkpoint, monkeypatch):
+    whole = train(RESNET, RECIPE, DATA, TEST, checkpoint.with_name("whole"))
+    step, taken = classifier_training._Run._take, []
+
+    def take(run, rows):
+        taken.append(run.step)
+        if len(taken) == 6:
+            raise KeyboardInterrupt
+        step(run, rows)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(classifier_training._Run, "_take", take)
+        with pytest.raises(KeyboardInterrupt):
+            train(RESNET, RECIPE, DATA, TEST, checkpoint)
+        again = train(RESNET, RECIPE, DATA, TEST, checkpoint)
+    assert taken[:6] == [0, 1, 2, 3, 4, 5]
+    assert taken[6:] == [3, 4, 5, 6, 7, 8]  # the end of the first epoch was saved
+    assert same(again.state, whole.state)
+
+
+def test_long_epochs_are_saved_in_between(checkpoint, monkeypatch):
+    Clock(monkeypatch)
+    monkeypatch.setattr(classifier_training, "SAVE_SECONDS", 2.0)
+    saved = []
+    save = classifier_training._Run.save
+    monkeypatch.setattr(classifier_training._Run, "save", lambda run: (saved.append(run.step), save(run)))
+    train(CNN, dataclasses.replace(RECIPE, batch_size=8, epochs=2), DATA, TEST, checkpoint)
+    assert saved == [0, 2, 4, 5, 7, 9, 10]
+
+
+def test_training_is_repeatable_and_free_of_global_state(checkpoint):
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    first = train(RESNET, RECIPE, DATA, TEST, checkpoint)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(2)
+    again = train(RESNET, RECIPE, DATA, TEST, checkpoint.with_name("again"))
+    other = train(RESNET, dataclasses.replace(RECIPE, seed=1), DATA, TEST, checkpoint.with_name("other"))
+    assert again.digest == first.digest != other.digest
+
+
+def test_progress_counts_the_steps_of_this_call(checkpoint, monkeypatch):
+    Clock(monkeypatch)
+    told = []
+    with pytest.raises(UnfinishedError, match="after 4 of 9 steps"):
+        train(CNN, RECIPE, DATA, TEST, checkpoint, budget=4.0)
+    train(CNN, RECIPE, DATA, TEST, checkpoint, report=lambda *said: told.append(said))
+    assert [(done, total) for done, total, _ in told] == [(k, 5) for k in range(1, 6)]
+    assert told[-1][2].startswith("epoch 3/3: loss ")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: content[:-7],
+        lambda content: b"",
+        lambda content: b"nonsense" * 9,
+        lambda content: content.replace(b'\\"step\\"', b'\\"stop\\"'),
+        lambda content: content.replace(b"net/0.weight", b"net/9.weight"),
+    ],
+)
+def test_a_damaged_checkpoint_is_one_line(checkpoint, damage):
+    with pytest.raises(UnfinishedError):
+        train(CNN, RECIPE, DATA, TEST, checkpoint, budget=0.0)
+    content = checkpoint.read_bytes()
+    assert damage(content) != content
+    checkpoint.write_bytes(damage(content))
+    with pytest.raises(RunFailedError, match=r"is not a checkpoint of this training.*delete it") as caught:
+        train(CNN, RECIPE, DATA, TEST, checkpoint)
+    assert "\n" not in str(caught.value)
+    assert not isinstance(caught.value, UnfinishedError)
+
+
+def test_a_checkpoint_of_another_recipe_is_refused(checkpoint):
+    with pytest.raises(UnfinishedError):
+        train(CNN, RECIPE, DATA, TEST, checkpoint, budget=0.0)
+    with pytest.raises(RunFailedError, match="it is of another recipe"):
+        train(CNN, dataclasses.replace(RECIPE, epochs=4), DATA, TEST, checkpoint)
+
+
+def test_divergence_is_one_line(checkpoint):
+    wild = dataclasses.replace(RECIPE, learning_rate=1e30, warmup=0.0, schedule="constant")
+    with pytest.raises(RunFailedError, match=r"diverged at step .*lower the learning rate"):
+        train(CNN, wild, DATA, TEST, checkpoint)
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunFailedError, match=r"cannot write .*SDP_BENCH_CACHE"):
+        train(CNN, RECIPE, DATA, TEST, tmp_path / "file" / "net.checkpoint")
+
+
+@pytest.fixture
+def squares(tmp_path, monkeypatch):
+    """The squares as a set of the catalogue, and an empty cache; returns what was asked for."""
+    asked = []
+
+    def load(_self, split, parts=None):
+        asked.append((split, parts))
+        return DATA if split == "train" else TEST
+
+    monkeypatch.setattr(ImageClassification, "load", load)
+    monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path))
+    return asked
+
+
+def test_the_cache_gives_back_what_was_trained(squares):
+    first = get_classifier(CNN, RECIPE)
+    assert squares == [("train", ("made up",)), ("test", None)]
+    again = get_classifier(CNN, RECIPE)
+    assert len(squares) == 2  # no images are needed
+    assert (first.source, again.source) == ("trained", "cache")
+    for field in dataclasses.fields(TrainedClassifier):
+        if field.name not in ("state", "source"):
+            assert getattr(again, field.name) == getattr(first, field.name), field.name
+    assert again.digest == first.digest
+    assert [path.name for path in classifier_training.cache_folder().iterdir()] == [file_name(CNN, RECIPE)]
+
+
+def test_an_unfinished_training_is_no_classifier_and_goes_on(squares):
+    with pytest.raises(UnfinishedError):
+        get_classifier(CNN, RECIPE, budget=0.0)
+    assert classifier_training.cached(CNN, RECIPE) is None
+    assert classifier_training.checkpoint_path(CNN, RECIPE).exists()
+    assert get_classifier(CNN, RECIPE).source == "trained"
+    assert not classifier_training.checkpoint_path(CNN, RECIPE).exists()
+
+
+def test_a_damaged_cache_file_is_replaced(squares):
+    first = get_classifier(CNN, RECIPE)
+    path = classifier_training.cache_folder() / file_name(CNN, RECIPE)
+    path.write_bytes(path.read_bytes()[:-3])
+    again = get_classifier(CNN, RECIPE)
+    assert (again.source, again.digest) == ("trained", first.digest)
+
+
+OTHERS = {
+    "dataset": "cifar10",
+    "parts": ("another",),
+    "optimizer": "adam",
+    "learning_rate": 0.06,
+    "momentum": 0.5,
+    "weight_decay": 0.0,
+    "schedule": "constant",
+    "warmup": 0.0,
+    "epochs": 4,
+    "batch_size": 8,
+    "augmentation": "none",
+    "precision": "bfloat16",
+    "seed": 1,
+}
+
+
+def test_every_part_of_the_recipe_names_the_file():
+    assert set(OTHERS) == {field.name for field in dataclasses.fields(ImageRecipe)}
+    names = {file_name(CNN, dataclasses.replace(RECIPE, **{k: v})) for k, v in OTHERS.items()}
+    assert len(names | {file_name(CNN, RECIPE)}) == len(OTHERS) + 1
+
+
+def test_the_architecture_names_the_file():
+    assert len({file_name(a, RECIPE) for a in (CNN, RESNET, dataclasses.replace(CNN, width=9))}) == 3
+
+
+def test_crops_and_flips_are_those_of_the_padded_image():
+    """Every image that comes out is one of the 9 x 9 x 2 that may, and all of them do come."""
+    image = torch.arange(1, 65, dtype=torch.uint8).reshape(1, 8, 8)
+    padded = torch.nn.functional.pad(image, (4, 4, 4, 4))
+    windows = [padded[:, i : i + 8, j : j + 8] for i in range(9) for j in range(9)]
+    allowed = {tuple(w.flatten().tolist()) for w in windows}
+    allowed |= {tuple(w.flip(2).flatten().tolist()) for w in windows}
+    drawn = augment(image.expand(4000, 1, 8, 8), torch.Generator().manual_seed(0))
+    assert drawn.dtype == torch.uint8
+    assert {tuple(x.flatten().tolist()) for x in drawn} == allowed
+
+
+def test_channels_stay_together_in_augmentation():
+    image = torch.randint(0, 256, (5, 1, 8, 8), generator=torch.Generator().manual_seed(0))
+    drawn = augment(image.repeat(1, 3, 1, 1), torch.Generator().manual_seed(1))
+    assert torch.equal(drawn[:, 0], drawn[:, 1])
+    assert torch.equal(drawn[:, 0], drawn[:, 2])
+
+
+def test_the_rate_rises_and_falls():
+    recipe = dataclasses.replace(RECIPE, learning_rate=1.0, warmup=1.0, epochs=10)
+    rates = [learning_rate(recipe, step, 4) for step in range(40)]
+    assert rates[0] == pytest.approx(0.25)
+    assert rates[20] == pytest.approx(0.5)
+    assert rates[39] == pytest.approx(0.5 * (1 - math.cos(math.pi / 40)))
+    assert rates[3:] == sorted(rates[3:], reverse=True)
+    constant = dataclasses.replace(recipe, schedule="constant", warmup=0.0)
+    assert {learning_rate(constant, step, 4) for step in range(40)} == {1.0}
+
+
+def test_default_recipes():
+    parts = ("data_batch_1",)
+    resnet = default_recipe("resnet18", "cifar10", parts)
+    assert resnet.label == ("cifar10 (data_batch_1), sgd 0.1 cosine, 100 epochs of batch 128, crop_flip")
+    assert (resnet.momentum, resnet.weight_decay) == (0.9, 5e-4)
+    short = default_recipe("resnet18", "cifar10", parts, short=True)
+    assert dataclasses.replace(short, epochs=100, precision="float32") == resnet
+    cnn = default_recipe("cnn3", "mnist", ("x",))
+    assert cnn.label == "mnist (x), adam 0.001 constant, 100 epochs of batch 128"
+    assert default_recipe("resnet18", "mnist", ("x",)).augmentation == "none"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dataset": "imagenet"}, "choose from cifar10, emnist-letters, mnist"),
+        ({"optimizer": "lbfgs"}, "choose from sgd, adam"),
+        ({"schedule": "step"}, "choose from constant, cosine"),
+        ({"augmentation": "mixup"}, "choose from none, crop_flip"),
+        ({"precision": "int8"}, "choose from float32, bfloat16"),
+        ({"learning_rate": math.nan}, "positive"),
+        ({"epochs": 0}, "positive"),
+        ({"batch_size": 0}, "positive"),
+        ({"momentum": 1.0}, "momentum must be in"),
+        ({"weight_decay": -1.0}, "must not be negative"),
+        ({"warmup": math.inf}, "must not be negative"),
+        ({"parts": ()}, "names the parts"),
+    ],
+)
+def test_bad_recipes(change, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(RECIPE, **change)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "recipe", "message"),
+    [
+        (CNN, dataclasses.replace(RECIPE, parts=("all",)), "the recipe is for all, the images are Squares"),
+        (dataclasses.replace(CNN, size=9), RECIPE, r"takes images of shape \(1, 9, 9\)"),
+        (dataclasses.replace(CNN, classes=2), RECIPE, "too few classes for Squares"),
+    ],
+)
+def test_what_does_not_fit_is_refused(architecture, recipe, message, checkpoint):
+    with pytest.raises(ValueError, match=message):
+        train(architecture, recipe, DATA, TEST, checkpoint)
+    assert not checkpoint.exists()
+
+
+def test_nonsense_is_no_classifier():
+    with pytest.raises(ValueError, match="not a classifier of this suite"):
+        TrainedClassifier.from_bytes(b"nonsense", "x")

@@ -1,0 +1,103 @@
+"""Nets: the published sizes, torchvision's names, weights decided by the seed alone."""
+
+import pytest
+import torch
+from torch import fx
+
+from sdp_bench.bench.nets.architectures import IMAGE_NETWORKS, ImageArchitecture, cnn3, resnet18
+
+
+def parameters(net):
+    return sum(p.numel() for p in net.parameters())
+
+
+@pytest.mark.parametrize(
+    ("net", "count"),
+    [
+        # by hand: sums of inputs x outputs x kernel (+ outputs), and 2 a batch-norm channel
+        (lambda: resnet18(), 11_173_962),
+        (lambda: resnet18(100), 11_173_962 + 90 * 513),
+        (lambda: cnn3(), (27 * 64 + 64) + (9 * 64 * 128 + 128) + (128 * 8 * 8 * 10 + 10)),
+        (
+            lambda: cnn3(channels=1, size=28),
+            (9 * 64 + 64) + (9 * 64 * 128 + 128) + (128 * 7 * 7 * 10 + 10),
+        ),
+    ],
+)
+def test_sizes_are_the_published_ones(net, count):
+    assert parameters(net()) == count
+
+
+def test_the_cnn_on_mnist_has_the_largest_layer_that_the_paper_implies():
+    """Over 12 500 units (its estimate of DVIA's cost), so the convolutions are padded."""
+    after_first = cnn3(channels=1, size=28)[0](torch.zeros(1, 1, 28, 28))
+    assert after_first.shape == (1, 64, 14, 14)
+    assert after_first.numel() > 12_500
+
+
+def test_resnet_has_torchvisions_names():
+    names = set(resnet18(width=4).state_dict())
+    blocks = {f"layer{k}.{i}" for k in (1, 2, 3, 4) for i in (0, 1)}
+    parts = {f"{b}.conv{i}.weight" for b in blocks for i in (1, 2)}
+    kinds = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+    norms = {f"{b}.bn{i}" for b in blocks for i in (1, 2)} | {"bn1"}
+    shortcuts = {f"layer{k}.0.downsample" for k in (2, 3, 4)}
+    parts |= {"conv1.weight", "fc.weight", "fc.bias"} | {f"{s}.0.weight" for s in shortcuts}
+    norms |= {f"{s}.1" for s in shortcuts}
+    assert names == parts | {f"{norm}.{kind}" for norm in norms for kind in kinds}
+
+
+def test_resnet_stages_halve_the_image_and_keep_it_first():
+    net = resnet18(width=4)
+    x = net.layer1(net.bn1(net.conv1(torch.rand(2, 3, 32, 32))))
+    assert x.shape == (2, 4, 32, 32)
+    assert net.layer4(net.layer3(net.layer2(x))).shape == (2, 32, 4, 4)
+
+
+def test_a_block_without_its_convolutions_is_a_rectified_identity():
+    block = resnet18(width=4).layer1[0]
+    torch.nn.init.zeros_(block.bn2.weight)
+    x = torch.randn(2, 4, 5, 5)
+    assert torch.equal(block(x), x.relu())
+
+
+@pytest.mark.rounding
+@pytest.mark.parametrize("name", IMAGE_NETWORKS)
+@pytest.mark.parametrize(("channels", "size"), [(3, 32), (1, 28), (2, 9)])
+def test_every_architecture_builds_traces_and_scores(name, channels, size):
+    architecture = ImageArchitecture(name, channels, size, classes=7, width=4)
+    net = architecture.build()
+    x = torch.rand(3, channels, size, size)
+    assert not net.training
+    assert net(x).shape == (3, 7)
+    assert torch.equal(fx.symbolic_trace(net)(x), net(x))
+
+
+@pytest.mark.parametrize("name", IMAGE_NETWORKS)
+def test_the_seed_alone_decides_the_weights(name):
+    architecture = ImageArchitecture(name, width=4)
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    first = architecture.build(1).state_dict()
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(6)
+    again, other = architecture.build(1).state_dict(), architecture.build(2).state_dict()
+    assert all(torch.equal(first[key], again[key]) for key in first)
+    assert not torch.equal(first[next(iter(first))], other[next(iter(first))])
+
+
+def test_labels():
+    assert ImageArchitecture("cnn3", 1, 28).label == "cnn3 1x28x28 to 10"
+    assert ImageArchitecture(width=8).label == "resnet18 3x32x32 to 10, width 8"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ImageArchitecture("vgg"), "choose from resnet18, cnn3"),
+        (lambda: ImageArchitecture(width=0), "positive"),
+    ],
+)
+def test_bad_input(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -1,0 +1,394 @@
+"""A user's own net: found, tried, known by weights and source, and run in workers without its file."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.experiments import own_net, suites
+from sdp_bench.bench.nets import net as trained
+from sdp_bench.bench.nets import own, own_inputs
+from sdp_bench.bench.replay import replay
+from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.runs.executors.local import LocalProcesses
+from sdp_bench.bench.runs.group import execute, fresh, run_group
+from sdp_bench.bench.settings import PRESETS
+from tests.bench.conftest import begin
+
+SOURCE = '''
+import numpy as np
+import torch
+from torch import nn
+
+
+def build():
+    return nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3))
+
+
+class Sum(nn.Module):
+    """One number, without a dimension of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(5, 6)
+
+    def forward(self, x):
+        return torch.tanh(self.inner(x)).sum(1)
+
+
+def pictures():
+    return nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU())
+
+
+def double():
+    return build().double()
+
+
+def half():
+    return build().half()
+
+
+class Coupled(Sum):
+    def forward(self, x):
+        return self.inner(x - x.mean(0))
+
+
+class Restless(Sum):
+    def forward(self, x):
+        return nn.functional.dropout(self.inner(x), 0.5, training=True)
+
+
+class Endless(Sum):
+    def forward(self, x):
+        return self.inner(x) / 0
+
+
+class Pair(Sum):
+    def forward(self, x):
+        return x, x
+
+
+class Empty(Sum):
+    def forward(self, x):
+        return self.inner(x)[:, :0]
+
+
+class Embedded(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(10, 3)
+
+    def forward(self, x):
+        return self.table(x)
+
+
+class Hidden(Sum):
+    """Draws a number that is no weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.factor = float(np.random.default_rng().uniform(1, 2))
+
+    def forward(self, x):
+        return self.factor * self.inner(x)
+
+
+class Drawn(Sum):
+    """Draws its weights anew, outside of torch's generator."""
+
+    def __init__(self):
+        super().__init__()
+        with torch.no_grad():
+            self.inner.weight.copy_(torch.from_numpy(np.random.default_rng().normal(size=(6, 5))))
+
+
+def needs(size):
+    return build()
+
+
+def breaks():
+    raise KeyError("no such thing")
+
+
+net = build()
+number = 3
+'''
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "theirs.py"
+    path.write_text(SOURCE)
+    return path
+
+
+@pytest.fixture
+def inputs(tmp_path):
+    return saved(tmp_path, np.random.default_rng(0).normal(size=(3, 5)))
+
+
+def saved(folder, array, name="x.npy"):
+    np.save(folder / name, array)
+    return folder / name
+
+
+@pytest.mark.parametrize(
+    ("attribute", "shape", "outputs"), [("build", (3,), 3), ("net", (3,), 3), ("Sum", (), 1)]
+)
+def test_a_function_a_class_or_a_module(file, inputs, attribute, shape, outputs):
+    net = own.find(f"{file}:{attribute}", inputs)
+    assert net.architecture.output_shape == shape
+    assert net.architecture.label == f"theirs.py:{attribute} 5 to {outputs}"
+    assert net.build()(net.inputs).shape == (3, outputs)
+    assert not net.build().training
+    assert np.array_equal(net.inputs.numpy(), np.load(inputs).astype(np.float32))
+
+
+@pytest.mark.rounding
+def test_images_in_and_out_are_flattened_at_the_end(file, tmp_path):
+    images = saved(tmp_path, np.random.default_rng(0).normal(size=(2, 1, 6, 6)))
+    net = own.find(f"{file}:pictures", images)
+    inner = net.build()[0]
+    assert torch.equal(net.build()(net.inputs), inner(net.inputs).flatten(1))
+    assert net.architecture.outputs == 2 * 4 * 4
+
+
+def test_what_is_done_to_a_net_is_said(file, inputs):
+    assert own.find(f"{file}:build", inputs).notes == (
+        "Dropout came in training mode; the net is taken in evaluation mode",
+    )
+    half = own.find(f"{file}:half", inputs)
+    assert "half precision" in " ".join(half.notes)
+    assert {value.dtype for value in half.state.values()} == {torch.float32}
+    double = own.find(f"{file}:double", inputs)
+    assert {value.dtype for value in double.build().state_dict().values()} == {torch.float64}
+
+
+def test_it_is_known_by_weights_and_source_and_comes_back_from_bytes(file, inputs):
+    net = own.find(f"{file}:build", inputs)
+    assert own.find(f"{file}:build", inputs).digest == net.digest
+    weights = {name: value + 1 for name, value in net.state.items()}
+    longer = dataclasses.replace(net.code, source=net.code.source + "# more\n")
+    others = {dataclasses.replace(net, state=weights).digest, dataclasses.replace(net, code=longer).digest}
+    assert len({net.digest, *others}) == 3
+    stored = trained.net_from_bytes(net.to_bytes(), "stored")
+    assert stored.digest == net.digest
+    assert torch.equal(stored.inputs, net.inputs)
+    assert str(file.parent).encode() not in net.to_bytes().replace(net.code.address.encode(), b"")
+    with pytest.raises(UserError, match="stored code is not run"):
+        stored.build()
+
+
+def test_weights_are_captured_once(file, inputs):
+    net = own.find(f"{file}:Drawn", inputs)
+    assert torch.equal(net.build()(net.inputs), net.build()(net.inputs))
+    assert own.find(f"{file}:Drawn", inputs).digest != net.digest
+
+
+@pytest.mark.parametrize(
+    ("attribute", "message"),
+    [
+        ("absent", "there is no absent"),
+        ("number", "neither a module nor makes one"),
+        ("needs", "cannot make the net: TypeError: .*size"),
+        ("breaks", "cannot make the net: KeyError"),
+        ("np", "neither a module nor makes one"),
+        ("Coupled", "depends on the others of its batch"),
+        ("Restless", "other outputs each time"),
+        ("Endless", "NaN or infinity"),
+        ("Pair", "must return one tensor, got tuple"),
+        ("Embedded", "cannot take inputs of shape .*float32"),
+        ("Hidden", "another net each time"),
+        ("Empty", r"the net has no outputs \(shape \(3, 0\)\)"),
+        ("pictures", "cannot take inputs"),
+        ("1", "names no net"),
+    ],
+)
+def test_what_is_no_net_gets_one_line(file, inputs, attribute, message):
+    with pytest.raises(UserError, match=message) as caught:
+        own.find(f"{file}:{attribute}", inputs)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros(5), r"\(B, \*event\), B >= 1, got \(5,\); one input of n numbers is x\[None\]"),
+        (np.zeros((0, 5)), "B >= 1"),
+        (np.full((2, 5), np.nan), "input 0 .* not finite"),
+        (np.array([[1.0], [1e300]]), "input 1 .* not finite in float32"),
+        (np.array([["a"]]), "real numbers, got <U1"),
+        (np.array([[1j]]), "real numbers"),
+        (np.array([[True]]), "real numbers"),
+        (np.array([[None]], dtype=object), "pickles are not read"),
+        (np.arange(101.0)[:, None], "101 inputs.*--rows N"),
+    ],
+)
+def test_inputs_that_cannot_be_taken(tmp_path, array, message):
+    path = tmp_path / "x.npy"
+    np.save(path, array, allow_pickle=True)
+    with pytest.raises(UserError, match=message):
+        own_inputs.read_inputs(path)
+
+
+def test_inputs_that_are_no_array_at_all(tmp_path):
+    np.savez(tmp_path / "x.npz", a=np.zeros((1, 2)))
+    with pytest.raises(UserError, match="several arrays"):
+        own_inputs.read_inputs(tmp_path / "x.npz")
+    (tmp_path / "x.npy").write_text("1, 2\n")
+    with pytest.raises(UserError, match="no plain array"):
+        own_inputs.read_inputs(tmp_path / "x.npy")
+    with pytest.raises(UserError, match=r"cannot read absent\.npy: No such file"):
+        own_inputs.read_inputs(Path("absent.npy"))
+
+
+def test_what_is_done_to_inputs_is_said(tmp_path):
+    path = saved(tmp_path, np.array([[1, 2], [3, 4], [1, 2], [5, 6]]))
+    values, notes = own_inputs.read_inputs(path, 3)
+    assert values.tolist() == [[1, 2], [3, 4]]
+    assert notes == [
+        "inputs of int64 are taken as float32",
+        "the first 3 of 4 inputs",
+        "1 inputs that are there twice are taken once",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "here", "absent"),
+    [
+        (1, {"tv_headline", "tv_paper", "w1"}, {"tv_class"}),
+        (3, {"tv_headline", "tv_paper", "tv_class", "w1"}, {"w1_sliced"}),
+        (8, {"tv_headline", "tv_class", "w1"}, {"tv_paper"}),
+        (10, {"tv_class", "tv_margin", "tv_pairs", "w1_sliced", "std_ratio"}, {"tv_headline", "w1"}),
+        (100, {"tv_class", "tv_sliced", "bures"}, {"tv_pairs"}),
+        (1000, {"tv_class", "energy"}, {"bures", "std_ratio", "tv_pairs"}),
+    ],
+)
+def test_measures_by_the_number_of_outputs(outputs, here, absent):
+    measure = own_net.measures_for(outputs)
+    assert here <= set(measure.metrics)
+    assert not absent & set(measure.metrics)
+    assert measure.about.startswith(("One output", f"{outputs} outputs"))
+
+
+def test_slow_nets_get_fewer_samples_and_it_is_said(file, inputs):
+    net = own.find(f"{file}:build", inputs)
+    assert own_net.samples_for(dataclasses.replace(net, row_seconds=1e-7), 6, 3) == (10**6, "")
+    samples, why = own_net.samples_for(dataclasses.replace(net, row_seconds=1e-3), 6, 3)
+    assert samples == 10_000
+    assert why.startswith("10000 samples an oracle (a sample takes 1e+03 µs and there are 6 oracles)")
+    assert own_net.samples_for(net, 6, 10)[0] == 10_000
+
+
+def test_w1_takes_no_more_points_than_the_samples_that_were_asked_for_allow(file, inputs):
+    net = own.find(f"{file}:build", inputs)
+    settings = dataclasses.replace(PRESETS["quick"], samples=5000, samples_everywhere=True)
+    suite, settings, notes = own_net.own_suite(net, (1.0,), settings)
+    assert settings.w1_points == 312  # 5000 over two sides of 8 pairs
+    assert any(note.startswith("W1 on 312 points a side: 5000 samples") for note in notes)
+    suites.check([suite], settings)
+
+
+def own_plan(file, inputs, attribute, sigmas=(0.5,)):
+    net = own.find(f"{file}:{attribute}", inputs)
+    settings = dataclasses.replace(
+        PRESETS["quick"],
+        samples=4096,
+        pilot_samples=1024,
+        cells=16,
+        w1_points=100,
+        samples_everywhere=True,
+        rules=("sdp", "monte_carlo:samples=10", "dvia", "oracle_again"),
+    )
+    suite, settings, _ = own_net.own_suite(net, sigmas, settings)
+    return suites.expand([suite], settings, [net]), settings
+
+
+def test_workers_run_it_without_the_file_and_a_second_run_has_nothing_to_do(file, inputs, tmp_path):
+    plan, settings = own_plan(file, inputs, "Sum", (0.1, 1.0))
+    file.unlink()
+    inputs.unlink()
+    executor = LocalProcesses(2, 1)
+    results = []
+    try:
+        with Store(tmp_path / "r.sqlite", writing=True) as store:
+            number = begin(store, plan, settings)
+            execute(plan.groups, fresh(store, plan), store, number, executor, lambda _, r: results.append(r))
+            frame, done = store.frame(store.run(number)), fresh(store, plan)
+            nets = store.nets(store.run(number))
+            with pytest.raises(UserError, match=r"a net of yours .* is not replayed: its code is not stored"):
+                replay.replay(store, frame.key.iloc[0], lambda _: None)
+    finally:
+        executor.shutdown()
+    assert not any(result.failures for result in results)
+    reasons = {(each.rule, each.where): each.reason for each in plan.left_out}
+    assert reasons["dvia", "own:theirs.py:Sum"].startswith("rule 'dvia' does not support")
+    assert set(frame.metric) == {
+        *("tv_headline", "tv_paper", "w1", "std_ratio", "bures", "gaussian_kl", "min_eigenvalue")
+    }
+    assert len(done) == 3 * 2 * 3 * 7  # inputs, sigmas, rules, metrics
+    assert frame.accuracy.isna().all()
+    assert nets[0]["accuracy"] is None
+    assert set(frame.recipe) == {"yours, on x.npy"}
+    exact = frame[(frame.rule == "oracle_again") & (frame.metric == "tv_headline")]
+    assert (exact.value < exact.floor95 + 0.03).all()
+
+
+def test_a_linear_net_is_exact_under_sdp(tmp_path):
+    path = tmp_path / "line.py"
+    path.write_text("from torch import nn\nnet = nn.Linear(5, 9)\n")
+    plan, _ = own_plan(path, saved(tmp_path, np.ones((1, 5))), "net")
+    result = run_group(plan.groups[0], frozenset())
+    assert not result.failures
+    sliced = [r for r in result.records if r.rule == "sdp" and r.metric == "w1_sliced"]
+    assert len(sliced) == 1
+    assert all(record.value <= 1.5 * record.floor95 for record in sliced)
+    assert {r.metric.partition(":")[0] for r in result.records} == set(own_net.measures_for(9).metrics)
+
+
+def test_only_an_own_suite_asks_about_it(file, inputs):
+    net = own.find(f"{file}:build", inputs)
+    assert not any(suite.asks_about(net, PRESETS["quick"]) for suite in suites.SUITES.values())
+    with pytest.raises(UserError, match="--net needs --sigma"):
+        own_net.own_suite(net, (), PRESETS["quick"])
+
+
+@pytest.mark.slow
+def test_dask_workers_elsewhere_run_rule_and_net(file, inputs, tmp_path, monkeypatch):
+    pytest.importorskip("distributed")
+    from sdp_bench.bench.plugins import rules
+    from sdp_bench.bench.runs.executors.dask import DaskWorkers
+
+    rule = tmp_path / "mine.py"
+    rule.write_text(
+        "import sdp_ref as sr\n\n\nclass Mine:\n    name = 'mine'\n\n    def propagate(self, net, x):\n"
+        "        return sr.propagate(net, x, 'sdp')\n"
+    )
+    plan, settings = own_plan(file, inputs, "build")
+    names, found = rules.resolve((f"{rule}:Mine", *settings.rules))
+    net = plan.groups[0].net
+    suite, settings, _ = own_net.own_suite(
+        net, (0.5,), dataclasses.replace(settings, rules=names, plugins=found)
+    )
+    plan = suites.expand([suite], settings, [net])
+    for path in (rule, file, inputs):
+        path.unlink()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    executor = DaskWorkers(None, 1, 1)
+    results = []
+    try:
+        with Store(tmp_path / "r.sqlite", writing=True) as store:
+            number = begin(store, plan, settings)
+            execute(plan.groups, fresh(store, plan), store, number, executor, lambda _, r: results.append(r))
+    finally:
+        executor.shutdown()
+    assert [failure for result in results for failure in result.failures] == []
+    values = {(r.rule, r.unit, r.component): r.value for r in results[0].records if "std_ratio" in r.metric}
+    ours = {key[1:]: value for key, value in values.items() if key[0] == "mine"}
+    assert ours
+    assert ours == {key[1:]: value for key, value in values.items() if key[0] == "sdp"}

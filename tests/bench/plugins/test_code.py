@@ -1,0 +1,303 @@
+"""Modules of a user's own: all that are imported are found, and run without meeting others of their names."""
+
+import dataclasses
+import functools
+import json
+import shutil
+import sys
+from fractions import Fraction
+
+import pytest
+import torch
+
+import sdp_ref as sr
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.nets import own
+from sdp_bench.bench.plugins import rules
+from sdp_bench.bench.plugins.plugin import Kind, Plugin, find, load, plugin_of
+from sdp_bench.bench.plugins.rules import RULES
+from sdp_bench.bench.replay import replay, stored
+from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.runs import fingerprints
+from sdp_bench.bench.runs.executors.local import LocalProcesses
+from tests.bench.conftest import TINY, make_plan, run_all
+
+RULE = """
+from __future__ import annotations
+
+import json
+import sdp_ref as sr
+import torch
+from helper import SCALE
+
+
+class Scaled:
+    name = "scaled"
+
+    def propagate(self, net, x):
+        from tools.late import shift
+
+        law = sr.propagate(net, x, "sdp")
+        return sr.Gaussian(law.mean + shift(), SCALE * law.covariance)
+"""
+
+
+def write(folder, scale=2.0, shift=1.0):
+    """A rule with a module beside it, a package, and what it does not import."""
+    (folder / "tools").mkdir(parents=True)
+    (folder / "rule.py").write_text(RULE)
+    (folder / "helper.py").write_text(
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n\n\n"
+        f"@dataclass\nclass Holder:\n    value: float = {scale}\n\n\nSCALE = Holder().value\n"
+    )
+    (folder / "tools" / "__init__.py").write_text("from . import numbers as _\n")
+    (folder / "tools" / "numbers.py").write_text(f"SHIFT = {shift}\n")
+    (folder / "tools" / "late.py").write_text(
+        "def shift():\n    from .numbers import SHIFT\n\n    return SHIFT\n"
+    )
+    (folder / "json.py").write_text("1 / 0\n")
+    (folder / "torch").mkdir()
+    (folder / "unused.py").write_text("1 / 0\n")
+    return f"{folder / 'rule.py'}:Scaled"
+
+
+def laws(rule):
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3))
+    x = sr.DiagonalGaussian(torch.zeros(1, 4), torch.ones(1, 4))
+    return rule.propagate(net, x), sr.propagate(net, x, "sdp")
+
+
+def effect(rule):
+    """Factor and shift that a rule of :func:`write` makes of SDP."""
+    law, plain = laws(rule)
+    return float((law.covariance / plain.covariance).mean()), float((law.mean - plain.mean).mean())
+
+
+def effect_of(plugin):
+    return effect(plugin.load())
+
+
+def test_what_is_imported_is_found_and_no_more(tmp_path):
+    plugin = find(write(tmp_path), RULES)
+    assert [path for path, _ in plugin.code.modules] == [
+        "helper.py",
+        "tools/__init__.py",
+        "tools/late.py",
+        "tools/numbers.py",
+    ]
+
+
+@pytest.mark.parametrize("path", ["helper.py", "tools/__init__.py", "tools/late.py", "tools/numbers.py"])
+def test_a_change_of_any_of_them_is_another_fingerprint(tmp_path, path):
+    address = write(tmp_path)
+    before = find(address, RULES)
+    assert find(address, RULES) == before
+    with (tmp_path / path).open("a") as file:
+        file.write("\nX = 1\n")
+    after = find(address, RULES)
+    assert after.code.source == before.code.source
+    marks = {fingerprints.of_measurement("scaled", "bures", [each]) for each in (before, after)}
+    assert len(marks) == 2
+
+
+def test_a_worker_without_the_folder_runs_them(tmp_path):
+    plugin = find(write(tmp_path / "rules", scale=3.0, shift=0.5), RULES)
+    shutil.rmtree(tmp_path / "rules")
+    executor = LocalProcesses(1, 1)
+    try:
+        assert executor.submit(effect_of, plugin).result() == pytest.approx((3.0, 0.5), rel=1e-5)
+    finally:
+        executor.shutdown()
+
+
+def test_two_rules_with_helpers_of_one_name_do_not_meet(tmp_path, monkeypatch):
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "helper.py").write_text("SCALE = 100.0\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "c"))
+    elsewhere, before = __import__("helper"), list(sys.path)
+    try:
+        first = find(write(tmp_path / "a", scale=2.0, shift=1.0), RULES).load()
+        second = find(write(tmp_path / "b", scale=5.0, shift=-1.0), RULES).load()
+        for _ in range(2):  # modules that functions import are of the rule's own folder, too
+            assert effect(first) == pytest.approx((2.0, 1.0), rel=1e-5)
+            assert effect(second) == pytest.approx((5.0, -1.0), rel=1e-5)
+        assert sys.modules["helper"] is elsewhere
+        assert not any(name.partition(".")[0] == "tools" for name in sys.modules)
+        assert sys.path == before
+    finally:
+        del sys.modules["helper"]
+
+
+def test_a_change_is_seen_in_one_process(tmp_path):
+    address = write(tmp_path)
+    assert effect_of(find(address, RULES))[0] == pytest.approx(2, rel=1e-5)
+    (tmp_path / "helper.py").write_text("SCALE = 7.0\n")
+    assert effect_of(find(address, RULES))[0] == pytest.approx(7, rel=1e-5)
+
+
+def package(folder):
+    """A package whose rule is exported at its top, with siblings there and a package of the same rank."""
+    (folder / "theirs_pkg" / "sub").mkdir(parents=True)
+    (folder / "theirs_pkg" / "__init__.py").write_text("from .sub.rule import Scaled\n")
+    (folder / "theirs_pkg" / "scale.py").write_text("SCALE = 4.0\n")
+    (folder / "theirs_pkg" / "other.py").write_text("1 / 0\n")
+    (folder / "theirs_pkg" / "sub" / "rule.py").write_text(
+        RULE.replace("from helper", "from ..scale").replace("from tools.late", "from theirs_late")
+    )
+    (folder / "theirs_late.py").write_text("def shift():\n    return 2.0\n")
+
+
+@pytest.mark.parametrize("place", ["theirs_pkg.sub.rule", "theirs_pkg"])
+def test_modules_of_a_package(tmp_path, monkeypatch, place):
+    package(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(str(tmp_path))
+        before = set(sys.modules)
+        plugin = find(f"{place}:Scaled", RULES)
+        assert effect_of(plugin) == pytest.approx((4.0, 2.0), rel=1e-5)
+        for name in set(sys.modules) - before:
+            if name.startswith("theirs_"):
+                del sys.modules[name]
+    paths = {path for path, _ in plugin.code.modules}
+    assert paths >= {"theirs_pkg/__init__.py", "theirs_pkg/scale.py", "theirs_late.py"}
+    assert "theirs_pkg/other.py" not in paths
+    *others, (path, source) = plugin.code.modules
+    modules = (*others, (path, f"{source}\nX = 1\n"))
+    changed = dataclasses.replace(plugin, code=dataclasses.replace(plugin.code, modules=modules))
+    assert changed.mark != plugin.mark
+    shutil.rmtree(tmp_path / "theirs_pkg")
+    (tmp_path / "theirs_late.py").unlink()
+    executor = LocalProcesses(1, 1)
+    try:
+        assert executor.submit(effect_of, plugin).result() == pytest.approx((4.0, 2.0), rel=1e-5)
+    finally:
+        executor.shutdown()
+
+
+def test_a_replay_runs_the_modules_that_were_stored(tmp_path):
+    names, found = rules.resolve(["sdp", write(tmp_path / "rules", shift=0.0)])
+    settings = dataclasses.replace(TINY, rules=names, plugins=found)
+    frame = run_all(tmp_path / "r.sqlite", make_plan(settings), settings=settings)
+    shutil.rmtree(tmp_path / "rules")
+    key = frame[(frame.rule == "scaled") & (frame.metric == "std_ratio")].key.iloc[0]
+    with Store(tmp_path / "r.sqlite") as store:
+        assert stored.settings_of(store.run()).plugins == found
+        pairs = replay.replay(store, key, lambda _: None, trusted=True)
+    assert pairs
+    assert all(replay.identical(*pair) for pair in pairs)
+
+
+def test_a_sibling_that_fails_is_one_line(tmp_path):
+    address = write(tmp_path)
+    (tmp_path / "helper.py").write_text("1 / 0\n")
+    with pytest.raises(UserError, match=r"cannot load .*: ZeroDivisionError"):
+        find(address, RULES)
+    (tmp_path / "helper.py").write_bytes(b"SCALE = '\xff'\n")
+    with pytest.raises(UserError, match="cannot read a module that it imports: "):
+        find(address, RULES)
+    assert not any(name in sys.modules for name in ("helper", "tools"))
+
+
+def test_modules_of_an_own_net_count_and_are_shipped(tmp_path):
+    import numpy as np
+
+    (tmp_path / "width.py").write_text("WIDTH = 6\n")
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\n\n\ndef build():\n    from width import WIDTH\n\n"
+        "    return nn.Sequential(nn.Linear(2, WIDTH), nn.Linear(WIDTH, 1))\n"
+    )
+    np.save(tmp_path / "x.npy", np.ones((1, 2)))
+    find_net = functools.partial(own.find, f"{tmp_path / 'net.py'}:build", tmp_path / "x.npy")
+    net = find_net()
+    assert net.code.modules == (("width.py", "WIDTH = 6\n"),)
+    assert own.OwnNet.from_bytes(net.to_bytes(), "stored").digest == net.digest
+    (tmp_path / "width.py").write_text("WIDTH = 6  # units\n")
+    assert find_net().digest != net.digest
+    (tmp_path / "width.py").unlink()
+    assert net.build()(torch.ones(1, 2)).shape == (1, 1)
+
+
+IMPORTS = """
+import inspect
+import tools.late
+import tools.numbers as renamed
+from helper import *
+from . import helper as relative
+from tools import late
+
+import sdp_ref as sr
+
+
+class Scaled:
+    name = "scaled"
+
+    def propagate(self, net, x):
+        try:
+            import not_there
+        except ImportError:
+            scale = relative.SCALE
+        law = sr.propagate(net, x, "sdp")
+        assert tools.late is late
+        assert renamed.SHIFT == late.shift()
+        assert Holder().value == SCALE
+        assert "SCALE = Holder" in inspect.getsource(relative)
+        assert "def propagate" in inspect.getsource(type(self))
+        return sr.Gaussian(law.mean + tools.numbers.SHIFT, scale * law.covariance)
+"""
+
+
+def test_every_way_to_import_works_and_source_is_shown_without_the_files(tmp_path):
+    address = write(tmp_path / "rules", scale=3.0, shift=0.5)
+    (tmp_path / "rules" / "rule.py").write_text(IMPORTS)
+    plugin = find(address, RULES)
+    shutil.rmtree(tmp_path / "rules")
+    executor = LocalProcesses(1, 1)
+    try:
+        assert executor.submit(effect_of, plugin).result() == pytest.approx((3.0, 0.5), rel=1e-5)
+    finally:
+        executor.shutdown()
+
+
+def test_a_file_may_be_called_like_an_installed_module(tmp_path):
+    write(tmp_path)
+    (tmp_path / "torch").rmdir()
+    (tmp_path / "rule.py").rename(tmp_path / "torch.py")
+    assert effect(load(f"{tmp_path / 'torch.py'}:Scaled", RULES)) == pytest.approx((2.0, 1.0), rel=1e-5)
+
+
+def test_a_rule_finds_the_data_in_its_folder(tmp_path):
+    (tmp_path / "factor.txt").write_text("5.0")
+    address = write(tmp_path, shift=0.0)
+    (tmp_path / "helper.py").write_text(
+        "from pathlib import Path\n\nSCALE = float((Path(__file__).parent / 'factor.txt').read_text())\n"
+    )
+    assert effect(load(address, RULES)) == pytest.approx((5.0, 0.0), rel=1e-5, abs=1e-6)
+
+
+def test_plugins_come_back_from_json_of_today_and_of_schema_2(tmp_path):
+    plugin = find(f"{write(tmp_path)}", RULES)
+    plain = json.loads(json.dumps(dataclasses.asdict(plugin)))
+    assert Plugin.from_json(plain) == plugin
+    code = plain.pop("code")
+    older = {**plain, **code, "module": "sdp_bench_plugin_0123456789ab", "beside": code["modules"]}
+    assert Plugin.from_json({k: v for k, v in older.items() if k not in ("modules", "kind")}) == plugin
+
+
+def test_other_kinds_than_rules_are_loaded_the_same_way(tmp_path):
+    write(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "from dataclasses import dataclass\nfrom fractions import Fraction\nfrom helper import SCALE\n\n\n"
+        "@dataclass\nclass Ratio(Fraction):\n    name = 'ratio'\n    top: int = int(SCALE)\n\n"
+        "    def __new__(cls, top):\n        return super().__new__(cls, top)\n\n\n"
+        "class Bare:\n    name = 'bare'\n"
+    )
+    ratios = Kind("ratio", "sdp_bench.ratios", Fraction, "a name and a numerator", lambda: ("half",))
+    plugin = find(f"{tmp_path / 'mine.py'}:Ratio:top=7", ratios)
+    assert (plugin.name, plugin.kind, plugin.load().top) == ("ratio", "ratio", 7)
+    assert plugin_of("ratio", [plugin]) is None  # which is no rule
+    assert plugin_of("ratio", [plugin], "ratio") is plugin
+    with pytest.raises(UserError, match=r"a ratio has a name and a numerator, .* has not"):
+        find(f"{tmp_path / 'mine.py'}:Bare", ratios)
+    with pytest.raises(UserError, match="unknown ratio 'third'; choose from half, or name one of yours"):
+        find("third", ratios)

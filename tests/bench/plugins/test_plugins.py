@@ -1,0 +1,324 @@
+"""Rules from outside: found by address, run in other processes, known by their code."""
+
+import dataclasses
+import importlib.metadata
+import sys
+
+import pytest
+import torch
+
+import sdp_ref as sr
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.experiments import suites
+from sdp_bench.bench.identity.fingerprint import PACKAGES, reached
+from sdp_bench.bench.identity.keys import OracleKey
+from sdp_bench.bench.plugins import rules as plugins
+from sdp_bench.bench.plugins.plugin import find, load
+from sdp_bench.bench.plugins.rules import RULES
+from sdp_bench.bench.replay import replay
+from sdp_bench.bench.results.record import LeftOut
+from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.runs import fingerprints, predict
+from sdp_bench.bench.runs import group as run
+from sdp_bench.bench.runs.executors.local import LocalProcesses
+from sdp_bench.bench.settings import PRESETS, preset
+from sdp_ref import registry
+from tests.bench.conftest import TINY, begin, make_plan, run_all
+
+SOURCE = '''
+import sys
+from dataclasses import dataclass
+from typing import ClassVar
+
+import sdp_ref as sr
+
+
+@dataclass(frozen=True)
+class Wider(sr.Rule):
+    """SDP with a factor on its covariance."""
+
+    name: ClassVar[str] = "wider"
+    factor: float = 2.0
+
+    def prepare(self, net):
+        inner = sr.rule("sdp").prepare(net)
+
+        def propagate(x):
+            law = inner(x)
+            return sr.Gaussian(law.mean, self.factor * law.covariance)
+
+        return propagate
+
+
+class Plain:
+    name = "plain"
+
+    def propagate(self, net, x):
+        return sr.propagate(net, x, "sdp")
+
+
+class Noisy:
+    """Draws with the one seed that it is given."""
+
+    name = "noisy"
+    seed = 0
+
+    def propagate(self, net, x):
+        return sr.propagate(net, x, sr.rule("monte_carlo", samples=5, seed=self.seed))
+
+
+class Needy:
+    name = "needy"
+
+    def __init__(self, order):
+        self.order = order
+
+
+class Spaced(Plain):
+    name = "two words"
+
+
+class Taken(Plain):
+    name = "sdp"
+
+
+class Gaussians(Plain):
+    name = "gaussians"
+
+    def propagate(self, net, x):
+        raise sr.UnsupportedError(self.name, "anything")
+
+
+class Nameless(Plain):
+    @property
+    def name(self):
+        raise OSError("no\\nname")
+
+
+class Leaving(Plain):
+    name = "leaving"
+
+    def propagate(self, net, x):
+        sys.exit(0)
+
+
+def make():
+    return Wider(4.0)
+
+
+def leave():
+    sys.exit()
+
+
+rule = Plain()
+nothing = 3
+'''
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "outside.py"
+    path.write_text(SOURCE)
+    return path
+
+
+@pytest.fixture
+def x():
+    return sr.DiagonalGaussian(torch.zeros(2, 4), torch.ones(2, 4))
+
+
+@pytest.fixture
+def net():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3))
+
+
+@pytest.mark.parametrize(
+    ("attribute", "name", "factor"),
+    [
+        ("Wider", "wider", 2.0),
+        ("Wider:factor=3", "wider:factor=3", 3.0),
+        ("make", "wider:factor=4.0", 4.0),
+        ("Plain", "plain", 1.0),
+        ("rule", "plain", 1.0),
+    ],
+)
+def test_a_class_a_factory_or_an_object_in_a_file(file, net, x, attribute, name, factor):
+    plugin = find(f"{file}:{attribute}", RULES)
+    assert plugin.name == name
+    covariance = sr.propagate(net, x, plugin.load()).covariance
+    assert torch.allclose(covariance, factor * sr.propagate(net, x, "sdp").covariance)
+
+
+def test_a_module_and_an_installed_entry_point(file, monkeypatch):
+    monkeypatch.chdir(file.parent)
+    monkeypatch.delitem(sys.modules, "outside", raising=False)
+    assert find("outside:Wider", RULES).name == "wider"
+    point = importlib.metadata.EntryPoint("theirs", "outside:Wider", RULES.group)
+    monkeypatch.setattr(registry, "entry_points", lambda group: [point])
+    assert find("theirs:factor=3", RULES).name == "wider:factor=3"
+    with pytest.raises(UserError, match=r"unknown rule 'others'; choose from sdp, .*, theirs, or name one"):
+        find("others", RULES)
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("absent.py:Rule", "cannot read absent.py: No such file"),
+        ("{file}", "names a file and no rule in it"),
+        ("{file}:Absent", "there is no Absent"),
+        ("{file}:Needy", "cannot make the rule: TypeError: .*order"),
+        ("{file}:Needy:order=1", "a rule has a name and propagate"),
+        ("{file}:Wider:width=1", "cannot make the rule: .*width"),
+        ("{file}:Wider:3", "parameters are written key=value"),
+        ("{file}:rule:a=1", "takes no parameters"),
+        ("{file}:nothing", "neither a rule nor makes one"),
+        ("{file}:Spaced", "one word"),
+        ("{file}:Taken", "the name of a built-in rule"),
+        ("{file}:1", "no name of a class"),
+        ("no_such_module:Rule", "cannot load no_such_module:Rule: ModuleNotFoundError"),
+        ("{broken}:Rule", r"cannot load .*: SyntaxError: .*, line 2"),
+        ("{raising}:Rule", "cannot load .*: ZeroDivisionError"),
+        ("{exiting}:Rule", r"cannot load .*: RuntimeError: it calls sys.exit\('no GPU'\)"),
+        ("{file}:Nameless", "the rule's name cannot be read: OSError: no name"),
+        ("{file}:leave", r"cannot make the rule: RuntimeError: it calls sys.exit\(\)"),
+    ],
+)
+def test_what_is_no_rule_gets_one_line(file, tmp_path, address, message):
+    broken, raising = tmp_path / "broken.py", tmp_path / "raising.py"
+    broken.write_text("x = 1\ndef f(:\n")
+    raising.write_text("1 / 0\n")
+    exiting = tmp_path / "exiting.py"
+    exiting.write_text("import sys\nsys.exit('no GPU')\n")
+    with pytest.raises(UserError, match=message) as caught:
+        find(address.format(file=file, broken=broken, raising=raising, exiting=exiting), RULES)
+    assert "\n" not in str(caught.value)
+
+
+def test_two_files_with_one_name_are_told_apart(file, tmp_path):
+    other = tmp_path / "other.py"
+    other.write_text(SOURCE.replace("factor: float = 2.0", "factor: float = 9.0"))
+    with pytest.raises(UserError, match="two rules have the name 'wider'"):
+        plugins.resolve([f"{file}:Wider", f"{other}:Wider"])
+    assert load(f"{file}:Wider", RULES).factor == 2
+    assert load(f"{other}:Wider", RULES).factor == 9
+
+
+def test_a_file_finds_the_modules_beside_it(tmp_path, net, x):
+    (tmp_path / "beside_it.py").write_text("NAME = 'beside'\n")
+    path = tmp_path / "outer.py"
+    path.write_text(SOURCE.replace("import sdp_ref as sr", "import sdp_ref as sr\nimport beside_it"))
+    before = list(sys.path)
+    load(f"{path}:Plain", RULES)
+    assert sys.path == before
+    assert "beside_it" not in sys.modules
+
+
+def test_a_rule_is_known_by_its_code(file):
+    plugin = find(f"{file}:Wider", RULES)
+    longer = dataclasses.replace(
+        plugin, code=dataclasses.replace(plugin.code, source=plugin.code.source + "\nX = 1\n")
+    )
+    marks = {
+        fingerprints.of_measurement("wider", "std_ratio", [plugin]),
+        fingerprints.of_measurement("wider", "std_ratio", [longer]),
+        fingerprints.of_measurement("wider", "std_ratio", [dataclasses.replace(plugin, options="factor=3")]),
+        fingerprints.of_measurement("wider", "bures", [plugin]),
+    }
+    assert len(marks) == 4
+
+
+def test_what_a_rule_uses_of_this_project_counts(file, monkeypatch):
+    plugin = find(f"{file}:Wider", RULES)
+
+    def mark():
+        return reached(*fingerprints.rule_code("wider", plugin), packages=PACKAGES | plugin.code.packages)
+
+    before = mark()
+    monkeypatch.setattr(sr.Rule, "label", "another")
+    assert mark() == before
+    monkeypatch.setattr(sr.Rule, "propagate", lambda self, net, x: x)
+    assert mark() != before
+
+
+def test_code_without_source_has_no_fingerprint(tmp_path):
+    path = tmp_path / "made.py"
+    path.write_text(f"TEXT = {SOURCE!r}\nexec(TEXT)\n")
+    plugin = find(f"{path}:Plain", RULES)
+    with pytest.raises(UserError, match=r"made\.py:Plain: there is no source of .*Plain\.propagate"):
+        fingerprints.of_measurement("plain", "bures", [plugin])
+
+
+@pytest.mark.rounding
+def test_a_sampling_rule_has_a_seed_for_each_input(file, net, x):
+    noisy = load(f"{file}:Noisy", RULES)
+    oracles = [OracleKey("net", f"input {i}", "gaussian:sigma=1.0", "mc", 100) for i in range(2)]
+    both = predict.prepared(noisy, net, predict.seeds_of(noisy, oracles))(x)
+    alone = predict.prepared(noisy, net, predict.seeds_of(noisy, oracles[1:]))(x[1])
+    assert torch.equal(both.mean[1:], alone.mean)
+    assert not torch.equal(both.mean[0], both.mean[1])
+    assert noisy.seed == 0
+
+
+def outside_settings(file, *rules):
+    given = ("sdp", *(f"{file}:{rule}" for rule in rules))
+    found = preset("quick", {"rules": given})
+    return dataclasses.replace(TINY, rules=found.rules, plugins=found.plugins)
+
+
+def test_workers_run_it_without_the_file(file, tmp_path):
+    settings = outside_settings(file, "Wider", "Plain", "Noisy")
+    assert settings.rules == ("sdp", "wider", "plain", "noisy")
+    plan = make_plan(settings)
+    file.unlink()
+    executor = LocalProcesses(2, 1)
+    try:
+        with Store(tmp_path / "r.sqlite", writing=True) as store:
+            number = begin(store, plan, settings)
+            results = []
+            run.execute(
+                plan.groups, run.fresh(store, plan), store, number, executor, lambda g, r: results.append(r)
+            )
+            frame = store.frame(store.run(number))
+    finally:
+        executor.shutdown()
+    assert not any(result.failures for result in results)
+    values = frame[frame.metric == "std_ratio"].pivot_table("value", ["unit", "component"], "rule")
+    assert values["plain"].tolist() == values["sdp"].tolist()
+    assert (values["wider"] / values["sdp"]).tolist() == pytest.approx([2**0.5] * len(values))
+
+
+def test_a_replay_runs_stored_code_only_where_it_is_trusted(file, tmp_path):
+    settings = outside_settings(file, "Wider")
+    frame = run_all(tmp_path / "r.sqlite", make_plan(settings), settings=settings)
+    key = frame[(frame.rule == "wider") & (frame.metric == "std_ratio")].key.iloc[0]
+    with Store(tmp_path / "r.sqlite") as store:
+        with pytest.raises(UserError, match=r"rule 'wider' .* not built in; .*--trust-code"):
+            replay.replay(store, key, lambda line: None)
+        pairs = replay.replay(store, key, lambda line: None, trusted=True)
+        assert pairs
+        assert all(replay.identical(*pair) for pair in pairs)
+
+
+def test_a_rule_that_takes_nothing_is_left_out_and_said_to_be(file):
+    plan = make_plan(outside_settings(file, "Gaussians"))
+    assert plan.left_out == (LeftOut("gaussians", "relu", "rule 'gaussians' does not support anything"),)
+
+
+def test_built_in_specs_stay_as_they_are():
+    names = ("sdp", "monte_carlo:samples=100", "oracle_moments", "spd:a=1")
+    with pytest.raises(UserError, match="unknown rule 'spd'"):
+        plugins.resolve(names)
+    assert plugins.resolve(names[:3]) == (names[:3], ())
+    assert suites.canonical_rules(names[:3]) == names[:3]
+    assert PRESETS["quick"].plugins == ()
+
+
+def test_a_rule_that_calls_exit_fails_its_measurements_alone(file, tmp_path):
+    settings = outside_settings(file, "Leaving")
+    frame = run_all(tmp_path / "r.sqlite", make_plan(settings), settings=settings)
+    assert set(frame.rule) == {"sdp"}
+    with Store(tmp_path / "r.sqlite") as store:
+        failures = store.failures(store.run())
+    assert set(failures.rule) == {"leaving"}
+    assert set(failures.error) == {"RuntimeError: it calls sys.exit(0)"}

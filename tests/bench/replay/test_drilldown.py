@@ -1,0 +1,105 @@
+import warnings
+from dataclasses import replace
+
+import pytest
+import torch
+
+from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.replay.drilldown import drill, rule_errors
+from sdp_bench.bench.replay.stored import stored_measurement
+from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.runs import fingerprints
+from sdp_ref.graph.trace import Net
+from sdp_ref.laws import Cauchy, Gaussian, Law
+from tests.bench.conftest import TINY, make_plan, run_all
+
+SETTINGS = replace(
+    TINY, sizes={"iris-tv": (1, 1)}, sigmas=(10.0,), rules=("sdp", "monte_carlo:samples=10", "marginal_sdp")
+)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    path = tmp_path_factory.mktemp("drill") / "store.sqlite"
+    frame = run_all(path, make_plan(SETTINGS, ("iris-tv",)), SETTINGS)
+    return path, frame[frame.metric == "tv_headline"].set_index("rule").key
+
+
+@pytest.mark.parametrize("rule", SETTINGS.rules)
+def test_a_stored_measurement_is_drilled_into(measured, rule):
+    path, key = measured
+    with Store(path) as store:
+        found = drill(store, key[rule])
+    assert found.key == key[rule]
+    assert found.missing == ""
+    assert [layer.label for layer in found.errors.layers] == ["Linear", "ReLU", "Linear"]
+    # The last layer's total is the distance between the oracle's moments and the measured prediction's.
+    law, moments = found.prediction.gaussian, found.oracle.moments
+    ratio = float(law.variance.sum() / moments.covariance.trace()) ** 0.5
+    assert found.errors.layers[-1].spread_ratio == pytest.approx(ratio, rel=1e-6)
+    with Store(path) as store:
+        again = drill(store, key[rule])
+    assert again.errors == found.errors
+
+
+def test_what_is_measured_by_other_code_than_todays_is_not_drilled_into(measured, monkeypatch):
+    path, key = measured
+    monkeypatch.setattr(fingerprints, "of_measurement", lambda *_: "of tomorrow")
+    with (
+        Store(path) as store,
+        pytest.raises(UserError, match=r"code of sdp or of tv_headline has changed .* run the suite again"),
+    ):
+        drill(store, key["sdp"])
+
+
+def test_true_moments_are_shared_by_the_rules_of_a_subject(measured):
+    path, key = measured
+    known = {}
+    with Store(path) as store:
+        alone = drill(store, key["sdp"]).errors
+        drill(store, key["marginal_sdp"], known=known)
+        kept = dict(known)
+        shared = drill(store, key["sdp"], known=known).errors
+    assert known == kept
+    assert alone == shared
+
+
+class Grumpy:
+    """A rule that fails where hidden units are many, and is moment matching by samples elsewhere."""
+
+    name = "grumpy"
+
+    def propagate(self, net: Net, x: Law) -> Law:
+        outputs = net(x.location)
+        if outputs.shape[1] == TINY.width:
+            raise ValueError("too many units")
+        eye = torch.eye(outputs.shape[1], dtype=outputs.dtype)
+        return Gaussian(outputs, eye.expand(len(outputs), -1, -1).clone())
+
+
+def test_layers_where_a_rule_fails_are_taken_together(measured):
+    path, key = measured
+    with Store(path) as store:
+        oracle = stored_measurement(store, key["sdp"]).oracle
+        found, skipped = rule_errors(Grumpy(), oracle)
+    assert [layer.label for layer in found.layers] == ["3 ops up to Linear"]
+    assert len(skipped) == 2
+    assert "too many units" in skipped[0]
+    assert not found.layers[0].exact
+
+
+def test_what_cannot_be_drilled_into_is_said(measured, tmp_path):
+    path, key = measured
+    with Store(path) as store:
+        with pytest.raises(UserError, match="no measurement has a key"):
+            drill(store, "ffff")
+        oracle = stored_measurement(store, key["sdp"]).oracle
+        oracle.law = Cauchy(oracle.law.location, torch.ones_like(oracle.law.location))
+        with pytest.raises(ValueError, match="no moments"):
+            rule_errors(Grumpy(), oracle)
+    frame = key["sdp"]
+    with Store(path, writing=True) as store, warnings.catch_warnings():
+        store._connection.execute("UPDATE nets SET weights = NULL")
+        with pytest.raises(RunFailedError, match="without the nets' weights"):
+            drill(store, frame)
+        store._connection.rollback()

@@ -1,0 +1,249 @@
+import copy
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import sdp_ref
+from sdp_bench import oracles
+from sdp_bench.bench.replay.error_by_layer import ErrorByLayer, error_by_layer, halves
+from sdp_bench.bench.replay.gaussians import Gaussians, Pair, squared_distance
+from sdp_bench.bench.replay.layers import BLOCKS, layers_of, merged, moments_after, sample_layers
+from sdp_bench.oracles.moments.moments import Moments
+from sdp_ref.laws import DiagonalGaussian
+
+X = DiagonalGaussian(torch.tensor([[0.3, -1.2, 0.8]]), torch.tensor([[0.5, 2.0, 1.0]]))
+SAMPLES = 2**16
+
+
+def chain(*widths: int, activation: type[nn.Module] = nn.ReLU, seed: int = 3) -> nn.Sequential:
+    torch.manual_seed(seed)
+    layers: list[nn.Module] = []
+    for n, m in itertools.pairwise(widths):
+        layers += [nn.Linear(n, m), activation()]
+    return nn.Sequential(*layers[:-1]).eval()
+
+
+def squared(a: Pair, b: Pair) -> Tensor:
+    return squared_distance(Gaussians.of(a), Gaussians.of(b))
+
+
+def w2(a: Pair, b: Pair) -> float:
+    return float(squared(a, b).sum().sqrt())
+
+
+def of_rule(net: nn.Module, rule: str, samples: int = SAMPLES, **parameters: int) -> ErrorByLayer:
+    layer_moments = sample_layers(layers_of(net), X, samples, seed=1)
+    double = layers_of(net.double())
+    wide = X.to(dtype=torch.float64)
+    propagator = sdp_ref.rule(rule, **parameters)
+    laws = [(wide.mean[0], wide.covariance[0])]
+    for place in range(1, len(double) + 1):
+        law = propagator.propagate(nn.Sequential(*double[:place]), wide)
+        laws.append((law.location[0], law.covariance[0]))  # type: ignore[attr-defined]
+    return error_by_layer(double, layer_moments, laws, independent=rule.startswith("marginal"))
+
+
+@pytest.mark.parametrize("sampler", ["mc", "sobol"])
+def test_moments_of_layers_are_those_of_the_oracles_samples(sampler: str) -> None:
+    net, samples = chain(3, 7, 5, 2), 20_011  # no multiple of the number of blocks
+    layer_moments = sample_layers(layers_of(net), X, samples, seed=4, sampler=sampler)
+    for place, layer in enumerate(range(1, len(net) + 1), start=1):
+        with torch.no_grad():
+            drawn = oracles.sample_outputs(net[:layer], X, samples, seed=4, sampler=sampler).double().numpy()
+        found = layer_moments.moments[place]
+        assert found.samples == samples
+        np.testing.assert_allclose(found.mean, drawn.mean(0), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(found.covariance, np.cov(drawn.T, bias=True), rtol=1e-4, atol=1e-5)
+        blocks = Moments.from_samples(drawn, BLOCKS)
+        np.testing.assert_allclose(found.block_means, blocks.block_means, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(found.block_covariances, blocks.block_covariances, rtol=1e-4, atol=1e-5)
+
+
+def test_standard_errors_cover_the_exact_moments_of_a_linear_layer() -> None:
+    net = chain(3, 4)
+    weight = net[0].weight.detach().double()
+    exact_mean = (net[0](X.mean)[0]).detach().double().numpy()
+    exact = (weight @ X.covariance[0].double() @ weight.T).numpy()
+    moments = sample_layers(layers_of(net), X, SAMPLES, seed=8).moments[1]
+    errors = moments.block_covariances.std(0, ddof=1) / np.sqrt(BLOCKS)
+    assert (np.abs(moments.covariance - exact) < 5 * errors).all()
+    assert (np.abs(moments.mean - exact_mean) < 5 * np.sqrt(np.diag(exact) / SAMPLES)).all()
+
+
+def test_the_net_is_cut_where_everything_is_one_value() -> None:
+    class Residual(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.inner, self.last = nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.first(x)
+            return self.last(y + torch.relu(self.inner(y)))
+
+    layers = layers_of(Residual().eval())
+    assert [layer.label for layer in layers] == ["Linear", "3 ops up to Add", "Linear"]
+    assert [layer.exact for layer in layers] == [True, False, True]
+    x = torch.randn(5, 3)
+    net = Residual().eval()
+    parts = layers_of(net)
+    torch.testing.assert_close(nn.Sequential(*parts)(x), net(x))
+    torch.testing.assert_close(merged(parts)(x), net(x))
+
+
+def test_a_residual_block_without_a_formula_is_referred_to_samples() -> None:
+    class Skip(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(3, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x + torch.relu(self.inner(x))
+
+    torch.manual_seed(0)
+    net = Skip().double().eval()
+    wide = X.to(dtype=torch.float64)
+    (layer,) = layers_of(net)
+    mean, covariance = moments_after(layer, wide.mean, wide.covariance, torch.Size([3]), seed=5)
+    exact = sdp_ref.propagate(net, wide, "moment_matching")  # exact for a skip around one hidden layer
+    np.testing.assert_allclose(mean, exact.mean.detach(), atol=0.03)  # type: ignore[attr-defined]
+    np.testing.assert_allclose(covariance, exact.covariance.detach(), atol=0.1)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.GELU])
+def test_moment_matching_has_no_rule_error(activation: type[nn.Module]) -> None:
+    found = of_rule(chain(3, 12, 12, 2, activation=activation), "moment_matching")
+    assert max(layer.rule.value for layer in found.layers) < 1e-6
+    assert max(found.spread.formula) < 1e-6
+    assert not any(found.spread.dropped)
+    assert found.spread.total.value > found.spread.total.floor95  # closure at the second activation
+
+
+def test_an_affine_net_has_no_closure_error() -> None:
+    net = nn.Sequential(nn.Linear(3, 6), nn.Linear(6, 4), nn.Linear(4, 2)).eval()
+    found = of_rule(net, "sdp")
+    assert all(layer.closure.indistinguishable and layer.total.indistinguishable for layer in found.layers)
+    assert max(layer.rule.value for layer in found.layers) < 1e-6
+
+
+def test_with_one_hidden_layer_all_error_is_the_rules_own() -> None:
+    found = of_rule(chain(3, 16, 2), "sdp")
+    assert all(layer.closure.value < 2 * layer.total.floor95 for layer in found.layers)
+    assert found.layers[1].rule.value > 0.05  # the linearised ReLU
+    assert found.layers[0].rule.value == pytest.approx(0, abs=1e-6)
+    assert found.spread.formula[1] == pytest.approx(
+        found.spread.total.value, abs=3 * found.spread.total.floor95
+    )
+
+
+def test_a_marginal_rule_errs_by_the_covariances_it_drops() -> None:
+    net = nn.Sequential(nn.Linear(3, 6), nn.Linear(6, 2)).eval()
+    found = of_rule(net, "marginal_moment_matching")
+    assert max(found.spread.formula) < 1e-6
+    assert found.spread.dropped[0] > 0.05
+    for layer in found.layers:
+        assert layer.rule.value == pytest.approx(layer.dropped, abs=1e-9)
+    # Its own family is what the truth is replaced by: that loses as much.
+    assert found.layers[1].closure.value > 0.05
+
+
+@pytest.mark.parametrize("rule", ["sdp", "marginal_sdp", "dvia", "unscented"])
+def test_what_enters_is_no_less_than_the_total(rule: str) -> None:
+    found = of_rule(chain(3, 10, 10, 2), rule, samples=2**14)
+    for output in (found.spread, found.whitened):
+        assert output.sum_of_parts >= output.total.value - 1e-9
+
+
+def test_closure_at_the_output_is_between_true_laws_carried_on() -> None:
+    net = chain(3, 8, 8, 2)
+    found = of_rule(net, "sdp", samples=2**13).spread.closure
+    double, wide = layers_of(net), X.to(dtype=torch.float64)
+    layer_moments = sample_layers(layers_of(copy.deepcopy(net).float()), X, 2**13, seed=1)
+    truths = [(wide.mean, wide.covariance)]
+    after = layer_moments.moments[1:]
+    truths += [(torch.tensor(m.mean)[None], torch.tensor(m.covariance)[None]) for m in after]
+
+    def carried(start: int, pair: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        for place in range(start, len(double)):
+            pair = moments_after(double[place], *pair, layer_moments.shapes[place], seed=0)
+        return pair
+
+    ends = [carried(place, pair) for place, pair in enumerate(truths)]
+    exact = sdp_ref.propagate(net, wide, "moment_matching")
+    torch.testing.assert_close(ends[0][0], exact.mean.detach())  # type: ignore[attr-defined]
+    torch.testing.assert_close(ends[0][1], exact.covariance.detach())  # type: ignore[attr-defined]
+    spread = float(ends[-1][1][0].trace()) ** 0.5
+    expected = [w2(a, b) / spread for a, b in itertools.pairwise(ends)]
+    assert found == pytest.approx(expected, rel=1e-6, abs=1e-7)
+
+
+def test_distances_of_known_pairs() -> None:
+    eye = torch.eye(3, dtype=torch.float64)[None]
+    zero, one = torch.zeros(1, 3, dtype=torch.float64), torch.ones(1, 3, dtype=torch.float64)
+    mean, spread = squared((one, 4 * eye), (zero, eye))[:, 0]
+    assert float(mean) == pytest.approx(3)
+    assert float(spread) == pytest.approx(3)  # sum of (2 - 1)^2
+    # between N(0, diag(a)) and N(0, diag(b)): sum of (sqrt(a) - sqrt(b))^2, singular ones too
+    a, b = torch.tensor([[4.0, 0.0, 9.0]]).double(), torch.tensor([[1.0, 0.0, 0.0]]).double()
+    _, spread = squared((zero, torch.diag_embed(a)), (zero, torch.diag_embed(b)))[:, 0]
+    assert float(spread) == pytest.approx(1 + 9)
+    torch.manual_seed(0)
+    root = torch.randn(1, 30, 30, dtype=torch.float64)
+    root[:, :, 10:] = 0  # of rank 10
+    matrix, origin = root @ root.mT, torch.zeros(1, 30, dtype=torch.float64)
+    near = matrix * (1 + 1e-15)
+    relative = squared((origin, matrix), (origin, near))[1, 0] / matrix[0].trace()
+    assert float(relative.sqrt()) < 1e-6
+
+
+def test_the_floor_is_what_an_exact_law_shows() -> None:
+    net = chain(3, 5, 2)
+    layers, exact = (
+        layers_of(net),
+        sdp_ref.propagate(net.double(), X.to(dtype=torch.float64), "moment_matching"),
+    )
+    law = (exact.mean.detach(), exact.covariance.detach())  # type: ignore[attr-defined]
+    net.float()
+    distances, noises = [], []
+    for seed in range(24):
+        moments = sample_layers(layers, X, 2**12, seed=seed).moments[-1]
+        truth = torch.tensor(moments.mean)[None], torch.tensor(moments.covariance)[None]
+        distances.append(w2(law, truth))
+        noises.append(float(squared(*halves(moments)).sum(0).sqrt().mean() / 2))
+    assert np.mean(noises) == pytest.approx(np.mean(distances), rel=0.25)
+
+
+def test_a_layer_that_is_constant_but_for_rounding_is_said_to_be() -> None:
+    net = chain(3, 5, 2)
+    with torch.no_grad():
+        net[2].weight.mul_(1e-12)
+    found = of_rule(net, "sdp", samples=2**12)
+    assert [layer.constant for layer in found.layers] == [False, False, True]
+
+
+def test_nets_that_are_too_wide_are_refused_in_a_line() -> None:
+    net = nn.Sequential(nn.Linear(3, 4000), nn.ReLU(), nn.Linear(4000, 2)).eval()
+    with pytest.raises(ValueError, match=r"4,000 units.*more than 2\.15 GB"):
+        sample_layers(layers_of(net), X, 1000, seed=1)
+    with pytest.raises(ValueError, match="no layers"):
+        layers_of(lambda x: x)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_errors_of_rounding_are_known_as_such(seed: int) -> None:
+    """SDP is exact for a linear net: under little noise what is seen is the oracle's float32."""
+    ratios = []
+    for scale in (1e-7, 1e-6, 1e-2):
+        net = chain(3, 4, seed=seed)
+        x = DiagonalGaussian(X.mean, scale**2 * X.variance)
+        layer_moments = sample_layers(layers_of(net), x, SAMPLES, seed=1)
+        double, wide = layers_of(net.double()), x.to(dtype=torch.float64)
+        law = sdp_ref.rule("sdp").propagate(net, wide)
+        laws = [(wide.mean[0], wide.covariance[0]), (law.location[0], law.covariance[0])]  # type: ignore[attr-defined]
+        output = error_by_layer(double, layer_moments, laws, independent=False).spread
+        assert output.total.value < max(output.rounding, output.total.floor95 * 1.5)
+        ratios.append(output.rounding)
+    assert ratios[1] > 0.05
+    assert ratios[2] < 1e-4

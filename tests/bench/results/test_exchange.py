@@ -1,0 +1,172 @@
+"""Results between machines: nothing lost, nothing overwritten, differences named."""
+
+import dataclasses
+import math
+import sqlite3
+
+import pandas as pd
+import pytest
+
+from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.replay import replay
+from sdp_bench.bench.results import exchange
+from sdp_bench.bench.results.comparison import compare
+from sdp_bench.bench.results.record import same_number
+from sdp_bench.bench.results.schema import TABLES
+from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.runs.plan import Work
+from tests.bench.conftest import TINY, make_plan, run_all
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return _made(tmp_path_factory.mktemp("whole") / "r.sqlite")
+
+
+def _made(path, settings=TINY, shard=(1, 1)):
+    run_all(path, Work(make_plan(settings)).shard(*shard).plan, settings)
+    return path
+
+
+@pytest.fixture
+def file(whole, tmp_path):
+    """A copy of a whole run that a test may spoil."""
+    copy = tmp_path / "copy.sqlite"
+    copy.write_bytes(whole.read_bytes())
+    return copy
+
+
+def records(path):
+    with Store(path) as store:
+        frame = store.tables()["records"].drop(columns=["run", "seconds"])
+    return frame.sort_values(["unit", "rule", "metric", "component"]).reset_index(drop=True)
+
+
+def spoil(path, value="value + 1"):
+    db = sqlite3.connect(path)
+    db.execute(f"UPDATE records SET value = {value} WHERE metric LIKE 'w1%'")
+    db.commit()
+    db.close()
+
+
+def test_shards_merge_to_the_whole(whole, tmp_path):
+    parts = [_made(tmp_path / f"{i}.sqlite", shard=(i, 3)) for i in (1, 2, 3)]
+    count = exchange.merge(parts, tmp_path / "all.sqlite")
+    pd.testing.assert_frame_equal(records(tmp_path / "all.sqlite"), records(whole), check_exact=True)
+    assert count == len(records(whole))
+    with Store(tmp_path / "all.sqlite") as store:
+        assert len(store.tables()["runs"]) == 3
+        key = store.frame(store.run())["key"].iloc[0]
+        assert all(replay.identical(*pair) for pair in replay.replay(store, key, lambda _: None))
+
+
+def test_overlapping_files_merge_once(whole, tmp_path):
+    exchange.merge([whole, whole], tmp_path / "all.sqlite")
+    assert len(records(tmp_path / "all.sqlite")) == len(records(whole))
+
+
+def test_conflicts_are_named_and_nothing_is_written(whole, file, tmp_path):
+    spoil(file)
+    with pytest.raises(UserError, match=r"measurements differ from those here: .*w1"):
+        exchange.merge([whole, file], tmp_path / "all.sqlite")
+    assert not list(tmp_path.glob("*all.sqlite*"))
+
+
+def test_merge_does_not_write_over_a_file(whole, file):
+    before = file.read_bytes()
+    with pytest.raises(UserError, match="exists"):
+        exchange.merge([whole], file)
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("fmt", exchange.FORMATS)
+def test_an_export_fills_another_file(whole, tmp_path, fmt):
+    with Store(whole) as store:
+        files = exchange.export(store, tmp_path / "out", fmt)
+    assert len(files) == len(TABLES) + 1
+    with Store(tmp_path / "new.sqlite", writing=True) as store:
+        assert exchange.import_(tmp_path / "out", store) == len(records(whole))
+        assert exchange.import_(tmp_path / "out", store) == 0
+        key = store.frame(store.run())["key"].iloc[0]
+        assert all(replay.identical(*pair) for pair in replay.replay(store, key, lambda _: None))
+    pd.testing.assert_frame_equal(records(tmp_path / "new.sqlite"), records(whole), check_exact=True)
+
+
+def test_without_weights_a_replay_says_what_is_missing(whole, tmp_path):
+    with Store(whole) as store:
+        exchange.export(store, tmp_path / "out", weights=False)
+    with Store(tmp_path / "new.sqlite", writing=True) as store:
+        exchange.import_(tmp_path / "out", store)
+        key = store.frame(store.run())["key"].iloc[0]
+        with pytest.raises(RunFailedError, match="without the nets' weights"):
+            replay.replay(store, key, lambda _: None)
+
+
+def test_what_cannot_be_imported_is_one_line(whole, tmp_path):
+    with Store(whole) as store:
+        exchange.export(store, tmp_path / "out")
+        with pytest.raises(UserError, match=r"choose from csv, csv\.xz, parquet"):
+            exchange.export(store, tmp_path / "out", "xlsx")
+        (tmp_path / "file").write_text("")
+        with pytest.raises(RunFailedError, match="cannot write"):
+            exchange.export(store, tmp_path / "file" / "out")
+    target = tmp_path / "new.sqlite"
+    with Store(target, writing=True) as store:
+        with pytest.raises(UserError, match="not a folder of exported results"):
+            exchange.import_(tmp_path, store)
+        table = tmp_path / "out" / "records.csv"
+        table.write_text(table.read_text().replace("sdp", "spd"))
+        with pytest.raises(UserError, match="damaged"):
+            exchange.import_(tmp_path / "out", store)
+        table.unlink()
+        with pytest.raises(UserError, match="missing"):
+            exchange.import_(tmp_path / "out", store)
+    assert not target.exists()
+
+
+def test_imports_do_not_replace_what_differs(whole, file, tmp_path):
+    with Store(whole) as store:
+        exchange.export(store, tmp_path / "out")
+    spoil(file)
+    before = records(file)
+    with Store(file, writing=True) as store, pytest.raises(UserError, match="differ"):
+        exchange.import_(tmp_path / "out", store)
+    pd.testing.assert_frame_equal(records(file), before, check_exact=True)
+
+
+def test_differences_are_counted_and_ranked(whole, file, tmp_path):
+    spoil(file, "value + 2 * stderr")
+    with Store(whole) as a, Store(file) as b:
+        found = compare(a, b)
+    changed = records(whole).metric.str.startswith("w1").sum()
+    assert (found.equal, len(found.different)) == (len(records(whole)) - changed, changed)
+    assert found.different["standard errors"].between(1.99, 2.01).all()
+    narrow = dataclasses.replace(TINY, rules=("sdp",))
+    part = _made(tmp_path / "part.sqlite", narrow)
+    with Store(whole) as a, Store(part) as b:
+        found = compare(a, b)
+    assert (found.equal, len(found.different), found.only_b) == (len(records(part)), 0, 0)
+    assert found.only_a == len(records(whole)) - len(records(part))
+
+
+def test_rounding_is_no_difference(whole, file, tmp_path):
+    spoil(file, "value * (1 + 1e-12)")
+    with Store(whole) as a, Store(file) as b:
+        found = compare(a, b)
+    assert (found.equal, len(found.different)) == (len(records(whole)), 0)
+    assert exchange.merge([whole, file], tmp_path / "c.sqlite") == len(records(whole))
+    assert not same_number(1.0, 1.0 + 1e-6)
+    assert same_number(math.inf, math.inf)
+    assert same_number(0.5, 0.5001, stderr=0.02)
+    assert not same_number(0.5, 0.5003, stderr=0.02)
+
+
+def test_weights_that_come_later_are_kept(whole, tmp_path):
+    with Store(whole) as store:
+        exchange.export(store, tmp_path / "out", weights=False)
+    with Store(tmp_path / "new.sqlite", writing=True) as store:
+        exchange.import_(tmp_path / "out", store)
+        assert store.tables()["nets"].weights.isna().all()
+    with Store(whole) as source, Store(tmp_path / "new.sqlite", writing=True) as store:
+        store.add(source.tables())
+        assert store.tables()["nets"].weights.notna().all()

@@ -1,0 +1,181 @@
+"""The results file: ours or not, whole or not at all, one writer at a time."""
+
+import os
+import sqlite3
+import stat
+
+import pytest
+
+from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.results.record import Failure, Record
+from sdp_bench.bench.results.schema import APPLICATION, SCHEMA
+from sdp_bench.bench.results.store import Store
+from tests.bench.conftest import begin
+
+
+def record(unit, value=0.5, rule="sdp", component=None):
+    return Record(unit, rule, "tv_class", component, value, 0.1, 0.2, 0.01, "1", 1e-3, "mark")
+
+
+def place(unit):
+    return unit, "sdp", "tv_class"
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "results.sqlite"
+
+
+def test_records_come_back_as_they_went_in(path, plan):
+    unit = plan.members[0][1]
+    with Store(path, writing=True) as store:
+        number = begin(store, plan)
+        records = [record(unit, float("inf"), component="0"), record(unit, 0.25, component="1")]
+        store.write_group(number, records, [], [place(unit)])
+    with Store(path) as store:
+        rows = store.find(unit)
+        assert [row["value"] for row in rows] == [float("inf"), 0.25]
+        assert store.measured([unit]) == {(unit, "sdp", "tv_class", "mark")}
+        assert store.measured(["other"]) == set()
+
+
+def test_a_new_measurement_replaces_all_components_of_the_old(path, plan):
+    unit = plan.members[0][1]
+    with Store(path, writing=True) as store:
+        number = begin(store, plan)
+        store.write_group(number, [record(unit, component=c) for c in "012"], [], [place(unit)])
+        store.write_group(number, [record(unit, 0.75, component="0")], [], [place(unit)])
+        assert [row["value"] for row in store.find(unit)] == [0.75]
+
+
+def test_a_group_is_written_whole_or_not_at_all(path, plan):
+    unit = plan.members[0][1]
+    with Store(path, writing=True) as store:
+        number = begin(store, plan)
+        bad = record("a unit that is not there")
+        with pytest.raises(RunFailedError, match="cannot write"):
+            store.write_group(number, [record(unit), bad], [], [place(unit)])
+        assert store.find(unit) == []
+        store.write_group(number, [record(unit)], [], [place(unit)])
+        assert len(store.find(unit)) == 1
+
+
+def test_failures_stand_until_the_rule_succeeds(path, plan):
+    unit = plan.members[0][1]
+    with Store(path, writing=True) as store:
+        number = begin(store, plan)
+        store.write_group(number, [], [Failure(unit, "sdp", None, "boom", 1.0)], [place(unit)])
+        assert store.failures(store.run()).error.tolist() == ["boom"]
+        store.write_group(number, [record(unit)], [], [place(unit)])
+        assert store.failures(store.run()).empty
+
+
+def test_a_failed_group_leaves_no_old_number(path, plan):
+    unit = plan.members[0][1]
+    with Store(path, writing=True) as store:
+        number = begin(store, plan)
+        store.write_group(number, [record(unit)], [], [place(unit)])
+        store.write_group(number, [], [Failure(unit, None, None, "died", 1.0)], [place(unit)])
+        assert store.find(unit) == []
+        assert store.failures(store.run()).error.tolist() == ["died"]
+        store.write_group(number, [record(unit)], [], [place(unit)])
+        # What was not set out for stays.
+        store.write_group(number, [], [Failure(unit, None, None, "died", 1.0)], [(unit, "dvia", "w1")])
+        assert len(store.find(unit)) == 1
+
+
+def test_runs_are_listed_newest_first(path, plan):
+    with Store(path, writing=True) as store:
+        first, second = begin(store, plan), begin(store, plan)
+        assert store.run().id == second
+        assert store.run(first).finished is None
+        store.finish_run(first, 2.5)
+        assert store.run(first).seconds == 2.5
+        with pytest.raises(UserError, match="no run 99"):
+            store.run(99)
+        assert len(store.nets(store.run())) == 2
+
+
+def test_a_second_writer_is_refused_and_a_reader_is_not(path, plan):
+    with Store(path, writing=True) as store:
+        begin(store, plan)
+        with pytest.raises(RunFailedError, match="another run is writing"):
+            Store(path, writing=True)
+        with Store(path) as reader:
+            assert reader.run().id == 1
+    Store(path, writing=True).close()
+
+
+@pytest.mark.parametrize("writing", [True, False])
+def test_a_file_that_is_not_ours_is_left_as_it_is(path, writing):
+    path.write_text("a shopping list\n")
+    with pytest.raises(UserError, match="not a results file"):
+        Store(path, writing=writing)
+    assert path.read_text() == "a shopping list\n"
+
+
+@pytest.mark.parametrize("writing", [True, False])
+def test_another_programs_sqlite_file_is_left_as_it_is(path, writing):
+    db = sqlite3.connect(path)
+    db.execute("CREATE TABLE bookmarks (url TEXT)")
+    db.commit()
+    db.close()
+    before = path.read_bytes()
+    with pytest.raises(UserError, match="something else"):
+        Store(path, writing=writing)
+    assert path.read_bytes() == before
+
+
+def test_a_newer_schema_is_left_as_it_is(path):
+    db = sqlite3.connect(path)
+    db.execute(f"PRAGMA application_id = {APPLICATION}")
+    db.execute(f"PRAGMA user_version = {SCHEMA + 1}")
+    db.execute("CREATE TABLE future (x)")
+    db.commit()
+    db.close()
+    before = path.read_bytes()
+    with pytest.raises(UserError, match="update sdp-bench"):
+        Store(path, writing=True)
+    assert path.read_bytes() == before
+
+
+def test_a_cut_file_is_one_line(path, plan):
+    with Store(path, writing=True) as store:
+        begin(store, plan)
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises((RunFailedError, UserError)):
+        Store(path, writing=True)
+
+
+def test_a_file_left_by_a_run_that_was_killed_while_making_it_is_taken_up(path, plan):
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA journal_mode = WAL")
+    db.close()
+    assert path.stat().st_size
+    with Store(path, writing=True) as store:
+        assert begin(store, plan) == 1
+
+
+def test_an_empty_file_of_the_users_is_kept(path):
+    path.touch()
+    Store(path, writing=True).close()
+    assert path.exists()
+
+
+def test_missing_results_and_folders(tmp_path):
+    with pytest.raises(UserError, match="sdp-bench run"):
+        Store(tmp_path / "none.sqlite")
+    new = tmp_path / "new" / "folder" / "r.sqlite"
+    with Store(new, writing=True) as store, pytest.raises(UserError, match="no run in"):
+        store.run()
+    assert not new.exists()  # nothing was begun
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunFailedError, match="cannot write"):
+        Store(tmp_path / "file" / "r.sqlite", writing=True)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_cannot_be_written(tmp_path):
+    tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    with pytest.raises(RunFailedError, match="cannot write"):
+        Store(tmp_path / "r.sqlite", writing=True)

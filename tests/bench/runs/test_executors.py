@@ -1,0 +1,142 @@
+"""Local processes: a worker may die or hang without harm to the others."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from sdp_bench.bench.runs.executors import MemoryLimitError, TimeLimitError, WorkerDiedError
+from sdp_bench.bench.runs.executors.local import LocalProcesses
+
+
+def double(x):
+    return 2 * x
+
+
+def threads():
+    import torch
+
+    return torch.get_num_threads()
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def hold(mebibytes):
+    held = b"x" * (mebibytes << 20)
+    time.sleep(20)  # longer than the watch takes to see it
+    return len(held)
+
+
+def fail():
+    raise ValueError("no good")
+
+
+def weights():
+    import torch
+
+    return {"weight": torch.full((300, 300), 2.0)}
+
+
+@pytest.fixture(scope="module")
+def executor():
+    with LocalProcesses(2, threads=1) as processes:
+        yield processes
+
+
+def test_calls_run_elsewhere_with_their_share_of_threads(executor):
+    assert executor.submit(os.getpid).result() != os.getpid()
+    assert executor.submit(threads).result() == 1
+    assert list(executor.map(double, range(8))) == [0, 2, 4, 6, 8, 10, 12, 14]
+
+
+def test_an_error_is_passed_on(executor):
+    with pytest.raises(ValueError, match="no good"):
+        executor.submit(fail).result()
+    assert executor.submit(double, 2).result() == 4
+
+
+def test_tensors_outlive_the_process_that_made_them(executor):
+    results = [executor.submit(weights) for _ in range(4)]
+    assert all(bool((result.result()["weight"] == 2).all()) for result in results)
+
+
+def test_a_dead_worker_fails_its_own_call_alone(executor):
+    calls = [executor.submit(die) if k == 3 else executor.submit(double, k) for k in range(8)]
+    with pytest.raises(WorkerDiedError):
+        calls[3].result()
+    assert [call.result() for k, call in enumerate(calls) if k != 3] == [0, 2, 4, 8, 10, 12, 14]
+
+
+def test_a_killed_fork_server_is_replaced():
+    from multiprocessing import forkserver
+
+    with LocalProcesses(2, threads=1) as processes:
+        processes.submit(double, 1).result()
+        os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
+        assert [processes.submit(double, 3).result() for _ in range(4)] == 4 * [6]
+
+
+def test_a_call_over_its_time_is_stopped_and_its_start_does_not_count():
+    with LocalProcesses(1, threads=1, limit=1.5) as processes:
+        assert processes.submit(double, 3).result() == 6
+        with pytest.raises(TimeLimitError, match=r"1\.5 s"):
+            processes.submit(time.sleep, 60).result()
+        assert processes.submit(double, 4).result() == 8
+
+
+@pytest.mark.slow
+def test_a_worker_over_its_memory_is_stopped_and_replaced():
+    with LocalProcesses(1, threads=1, memory=1.0) as processes:
+        with pytest.raises(MemoryLimitError, match="memory limit of 1 GiB"):
+            processes.submit(hold, 1100).result()
+        assert processes.submit(double, 4).result() == 8
+
+
+def test_shutdown_cancels_what_waits_and_stops_what_runs():
+    processes = LocalProcesses(1, threads=1)
+    processes.submit(double, 1).result()
+    running, waiting = processes.submit(time.sleep, 600), processes.submit(double, 1)
+    time.sleep(0.2)
+    processes.shutdown(wait=True, cancel_futures=True)
+    assert waiting.cancelled()
+    assert running.exception() is not None
+    with pytest.raises(RuntimeError, match="shutdown"):
+        processes.submit(double, 1)
+
+
+ORPHAN = """
+import os, time
+from sdp_bench.bench.runs.executors.local import LocalProcesses
+if __name__ == "__main__":
+    processes = LocalProcesses(1, 1)
+    print(processes.submit(os.getpid).result(), flush=True)
+    processes.submit(time.sleep, 600)
+    time.sleep(600)
+"""
+
+
+def test_workers_end_with_a_killed_driver(tmp_path):
+    script = tmp_path / "driver.py"
+    script.write_text(ORPHAN)
+    driver = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
+    worker = int(driver.stdout.readline())
+    driver.kill()
+    driver.wait()
+    driver.stdout.close()
+    deadline = time.monotonic() + 30
+    while _alive(worker) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not _alive(worker)
+
+
+def _alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

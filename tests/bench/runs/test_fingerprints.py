@@ -1,0 +1,201 @@
+"""Fingerprints of measurements: each by its own rule and metric, and all that runs for it counts."""
+
+import contextlib
+import functools
+import itertools
+import json
+import os
+import subprocess
+import sys
+import types
+
+import pytest
+import torch
+
+import sdp_ref
+from sdp_bench.bench.gate.probes import probes
+from sdp_bench.bench.identity import keys
+from sdp_bench.bench.identity.fingerprint import PACKAGES, closure, reached
+from sdp_bench.bench.identity.keys import OracleKey
+from sdp_bench.bench.metrics import metric as metric_of
+from sdp_bench.bench.metrics import metrics, moments, oracle, transport
+from sdp_bench.bench.metrics.oracle import Oracle
+from sdp_bench.bench.metrics.references import references
+from sdp_bench.bench.runs import fingerprints, predict
+from sdp_bench.bench.settings import Settings
+from sdp_bench.oracles.transport import wasserstein
+from sdp_ref.activations import activation
+from sdp_ref.laws import DiagonalGaussian
+from sdp_ref.rules import FullCovarianceRule
+
+RULES = (*sdp_ref.rules(), "monte_carlo:samples=10,sampler=sobol")
+SMALL = Settings(samples=2**10, pilot_samples=2**10, w1_points=100, certified_points=100, cells=16)
+
+
+def of_rules():
+    return {name: reached(*fingerprints.rule_code(name)) for name in (*RULES, *references())}
+
+
+def of_metrics():
+    return {name: reached(*fingerprints.metric_code(name)) for name in metrics()}
+
+
+def changed(before, after):
+    return {name for name in before if before[name] != after[name]}
+
+
+def test_every_rule_has_its_own():
+    assert len(set(of_rules().values())) == len(RULES) + len(references())
+
+
+def test_every_metric_has_its_own():
+    assert len(set(of_metrics().values())) == len(metrics())
+
+
+def test_what_is_said_of_a_metric_does_not_count(monkeypatch):
+    before = of_metrics()
+    kind = type(metric_of("tv_headline"))
+    for name, value in (("title", "Another"), ("about", "Other words"), ("decimals", 7), ("check", print)):
+        monkeypatch.setattr(kind, name, value)
+    assert of_metrics() == before
+    monkeypatch.setattr(kind, "partition", print)
+    assert "tv_headline" in changed(before, of_metrics())
+
+
+def test_a_measurement_is_known_by_its_rule_and_its_metric():
+    pairs = itertools.product(("sdp", "dvia", *references()), ("w1", "tv_paper", "bures"))
+    assert len({fingerprints.of_measurement(*pair) for pair in pairs}) == 12
+
+
+def test_a_change_of_one_rule_leaves_the_others(monkeypatch):
+    before = of_rules()
+    monkeypatch.setattr(type(sdp_ref.rule("unscented")), "prepare", lambda self, net: net)
+    assert changed(before, of_rules()) == {"unscented"}
+
+
+def test_a_change_of_the_sampling_rule_leaves_the_others(monkeypatch):
+    before = of_rules()
+    monkeypatch.setattr(type(sdp_ref.rule("monte_carlo")), "with_seeds", lambda self, seeds: self)
+    assert changed(before, of_rules()) == {"monte_carlo", "monte_carlo:samples=10,sampler=sobol"}
+
+
+def test_a_handler_of_a_rule_counts_for_those_that_inherit_it(monkeypatch):
+    before = of_rules()
+    monkeypatch.setattr(FullCovarianceRule, "_handlers", dict(FullCovarianceRule._handlers))
+    assert changed(before, of_rules()) == set()
+    FullCovarianceRule.handles(torch.nn.Linear)(lambda rule, module, law: law)
+    assert changed(before, of_rules()) == {"moment_matching", "dvia"}
+
+
+def test_an_activation_s_integrals_count_for_the_rules_that_take_them(monkeypatch):
+    before = of_rules()
+    monkeypatch.setattr(type(activation("relu")), "_mean_variance", lambda *_: None)
+    those = changed(before, of_rules())
+    assert {"moment_matching", "marginal_moment_matching"} <= those
+    assert not those & {"sdp", "marginal_sdp", "unscented", "monte_carlo", *references()}
+
+
+def test_what_a_rule_is_called_and_drawn_like_does_not_count(monkeypatch):
+    before = of_rules()
+    monkeypatch.setattr(type(sdp_ref.rule("sdp")), "title", "Another name")
+    monkeypatch.setattr(type(sdp_ref.rule("sdp")), "colour", "#000000")
+    assert of_rules() == before
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "those"),
+    [
+        (moments, "gaussian_kl", {"gaussian_kl"}),
+        (transport, "sliced_wasserstein", {"w1_sliced"}),
+        (wasserstein, "floor_of", {"w1", "w1_certified", "w1_sliced"}),
+    ],
+)
+def test_the_numerics_of_a_metric_leave_the_others(place, name, those, monkeypatch):
+    before = of_metrics()
+    monkeypatch.setattr(place, name, lambda *_: None)
+    assert changed(before, of_metrics()) == those
+
+
+def test_samples_of_the_oracle_count_for_every_metric_and_no_rule(monkeypatch):
+    before, rules = of_metrics(), of_rules()
+    monkeypatch.setattr(oracle, "sample_outputs", lambda *_: None)
+    assert changed(before, of_metrics()) == set(metrics())
+    assert not changed(rules, of_rules()) & set(RULES)
+
+
+def test_seeds_count_for_all(monkeypatch):
+    before = of_rules() | of_metrics()
+    monkeypatch.setattr(keys.OracleKey, "seed", lambda *_: 0)
+    assert changed(before, of_rules() | of_metrics()) >= {*RULES, "w1", "tv_headline"}
+
+
+SCRIPT = """
+import json
+from tests.bench.runs.test_fingerprints import of_metrics, of_rules
+print(json.dumps(of_rules() | of_metrics()))
+"""
+
+
+def test_another_process_has_the_same():
+    seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
+    printed = subprocess.check_output(
+        [sys.executable, "-W", "ignore", "-c", SCRIPT], env=os.environ | {"PYTHONHASHSEED": seed}, text=True
+    )
+    assert json.loads(printed) == of_rules() | of_metrics()
+
+
+def codes(objects):
+    """Code objects of functions and of what is defined in them, as places in files."""
+    pending = [thing.__code__ for thing in objects if isinstance(thing, types.FunctionType)]
+    for code in pending:  # which grows meanwhile
+        pending += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    return {(code.co_filename, code.co_firstlineno, code.co_name) for code in pending}
+
+
+def run_by(function):
+    """The same of this project's code that is run by a function, but for what dataclasses make."""
+    seen = set()
+
+    def note(frame, event, _argument):
+        module, code = str(frame.f_globals.get("__name__")), frame.f_code
+        if event == "call" and module.partition(".")[0] in PACKAGES and code.co_filename != "<string>":
+            seen.add((code.co_filename, code.co_firstlineno, code.co_name))
+
+    sys.setprofile(note)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return seen
+
+
+SUBJECTS = [types.SimpleNamespace(key=OracleKey("net", "input", "noise", "mc", SMALL.samples))]
+
+
+@pytest.mark.filterwarnings("ignore:rule '.*' is marginal")
+@pytest.mark.parametrize("rule", RULES)
+def test_all_that_runs_for_a_rule_is_reached(rule):
+    """A rule whose code takes a method by a name that is made at run time fails here."""
+    known = codes(closure(*fingerprints.rule_code(rule)))
+    made, seen = sdp_ref.rule(rule), set()
+    for probe in probes():
+        with contextlib.suppress(sdp_ref.UnsupportedError):
+            seen |= run_by(functools.partial(predict.predict, made, probe.build(), probe.law, SUBJECTS))
+    assert {code for code in seen if code[0] != probes.__code__.co_filename} - known == set()
+    assert len(seen) > 10
+
+
+@pytest.mark.parametrize("metric", metrics())
+def test_all_that_runs_for_a_metric_is_reached(metric):
+    known = codes(closure(*fingerprints.rule_code("sdp"), *fingerprints.metric_code(metric)))
+    probe = next(probe for probe in probes() if isinstance(probe.law, DiagonalGaussian))
+    net = probe.build()
+    rule, chosen = sdp_ref.rule("sdp"), metric_of(metric, SMALL.metric_options)
+    (law, _), sampling = predict.predict(rule, net, probe.law, SUBJECTS), SMALL.sampling
+
+    def measure():
+        true = Oracle(net, probe.law, SUBJECTS[0].key, sampling)
+        prediction = predict.prediction_of(rule, law, true)
+        return list(chosen.measure(true, prediction))
+
+    assert {code for code in run_by(measure) if code[0] != probes.__code__.co_filename} - known == set()

@@ -1,0 +1,466 @@
+"""Runs: the same numbers however they came about, failures kept apart, replays to the last bit."""
+
+import dataclasses
+import weakref
+
+import pandas as pd
+import pytest
+import torch
+
+import sdp_ref
+from sdp_bench.bench.datasets.iris import IRIS
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.experiments import suites
+from sdp_bench.bench.experiments.suites import SUITES, expand, get_suites
+from sdp_bench.bench.metrics.moments import GaussianDivergence
+from sdp_bench.bench.metrics.oracle import Oracle
+from sdp_bench.bench.metrics.prediction import Prediction
+from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
+from sdp_bench.bench.nets.architectures import Architecture
+from sdp_bench.bench.nets.fully_connected import Recipe, get_nets
+from sdp_bench.bench.replay import replay
+from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.runs import fingerprints, predict
+from sdp_bench.bench.runs import group as run
+from sdp_bench.bench.runs.executors.local import LocalProcesses
+from sdp_bench.bench.settings import PRESETS, Settings, preset
+from sdp_ref.laws import unchecked
+from sdp_ref.rules import linearization
+from tests.bench.conftest import TINY, begin, make_plan, run_all
+
+NUMBERS = ["experiment", "rule", "metric_spec", "component", "unit", "value", "floor", "floor95", "stderr"]
+
+
+METRICS = {  # those of TINY's suites
+    *("tv_headline", "tv_paper", "tv_class", "tv_difference"),
+    *("std_ratio", "bures", "gaussian_kl", "min_eigenvalue", "w1"),
+}
+
+
+def numbers(frame):
+    return frame[NUMBERS].sort_values(NUMBERS[:5]).reset_index(drop=True)
+
+
+def test_a_plan_shares_oracles_between_suites(plan):
+    assert len(plan.groups) == 4  # two nets, two noise levels
+    subjects = {key for _, key in plan.members}
+    assert len(subjects) == 8  # with two inputs each
+    assert sum(suite == "iris-w1" for suite, _ in plan.members) == 4  # one input each
+    first = plan.groups[0].subjects[0]
+    assert {metric.partition(":")[0] for metric, _ in first.wanted} == set(METRICS)
+
+
+def test_presets_change_counts_only():
+    assert set(PRESETS) == {"smoke", "quick", "paper"}
+    changed = {
+        f.name
+        for f in dataclasses.fields(Settings)
+        for p in PRESETS.values()
+        if getattr(p, f.name) != getattr(PRESETS["paper"], f.name)
+    }
+    assert changed <= {
+        "sizes",
+        "draws",
+        "task_epochs",
+        "task_datasets",
+        "without",
+        "nets",
+        "net_source",
+        "inputs",
+        "slow_rules",
+        "samples",
+        "pilot_samples",
+        "w1_points",
+        "certified_points",
+        "cells",
+    }
+
+
+def test_every_wanted_number_is_there_and_sane(tmp_path, plan):
+    frame = run_all(tmp_path / "r.sqlite", plan)
+    expected = 8 * 3 * (3 + 3) + 8 * 3 * (3 + 1 + 1 + 1) + 4 * 3  # tv, std, w1 rows; 3 rules
+    assert len(frame) == expected
+    tv = frame[frame.metric.str.startswith("tv_")]
+    assert tv.value.between(0, 1).all()
+    assert (frame.floor95 >= frame.floor).all()
+    assert (frame.stderr[frame.metric != "min_eigenvalue"] >= 0).all()
+    assert (frame.seconds > 0).all()
+    assert not frame.key.is_unique  # components of one measurement share its key
+    assert not frame.duplicated(["experiment", "key", "component"]).any()
+    # Nets are linear over a noise of 1e-3, where SDP is exact and marginal rules are not.
+    small = frame[(frame.sigma == 1e-3) & (frame.metric == "tv_headline")].set_index("rule")
+    assert (small.loc["sdp"].value <= small.loc["sdp"].floor + 4 * small.loc["sdp"].stderr).all()
+    marginal = small.loc["marginal_moment_matching"]
+    assert (marginal.value > 2 * marginal.floor95).all()
+
+
+@pytest.mark.rounding
+def test_numbers_do_not_depend_on_order_company_or_process(tmp_path, plan):
+    whole = numbers(run_all(tmp_path / "a.sqlite", plan))
+    backwards = numbers(run_all(tmp_path / "b.sqlite", plan, groups=plan.groups[::-1]))
+    pd.testing.assert_frame_equal(whole, backwards, check_exact=True)
+    with Store(tmp_path / "c.sqlite", writing=True) as store, LocalProcesses(2, 1) as executor:
+        number = begin(store, plan)
+        seen = []
+        run.execute(plan.groups, frozenset(), store, number, executor, lambda g, r: seen.append((g, r)))
+        pd.testing.assert_frame_equal(numbers(store.frame(store.run(number))), whole, check_exact=True)
+    assert len(seen) == len(plan.groups)
+    alone = make_plan(dataclasses.replace(TINY, rules=("monte_carlo:samples=10",)), ("iris-tv",))
+    part = numbers(run_all(tmp_path / "d.sqlite", alone))
+    same = whole[(whole.experiment == "iris-tv") & (whole.rule == "monte_carlo:samples=10")]
+    pd.testing.assert_frame_equal(part, same.reset_index(drop=True), check_exact=True)
+
+
+def test_an_interrupted_run_goes_on_to_the_same_numbers(tmp_path, plan):
+    unbroken = numbers(run_all(tmp_path / "a.sqlite", plan))
+    run_all(tmp_path / "b.sqlite", plan, groups=plan.groups[:2])
+    with Store(tmp_path / "b.sqlite") as store:
+        done = run.fresh(store, plan)
+        assert [run.is_done(group, done) for group in plan.groups] == [True, True, False, False]
+    resumed = run_all(tmp_path / "b.sqlite", plan)
+    pd.testing.assert_frame_equal(numbers(resumed), unbroken, check_exact=True)
+
+
+def test_what_is_measured_is_not_measured_again_unless_code_changed(tmp_path, plan, monkeypatch):
+    path = tmp_path / "r.sqlite"
+    run_all(path, plan)
+    with Store(path) as store:
+        done = run.fresh(store, plan)
+        result = run.run_group(plan.groups[0], done)
+        assert (result.records, result.failures) == ([], [])
+        old = fingerprints.of_measurement
+        changed = "monte_carlo:samples=10"
+        monkeypatch.setattr(
+            fingerprints, "of_measurement", lambda r, m, p: "new" if r == changed else old(r, m, p)
+        )
+        stale = {rule for _, rule, _ in done - run.fresh(store, plan)}
+    assert stale == {"monte_carlo:samples=10"}
+
+
+def test_a_wider_run_measures_only_what_is_new(tmp_path):
+    path = tmp_path / "r.sqlite"
+    narrow = dataclasses.replace(TINY, rules=("sdp",))
+    run_all(path, make_plan(narrow), narrow)
+    wide = make_plan(TINY)
+    with Store(path) as store:
+        result = run.run_group(wide.groups[0], run.fresh(store, wide))
+    assert {record.rule for record in result.records} == {
+        "monte_carlo:samples=10",
+        "marginal_moment_matching",
+    }
+
+
+def test_rules_that_do_not_support_the_nets_are_left_out_and_named():
+    plan = make_plan(dataclasses.replace(TINY, activation="gelu", rules=("sdp", "dvia")))
+    assert plan.suites["iris-tv"][1] == ("sdp",)
+    (left_out,) = plan.left_out
+    assert (left_out.rule, left_out.where) == ("dvia", "gelu")
+    assert "'dvia' does not support GELU" in left_out.reason
+    with pytest.raises(UserError, match="no rule is left: rule 'dvia' does not support GELU"):
+        make_plan(dataclasses.replace(TINY, activation="gelu", rules=("dvia",)))
+
+
+def test_a_rule_is_left_out_only_where_it_has_no_formula_or_is_slow():
+    settings = dataclasses.replace(
+        TINY, depths=None, rules=None, slow_rules=False, sizes={"iris-tv-activations": (1, 1)}
+    )
+    plan = make_plan(dataclasses.replace(settings, sigmas=(1.0,)), ("iris-tv-activations",))
+    ran = {group.net.architecture.activation: set(group.subjects[0].rules) for group in plan.groups}
+    assert {kind for kind, rules in ran.items() if "moment_matching" in rules} == {"leaky_relu", "gelu"}
+    assert not any("dvia" in rules for rules in ran.values())
+    assert all("sdp" in rules for rules in ran.values())
+    reasons = {(each.rule, each.where): each.reason for each in plan.left_out}
+    assert "is slow on silu nets" in reasons["moment_matching", "silu"]
+
+
+def test_a_suite_without_a_rule_leaves_the_others_their_run():
+    names = ("iris-tv", "iris-tv-activations")
+    settings = dataclasses.replace(
+        TINY, depths=None, rules=("dvia",), sizes=dict.fromkeys(names, (1, 1)), sigmas=(1.0,)
+    )
+    plan = make_plan(settings, names)
+    assert list(plan.suites) == ["iris-tv"]
+    assert {group.net.architecture.activation for group in plan.groups} == {"relu"}
+    gelu = next(n for n in get_nets(Architecture(1, "gelu", 8), Recipe(epochs=100), [0]))
+    both = dataclasses.replace(settings, rules=("sdp", "dvia"))
+    assert expand(get_suites(names), both, [gelu]).suites["iris-tv-activations"][1] == ("sdp",)
+
+
+def test_training_options_keep_each_nets_recipe_and_the_suites_about_recipes():
+    deep, claims, other = (SUITES[n] for n in ("iris-tv-deep", "iris-claims", "iris-claims-recipe"))
+    epochs = preset("paper", {"epochs": 7})
+    assert {r.optimizer for _, r in deep.kinds(epochs)} == {"adam"}
+    assert {r.epochs for s in (deep, claims, other) for _, r in s.kinds(epochs)} == {7}
+    sgd = preset("paper", {"optimizer": "sgd", "learning_rate": 0.1})
+    assert {(r.optimizer, r.learning_rate) for _, r in deep.kinds(sgd)} == {("sgd", 0.1)}
+    assert [r for _, r in other.kinds(sgd)] == list(other.recipes)
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "message"),
+    [
+        ("iris-tv", {"samples": 100}, "a pilot of 100 samples cannot fix 512 cells"),
+        ("iris-sensitivity", {"samples": 2048}, "cannot fix 4096 cells"),
+        ("iris-w1", {"samples": 10_000}, "lower --w1-points"),
+        ("iris-w1-certified", {"samples": 10_000}, "lower --w1-points or --certified-points"),
+        ("iris-tv", {"rules": ("spd",)}, "unknown rule 'spd'"),
+    ],
+)
+def test_what_cannot_work_is_said_before_training(name, overrides, message):
+    with pytest.raises(UserError, match=message):
+        suites.check([SUITES[name]], preset("paper", overrides))
+
+
+def test_nets_of_the_claims_have_inputs_of_their_own():
+    plan = make_plan(
+        dataclasses.replace(TINY, sizes={"iris-claims": (3, 3)}, sigmas=(1.0,)), ("iris-claims",)
+    )
+    rows = [tuple(s.row for s in group.subjects) for group in plan.groups]
+    assert len(set(rows)) == 3
+    labels = IRIS.load().labels
+    assert all({int(labels[row]) for row in each} == {0, 1, 2} for each in rows)
+
+
+def test_an_oracle_of_more_samples_keeps_its_cells():
+    settings = dataclasses.replace(TINY, sizes={"iris-oracle": (1, 1), "iris-oracle-10x": (1, 1)}, rules=None)
+    plan = make_plan(settings, ("iris-oracle", "iris-oracle-10x"))
+    one, ten = plan.groups[0].subjects
+    assert (ten.key.samples, ten.row) == (10 * one.key.samples, one.row)
+    group = plan.groups[0]
+    oracles = [
+        Oracle(group.net.build(), predict.input_law(group)[0], s.key, settings.sampling) for s in (one, ten)
+    ]
+    trees = [HeadlineTotalVariation(cells=16, pilot_samples=1024).partition(oracle) for oracle in oracles]
+    assert (trees[0].thresholds == trees[1].thresholds).all()
+    assert [len(oracle.samples) for oracle in oracles] == [2048, 20480]
+
+
+def test_a_second_oracle_shows_the_floor_and_the_oracles_moments_are_its_own(tmp_path):
+    settings = dataclasses.replace(
+        TINY,
+        sizes={"iris-tv": (2, 2), "iris-oracle": (2, 2), "iris-std": (2, 2)},
+        rules=("oracle_again", "oracle_moments"),
+    )
+    frame = run_all(tmp_path / "r.sqlite", make_plan(settings, ("iris-tv", "iris-std")), settings)
+    tv = frame[(frame.rule == "oracle_again") & frame.metric.isin(["tv_headline", "tv_class"])]
+    assert (tv.value <= tv.floor95).mean() > 0.7  # 16 values, each below with probability .95
+    ratio = frame[(frame.rule == "oracle_moments") & (frame.metric == "std_ratio")]
+    assert ratio.value.to_numpy() == pytest.approx(1, abs=1e-9)
+    with Store(tmp_path / "r.sqlite") as store:
+        pairs = replay.replay(store, tv.key.iloc[0], lambda _: None)
+    assert all(replay.identical(*pair) for pair in pairs)
+
+
+def test_an_oracle_does_not_outlive_its_group(plan):
+    group = plan.groups[0]
+    oracle = Oracle(group.net.build(), predict.input_law(group)[0], group.subjects[0].key, TINY.sampling)
+    tree = HeadlineTotalVariation(cells=16, pilot_samples=1024).partition(oracle)
+    assert HeadlineTotalVariation(cells=16, pilot_samples=1024).partition(oracle) is tree  # made once
+    assert oracle.floors(tree) is oracle.floors(tree)
+    samples = weakref.ref(oracle.samples)
+    del oracle
+    assert samples() is None
+
+
+def test_certified_brackets_hold_the_exact_distance_of_the_same_points(tmp_path):
+    names = ("iris-w1", "iris-w1-certified")
+    settings = dataclasses.replace(
+        TINY, sizes=dict.fromkeys(names, (1, 1)), certified_points=100, sigmas=(10.0,)
+    )
+    frame = run_all(tmp_path / "r.sqlite", make_plan(settings, names), settings)
+    exact = frame[frame.metric == "w1"].set_index("rule").value
+    bounds = frame[frame.metric == "w1_certified"].set_index(["rule", "component"]).value
+    for rule in TINY.rules:
+        assert bounds[rule, "lower"] <= exact[rule] * (1 + 1e-12)
+        assert exact[rule] <= bounds[rule, "upper"] * (1 + 1e-12)
+        assert bounds[rule, "upper"] - bounds[rule, "lower"] <= 0.01 * bounds[rule, "upper"]
+        assert bounds[rule, ""] == pytest.approx((bounds[rule, "lower"] + bounds[rule, "upper"]) / 2)
+    floors = frame[frame.metric == "w1_certified"].floor
+    assert floors.to_numpy() == pytest.approx(frame[frame.metric == "w1"].floor.iloc[0], rel=0.01)
+
+
+def test_metrics_take_their_options_from_their_spec(tmp_path):
+    settings = dataclasses.replace(
+        TINY, rules=("sdp",), sizes={"iris-sensitivity": (1, 1)}, samples=8192, pilot_samples=8192
+    )
+    plan = make_plan(settings, ("iris-sensitivity",))
+    frame = run_all(tmp_path / "r.sqlite", plan, settings)
+    specs = set(frame.metric_spec)
+    assert "tv_paper:bins=10,bin_range=joint,pilot_samples=8192" in specs
+    assert "tv_headline:cells=64,pilot_samples=8192" in specs
+    wide = frame[(frame.sigma == 10.0) & (frame.recipe == frame.recipe.iloc[0])]
+    wide = wide.set_index("metric_spec").value
+    # One cell split into four can only show more.
+    coarse = wide["tv_headline:cells=64,pilot_samples=8192"]
+    assert wide["tv_headline:cells=4096,pilot_samples=8192"] >= coarse
+
+
+def failing(*_args, **_kwargs):
+    raise RuntimeError("two\nlines")
+
+
+def test_a_failing_rule_is_recorded_and_the_others_go_on(tmp_path, plan, monkeypatch):
+    path = tmp_path / "r.sqlite"
+    with monkeypatch.context() as patch:
+        patch.setattr(linearization, "_linearised", failing)
+        frame = run_all(path, plan)
+    assert set(frame.rule) == {"monte_carlo:samples=10", "marginal_moment_matching"}
+    with Store(path) as store:
+        failures = store.failures(store.run())
+    assert set(failures.rule) == {"sdp"}
+    assert set(failures.error) == {"RuntimeError: two lines"}
+    assert len(failures) == 8
+    assert set(run_all(path, plan).rule) == set(TINY.rules)  # retried
+    with Store(path) as store:
+        assert store.failures(store.run()).empty
+
+
+def test_a_rule_whose_preparation_fails_is_recorded_too(monkeypatch):
+    monkeypatch.setattr(linearization.SDP, "prepare", failing)
+    plan = make_plan(TINY)
+    result = run.run_group(plan.groups[0], frozenset())
+    assert {failure.rule for failure in result.failures} == {"sdp"}
+    assert {record.rule for record in result.records} == set(TINY.rules) - {"sdp"}
+
+
+def test_a_failing_metric_leaves_the_others_and_no_old_number(tmp_path, plan, monkeypatch):
+    path = tmp_path / "r.sqlite"
+    run_all(path, plan)
+    mark = fingerprints.of_measurement
+    with monkeypatch.context() as patch:
+        # As after a change of the code of KL that breaks it: what is stored is out of date.
+        patch.setattr(
+            fingerprints, "of_measurement", lambda r, m, p: "new" if m == "gaussian_kl" else mark(r, m, p)
+        )
+        patch.setattr(GaussianDivergence, "measure", failing)
+        frame = run_all(path, plan)
+    assert METRICS - set(frame.metric) == {"gaussian_kl"}
+    with Store(path) as store:
+        failures = store.failures(store.run())
+    assert set(failures.metric) == {"gaussian_kl"}
+    assert set(failures.rule) == set(TINY.rules)
+    run_all(path, plan)
+    with Store(path) as store:
+        assert store.failures(store.run()).empty
+
+
+def test_repeated_levels_and_depths_count_once():
+    settings = preset("quick", {"sigmas": (1.0, 1.0), "depths": (1, 1), "samples": 10_000})
+    assert (settings.sigmas, settings.depths) == ((1.0,), (1,))
+
+
+def test_only_w1_asks_for_the_samples_of_w1():
+    few = dataclasses.replace(TINY, samples=1000)
+    assert make_plan(few, ("iris-tv",)).groups
+    with pytest.raises(UserError, match="lower --w1-points"):
+        make_plan(few, ("iris-w1",))
+
+
+def test_a_net_that_returns_nan_fails_its_subjects(tmp_path):
+    plan = make_plan(dataclasses.replace(TINY, nets=1))
+    weight = plan.groups[0].net.state["2.weight"]
+    weight[0, 0] = float("nan")
+    result = run.run_group(plan.groups[0], frozenset())
+    assert not result.records
+    assert result.failures
+    assert any("finite" in failure.error or "NaN" in failure.error for failure in result.failures)
+
+
+def test_a_dead_worker_is_a_failed_group(tmp_path, plan):
+    class Dying(LocalProcesses):
+        def submit(self, fn, /, group, *args):
+            return super().submit(_die if group is plan.groups[1] else fn, group, *args)
+
+    with Store(tmp_path / "r.sqlite", writing=True) as store, Dying(2, 1) as executor:
+        number = begin(store, plan)
+        run.execute(plan.groups, frozenset(), store, number, executor, lambda *_: None)
+        failures = store.failures(store.run(number))
+        assert failures.rule.isna().all()
+        assert len(failures) == len(plan.groups[1].subjects)
+        assert failures.error.str.contains("worker process died").all()
+        done = run.fresh(store, plan)
+        assert [run.is_done(g, done) for g in plan.groups] == [True, False, True, True]
+
+
+def _die(*_):
+    import os
+    import signal
+
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_replays_are_identical(tmp_path, plan):
+    path = tmp_path / "r.sqlite"
+    frame = run_all(path, plan)
+    with Store(path) as store:
+        for metric in METRICS:
+            rows = frame[(frame.metric == metric) & (frame.rule == "monte_carlo:samples=10")]
+            said = []
+            pairs = replay.replay(store, rows.key.iloc[-1], said.append)
+            assert pairs
+            assert all(replay.identical(*pair) for pair in pairs), metric
+            assert any("oracle" in line for line in said)
+        with pytest.raises(UserError, match="no measurement has a key"):
+            replay.replay(store, "nothing", print)
+        with pytest.raises(UserError, match="name one"):
+            replay.replay(store, frame.unit.iloc[0], print)
+
+
+def test_rules_on_one_oracle_share_their_normals(plan):
+    group = plan.groups[0]
+    oracle = Oracle(group.net.build(), predict.input_law(group)[0], group.subjects[0].key, TINY.sampling)
+    zero, one = torch.zeros(1, 3).double(), torch.eye(3).double()[None]
+    a = Prediction(sdp_ref.Gaussian(zero, one), oracle).samples
+    b = Prediction(sdp_ref.Gaussian(zero + 1, one), oracle).samples
+    assert torch.allclose(b - a, torch.ones(()).double(), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("law", "message"),
+    [
+        ((torch.full((1, 3), float("nan")), torch.eye(3)[None]), "mean is not finite"),
+        ((torch.zeros(1, 3), torch.full((1, 3, 3), float("inf"))), "covariance is not finite"),
+        ((torch.zeros(1, 3), -torch.eye(3)[None]), "negative"),
+    ],
+)
+def test_a_prediction_that_is_no_law_is_refused(plan, law, message):
+    group = plan.groups[0]
+    oracle = Oracle(group.net.build(), predict.input_law(group)[0], group.subjects[0].key, TINY.sampling)
+    with pytest.raises(ValueError, match=message):
+        Prediction(unchecked(sdp_ref.Gaussian, *law), oracle)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"sigmas": (0.0,)}, "sigma must be positive"),
+        ({"sigmas": (float("nan"),)}, "sigma must be positive"),
+        ({"samples": 0}, "samples must be at least 100"),
+        ({"bins": -1}, "bins must be positive"),
+        ({"cells": 500}, "power of two"),
+        ({"sampler": "lhs"}, "choose from mc, sobol"),
+        ({"bin_range": "sd"}, "choose from quantiles, minmax, joint"),
+        ({"net_source": "web"}, "choose from trained, committed"),
+        ({"activation": "softsign"}, "choose from relu"),
+        ({"depths": (0,)}, "depths must be positive"),
+        ({"optimizer": "lbfgs"}, "choose from sgd, adam"),
+        ({"learning_rate": -1.0}, "must be positive"),
+        ({"inputs": 0}, "inputs must be positive"),
+        ({"w1_pairs": 1}, "w1_pairs must be at least 2"),
+        ({"learning_rate": float("inf")}, "positive and finite"),
+    ],
+)
+def test_bad_settings_get_one_line(overrides, message):
+    with pytest.raises(UserError, match=message):
+        preset("quick", overrides)
+
+
+def test_unknown_names_are_answered_with_the_valid_ones():
+    with pytest.raises(UserError, match="choose from iris-tv, iris-tv-deep"):
+        suites.get_suites(["iris"])
+    with pytest.raises(UserError, match="choose from sdp"):
+        suites.canonical_rules(["spd"])
+    with pytest.raises(UserError, match="seed a rule themselves"):
+        suites.canonical_rules(["monte_carlo:samples=10,seed=3"])
+    with pytest.raises(UserError, match="choose from smoke, quick, paper"):
+        preset("full", {})

@@ -1,0 +1,76 @@
+"""Accuracy that asv tracks: the CI cells, and nothing of its own."""
+
+import builtins
+import importlib.util
+import itertools
+import math
+import statistics
+from pathlib import Path
+
+import pytest
+
+from sdp_bench.bench.experiments import ci
+from sdp_bench.bench.runs import group as run
+from sdp_bench.bench.runtime import accuracy
+from sdp_bench.bench.runtime.accuracy import Accuracy
+
+ALL = list(itertools.product(*Accuracy.params))
+
+
+def test_parameters_are_the_ci_cells_and_rules():
+    groups = ci.groups()
+    named = {f"{group.net.architecture.label} sigma {group.sigma:g}" for group in groups}
+    assert set(Accuracy.params[0]) == named
+    assert len(Accuracy.params[0]) == len(groups)
+    assert tuple(Accuracy.params[1]) == groups[0].subjects[0].rules
+
+
+def test_figures_are_means_of_what_a_run_records():
+    group = ci.groups(("sdp", "monte_carlo:samples=10"))[4]
+    errors = accuracy.measure([group])
+    records = run.run_group(group, frozenset()).records
+    name = f"{group.net.architecture.label} sigma {group.sigma:g}"
+    for rule in ("sdp", "monte_carlo:samples=10"):
+        for metric, track in (
+            ("tv_headline", Accuracy().track_total_variation),
+            ("gaussian_kl", Accuracy().track_gaussian_kl),
+        ):
+            own = [r.value for r in records if r.rule == rule and r.metric.startswith(metric)]
+            assert len(own) == 3
+            assert track(errors, name, rule) == pytest.approx(statistics.mean(own), rel=1e-12)
+    assert errors[name, "sdp", "tv_headline"] < 0.9 < 1 < errors[name, "sdp", "gaussian_kl"] < 20
+
+
+def test_what_was_not_measured_or_is_infinite_is_missing():
+    """asv shows NaN as missing, and infinities exhaust its memory when it publishes."""
+    errors = {("a", "b", "gaussian_kl"): math.inf}
+    assert math.isnan(Accuracy().track_gaussian_kl(errors, "a", "b"))
+    assert math.isnan(Accuracy().track_total_variation(errors, "a", "b"))
+
+
+def test_a_commit_without_ci_cells_is_skipped_at_every_place(monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *others):
+        if name.startswith("sdp_bench.bench"):
+            raise ImportError("no module named sdp_bench.bench.experiments.ci")
+        return real(name, *others)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    spec = importlib.util.spec_from_file_location("old_accuracy", Path(accuracy.__file__))
+    old = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(old)
+    places = list(itertools.product(*old.Accuracy.params))
+    assert len(places) >= len(ALL)  # asv gives the place that a parameter has at another commit
+    errors = old.Accuracy().setup_cache()
+    with pytest.raises(NotImplementedError, match="no CI cells"):
+        old.Accuracy().setup(errors, *places[len(ALL) - 1])
+
+
+@pytest.mark.slow
+def test_every_rule_has_a_figure_in_every_cell():
+    errors = Accuracy().setup_cache()
+    for cells, rule in ALL:
+        Accuracy().setup(errors, cells, rule)
+        assert 0 < Accuracy().track_total_variation(errors, cells, rule) < 1
+        assert Accuracy().track_gaussian_kl(errors, cells, rule) > 0

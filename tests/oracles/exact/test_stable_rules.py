@@ -1,0 +1,135 @@
+"""Stable laws under the rules, checked by sampling: quantiles of f(x + eps) against those predicted."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from scipy.optimize import brentq
+from torch import nn
+
+import sdp_ref as sr
+from sdp_bench import oracles
+from sdp_bench.oracles.exact.stable import stable
+from sdp_bench.oracles.partitions.quantiles import LEVELS, Quantiles
+from sdp_ref.laws import Cauchy, DiagonalGaussian, Law, SymmetricStable
+
+SAMPLES = 200_000
+RULES = ("sdp", "marginal_sdp")
+
+
+def linear(inputs: int, outputs: int, seed: int = 0) -> nn.Linear:
+    torch.manual_seed(seed)
+    return nn.Linear(inputs, outputs).double().requires_grad_(False)
+
+
+def standard(alpha: float) -> tuple[np.ndarray, np.ndarray]:
+    """Quantiles of the standard law at LEVELS, and the density there."""
+    if alpha in (1, 2):
+        law = stats.cauchy() if alpha == 1 else stats.norm(scale=math.sqrt(2))
+        return law.ppf(LEVELS), law.pdf(law.ppf(LEVELS))
+    law = stable(alpha)
+    x = np.array([brentq(lambda x, p=p: float(law.survival(np.array(-x))) - p, -50, 50) for p in LEVELS])
+    return x, law.density(x)
+
+
+def inputs(alpha: float, family: type[Law] = SymmetricStable) -> Law:
+    """A law of four components of different scales."""
+    location = torch.tensor([[0.3, -1.2, 0.8, 2.0]], dtype=torch.float64)
+    scale = torch.tensor([[0.5, 2.0, 0.1, 1.0]], dtype=torch.float64)
+    return Cauchy(location, scale) if family is Cauchy else SymmetricStable(location, scale, alpha)
+
+
+def deviations(
+    net: nn.Module, x: Law, location: torch.Tensor, scale: torch.Tensor, alpha: float
+) -> np.ndarray:
+    """By how many standard errors the sampled quantiles are off those of a stable law, (levels, m)."""
+    sampled = Quantiles.from_samples(oracles.sample_outputs(net, x, SAMPLES, seed=7))
+    quantiles, density = standard(alpha)
+    predicted = location[0].numpy() + np.outer(quantiles, scale[0].numpy())
+    errors = np.outer(np.sqrt(LEVELS * (1 - LEVELS) / SAMPLES) / density, scale[0].numpy())
+    return (sampled.values - predicted) / errors
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("alpha", [0.7, 1.0, 1.5, 2.0])
+def test_affine_maps_are_exact(rule: str, alpha: float) -> None:
+    """Scale (|A|^alpha gamma^alpha)^(1 / alpha), whatever the signs of A."""
+    net, x = linear(4, 3), inputs(alpha)
+    y = sr.propagate(net, x, rule)
+    assert isinstance(y, SymmetricStable)
+    assert np.abs(deviations(net, x, y.location, y.scale, alpha)).max() < 4.5
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_affine_maps_of_cauchy_laws_are_exact(rule: str) -> None:
+    net, x = linear(4, 3), inputs(1.0, Cauchy)
+    y = sr.propagate(net, x, rule)
+    assert isinstance(y, Cauchy)
+    expected = net.weight.abs() @ x.scale[0]
+    assert torch.allclose(y.scale[0], expected, rtol=1e-12)
+    assert np.abs(deviations(net, x, y.location, y.scale, 1.0)).max() < 4.5
+
+
+@pytest.mark.parametrize("alpha", [0.7, 1.5])
+def test_the_papers_formula_for_stable_laws_is_wrong(alpha: float) -> None:
+    """SM A.2 has (|A| gamma^alpha)^(1 / alpha): no exponent on A. Sampling decides against it."""
+    net, x = linear(4, 3), inputs(alpha)
+    weight = net.weight
+    printed = (weight.abs() @ x.scale[0].pow(alpha)).pow(1 / alpha)[None]
+    location = net(x.location)
+    assert np.abs(deviations(net, x, location, printed, alpha)).max(0).min() > 20
+
+
+def test_the_printed_formula_is_no_upper_bound_either() -> None:
+    """At alpha 1.5 with weights over 1 it is below the true scale, and above it with small weights."""
+    alpha, scale = 1.5, torch.ones(1, 4).double()
+    for size, sign in ((2.0, -1), (0.3, 1)):
+        weight = torch.full((1, 4), size).double()
+        true = (weight.pow(alpha) @ scale[0].pow(alpha)).pow(1 / alpha)
+        printed = (weight @ scale[0].pow(alpha)).pow(1 / alpha)
+        assert sign * float(printed - true) > 0
+
+
+def test_alpha_2_is_the_gaussian_of_twice_the_squared_scale() -> None:
+    """Rule by rule, and the draws themselves: the same law twice."""
+    net = nn.Sequential(linear(4, 20), nn.ReLU(), linear(20, 3, seed=1))
+    x = inputs(2.0)
+    normal = DiagonalGaussian(x.location, 2 * x.scale.square())
+    for rule in RULES:
+        y, z = sr.propagate(net, x, rule), sr.propagate(net, normal, rule)
+        assert torch.allclose(2 * y.scale.square(), z.variance, rtol=1e-12)
+    a, b = (Quantiles.from_samples(oracles.sample_outputs(net, law, SAMPLES, seed=5)) for law in (x, normal))
+    errors = np.hypot(a.replicates().std(0), b.replicates().std(0))
+    assert (np.abs(a.values - b.values) < 4.5 * errors).all()
+
+
+def test_alpha_1_is_cauchys() -> None:
+    net, x, y = linear(4, 3), inputs(1.0), inputs(1.0, Cauchy)
+    a, b = (Quantiles.from_samples(oracles.sample_outputs(net, law, SAMPLES, seed=5)) for law in (x, y))
+    errors = np.hypot(a.replicates().std(0), b.replicates().std(0))
+    assert (np.abs(a.values - b.values) < 4.5 * errors).all()
+
+
+@pytest.mark.parametrize("alpha", [1.0, 1.5])
+def test_sdp_keeps_what_marginal_sdp_drops(alpha: float) -> None:
+    """Two linear layers are one: SDP's scale is that of the product, marginal SDP's is not."""
+    net, x = nn.Sequential(linear(4, 30), linear(30, 3, seed=1)), inputs(alpha)
+    full, marginal = (sr.propagate(net, x, rule) for rule in RULES)
+    assert np.abs(deviations(net, x, full.location, full.scale, alpha)).max() < 4.5
+    off = deviations(net, x, marginal.location, marginal.scale, alpha)
+    assert np.abs(off).max(0).min() > 10
+    if alpha == 1:  # by the triangle inequality; for alpha over 1, as for Gaussians, either may be wider
+        assert (marginal.scale > full.scale).all()
+
+
+@pytest.mark.parametrize("alpha", [1.0, 1.5])
+def test_a_net_is_linear_over_noise_that_reaches_no_kink(alpha: float) -> None:
+    """The middle of the law; the share of draws beyond the nearest kink is under a thousandth."""
+    net = nn.Sequential(linear(4, 10), nn.ReLU(), linear(10, 3, seed=1))
+    location = inputs(alpha).location
+    reach = float(net[0](location).abs().min()) / float(net[0].weight.abs().sum(1).max())
+    x = SymmetricStable(location, torch.full_like(location, reach / 1e4), alpha)
+    y = sr.propagate(net, x, "sdp")
+    assert np.abs(deviations(net, x, y.location, y.scale, alpha)[4:15]).max() < 4.5

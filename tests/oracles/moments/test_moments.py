@@ -1,0 +1,251 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from scipy import linalg
+
+from sdp_bench import oracles
+from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, unchecked
+
+Array = NDArray[np.float64]
+
+MIXING = np.array([[1.0, 0.5, -0.7], [0.0, 0.3, 0.2], [0.0, 0.0, 0.05]])
+MEAN = np.array([5.0, -3.0, 2.0])
+COVARIANCE = MIXING.T @ MIXING
+
+
+def draw(seed: int, samples: int) -> Array:
+    """Heavier tails than a Gaussian's: what floors and errors must not assume away."""
+    rng = np.random.default_rng(seed)
+    standard = rng.standard_t(8, (samples, 3)) * np.sqrt(6 / 8)
+    return standard @ MIXING + MEAN
+
+
+def gaussian(mean: Array, covariance: Array) -> Gaussian:
+    return Gaussian(torch.tensor(mean, dtype=torch.float64)[None], torch.tensor(covariance)[None])
+
+
+SHIFT = np.array([0.2, 0.0, -0.1])
+EXACT = gaussian(MEAN, COVARIANCE)
+WRONG = gaussian(MEAN + SHIFT, COVARIANCE * 1.5 + 0.01 * np.eye(3))
+METRICS = [oracles.bures, oracles.gaussian_kl, oracles.mean_error]
+
+
+def test_moments_are_numpys() -> None:
+    samples = draw(1, 1000)
+    moments = oracles.Moments.from_samples(torch.tensor(samples))
+    np.testing.assert_allclose(moments.mean, samples.mean(0), rtol=1e-12)
+    np.testing.assert_allclose(moments.covariance, np.cov(samples.T, bias=True), rtol=1e-10)
+    assert moments.samples == 1000
+
+
+@pytest.mark.rounding
+def test_streamed_moments_are_the_same() -> None:
+    samples = draw(1, 1003)
+    whole = oracles.Moments.from_samples(samples, 8)
+    streamed = oracles.Moments.from_stream(iter(np.array_split(samples, 8)))
+    np.testing.assert_array_equal(whole.covariance, streamed.covariance)
+    np.testing.assert_array_equal(whole.block_means, streamed.block_means)
+    uneven = oracles.Moments.from_stream([samples[:10], samples[10:700], samples[700:]])
+    np.testing.assert_allclose(uneven.covariance, whole.covariance, rtol=1e-12)
+
+
+def test_float32_samples_far_from_zero_keep_their_variance() -> None:
+    samples = (1000 + 0.01 * np.random.default_rng(1).standard_normal((10_000, 2))).astype(np.float32)
+    moments = oracles.Moments.from_samples(torch.tensor(samples))
+    np.testing.assert_allclose(moments.covariance, np.cov(samples.astype(float).T, bias=True), rtol=1e-9)
+
+
+def test_replicates_spread_as_repeated_draws_do() -> None:
+    means, covariances = oracles.Moments.from_samples(draw(1, 64_000)).replicates(2000)
+    repeated = [oracles.Moments.from_samples(draw(2 + r, 4000)) for r in range(200)]
+    # the block-based sd is sure to 1/sqrt(2 * 63), the repeated one to 1/sqrt(2 * 199)
+    tolerance = 4 * np.sqrt(1 / 126 + 1 / 398)
+    scale = np.sqrt(4000 / 64_000)
+    expected = scale * np.std([m.mean for m in repeated], axis=0, ddof=1)
+    assert np.abs(means.std(0) / expected - 1).max() < tolerance
+    diagonals = [m.covariance.diagonal() for m in repeated]
+    expected = scale * np.std(diagonals, axis=0, ddof=1)
+    observed = covariances.diagonal(axis1=1, axis2=2).std(0)
+    assert np.abs(observed / expected - 1).max() < tolerance * 1.5  # heavy tails: sds of variances vary more
+
+
+def test_std_ratio_is_known() -> None:
+    variances = torch.tensor(COVARIANCE.diagonal() * [4.0, 1.0, 0.25])[None]
+    prediction = DiagonalGaussian(EXACT.mean, variances)
+    ratios = oracles.std_ratio(draw(1, 100_000), prediction)
+    for ratio, exact in zip(ratios, [2.0, 1.0, 0.5], strict=True):
+        assert abs(ratio.value - exact) < 4 * ratio.stderr
+        assert ratio.floor == 1
+    assert [r.indistinguishable for r in ratios] == [False, True, False]
+
+
+def test_the_uncertainty_of_std_ratios_is_that_of_repeated_draws() -> None:
+    estimates = [oracles.std_ratio(draw(r, 20_000), EXACT) for r in range(200)]
+    for j in range(3):
+        values = [e[j].value for e in estimates]
+        stderrs = [e[j].stderr for e in estimates]
+        assert abs(np.mean(stderrs) / np.std(values, ddof=1) - 1) < 3 / np.sqrt(2 * 199) + 0.02
+        covered = np.mean([e[j].indistinguishable for e in estimates])
+        # 64 blocks: Student's rather than normal quantiles would cover 0.95, these about 0.945
+        assert abs(covered - 0.945) < 3 * np.sqrt(0.95 * 0.05 / 200)
+
+
+def test_a_point_mass_predicted_as_one_is_exact() -> None:
+    samples = np.hstack([np.full((100, 1), np.float32(0.1)), draw(1, 100)[:, :1]]).astype(np.float32)
+    mean = torch.tensor([[0.1, 5.0]])
+    exact, _ = oracles.std_ratio(samples, DiagonalGaussian(mean, torch.tensor([[0.0, 1.0]])))
+    wrong, _ = oracles.std_ratio(samples, DiagonalGaussian(mean, torch.tensor([[0.5, 1.0]])))
+    missing = oracles.std_ratio(samples, DiagonalGaussian(mean, torch.tensor([[0.0, 0.0]])))[1]
+    assert exact.value == 1
+    assert exact.indistinguishable
+    assert wrong.value == math.inf
+    assert not wrong.indistinguishable
+    assert missing.value == 0
+
+
+def from_moments(mean: Array, covariance: Array) -> Array:
+    """A sample with exactly these moments."""
+    z = np.random.default_rng(1).standard_normal((500, len(mean)))
+    z -= z.mean(0)
+    root = linalg.sqrtm(covariance)
+    return z @ np.linalg.inv(linalg.sqrtm(z.T @ z / len(z))) @ root.real + mean
+
+
+def test_bures_is_gelbrichs_distance() -> None:
+    other_mean, other = MEAN + SHIFT, np.diag([1.0, 2.0, 0.5]) + 0.3
+    root = linalg.sqrtm(COVARIANCE)
+    cross = linalg.sqrtm(root @ other @ root).real
+    expected = np.sqrt(0.05 + np.trace(COVARIANCE + other - 2 * cross))
+    value = oracles.bures(from_moments(MEAN, COVARIANCE), gaussian(other_mean, other)).value
+    assert value == pytest.approx(expected, rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("sds", "shift", "expected"),
+    [((1, 2), (0, 0), 0), ((1, 4), (0, 0), 2), ((0, 2), (2, 2), 3), ((1, 0), (1, 0), 5**0.5)],
+)
+def test_bures_of_independent_outputs(sds: tuple, shift: tuple, expected: float) -> None:
+    samples = from_moments(np.zeros(2), np.diag([1.0, 4.0]))
+    prediction = DiagonalGaussian(
+        torch.tensor([shift], dtype=torch.float64), torch.tensor([sds], dtype=torch.float64) ** 2
+    )
+    assert oracles.bures(samples, prediction).value == pytest.approx(expected, abs=1e-7)
+
+
+def test_gaussian_kl_is_torchs() -> None:
+    law = torch.distributions.MultivariateNormal
+    oracle = law(EXACT.mean[0], EXACT.covariance[0])
+    expected = torch.distributions.kl_divergence(oracle, law(WRONG.mean[0], WRONG.covariance[0])).item()
+    value = oracles.gaussian_kl(from_moments(MEAN, COVARIANCE), WRONG).value
+    assert value == pytest.approx(expected, rel=1e-8)
+
+
+def test_mean_error_is_in_standard_deviations() -> None:
+    shift = 3 * MIXING[0] - 4 * MIXING[2]
+    value = oracles.mean_error(from_moments(MEAN, COVARIANCE), gaussian(MEAN + shift, COVARIANCE)).value
+    assert value == pytest.approx(5.0, rel=1e-8)
+
+
+def test_kl_is_infinite_exactly_where_it_is() -> None:
+    full = from_moments(np.zeros(2), np.eye(2))
+    flat = full * [1.0, 0.0]
+
+    def kl(samples: Array, mean: list[float], variance: list[float]) -> float:
+        prediction = DiagonalGaussian(torch.tensor([mean]).double(), torch.tensor([variance]).double())
+        estimate = oracles.gaussian_kl(samples, prediction)
+        assert not math.isnan(estimate.stderr)
+        return estimate.value
+
+    assert kl(full, [0.0, 0.0], [1.0, 0.0]) == math.inf
+    assert kl(flat, [0.0, 0.0], [1.0, 1.0]) == math.inf
+    assert kl(flat, [0.0, 0.1], [1.0, 0.0]) == math.inf
+    assert kl(flat, [0.0, 0.0], [1.0, 0.0]) == pytest.approx(0, abs=1e-12)
+    assert kl(flat, [1.0, 0.0], [1.0, 0.0]) == pytest.approx(0.5)
+    assert kl(0 * full, [0.0, 0.0], [0.0, 0.0]) == 0
+    assert kl(0 * full, [0.0, 0.0], [1.0, 0.0]) == math.inf
+
+
+def test_an_indefinite_prediction_has_infinite_kl_and_a_finite_distance() -> None:
+    indefinite = torch.tensor([[[1.0, 0.5], [0.5, 0.2]]], dtype=torch.float64)
+    prediction = unchecked(Gaussian, torch.zeros(1, 2, dtype=torch.float64), indefinite)
+    samples = from_moments(np.zeros(2), np.eye(2))
+    assert oracles.gaussian_kl(samples, prediction).value == math.inf
+    assert math.isfinite(oracles.bures(samples, prediction).value)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_floors_are_what_an_exact_rule_shows(metric) -> None:
+    draws = 200
+    estimates = [metric(draw(r, 4000), EXACT) for r in range(draws)]
+    values = np.array([e.value for e in estimates])
+    floors = np.array([e.floor for e in estimates])
+    noise = np.hypot(values.std(ddof=1), floors.std(ddof=1)) / np.sqrt(draws)
+    assert abs(values.mean() - floors.mean()) < 3 * noise
+    covered = np.mean([e.indistinguishable for e in estimates])
+    assert abs(covered - 0.95) < 3 * np.sqrt(0.95 * 0.05 / draws)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_standard_errors_are_the_spread_of_repeated_draws(metric) -> None:
+    draws = 200
+    estimates = [metric(draw(r, 4000), WRONG) for r in range(draws)]
+    observed = np.std([e.value for e in estimates], ddof=1)
+    assert abs(np.mean([e.stderr for e in estimates]) / observed - 1) < 3 / np.sqrt(2 * (draws - 1))
+
+
+def test_a_sobol_draw_has_smaller_floors() -> None:
+    x = DiagonalGaussian(torch.zeros(1, 2), torch.ones(1, 2))
+    exact = DiagonalGaussian(torch.zeros(1, 2), torch.ones(1, 2))
+
+    def estimate(sampler: str) -> oracles.Estimate:
+        draws = oracles.sample_outputs(torch.nn.Identity(), x, 2**14, seed=1, sampler=sampler)
+        return oracles.bures(oracles.Moments.from_samples(draws, 16), exact)
+
+    plain, sobol = estimate("mc"), estimate("sobol")
+    assert sobol.floor < plain.floor / 5
+    assert sobol.value < plain.floor / 2
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: oracles.Moments.from_samples(draw(1, 3)), "N >= 4"),
+        (lambda: oracles.Moments.from_samples(draw(1, 9)[0]), r"shape \(N, m\)"),
+        (lambda: oracles.Moments.from_samples(draw(1, 9), 1), "blocks must be at least 2"),
+        (lambda: oracles.Moments.from_samples(np.full((9, 2), np.inf)), "non-finite"),
+        (lambda: oracles.Moments.from_stream([draw(1, 9)]), "at least two blocks"),
+        (lambda: oracles.Moments.from_stream([draw(1, 9), draw(1, 9)[:, :2]]), "of one width"),
+        (lambda: oracles.bures(draw(1, 9), Cauchy(EXACT.mean, EXACT.mean.abs())), "must be Gaussian"),
+        (lambda: oracles.std_ratio(draw(1, 9)[:, :2], EXACT), "one law of 2 outputs"),
+        (
+            lambda: oracles.std_ratio(
+                draw(1, 9), unchecked(Gaussian, EXACT.mean * math.nan, EXACT.covariance)
+            ),
+            "prediction has non-finite moments",
+        ),
+    ],
+)
+def test_bad_input_is_named(call, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_spreads_that_float64_resolves_are_no_point_masses() -> None:
+    """Mean 10, sd 1e-6: rounding of float32 outputs, but not of float64 ones."""
+    samples = 10 + 1e-6 * np.random.default_rng(0).standard_normal((20_000, 1))
+    twice = DiagonalGaussian(torch.full((1, 1), 10.0).double(), torch.full((1, 1), 4e-12).double())
+    (ratio,) = oracles.std_ratio(samples, twice)
+    assert abs(ratio.value - 2) < 4 * ratio.stderr
+    (ratio,) = oracles.std_ratio(samples.astype(np.float32), twice)
+    assert ratio.value == 1  # both are rounding
+
+
+def test_few_samples_give_numbers() -> None:
+    samples = np.random.default_rng(1).standard_normal((20, 3))
+    prediction = DiagonalGaussian(torch.zeros(1, 3), torch.ones(1, 3))
+    for metric in (oracles.mean_error, oracles.bures, oracles.gaussian_kl):
+        estimate = metric(samples, prediction)
+        assert np.isfinite([estimate.value, estimate.floor, estimate.floor95, estimate.stderr]).all()

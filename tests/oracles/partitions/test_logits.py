@@ -1,0 +1,131 @@
+"""Distances of many logits: against closed forms, brute force, and repeated draws of the same law."""
+
+import math
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from sdp_bench.oracles.partitions.logits import (
+    Margin,
+    energy_distance,
+    pairwise_summary,
+    sliced_total_variation,
+    without_shift,
+)
+from sdp_bench.oracles.partitions.partition import ScoreDifferences, pairwise_total_variation
+
+Array = NDArray[np.float64]
+RNG = np.random.default_rng(7)
+MIXING = RNG.standard_normal((10, 10)) * np.geomspace(1, 0.01, 10)
+
+
+def logits(samples: int, seed: int) -> Array:
+    return np.random.default_rng(seed).standard_normal((samples, 10)) @ MIXING + np.arange(10)
+
+
+def share_below(estimates: list) -> float:
+    return float(np.mean([estimate.indistinguishable for estimate in estimates]))
+
+
+def test_a_shift_of_all_outputs_is_seen_by_no_distance() -> None:
+    x, y = logits(1000, 1), logits(1000, 2)
+    shifted = y + np.random.default_rng(3).standard_normal((1000, 1))
+    assert np.allclose(without_shift(y), without_shift(shifted))
+    assert energy_distance(x, y).value == pytest.approx(energy_distance(x, shifted).value)
+    assert sliced_total_variation(x, y).value == pytest.approx(sliced_total_variation(x, shifted).value)
+
+
+@pytest.mark.rounding
+def test_a_margin_is_the_gap_between_the_two_highest() -> None:
+    pilot, samples = logits(6400, 1), logits(5000, 2)
+    partition = Margin.from_samples(pilot, 64)
+    assert (np.abs(partition.counts(pilot) - 100) <= 1).all()
+    ordered = np.sort(samples, 1)
+    cells = np.searchsorted(partition.edges, ordered[:, -1] - ordered[:, -2])
+    assert np.array_equal(partition.counts(samples), np.bincount(cells, minlength=64))
+
+
+def test_the_summary_of_pairs_is_that_of_the_pairs() -> None:
+    x, y = logits(5000, 1), logits(4000, 2) * 1.1
+    partition = ScoreDifferences.from_samples(logits(5000, 3), 30)
+    each = pairwise_total_variation(x, y, partition)
+    found = pairwise_summary(x, y, partition)
+    assert found.largest.value == max(estimate.value for estimate in each)
+    assert found.mean.value == pytest.approx(np.mean([estimate.value for estimate in each]))
+    assert found.mean.stderr <= max(estimate.stderr for estimate in each)
+    assert not found.largest.indistinguishable
+
+
+@pytest.mark.slow
+def test_the_summary_of_pairs_has_the_floor_that_an_exact_rule_shows() -> None:
+    partition = ScoreDifferences.from_samples(logits(20_000, 1), 30)
+    found = [
+        pairwise_summary(logits(2000, 10 + i), logits(2000, 5000 + i), partition, seed=i) for i in range(150)
+    ]
+    for estimates in ([each.largest for each in found], [each.mean for each in found]):
+        values = np.array([estimate.value for estimate in estimates])
+        floors = np.array([estimate.floor for estimate in estimates])
+        assert abs(values.mean() - floors.mean()) < 4 * (values.std() + floors.std()) / math.sqrt(150)
+        assert 0.88 < share_below(estimates) < 0.99  # 0.95 +- 4 * sqrt(.95 * .05 / 150)
+
+
+def test_the_sliced_distance_finds_a_difference_in_one_thin_direction() -> None:
+    generator = np.random.default_rng(5)
+    scales = np.geomspace(1, 1e-3, 9)
+    basis = np.linalg.qr(np.column_stack([np.ones(10), generator.standard_normal((10, 9))]))[0][:, 1:]
+    x, y = generator.standard_normal((2, 20_000, 9))
+    y[:, -1] += 1.0
+    found = sliced_total_variation(x * scales @ basis.T, y * scales @ basis.T, bins=64)
+    exact = 2 * stats.norm.cdf(0.5) - 1
+    assert found.value == pytest.approx(exact, abs=4 * found.stderr + 0.02)  # bins lose a little
+    assert found.value > 5 * found.floor95
+
+
+def test_the_sliced_distance_of_the_same_law_is_at_its_floor() -> None:
+    found = [sliced_total_variation(logits(1000, i), logits(1000, 1000 + i), seed=i) for i in range(40)]
+    assert share_below(found) > 0.81  # 0.95 - 4 * sqrt(.95 * .05 / 40)
+
+
+def test_a_point_mass_is_told_from_another() -> None:
+    x = np.tile(np.arange(10.0), (600, 1))
+    assert sliced_total_variation(x, x).value == 0
+    assert sliced_total_variation(x, x + np.eye(10)[0]).value == 1
+
+
+def mean_absolute(shift: float, sd: float) -> float:
+    h = shift / sd
+    return sd * (math.sqrt(2 / math.pi) * math.exp(-h * h / 2) + h * (1 - 2 * stats.norm.cdf(-h)))
+
+
+def test_energy_distance_of_two_normal_laws() -> None:
+    generator = np.random.default_rng(11)
+    x, y = generator.standard_normal((2, 1000, 2))
+    y[:, 0] += 1.0
+    # less the shift, a point is (d, -d) / 2 with d = y_0 - y_1 of variance 2: its length is |d| / sqrt(2)
+    exact = 2 * (mean_absolute(1 / math.sqrt(2), math.sqrt(2)) - mean_absolute(0, math.sqrt(2)))
+    found = energy_distance(x, y)
+    assert found.value == pytest.approx(exact, abs=4 * found.stderr)
+    assert not found.indistinguishable
+
+
+def test_energy_distance_of_the_same_law_is_unbiased_and_below_its_95_per_cent_point() -> None:
+    found = [energy_distance(logits(120, i), logits(90, 1000 + i), seed=i) for i in range(200)]
+    values = np.array([estimate.value for estimate in found])
+    assert abs(values.mean()) < 4 * values.std() / math.sqrt(200)
+    assert 0.88 < share_below(found) < 0.99
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Margin.from_samples(np.zeros((5, 1))), "at least two outputs"),
+        (lambda: energy_distance(np.zeros((5, 3)), np.zeros((5, 2))), "one width"),
+        (lambda: energy_distance(np.full((5, 3), np.nan), np.zeros((5, 3))), "non-finite"),
+        (lambda: sliced_total_variation(np.zeros((50, 3)), np.zeros((50, 3))), "at least 256 samples"),
+    ],
+)
+def test_what_does_not_fit_is_refused(call, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,137 @@
+import numpy as np
+import pytest
+from scipy import stats
+
+from sdp_bench.oracles.partitions.quantiles import (
+    LEVELS,
+    Quantiles,
+    interquartile_ratio,
+    largest_quantile_distance,
+    mean_quantile_distance,
+)
+
+
+def cauchys(seed, samples=20_000, outputs=1):
+    return np.random.default_rng(seed).standard_cauchy((samples, outputs))
+
+
+def quantiles(values):
+    return Quantiles.from_samples(values)
+
+
+def test_quantiles_are_numpys():
+    values = cauchys(1, 501, 3)
+    np.testing.assert_allclose(quantiles(values).values, np.quantile(values, LEVELS, axis=0), rtol=1e-12)
+    assert LEVELS[[4, 9, 14]] == pytest.approx([0.25, 0.5, 0.75])
+    single = quantiles(values.astype(np.float32))
+    np.testing.assert_allclose(
+        single.values, np.quantile(values.astype(np.float32).astype(float), LEVELS, axis=0)
+    )
+
+
+@pytest.mark.parametrize(
+    ("draw", "law"), [("standard_cauchy", stats.cauchy), ("standard_normal", stats.norm)]
+)
+@pytest.mark.parametrize("size", [None, 500])
+def test_replicates_have_the_covariance_of_quantiles(draw, law, size):
+    """Asymptotically p (1 - q) / (n f(x_p) f(x_q)) for levels p <= q."""
+    values = getattr(np.random.default_rng(2), draw)((100_000, 1))
+    n = size or len(values)
+    replicates = quantiles(values).replicates(4000, samples=size)[..., 0]
+    x = law.ppf(LEVELS)
+    low, high = np.minimum.outer(LEVELS, LEVELS), np.maximum.outer(LEVELS, LEVELS)
+    exact = low * (1 - high) / n / np.multiply.outer(law.pdf(x), law.pdf(x))
+    observed = np.cov(replicates, rowvar=False)
+    sds, found = np.sqrt(np.diag(exact)), np.sqrt(np.diag(observed))
+    # A bootstrap of quantiles knows their spread to about n^(-1/4), which is 6 % here; correlations
+    # do not depend on the density.
+    assert np.abs(found / sds - 1).max() < 0.2
+    correlations = observed / np.multiply.outer(found, found) - exact / np.multiply.outer(sds, sds)
+    assert np.abs(correlations).max() < 0.1
+    assert np.abs(replicates.mean(0) - quantiles(values).values[:, 0]).max() < 0.2 * sds.max()
+
+
+def test_replicates_of_other_seeds_are_independent():
+    q = quantiles(cauchys(1))
+    one, two = (q.replicates(4000, seed=seed)[:, 9, 0] for seed in (1, 2))
+    assert abs(np.corrcoef(one, two)[0, 1]) < 4 / np.sqrt(4000)
+    assert (q.replicates(5, seed=1) == q.replicates(5, seed=1)).all()
+
+
+def test_distances_between_scaled_and_shifted_laws_have_their_closed_forms():
+    """A scale 1.5 times as large moves the quantile q by q / 2, a shift of one moves all by one."""
+    q = stats.cauchy.ppf(LEVELS)
+    truth, rule = cauchys(1, 400_000, 2), cauchys(2, 400_000, 2) * np.array([1.5, 1.0]) + np.array([0.0, 1.0])
+    exact = {
+        mean_quantile_distance: [np.abs(q / 2).mean() / 2, 0.5],
+        largest_quantile_distance: [np.abs(q / 2).max() / 2, None],
+        interquartile_ratio: [1.5, 1.0],
+    }
+    for statistic, values in exact.items():
+        for estimate, value in zip(statistic(quantiles(truth), quantiles(rule)), values, strict=True):
+            if value is not None:
+                assert abs(estimate.value - value) < 4 * estimate.stderr
+                assert 0 < estimate.stderr < 0.05
+
+
+STATISTICS = [mean_quantile_distance, largest_quantile_distance, interquartile_ratio]
+
+
+@pytest.mark.parametrize("statistic", STATISTICS)
+def test_the_standard_error_is_the_spread_of_repeated_draws(statistic):
+    found = [
+        statistic(quantiles(cauchys(2 * k, 4000)), quantiles(1.5 * cauchys(2 * k + 1, 4000) + 0.3))[0]
+        for k in range(100)
+    ]
+    spread = np.std([estimate.value for estimate in found], ddof=1)
+    told = np.sqrt(np.mean([estimate.stderr**2 for estimate in found]))
+    # 100 draws know a spread to 7 %
+    assert told == pytest.approx(spread, rel=0.25)
+
+
+@pytest.mark.parametrize("statistic", STATISTICS)
+@pytest.mark.parametrize("samples", [(4000, 4000), (8000, 1000)])
+def test_an_exact_rule_shows_the_floor(statistic, samples):
+    found = [
+        statistic(quantiles(cauchys(2 * k, samples[0])), quantiles(cauchys(2 * k + 1, samples[1])))[0]
+        for k in range(200)
+    ]
+    values = np.array([estimate.value for estimate in found])
+    floors = np.array([estimate.floor for estimate in found])
+    if statistic is not interquartile_ratio:
+        error = values.std(ddof=1) / np.sqrt(len(values))
+        assert abs(values.mean() - floors.mean()) < 4 * error
+    else:
+        assert (floors == 1).all()
+    below = np.mean([estimate.indistinguishable for estimate in found])
+    assert below == pytest.approx(0.95, abs=4 * np.sqrt(0.95 * 0.05 / 200))
+
+
+def test_point_masses():
+    point, line = np.full((100, 1), 2.0), np.linspace(0, 1, 100)[:, None]
+    for statistic, equal in zip(STATISTICS, (0.0, 0.0, 1.0), strict=True):
+        (same,) = statistic(quantiles(point), quantiles(point))
+        assert (same.value, same.stderr) == (equal, 0.0)
+        assert same.indistinguishable
+        (other,) = statistic(quantiles(point), quantiles(line))
+        assert other.value == np.inf
+        assert not other.indistinguishable
+    assert interquartile_ratio(quantiles(line), quantiles(point))[0].value == 0.0
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: quantiles(np.ones((99, 2))), "at least 100 samples, got 99"),
+        (lambda: quantiles(np.ones(200)), "floating-point matrix"),
+        (lambda: quantiles(np.full((200, 1), np.inf)), "non-finite"),
+        (lambda: quantiles(np.where(np.arange(200)[:, None] == 5, np.nan, 1.0)), "non-finite"),
+        (
+            lambda: mean_quantile_distance(quantiles(np.ones((200, 2))), quantiles(np.ones((200, 1)))),
+            "the oracle has 2 outputs, the rule 1",
+        ),
+    ],
+)
+def test_bad_input_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,442 @@
+import subprocess
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from scipy import stats
+from torch import nn
+
+from sdp_bench import oracles
+from sdp_bench.oracles.exact.stable import stable
+from sdp_bench.oracles.sampling import forward
+from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable
+
+MEAN = torch.tensor([[0.3, -1.2, 0.8]])
+
+
+def network(*widths: int, activation: nn.Module | None = None) -> nn.Sequential:
+    torch.manual_seed(3)
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(widths):
+        layers += [nn.Linear(inputs, outputs), activation or nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def diagonal(dtype: torch.dtype = torch.float32) -> DiagonalGaussian:
+    return DiagonalGaussian(MEAN.to(dtype), torch.tensor([[0.5, 2.0, 0.0]], dtype=dtype))
+
+
+@pytest.mark.parametrize("sampler", ["mc", "sobol"])
+def test_the_seed_alone_decides_the_normals(sampler: str) -> None:
+    first = oracles.standard_normals(150_000, 4, seed=5, sampler=sampler)
+    assert first.dtype == torch.float32
+    again = oracles.standard_normals(150_000, 4, seed=np.random.SeedSequence(5), sampler=sampler)
+    assert torch.equal(first, again)
+    other = oracles.standard_normals(150_000, 4, seed=6, sampler=sampler)
+    assert float((first == other).float().mean()) < 1e-3
+
+
+def test_a_seed_sequence_is_left_as_it_was() -> None:
+    root = np.random.SeedSequence(5)
+    first, second = (oracles.standard_normals(100, 2, seed=root) for _ in range(2))
+    assert torch.equal(first, second)
+    assert not torch.equal(first, oracles.standard_normals(100, 2, seed=root.spawn(1)[0]))
+
+
+@pytest.mark.rounding
+@pytest.mark.parametrize(
+    "law", [diagonal(), Cauchy(MEAN, MEAN.abs()), SymmetricStable(MEAN, MEAN.abs(), 1.5)]
+)
+def test_a_shorter_draw_begins_a_longer_one(law: Law) -> None:
+    longer = oracles.sample_outputs(nn.Identity(), law, 150_000, seed=1)
+    shorter = oracles.sample_outputs(nn.Identity(), law, 99_999, seed=1)
+    assert torch.equal(longer[:99_999], shorter)
+
+
+@pytest.mark.parametrize("sampler", ["mc", "sobol"])
+def test_normals_are_standard_and_blocks_independent(sampler: str) -> None:
+    rows = 2**16  # one block of four columns
+    z = oracles.standard_normals(4 * rows, 4, seed=7, sampler=sampler).double()
+    tolerance = 4 / np.sqrt(len(z))
+    assert z.mean(0).abs().max() < tolerance
+    assert (z.T @ z / len(z) - torch.eye(4)).abs().max() < tolerance * np.sqrt(2)
+    if sampler == "mc":  # scrambles are independent of each other, but the points within one are not
+        between = z[:rows].T @ z[rows : 2 * rows] / rows
+        assert between.abs().max() < 4.5 / np.sqrt(rows)
+    assert stats.kstest(z[:, 0].numpy(), "norm").pvalue > 1e-3
+
+
+@pytest.mark.parametrize("net", [network(3, 40, 40, 2), lambda inputs: inputs.tanh()], ids=["chain", "any"])
+@pytest.mark.parametrize("sampler", ["mc", "sobol"])
+def test_threads_do_not_change_the_samples(net: forward.Network, sampler: str) -> None:
+    threads = torch.get_num_threads()
+    draws = []
+    try:
+        for number in (1, 2, 3):
+            torch.set_num_threads(number)
+            draws.append(oracles.sample_outputs(net, diagonal(), 300_000, seed=2, sampler=sampler))
+            assert torch.get_num_threads() == number
+    finally:
+        torch.set_num_threads(threads)
+    for draw in draws[1:]:
+        torch.testing.assert_close(draw, draws[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("net", [network(3, 40, 40, 2), lambda inputs: inputs.tanh()], ids=["chain", "any"])
+def test_chunks_do_not_change_the_samples(net: forward.Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = oracles.sample_outputs(net, diagonal(), 5000, seed=2)
+    monkeypatch.setattr(forward, "_CHUNK_ROWS", 77)
+    torch.testing.assert_close(
+        oracles.sample_outputs(net, diagonal(), 5000, seed=2), usual, rtol=1e-5, atol=1e-5
+    )
+
+
+ACTIVATIONS = [
+    nn.ReLU(),
+    nn.ReLU(inplace=True),
+    nn.LeakyReLU(0.2),
+    nn.Sigmoid(),
+    nn.Tanh(),
+    nn.SiLU(),
+    nn.GELU(),
+    nn.Softplus(),
+    nn.ELU(),
+    nn.Hardtanh(),
+]
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
+def test_the_fast_path_gives_what_the_network_gives(activation: nn.Module) -> None:
+    net = network(3, 30, 7, 2, activation=activation)
+    assert isinstance(forward.chunked_forward(net, torch.Size([3])), forward.Chain)
+    inputs = oracles.sample_outputs(nn.Identity(), diagonal(), 5000, seed=4)
+    expected = net(inputs.clone()).detach()
+    torch.testing.assert_close(
+        oracles.sample_outputs(net, diagonal(), 5000, seed=4), expected, rtol=1e-5, atol=1e-5
+    )
+
+
+def test_the_fast_path_takes_odd_chains() -> None:
+    torch.manual_seed(1)
+    inner = nn.Sequential(nn.ReLU(), nn.Linear(3, 9, bias=False), nn.Identity(), nn.Tanh(), nn.Sigmoid())
+    net = nn.Sequential(nn.Flatten(), inner, nn.Linear(9, 2), nn.ReLU())
+    assert isinstance(forward.chunked_forward(net, torch.Size([3])), forward.Chain)
+    inputs = oracles.sample_outputs(nn.Identity(), diagonal(), 5000, seed=4)
+    torch.testing.assert_close(
+        oracles.sample_outputs(net, diagonal(), 5000, seed=4), net(inputs).detach(), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_hooks_are_called() -> None:
+    net = network(3, 8, 2)
+    plain = oracles.sample_outputs(net, diagonal(), 100, seed=1)
+    net[2].register_forward_hook(lambda module, inputs, output: output + 10)
+    torch.testing.assert_close(oracles.sample_outputs(net, diagonal(), 100, seed=1), plain + 10)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_mode_of_the_network_is_kept_and_used(training: bool) -> None:
+    net = nn.Sequential(network(3, 8), nn.Dropout(0.5)).train(training)
+    outputs = oracles.sample_outputs(net, diagonal(), 2000, seed=1)
+    assert net.training is training
+    assert (outputs == 0).any().item() is training
+    assert not outputs.requires_grad
+
+
+def test_images_go_through_convolutions() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(2 * 4 * 4, 3))
+    x = DiagonalGaussian(torch.rand(1, 1, 6, 6), torch.full((1, 1, 6, 6), 0.1))
+    inputs = oracles.sample_outputs(nn.Flatten(), x, 9000, seed=1)
+    assert inputs.shape == (9000, 36)
+    expected = net(inputs.reshape(-1, 1, 6, 6)).detach()
+    torch.testing.assert_close(oracles.sample_outputs(net, x, 9000, seed=1), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("net_dtype", "law_dtype", "expected"),
+    [
+        (torch.float32, torch.float32, torch.float32),
+        (torch.float64, torch.float32, torch.float64),
+        (torch.float32, torch.float64, torch.float32),
+        (None, torch.float64, torch.float64),
+    ],
+)
+def test_outputs_have_the_precision_of_the_network(
+    net_dtype: torch.dtype | None, law_dtype: torch.dtype, expected: torch.dtype
+) -> None:
+    net = nn.Identity() if net_dtype is None else network(3, 8, 2).to(net_dtype)
+    assert oracles.sample_outputs(net, diagonal(law_dtype), 10, seed=1).dtype == expected
+
+
+@pytest.mark.rounding
+def test_the_stream_is_the_sample_in_pieces() -> None:
+    net = network(3, 8, 2)
+    pieces = list(oracles.stream_outputs(net, diagonal(), 200_000, seed=9))
+    assert len(pieces) > 1
+    assert torch.equal(torch.cat(pieces), oracles.sample_outputs(net, diagonal(), 200_000, seed=9))
+
+
+def test_a_stream_may_be_left_early() -> None:
+    threads = torch.get_num_threads()
+    stream = oracles.stream_outputs(network(3, 8, 2), diagonal(), 10**9, seed=9)
+    assert len(next(stream)) > 0
+    stream.close()  # type: ignore[attr-defined]
+    assert torch.get_num_threads() == threads
+
+
+PEAK = """
+import torch
+from sdp_bench import oracles
+from sdp_bench.bench.runs.executors.local import _peak_memory
+from sdp_ref import DiagonalGaussian
+from torch import nn
+net = nn.Sequential(nn.Linear(4, 100), nn.ReLU(), nn.Linear(100, 100), nn.ReLU(), nn.Linear(100, 3))
+x = DiagonalGaussian(torch.zeros(1, 4), torch.ones(1, 4))
+bins = oracles.AxisBins.from_samples(oracles.sample_outputs(net, x, 2**16, seed=1))
+total = sum(bins.counts(outputs).sum() for outputs in oracles.stream_outputs(net, x, {samples}, seed=2))
+assert total == {samples}
+print(_peak_memory() / 2**20)
+"""
+
+
+@pytest.mark.slow
+def test_memory_is_flat_in_the_number_of_samples() -> None:
+    peaks = []
+    for samples in (2**18, 2**21):
+        command = [sys.executable, "-c", PEAK.format(samples=samples)]
+        peaks.append(float(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
+    assert max(peaks) < 1000  # MB; of 2^21 samples, one layer's activations alone would be 840 MB
+    assert peaks[1] - peaks[0] < 20
+
+
+def test_gaussians_have_their_mean_and_covariance() -> None:
+    factor = torch.tensor([[1.0, 0.0], [0.5, 0.2], [-2.0, 1.0]])  # of rank two: one direction is null
+    x = Gaussian(MEAN, (factor @ factor.T)[None])
+    draws = oracles.sample_outputs(nn.Identity(), x, 200_000, seed=8).double()
+    sds = x.variance.double().sqrt()
+    assert ((draws.mean(0) - x.mean[0]).abs() < 4 * sds[0] / len(draws) ** 0.5).all()
+    errors = (torch.cov(draws.T) - x.covariance[0]).abs() / (sds.T @ sds)
+    assert errors.max() < 4 * np.sqrt(2 / len(draws))
+    normal = torch.linalg.cross(factor[:, 0], factor[:, 1]).double()
+    assert ((draws - x.mean[0]) @ normal).abs().max() < 1e-4
+
+
+def test_a_zero_variance_is_a_point_mass() -> None:
+    draws = oracles.sample_outputs(nn.Identity(), diagonal(), 1000, seed=8)
+    assert (draws[:, 2] == MEAN[0, 2]).all()
+
+
+def test_cauchy_draws_are_cauchy() -> None:
+    x = Cauchy(torch.tensor([[1.0, -3.0]]), torch.tensor([[0.5, 4.0]]))
+    draws = oracles.sample_outputs(nn.Identity(), x, 50_000, seed=1).numpy()
+    assert stats.kstest(draws[:, 0], "cauchy", args=(1.0, 0.5)).pvalue > 1e-3
+    assert stats.kstest(draws[:, 1], "cauchy", args=(-3.0, 4.0)).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("alpha", [0.6, 1.0, 1.5, 1.9, 2])
+def test_stable_draws_have_their_characteristic_function(alpha: float) -> None:
+    x = SymmetricStable(torch.tensor([[0.0, 1.0]]), torch.tensor([[1.0, 3.0]]), alpha)
+    draws = oracles.sample_outputs(nn.Identity(), x, 200_000, seed=1).double().numpy()
+    for t in (0.2, 1.0, 2.0):
+        for column, (location, scale) in enumerate([(0.0, 1.0), (1.0, 3.0)]):
+            observed = np.cos(t * (draws[:, column] - location)).mean()
+            exact = np.exp(-((t * scale) ** alpha))
+            variance = (1 + np.exp(-((2 * t * scale) ** alpha))) / 2 - exact**2
+            assert abs(observed - exact) < 4 * np.sqrt(variance / len(draws))
+
+
+@pytest.mark.parametrize("alpha", [0.6, 1.5, 1.9])
+def test_stable_draws_have_the_tails_of_their_law(alpha: float) -> None:
+    """At fixed points and in the tails, by another computation of the law and by scipy's."""
+    x = SymmetricStable(torch.tensor([[1.0]]), torch.tensor([[2.0]]), alpha)
+    draws = (oracles.sample_outputs(nn.Identity(), x, 200_000, seed=3).double().numpy() - 1.0) / 2.0
+    points = np.array([-20.0, -3.0, -0.5, 0.0, 0.5, 3.0, 20.0, 100.0])
+    exact = stable(alpha).survival(points)
+    near = points[1:6]
+    np.testing.assert_allclose(exact[1:6], stats.levy_stable.sf(near, alpha, 0.0), atol=1e-6)
+    observed = (draws > points).mean(0)
+    assert (np.abs(observed - exact) < 4 * np.sqrt(exact * (1 - exact) / len(draws))).all()
+
+
+def test_stable_draws_of_alpha_1_and_2_are_cauchy_and_normal() -> None:
+    for alpha, law, arguments in ((1.0, "cauchy", (1.0, 2.0)), (2.0, "norm", (1.0, 2.0 * np.sqrt(2)))):
+        x = SymmetricStable(torch.tensor([[1.0]]), torch.tensor([[2.0]]), alpha)
+        draws = oracles.sample_outputs(nn.Identity(), x, 50_000, seed=1)[:, 0].numpy()
+        assert stats.kstest(draws, law, args=arguments).pvalue > 1e-3
+
+
+def test_the_draws_of_heavy_tails_are_known_for_ever() -> None:
+    """Stored results rest on these numbers; a change of them must be a decision."""
+    z = torch.zeros(1, 2, dtype=torch.float64)
+    draws = oracles.sample_outputs(nn.Identity(), Cauchy(z, z + 1), 2, seed=1)
+    assert draws.flatten().tolist() == pytest.approx(
+        [-3.4069426446675917, 32.09382856154422, 7.699664852254921, 0.5277954788523996], rel=1e-12
+    )
+    draws = oracles.sample_outputs(nn.Identity(), SymmetricStable(z, z + 1, 1.5), 2, seed=1)
+    assert draws.flatten().tolist() == pytest.approx(
+        [-1.671432159406174, 0.798992914135527, -0.04986106155445531, 0.7097397288618735], rel=1e-12
+    )
+
+
+def test_a_million_cauchy_draws_go_through_a_deep_float32_net() -> None:
+    """The largest is beyond 10^5 scales, and neither the noise nor a layer overflows."""
+    x = Cauchy(MEAN, torch.full_like(MEAN, 100.0))
+    largest = oracles.sample_outputs(nn.Identity(), x, 10**6, seed=1).abs().max()
+    assert 1e7 < largest < 1e12
+    outputs = oracles.sample_outputs(network(3, *[50] * 6, 3), x, 10**6, seed=1)
+    assert outputs.dtype == torch.float32
+    assert torch.isfinite(outputs).all()
+    double = oracles.sample_outputs(network(3, *[50] * 6, 3).double(), x, 10**6, seed=1)
+    assert ((outputs - double).norm(dim=1) <= 1e-4 * double.norm(dim=1)).all()
+
+
+def test_sobol_points_make_cauchy_draws() -> None:
+    x = Cauchy(torch.tensor([[1.0, -3.0]]), torch.tensor([[0.5, 4.0]]))
+    draws = oracles.sample_outputs(nn.Identity(), x, 2**16, seed=1, sampler="sobol").double()
+    for column, law in ((0, stats.cauchy(1.0, 0.5)), (1, stats.cauchy(-3.0, 4.0))):
+        points = law.ppf([0.001, 0.1, 0.5, 0.7, 0.999])
+        observed = (draws[:, column].numpy()[:, None] <= points).mean(0)
+        # 16 scrambles of 4096 points, which are even to one point each
+        assert np.abs(observed - law.cdf(points)).max() <= 1 / 4096
+    assert torch.isfinite(draws).all()
+
+
+def relu_layer_moments(
+    mean: NDArray[np.float64], covariance: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Moments of relu(X), X ~ N(mean, covariance): inner integral closed, outer one by quadrature."""
+
+    def first(m: NDArray[np.float64], s: float) -> NDArray[np.float64]:
+        return s * stats.norm.pdf(m / s) + m * stats.norm.cdf(m / s)
+
+    nodes, weights = np.polynomial.legendre.leggauss(2000)
+    sds = np.sqrt(np.diag(covariance))
+    means = np.array([first(m, s) for m, s in zip(mean, sds, strict=True)])
+    second = np.empty_like(covariance)
+    for i in range(len(mean)):
+        low, high = max(0.0, mean[i] - 12 * sds[i]), max(0.0, mean[i] + 12 * sds[i])
+        x = low + (high - low) * (nodes + 1) / 2
+        density = stats.norm.pdf(x, mean[i], sds[i]) * weights * (high - low) / 2
+        for j in range(len(mean)):
+            if i == j:
+                second[i, j] = (x**2 * density).sum()
+                continue
+            slope = covariance[i, j] / covariance[i, i]
+            rest = np.sqrt(covariance[j, j] - slope * covariance[i, j])
+            second[i, j] = (x * first(mean[j] + slope * (x - mean[i]), rest) * density).sum()
+    return means, second - np.outer(means, means)
+
+
+@pytest.mark.parametrize("sampler", ["mc", "sobol"])
+def test_the_oracle_has_the_exact_moments_of_one_hidden_layer(sampler: str) -> None:
+    net = network(3, 6, 2)
+    covariance = torch.tensor([[1.0, 0.4, 0.0], [0.4, 0.5, -0.3], [0.0, -0.3, 2.0]], dtype=torch.float64)
+    x = Gaussian(MEAN.double(), covariance[None])
+    weight, bias, top, shift = (p.detach().double().numpy() for p in net.parameters())
+    hidden_mean, hidden_covariance = relu_layer_moments(
+        weight @ MEAN[0].double().numpy() + bias, weight @ covariance.numpy() @ weight.T
+    )
+    mean, spread = top @ hidden_mean + shift, top @ hidden_covariance @ top.T
+
+    outputs = oracles.sample_outputs(net.double(), x, 2**18, seed=3, sampler=sampler).numpy()
+    deviations = outputs - mean
+    products = deviations[:, :, None] * deviations[:, None, :]
+    error = np.abs(outputs.mean(0) - mean) / (outputs.std(0) / np.sqrt(len(outputs)))
+    assert error.max() < 4
+    error = np.abs(products.mean(0) - spread) / (products.std(0) / np.sqrt(len(outputs)))
+    assert error.max() < 4
+    if sampler == "sobol":  # several times nearer than the standard error of plain Monte Carlo
+        assert error.max() < 0.5
+
+
+def test_scrambled_sobol_points_cut_the_noise() -> None:
+    net = network(3, 20, 1)
+    means = {
+        sampler: [
+            oracles.sample_outputs(net, diagonal(), 2**14, seed=seed, sampler=sampler).double().mean().item()
+            for seed in range(12)
+        ]
+        for sampler in ("mc", "sobol")
+    }
+    # twelve draws: each sd is within a factor 1.7 with probability 0.99
+    assert np.std(means["sobol"]) < np.std(means["mc"]) / 3
+    difference = np.mean(means["mc"]) - np.mean(means["sobol"])
+    assert abs(difference) < 4 * np.std(means["mc"], ddof=1) / np.sqrt(12)
+
+
+def test_the_spread_of_scrambles_is_the_standard_error_of_a_sobol_draw() -> None:
+    net = network(3, 20, 1)
+    draws = [
+        oracles.sample_outputs(net, diagonal(), 2**13, seed=seed, sampler="sobol").double()
+        for seed in range(40)
+    ]
+    observed = np.var([draw.mean() for draw in draws], ddof=1)
+    scrambles = [[part.mean() for part in draw.tensor_split(16)] for draw in draws]
+    predicted = np.mean([np.var(means, ddof=1) / 16 for means in scrambles])
+    assert abs(observed / predicted - 1) < 3 * np.sqrt(2 / 39)
+
+
+@pytest.mark.parametrize("samples", [1, 15, 16, 100, 1000, 2**16 * 16 + 40])
+def test_any_number_of_sobol_points_can_be_drawn(samples: int) -> None:
+    z = oracles.standard_normals(samples, 4, seed=1, sampler="sobol")
+    assert z.shape == (samples, 4)
+    assert torch.isfinite(z).all()
+    assert len(z.unique(dim=0)) == samples
+
+
+def constant(value: float) -> forward.Network:
+    return lambda inputs: torch.full((len(inputs), 2), value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"samples": 0}, "samples must be a positive integer"),
+        ({"samples": -5}, "samples must be a positive integer"),
+        ({"samples": 10.5}, "samples must be a positive integer"),
+        ({"samples": True}, "samples must be a positive integer"),
+        ({"seed": -1}, "seed must be a non-negative integer"),
+        ({"seed": None}, "seed must be a non-negative integer"),
+        ({"sampler": "halton"}, "sampler must be one of mc, sobol"),
+        ({"device": "nowhere"}, "device 'nowhere' cannot be used"),
+        ({"device": "meta"}, "the network is on cpu and is to run on meta"),
+        ({"x": torch.ones(1, 3)}, "x must be a law"),
+        ({"x": DiagonalGaussian(torch.ones(2, 3), torch.ones(2, 3))}, "batch 1"),
+        ({"x": DiagonalGaussian(torch.ones(1, 5), torch.ones(1, 5))}, "is given 5 inputs"),
+        ({"x": SymmetricStable(MEAN, MEAN.abs(), 1.5), "sampler": "sobol"}, "laws only, not SymmetricStable"),
+        ({"x": SymmetricStable(MEAN, MEAN.abs(), 0.05)}, "draws too large"),
+        ({"net": constant(float("nan"))}, "non-finite outputs"),
+        ({"net": constant(float("inf"))}, "non-finite outputs"),
+        ({"net": lambda inputs: inputs[:, 0]}, r"outputs of shape \(rows, m\)"),
+        ({"net": lambda inputs: inputs[:7]}, r"outputs of shape \(rows, m\)"),
+        ({"net": lambda inputs: inputs.argmax(1, keepdim=True)}, "floating-point outputs"),
+        ({"net": lambda inputs: (inputs, inputs)}, "must return a tensor, got tuple"),
+    ],
+)
+def test_bad_input_is_named(change: dict, message: str) -> None:
+    arguments = {"net": network(3, 8, 2), "x": diagonal(), "samples": 100, "seed": 1} | change
+    with pytest.raises(ValueError, match=message):
+        oracles.sample_outputs(arguments.pop("net"), arguments.pop("x"), **arguments)
+
+
+def test_a_network_of_nan_weights_is_named() -> None:
+    net = network(3, 8, 2)
+    with torch.no_grad():
+        net[0].weight[0, 0] = float("nan")
+    with pytest.raises(ValueError, match="non-finite outputs"):
+        oracles.sample_outputs(net, diagonal(), 100, seed=1)
+
+
+def test_bad_arguments_are_refused_before_anything_is_drawn() -> None:
+    with pytest.raises(ValueError, match="samples"):
+        oracles.stream_outputs(network(3, 8, 2), diagonal(), 0, seed=1)
+
+
+def test_importing_oracles_does_not_import_the_solvers() -> None:
+    script = "import sys, oracles; print([m for m in ('ot', 'scipy.stats', 'sklearn') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

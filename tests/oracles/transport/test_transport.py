@@ -1,0 +1,160 @@
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from scipy import optimize, stats
+from scipy.spatial.distance import cdist
+
+from sdp_bench import oracles
+
+Array = NDArray[np.float64]
+NO_FLOOR = oracles.Floor(0.0, 0.0)
+
+
+def normals(seed: int, samples: int, m: int = 3) -> Array:
+    return np.random.default_rng(seed).standard_normal((samples, m))
+
+
+def test_w1_of_a_translated_sample_is_the_translation() -> None:
+    a, shift = normals(1, 200), np.array([0.3, -2.0, 1.0])
+    estimate = oracles.wasserstein(a, a + shift, 200, floor=NO_FLOOR)
+    assert estimate.value == pytest.approx(np.linalg.norm(shift), rel=1e-12)
+    assert oracles.wasserstein_1d(a[:, 0], a[:, 0] - 0.7, 200, floor=NO_FLOOR).value == pytest.approx(0.7)
+
+
+def test_w1_is_the_optimal_assignment() -> None:
+    a, b = normals(1, 150), 1.5 * normals(2, 150) + 0.2
+    cost = cdist(a, b)
+    expected = cost[optimize.linear_sum_assignment(cost)].mean()
+    estimate = oracles.wasserstein(torch.tensor(a), torch.tensor(b), 150, floor=NO_FLOOR)
+    assert estimate.value == pytest.approx(expected, rel=1e-12)
+
+
+def test_w1_on_the_line_is_scipys() -> None:
+    a, b = normals(1, 500, 1), 1.5 * normals(2, 500, 1) + 0.2
+    expected = stats.wasserstein_distance(a[:, 0], b[:, 0])
+    assert oracles.wasserstein_1d(a, b, 500, floor=NO_FLOOR).value == pytest.approx(expected, rel=1e-12)
+    assert oracles.wasserstein(a, b, 500, floor=NO_FLOOR).value == pytest.approx(expected, rel=1e-12)
+    assert oracles.sliced_wasserstein(a, b, 500, floor=NO_FLOOR).value == pytest.approx(expected, rel=1e-12)
+
+
+def test_w1_on_the_line_takes_ties_and_atoms() -> None:
+    a, b = np.repeat([0.0, 1.0], 50), np.repeat([0.0, 1.0], [20, 80])
+    assert oracles.wasserstein_1d(a, b, 100, floor=NO_FLOOR).value == pytest.approx(0.3)
+    assert oracles.wasserstein_1d(a, a[::-1].copy(), 100, floor=NO_FLOOR).value == 0
+
+
+def test_w1_of_normals_is_known() -> None:
+    """On the line, N(0, 1) and N(0, s^2) are |s - 1| E|X| apart; a translation moves W1 by itself."""
+    a, b = normals(1, 10**5, 1), normals(2, 10**5, 1)
+    for other, exact in ((2 * b, np.sqrt(2 / np.pi)), (b + 0.5, 0.5)):
+        estimate = oracles.wasserstein_1d(a, other, 10**5, floor=NO_FLOOR)
+        assert abs(estimate.value - exact) < 3 * estimate.stderr
+
+
+def test_sliced_w1_is_the_mean_over_directions() -> None:
+    a, shift = normals(1, 300), np.array([0.0, 2.0, 0.0])
+    # E |cos| of a random direction in three dimensions is 1/2, its standard deviation 1/sqrt(12)
+    value = oracles.sliced_wasserstein(a, a + shift, 300, directions=256, floor=NO_FLOOR).value
+    assert abs(value - 1) < 3 * 2 / np.sqrt(12 * 256)
+
+
+def repeated(function, scale: float, shift: float, n: int, m: int, draws: int) -> tuple[Array, Array]:
+    estimates = [
+        function(normals(2 * r, n, m), shift + scale * normals(2 * r + 1, n, m), n, floor=NO_FLOOR)
+        for r in range(draws)
+    ]
+    return np.array([e.value for e in estimates]), np.array([e.stderr for e in estimates])
+
+
+@pytest.mark.parametrize(("scale", "shift"), [(1.0, 0.5), (2.0, 0.0), (0.5, 2.0)])
+@pytest.mark.parametrize(
+    ("function", "n", "m"),
+    [(oracles.wasserstein, 150, 3), (oracles.wasserstein_1d, 400, 1), (oracles.sliced_wasserstein, 200, 3)],
+)
+def test_the_standard_error_is_the_spread_of_repeated_draws(function, n: int, m: int, scale, shift) -> None:
+    values, stderrs = repeated(function, scale, shift, n, m, 60)
+    assert abs(stderrs.mean() / values.std(ddof=1) - 1) < 3 / np.sqrt(2 * 59)
+
+
+def test_the_standard_error_is_not_too_small_for_an_exact_rule() -> None:
+    values, stderrs = repeated(oracles.wasserstein, 1.0, 0.0, 150, 3, 40)
+    assert stderrs.mean() > values.std(ddof=1)
+
+
+def test_the_floor_is_what_an_exact_rule_shows() -> None:
+    n, draws = 100, 150
+    estimates = [
+        oracles.wasserstein(normals(2 * r, 16 * n), normals(2 * r + 1, n), n, seed=r) for r in range(draws)
+    ]
+    values = np.array([e.value for e in estimates])
+    floors = np.array([e.floor for e in estimates])
+    noise = values.std(ddof=1) * np.sqrt((1 + 1 / 8) / draws)
+    assert abs(values.mean() - floors.mean()) < 3 * noise
+    covered = np.mean([e.indistinguishable for e in estimates])
+    assert abs(covered - 0.95) < 3 * np.sqrt(0.95 * 0.05 / draws)
+
+
+def test_a_floor_can_be_shared() -> None:
+    a, b = normals(1, 2000), normals(2, 2000) + 0.3
+    floor = oracles.wasserstein_floor(a, 100, pairs=3, seed=4)
+    own = oracles.wasserstein(a, b, 100, pairs=3, seed=4)
+    assert oracles.wasserstein(a, b, 100, floor=floor, seed=4) == own
+    assert (own.floor, own.floor95) == (floor.mean, floor.upper95)
+    assert own != oracles.wasserstein(a, b, 100, floor=floor, seed=5)
+
+
+def test_float32_samples_lose_nothing() -> None:
+    a, b = normals(1, 300).astype(np.float32), normals(2, 300).astype(np.float32)
+    for function in (oracles.wasserstein, oracles.sliced_wasserstein):
+        wide = function(a.astype(np.float64), b.astype(np.float64), 300, floor=NO_FLOOR)
+        assert function(a, b, 300, floor=NO_FLOOR) == wide
+
+
+def test_all_points_are_taken_where_there_are_fewer_than_asked_for() -> None:
+    a, b = normals(1, 800), normals(2, 500)
+    default = oracles.wasserstein(a, b)
+    assert default.n == 500
+    assert oracles.wasserstein(a, b, 100).n == 100
+    whole = oracles.wasserstein(b, b[::-1].copy() + np.array([1.0, 0, 0]))  # a translation of all points
+    assert whole.value == pytest.approx(1.0, rel=1e-9)
+
+
+def test_a_floor_of_other_points_is_refused() -> None:
+    a, b = normals(1, 1000), normals(2, 1000)
+    floor = oracles.wasserstein_floor(a, 50)
+    assert floor.n == 50
+    assert oracles.wasserstein(a, b, 50, floor=floor).floor == floor.mean
+    with pytest.raises(ValueError, match="Floor for 100 points"):
+        oracles.wasserstein(a, b, 100, floor=floor)
+
+
+def test_the_floor_of_a_small_sample_is_near_that_of_independent_draws() -> None:
+    """300 points, of which no disjoint pairs of 300 can be made: within 10 % of the true floor."""
+    true = np.mean(
+        [
+            oracles.wasserstein(normals(2 * k, 300), normals(2 * k + 1, 300), floor=NO_FLOOR).value
+            for k in range(100, 112)
+        ]
+    )
+    assert oracles.wasserstein_floor(normals(1, 300), 300).mean == pytest.approx(true, rel=0.1)
+
+
+A = normals(1, 100)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: oracles.wasserstein(A, A[:, :2], 5), "3 and 2 outputs"),
+        (lambda: oracles.wasserstein(A, A, 0), "n must be at least 2"),
+        (lambda: oracles.wasserstein(A, A, 5, pairs=1), "pairs must be at least 2"),
+        (lambda: oracles.wasserstein(A, np.full_like(A, np.nan), 5), "b has non-finite entries"),
+        (lambda: oracles.wasserstein(A[0], A, 5), r"a must have shape \(samples, m\)"),
+        (lambda: oracles.wasserstein_1d(A, A, 5), "takes one output, got shape"),
+        (lambda: oracles.sliced_wasserstein(A, A, 5, directions=0), "directions must be positive"),
+    ],
+)
+def test_bad_input_is_named(call, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,343 @@
+"""Which rule when: made-up measurements with a known answer, and how often a winner is claimed falsely."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sdp_bench.bench.metrics import recorded_metric
+from sdp_bench.reports.page import page
+from sdp_bench.reports.results import Results
+from sdp_bench.reports.sections.choice import WhichRule
+from sdp_bench.reports.sections.choice.choice import OFF, ON, UNDECIDED, as_accurate, choice
+from sdp_bench.reports.sections.choice.figure import choice_figures
+from sdp_bench.reports.sections.choice.words import by_nets, names, sentences
+from sdp_bench.reports.statistics.costs import Costs, SamplingTime
+from sdp_bench.reports.statistics.replicates import Replicates
+from sdp_bench.reports.tables.frame import checked
+from tests.reports import made_up
+
+MC = {f"monte_carlo:samples={k}": k for k in (5, 10, 100, 1000)}
+HEADLINE = recorded_metric("tv_headline")
+
+
+def measured(
+    distances,
+    seconds=None,
+    nets=8,
+    inputs=1,
+    sigmas=(1.0,),
+    noise=0.002,
+    depth=4,
+    seed=0,
+    own=False,
+    **more,
+):
+    """TV of each rule (a number or one a sigma) with a spread that nets share, and one of each rule's own."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for net in range(nets):
+        for place in range(inputs):
+            for number, sigma in enumerate(sigmas):
+                shared = rng.normal(0, 0.05)
+                for rule, distance in distances.items():
+                    distance = distance[number] if isinstance(distance, tuple) else distance
+                    rows.append(
+                        {
+                            "experiment": "iris-tv",
+                            "network": "-".join(["4", *["100"] * depth, "3"]),
+                            "activation": "relu",
+                            "depth": depth,
+                            "net": f"net {depth} {net}",
+                            "seed": net,
+                            "input": place + (inputs * net if own else 0),
+                            "sigma": sigma,
+                            "rule": rule,
+                            "metric": "tv_headline",
+                            "component": "",
+                            "value": distance + shared + rng.normal(0, noise),
+                            "floor": 0.01,
+                            "floor95": 0.012,
+                            "stderr": 4e-4,
+                            "unit_of_measure": "1",
+                            "seconds": (seconds or {}).get(rule, 2e-4 + 2e-6 * MC.get(rule, 400)),
+                            "accuracy": 0.98,
+                        }
+                        | more
+                    )
+    return checked(pd.DataFrame(rows))
+
+
+SAMPLED = {rule: 0.6 / math.sqrt(k) + 0.3 for rule, k in MC.items()}
+
+
+def only(frame):
+    """The one band of a choice, and its first place."""
+    (band,) = choice(frame).bands
+    return band, band.places[0]
+
+
+def answer(place, budget):
+    return next(each for each in place.answers if each.budget == budget)
+
+
+def test_a_rule_that_is_slower_and_less_accurate_is_off_the_front():
+    frame = measured({"sdp": 0.2, "dvia": 0.4}, {"sdp": 1e-3, "dvia": 1e-2})
+    _, place = only(frame)
+    assert (place.standing("sdp").front, place.standing("dvia").front) == (ON, OFF)
+    assert place.standing("dvia").by == "sdp"
+
+
+def test_a_rule_that_is_slower_and_more_accurate_is_on_the_front_too():
+    frame = measured({"marginal_sdp": 0.7, "sdp": 0.2}, {"marginal_sdp": 1e-4, "sdp": 1e-3})
+    _, place = only(frame)
+    assert {each.front for each in place.standings} == {ON}
+    contest = place.answers[-1].best
+    assert (contest.leader, contest.tied, contest.decided) == ("sdp", (), True)
+
+
+def test_rules_that_are_alike_are_tied_and_the_slower_one_is_undecided():
+    frame = measured({"sdp": 0.2, "dvia": 0.2}, {"sdp": 1e-3, "dvia": 1e-2}, noise=0.05)
+    _, place = only(frame)
+    contest = place.answers[-1].best
+    assert {contest.leader, *contest.tied} == {"sdp", "dvia"}
+    assert place.standing("dvia").front == UNDECIDED
+
+
+def test_the_same_numbers_are_a_tie():
+    frame = measured({"sdp": 0.2, "dvia": 0.2}, noise=0.0)
+    contest = only(frame)[1].answers[-1].best
+    assert {contest.leader, *contest.tied} == {"sdp", "dvia"}
+
+
+def test_a_spread_that_nets_share_does_not_hide_a_difference():
+    """The pairs differ by 0.02 ± 0.003, the nets by 0.05: unpaired, nothing would be told."""
+    frame = measured({"sdp": 0.2, "dvia": 0.22})
+    assert only(frame)[1].answers[-1].best.decided
+    assert only(frame)[1].standing("sdp").half_width > 0.02
+
+
+def test_a_crossing_at_a_sigma_is_said():
+    frame = measured(
+        {"sdp": (0.1, 0.3, 0.6), "moment_matching": (0.2, 0.2, 0.3)}, sigmas=(0.1, 1.0, 10.0), noise=0.001
+    )
+    (band,) = choice(frame).bands
+    assert [place.answers[-1].best.leader for place in band.places] == ["sdp", *["moment_matching"] * 2]
+    (sentence,) = by_nets([band])
+    assert sentence == (
+        "4 ReLU layers: SDP at σ\u00a0=\u00a00.1 (shown to be best); "
+        "moment matching (full) at σ\u00a0=\u00a01 to 10 (shown to be best)."
+    )
+
+
+def test_what_the_time_allows_is_taken_and_sampling_is_a_candidate():
+    seconds = {"sdp": 2e-4 + 2e-6 * 400, "moment_matching": 1.0}
+    distances = {"sdp": 0.31, "moment_matching": 0.2} | SAMPLED
+    band, place = only(measured(distances, seconds))
+    assert band.budgets == [10, 100, 1000, math.inf]
+    assert answer(place, 10).best.leader == "monte_carlo:samples=10"
+    assert answer(place, 10).without is None
+    assert answer(place, 100).best.leader == "monte_carlo:samples=100"
+    assert answer(place, 1000).best.leader == "sdp"  # 0.31 against 0.319 of k = 1000
+    assert answer(place, math.inf).best.leader == "moment_matching"
+
+
+def test_cost_in_samples_is_that_of_the_line_through_sampling_times():
+    band, _ = only(measured({"sdp": 0.2, "dvia": 0.3} | SAMPLED, {"sdp": 1e-3, "dvia": 0.1}))
+    assert band.costs.sampling.overhead == pytest.approx(2e-4)
+    assert band.costs.sampling.each == pytest.approx(2e-6)
+    assert band.costs.misfit == pytest.approx(1)
+    assert band.costs.of["sdp"].samples == pytest.approx(400)
+    assert band.costs.of["dvia"].samples == pytest.approx(49_900)
+    assert band.costs.of["monte_carlo:samples=100"].samples == 100
+
+
+def test_times_are_the_fastest_of_an_architecture_and_the_geometric_mean_over_depths():
+    quick, slow = measured({"sdp": 0.2}, {"sdp": 1e-3}), measured({"sdp": 0.2}, {"sdp": 4e-3}, depth=6)
+    busy = measured({"sdp": 0.2}, {"sdp": 5.0}, sigmas=(10.0,))
+    costs = Costs.measured(pd.concat([quick, slow, busy]))
+    assert costs.of["sdp"].seconds == pytest.approx(2e-3)
+
+
+def test_a_time_below_the_overhead_costs_no_sample():
+    time = SamplingTime.fit({5: 1.1e-3, 100: 3e-3, 1000: 21e-3})
+    assert time.samples(5e-4) == 0
+    assert SamplingTime.fit({5: 1e-3}) is None
+    assert SamplingTime.fit({5: 1e-3, 10: 1e-3}) is None  # more samples take no longer: no price of one
+
+
+@pytest.mark.parametrize(
+    ("score", "expected"),
+    [
+        (0.5, ("<", 5)),
+        (0.4, ("", 5)),
+        (0.35, ("", math.sqrt(5 * 10))),
+        (0.3, ("", 10)),
+        (0.2, ("", 100)),
+        (0.19, (">", 100)),
+    ],
+)
+def test_samples_that_are_as_accurate(score, expected):
+    sign, count = as_accurate(score, {5: 0.4, 10: 0.3, 100: 0.2})
+    assert (sign, pytest.approx(count)) == expected
+
+
+def test_samples_that_are_as_accurate_where_more_samples_are_worse_are_the_fewest():
+    assert as_accurate(0.3, {5: 0.4, 10: 0.3, 100: 0.5, 1000: 0.2}) == ("", pytest.approx(10))
+    assert as_accurate(0.3, {5: 0.4}) is None
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize(
+    ("nets", "inputs", "own"), [(3, 1, False), (8, 1, False), (6, 5, False), (10, 10, False), (8, 3, True)]
+)
+def test_a_winner_between_equal_rules_is_claimed_in_one_of_twenty_at_most(nets, inputs, own, count):
+    """Rules with effects of net, of input and of both, equal on average; standard error of 800 runs: .008."""
+    rng = np.random.default_rng(7)
+    rules = ("sdp", "dvia", "unscented")[:count]
+    claimed, runs = 0, 800
+    net, place = (index.ravel() for index in np.indices((nets, inputs)))
+    number = np.arange(nets * inputs) if own else place
+    for _ in range(runs):
+        values = rng.normal(0, 0.02, (nets, count))[net] + rng.normal(0, 0.01, (nets * inputs, count))
+        if inputs > 1:
+            values += rng.normal(0, 0.03, (number.max() + 1, count))[number]
+        claimed += Replicates(rules, values, np.zeros_like(values), net, number).contest(rules).decided
+    assert claimed / runs <= 0.05 + 3 * 0.008
+
+
+def test_the_best_rule_is_nearly_always_among_those_named():
+    rng = np.random.default_rng(8)
+    rules = ("sdp", "dvia", "unscented", "moment_matching")
+    net = np.arange(6)
+    kept, runs = 0, 800
+    for _ in range(runs):
+        values = rng.normal([0.0, 0.01, 0.01, 0.5], 0.02, (6, 4))
+        contest = Replicates(rules, values, np.zeros((6, 4)), net, np.zeros(6, int)).contest(rules)
+        kept += "sdp" in {contest.leader, *contest.tied}
+        assert "moment_matching" not in {contest.leader, *contest.tied}
+    assert kept / runs >= 0.95 - 3 * 0.008
+
+
+def test_with_one_net_and_input_only_the_oracle_error_is_known_and_sampling_is_not_ranked():
+    distances = {"sdp": 0.3, "dvia": 0.3005, "unscented": 0.4, "monte_carlo:samples=10": 0.1}
+    band, place = only(measured(distances, {"unscented": 1e-5}, nets=1, noise=0.0))
+    contest = place.answers[-1].best
+    assert place.fixed
+    assert (contest.leader, contest.tied) == ("sdp", ("dvia",))  # 0.0005 against 0.00057
+    assert place.answers[-1].once == "monte_carlo:samples=10"
+    assert place.standing("monte_carlo:samples=10").front == UNDECIDED
+    assert math.isnan(place.standing("monte_carlo:samples=10").half_width)
+    assert next(by_nets([band])).endswith("(on 1 net × 1 input alone).")
+    assert not list(sentences([band]))
+
+
+def test_inputs_are_replicates_where_nets_are_too_few():
+    _, place = only(measured({"sdp": 0.2, "dvia": 0.4}, nets=1, inputs=5))
+    assert not place.fixed
+    assert (place.behind, place.answers[-1].best.decided) == ("1 net × 5 inputs", True)
+
+
+def test_depths_with_few_nets_are_judged_together_and_others_alone():
+    rules = {"sdp": 0.2, "dvia": 0.4}
+    parts = [
+        measured(rules, nets=count, depth=depth) for depth, count in ((1, 1), (2, 2), (4, 5), (6, 1), (9, 2))
+    ]
+    bands = choice(pd.concat(parts, ignore_index=True)).bands
+    assert [band.depths for band in bands] == [(1, 2), (4,), (6, 9)]
+    assert [band.title for band in bands] == ["1 and 2 ReLU layers", "4 ReLU layers", "6 and 9 ReLU layers"]
+    assert bands[0].places[0].behind == "3 nets × 1 input"
+
+
+def test_recipes_of_one_depth_are_kept_apart():
+    rules = {"sdp": 0.2, "dvia": 0.4}
+    one = measured(rules, recipe="sgd 0.01")
+    other = measured({"sdp": 0.4, "dvia": 0.2}, recipe="adam 0.001").assign(net=lambda f: f["net"] + " adam")
+    bands = choice(pd.concat([one, other], ignore_index=True)).bands
+    assert {(band.variant, band.places[0].answers[-1].best.leader) for band in bands} == {
+        ("sgd 0.01", "sdp"),
+        ("adam 0.001", "dvia"),
+    }
+
+
+def test_a_rule_that_is_missing_somewhere_is_left_out_there():
+    frame = measured({"sdp": 0.3, "dvia": 0.2, "unscented": 0.4})
+    gone = (frame["rule"] == "dvia") & (frame["net"] == "net 4 3")
+    assert [each.rule for each in only(frame[~gone])[1].standings] == ["sdp", "unscented"]
+
+
+def test_references_are_no_candidates():
+    frame = measured({"sdp": 0.3, "dvia": 0.4, "oracle_moments": 0.1})
+    assert [each.rule for each in only(frame)[1].standings] == ["sdp", "dvia"]
+
+
+def test_other_metrics_stand_in_where_the_headline_is_missing():
+    w1 = {"metric": "w1", "experiment": "iris-w1", "sigma": 0.1}
+    both = pd.concat([measured({"sdp": 0.3, "dvia": 0.5}), measured({"sdp": 0.5, "dvia": 0.3}, **w1)])
+    assert [band.metric.name for band in choice(both).bands] == ["tv_headline"]
+    band, place = only(measured({"sdp": 0.5, "dvia": 0.3}, **w1))
+    assert (band.metric.name, place.answers[-1].best.leader) == ("w1", "dvia")
+    assert place.standing("dvia").value < place.standing("sdp").value
+    (main, _) = choice_figures(choice(measured({"sdp": 0.5, "dvia": 0.3}, **w1)))
+    assert "a distance, the axis is turned round" in main.caption
+
+
+def test_nothing_to_choose_from():
+    assert choice(checked(pd.DataFrame())) is None
+    assert choice(measured({"sdp": 0.2})) is None
+    assert choice(measured({"sdp": 0.2, "oracle_moments": 0.1})) is None
+    assert choice(measured({"sdp": 1.0, "dvia": 2.0}, metric="std_ratio", component="0")) is None
+
+
+def test_without_sampling_times_there_is_one_budget_and_cost_in_seconds():
+    band, place = only(measured({"sdp": 0.2, "dvia": 0.4}))
+    assert band.budgets == [math.inf]
+    assert math.isnan(band.costs.of["sdp"].samples)
+    assert place.standing("sdp").worth is None
+    (main, rest) = choice_figures(choice(measured({"sdp": 0.2, "dvia": 0.4})))
+    assert "samples</text>" not in main.panels[0].svg.replace("\n", "")
+    assert rest is None
+
+
+def test_without_times_rules_are_still_compared_and_no_front_is_drawn():
+    frame = measured({"sdp": 0.2, "dvia": 0.4}).assign(seconds=math.nan)
+    _, place = only(frame)
+    assert place.answers[-1].best.leader == "sdp"
+    assert {each.front for each in place.standings} == {UNDECIDED}
+    assert choice_figures(choice(frame)) == (None, None)
+
+
+def test_rules_are_named_with_sample_counts_together():
+    rules = [
+        "monte_carlo:samples=100",
+        "sdp",
+        "monte_carlo:samples=5",
+        "monte_carlo:samples=100,sampler=sobol",
+    ]
+    assert names(rules) == "SDP, Sobol MC k=100 and MC k=5, 100"
+    assert names(["sdp"]) == "SDP"
+
+
+def test_sentences_count_what_is_shown():
+    frame = measured({"sdp": 0.2} | SAMPLED, {"sdp": 2e-4}, sigmas=(0.1, 1.0))
+    said = list(sentences(choice(frame).bands))
+    assert said[0].startswith("Without sampling, at any price, SDP is best")
+    assert said[1] == (
+        "In the time of 10 samples not sampling is shown to be better at 2 of 2 places and sampling at 0; "
+        "in that of 100 at 2 and 0; in that of 1000 at 2 and 0. Elsewhere it may be either."
+    )
+    assert said[2].endswith("SDP < 5.")
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_the_section_shows_what_to_take(timed):
+    frame = checked(made_up.frame(depths=(2, 4), nets=3, suites=("iris-tv",)))
+    if not timed:
+        frame["seconds"] = math.nan
+    section, _ = page(Results(frame), [WhichRule()])
+    assert ("time of 100 samples" in section) is timed
+    assert ('id="figure-front"' in section) is timed
+    assert "What to take" in section
+    assert section.count("<details") == section.count("</details>")
+    assert section.count("<tbody>") == section.count("</tbody>")

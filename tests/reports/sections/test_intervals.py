@@ -1,0 +1,103 @@
+"""The section of the UCI intervals: means over seeds beside the paper's numbers, and what is missing said."""
+
+import math
+
+import pandas as pd
+import pytest
+
+from sdp_bench.reports.sections.uci import SUITE, intervals
+
+
+def frame(values):
+    """Rows (set, method, metric, values by seed)."""
+    rows = [
+        {
+            "experiment": SUITE,
+            "dataset": name,
+            "rule": rule,
+            "metric": metric,
+            "seed": seed,
+            "value": value,
+            "recipe": "as published",
+        }
+        for name, rule, metric, each in values
+        for seed, value in each.items()
+    ]
+    return pd.DataFrame(rows)
+
+
+@pytest.fixture
+def section():
+    return intervals(
+        frame(
+            [
+                ("yacht", "sdp", "qualified", {0: 3, 1: 2, 2: 0}),
+                ("yacht", "sdp", "picp", {0: 0.9, 1: 1.0}),
+                ("yacht", "sdp", "mpiw", {0: 0.1, 1: 0.3}),
+                ("yacht", "pnn", "qualified", {0: 3, 1: 2, 2: 1}),
+                ("yacht", "pnn", "picp", {0: 0.9, 1: 0.9, 2: 0.9}),
+                ("yacht", "pnn", "mpiw", {0: 0.1, 1: 0.1, 2: 0.1}),
+                ("concrete", "pnn", "qualified", {0: 0, 1: 0}),
+            ]
+        )
+    )
+
+
+def test_means_and_spreads_over_the_seeds_that_qualified(section):
+    table = section.tables[0]
+    assert table.methods[0] == "SDP"
+    assert [row.dataset for row in table.rows] == ["concrete", "yacht"]
+    cell = table.rows[1].cells[0]
+    assert (cell.qualified, cell.seeds) == (2, 3)
+    coverage, width = cell.numbers
+    assert (coverage.mean, coverage.sd) == pytest.approx((0.95, 0.05))
+    assert (width.mean, width.sd) == pytest.approx((0.2, 0.1))
+
+
+def test_the_papers_numbers_stand_beside(section):
+    coverage, width = section.tables[0].rows[1].cells[0].numbers
+    assert (coverage.paper, width.paper) == ("0.93 ± 0.04", "0.06 ± 0.01")
+    assert section.tables[0].paper == "Table 4"
+
+
+def test_the_narrowest_is_marked_and_named(section):
+    sdp, _, _, pnn = section.tables[0].rows[1].cells
+    assert (sdp.numbers[1].best, pnn.numbers[1].best) == (False, True)
+    (sentence,) = section.sentences
+    assert sentence.endswith("every seed qualified: PNN on yacht.")
+
+
+def test_a_mean_over_fewer_seeds_does_not_win():
+    rows = [
+        ("yacht", "sdp", "qualified", {0: 1, 1: 0}),
+        ("yacht", "sdp", "mpiw", {0: 0.01}),
+        ("yacht", "sdp", "picp", {0: 0.95}),
+        ("yacht", "pnn", "qualified", {0: 1, 1: 1}),
+        ("yacht", "pnn", "mpiw", {0: 0.2, 1: 0.2}),
+        ("yacht", "pnn", "picp", {0: 0.95, 1: 0.95}),
+    ]
+    sdp, _, _, pnn = intervals(frame(rows)).tables[0].rows[0].cells
+    assert (sdp.numbers[1].best, pnn.numbers[1].best) == (False, True)
+
+
+def test_ways_of_running_a_set_are_not_mixed():
+    few = frame([("yacht", "pnn", "qualified", {0: 1}), ("yacht", "pnn", "mpiw", {0: 0.5})])
+    many = frame([("yacht", "pnn", "qualified", {0: 1}), ("yacht", "pnn", "mpiw", {0: 0.1})])
+    section = intervals(pd.concat([few, many.assign(recipe="longer")]))
+    widths = {row.dataset: row.cells[3].numbers[1].mean for row in section.tables[0].rows}
+    assert widths == {"yacht (a)": 0.5, "yacht (b)": 0.1}
+    assert [run[2] for run in section.runs] == ["as published", "longer"]
+    paper = [row.cells[3].numbers[1].paper for row in section.tables[0].rows]
+    assert paper == ["0.03 ± 0.01"] * 2
+
+
+def test_none_qualified_is_said_and_not_a_crash(section):
+    cell = section.tables[0].rows[0].cells[3]
+    assert (cell.qualified, cell.seeds) == (0, 2)
+    assert math.isnan(cell.numbers[0].mean)
+    assert section.tables[0].rows[0].cells[0] is None  # not run at all
+
+
+def test_no_section_without_measurements():
+    empty = frame([("yacht", "sdp", "qualified", {0: 1})])
+    assert intervals(empty.assign(experiment="iris-tv")) is None

@@ -1,0 +1,49 @@
+"""The runtime table in the report: the paper's ratios beside those of the same net and phase."""
+
+import pandas as pd
+import pytest
+
+from sdp_bench.bench.runtime.table import Row, load, save
+from sdp_bench.reports.page import page
+from sdp_bench.reports.results import Results
+from sdp_bench.reports.sections.runtime import Runtime, runtime
+from sdp_bench.reports.tables.frame import COLUMNS
+
+
+def row(architecture="cnn3", phase="training_step", method="sdp", ratio=12.0):
+    return Row(architecture, phase, method, 128, "CPU (x86_64)", "2.13", 1, 5, 0.01, 3.9, ratio, 11.0, 13.0)
+
+
+ROWS = [
+    row("cnn3", "forward", "regular", 1.0),
+    row("cnn3", "forward", "sdp"),
+    row("cnn3", "training_step", "regular", 1.0),
+    row("cnn3", "training_step", "sdp"),
+    row("resnet18", "training_step", "distprop", 15.0),
+]
+
+
+def test_each_net_and_phase_is_a_block_with_the_papers_ratios_at_training():
+    blocks = runtime(ROWS)
+    assert [block.title for block in blocks] == [
+        "Three-layer CNN, forward",
+        "Three-layer CNN, training step",
+        "ResNet-18, training step",
+    ]
+    assert blocks[0].timings[1].ratio.paper is None
+    assert blocks[1].timings[1].ratio.paper == pytest.approx(20.8 / 6.29)  # Table 6, seconds an epoch
+    assert blocks[1].timings[1].method == "SDP"
+    assert "distprop" in blocks[2].timings[0].method
+    assert "batch 128, CPU (x86_64), 1 CPU thread" in blocks[0].about
+
+
+def test_the_page_shows_what_was_timed_and_nothing_where_nothing_was(tmp_path):
+    save(ROWS, tmp_path / "runtime.csv")
+    nothing = Results(pd.DataFrame(columns=list(COLUMNS)))
+    assert 'id="runtime"' not in page(nothing, [Runtime()])[0]
+    made = pd.DataFrame(
+        [dict.fromkeys(COLUMNS, 0.0) | {"experiment": "iris-tv", "rule": "sdp", "metric": "w1"}]
+    )
+    text, _ = page(Results(made, runtime=tuple(load(tmp_path / "runtime.csv"))), [Runtime()])
+    assert "11.00 to 13.00" in text
+    assert f"{20.8 / 6.29:.2f}" in text

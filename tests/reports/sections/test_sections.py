@@ -1,0 +1,132 @@
+"""Sections beside the tables: sensitivity, the oracle's own error, and what was run."""
+
+import math
+
+import pandas as pd
+import pytest
+
+from sdp_bench.bench.experiments.suites import SUITES
+from sdp_bench.reports.paper.printed import printed
+from sdp_bench.reports.sections.fidelity import fidelity
+from sdp_bench.reports.sections.oracle import oracle_errors
+from sdp_bench.reports.sections.sensitivity import sensitivity
+from sdp_bench.reports.tables.frame import checked
+from tests.reports import made_up
+
+
+def row(suite, sigma, rule, spec, value, **more):
+    name = spec.partition(":")[0]
+    net = more.get("net", "n0")
+    return {
+        "experiment": suite,
+        "network": "4-100-100-100-100-3",
+        "activation": "relu",
+        "depth": 4,
+        "net": net,
+        "seed": 0,
+        "input": 3,
+        "sigma": sigma,
+        "rule": rule,
+        "metric": name,
+        "metric_spec": spec,
+        "component": "",
+        "value": value,
+        "floor": 0.01,
+        "floor95": 0.012,
+        "stderr": 0.001,
+        "unit_of_measure": "1",
+        "seconds": 1e-3,
+        "accuracy": 0.98,
+        "recipe": "sgd 0.01, raw features",
+        "samples": 10**6,
+    } | more
+
+
+BINS = "bins=10,bin_range={},pilot_samples=131072"
+HEADLINE = "tv_headline:cells=512,pilot_samples=131072"
+
+
+def sensitivity_frame():
+    rows = []
+    for sigma in (0.1, 1000.0):
+        for spec, sdp, dvia in (
+            (HEADLINE, 0.3, 0.2),
+            ("tv_paper:" + BINS.format("quantiles"), 0.1, 0.2),
+            ("tv_paper:" + BINS.format("joint"), 0.15, 0.2),
+        ):
+            rows += [row("iris-sensitivity", sigma, "sdp", spec, sdp)]
+            rows += [row("iris-sensitivity", sigma, "dvia", spec, dvia)]
+        other = {"recipe": "adam 0.001, raw features", "net": "n1", "accuracy": 0.5}
+        rows += [row("iris-sensitivity", sigma, rule, HEADLINE, 0.4, **other) for rule in ("sdp", "dvia")]
+        for output in "012":
+            theirs = printed("std_ratio", "relu", 4, sigma, "sdp", output).mean
+            for recipe, factor in ((rows[0], 1.0), (rows[0] | other, 2.0)):
+                ratio = {"metric": "std_ratio", "metric_spec": "std_ratio", "component": output}
+                rows.append(recipe | ratio | {"rule": "sdp", "value": theirs * factor, "sigma": sigma})
+    return checked(pd.DataFrame(rows))
+
+
+def test_variants_of_the_tables_choices():
+    found = sensitivity(sensitivity_frame())
+    assert [v.name for v in found.metrics] == [
+        "headline, 512 cells",
+        "paper-like, 10 bins, joint extremes",
+        "paper-like, 10 bins, pilot quantiles",
+    ]
+    assert found.metrics[0].values[0.1, "sdp"] == pytest.approx(0.7)
+    assert [v.best(0.1) for v in found.metrics] == ["dvia", "sdp", "sdp"]
+    sgd, adam = found.recipes
+    assert (sgd.agreement, adam.agreement) == (pytest.approx(0, abs=1e-12), pytest.approx(math.log(2)))
+    assert (sgd.accuracy, adam.accuracy) == (0.98, 0.5)
+    text = " ".join(found.sentences)
+    assert "Over 3 kinds of TV, bins and cells, SDP is ahead of DVIA in 2 of 3 at σ\u00a0=\u00a00.1" in text
+    assert "from 0.700 (headline, 512 cells) to 0.900 (paper-like, 10 bins, pilot quantiles)" in text
+
+
+def test_no_sensitivity_without_its_suite():
+    assert sensitivity(checked(made_up.frame(depths=(1,)))) is None
+    assert sensitivity(checked(pd.DataFrame())) is None
+
+
+def oracle_frame():
+    rows = []
+    for net, again, once, tenfold in (("a", 0.011, 0.3, 0.302), ("b", 0.013, 0.4, 0.399)):
+        for suite, value in (("iris-oracle", once), ("iris-oracle-10x", tenfold)):
+            rows.append(row(suite, 1.0, "sdp", HEADLINE, value, net=net))
+            rows.append(row(suite, 1.0, "oracle_again", HEADLINE, again, net=net))
+    return checked(pd.DataFrame(rows))
+
+
+def test_the_oracles_error():
+    (found,) = oracle_errors(oracle_frame())
+    assert (found.again, found.below) == (4, 2)  # .011 lies below .012, .013 does not
+    assert (found.moves, found.shift) == (2, pytest.approx(0.002))
+    assert found.largest == pytest.approx(2 / math.sqrt(2))
+    assert found.rms == pytest.approx(math.sqrt((2 + 0.5) / 2))
+    assert oracle_errors(checked(pd.DataFrame())) == []
+
+
+def test_what_was_run():
+    rows = [
+        row("iris-tv", sigma, "sdp", HEADLINE, 0.1, net=f"n{n}", input=i, accuracy=0.8 if n == 0 else 0.97)
+        for sigma in SUITES["iris-tv"].sigmas
+        for n in range(10)
+        for i in range(10)
+    ]
+    rows += [row("iris-w1", 1.0, "sdp", "w1:w1_points=2000,w1_pairs=8", 0.1, net="n0")]
+    rows += [
+        row("iris-w1", 1.0, "sdp", "w1:w1_points=2000,w1_pairs=8", 0.1, net="n1", input=i) for i in (1, 2)
+    ]
+    tv, w1 = fidelity(checked(pd.DataFrame(rows)), 0.9)
+    assert (tv.nets, tv.inputs, tv.poor, tv.full) == (10, "10", 1, True)
+    less = fidelity(checked(pd.DataFrame(rows[:400])), 0.9)
+    assert [each.full for each in less] == [False]  # one sigma is missing
+    assert (w1.nets, w1.inputs, w1.points, w1.full) == (2, "1-2", 2000, False)
+
+
+def test_the_page_shows_them():
+    frame = pd.concat([sensitivity_frame(), oracle_frame()], ignore_index=True)
+    text = made_up.text_of(frame)
+    for anchor in ('id="sensitivity"', 'id="oracle"', 'id="fidelity"'):
+        assert anchor in text
+    assert "iris-sensitivity-relu" not in text  # no table by sigma and rule

@@ -1,0 +1,160 @@
+"""The section of selective prediction: both halves beside the paper's numbers, what is missing left out."""
+
+import pandas as pd
+import pytest
+
+from sdp_bench.bench.experiments.selective.experiment import POINTS, SCORES
+from sdp_bench.bench.experiments.selective.risk_coverage import perfect
+from sdp_bench.bench.experiments.selective.scores import READINGS
+from sdp_bench.reports.page import build
+from sdp_bench.reports.sections.selective import SelectivePrediction
+from sdp_bench.reports.sections.selective.selective import PERFECT, SUITE, selective
+from tests.reports import made_up
+from tests.reports.test_page import outline, told
+
+COLUMNS = ["experiment", "objective", "rule", "metric", "component", "seed", "value", "recipe"]
+
+
+def rows(objective, score, areas, *, worse=0.01, risk=True):
+    """Records of a score, RCAUC by seed; each further reading is a little worse."""
+    found = []
+    for seed, area in enumerate(areas):
+        numbers = [("rcauc", name, area + worse * k) for k, name in enumerate(READINGS[score])]
+        numbers.append(("accuracy", "", 0.9))
+        if risk:
+            numbers += [("risk", point, float(perfect(0.5).at(float(point)))) for point in POINTS]
+        found += [
+            (SUITE, objective, score, metric, component, seed, value, f"letters A-S; {objective}")
+            for metric, component, value in numbers
+        ]
+    return found
+
+
+def frame(*parts):
+    return pd.DataFrame([row for part in parts for row in part], columns=COLUMNS)
+
+
+@pytest.fixture
+def whole():
+    """Every pair of model and score; PD Cauchy on the model of the pairwise loss is the best."""
+    parts, area = [], 0.3
+    for objective, scores in SCORES.items():
+        for score in scores:
+            parts.append(rows(objective, score, (area, area + 0.02)))
+            area -= 0.01
+    return frame(*parts)
+
+
+def test_all_lines_of_the_paper_stand_beside_its_numbers(whole):
+    section = selective(whole)
+    assert [half.part for half in section.halves] == ["(a)", "(b)"]
+    lines = [line for half in section.halves for line in half.lines]
+    assert [(line.objective, line.method, line.score, line.paper) for line in lines] == [
+        ("softmax", "–", "softmax entropy", "21.4 ± 0.6"),
+        ("softmax", "–", "orthonormal certificates", "24.2 ± 0.9"),
+        ("softmax", "SDP", "Dirichlet", "32.0 ± 1.2"),
+        ("softmax", "SDP", "PD Gauss", "20.4 ± 0.9"),
+        ("softmax", "SDP", "PD Cauchy", "19.2 ± 1.0"),
+        ("Dirichlet", "marginal moment matching", "Dirichlet", "19.2 ± 0.8"),
+        ("Dirichlet", "marginal moment matching", "PD Gauss", "19.0 ± 1.0"),
+        ("PD loss Gauss", "SDP", "softmax entropy", "20.6 ± 0.4"),
+        ("PD loss Gauss", "SDP", "PD Gauss", "19.0 ± 0.3"),
+        ("PD loss Gauss", "SDP", "PD Cauchy", "18.3 ± 0.3"),
+    ]
+    assert [line.best for line in lines] == [False] * 4 + [True] + [False] * 4 + [True]
+
+
+def test_means_and_spreads_are_over_seeds_in_per_cent(whole):
+    line = selective(whole).halves[0].lines[1]
+    assert line.seeds == 2
+    assert line.area.name == "100 certificates"
+    assert line.area.mean == pytest.approx(30.0)
+    assert line.area.sd == pytest.approx(2 / 2**0.5)
+    assert [(other.name, round(other.mean, 6)) for other in line.others] == [
+        ("1000 certificates", 31.0),
+        ("5000 certificates", 32.0),
+    ]
+
+
+def test_the_finding_names_the_best_and_counts_the_pairwise_scores(whole):
+    finding = selective(whole).finding
+    assert PERFECT == 12.5
+    assert (
+        "Of 10 pairs of model and score, the smallest area is that of PD Cauchy on the PD loss Gauss"
+        in finding
+    )
+    assert "22.0 ± 1.4 %" in finding
+    assert (
+        "4 of 4 pairwise scores are below the softmax entropy of the same model, 4 by some reading" in finding
+    )
+    assert "one seed" not in finding
+
+
+def test_the_finding_tells_the_default_reading_from_the_others():
+    parts = [
+        rows("softmax", "softmax_entropy", [0.19]),
+        rows("softmax", "pairwise_gaussian", [0.26], worse=-0.04),
+        rows("softmax", "pairwise_cauchy", [0.23]),
+        rows("dirichlet", "pairwise_gaussian", [0.1]),
+    ]
+    finding = selective(frame(*parts)).finding
+    assert (
+        "0 of 2 pairwise scores are below the softmax entropy of the same model, 1 by some reading" in finding
+    )
+    assert "most for PD Gauss on the softmax model: 18.0 % (minimum) to 26.0 % (mean)" in finding
+
+
+def test_one_seed_has_no_spread_and_the_page_says_so():
+    section = selective(frame(rows("softmax", "pairwise_gaussian", [0.2])))
+    assert section.halves[0].lines[0].area.sd != section.halves[0].lines[0].area.sd
+    assert "one seed, so no spread is known" in section.finding
+
+
+def test_objectives_that_were_not_run_are_left_out():
+    section = selective(frame(rows("dirichlet", "dirichlet", [0.2, 0.3])))
+    assert [half.part for half in section.halves] == ["(b)"]
+    assert [run.objective for run in section.runs] == ["Dirichlet"]
+    assert [panel.title for panel in section.figure.panels] == ["(b) Trained with propagation"]
+    assert "softmax entropy" not in section.finding
+
+
+def test_nothing_measured_is_no_section():
+    assert selective(frame()) is None
+    assert selective(frame([("iris-tv", "4-100-3", "sdp", "tv_headline", "", 0, 0.1, "")])) is None
+    only_accuracy = [(SUITE, "MNIST softmax", "softmax_entropy", "accuracy", "", 0, 0.9, "")]
+    assert selective(frame(only_accuracy)) is None
+
+
+def test_without_curves_there_is_a_table_and_no_figure():
+    section = selective(frame(rows("softmax", "softmax_entropy", [0.2], risk=False)))
+    assert section.figure is None
+
+
+def test_the_figure_says_its_curves_in_words_and_has_a_perfect_line(whole):
+    section = selective(whole)
+    assert len(section.figure.panels) == 2
+    panel = section.figure.panels[0]
+    assert "softmax entropy on softmax 0.0 %" in panel.alt
+    assert "perfect" in panel.svg
+
+
+def test_what_the_section_says(whole):
+    text = made_up.rendered(SelectivePrediction(), section=selective(whole))
+    parsed = outline(text)
+    assert parsed.wrong == []
+    assert parsed.open == []
+    assert len(parsed.ids) == len(set(parsed.ids))
+    assert "12.5 % is perfect" in told(text)
+    assert "letters A-S" in told(text)
+    assert "PD Cauchy mean 22.0 ± 1.4 18.3 ± 0.3 2 PD loss Gauss SDP geometric 23.0 ± 1.4" in told(text)
+
+
+def test_the_page_has_the_section_once(tmp_path, whole):
+    plain = whole.assign(**dict.fromkeys(("network", "net", "activation"), None), unit_of_measure="1")
+    missing = ("depth", "input", "sigma", "floor", "floor95", "stderr", "seconds", "accuracy")
+    own = plain.assign(**dict.fromkeys(missing, float("nan")))
+    path = build(made_up.results(own), tmp_path, made_up.SECTIONS)
+    parsed = outline(path.read_text(encoding="utf-8"))
+    assert parsed.wrong == []
+    assert len(parsed.ids) == len(set(parsed.ids))
+    assert "#selective" in parsed.targets

@@ -1,0 +1,86 @@
+import math
+
+import pytest
+
+from sdp_bench.reports.style import labels
+
+
+@pytest.mark.parametrize(
+    ("rule", "label"),
+    [
+        ("sdp", "SDP"),
+        ("marginal_sdp", "marginal SDP"),
+        ("dvia", "DVIA"),
+        ("moment_matching", "moment matching (full)"),
+        ("marginal_moment_matching", "marginal moment matching"),
+        ("monte_carlo:samples=100", "MC estimate k=100"),
+        ("monte_carlo", "MC estimate k=100"),
+        ("monte_carlo:samples=100,sampler=sobol", "MC estimate k=100, Sobol"),
+        ("unscented", "unscented"),
+        ("unscented:alpha=0.5,beta=2", "unscented (alpha=0.5, beta=2)"),
+        ("my_rule", "my_rule"),
+        ("my_rule:samples=5", "my_rule (samples=5)"),
+    ],
+)
+def test_rule_labels(rule, label):
+    assert labels.rule_label(rule) == label
+
+
+def test_sampling_rules_come_last_by_size():
+    rules = ["monte_carlo:samples=100", "zeta", "monte_carlo:samples=5", "marginal_sdp", "sdp", "sdp"]
+    assert labels.in_order(rules) == [
+        "sdp",
+        "marginal_sdp",
+        "zeta",
+        "monte_carlo:samples=5",
+        "monte_carlo:samples=100",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("x", "decimals", "text"),
+    [
+        (0.97914, 4, "0.9791"),
+        (-0.25, 2, "−0.25"),
+        (7.7325, None, "7.73"),
+        (0.0126, None, "0.0126"),
+        (21.04, None, "21.0"),
+        (123.4, None, "123"),
+        (4321.0, None, "4321"),
+        (999.7, None, "1000"),
+        (99.96, None, "100"),
+        (4.321e6, None, "4.32e6"),
+        (4.321e-5, None, "4.32e−5"),
+        (0.0, None, "0"),
+        (math.nan, None, "–"),
+        (math.inf, 4, "∞"),
+    ],
+)
+def test_numbers(x, decimals, text):
+    assert labels.number(x, decimals) == text
+
+
+def test_spread_has_the_places_of_its_mean():
+    assert labels.spread(0.00321, 7.7325) == "0.00"
+    assert labels.spread(5.1254, 7.7325) == "5.13"
+    assert labels.spread(0.0202, 0.9791, 4) == "0.0202"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.00123, "1.23 ms"),
+        (12.34, "12.3 s"),
+        (201.4, "3 min 21 s"),
+        (120, "2 min"),
+        (7384, "2 h 3 min"),
+        (3599.7, "1 h 0 min"),
+    ],
+)
+def test_durations(seconds, text):
+    assert labels.duration(seconds).replace("\u00a0", " ") == text
+
+
+def test_one_layer_is_not_many():
+    assert labels.layers_label("relu", 1) == "1 ReLU layer"
+    assert labels.layers_label("leaky_relu", 4) == "4 Leaky-ReLU layers"

@@ -1,0 +1,232 @@
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sdp_bench.reports.tables import tables
+from sdp_bench.reports.tables.frame import checked
+from tests.reports import made_up
+
+
+def measured(values, metric="tv_headline", sigma=1.0, stderr=1e-4, **also):
+    """Frame with one row a value: `values` maps rules to the values over nets and inputs."""
+    rows = []
+    for rule, numbers in values.items():
+        for place, value in enumerate(numbers):
+            row = {
+                "experiment": "iris-tv",
+                "network": "4-100-100-100-100-3",
+                "activation": "relu",
+                "depth": 4,
+                "net": f"net{place // 2}",
+                "seed": place // 2,
+                "input": place % 2,
+                "sigma": sigma,
+                "rule": rule,
+                "metric": metric,
+                "component": "",
+                "value": value,
+                "floor": 0.01,
+                "floor95": 0.02,
+                "stderr": stderr,
+                "unit_of_measure": "1",
+                "seconds": 0.1,
+                "accuracy": 0.98,
+            }
+            rows.append(row | also)
+    return pd.DataFrame(rows)
+
+
+def only_row(frame):
+    (table,) = tables.tables(checked(frame))
+    (row,) = table.rows
+    return table, row, {cell.rule: cell for cell in row.cells if cell}
+
+
+def test_means_and_sds_are_of_one_minus_tv():
+    table, row, cells = only_row(measured({"sdp": [0.1, 0.2, 0.3, 0.4], "dvia": [0.5, 0.5, 0.5, 0.5]}))
+    assert cells["sdp"].mean == pytest.approx(0.75)
+    assert cells["sdp"].sd == pytest.approx(math.sqrt(0.05 / 3))
+    assert (cells["dvia"].mean, cells["dvia"].sd) == (0.5, 0.0)
+    assert (row.floor, row.floor95) == pytest.approx((0.99, 0.98))
+    assert (table.nets, table.units, table.behind) == (2, 4, "2 nets × 2 inputs")
+
+
+def test_best_is_the_highest_overlap():
+    _, row, cells = only_row(
+        measured({"sdp": [0.10, 0.12], "dvia": [0.20, 0.21], "marginal_sdp": [0.7, 0.8]})
+    )
+    assert [rule for rule, cell in cells.items() if cell.best] == ["sdp"]
+    assert row.winner.rule == row.leader.rule == "sdp"
+
+
+def test_best_is_the_lowest_distance():
+    _, _, cells = only_row(measured({"sdp": [3.0, 3.1], "dvia": [2.0, 2.1]}, metric="w1"))
+    assert [rule for rule, cell in cells.items() if cell.best] == ["dvia"]
+
+
+def test_best_ratio_is_nearest_one_on_the_log_scale():
+    # 0.5 is further from 1 than 1.9 is, though the differences say otherwise.
+    _, _, cells = only_row(measured({"sdp": [1.9, 1.9], "dvia": [0.5, 0.5]}, metric="std_ratio"))
+    assert [rule for rule, cell in cells.items() if cell.best] == ["sdp"]
+
+
+def test_tie_is_judged_on_pairs():
+    # Nets differ far more than rules do, but dvia is worse by .01 on every single pair.
+    apart = measured({"sdp": [0.1, 0.3, 0.5, 0.7], "dvia": [0.11, 0.31, 0.51, 0.71]})
+    assert [rule for rule, cell in only_row(apart)[2].items() if cell.best] == ["sdp"]
+    # Here the differences are +-.1 about .01: their standard error, .058, covers it.
+    level = measured({"sdp": [0.1, 0.3, 0.5, 0.7], "dvia": [0.21, 0.21, 0.61, 0.61]})
+    assert [rule for rule, cell in only_row(level)[2].items() if cell.best] == ["sdp", "dvia"]
+
+
+def test_tie_of_single_measurements_is_judged_by_their_standard_errors():
+    frame = measured({"sdp": [0.10], "dvia": [0.13]}, stderr=0.03)
+    cells = only_row(frame)[2]
+    assert [rule for rule, cell in cells.items() if cell.best] == ["sdp", "dvia"]
+    assert math.isnan(cells["sdp"].sd)
+    assert [rule for rule, cell in only_row(frame.assign(stderr=0.001))[2].items() if cell.best] == ["sdp"]
+
+
+def test_leader_among_rules_that_do_not_sample():
+    frame = measured({"sdp": [0.2, 0.2], "dvia": [0.3, 0.3], "monte_carlo:samples=1000": [0.1, 0.1]})
+    _, row, cells = only_row(frame)
+    assert row.winner.rule == "monte_carlo:samples=1000"
+    assert row.leader.rule == "sdp"
+    assert [(cell.best, cell.leads) for cell in cells.values()] == [
+        (False, True),
+        (False, False),
+        (True, False),
+    ]
+
+
+def test_indistinguishable_measurements_are_counted():
+    cells = only_row(measured({"sdp": [0.019, 0.020, 0.021, 0.5]}))[2]
+    assert (cells["sdp"].indistinguishable, cells["sdp"].count) == (2, 4)
+
+
+def test_ratio_is_indistinguishable_on_both_sides_of_one():
+    values = {"sdp": [0.985, 1.015, 0.9, 1.1]}
+    cells = only_row(measured(values, metric="std_ratio", floor=1.0, floor95=1.02))[2]
+    assert cells["sdp"].indistinguishable == 2
+
+
+def test_corrected_distance_takes_the_floor_out_in_quadrature():
+    cells = only_row(measured({"sdp": [0.05, 0.005]}, metric="w1", floor=0.03))[2]
+    assert cells["sdp"].corrected == pytest.approx((0.04 + 0.0) / 2)
+    assert cells["sdp"].mean == pytest.approx(0.0275)
+
+
+@pytest.mark.parametrize(
+    ("metric", "sigma", "component", "value", "label"),
+    [
+        ("tv_paper", 1000.0, "", "0.6808", "Table 9"),
+        ("w1", 0.1, "", "0.1343", "Table 21"),
+        ("std_ratio", 100.0, "2", "2.6217", "Table 28"),
+    ],
+)
+def test_paper_values_stand_in_their_cells(metric, sigma, component, value, label):
+    frame = measured({"sdp": [0.3, 0.4], "moment_matching": [0.3, 0.4]}, metric, sigma, component=component)
+    table, _, cells = only_row(frame)
+    assert (cells["sdp"].printed.value, cells["sdp"].printed.label) == (value, label)
+    assert cells["moment_matching"].printed is None
+    assert table.sources == [label]
+
+
+def test_headline_has_no_paper_values():
+    assert only_row(measured({"sdp": [0.3, 0.4]}, sigma=1000.0))[2]["sdp"].printed is None
+
+
+def test_decisions_of_image_classifiers_are_shown_as_the_paper_shows_them():
+    """As distances, with digits enough for the smallest; those of small nets as shared mass."""
+    frame = measured({"sdp": [0.002, 0.003]}, "tv_class", 0.01)
+    table, _, cells = only_row(frame.assign(activation="resnet18", depth=18))
+    assert (table.metric.name, table.metric.better, table.metric.decimals) == ("tv_class", "lower", 5)
+    assert cells["sdp"].mean == pytest.approx(0.0025)
+    assert cells["sdp"].printed.label in table.sources
+    table, _, cells = only_row(frame)
+    assert (table.metric.name, table.metric.better) == ("tv_class", "higher")
+    assert cells["sdp"].mean == pytest.approx(0.9975)
+    assert cells["sdp"].printed is None
+
+
+def test_largest_pair_stands_beside_the_class():
+    decision = measured({"sdp": [0.02, 0.03]}, metric="tv_class")
+    pairs = [
+        measured({"sdp": values}, metric="tv_difference", component=pair)
+        for pair, values in (("0-1", [0.1, 0.5]), ("0-2", [0.4, 0.2]), ("1-2", [0.3, 0.1]))
+    ]
+    table, _, cells = only_row(pd.concat([decision, *pairs]))
+    assert table.metric.name == "tv_class"
+    assert cells["sdp"].also == pytest.approx(1 - (0.4 + 0.5) / 2)
+
+
+def test_infinite_divergence_makes_the_mean_infinite():
+    cells = only_row(measured({"sdp": [0.3, np.inf, 0.2], "dvia": [1.0, 1.0, 1.0]}, metric="gaussian_kl"))[2]
+    assert (cells["sdp"].mean, cells["sdp"].infinite, cells["sdp"].count) == (math.inf, 1, 3)
+    assert math.isnan(cells["sdp"].sd)
+    assert [rule for rule, cell in cells.items() if cell.best] == ["dvia"]
+
+
+def test_rounding_is_not_taken_for_an_indefinite_covariance():
+    cells = only_row(measured({"sdp": [-1e-16, 0.1], "dvia": [-1e-3, 0.1]}, metric="min_eigenvalue"))[2]
+    assert (cells["sdp"].negative, cells["dvia"].negative) == (0, 1)
+    assert not cells["sdp"].best
+
+
+def test_missing_rule_leaves_its_cell_empty():
+    frame = pd.concat([measured({"sdp": [0.1], "dvia": [0.2]}), measured({"sdp": [0.1]}, sigma=10.0)])
+    (table,) = tables.tables(checked(frame))
+    assert [[cell and cell.rule for cell in row.cells] for row in table.rows] == [
+        ["sdp", "dvia"],
+        ["sdp", None],
+    ]
+
+
+def test_measurements_without_a_number_are_left_out():
+    cells = only_row(measured({"sdp": [0.1, np.nan, 0.3], "dvia": [0.2, 0.2, 0.2]}))[2]
+    assert (cells["sdp"].count, cells["dvia"].count) == (2, 3)
+    assert cells["sdp"].mean == pytest.approx(0.8)
+
+
+def test_unknown_metric_is_shown_unranked():
+    table, row, cells = only_row(measured({"sdp": [0.1, 0.2]}, metric="novel"))
+    assert table.metric.title == "novel"
+    assert cells["sdp"].mean == pytest.approx(0.15)
+    assert row.winner is None
+
+
+def test_every_mean_of_a_whole_frame_agrees_with_pandas():
+    frame = made_up.frame()
+    whole = frame[frame["metric"].isin(["tv_headline", "tv_paper", "w1", "std_ratio", "bures"])]
+    expected = whole.groupby(["metric", "depth", "sigma", "component", "rule"])["value"].agg(["mean", "std"])
+    seen = 0
+    for table in tables.tables(checked(whole)):
+        for row in table.rows:
+            for cell in row.cells:
+                mean, sd = expected.loc[(table.metric.name, table.depth, row.sigma, row.component, cell.rule)]
+                mean = 1 - mean if table.metric.name.startswith("tv_") else mean
+                assert (cell.mean, cell.sd) == pytest.approx((mean, sd))
+                seen += 1
+    assert seen == len(expected)
+
+
+def test_rules_are_ordered_alike_everywhere():
+    for table in tables.tables(checked(made_up.frame(depths=(1,)))):
+        assert list(table.rules) == [
+            "sdp",
+            "dvia",
+            "moment_matching",
+            "marginal_sdp",
+            "marginal_moment_matching",
+            "monte_carlo:samples=5",
+            "monte_carlo:samples=10",
+            "monte_carlo:samples=100",
+            "monte_carlo:samples=1000",
+        ]
+
+
+def test_lacking_columns_are_named():
+    with pytest.raises(ValueError, match="lack the columns floor95, stderr"):
+        checked(made_up.frame(depths=(1,)).drop(columns=["stderr", "floor95"]))

@@ -1,0 +1,280 @@
+import html
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from sdp_bench.bench.results.record import LeftOut
+from sdp_bench.reports.page import build
+from sdp_bench.reports.results import Results
+from tests.reports import made_up
+
+VOID = {"meta", "link", "br", "hr", "img", "input"}
+
+
+class Outline(HTMLParser):
+    """Tags that are left open or closed twice, ids, and everything a browser would fetch."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.ids, self.targets, self.fetched, self.wrong = [], [], [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        if tag not in VOID:
+            self.open.append(tag)
+        self.ids += [attributes["id"]] if "id" in attributes else []
+        self.fetched += [
+            attributes[name] for name in ("src", "srcset", "data", "poster") if name in attributes
+        ]
+        if tag in ("link", "script", "iframe", "object", "embed"):
+            self.fetched.append(attributes.get("href", ""))
+        if tag == "a":
+            self.targets.append(attributes["href"])
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        if not self.open or self.open.pop() != tag:
+            self.wrong.append(tag)
+
+
+def outline(text):
+    parser = Outline()
+    parser.feed(text)
+    parser.close()
+    return parser
+
+
+def told(text):
+    """What the page says: its text without tags, spaces run together."""
+    text = re.sub(r"<(style|svg).*?</\1>", " ", text, flags=re.DOTALL)
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", text)).split())
+
+
+def built(folder, frame, failures=made_up.NO_FAILURES, meta=None):
+    results = Results(frame, made_up.meta(frame) if meta is None else meta, failures)
+    path = build(results, folder, made_up.SECTIONS)
+    return path.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    frame = made_up.frame()
+    return frame, built(folder, frame, made_up.FAILURES), folder
+
+
+def test_page_and_data_are_where_they_should_be(quick):
+    frame, text, folder = quick
+    assert sorted(path.name for path in folder.iterdir()) == ["index.html", "numbers", "results.csv"]
+    assert len(text) < 3_000_000
+    data = pd.read_csv(folder / "results.csv", keep_default_na=False, na_values={"value": [""]})
+    assert len(data) == len(frame)
+    assert data["value"].sum() == pytest.approx(frame["value"].sum())
+    assert (data["rule"] == frame["rule"]).all()
+
+
+def test_page_is_well_formed_and_its_links_lead_somewhere(quick):
+    parser = outline(quick[1])
+    assert parser.open == []
+    assert parser.wrong == []
+    assert len(parser.ids) == len(set(parser.ids))
+    inside = [target[1:] for target in parser.targets if target.startswith("#")]
+    assert {"summary", "figures", "iris-tv", "iris-w1", "iris-std", "paper", "failures", "settings"} <= set(
+        inside
+    )
+    assert set(inside) <= set(parser.ids)
+    outside = {target.partition("#")[0] for target in parser.targets if not target.startswith("#")}
+    assert {target for target in outside if not target.startswith("numbers/")} == {"results.csv"}
+
+
+def test_page_asks_nothing_of_the_network(quick):
+    text = quick[1]
+    assert set(outline(text).fetched) == {"data:,"}
+    assert not re.search(r"https?:", text)
+    assert "@import" not in text
+    assert not re.search(r"url\((?!#)", text)
+    assert "<script" not in text
+
+
+@pytest.mark.rounding
+def test_cells_hold_mean_spread_and_paper(quick):
+    frame, text, _ = quick
+    here = frame[(frame["metric"] == "tv_paper") & (frame["depth"] == 4) & (frame["sigma"] == 1000)]
+    overlap = 1 - here[here["rule"] == "dvia"]["value"]
+    said = told(text)
+    assert f"{overlap.mean():.4f} ± {overlap.std():.4f} paper 0.5318" in said
+    w1 = frame[
+        (frame["metric"] == "w1") & (frame["depth"] == 4) & (frame["sigma"] == 1) & (frame["rule"] == "dvia")
+    ]
+    assert re.search(rf"{w1['value'].mean():#.3g} ± \S+ corr\. \S+ (≈ ./4 )?paper 6\.4090", said)
+
+
+def test_misprints_are_told(quick):
+    said = told(quick[1])
+    assert "4 ReLU layers are compared with Table 21" in said
+    assert "k=100 is compared with Table 17" in said
+
+
+def test_best_of_a_row_is_bold(quick):
+    frame, text, _ = quick
+    here = frame[(frame["metric"] == "tv_headline") & (frame["depth"] == 1) & (frame["sigma"] == 1000)]
+    best = 1 - here.groupby("rule")["value"].mean()
+    text = re.sub(r"</?a\b[^>]*>", "", text)
+    assert f"<strong>{best.max():.4f}</strong>" in text
+    assert f"<strong>{best['marginal_sdp']:.4f}</strong>" not in text
+
+
+def test_failures_weak_nets_and_indefinite_covariances_are_told(quick):
+    text = quick[1]
+    said = told(text)
+    assert "ValueError: <covariance> is not finite & cannot be sampled" in said
+    assert "1 failure, listed below" in said
+    assert "1 net with a training accuracy below 0.9: 4 ReLU layers, seed 1 (0.870)" in said
+    assert "DVIA gave an indefinite covariance in 12 of 20 predictions (σ = 10, 100, 1000;" in said
+    assert said.count("indefinite covariance") == 1
+
+
+def test_settings_and_environment_are_told(quick):
+    said = told(quick[1])
+    assert "sdp-bench run iris-tv iris-w1 iris-std --preset quick" in said
+    assert "samples 1,000,000" in said
+    assert "POT 0.9.7" in said
+    assert "took 3 min 21 s" in said
+    assert "optimizer sgd, learning_rate 0.01, epochs 5000, features raw" in said
+
+
+def test_infinite_divergences_are_counted(quick):
+    assert "∞ in 4 of 4" in told(quick[1])
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame(), made_up.frame(depths=(1,), nets=1, inputs=1).iloc[:0]])
+def test_empty_frame_says_how_to_run(tmp_path, frame):
+    text = built(tmp_path, frame)
+    assert "Nothing has been measured yet" in told(text)
+    assert "make report" in text
+    assert outline(text).wrong == []
+    assert (tmp_path / "results.csv").read_text().startswith("experiment,network,")
+
+
+def test_empty_frame_with_failures_lists_them(tmp_path):
+    assert "cannot be sampled" in told(built(tmp_path, pd.DataFrame(), made_up.FAILURES))
+
+
+def test_single_measurement_has_no_spread(tmp_path):
+    frame = made_up.frame(depths=(2,), nets=1, inputs=1, rules=made_up.FEW, suites=("iris-tv",))
+    said = told(built(tmp_path, frame))
+    assert "1 net × 1 input" in said
+    assert "nan" not in said.lower()
+    assert "± –" not in said
+
+
+@pytest.mark.parametrize("suite", ["iris-tv", "iris-w1", "iris-std"])
+def test_each_suite_stands_alone(tmp_path, suite):
+    text = built(tmp_path, made_up.frame(depths=(4,), nets=1, rules=made_up.FEW, suites=(suite,)))
+    assert outline(text).wrong == []
+    assert [name for name in ("iris-tv", "iris-w1", "iris-std") if f'<section id="{name}"' in text] == [suite]
+
+
+def test_missing_rules_and_floors(tmp_path):
+    frame = made_up.frame(depths=(1, 2), nets=1, rules=made_up.FEW, suites=("iris-tv", "iris-w1"))
+    frame = frame[~((frame["rule"] == "sdp") & (frame["sigma"] == 1))]
+    text = built(tmp_path, frame.assign(floor=None, floor95=None, stderr=None))
+    assert 'title="not measured"' in text
+    assert "exact law</th>" not in text
+    assert "nan" not in told(text).lower()
+
+
+def test_only_sampling_rules(tmp_path):
+    text = built(
+        tmp_path, made_up.frame(depths=(1,), rules=("monte_carlo:samples=5", "monte_carlo:samples=10"))
+    )
+    assert "MC estimate k=10" in told(text)
+
+
+def test_names_and_errors_are_escaped(tmp_path):
+    rule = "<script>alert(1)</script>&rule"
+    frame = made_up.frame(depths=(1,), nets=1, rules=("sdp", rule), suites=("iris-tv",))
+    failures = made_up.FAILURES.assign(error="<img src=x onerror=alert(1)>", rule=rule)
+    meta = made_up.meta(frame) | {"command": "sdp-bench --rules '<b>'", "options": {"<i>": "</dl>"}}
+    text = built(tmp_path, frame, failures, meta)
+    assert "<script" not in text
+    assert "<img" not in text
+    assert rule in told(text)
+    assert "'<b>'" in told(text)
+    assert outline(text).wrong == []
+
+
+def test_bare_meta_is_enough(tmp_path):
+    text = built(tmp_path, made_up.frame(depths=(1,), nets=1, inputs=1, rules=made_up.FEW), meta={})
+    assert outline(text).wrong == []
+    assert "All reach a training accuracy of 0.9 or more" in told(text)
+
+
+def test_other_columns_are_kept_in_the_data(tmp_path):
+    frame = made_up.frame(depths=(1,), nets=1, inputs=1, suites=("iris-w1",)).assign(key="a/b")
+    built(tmp_path, frame)
+    assert set(pd.read_csv(tmp_path / "results.csv")["key"]) == {"a/b"}
+
+
+def test_old_page_stays_whole_when_writing_fails(tmp_path, monkeypatch):
+    frame = made_up.frame(depths=(1,), nets=1, inputs=1, suites=("iris-w1",))
+    before = built(tmp_path, frame)
+
+    def full(self, target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        build(Results(frame.assign(value=1.0)), tmp_path, made_up.SECTIONS)
+    assert (tmp_path / "index.html").read_text(encoding="utf-8") == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["index.html", "numbers", "results.csv"]
+
+
+def test_folder_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "html").write_text("mine")
+    with pytest.raises(FileExistsError):
+        build(Results(pd.DataFrame()), tmp_path / "html")
+    assert (tmp_path / "html").read_text() == "mine"
+
+
+def test_same_results_give_the_same_page(tmp_path):
+    frame = made_up.frame(depths=(1,), nets=1, rules=made_up.FEW, suites=("iris-tv",))
+    assert built(tmp_path / "a", frame) == built(tmp_path / "b", frame)
+
+
+def test_what_other_runs_made_is_said(tmp_path):
+    frame = made_up.frame(depths=(1,), rules=made_up.FEW, suites=("iris-tv",)).assign(run=2)
+    meta = {**made_up.meta(frame), "run": 2}
+    assert "made by other runs" not in told(built(tmp_path, frame, meta=meta))
+    frame.loc[frame.index[:7], "run"] = 1
+    assert "7 of them made by other runs" in told(built(tmp_path, frame, meta=meta))
+
+
+def test_committed_results_get_a_page_of_their_own(tmp_path):
+    frame = made_up.frame(depths=(1,), rules=made_up.FEW, suites=("iris-tv",))
+    other = made_up.frame(depths=(2,), rules=made_up.FEW, suites=("iris-tv",), seed=1)
+    committed = made_up.results(other, title="Committed results")
+    page = build(made_up.results(frame, committed=committed), tmp_path, made_up.SECTIONS)
+    theirs = tmp_path / "committed" / "index.html"
+    assert 'href="committed/index.html"' in page.read_text(encoding="utf-8")
+    text = theirs.read_text(encoding="utf-8")
+    assert "2 ReLU layers" in told(text)
+    assert "iris-tv-relu-2" in text
+    assert "iris-tv-relu-1" not in text
+    assert 'href="committed/index.html"' not in text
+    assert len(pd.read_csv(tmp_path / "committed" / "results.csv")) == len(other)
+
+
+def test_what_was_left_out_is_said_once(tmp_path):
+    frame = made_up.frame(depths=(1,), rules=made_up.FEW, suites=("iris-tv",))
+    asked = (("dvia", "gelu"), ("dvia", "leaky_relu"), ("moment_matching", "silu"))
+    left_out = [LeftOut(rule, where, "no") for rule, where in asked]
+    text = told(built(tmp_path, frame, meta=made_up.meta(frame) | {"left_out": left_out}))
+    assert "being slow: DVIA on Leaky-ReLU, GELU; moment matching (full) on SiLU." in text

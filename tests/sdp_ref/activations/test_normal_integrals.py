@@ -1,0 +1,117 @@
+"""The integrals against mpmath, closed forms and scipy's adaptive quadrature."""
+
+import math
+
+import mpmath as mp
+import numpy as np
+import pytest
+import torch
+from scipy import integrate, stats
+
+from sdp_ref.activations.numerics import normal_integrals
+from sdp_ref.activations.numerics.logistic_mixture import logistic_mixture, mixture_for
+from sdp_ref.activations.numerics.normal_integrals import (
+    by_correlation,
+    gauss_legendre,
+    price_integral,
+    repeated_integrals,
+)
+
+HS = (-38.0, -37.0, -20.0, -8.0, -4.0, -2.001, -1.999, -1.0, 0.0, 0.3, 2.0, 8.0, 40.0, 1e4)
+
+
+def repeated_reference(h: float, order: int) -> float:
+    with mp.workdps(80):
+        x = mp.mpf(h)
+        if order == 0:
+            return float(mp.ncdf(x))
+        first = mp.npdf(x) + x * mp.ncdf(x)
+        return float(first if order == 1 else ((1 + x * x) * mp.ncdf(x) + x * mp.npdf(x)) / 2)
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_repeated_integrals_keep_relative_accuracy_in_both_tails(order: int) -> None:
+    got = repeated_integrals(torch.tensor(HS, dtype=torch.float64))[order].numpy()
+    want = np.array([repeated_reference(h, order) for h in HS])
+    # the density itself has a relative condition number of h^2 = 1444 at h = -38
+    np.testing.assert_allclose(got, want, rtol=5e-13)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_repeated_integrals_differentiate_twice(order: int) -> None:
+    h = torch.tensor([-6.0, -3.0, -1.0, 0.0, 2.0], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: repeated_integrals(x)[order], h)
+    assert torch.autograd.gradgradcheck(lambda x: repeated_integrals(x)[order], h)
+
+
+def test_gauss_legendre_integrates_polynomials_up_to_twice_its_nodes() -> None:
+    x, w = gauss_legendre(6, torch.device("cpu"))
+    for power in range(12):
+        assert (w * x**power).sum().item() == pytest.approx(1 / (power + 1), rel=1e-14)
+
+
+@pytest.mark.parametrize("rho", [-1.0, -0.999, -0.5, 0.0, 1e-8, 0.3, 0.9, 0.999, 1 - 1e-6, 1.0])
+def test_centred_pairs_have_closed_forms(rho: float) -> None:
+    zero, r = torch.zeros(1, dtype=torch.float64), torch.tensor([rho], dtype=torch.float64)
+    first = price_integral(zero, zero, r, 1, 96, math.pi / 2).item()
+    second = price_integral(zero, zero, r, 2, 96, math.pi / 2).item()
+    with mp.workdps(30):
+        x = mp.mpf(rho)
+        sheppard = float(mp.asin(x) / (2 * mp.pi))
+        ramp = float((x * mp.asin(x) + mp.sqrt(1 - x * x) - 1) / (2 * mp.pi))
+    assert first == pytest.approx(sheppard, rel=1e-7, abs=1e-15)
+    assert second == pytest.approx(ramp, rel=1e-12, abs=1e-16)
+
+
+@pytest.mark.parametrize("rho", [-0.99, -0.5, 0.05, 0.25, 0.55, 0.8, 0.94, 0.985, 0.998])
+@pytest.mark.parametrize(("h", "k"), [(0.3, 0.31), (-1.0, 2.0), (2.5, 2.0), (-3.0, -3.5)])
+def test_heaviside_covariance_is_that_of_the_bivariate_law(h: float, k: float, rho: float) -> None:
+    def given(u: float) -> float:
+        return stats.norm.pdf(u) * (
+            stats.norm.cdf((k + rho * u) / math.sqrt(1 - rho * rho)) - stats.norm.cdf(k)
+        )
+
+    want = integrate.quad(given, -h, 12, epsabs=1e-13, epsrel=1e-12, limit=200, points=[-k / rho])[0]
+    one = torch.ones(1, dtype=torch.float64)
+    got = by_correlation(lambda *a: price_integral(*a[:3], 1, *a[3:]), rho * one, h * one, k * one, rho * one)
+    assert got.item() == pytest.approx(want, abs=2e-11)
+
+
+def test_pairs_do_not_depend_on_how_they_are_chunked(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    h, k, u = torch.randn(3, 40, generator=generator, dtype=torch.float64)
+    rho = torch.tanh(2 * u)
+    rho[3] = torch.nan
+
+    def kernel(x: torch.Tensor, y: torch.Tensor, r: torch.Tensor, count: int, limit: float) -> torch.Tensor:
+        return price_integral(x, y, r, 2, count, limit)
+
+    whole = by_correlation(kernel, rho, h, k, rho)
+    monkeypatch.setattr(normal_integrals, "_ELEMENTS", 100)
+    torch.testing.assert_close(by_correlation(kernel, rho, h, k, rho), whole, rtol=1e-13, atol=1e-17)
+    assert whole[3] == 0
+    assert (whole[rho.nan_to_num() != 0] > 0).all()
+
+
+def test_recomputing_gives_the_plain_gradient() -> None:
+    x = torch.linspace(0.1, 1, 5, dtype=torch.float64, requires_grad=True)
+    (got,) = torch.autograd.grad(normal_integrals.recomputed(torch.exp, x).sum(), x)
+    torch.testing.assert_close(got, x.exp())
+
+
+@pytest.mark.parametrize("terms", [6, 10, 14])
+def test_the_mixture_is_as_close_to_the_logistic_function_as_it_says(terms: int) -> None:
+    mixture = logistic_mixture(terms)
+    assert mixture.weights.sum() == pytest.approx(1, abs=1e-14)
+    assert (mixture.weights > 0).all()
+    x = np.linspace(0.003, 25, 997)[:, None]
+    slope = stats.norm.pdf(x / mixture.scales) / mixture.scales @ mixture.weights
+    error = np.abs(slope - stats.logistic.pdf(x[:, 0])).max()
+    assert error <= 1.01 * mixture.sigmoid_slope_error
+    assert error > 0.8 * mixture.sigmoid_slope_error
+
+
+def test_a_mixture_is_no_longer_than_it_needs_to_be() -> None:
+    mixture = mixture_for(1e-7, silu=False)
+    assert mixture.sigmoid_slope_error <= 1e-7
+    assert logistic_mixture(len(mixture.scales) - 1).sigmoid_slope_error > 1e-7

@@ -1,0 +1,319 @@
+"""The conformance kit: its mutants, the built-in rules, legitimate strangers, and what a report says."""
+
+import dataclasses
+import json
+import random
+import re
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import sdp_ref as sr
+from sdp_ref.conformance import CHECKS, CheckResult, ConformanceReport
+from sdp_ref.laws import unchecked
+from tests.sdp_ref.conformance.mutants import MUTANTS, SOUND, Gated, Marginal, Matched, Sampled
+
+NAMES = [check.name for check in CHECKS]
+
+
+def test_every_check_has_a_mutant():
+    assert set(MUTANTS) == set(NAMES)
+    assert len(NAMES) == len(set(NAMES))
+
+
+@pytest.mark.parametrize("check", NAMES)
+def test_a_mutant_is_caught_by_its_check_alone_with_an_example_that_runs(check, capsys):
+    mutant = MUTANTS[check]()
+    report = sr.check_rule(mutant)
+    assert {result.name for result in report.unexpected} == {check}
+    assert not report.passed
+    found = report[check]
+    assert found.status == "failed"
+    assert found.detail
+    assert found.numbers["cases"] >= 1
+    names = {"rule": mutant}
+    exec(found.example, names)
+    assert isinstance(names["x"], sr.Law)
+    assert names["x"].batch == 1 or check == "batch"
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", SOUND)
+def test_a_sound_rule_passes(kind):
+    report = sr.check_rule(kind())
+    assert not report.failed, str(report)
+    assert report.passed
+    assert report.ran >= 14
+
+
+FAST = ("sdp", "marginal_sdp", "dvia", "marginal_moment_matching", "unscented")
+SLOW = (
+    "moment_matching",
+    "monte_carlo:samples=100",
+    "monte_carlo:samples=2,sampler=sobol",
+    "unscented:kappa=20",
+)
+KNOWN = {"dvia": {"diagonal", "positive-semidefinite"}}
+
+
+def test_all_rules_are_checked():
+    assert {spec.partition(":")[0] for spec in (*FAST, *SLOW)} == set(sr.rules())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", [*FAST, *SLOW])
+def test_a_built_in_rule_fails_only_where_its_formula_does(spec):
+    report = sr.check_rule(spec)
+    assert not report.unexpected, str(report)
+    assert {result.name for result in report.failed} == KNOWN.get(spec, set())
+    assert report.ran >= 16
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("spec", ["sdp", "dvia", "unscented", "monte_carlo:samples=7", "marginal_sdp"])
+def test_other_cases_change_no_verdict(spec, seed):
+    report = sr.check_rule(spec, seed=seed)
+    assert {result.name for result in report.failed} == KNOWN.get(spec, set()), str(report)
+
+
+def test_known_faults_are_known_and_still_failures():
+    report = sr.check_rule("dvia", only=["diagonal", "positive-semidefinite", "affine"])
+    assert not report.passed
+    assert report.unexpected == ()
+    assert report["diagonal"].status == "failed"
+    assert "82 %" in report["diagonal"].known
+    assert report["diagonal"].numbers["expected"] == pytest.approx(
+        3.0902e-06, rel=1e-4
+    )  # closed form, in 50 digits
+    assert "nn.Linear(1, 1), nn.ReLU()" in report["diagonal"].example
+    assert "2 failed (2 known)" in report.summary
+    assert "rule = sr.rule('dvia')" in report["diagonal"].example
+
+
+def test_a_known_fault_that_does_not_show_and_one_of_no_check_are_told():
+    class Modest(Gated):
+        known_faults = {"affine": "never tried", "afine": "a slip"}  # noqa: RUF012
+
+    report = sr.check_rule(Modest(), only=["affine"])
+    assert report["affine"].status == "passed"
+    assert "does not show (never tried)" in report["affine"].detail
+    whole = sr.check_rule(Modest())
+    assert whole["known-faults"].status == "skipped"
+    assert '"afine"' in whole["known-faults"].detail
+
+
+@pytest.mark.parametrize("claims", [["moments"], {"moments": 1}, ("moments",), frozenset({"moments"})])
+def test_claims_may_be_any_collection(claims):
+    rule = Matched()
+    rule.claims = claims
+    assert sr.check_rule(rule, only="moments").passed
+
+
+def test_claims_decide_what_is_asked():
+    assert sr.check_rule(Matched(), only="moments")["moments"].status == "skipped"
+    rule = Matched()
+    rule.claims = ["moments", "the moon", "marginal moments"]
+    report = sr.check_rule(rule)
+    assert report["moments"].status == report["marginal-moments"].status == "passed"
+    assert report["claims"].status == "skipped"
+    assert '"the moon"' in report["claims"].detail
+    assert report.passed
+    marginal = Marginal()
+    marginal.claims = {"moments"}
+    assert 'claims "marginal moments"' in sr.check_rule(marginal, only="moments")["moments"].detail
+
+
+def test_a_sampling_rule_may_claim_moments():
+    rule = Sampled()
+    rule.claims = {"moments", "marginal moments"}
+    assert sr.check_rule(rule, only=["moments", "marginal-moments"]).passed
+
+
+def test_a_stated_tolerance_counts():
+    assert sr.check_rule(sr.rule("moment_matching", tolerance=1e-3), only="moments").passed
+
+
+class Raises(Gated):
+    name = "raises"
+
+    def relu(self, mean, covariance):
+        raise ZeroDivisionError("no such\nluck")
+
+
+def test_an_error_is_a_failure_with_its_message_and_input():
+    report = sr.check_rule(Raises(), only=["affine", "small-noise"])
+    assert report["affine"].status == "passed"
+    assert report["small-noise"].status == "failed"
+    assert report["small-noise"].detail == "raised ZeroDivisionError: no such luck"
+    with pytest.raises(ZeroDivisionError):
+        exec(report["small-noise"].example, {"rule": Raises()})
+
+
+class SupportsNothing:
+    name = "nothing"
+
+    def propagate(self, net, x):
+        raise sr.UnsupportedError(self.name, "anything")
+
+
+def test_a_rule_that_supports_nothing_has_not_passed():
+    report = sr.check_rule(SupportsNothing())
+    assert report.ran == 0
+    assert not report.passed
+    assert report.unexpected == ()
+    assert all(result.status == "skipped" for result in report.checks)
+    assert "does not support anything" in report["affine"].detail
+    assert "nothing ran" in report.summary
+
+
+def test_skips_say_why():
+    report = sr.check_rule("marginal_sdp", only=["symmetry", "mean-shift", "sampling-error", "moments"])
+    assert report.ran == 0
+    assert "off-diagonal" in report["mean-shift"].detail
+    assert "`samples`" in report["sampling-error"].detail
+    assert "graph" in sr.check_rule(Gated(), only="gradients")["gradients"].detail
+
+
+def test_a_seed_without_samples_makes_an_unknown_error():
+    class Hidden(Sampled):
+        def __init__(self, seed=0):
+            super().__init__(100, seed)
+            self.count = self.samples
+            del self.samples
+
+        def draws(self, x):
+            generator = torch.Generator().manual_seed(self.seed)
+            return torch.randn(1, self.count, x.dimension, generator=generator, dtype=torch.float64)
+
+    report = sr.check_rule(Hidden(), only=["affine", "determinism"])
+    assert "its error is unknown" in report["affine"].detail
+    assert report["determinism"].status == "passed"
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (lambda x: x.mean, "returned a Tensor"),
+        (lambda x: sr.Cauchy(x.mean, x.mean.abs()), "returned a Cauchy"),
+        (lambda x: unchecked(sr.Gaussian, x.mean, x.mean), "covariance of the result has shape (1, 1)"),
+        (lambda x: sr.DiagonalGaussian(*x.mean.abs().repeat(2, 2, 1)), "mean of the result has shape (2, 1)"),
+        (lambda x: unchecked(sr.DiagonalGaussian, x.mean, 1.0), "variance of the result is a float"),
+        (lambda x: sr.DiagonalGaussian(*x.mean.abs().repeat(2, 1, 3)), "mean has shape (1, 3), not (1, 1)"),
+    ],
+)
+def test_a_result_of_the_wrong_kind_fails(result, message):
+    class Wrong:
+        name = "wrong"
+
+        def propagate(self, net, x):
+            return result(x)
+
+    found = sr.check_rule(Wrong(), only="affine")["affine"]
+    assert found.status == "failed"
+    assert message in found.detail
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (3, "int 3 has no `name`"),
+        ("spd", "unknown rule 'spd'"),
+        (Gated, "check_rule(Gated())"),
+        (type("Odd", (), {"name": 7, "propagate": print})(), "got 7"),
+        (type("Odd", (), {"name": "odd"})(), "has no `propagate`"),
+        (type("Odd", (), {"name": "odd", "propagate": 1})(), "propagate must be a function"),
+        (type("Odd", (Gated,), {"claims": "moments"})(), "collection of strings"),
+        (type("Odd", (Gated,), {"claims": [1]})(), "collection of strings"),
+        (type("Odd", (Gated,), {"known_faults": ["affine"]})(), "must map"),
+    ],
+)
+def test_what_is_no_rule_is_told(rule, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        sr.check_rule(rule)
+
+
+def test_unknown_checks_and_seeds_are_told():
+    with pytest.raises(ValueError, match="unknown check 'afine'; choose from affine, small-noise"):
+        sr.check_rule("sdp", only=["afine"])
+    with pytest.raises(ValueError, match="seed must be"):
+        sr.check_rule("sdp", seed=-1)
+
+
+class Careless(Gated):
+    """Disturbs all global state that it can reach."""
+
+    name = "careless"
+
+    def propagate(self, net, x):
+        torch.manual_seed(7)
+        np.random.seed(7)  # noqa: NPY002
+        random.seed(7)
+        torch.set_default_dtype(torch.float64)
+        torch.set_grad_enabled(False)
+        return super().propagate(net, x)
+
+
+@pytest.mark.parametrize("rule", [Careless(), MUTANTS["global-rng"]()])
+def test_the_kit_leaves_global_state_alone(rule):
+    torch.manual_seed(3)
+    np.random.seed(3)  # noqa: NPY002
+    random.seed(3)
+    before = (torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate())  # noqa: NPY002
+    threads = torch.get_num_threads()
+    sr.check_rule(rule, only=["affine", "determinism", "global-rng", "gradients"])
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert np.array_equal(np.random.get_state()[1], before[1])  # noqa: NPY002
+    assert random.getstate() == before[2]
+    assert torch.get_default_dtype() == torch.float32
+    assert torch.is_grad_enabled()
+    assert torch.get_num_threads() == threads
+
+
+def test_reports_repeat_and_do_not_depend_on_the_callers_modes():
+    def numbers(report):
+        return [dataclasses.replace(result, seconds=0.0) for result in report.checks]
+
+    rule, only = MUTANTS["gradients"](), ["diagonal", "scale", "gradients"]
+    first = numbers(sr.check_rule(rule, only=only))
+    assert [result.status for result in first] == ["passed", "passed", "failed"]
+    with torch.no_grad():
+        assert numbers(sr.check_rule(rule, only=only)) == first
+    with torch.inference_mode():
+        assert numbers(sr.check_rule(rule, only=only)) == first
+
+
+def test_the_report_reads_as_text_and_as_json():
+    seen = []
+    report = sr.check_rule(MUTANTS["zero-variance"](), only=["affine", "zero-variance"], progress=seen.append)
+    assert tuple(seen) == report.checks
+    assert isinstance(report, ConformanceReport)
+    text = str(report)
+    assert text.startswith("rule 'mutant-zero-variance'")
+    assert text.endswith("2 of 2 checks ran: 1 passed, 1 failed, 0 skipped")
+    assert "FAILED   zero-variance" in text
+    assert "x = sr.DiagonalGaussian(" in text
+    plain = json.loads(json.dumps(report.as_dict(), allow_nan=False))
+    assert plain["counts"] == {"passed": 1, "failed": 1, "skipped": 0}
+    assert plain["unexpected"] == ["zero-variance"]
+    assert plain["checks"][1]["numbers"]["got"] == "nan"
+    with pytest.raises(KeyError):
+        report["nothing"]
+
+
+def test_an_empty_report_has_not_passed():
+    assert not ConformanceReport("none", ()).passed
+    skipped = CheckResult("a", "?", "skipped", "why")
+    passed = CheckResult("b", "?", "passed", "")
+    assert not ConformanceReport("none", (skipped,)).passed
+    assert ConformanceReport("some", (skipped, passed)).passed
+
+
+def test_a_net_that_was_changed_is_shown_as_it_was():
+    report = sr.check_rule(MUTANTS["net-kept"](), only="net-kept")
+    assert ".train()" in report["net-kept"].example
+    names = {"rule": Gated()}
+    exec(report["net-kept"].example, names)
+    assert isinstance(names["net"], nn.Module)

@@ -1,0 +1,67 @@
+"""The kit's reference moments, against closed forms and an adaptive quadrature that made neither."""
+
+import math
+
+import mpmath as mp
+import pytest
+from scipy import integrate, special
+
+from sdp_ref.activations import ACTIVATIONS
+from sdp_ref.conformance import reference
+
+FUNCTIONS = {
+    "relu": lambda x: max(x, 0.0),
+    "leaky_relu": lambda x: x if x > 0 else 0.01 * x,
+    "tanh": math.tanh,
+    "sigmoid": lambda x: float(special.expit(x)),
+    "silu": lambda x: x * float(special.expit(x)),
+    "gelu": lambda x: x * float(special.ndtr(x)),
+}
+
+
+def test_the_activations_are_those_of_the_kit():
+    assert set(FUNCTIONS) == set(ACTIVATIONS)
+    for name in ACTIVATIONS:
+        assert len(reference.pairs(name)) == 17
+
+
+def test_relu_units_against_closed_forms():
+    for unit in reference.single("relu"):
+        m, s = mp.mpf(unit.mean), mp.mpf(unit.std)
+        with mp.workdps(60):
+            h = m / s
+            mean = m * mp.ncdf(h) + s * mp.npdf(h)
+            variance = (m * m + s * s) * mp.ncdf(h) + m * s * mp.npdf(h) - mean**2
+        assert unit.expectation == pytest.approx(float(mean), rel=1e-12, abs=1e-300)
+        assert unit.variance == pytest.approx(float(variance), rel=1e-11, abs=1e-300)
+
+
+def test_centred_relu_pairs_against_the_arc_cosine_kernel():
+    rho = 0.5
+    kernel = (math.sqrt(1 - rho**2) + rho * (math.pi - math.acos(rho))) / (2 * math.pi) - 1 / (2 * math.pi)
+    assert reference.pair("relu", 0.0).covariance == pytest.approx(kernel, rel=1e-12)
+    kernel = (math.sqrt(0.19) + 0.9 * (math.pi - math.acos(0.9))) / (2 * math.pi) - 1 / (2 * math.pi)
+    (small,) = (p for p in reference.pairs("relu") if p.units[0].std == 0.125)
+    assert small.covariance == pytest.approx(kernel / 64, rel=1e-11)
+
+
+@pytest.mark.parametrize("name", list(FUNCTIONS))
+def test_pairs_against_adaptive_quadrature(name):
+    f = FUNCTIONS[name]
+    for pair in (reference.pairs(name)[5], reference.pairs(name)[7]):
+        (a, b), rho = pair.units, pair.rho
+
+        def density(t, u, power, a=a, b=b, rho=rho):
+            x = f(a.mean + a.std * u) - a.expectation
+            y = f(b.mean + b.std * (rho * u + math.sqrt(1 - rho**2) * t)) - b.expectation
+            return (x * y) ** power * math.exp(-(u * u + t * t) / 2) / (2 * math.pi)
+
+        got, _ = integrate.dblquad(density, -8, 8, -8, 8, args=(1,), epsabs=1e-7, epsrel=1e-7)
+        assert pair.covariance == pytest.approx(got, abs=1e-6 * a.std * b.std)
+
+
+def test_perfectly_correlated_pairs_are_one_unit():
+    for name in FUNCTIONS:
+        (pair,) = (p for p in reference.pairs(name) if p.rho == 1 and p.units[0] == p.units[1])
+        assert pair.covariance == pytest.approx(pair.units[0].variance, rel=1e-12)
+        assert pair.spread == pytest.approx(pair.units[0].spread, rel=1e-12)

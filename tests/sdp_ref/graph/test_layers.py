@@ -1,0 +1,484 @@
+"""Layers beyond linear ones: affine ops against their dense matrix, pools, norms, refusals."""
+
+import math
+import pickle
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional as F
+
+import sdp_ref as sr
+from sdp_ref.rules import MarginalSDP, MomentMatching
+
+FULL = ("moment_matching", "dvia")
+MARGINAL = ("marginal_sdp", "marginal_moment_matching")
+
+
+def seeded(net, seed=0):
+    """The net in float64 and evaluation mode, every parameter and statistic drawn anew."""
+    generator = torch.Generator().manual_seed(seed)
+    net = net.double().eval()
+    for name, tensor in net.state_dict().items():
+        if tensor.is_floating_point():
+            tensor.copy_(torch.randn(tensor.shape, generator=generator, dtype=torch.float64) / 2)
+            if "running_var" in name:
+                tensor.square_().add_(0.1)
+    return net
+
+
+def location(event, batch=2, seed=1):
+    return torch.randn(batch, *event, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def full_law(event, batch=2, seed=1):
+    n = math.prod(event)
+    factor = location((n, n), batch, seed + 1) / math.sqrt(n)
+    return sr.Gaussian(location(event, batch, seed), factor @ factor.mT)
+
+
+def scales(event, batch=2, seed=1):
+    return location(event, batch, seed + 2).abs() + 0.05
+
+
+def dense(net, event):
+    """Matrix A (m, n) of an affine net, column by column, and its outputs' shape."""
+    n = math.prod(event)
+    with torch.no_grad():
+        at_zero = net(torch.zeros(1, *event, dtype=torch.float64))
+        columns = net(torch.eye(n, dtype=torch.float64).reshape(n, *event)) - at_zero
+    return columns.flatten(1).mT, at_zero.shape[1:]
+
+
+def assert_affine_op_is_exact(net, event):
+    """Every rule and every family against the dense matrix, relative to the largest entry."""
+    matrix, out = dense(net, event)
+
+    def close(actual, expected):
+        expected = expected.reshape(actual.shape)
+        return bool(((actual - expected).abs() <= 1e-12 * (1 + expected.abs().max())).all())
+
+    x, s = full_law(event), scales(event)
+    independent = sr.DiagonalGaussian(x.mean, s.square())
+    with torch.no_grad():
+        for rule in FULL:
+            y = sr.propagate(net, x, rule)
+            assert close(y.mean, net(x.mean))
+            assert close(y.covariance, matrix @ x.covariance @ matrix.mT)
+            y = sr.propagate(net, independent, rule)
+            assert close(y.mean, net(x.mean))
+            assert close(y.covariance, (matrix * s.square().flatten(1).unsqueeze(1)) @ matrix.mT)
+        for rule in MARGINAL:
+            y = sr.propagate(net, independent, rule)
+            assert y.variance.shape == (2, *out)
+            assert close(y.mean, net(x.mean))
+            assert close(y.variance, s.square().flatten(1) @ matrix.square().mT)
+        y = sr.propagate(net, sr.Cauchy(x.mean, s), "marginal_sdp")
+        assert close(y.scale, s.flatten(1) @ matrix.abs().mT)
+        for alpha in (0.5, 1.5, 2.0):
+            y = sr.propagate(net, sr.SymmetricStable(x.mean, s, alpha), "marginal_sdp")
+            assert close(y.location, net(x.mean))
+            powers = (s.flatten(1) ** alpha) @ (matrix.abs() ** alpha).mT
+            assert close(y.scale, powers ** (1 / alpha))
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
+@settings(max_examples=25)
+@given(st.data())
+def test_convolutions_are_exact(data):
+    """Stride, padding, dilation and groups at random, one and two dimensions."""
+    dims = data.draw(st.sampled_from([1, 2]))
+    groups = data.draw(st.integers(1, 2))
+    kernel = tuple(data.draw(st.integers(1, 3)) for _ in range(dims))
+    stride = tuple(data.draw(st.integers(1, 2)) for _ in range(dims))
+    dilation = tuple(data.draw(st.integers(1, 2)) for _ in range(dims))
+    padding = data.draw(
+        st.one_of(
+            st.tuples(*[st.integers(0, 2)] * dims), st.sampled_from(["valid"] + ["same"] * (max(stride) == 1))
+        )
+    )
+    event = (groups * data.draw(st.integers(1, 2)), *(data.draw(st.integers(5, 6)) for _ in range(dims)))
+    kind = nn.Conv1d if dims == 1 else nn.Conv2d
+    layer = kind(
+        event[0],
+        groups * data.draw(st.integers(1, 2)),
+        kernel,
+        stride,
+        padding,
+        dilation,
+        groups,
+        bias=data.draw(st.booleans()),
+    )
+    assert_affine_op_is_exact(seeded(layer), event)
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_average_pools_are_exact(data):
+    dims = data.draw(st.sampled_from([1, 2]))
+    event = (2, *(data.draw(st.integers(4, 6)) for _ in range(dims)))
+    kind = nn.AvgPool1d if dims == 1 else nn.AvgPool2d
+    kernel = data.draw(st.integers(1, 3))
+    options = {
+        "stride": data.draw(st.integers(1, 3)),
+        "padding": data.draw(st.integers(0, kernel // 2)),
+        "ceil_mode": data.draw(st.booleans()),
+        "count_include_pad": data.draw(st.booleans()),
+    }
+    if dims == 2 and data.draw(st.booleans()):
+        options["divisor_override"] = 5
+    assert_affine_op_is_exact(kind(kernel, **options), event)
+    adaptive = nn.AdaptiveAvgPool1d if dims == 1 else nn.AdaptiveAvgPool2d
+    assert_affine_op_is_exact(adaptive(data.draw(st.integers(1, 5))), event)
+
+
+class Permuted(nn.Module):
+    def forward(self, x):
+        return F.pad(x.permute(0, 2, 1)[:, 1:, ::2].transpose(1, 2), (1, 0))
+
+
+class Broadcast(nn.Module):
+    """Constants that copy components to more places."""
+
+    def forward(self, x):
+        return x.unsqueeze(2) + torch.ones(3, 1) + torch.arange(3)
+
+
+@pytest.mark.parametrize(
+    ("net", "event"),
+    [
+        (nn.Linear(4, 3), (4,)),
+        (nn.Linear(4, 3), (2, 4)),
+        (nn.BatchNorm1d(4), (4,)),
+        (nn.BatchNorm1d(4), (4, 3)),
+        (nn.BatchNorm2d(3), (3, 2, 2)),
+        (nn.BatchNorm2d(3, affine=False), (3, 2, 2)),
+        (nn.AdaptiveAvgPool2d((None, 2)), (2, 3, 5)),
+        (nn.Flatten(), (2, 3, 2)),
+        (nn.Flatten(2), (2, 3, 2)),
+        (nn.Unflatten(1, (2, 3)), (6, 2)),
+        (nn.Sequential(nn.Identity(), nn.Dropout(), nn.Dropout2d()), (2, 2, 2)),
+        (Permuted(), (3, 5)),
+        (Broadcast(), (2, 3)),
+        (lambda x: x.mean((1, 3)), (2, 3, 4)),
+        (lambda x: x.mean(-1, keepdim=True), (2, 3)),
+        (lambda x: 2 - x / 3, (4,)),
+        (lambda x: x * torch.tensor([1.0, -2.0, 0.0]).double(), (2, 3)),
+        (lambda x: -(x + 1) / torch.tensor([[2.0], [4.0]]).double(), (2, 3)),
+        (lambda x: x.view(x.size(0), -1), (2, 3)),
+        (lambda x: x @ torch.arange(6.0).double().view(2, 3), (4, 2)),
+        (lambda x: torch.stack([x, x], -1), (3,)),
+    ],
+)
+def test_affine_ops_are_exact(net, event):
+    assert_affine_op_is_exact(seeded(net) if isinstance(net, nn.Module) else net, event)
+
+
+def test_weights_behind_a_parametrization_are_used():
+    layer = nn.utils.parametrizations.weight_norm(seeded(nn.Linear(4, 3)))
+    assert_affine_op_is_exact(layer, (4,))
+
+
+@pytest.mark.parametrize("alpha", [0.3, 1.0, 1.7])
+@pytest.mark.parametrize("factor", [1e-200, 1e200])
+def test_stable_scales_neither_overflow_nor_underflow(alpha, factor):
+    net, s = seeded(nn.Conv1d(2, 2, 2)), scales((2, 4))
+    y = sr.propagate(net, sr.SymmetricStable(location((2, 4)), s, alpha), "marginal_sdp")
+    z = sr.propagate(net, sr.SymmetricStable(location((2, 4)), s * factor, alpha), "marginal_sdp")
+    assert torch.allclose(z.scale, y.scale * factor, rtol=1e-12, atol=0)
+
+
+def test_stable_sums_agree_with_gaussian_and_cauchy_ones():
+    def net(v):
+        return torch.cat([torch.relu(v) + 2 * v, v], 1)
+
+    x, s = location((3,)), scales((3,))
+    normal = sr.propagate(net, sr.DiagonalGaussian(x, 2 * s.square()), "marginal_sdp")
+    two = sr.propagate(net, sr.SymmetricStable(x, s, 2.0), "marginal_sdp")
+    assert torch.allclose(2 * two.scale.square(), normal.variance, rtol=1e-13)
+    cauchy = sr.propagate(net, sr.Cauchy(x, s), "marginal_sdp")
+    one = sr.propagate(net, sr.SymmetricStable(x, s, 1.0), "marginal_sdp")
+    assert torch.allclose(one.scale, cauchy.scale, rtol=1e-13)
+    expected = torch.cat([torch.where(x < 0, 0.0, s) + 2 * s, s], 1)
+    assert torch.allclose(cauchy.scale, expected, rtol=1e-13)
+
+
+POOLS = [
+    (nn.MaxPool1d(2), (3, 6)),
+    (nn.MaxPool2d(3, 2, 1, ceil_mode=True), (2, 5, 6)),
+    (nn.MaxPool2d(2, 1, dilation=2), (2, 5, 5)),
+    (nn.AdaptiveMaxPool1d(2), (3, 5)),
+    (nn.AdaptiveMaxPool2d((2, 3)), (2, 5, 5)),
+]
+
+
+@pytest.mark.rounding
+@pytest.mark.parametrize(("pool", "event"), POOLS)
+def test_max_pools_take_the_component_with_the_largest_mean(pool, event):
+    """(mu, sigma) -> (max mu, sigma at the arg max), as the paper's MaxPool section has it."""
+    x, s = full_law(event), scales(event)
+    means, n = x.mean.flatten(1), math.prod(event)
+    # Where each output comes from: the place of its value, and no two values are equal.
+    places = (pool(x.mean).flatten(1).unsqueeze(2) == means.unsqueeze(1)).double()
+    assert bool((places.sum(-1) == 1).all())
+    assert places.shape[2] == n
+    for rule in FULL:
+        y = sr.propagate(pool, x, rule)
+        assert torch.equal(y.mean, pool(x.mean))
+        assert torch.allclose(y.covariance, places @ x.covariance @ places.mT, rtol=1e-14)
+    for rule in MARGINAL:
+        y = sr.propagate(pool, sr.DiagonalGaussian(x.mean, s), rule)
+        assert torch.equal(y.mean, pool(x.mean))
+        assert torch.equal(y.variance.flatten(1), (places @ s.flatten(1).unsqueeze(2)).squeeze(2))
+    for law in (sr.Cauchy(x.mean, s), sr.SymmetricStable(x.mean, s, 0.7)):
+        y = sr.propagate(pool, law, "marginal_sdp")
+        assert torch.equal(y.scale.flatten(1), (places @ s.flatten(1).unsqueeze(2)).squeeze(2))
+
+
+@pytest.mark.parametrize(
+    ("layer", "event"),
+    [
+        (nn.Softmax(1), (5,)),
+        (nn.Softmax(-2), (4, 3)),
+        (nn.LayerNorm(5), (5,)),
+        (nn.LayerNorm(4, elementwise_affine=False), (3, 4)),
+        (nn.LayerNorm((3, 2)), (4, 3, 2)),
+    ],
+)
+def test_softmax_and_layer_norm_are_linearised_by_marginal_sdp(layer, event):
+    """Scales by the rows of the Jacobian, which autograd gives here."""
+    layer, x, s = seeded(layer), location(event), scales(event)
+    jacobian = torch.stack(
+        [
+            torch.autograd.functional.jacobian(lambda v: layer(v.unsqueeze(0)).squeeze(0).flatten(), row)
+            for row in x
+        ]
+    ).flatten(2)
+    flat = s.flatten(1).unsqueeze(2)
+    for law, expected in (
+        (sr.DiagonalGaussian(x, s), jacobian.square() @ flat),
+        (sr.Cauchy(x, s), jacobian.abs() @ flat),
+        (sr.SymmetricStable(x, s, 1.5), (jacobian.abs() ** 1.5 @ flat**1.5) ** (1 / 1.5)),
+    ):
+        y = sr.propagate(layer, law, "marginal_sdp")
+        assert torch.allclose(y.location, layer(x))
+        spread = y.variance if isinstance(y, sr.DiagonalGaussian) else y.scale
+        assert torch.allclose(spread.flatten(1), expected.squeeze(2), rtol=1e-11)
+    for rule in (*FULL, "marginal_moment_matching"):
+        with pytest.raises(sr.UnsupportedError, match=f"'{rule}' does not support {type(layer).__name__}"):
+            sr.propagate(layer, sr.DiagonalGaussian(x, s), rule)
+
+
+def test_a_softmax_that_is_nearly_certain_keeps_its_scale():
+    """p (1 - p) would cancel at p = 1 - 1e-20; the slope there is 2e-20."""
+    x = torch.tensor([[46.0, 0.0, 0.0]]).double()
+    y = sr.propagate(nn.Softmax(1), sr.Cauchy(x, torch.ones_like(x)), "marginal_sdp")
+    slope = 2 * math.exp(-46) / (1 + 2 * math.exp(-46)) ** 2
+    assert torch.allclose(y.scale[0, 0], torch.tensor(2 * slope).double(), rtol=1e-12)
+
+
+class Block(nn.Module):
+    """A residual block with a shortcut of its own, and ops in place."""
+
+    def __init__(self, inputs, outputs, stride=1):
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.bn1, self.bn2 = nn.BatchNorm2d(outputs), nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.shortcut = nn.Conv2d(inputs, outputs, 1, stride) if (inputs, 1) != (outputs, stride) else None
+
+    def forward(self, x):
+        y = F.relu(self.bn1(self.conv1(x)), inplace=True)
+        y = self.bn2(self.conv2(y))
+        y += x if self.shortcut is None else self.shortcut(x)
+        return F.relu(y)
+
+
+def resnet(seed=0):
+    return seeded(
+        nn.Sequential(
+            nn.Conv2d(1, 2, 3, 1, 1),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(2),
+            Block(2, 2),
+            Block(2, 3, 2),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(3, 2),
+        ),
+        seed,
+    )
+
+
+@pytest.mark.parametrize("rule", [*FULL, *MARGINAL])
+def test_a_residual_net_in_batches_of_any_size(rule):
+    net = resnet()
+    x = sr.DiagonalGaussian(location((1, 6, 6), 5), scales((1, 6, 6), 5))
+    y = sr.propagate(net, x, rule)
+    assert y.mean.shape == (5, 2)
+    for i in range(5):
+        alone = sr.propagate(net, x[i], rule)
+        assert torch.allclose(alone.mean[0], y.mean[i], rtol=1e-12)
+        assert torch.allclose(alone.variance[0], y.variance[i], rtol=1e-11)
+
+
+@pytest.mark.parametrize("rule", FULL)
+def test_vanishing_noise_through_a_residual_net_is_its_linearisation(rule):
+    net = resnet()
+    x = sr.DiagonalGaussian(location((1, 6, 6)), scales((1, 6, 6)) * 1e-18)
+    y, expected = sr.propagate(net, x, rule), sr.propagate(net, x, "sdp")
+    assert torch.allclose(y.mean, expected.mean, rtol=1e-8)
+    assert torch.allclose(y.covariance, expected.covariance, rtol=1e-6, atol=1e-30)
+
+
+@pytest.mark.parametrize("rule", [*FULL, *MARGINAL])
+def test_gradients_through_a_residual_net(rule):
+    net = seeded(nn.Sequential(Block(1, 1), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(1, 2)))
+    x, s = location((1, 2, 2), 1).requires_grad_(), scales((1, 2, 2), 1).requires_grad_()
+    weight = net[0].conv1.weight.detach().clone().requires_grad_()
+
+    def outputs(mean, variance, weight):
+        call = Propagated(net, rule)
+        return torch.func.functional_call(call, {"net.0.conv1.weight": weight}, (mean, variance))
+
+    assert torch.autograd.gradcheck(outputs, (x, s, weight))
+
+
+class Propagated(nn.Module):
+    def __init__(self, net, rule):
+        super().__init__()
+        self.net, self.rule = net, rule
+
+    def forward(self, mean, variance):
+        y = sr.propagate(self.net, sr.DiagonalGaussian(mean, variance), self.rule)
+        return y.mean, y.variance
+
+
+def test_stable_gradients_are_finite_where_a_scale_is_zero():
+    net = seeded(nn.Sequential(nn.Conv1d(1, 2, 2), nn.ReLU(), nn.Flatten(), nn.Linear(6, 2)))
+    s = torch.tensor([[[0.0, 1.0, 0.0, 2.0]]]).double().requires_grad_()
+    y = sr.propagate(net, sr.SymmetricStable(location((1, 4), 1), s, 0.6), "marginal_sdp")
+    y.scale.sum().backward()
+    assert bool(s.grad.isfinite().all())
+    assert all(bool(p.grad.isfinite().all()) for p in net.parameters() if p.grad is not None)
+
+
+@pytest.mark.rounding
+@pytest.mark.parametrize("rule", MARGINAL)
+def test_a_prepared_rule_follows_its_weights(rule):
+    """Squared weights are kept between calls, but never stale ones, and never in a graph's way."""
+    net = resnet()
+    x = sr.DiagonalGaussian(location((1, 6, 6)), scales((1, 6, 6)))
+    prepared = sr.rule(rule).prepare(net)
+    with torch.no_grad():
+        assert torch.equal(prepared(x).variance, prepared(x).variance)
+    optimiser = torch.optim.SGD(net.parameters(), 0.1)
+    for _ in range(2):
+        optimiser.zero_grad()
+        prepared(x).variance.sum().backward()
+        optimiser.step()
+    with torch.no_grad():
+        after = prepared(x).variance
+        assert torch.equal(after, sr.propagate(net, x, rule).variance)
+    net.load_state_dict(resnet(seed=5).state_dict())
+    with torch.no_grad():
+        assert torch.equal(prepared(x).variance, sr.propagate(resnet(seed=5), x, rule).variance)
+        net[0].weight = nn.Parameter(torch.zeros_like(net[0].weight))
+        assert torch.equal(prepared(x).variance, sr.propagate(net, x, rule).variance)
+
+
+@pytest.mark.parametrize(
+    ("rule", "net", "event", "words"),
+    [
+        ("marginal_sdp", nn.BatchNorm2d(2).train(), (2, 3, 3), ["BatchNorm2d", "couple the rows", "eval"]),
+        ("dvia", nn.BatchNorm1d(4, track_running_stats=False), (4,), ["BatchNorm1d", "batch statistics"]),
+        ("marginal_sdp", lambda x: F.batch_norm(x, None, None, training=True), (4,), ["batch statistics"]),
+        ("marginal_sdp", nn.Conv1d(1, 1, 3, padding=1, padding_mode="circular"), (1, 4), ["circular"]),
+        ("moment_matching", nn.Sequential(nn.Conv2d(2, 2, 1)), (3, 3), ["Conv2d", "(3, 3)", "'0'"]),
+        ("marginal_sdp", nn.AvgPool2d(2), (4, 4), ["AvgPool2d", "3 dimensions"]),
+        ("marginal_sdp", nn.MaxPool2d(2), (4, 4), ["MaxPool2d", "(4, 4)"]),
+        ("dvia", nn.MaxPool1d(2, return_indices=True), (2, 4), ["return_indices"]),
+        ("marginal_sdp", nn.Softmax(0), (4,), ["Softmax over the batch"]),
+        ("marginal_sdp", nn.Softmax(), (4,), ["Softmax without a dimension"]),
+        ("marginal_sdp", nn.Sequential(nn.Dropout2d()), (2, 2, 2), ["Dropout2d in training mode", "'0'"]),
+        ("moment_matching", lambda x: x.permute(1, 0), (2,), ["moves the batch"]),
+        ("moment_matching", lambda x: torch.cat([x, x]), (2,), ["concatenation along the batch"]),
+        ("marginal_sdp", lambda x: x + torch.ones(2, 4), (4,), ["constant with a batch"]),
+        ("marginal_sdp", lambda x: x.mean(0), (4,), ["mean over the batch"]),
+        ("dvia", lambda x: x + x[:, :1], (4,), ["sum of values of shapes (4,) and (1,)"]),
+        ("dvia", lambda x: x * x, (4,), ["a product of two values"]),
+        ("dvia", nn.Sequential(nn.Conv1d(1, 1, 1), nn.Sequential(nn.GroupNorm(1, 1))), (1, 2), ["1.0"]),
+        ("marginal_sdp", nn.Flatten(0), (4,), ["batch dimension"]),
+        ("marginal_sdp", nn.Flatten(-2), (4,), ["batch dimension"]),
+    ],
+)
+def test_what_a_rule_cannot_do_is_named(rule, net, event, words):
+    net = net.double() if isinstance(net, nn.Module) else net
+    with pytest.raises(sr.UnsupportedError) as caught:
+        sr.propagate(net, sr.DiagonalGaussian(location(event), scales(event)), rule)
+    for word in (f"rule '{rule}' does not support", *words):
+        assert word in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_a_users_handler_takes_the_place_of_an_inherited_one():
+    class Mine(MarginalSDP):
+        name = "mine"
+
+    @Mine.handles(nn.Linear)
+    def linear(rule, module, law):
+        return sr.DiagonalGaussian(module(law.mean), torch.ones_like(module(law.mean)))
+
+    x = sr.DiagonalGaussian(location((4,)), scales((4,)))
+    y = sr.propagate(seeded(nn.Linear(4, 3)), x, Mine())
+    assert torch.equal(y.variance, torch.ones(2, 3, dtype=torch.float64))
+
+
+def test_a_users_full_handler_in_a_chain_and_beside_a_residual_branch():
+    class Mine(MomentMatching):
+        name = "mine"
+
+    @Mine.handles(nn.Softplus)
+    def softplus(rule, module, law):
+        slope = torch.sigmoid(law.mean)
+        return sr.Gaussian(module(law.mean), slope.unsqueeze(2) * law.covariance * slope.unsqueeze(1))
+
+    x = full_law((4,))
+    x = sr.Gaussian(x.mean, x.covariance * 1e-18)
+    y = sr.propagate(nn.Sequential(seeded(nn.Linear(4, 4)), nn.Softplus()), x, Mine())
+    expected = sr.propagate(nn.Sequential(seeded(nn.Linear(4, 4)), nn.Softplus()), x, "sdp")
+    assert torch.allclose(y.covariance, expected.covariance, rtol=1e-9, atol=1e-30)
+
+    def residual(v):
+        return v + F.softplus(v)
+
+    with pytest.raises(sr.UnsupportedError, match=r"Softplus beside a residual branch.*mean_derivatives"):
+        sr.propagate(residual, x, Mine())
+
+    @Mine.mean_derivatives(nn.Softplus)
+    def slope(module, mean, variance):
+        return torch.sigmoid(mean)
+
+    y, expected = sr.propagate(residual, x, Mine()), sr.propagate(residual, x, "sdp")
+    assert torch.allclose(y.covariance, expected.covariance, rtol=1e-9, atol=1e-30)
+
+
+@pytest.mark.parametrize(
+    "net",
+    [
+        lambda x: torch.stack([x[:, 0], x[:, 1] * 2], 1),
+        lambda x: torch.relu(x[:, 0]).unsqueeze(1),
+        lambda x: x.mean(1).reshape(x.shape[0], 1),
+    ],
+)
+def test_a_value_of_one_number_a_row_is_taken_by_marginal_rules_and_refused_by_full_ones(net) -> None:
+    x = sr.DiagonalGaussian(torch.tensor([[2.0, 1.0, 3.0, 4.0]]), torch.tensor([[0.5, 0.25, 1.0, 2.0]]))
+    truth = sr.propagate(net, x, rule="sdp")
+    got = sr.propagate(net, x, rule="marginal_sdp")
+    assert torch.allclose(got.mean, truth.mean)
+    assert torch.allclose(got.variance, truth.variance)
+    with pytest.raises(sr.UnsupportedError, match="one number a row"):
+        sr.propagate(net, x, rule="moment_matching")

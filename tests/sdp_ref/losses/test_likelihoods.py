@@ -1,0 +1,205 @@
+"""Likelihoods: against scipy, at the edges, and what the jitter does."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import integrate, stats
+
+import sdp_ref as sr
+from sdp_ref import losses
+from sdp_ref.laws import unchecked
+
+
+def case(seed, n=3, batch=2):
+    generator = torch.Generator().manual_seed(seed)
+    mean, targets = torch.randn(2, batch, n, generator=generator, dtype=torch.float64)
+    factor = torch.randn(batch, n, n, generator=generator, dtype=torch.float64)
+    return mean, factor @ factor.mT, targets
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 2**31), st.integers(1, 5))
+def test_gaussian_nll_is_scipys(seed, n):
+    mean, covariance, targets = case(seed, n)
+    covariance = covariance + 0.05 * torch.eye(n)
+    law = sr.Gaussian(mean, covariance)
+    expected = [
+        -stats.multivariate_normal(m, c).logpdf(y)
+        for m, c, y in zip(mean.numpy(), covariance.numpy(), targets.numpy(), strict=True)
+    ]
+    assert losses.gaussian_nll(law, targets, "none").tolist() == pytest.approx(expected, rel=1e-10)
+    assert losses.gaussian_jitter(law).tolist() == [0.0, 0.0]
+    single = losses.gaussian_nll(law.to(torch.float32), targets.float(), "none")
+    assert single.dtype == torch.float32
+    double = losses.gaussian_nll(law.to(torch.float32).to(torch.float64), targets.float().double(), "none")
+    assert torch.allclose(single.double(), double, rtol=1e-6, atol=1e-6)
+
+
+def test_independent_components_are_scipys_for_any_event_shape():
+    generator = torch.Generator().manual_seed(0)
+    mean, targets = torch.randn(2, 4, 2, 3, generator=generator, dtype=torch.float64)
+    spread = torch.rand(4, 2, 3, generator=generator, dtype=torch.float64) + 0.1
+    law = sr.DiagonalGaussian(mean, spread)
+    expected = -stats.norm.logpdf(targets, mean, spread.sqrt()).sum((1, 2))
+    assert losses.gaussian_nll(law, targets, "none").tolist() == pytest.approx(expected.tolist(), rel=1e-12)
+    full = sr.Gaussian(mean, law.covariance)
+    assert losses.gaussian_nll(full, targets).item() == pytest.approx(expected.mean(), rel=1e-12)
+    expected = -stats.cauchy.logpdf(targets, mean, spread).sum((1, 2))
+    law = sr.Cauchy(mean, spread)
+    assert losses.cauchy_nll(law, targets, "none").tolist() == pytest.approx(expected.tolist(), rel=1e-12)
+    assert losses.cauchy_nll(law, targets, "sum").item() == pytest.approx(expected.sum(), rel=1e-12)
+
+
+def test_one_dimensional_densities_integrate_to_one():
+    for law, nll in (
+        (sr.DiagonalGaussian(torch.full((1, 1), 0.3), torch.full((1, 1), 0.04)), losses.gaussian_nll),
+        (sr.Cauchy(torch.full((1, 1), 0.3), torch.full((1, 1), 0.2)), losses.cauchy_nll),
+    ):
+        law = law.to(torch.float64)
+
+        def density(u, law=law, nll=nll):  # y = 0.3 + tan(u), which takes the line to an interval
+            y = torch.full((1, 1), 0.3 + math.tan(u), dtype=torch.float64)
+            return math.exp(-nll(law, y).item()) / math.cos(u) ** 2
+
+        total, _ = integrate.quad(density, -math.pi / 2, math.pi / 2)
+        assert total == pytest.approx(1, abs=1e-7)
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 2**31))
+def test_an_affine_map_adds_its_log_determinant(seed):
+    mean, covariance, targets = case(seed)
+    covariance = covariance + 0.1 * torch.eye(3)
+    matrix = case(seed + 1)[1][0] + torch.eye(3)
+    law = sr.Gaussian(mean, covariance)
+    image = matrix @ covariance @ matrix.mT
+    mapped = sr.Gaussian(mean @ matrix.mT + 1, (image + image.mT) / 2)
+    before = losses.gaussian_nll(law, targets, "none") + torch.linalg.slogdet(matrix).logabsdet
+    after = losses.gaussian_nll(mapped, targets @ matrix.mT + 1, "none")
+    assert torch.allclose(before, after, rtol=1e-6, atol=1e-6)
+
+
+# Jitter -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_singular_covariance_gets_the_least_jitter_of_the_ladder_and_is_then_scipys(dtype):
+    law = sr.Gaussian(torch.zeros(1, 3, dtype=dtype), torch.full((1, 3, 3), 4.0, dtype=dtype))
+    targets = torch.tensor([[1.0, 1.0, 1.0 + 1e-3]], dtype=dtype)
+    jitter = losses.gaussian_jitter(law)
+    assert jitter.item() == pytest.approx(4 * (2.0**-23 if dtype == torch.float32 else 1e-9), rel=1e-12)
+    covariance = (law.covariance[0].double() + jitter * torch.eye(3)).numpy()
+    precision = np.linalg.inv(covariance)
+    y = targets[0].double().numpy()
+    expected = (3 * math.log(2 * math.pi) + np.linalg.slogdet(covariance)[1] + y @ precision @ y) / 2
+    assert losses.gaussian_nll(law, targets).item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_components_in_very_different_units_need_no_jitter():
+    spread = torch.tensor([[1.0, 1e-20, 1e20]], dtype=torch.float64)
+    law = sr.Gaussian(torch.zeros(1, 3).double(), torch.diag_embed(spread))
+    assert losses.gaussian_jitter(law).item() == 0
+    apart = losses.gaussian_nll(sr.DiagonalGaussian(law.mean, spread), spread.sqrt())
+    assert losses.gaussian_nll(law, spread.sqrt()).item() == pytest.approx(apart.item(), rel=1e-12)
+
+
+def test_a_covariance_singular_up_to_rounding_is_treated_as_singular():
+    generator = torch.Generator().manual_seed(0)
+    factor = torch.randn(200, 4, 2, generator=generator, dtype=torch.float64)
+    law = sr.Gaussian(torch.zeros(200, 4).double(), factor @ factor.mT)
+    mean_variance = law.variance.mean(1)
+    assert torch.allclose(losses.gaussian_jitter(law), 1e-9 * mean_variance, rtol=1e-12, atol=0)
+
+
+@pytest.mark.rounding
+def test_the_jitter_of_a_law_does_not_depend_on_its_batch():
+    good, singular = torch.eye(3), torch.ones(3, 3)
+    covariance = torch.stack([good, singular, 1e6 * singular, 1e-12 * good, torch.zeros(3, 3)])
+    law = sr.Gaussian(torch.zeros(5, 3), covariance)
+    together = losses.gaussian_jitter(law)
+    assert together.tolist() == [losses.gaussian_jitter(part).item() for part in law]
+    assert together[0] == together[3] == 0
+    assert together[2].item() == pytest.approx(1e6 * together[1].item(), rel=1e-6)
+    assert torch.isfinite(losses.gaussian_nll(law, torch.ones(5, 3), "none")).all()
+
+
+def test_a_slightly_indefinite_covariance_is_mended_and_one_far_off_refused():
+    slightly = torch.tensor([[[1.0, 1.0 + 1e-5], [1.0 + 1e-5, 1.0]]])
+    law = unchecked(sr.Gaussian, torch.zeros(1, 2), slightly)
+    assert 1e-5 <= losses.gaussian_jitter(law).item() <= 1e-4 + 1e-6
+    assert torch.isfinite(losses.gaussian_nll(law, torch.ones(1, 2)))
+    far = torch.tensor([[[1.0, 2.5], [2.5, 1.0]]])
+    with pytest.raises(ValueError, match=r"far from positive semi-definite \(smallest eigenvalue -1.5\)"):
+        losses.gaussian_nll(unchecked(sr.Gaussian, torch.zeros(1, 2), far), torch.ones(1, 2))
+
+
+# Edges and gradients ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e-10, 1.0, 1e6])
+@pytest.mark.parametrize("spread", [0.0, 1e-30, 1e-9, 1.0, 1e30])
+def test_float32_losses_and_gradients_are_finite(spread, offset):
+    for family, nll in (
+        (sr.Gaussian, losses.gaussian_nll),
+        (sr.DiagonalGaussian, losses.gaussian_nll),
+        (sr.Cauchy, losses.cauchy_nll),
+    ):
+        location = torch.zeros(1, 2, requires_grad=True)
+        width = torch.full((1, 2), spread, requires_grad=True)
+        targets = torch.full((1, 2), offset)
+        loss = nll(family(location, torch.diag_embed(width) if family is sr.Gaussian else width), targets)
+        loss.backward()
+        assert torch.isfinite(loss)
+        assert torch.isfinite(location.grad).all()
+        assert torch.isfinite(width.grad).all()
+        if spread > 0:
+            scale = spread if family is sr.Cauchy else math.sqrt(width[0, 0].item())
+            law = stats.cauchy if family is sr.Cauchy else stats.norm
+            exact = -2 * law.logpdf(targets[0, 0].item() / scale) + 2 * math.log(scale)
+            assert loss.item() == pytest.approx(min(exact, 2.0**96), rel=1e-6)
+
+
+def test_a_point_mass_on_the_target_is_likelier_than_one_beside_it():
+    for family, nll in ((sr.DiagonalGaussian, losses.gaussian_nll), (sr.Cauchy, losses.cauchy_nll)):
+        law = family(torch.zeros(2, 1), torch.zeros(2, 1))
+        on, beside = nll(law, torch.tensor([[0.0], [1.0]]), "none").tolist()
+        assert on < -100 < 100 < beside
+
+
+def test_gradients_by_finite_differences():
+    mean, covariance, targets = case(3)
+    factor = torch.linalg.cholesky(covariance + 0.5 * torch.eye(3, dtype=torch.float64))
+    width = covariance.diagonal(dim1=1, dim2=2) + 0.1
+    for x in (mean, factor, width, targets):
+        x.requires_grad_()
+
+    def full(m, f, y):
+        return losses.gaussian_nll(sr.Gaussian(m, f @ f.mT), y, "none")
+
+    def diagonal(m, v, y):
+        return losses.gaussian_nll(sr.DiagonalGaussian(m, v), y)
+
+    def cauchy(m, g, y):
+        return losses.cauchy_nll(sr.Cauchy(m, g), y, "sum")
+
+    assert torch.autograd.gradcheck(full, (mean, factor.detach().requires_grad_(), targets))
+    for loss in (diagonal, cauchy):
+        at = (mean, width.detach().requires_grad_(), targets)
+        assert torch.autograd.gradcheck(loss, at)
+        assert torch.autograd.gradgradcheck(loss, at)
+
+
+def test_the_gradient_under_jitter_is_that_with_the_jitter_held():
+    ones = torch.ones(1, 2, 2, dtype=torch.float64)
+    mean = torch.zeros(1, 2, dtype=torch.float64, requires_grad=True)
+    targets = torch.tensor([[1.0, 1.0]], dtype=torch.float64)
+    law = sr.Gaussian(mean, ones)
+    losses.gaussian_nll(law, targets).backward()
+    (gradient,) = mean.grad
+    held = ones[0] + losses.gaussian_jitter(law) * torch.eye(2, dtype=torch.float64)
+    # the all-ones direction has eigenvalue 2 + jitter, and the residual lies in it
+    assert gradient.sum().item() == pytest.approx(-2 / (held[0].sum().item()), rel=1e-6)

@@ -1,0 +1,90 @@
+"""What docs/adding.md shows: one file each, and nothing else is touched."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.project import ROOT, copy_of_project
+
+_FILE = re.compile(r'^```\w+ title="([^"]+)"\n(.*?)^```$', re.DOTALL | re.MULTILINE)
+FILES = dict(_FILE.findall((ROOT / "docs" / "adding.md").read_text(encoding="utf-8")))
+KINDS = {
+    "sdp_ref/rules/": 1,
+    "sdp_ref/activations/": 1,
+    "bench/metrics/": 1,
+    "bench/datasets/": 1,
+    "reports/sections/": 2,  # and its template
+}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A copy of the project with all of them."""
+    folder = copy_of_project(tmp_path_factory.mktemp("adding") / "project")
+    for name, text in FILES.items():
+        assert not (folder / name).exists()
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_each_is_one_file():
+    for folder, count in KINDS.items():
+        assert sum(name.startswith(folder) for name in FILES) == count
+    assert len(FILES) == sum(KINDS.values())
+
+
+def test_they_keep_the_rules_of_the_project(project):
+    done = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", *(name for name in FILES if name.endswith(".py"))],
+        cwd=project,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+USED = """
+from sdp_bench.bench import datasets, metrics
+from sdp_bench.bench.datasets.base import TabularClassification
+
+print(metrics.metric("mean_shift").spec)
+print(tuple(datasets.dataset("wine-cultivars", TabularClassification).load().features.shape))
+"""
+
+
+@pytest.fixture(scope="module")
+def run(project, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+
+    def run(*arguments):
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(project)},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_metric_and_data_set_are_known_by_name(run):
+    assert run("-c", USED).split("\n") == ["mean_shift", "(178, 13)", ""]
+
+
+@pytest.mark.slow
+def test_rule_activation_and_section_are_on_the_page(run, tmp_path):
+    command = ("-m", "sdp_bench.cli")
+    trained = ("--net-source", "trained", "--epochs", "50", "--activation", "softplus", "--depth", "1")
+    few = ("--preset", "smoke", "--sigma", "1", "--rules", "inflated,marginal_moment_matching", "--jobs", "1")
+    run(*command, "run", "iris-std", *trained, *few)
+    run(*command, "report", "--no-committed", "--output", str(tmp_path))
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    for shown in ("inflated SDP", "softplus", 'id="shifts"'):
+        assert shown in page

@@ -1,0 +1,85 @@
+"""The wheel beside a project of a user's that has packages of the same names as this repository's folders."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.project import ROOT, copy_of_project
+
+DATA = ("reports/baselines", "bench/**.safetensors", "reports/**.html", "bench/**.csv")
+NAMES = ("bench", "oracles", "reports", "benchmarks", "tests")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    # From a copy: a build writes into the tree that it is made from.
+    copy = copy_of_project(folder / "source")
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, copy]
+    subprocess.run(build, check=True, capture_output=True, text=True)
+    (made,) = folder.glob("*.whl")
+    return made
+
+
+@pytest.fixture(scope="module")
+def command(wheel, tmp_path_factory):
+    """Runs the installed command in a project that has packages of its own of all those names."""
+    folder = tmp_path_factory.mktemp("project")
+    for name in NAMES:
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").write_text("OWN = True\n")
+    site = folder / "site"
+    site.mkdir()
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+
+    def run(*arguments):
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{folder}"},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+def sdp_bench(*arguments):
+    return ("-c", "import sys, sdp_bench.cli as c; sys.exit(c.main())", *arguments)
+
+
+@pytest.mark.slow
+def test_it_has_two_import_names(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        tops = {name.partition("/")[0] for name in archive.namelist()}
+        kept = set(archive.namelist())
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"sdp_bench", "sdp_ref"}
+    tracked = subprocess.run(["git", "ls-files", "-z", *DATA], cwd=ROOT, capture_output=True, check=True)
+    data = [name for name in tracked.stdout.decode().split("\0") if name]
+    assert data
+    assert {f"sdp_bench/{name}" for name in data} <= kept
+
+
+@pytest.mark.slow
+def test_it_works_beside_packages_of_those_names(command, tmp_path):
+    where = "import sdp_bench.bench, sdp_bench.reports, {}; print(sdp_bench.__file__); print({}.OWN)"
+    for name in NAMES:
+        place, own = command("-c", where.format(name, name)).split()
+        assert Path(place).parts[-3:-1] == ("site", "sdp_bench")
+        assert own == "True"
+    assert "iris-tv" in command(*sdp_bench("list"))
+    database = str(tmp_path / "results.sqlite")
+    few = ("--preset", "smoke", "--sigma", "1", "--depth", "1", "--rules", "sdp,moment_matching")
+    command(*sdp_bench("run", "iris-tv", *few, "--jobs", "1", "--database", database))
+    command(
+        *sdp_bench("report", "--database", database, "--no-committed", "--output", str(tmp_path / "page"))
+    )
+    assert "moment matching" in (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
