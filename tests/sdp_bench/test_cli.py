@@ -272,7 +272,12 @@ def test_kill_nine_loses_nothing_but_the_group_in_hand(tmp_path):
 @pytest.mark.slow
 def test_interrupting_keeps_what_is_finished_and_exits_130(tmp_path):
     many = ",".join(f"{k / 10}" for k in range(1, 201))  # more than are done before the signal comes
-    running = _start(tmp_path, "--sigma", many)
+    # A shell lets its background jobs ignore the signal, and their children inherit that, but no handler.
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        running = _start(tmp_path, "--sigma", many)
+    finally:
+        signal.signal(signal.SIGINT, handler)
     _wait_for_groups(tmp_path / "sdp-bench.sqlite", 2)
     running.send_signal(signal.SIGINT)
     _, err = running.communicate(timeout=60)
