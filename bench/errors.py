@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 def one_line(error: BaseException) -> str:
     """Kind and message of any error, on one line."""
@@ -19,3 +22,29 @@ class RunFailedError(UserError):
     """Something that was asked for properly could not be done."""
 
     exit_code = 3
+
+
+class OutsideError(Exception):
+    """What the code that is measured raised, in one line; the error itself is the cause."""
+
+
+@contextmanager
+def outside() -> Iterator[None]:
+    """Mark a block as code that is measured and not the project's own machinery.
+
+    This is the one place where errors of any kind are caught: a measurement that fails is recorded and others
+    go on, while a mistake in the machinery around it stops a run with its traceback.
+
+    Yields
+    ------
+    None
+
+    Raises
+    ------
+    OutsideError
+        In the place of whatever the block raises.
+    """
+    try:
+        yield
+    except Exception as error:
+        raise OutsideError(one_line(error)) from error

@@ -13,16 +13,16 @@ from dataclasses import replace
 
 import pytest
 import torch
+from sdp_bench.bench.experiments.suites import Group
+from sdp_bench.bench.runs.predict import input_law
 
 from sdp_bench.bench.experiments import suites
-from sdp_bench.bench.experiments.suites import Group
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
 from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.nets.fully_connected import Recipe, committed
 from sdp_bench.bench.runs import group as run
 from sdp_bench.bench.runs.executors.local import LocalProcesses
-from sdp_bench.bench.runs.predict import input_law
 from sdp_bench.bench.settings import PRESETS
 
 ROUNDS = 5

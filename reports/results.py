@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from sdp_bench.bench.plugins.plugin import Plugin
+from sdp_bench.bench.experiments import experiments
 from sdp_bench.bench.results.exchange import opened
 from sdp_bench.bench.results.record import Run
 from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs.plan import TASKS
 from sdp_bench.bench.runtime.table import Row, load
+from sdp_bench.bench.settings import Settings
 from sdp_bench.reports.style.drawing import Style, styles
 from sdp_bench.reports.tables.frame import checked
 from sdp_bench.reports.tables.tables import Table, tables
@@ -83,7 +83,8 @@ class Results:
     @functools.cached_property
     def with_oracle(self) -> pd.DataFrame:
         """Measurements of laws against an oracle."""
-        return self.frame[~self.frame["experiment"].isin(TASKS)]
+        without = [name for name, known in experiments().items() if not known.has_oracle]
+        return self.frame[~self.frame["experiment"].isin(without)]
 
     @functools.cached_property
     def tabled(self) -> pd.DataFrame:
@@ -152,10 +153,7 @@ def results_of(store: Store, numbers: Sequence[int] = (), runtime: tuple[Row, ..
 
 def _meta_of(store: Store, run: Run) -> dict[str, Any]:
     """What a run recorded of itself, as `Results` has it."""
-    settings = dict(run.settings)
-    settings["training"] = settings["training"] or "each architecture's own recipe"
-    plugins = map(Plugin.from_json, settings.get("plugins", ()))
-    settings["plugins"] = [plugin.address for plugin in plugins] or None
+    settings = Settings.from_dict(run.settings)
     return {
         "run": run.id,
         "command": run.command,
@@ -163,8 +161,27 @@ def _meta_of(store: Store, run: Run) -> dict[str, Any]:
         "started": run.started,
         "finished": run.finished,
         "seconds": run.seconds,
-        "options": settings,
+        "options": _options(settings),
         "left_out": run.left_out,
         "environment": run.environment,
         "nets": store.nets(run),
+    }
+
+
+def _options(settings: Settings) -> dict[str, Any]:
+    """Settings by the names of their options, for people."""
+    design = asdict(settings.design)
+    sizes = {
+        name: ", ".join(f"{value} {field}" for field, value in asdict(size).items() if value)
+        for name, size in settings.sizes.items()
+    }
+    return {
+        **design,
+        "training": design["training"] or "each architecture's own recipe",
+        **asdict(settings.sampling),
+        **settings.metrics,
+        "sizes": sizes,
+        "rules": settings.rules,
+        "plugins": [plugin.address for plugin in settings.plugins] or None,
+        "slow_rules": settings.slow_rules,
     }

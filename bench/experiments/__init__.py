@@ -1,1 +1,61 @@
-"""The questions that a run asks."""
+"""Experiments: questions asked of rules, found by their files.
+
+>>> from sdp_bench.bench.experiments import experiment
+>>> experiment("iris-w1").metrics
+('w1',)
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.experiments.base import Experiment
+from sdp_ref.registry import installed, instances
+
+__all__ = ["Experiment", "chosen", "experiment", "experiments"]
+
+ENTRY_POINTS = "sdp_bench.experiments"
+"""Group in which an installed package names its experiments."""
+
+
+@functools.cache
+def experiments() -> Mapping[str, Experiment]:
+    """Experiments by name, in the order of lists: those of this folder's modules, and of installed packages.
+
+    Returns
+    -------
+    mapping of str to Experiment
+    """
+    found = instances(__name__, Experiment)
+    for name, point in installed(ENTRY_POINTS).items():
+        found.setdefault(name, point.load())
+    return MappingProxyType(dict(sorted(found.items(), key=lambda item: item[1].rank)))
+
+
+def experiment(name: str) -> Experiment:
+    """Experiment by name.
+
+    Parameters
+    ----------
+    name : str
+
+    Returns
+    -------
+    Experiment
+
+    Raises
+    ------
+    UserError
+        If there is none; the message lists those that there are.
+    """
+    if name not in experiments():
+        raise UserError(f"unknown experiment '{name}'; choose from {', '.join(experiments())}")
+    return experiments()[name]
+
+
+def chosen(names: Sequence[str]) -> list[Experiment]:
+    """Experiments by name, each once; see :func:`experiment`."""
+    return [experiment(name) for name in dict.fromkeys(names)]

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments.suites import FULL_RULES, MARGINAL_RULES, Suite
-from sdp_bench.bench.metrics.references import Reference, references
+from sdp_bench.bench.experiments.laws import FULL_RULES, MARGINAL_RULES, LawExperiment
+from sdp_bench.bench.metrics.references import references
+from sdp_bench.bench.metrics.transport import Wasserstein
 from sdp_bench.bench.nets.net import Net
 from sdp_bench.bench.nets.own import OwnNet
-from sdp_bench.bench.plugins import rules
-from sdp_bench.bench.plugins.plugin import Plugin
-from sdp_bench.bench.runs.executors.local import LocalProcesses
-from sdp_bench.bench.settings import Settings
+from sdp_bench.bench.settings import Settings, Size
 
-SUITES = ("iris-tv", "iris-std", "iris-w1")
+EXPERIMENTS = ("iris-tv", "iris-std", "iris-w1")
 DEPTHS = (1, 2, 4)
 NETS = 3
 """Of each depth: the fewest whose spread says anything."""
@@ -29,7 +25,7 @@ BESIDE = (
 )
 """What a new rule stands beside."""
 
-OWN_SUITE = "own-net"
+NAME = "own-net"
 HISTOGRAM_OUTPUTS = 8
 """Most outputs for which cells of equal mass and exact W1 say much at 10^6 samples."""
 _GRID_OUTPUTS = 3  # a regular grid has 12^m cells
@@ -42,9 +38,9 @@ _ORACLES = 150.0  # s of forward passes on one core that oracles may take togeth
 _VALUES = 10**8  # numbers in the samples of one oracle
 
 
-@dataclass(frozen=True)
-class OwnSuite(Suite):
-    """Suite of one net of the user's."""
+@dataclass(frozen=True, kw_only=True)
+class OwnNetExperiment(LawExperiment):
+    """Rules on one net of the user's."""
 
     def asks_about(self, net: Net, settings: Settings) -> bool:  # noqa: ARG002
         """Whether it is a net of the user's."""
@@ -115,70 +111,50 @@ def samples_for(net: OwnNet, oracles: int, outputs: int) -> tuple[int, str]:
     return samples, f"{samples} samples an oracle ({why}); --samples takes more" if why else ""
 
 
-def own_suite(
-    net: OwnNet, sigmas: Sequence[float], settings: Settings
-) -> tuple[OwnSuite, Settings, list[str]]:
-    """Suite of a user's net, the settings that fit it, and notes on what was chosen for it.
+def own_experiment(net: OwnNet, settings: Settings) -> tuple[OwnNetExperiment, Settings, list[str]]:
+    """Experiment on a user's net, the settings that fit it, and notes on what was chosen for it.
+
+    Parameters
+    ----------
+    net : OwnNet
+    settings : Settings
+        With noise levels, in the units of the net's inputs.
+
+    Returns
+    -------
+    experiment : OwnNetExperiment
+    settings : Settings
+    notes : list of str
 
     Raises
     ------
     UserError
         If a setting does not fit.
     """
+    sigmas = settings.design.sigmas
     if not sigmas:
         raise UserError("--net needs --sigma: standard deviations of the noise on each input, in its units")
     outputs = net.architecture.outputs
     measure = measures_for(outputs)
     notes = [measure.about, *net.notes]
-    if not settings.samples_everywhere:
+    everywhere = settings.design.samples is not None
+    sampling = settings.sampling
+    if not everywhere:
         samples, why = samples_for(net, len(sigmas) * len(net.inputs), outputs)
         notes += [why] if why else []
-        settings = replace(settings, samples=samples, pilot_samples=min(settings.pilot_samples, samples))
-    points = min(settings.w1_points, max(1, settings.samples // (2 * settings.w1_pairs)))
-    if points < settings.w1_points and settings.samples_everywhere and "w1" in measure.metrics:
-        notes.append(f"W1 on {points} points a side: {settings.samples} samples give no floor for more")
-    settings = replace(settings, w1_points=points)
-    suite = OwnSuite(
-        OWN_SUITE,
-        f"rules on {net.architecture.label}",
-        measure.metrics,
-        tuple(dict.fromkeys(sigmas)),
-        (),
-        BESIDE,
-        (1, len(net.inputs)),
+        sampling = replace(sampling, samples=samples, pilot_samples=min(sampling.pilot_samples, samples))
+    w1 = Wasserstein.of({}, settings.metric_options)
+    points = min(w1.w1_points, max(1, sampling.samples // (2 * w1.w1_pairs)))
+    if points < w1.w1_points and everywhere and "w1" in measure.metrics:
+        notes.append(f"W1 on {points} points a side: {sampling.samples} samples give no floor for more")
+    experiment = OwnNetExperiment(
+        name=NAME,
+        description=f"rules on {net.architecture.label}",
+        metrics=measure.metrics,
+        sigmas=tuple(dict.fromkeys(sigmas)),
+        rules=BESIDE,
+        paper=Size(1, len(net.inputs)),
     )
-    return suite, replace(settings, nets=None, inputs=None, depths=None), notes
-
-
-def conformance(rule: str, chosen: Sequence[Plugin], limit: float | None = None) -> dict[str, Any]:
-    """Report of the conformance kit on a rule, as plain values, from a process of its own.
-
-    Parameters
-    ----------
-    rule : str
-        Built-in spec, or the name of one of `chosen`.
-    chosen : sequence of Plugin
-    limit : float, optional
-        Seconds after which it is stopped.
-
-    Raises
-    ------
-    Exception
-        Whatever the kit itself ends with, `TimeLimitError` among others: what a
-        rule raises is a failed check.
-    """
-    executor = LocalProcesses(1, 1, limit)
-    try:
-        return executor.submit(_checked, rule, tuple(chosen)).result()
-    finally:
-        executor.shutdown(wait=False, cancel_futures=True)
-
-
-def _checked(rule: str, chosen: tuple[Plugin, ...]) -> dict[str, Any]:
-    import sdp_ref
-
-    made = rules.rule_of(rule, chosen)
-    if isinstance(made, Reference):
-        raise UserError(f"'{rule}' is a reference, no rule; there is nothing to check")
-    report = sdp_ref.check_rule(made)
-    return {**report.as_dict(), "passed": bool(report.passed)}
+    design = replace(settings.design, nets=None, inputs=None, depths=None)
+    metrics = {**settings.metrics, "w1_points": points}
+    return experiment, replace(settings, design=design, sampling=sampling, metrics=metrics), notes

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from sdp_bench.bench.experiments import ci
-from sdp_bench.bench.experiments.suites import Group
-from sdp_bench.bench.gate import probes
+from sdp_bench.bench.experiments.law_group import LawGroup
+from sdp_bench.bench.gate import ci, probes
 from sdp_bench.bench.gate.probes import Probe
 from sdp_bench.bench.identity.keys import OracleKey
 from sdp_bench.bench.metrics.oracle import Oracle, independent_blocks
 from sdp_bench.bench.metrics.references import ORACLE_MOMENTS
-from sdp_bench.bench.runs.predict import input_law
 from sdp_bench.oracles.moments.moments import Moments
 from sdp_ref.laws import Law
 
@@ -23,12 +21,12 @@ class Cell:
 
     Attributes
     ----------
-    group : Group
+    group : LawGroup
     place : int
         Of the input in the group.
     """
 
-    group: Group
+    group: LawGroup
     place: int
 
     @property
@@ -44,7 +42,7 @@ class Cell:
     @property
     def law(self) -> Law:
         """Of the input, batch 1, float32."""
-        return input_law(self.group)[self.place]
+        return self.group.law[self.place]
 
     def fresh_moments(self, draw: int) -> Moments:
         """Moments of fresh samples of its oracle, `draw` being the root of their seed."""
@@ -60,13 +58,13 @@ class Scope:
     ----------
     rules : tuple of str
         Specs of those that are asked if none are named.
-    groups : tuple of Group
+    groups : tuple of LawGroup
         Cells with oracles.
     probes : tuple of Probe
     """
 
     rules: tuple[str, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[LawGroup, ...]
     probes: tuple[Probe, ...]
 
     @classmethod
@@ -92,6 +90,6 @@ class Scope:
         return {probe.key: probe.name for probe in self.probes}
 
 
-def net_label(group: Group) -> str:
+def net_label(group: LawGroup) -> str:
     """Net in words: ``4-100-3 seed 0``."""
     return f"{group.net.architecture.label} seed {group.net.seed}"

@@ -9,7 +9,7 @@ from typing import Any
 
 from sdp_bench.bench.environment import describe, one_thread
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments.suites import canonical_rules
+from sdp_bench.bench.experiments.laws import canonical_rules
 from sdp_bench.bench.gate.baseline import Baseline, RuleBaseline
 from sdp_bench.bench.gate.cells import Scope
 from sdp_bench.bench.gate.comparisons import accuracy, speed

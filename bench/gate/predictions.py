@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 import torch
 
 from sdp_bench.bench.errors import one_line
-from sdp_bench.bench.experiments.suites import Group
+from sdp_bench.bench.experiments.law_group import LawGroup
+from sdp_bench.bench.experiments.predict import prepared, seeds_of
 from sdp_bench.bench.gate.baseline import RuleBaseline
 from sdp_bench.bench.gate.cells import Cell, Scope
 from sdp_bench.bench.gate.comparisons.drift import repeats
 from sdp_bench.bench.gate.comparisons.moments import Answer, PredictedMoments
 from sdp_bench.bench.gate.probes import Probe
 from sdp_bench.bench.identity.keys import SeedRoot
-from sdp_bench.bench.runs.predict import input_law, prepared, seeds_of
 from sdp_ref.laws import Law, joined
 from sdp_ref.rules import Propagator
 
@@ -53,7 +53,7 @@ def predict(rule: Propagator, scope: Scope, known: RuleBaseline | None = None) -
             kept = [known.predictions[key.hex].seed for key in keys]
             seeds = [seed if old is None else old for seed, old in zip(seeds, kept, strict=bool(seeds))]
         try:
-            first, second = (_predicted(rule, group, input_law(group), seeds) for _ in range(2))
+            first, second = (_predicted(rule, group, group.law, seeds) for _ in range(2))
         except Exception as error:
             return Predicted(error=f"{group.title}: {one_line(error)}")
         if not all(repeats(a, b) for a, b in zip(first, second, strict=True)):
@@ -74,7 +74,7 @@ def draws(rule: Propagator, cell: Cell, seeds: Sequence[int]) -> list[PredictedM
     return _predicted(rule, cell.group, joined([cell.law] * len(seeds)), seeds)
 
 
-def _predicted(rule: Propagator, group: Group, law: Law, seeds: Sequence[int]) -> list[PredictedMoments]:
+def _predicted(rule: Propagator, group: LawGroup, law: Law, seeds: Sequence[int]) -> list[PredictedMoments]:
     net = group.net.build().double()  # in float64, as the suites do
     with torch.no_grad():
         predicted = prepared(rule, net, seeds)(law.to(dtype=torch.float64))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sdp_bench.bench.metrics.oracle import Oracle
     from sdp_bench.bench.metrics.prediction import Prediction
 
-__all__ = ["Metric", "metric", "metrics", "primary", "recorded_metric"]
+__all__ = ["Metric", "metric", "metrics", "options", "primary", "recorded_metric"]
 
 ENTRY_POINTS = "sdp_bench.metrics"
 """Group in which an installed package names its metrics."""
@@ -53,6 +53,12 @@ def metric(text: str, options: Mapping[str, Any] = MappingProxyType({})) -> Metr
     name, _, written = text.partition(":")
     pairs = (item.partition("=") for item in written.split(",") if item)
     return _kind(name).of({key: value for key, _, value in pairs}, options)
+
+
+@functools.cache
+def options() -> frozenset[str]:
+    """Names of the options that metrics of the package have."""
+    return frozenset(option.name for kind in metrics().values() for option in fields(kind))
 
 
 @functools.cache

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.experiments import fingerprints, predict
 from sdp_bench.bench.identity.keys import OracleKey
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.prediction import Prediction
@@ -20,7 +21,6 @@ from sdp_bench.bench.replay.error_by_layer import ErrorByLayer, error_by_layer
 from sdp_bench.bench.replay.layers import Layer, LayerMoments, layers_of, merged, sample_layers
 from sdp_bench.bench.replay.stored import StoredMeasurement, stored_measurement
 from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs import fingerprints, predict
 from sdp_bench.oracles.estimate.tails import GAUSSIAN, stability
 from sdp_ref.errors import UnsupportedError
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law

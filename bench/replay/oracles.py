@@ -17,7 +17,6 @@ from sdp_bench.bench.metrics.references import ORACLE_AGAIN
 from sdp_bench.bench.nets.net import net_from_bytes
 from sdp_bench.bench.replay.stored import group_of, settings_of
 from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs.predict import input_law
 
 
 def description(store: Store, prefix: str) -> dict[str, Any]:
@@ -93,7 +92,7 @@ def drawn_again(store: Store, prefix: str) -> Manifest:
     settings = replace(settings_of(run), rules=("sdp",), plugins=())
     net = net_from_bytes(first["weights"], "stored")
     group, place = group_of(first["unit"], run, settings, net)
-    oracle = Oracle(net.build(), input_law(group)[place], group.subjects[place].key, settings.sampling)
+    oracle = Oracle(net.build(), group.law[place], group.subjects[place].key, settings.sampling)
     try:
         return record(group, place, oracle)
     except ValueError as error:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from sdp_bench.bench.experiments.law_group import measured
 from sdp_bench.bench.replay.stored import stored_measurement
 from sdp_bench.bench.results.record import Record
 from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs import group as run
 from sdp_bench.oracles.estimate.tails import stability
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
 
@@ -54,7 +54,7 @@ def replay(
     say(f"        {_described(oracle.samples, oracle.law)}")
     say(f"rule    {first['rule']}: {seconds * 1e3:.2f} ms")
     say(f"        {_described(prediction.outputs, oracle.law, prediction.law)}")
-    again = run.measure(oracle, prediction, first["rule"], first["metric"], seconds)
+    again = measured(oracle, prediction, first["rule"], first["metric"], seconds)
     stored = {r["component"]: Record(**{f.name: r[f.name] for f in fields(Record)}) for r in rows}
     return [(stored[record.component], record) for record in again if record.component in stored]
 

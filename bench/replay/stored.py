@@ -8,16 +8,17 @@ from typing import Any
 from torch import Tensor
 
 from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.experiments.suites import Group, Subject, expand, get_suites
+from sdp_bench.bench.experiments import chosen, predict
+from sdp_bench.bench.experiments.law_group import LawGroup, Subject
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.prediction import Prediction
 from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.nets.net import Net, net_from_bytes
 from sdp_bench.bench.nets.own import OwnNet
-from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
+from sdp_bench.bench.plugins.plugin import plugin_of
 from sdp_bench.bench.results.record import Run
 from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs import predict
+from sdp_bench.bench.runs.plan import plan_of
 from sdp_bench.bench.settings import Settings
 from sdp_ref.rules import Propagator
 
@@ -33,7 +34,7 @@ class StoredMeasurement:
     settings : Settings
         Of the run that made it.
     net : Net
-    group : Group
+    group : LawGroup
         That it was measured in, at `place`.
     oracle : Oracle
         Nothing is drawn before it is asked for.
@@ -42,7 +43,7 @@ class StoredMeasurement:
     rows: list[dict[str, Any]]
     settings: Settings
     net: Net
-    group: Group
+    group: LawGroup
     place: int
     oracle: Oracle
 
@@ -74,10 +75,11 @@ class StoredMeasurement:
 
     def prediction(self) -> tuple[Prediction, float]:
         """What the rule predicts, from the same batch of inputs as then, and its time (s) for one."""
-        rule, law = self.rule, predict.input_law(self.group)
+        rule, group = self.rule, self.group
         if isinstance(rule, Reference):
             return rule.predict(self.oracle), 0.0
-        predicted, seconds = predict.predict(rule, self.oracle.net, law, self.group.subjects)
+        roots = [subject.key for subject in group.subjects]
+        predicted, seconds = predict.predict(rule, self.oracle.net, group.law, roots)
         return predict.prediction_of(rule, predicted[self.place], self.oracle), seconds
 
 
@@ -126,8 +128,7 @@ def stored_measurement(store: Store, key: str, *, trusted: bool = False) -> Stor
             "`sdp-bench validate --net` measures it from its file"
         )
     group, place = group_of(first["unit"], stored_run, settings, net)
-    law = predict.input_law(group)[place]
-    oracle = Oracle(net.build(), law, group.subjects[place].key, settings.sampling)
+    oracle = Oracle(net.build(), group.law[place], group.subjects[place].key, settings.sampling)
     return StoredMeasurement(rows, settings, net, group, place, oracle)
 
 
@@ -151,7 +152,7 @@ def components_of(store: Store, key: str) -> list[dict[str, Any]]:
     return rows
 
 
-def group_of(unit: str, stored_run: Run, settings: Settings, net: Net) -> tuple[Group, int]:
+def group_of(unit: str, stored_run: Run, settings: Settings, net: Net) -> tuple[LawGroup, int]:
     """The group that a net, input and noise were measured in, and their place there.
 
     Rules see the same batch again: another batch size may round differently.
@@ -161,11 +162,12 @@ def group_of(unit: str, stored_run: Run, settings: Settings, net: Net) -> tuple[
     RunFailedError
         If no group of the run's experiments has them any more.
     """
-    plan = expand(get_suites(list(stored_run.experiments)), settings, [net])
-    for group in plan.groups:
-        for place, subject in enumerate(group.subjects):
-            if subject.key.hex == unit:
-                return group, place
+    experiments = [each for each in chosen(list(stored_run.experiments)) if each.has_oracle]
+    for group in plan_of(experiments, settings, [net]).groups:
+        if isinstance(group, LawGroup):
+            for place, subject in enumerate(group.subjects):
+                if subject.key.hex == unit:
+                    return group, place
     raise RunFailedError(
         f"net, input or settings no longer give the key {unit}; the data or code has changed"
     )
@@ -173,6 +175,4 @@ def group_of(unit: str, stored_run: Run, settings: Settings, net: Net) -> tuple[
 
 def settings_of(stored_run: Run) -> Settings:
     """Settings of a run as the store gives them back."""
-    stored = stored_run.settings
-    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in stored.items()}
-    return Settings(**values | {"plugins": tuple(map(Plugin.from_json, values.get("plugins", ())))})
+    return Settings.from_dict(stored_run.settings)

@@ -11,17 +11,16 @@ from typing import Protocol
 
 from sdp_bench.bench import environment
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments.suites import Group, Suite, nets_wanted
-from sdp_bench.bench.experiments.task import Task, TaskGroup
+from sdp_bench.bench.experiments import costs
+from sdp_bench.bench.experiments.base import Experiment, Group
 from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.nets.fully_connected import Recipe, committed, get_nets, missing
 from sdp_bench.bench.nets.net import Net, best_classifier, stored
 from sdp_bench.bench.results.record import RunDescription
 from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs import costs
 from sdp_bench.bench.runs.executors.local import LocalProcesses
-from sdp_bench.bench.runs.group import Fresh, GroupResult, execute, is_done
-from sdp_bench.bench.runs.plan import Work, work_of
+from sdp_bench.bench.runs.group import Current, GroupResult, current, execute
+from sdp_bench.bench.runs.plan import Plan, plan_of
 from sdp_bench.bench.settings import Settings
 
 
@@ -54,20 +53,18 @@ class Request:
 
     Attributes
     ----------
-    suites : sequence of Suite
+    experiments : sequence of Experiment
     settings : Settings
-    tasks : sequence of Task
     nets : sequence of Net, optional
-        What the suites ask about; trained, or taken from the cache, if none are given.
+        What the experiments ask about; trained, or taken from the cache, if none are given.
     command, preset : str
         As the user wrote them, for the record.
     shard : (int, int)
         Part i of n of the groups, counted from 1.
     """
 
-    suites: Sequence[Suite]
+    experiments: Sequence[Experiment]
     settings: Settings
-    tasks: Sequence[Task] = ()
     nets: Sequence[Net] | None = None
     command: str = ""
     preset: str = ""
@@ -106,20 +103,21 @@ def run(
     start = time.monotonic()
     nets = request.nets
     if nets is None:
-        nets = nets_of(request.suites, request.settings, jobs or environment.cores(), progress)
-    work = work_of(request.suites, request.tasks, request.settings, nets).shard(*request.shard)
-    for reason in dict.fromkeys(each.reason for each in work.left_out):
+        nets = nets_of(request.experiments, request.settings, jobs or environment.cores(), progress)
+    plan = plan_of(request.experiments, request.settings, nets).shard(*request.shard)
+    for reason in dict.fromkeys(each.reason for each in plan.left_out):
         progress.say(f"left out: {reason}")
-    done = work.fresh(store)
-    todo = [group for group in work.groups if not is_done(group, done)]
+    done = current(store, plan.groups)
+    todo = [group for group in plan.groups if group.left(done)]
     jobs = max(1, min(jobs or environment.cores(), len(todo) or 1))
     threads = max(1, environment.cores() // jobs)
-    number = _begin(store, request, work, nets, environment.describe(request.settings.device, jobs, threads))
-    if skipped := len(work.groups) - len(todo):
-        progress.say(f"{skipped} of {len(work.groups)} groups are measured already")
+    device = request.settings.sampling.device
+    number = _begin(store, request, plan, nets, environment.describe(device, jobs, threads))
+    if skipped := len(plan.groups) - len(todo):
+        progress.say(f"{skipped} of {len(plan.groups)} groups are measured already")
     failed = 0
     if todo:
-        expected = costs.elapsed(sorted(map(costs.seconds, todo), reverse=True), jobs)
+        expected = costs.elapsed(sorted((group.seconds for group in todo), reverse=True), jobs)
         progress.say(
             f"{len(todo)} groups on {jobs} workers: about {_duration(expected)} (by costs measured on a "
             "2-core AVX-512 CPU)"
@@ -138,31 +136,31 @@ def run(
 
 
 def _begin(
-    store: Store, request: Request, work: Work, nets: Sequence[Net], described: dict[str, object]
+    store: Store, request: Request, plan: Plan, nets: Sequence[Net], described: dict[str, object]
 ) -> int:
     description = RunDescription(
         command=request.command,
         preset=request.preset,
         settings=request.settings.as_dict(),
-        experiments=work.experiments,
-        left_out=work.left_out,
+        experiments=plan.experiments,
+        left_out=plan.left_out,
         environment=described,
     )
     return store.begin_run(
-        description, nets=map(stored, nets), units=work.units, rules=work.rules, members=work.members
+        description, nets=map(stored, nets), units=plan.units, rules=plan.rules, members=plan.members
     )
 
 
 def _measure(
     store: Store,
     number: int,
-    groups: Sequence[Group | TaskGroup],
-    done: Fresh,
+    groups: Sequence[Group],
+    done: Current,
     executor: Executor,
     progress: Progress,
 ) -> int:
     """Measure groups; gives the number of failures."""
-    expected = {id(group): costs.seconds(group) for group in groups}
+    expected = {id(group): group.seconds for group in groups}
     # Longest first: no worker is left alone with the last long group.
     groups = sorted(groups, key=lambda group: -expected[id(group)])
     failed = count = 0
@@ -170,7 +168,7 @@ def _measure(
     with progress.meter("groups") as meter:
         meter.done(0, len(groups), "")
 
-        def on_group(group: Group | TaskGroup, result: GroupResult) -> None:
+        def on_group(group: Group, result: GroupResult) -> None:
             nonlocal failed, count, spent
             count += 1
             spent += expected[id(group)]
@@ -183,47 +181,80 @@ def _measure(
     return failed
 
 
-def nets_of(suites: Sequence[Suite], settings: Settings, jobs: int, progress: Progress) -> list[Net]:
-    """Nets that the suites want, from the cache; what is missing there is trained by `jobs` workers.
+def nets_of(
+    experiments: Sequence[Experiment], settings: Settings, jobs: int, progress: Progress
+) -> list[Net]:
+    """Nets that the experiments ask for, from the cache; what is missing there is trained by `jobs` workers.
 
     But for image classifiers, which take hours: these are left out.
+
+    Parameters
+    ----------
+    experiments : sequence of Experiment
+    settings : Settings
+    jobs : int
+    progress : Progress
+
+    Returns
+    -------
+    list of Net
 
     Raises
     ------
     UserError
         If there is none of them.
     """
-    wanted = nets_wanted(suites, settings)
+    kinds = kinds_of(experiments, settings)
+    needs_none = any(not (each.kinds(settings) or each.classifiers) for each in experiments)
     classifiers: list[Net] = []
-    for architecture in dict.fromkeys(a for suite in suites for a in suite.classifiers):
-        if settings.net_source == "trained" and (classifier := best_classifier(architecture)):
+    for architecture in dict.fromkeys(a for each in experiments for a in each.classifiers):
+        if settings.design.net_source == "trained" and (classifier := best_classifier(architecture)):
             classifiers.append(classifier)
             continue
         line = f"no {architecture.label} is in the cache; `sdp-bench train {architecture.name}` trains one"
-        if settings.net_source != "trained":
+        if settings.design.net_source != "trained":
             line = f"no {architecture.label} is committed; use --net-source trained"
-        if not wanted:
+        if not kinds and not needs_none:
             raise UserError(line)
         progress.say(f"left out: {line}")
-    if not wanted:
+    if not kinds:
         return classifiers
-    if settings.net_source == "committed":
-        found = {kind: committed(*kind, seeds) for kind, seeds in wanted.items()}
+    if settings.design.net_source == "committed":
+        found = {kind: committed(*kind, seeds) for kind, seeds in kinds.items()}
         absent = [f"{a.activation} {a.label} ({r.label})" for (a, r), nets in found.items() if not nets]
         if absent:
             progress.say(f"left out, no net being committed: {'; '.join(absent)}")
         nets: list[Net] = [net for each in found.values() for net in each]
         if not nets:
-            raise UserError("no net of these suites is committed; use --net-source trained")
+            raise UserError("no net of these experiments is committed; use --net-source trained")
         return nets
-    _train(wanted, jobs, progress)
-    plain = [n for (kind, recipe), seeds in wanted.items() for n in get_nets(kind, recipe, range(seeds))]
+    _train(kinds, jobs, progress)
+    plain = [n for (kind, recipe), seeds in kinds.items() for n in get_nets(kind, recipe, range(seeds))]
     return [*plain, *classifiers]
 
 
-def _train(wanted: dict[tuple[Architecture, Recipe], int], jobs: int, progress: Progress) -> None:
+def kinds_of(experiments: Sequence[Experiment], settings: Settings) -> dict[tuple[Architecture, Recipe], int]:
+    """How many nets of each kind experiments ask for together (seeds 0, 1, ...).
+
+    Parameters
+    ----------
+    experiments : sequence of Experiment
+    settings : Settings
+
+    Returns
+    -------
+    dict of (Architecture, Recipe) to int
+    """
+    counts: dict[tuple[Architecture, Recipe], int] = {}
+    for experiment in experiments:
+        for kind in experiment.kinds(settings):
+            counts[kind] = max(counts.get(kind, 0), experiment.size(settings).nets or 0)
+    return counts
+
+
+def _train(kinds: dict[tuple[Architecture, Recipe], int], jobs: int, progress: Progress) -> None:
     seconds = {}
-    for (architecture, recipe), seeds in wanted.items():
+    for (architecture, recipe), seeds in kinds.items():
         if absent := missing(architecture, recipe, range(seeds)):
             seconds[architecture, recipe] = costs.training_seconds(architecture, recipe.epochs, len(absent))
     if not seconds:
@@ -235,7 +266,7 @@ def _train(wanted: dict[tuple[Architecture, Recipe], int], jobs: int, progress: 
     try:
         with progress.meter("training") as meter:
             futures = {
-                executor.submit(get_nets, kind[0], kind[1], range(wanted[kind])): kind
+                executor.submit(get_nets, kind[0], kind[1], range(kinds[kind])): kind
                 for kind in sorted(seconds, key=lambda kind: -seconds[kind])
             }
             done = 0.0

@@ -1,78 +1,41 @@
-"""What a run may be asked for, suites and tasks, and all the work that this makes."""
+"""All the work that experiments make of some settings and nets."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from sdp_bench.bench.datasets.download import DataMissingError
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments.selective.experiment import TASK as SELECTIVE
-from sdp_bench.bench.experiments.suites import SUITES, Group, Plan, Suite, expand
-from sdp_bench.bench.experiments.task import Task, TaskGroup
-from sdp_bench.bench.experiments.uci.experiment import TASK as UCI
+from sdp_bench.bench.experiments.base import Experiment, Group
+from sdp_bench.bench.experiments.scope import Scope
 from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.nets.net import Net
 from sdp_bench.bench.plugins.plugin import Plugin
 from sdp_bench.bench.plugins.rules import rule_of
 from sdp_bench.bench.results.record import LeftOut, Selection, Unit
-from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs import group as run
 from sdp_bench.bench.settings import Settings
 from sdp_ref.rules import Traits, traits
 
-TASKS: dict[str, Task] = {task.name: task for task in (UCI, SELECTIVE)}
-"""Experiments without an oracle, by name."""
-
-
-def names() -> tuple[str, ...]:
-    """All suites and tasks."""
-    return (*SUITES, *TASKS)
-
-
-def chosen(wanted: Sequence[str]) -> tuple[list[Suite], list[Task]]:
-    """Suites and tasks by name.
-
-    Raises
-    ------
-    UserError
-        If a name is unknown; the message lists the valid ones.
-    """
-    for name in wanted:
-        if name not in names():
-            raise UserError(f"unknown suite '{name}'; choose from {', '.join(names())}")
-    once = dict.fromkeys(wanted)
-    return [SUITES[n] for n in once if n in SUITES], [TASKS[n] for n in once if n in TASKS]
-
 
 @dataclass(frozen=True, eq=False)
-class Work:
+class Plan:
     """All that a run is to do.
 
     Attributes
     ----------
-    plan : Plan
-        Of the suites; empty if there are none.
-    trials : dict of str to list of TaskGroup
-        By task.
+    settings : Settings
+    groups : sequence of Group
+    experiments : dict of str to Selection
+        Metrics and rules of each experiment.
     left_out : tuple of LeftOut
         What cannot be done, and why.
     """
 
-    plan: Plan
-    trials: dict[str, list[TaskGroup]] = field(default_factory=dict)
+    settings: Settings
+    groups: Sequence[Group]
+    experiments: dict[str, Selection]
     left_out: tuple[LeftOut, ...] = ()
-
-    @property
-    def groups(self) -> list[Group | TaskGroup]:
-        """Of suites and tasks."""
-        return [*self.plan.groups, *(group for groups in self.trials.values() for group in groups)]
-
-    @property
-    def experiments(self) -> dict[str, Selection]:
-        """Metrics and rules of each suite and task."""
-        tasks = {name: (TASKS[name].metrics, TASKS[name].rules) for name in self.trials}
-        return {name: Selection(*parts) for name, parts in (self.plan.suites | tasks).items()}
 
     @property
     def units(self) -> list[Unit]:
@@ -80,62 +43,79 @@ class Work:
         return list(dict.fromkeys(unit for group in self.groups for unit in group.units))
 
     @property
-    def rules(self) -> dict[str, Traits]:
-        """Traits of all rules, by spec."""
-        plugins = self.groups[0].settings.plugins if self.groups else ()
-        specs = dict.fromkeys(rule for part in self.experiments.values() for rule in part.rules)
-        return {spec: traits_of(spec, plugins) for spec in specs}
+    def members(self) -> list[tuple[str, str]]:
+        """Pairs of an experiment and the key of a unit, each once."""
+        return list(dict.fromkeys(pair for group in self.groups for pair in group.members))
 
     @property
-    def members(self) -> list[tuple[str, str]]:
-        """Pairs of a suite or task and the key of a subject, each once."""
-        own = [(n, t.key.hex) for n, groups in self.trials.items() for g in groups for t in g.subjects]
-        return [*self.plan.members, *dict.fromkeys(own)]
+    def rules(self) -> dict[str, Traits]:
+        """Traits of all rules, by spec."""
+        specs = dict.fromkeys(rule for selection in self.experiments.values() for rule in selection.rules)
+        return {spec: traits_of(spec, self.settings.plugins) for spec in specs}
 
-    def shard(self, part: int, parts: int) -> Work:
+    def shard(self, part: int, parts: int) -> Plan:
         """Every `parts`-th group from the `part`-th on (counted from 1): a machine's share of a run."""
-        kept = {id(group) for group in self.groups[part - 1 :: parts]}
-        groups = [group for group in self.plan.groups if id(group) in kept]
-        keys = {subject.key.hex for group in groups for subject in group.subjects}
-        plan = replace(self.plan, groups=groups, members=[m for m in self.plan.members if m[1] in keys])
-        trials = {n: [g for g in groups if id(g) in kept] for n, groups in self.trials.items()}
-        return replace(self, plan=plan, trials={n: groups for n, groups in trials.items() if groups})
-
-    def fresh(self, store: Store) -> run.Fresh:
-        """Measurements that the store holds as today's code would make them."""
-        done = run.fresh(store, self.plan)
-        for name, groups in self.trials.items():
-            done |= run.fresh_trials(store, TASKS[name], groups)
-        return done
+        return replace(self, groups=self.groups[part - 1 :: parts])
 
 
-def work_of(suites: Sequence[Suite], tasks: Sequence[Task], settings: Settings, nets: Sequence[Net]) -> Work:
-    """Work of suites and tasks; a task whose data are not there is left out, if there is other work.
+def plan_of(experiments: Sequence[Experiment], settings: Settings, nets: Sequence[Net]) -> Plan:
+    """Work of experiments; one whose data are not there is left out, if there is other work.
+
+    Parameters
+    ----------
+    experiments : sequence of Experiment
+    settings : Settings
+    nets : sequence of Net
+        What they may ask about.
+
+    Returns
+    -------
+    Plan
+        Its groups sorted by their type; those that ask about the same law are shared.
 
     Raises
     ------
     UserError
-        If a setting does not fit, or there is nothing to do.
+        If a setting does not fit, no rule supports the nets, or there is nothing to do.
     DataMissingError
         If the data of all that was asked for are missing.
     """
-    plan = expand(suites, settings, nets) if suites else Plan({}, [], [], ())
-    trials: dict[str, list[TaskGroup]] = {}
-    left_out = list(plan.left_out)
-    missing = []
-    for task in tasks:
+    scope = Scope(settings, nets)
+    groups: dict[type[Group], list[Group]] = {}
+    selections: dict[str, Selection] = {}
+    left_out: dict[LeftOut, None] = {}
+    missing: list[DataMissingError] = []
+    for experiment in experiments:
         try:
-            trials[task.name] = list(task.expand(task, settings))
+            expansion = experiment.expand(scope)
         except DataMissingError as error:
             missing.append(error)
-            left_out.append(LeftOut(None, task.name, f"{task.name}: {error}"))
-    if missing and not (plan.groups or trials):
+            left_out[LeftOut(None, experiment.name, f"{experiment.name}: {error}")] = None
+            continue
+        left_out |= dict.fromkeys(expansion.left_out)
+        if expansion.groups:
+            selections[experiment.name] = _selection(expansion.groups)
+        for group in expansion.groups:
+            groups.setdefault(type(group), []).append(group)
+    if not groups and missing:
         raise missing[0]
-    return Work(plan, trials, tuple(left_out))
+    if not groups and left_out:
+        raise UserError(f"no rule is left: {'; '.join(dict.fromkeys(each.reason for each in left_out))}")
+    if not groups:
+        raise UserError("there is nothing to run: no net fits these experiments and settings")
+    shared = [group for kind, its in groups.items() for group in kind.shared(its)]
+    return Plan(settings, shared, selections, tuple(left_out))
+
+
+def _selection(groups: Sequence[Group]) -> Selection:
+    """Metrics and rules of an experiment's own groups, in their order."""
+    cells = [cell for group in groups for cell in group.cells]
+    metrics, rules = dict.fromkeys(cell[2] for cell in cells), dict.fromkeys(cell[1] for cell in cells)
+    return Selection(tuple(metrics), tuple(rules))
 
 
 def traits_of(rule: str, plugins: Sequence[Plugin] = ()) -> Traits:
-    """Traits of a rule or reference; of a method of a task, which is no rule, its name alone."""
+    """Traits of a rule or reference; of a method of an experiment, which is no rule, its name alone."""
     try:
         made = rule_of(rule, plugins)
     except ValueError:

@@ -1,6 +1,6 @@
 """Accuracy of each rule on the CI cells, tracked by asv; lower is better.
 
-The cells, rules and metrics are those of `bench.experiments.ci` and no others, measured as a run measures
+The cells, rules and metrics are those of `bench.gate.ci` and no others, measured as a run measures
 them. A commit without that module is skipped.
 """
 
@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 
 try:
-    from sdp_bench.bench.experiments import ci
+    from sdp_bench.bench.gate import ci
 except ImportError:  # asv imports this file at other commits too
     ci = None  # type: ignore[assignment]
 
@@ -31,9 +31,11 @@ def parameters() -> list[list[str]]:
     if ci is None:
         return [["no CI cells at this commit"], ["-"] * _PLACES]
     nets = [
-        _name(architecture.label, sigma) for architecture in ci.ARCHITECTURES for sigma in ci.SUITE.sigmas
+        _name(architecture.label, sigma)
+        for architecture in ci.ARCHITECTURES
+        for sigma in ci.EXPERIMENT.sigmas
     ]
-    return [nets, list(ci.SUITE.rules)]
+    return [nets, list(ci.EXPERIMENT.rules)]
 
 
 def measure(groups: list[Any]) -> Errors:

@@ -6,7 +6,8 @@ import math
 
 import pandas as pd
 
-from sdp_bench.bench.experiments.suites import SUITES
+from sdp_bench.bench.experiments import experiments
+from sdp_bench.bench.experiments.laws import LawExperiment
 from sdp_bench.bench.metrics import recorded_metric
 from sdp_bench.bench.noise import GAUSSIAN
 from sdp_bench.reports.style import labels
@@ -70,5 +71,6 @@ def with_brackets(frame: pd.DataFrame) -> pd.DataFrame:
 
 def noise_symbol(experiment: str) -> str:
     """Symbol of the scale of an experiment's noise: σ of a standard deviation, γ of a stable law's scale."""
-    known = SUITES.get(experiment)
-    return labels.scale_label((known.noise if known else GAUSSIAN).parameter)
+    known = experiments().get(experiment)
+    noise = known.noise if isinstance(known, LawExperiment) else GAUSSIAN
+    return labels.scale_label(noise.parameter)

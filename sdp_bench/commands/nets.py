@@ -93,9 +93,10 @@ def train(
 @click.option("-o", "--output", type=file_, required=True, help="Table of the trials, CSV.")
 @click.option("--seeds", type=click.IntRange(min=1), default=10, show_default=True)
 def recipes(output: Path, seeds: int) -> None:
-    """Try the training recipes on every architecture of the suites, until one trains it."""
+    """Try the training recipes on every architecture of the experiments, until one trains it."""
     from sdp_bench.bench.errors import RunFailedError
-    from sdp_bench.bench.experiments.suites import SUITES
+    from sdp_bench.bench.experiments import experiments
+    from sdp_bench.bench.experiments.presets import PRESETS
     from sdp_bench.bench.nets.fully_connected import get_nets, write_atomically
     from sdp_bench.bench.nets.recipes import attempt, to_frame
     from sdp_bench.commands.progress import meter
@@ -104,7 +105,8 @@ def recipes(output: Path, seeds: int) -> None:
         output.touch()  # to know now, and not after an hour of training
     except OSError as error:
         raise RunFailedError(f"cannot write {output}: {error.strerror}") from error
-    kinds = list(dict.fromkeys(a for suite in SUITES.values() for a in suite.architectures))
+    paper = PRESETS["paper"]
+    kinds = list(dict.fromkeys(kind for each in experiments().values() for kind, _ in each.kinds(paper)))
     trials = []
     with meter("recipes") as bar:
         for count, kind in enumerate(kinds):

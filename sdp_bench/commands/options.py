@@ -88,18 +88,20 @@ _SETTINGS = (
     click.option(
         "--rules",
         type=Rules(),
-        help="Rules instead of the suites' own: sdp,monte_carlo:samples=100,my_rule.py:MyRule",
+        help="Rules instead of the experiments' own: sdp,monte_carlo:samples=100,my_rule.py:MyRule",
     ),
-    click.option("--sigma", "sigmas", type=Numbers(float), help="Noise levels instead of the suites' own."),
+    click.option(
+        "--sigma", "sigmas", type=Numbers(float), help="Noise levels instead of the experiments' own."
+    ),
     click.option("--activation", help="Activation of the nets: relu, leaky_relu, sigmoid, silu, gelu, tanh."),
     click.option("--depth", "depths", type=Numbers(int), help="Hidden layers of the nets: 1,2,4"),
     click.option("--width", type=int, help="Units of a hidden layer."),
-    click.option("--nets", type=int, help="Nets an architecture (seeds 0, 1, ...), for every suite."),
+    click.option("--nets", type=int, help="Nets an architecture (seeds 0, 1, ...), for every experiment."),
     click.option("--net-source", help="trained (and cached), or committed with the package."),
-    click.option("--inputs", type=int, help="Inputs a net (flowers, images), for every suite."),
+    click.option("--inputs", type=int, help="Inputs a net (flowers, images), for every experiment."),
     click.option("--slow-rules/--no-slow-rules", default=None, help="Rules that take seconds a net."),
     click.option(
-        "--samples", type=int, help="Samples of each oracle and of each prediction, for every suite."
+        "--samples", type=int, help="Samples of each oracle and of each prediction, for every experiment."
     ),
     click.option("--pilot-samples", type=int, help="Samples of the draw that fixes bins and cells."),
     click.option("--sampler", help="mc or sobol (scrambled)."),
@@ -115,7 +117,7 @@ _SETTINGS = (
     click.option("--optimizer", help="sgd or adam."),
     click.option("--learning-rate", type=float, help="Of the training."),
     click.option("--epochs", type=int, help="Of the training."),
-    click.option("--datasets", type=Rules(), help="Sets of the suite uci: yacht,boston"),
+    click.option("--datasets", type=Rules(), help="Sets of the experiment uci: yacht,boston"),
     click.option("--features", help="Scaling of the nets' inputs: raw or standardised."),
     click.option("--device", help="cpu, cuda, cuda:1 ..."),
 )

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from concurrent.futures import Executor
 
+    from sdp_bench.bench.experiments import Experiment
     from sdp_bench.bench.runtime.table import Row
     from sdp_bench.bench.settings import Settings
 
@@ -20,31 +21,27 @@ if TYPE_CHECKING:
 @click.command("list")
 @click.option("--preset", default="paper", show_default=True, type=click.Choice(["smoke", "quick", "paper"]))
 def list_(preset: str) -> None:
-    """List the suites, presets and rules."""
+    """List the experiments, presets and rules."""
     import sdp_ref
-    from sdp_bench.bench.experiments.suites import SUITES
+    from sdp_bench.bench.experiments import experiments
+    from sdp_bench.bench.experiments.presets import PRESETS
+    from sdp_bench.bench.experiments.presets import preset as preset_of
+    from sdp_bench.bench.metrics import metric
     from sdp_bench.bench.metrics.references import references
     from sdp_bench.bench.plugins.rules import RULES
-    from sdp_bench.bench.runs.plan import TASKS
-    from sdp_bench.bench.settings import PRESETS
     from sdp_ref.registry import installed
 
-    settings = PRESETS[preset]
-    click.echo(f"Suites (nets x inputs as in the preset {preset})")
-    for suite in SUITES.values():
-        nets, inputs = suite.counts(settings)
-        click.echo(f"  {suite.name}\n      {suite.description}")
-        click.echo(
-            f"      {_listed(suite)}; {nets} x {inputs}; {suite.noise.parameter} {_numbers(suite.sigmas)}"
-        )
-    for task in TASKS.values():
-        click.echo(f"  {task.name}\n      {task.description}")
-        click.echo(f"      {', '.join(task.rules)}; {task.count(settings)} seeds")
+    settings = preset_of(preset)
+    click.echo(f"Experiments (nets x inputs, or seeds, as in the preset {preset})")
+    for each in experiments().values():
+        click.echo(f"  {each.name}\n      {each.description}\n      {each.about(settings)}")
     click.echo("\nPresets")
-    for name, s in PRESETS.items():
+    for name, each_settings in PRESETS.items():
+        options = each_settings.metric_options
+        points = metric("w1", options).points, metric("w1_certified", options).points
         click.echo(
-            f"  {name:<8}{s.net_source} nets, {s.samples} samples, W1 on {s.w1_points} points, "
-            f"certified on {s.certified_points}"
+            f"  {name:<8}{each_settings.design.net_source} nets, {each_settings.sampling.samples} samples, "
+            f"W1 on {points[0]} points, certified on {points[1]}"
         )
     click.echo(f"\nRules\n  {', '.join(sdp_ref.rules())}\n  with parameters: monte_carlo:samples=100")
     click.echo(f"  in the place of a rule: {', '.join(references())}")
@@ -54,21 +51,9 @@ def list_(preset: str) -> None:
     )
 
 
-def _listed(suite: Any) -> str:
-    depths: dict[str, list[int]] = {}
-    for architecture in suite.architectures:
-        depths.setdefault(architecture.activation, []).append(architecture.depth)
-    plain = [f"{kind} {'/'.join(map(str, each))}" for kind, each in depths.items()]
-    return ", ".join([*plain, *(architecture.label for architecture in suite.classifiers)])
-
-
-def _numbers(values: tuple[float, ...]) -> str:
-    return ", ".join(f"{value:g}" for value in values)
-
-
 @click.command()
-@click.argument("suites", nargs=-1, metavar="SUITE...")
-@click.option("--all", "every", is_flag=True, help="Run all suites.")
+@click.argument("names", nargs=-1, metavar="EXPERIMENT...")
+@click.option("--all", "every", is_flag=True, help="Run all experiments.")
 @click.option("--preset", default="quick", show_default=True, help="smoke, quick or paper.")
 @settings
 @click.option("--jobs", type=click.IntRange(min=1), help="Worker processes (default: one a core).")
@@ -81,7 +66,7 @@ def _numbers(values: tuple[float, ...]) -> str:
 )
 @database
 def run(
-    suites: tuple[str, ...],
+    names: tuple[str, ...],
     every: bool,
     preset: str,
     jobs: int | None,
@@ -93,27 +78,30 @@ def run(
     database: Path,
     **overrides: Any,
 ) -> None:
-    """Run SUITES (or --all) and keep the results; what is there already is not run again."""
-    from sdp_bench.bench import settings as settings_module
+    """Run EXPERIMENTs (or --all) and keep the results; what is there already is not run again."""
     from sdp_bench.bench.environment import check_device
     from sdp_bench.bench.errors import UserError
-    from sdp_bench.bench.experiments.suites import check
+    from sdp_bench.bench.experiments import chosen, experiments
+    from sdp_bench.bench.experiments.presets import preset as preset_of
     from sdp_bench.bench.results.store import Store
     from sdp_bench.bench.runs.driver import Request
     from sdp_bench.bench.runs.driver import run as run_all
-    from sdp_bench.bench.runs.plan import chosen, names
     from sdp_bench.commands.progress import Screen, command_line
 
-    if every == bool(suites):
-        raise UserError(f"name suites to run, or --all; suites: {', '.join(names())}")
-    settings = settings_module.preset(preset, {k: v for k, v in overrides.items() if v is not None})
-    wanted, tasks = chosen([n for n in names() if n not in settings.without] if every else suites)
-    _check_tasks(wanted, tasks, settings)
-    check(wanted, settings)
-    check_device(settings.device)
+    if every == bool(names):
+        raise UserError(f"name experiments to run, or --all; experiments: {', '.join(experiments())}")
+    settings = preset_of(preset, {k: v for k, v in overrides.items() if v is not None})
+    asked = chosen(names)
+    if every:
+        asked = [each for each in experiments().values() if not each.size(settings).on_request]
+    _check_options(asked, settings)
+    for experiment in asked:
+        experiment.check(settings)
+    device = settings.sampling.device
+    check_device(device)
     make_executor = _executor(where, scheduler, group_limit, memory_limit)
-    jobs = jobs or (1 if settings.device.startswith("cuda") else None)
-    request = Request(wanted, settings, tasks, None, command_line(), preset, shard or (1, 1))
+    jobs = jobs or (1 if device.startswith("cuda") else None)
+    request = Request(asked, settings, None, command_line(), preset, shard or (1, 1))
     with Store(database, writing=True) as store:
         failures = run_all(store, request, jobs, make_executor, Screen())
     if failures:
@@ -141,16 +129,15 @@ def _executor(
     return lambda jobs, threads: DaskWorkers(scheduler, jobs, threads)
 
 
-def _check_tasks(suites: Sequence[Any], tasks: Sequence[Any], settings: Settings) -> None:
+def _check_options(experiments: Sequence[Experiment], settings: Settings) -> None:
     """Raise a UserError for options that nothing that was asked for takes."""
     from sdp_bench.bench.errors import UserError
 
-    ignored = sorted(set(settings.training) - {"epochs"})
-    if tasks and not suites and ignored:
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in ignored)
-        raise UserError(f"{names} cannot be chosen for {', '.join(t.name for t in tasks)}")
-    if settings.datasets and "uci" not in [task.name for task in tasks]:
-        raise UserError("--datasets goes with the suite uci")
+    given = [*settings.design.training, *(["datasets"] if settings.design.datasets else [])]
+    taken = {option for each in experiments for option in each.options}
+    if ignored := [f"--{name.replace('_', '-')}" for name in given if name not in taken]:
+        names = ", ".join(each.name for each in experiments)
+        raise UserError(f"{', '.join(sorted(ignored))} cannot be chosen for {names}")
 
 
 @click.command()

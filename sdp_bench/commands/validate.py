@@ -10,7 +10,7 @@ import click
 from sdp_bench.commands.options import Numbers, Rules
 
 if TYPE_CHECKING:
-    from sdp_bench.bench.experiments.suites import Suite
+    from sdp_bench.bench.experiments import Experiment
     from sdp_bench.bench.nets.own import OwnNet
     from sdp_bench.bench.plugins.plugin import Plugin
     from sdp_bench.bench.results.store import Store
@@ -35,7 +35,9 @@ _file = click.Path(dir_okay=False, path_type=Path)
 @click.option("--inputs", "inputs_file", type=_file, help="Its inputs: x.npy, shape (B, *event).")
 @click.option("--rows", type=_count, help="Take the first so many inputs only.")
 @click.option("--sigma", "sigmas", type=Numbers(float), help="Noise levels: 0.1,1 (needed with --net).")
-@click.option("--suite", "suites", multiple=True, help="Suites to run instead of the default cells.")
+@click.option(
+    "--experiment", "experiments", multiple=True, help="Experiments to run instead of the default cells."
+)
 @click.option("--preset", default="quick", show_default=True, help="smoke, quick or paper.")
 @click.option("--depth", "depths", type=Numbers(int), help="Hidden layers of the nets [default: 1,2,4].")
 @click.option("--activation", help="Activation of the nets: relu, gelu, tanh ...")
@@ -88,7 +90,7 @@ def validate(
     from dataclasses import replace
 
     from sdp_bench.bench.errors import RunFailedError, UserError
-    from sdp_bench.bench.experiments.suites import canonical_rules
+    from sdp_bench.bench.experiments.laws import canonical_rules
     from sdp_bench.bench.results.store import Store
     from sdp_bench.bench.runs.driver import Request, run
     from sdp_bench.bench.runs.executors.local import LocalProcesses
@@ -98,7 +100,7 @@ def validate(
 
     if not rules and not net_address:
         raise UserError("name a rule, path/to/my_rule.py:MyRule, or a net, --net path/to/net.py:build")
-    net, suites, settings, notes = _plan(rules, net_address, inputs_file, rows, chosen)
+    net, experiments, settings, notes = _plan(rules, net_address, inputs_file, rows, chosen)
     tested = canonical_rules((settings.rules or ())[: len(_named(rules))], settings.plugins)
     candidates = [_candidate(name, settings.plugins) for name in tested]
     if conformance and candidates:
@@ -109,7 +111,7 @@ def validate(
     with Store(database, writing=True) as store:
         if not stuck or set(tested) - stuck:
             request = Request(
-                suites,
+                experiments,
                 _without(settings, stuck),
                 nets=None if net is None else [net],
                 command=command_line(),
@@ -145,37 +147,42 @@ def _plan(
     inputs_file: Path | None,
     rows: int | None,
     chosen: dict[str, Any],
-) -> tuple[OwnNet | None, list[Suite], Settings, list[str]]:
+) -> tuple[OwnNet | None, list[Experiment], Settings, list[str]]:
     """What is to be measured, all of it checked."""
-    from sdp_bench.bench import settings as settings_module
     from sdp_bench.bench.errors import UserError
+    from sdp_bench.bench.experiments import chosen as chosen_experiments
     from sdp_bench.bench.experiments import own_net as cells
-    from sdp_bench.bench.experiments.suites import check, get_suites
+    from sdp_bench.bench.experiments.presets import preset
     from sdp_bench.bench.nets import own
 
-    given = {k: v for k, v in chosen.items() if v is not None and k not in ("suites", "preset", "beside")}
+    given = {
+        k: v for k, v in chosen.items() if v is not None and k not in ("experiments", "preset", "beside")
+    }
     smoke = chosen["preset"] == "smoke"
     if net_address is None:
         if inputs_file is not None or rows is not None:
             raise UserError("--inputs and --rows go with --net")
-        if not chosen["suites"]:
+        if not chosen["experiments"]:
             given = {"depths": cells.DEPTHS} | ({} if smoke else {"nets": cells.NETS}) | given
     elif inputs_file is None:
         raise UserError("--net needs --inputs: x.npy, an array of shape (B, *event)")
-    elif chosen["suites"] or {"depths", "activation", "nets"} & set(given):
-        raise UserError("--suite, --depth, --activation and --nets are for the suites' own nets, not --net")
+    elif chosen["experiments"] or {"depths", "activation", "nets"} & set(given):
+        raise UserError(
+            "--experiment, --depth, --activation and --nets are for the experiments' own nets, not --net"
+        )
     beside = chosen["beside"] or cells.BESIDE
-    settings = settings_module.preset(chosen["preset"], given | {"rules": (*_named(rules), *beside)})
+    settings = preset(chosen["preset"], given | {"rules": (*_named(rules), *beside)})
     if net_address is None or inputs_file is None:
-        suites: list[Suite] = get_suites(chosen["suites"] or cells.SUITES)
-        check(suites, settings)
-        return None, suites, settings, []
+        experiments = chosen_experiments(chosen["experiments"] or cells.EXPERIMENTS)
+        for each in experiments:
+            each.check(settings)
+        return None, experiments, settings, []
     net = own.find(net_address, inputs_file, rows)
-    suite, settings, notes = cells.own_suite(net, settings.sigmas or (), settings)
+    experiment, settings, notes = cells.own_experiment(net, settings)
     for note in notes:
         click.echo(note, err=True)
-    check([suite], settings)
-    return net, [suite], settings, notes
+    experiment.check(settings)
+    return net, [experiment], settings, notes
 
 
 def _named(rules: tuple[str, ...]) -> tuple[str, ...]:
@@ -196,7 +203,7 @@ def _conformed(candidate: Candidate, plugins: tuple[Plugin, ...], limit: float) 
     """The rule with the conformance kit's report, or why there is none."""
     from dataclasses import replace
 
-    from sdp_bench.bench.experiments.own_net import conformance
+    from sdp_bench.bench.runs.conformance import conformance
 
     click.echo(f"conformance kit on {candidate.name}", err=True)
     try:
@@ -221,7 +228,7 @@ def _before(store: Store, candidates: list[Candidate], plugins: tuple[Plugin, ..
     """What was measured before, as the newest run shows it, if these rules were measured as they are now."""
     import pandas as pd
 
-    from sdp_bench.bench.runs.fingerprints import are_current
+    from sdp_bench.bench.experiments.fingerprints import are_current
     from sdp_bench.commands.progress import command_line
     from sdp_bench.reports.results import Results, results_of
 

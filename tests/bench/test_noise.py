@@ -5,16 +5,16 @@ import pickle
 
 import pytest
 import torch
+from sdp_bench.bench.experiments.suites import SUITES, oracle_key
+from sdp_bench.bench.runs.predict import input_law
 
 import sdp_ref
 from sdp_bench.bench import noise
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments import suites
-from sdp_bench.bench.experiments.suites import SUITES, oracle_key
 from sdp_bench.bench.identity.keys import OracleKey
 from sdp_bench.bench.nets.fully_connected import Recipe, TrainedNet, get_nets
 from sdp_bench.bench.noise import CAUCHY, GAUSSIAN
-from sdp_bench.bench.runs.predict import input_law
 from tests.bench.conftest import TINY, make_plan
 
 FAMILIES = [GAUSSIAN, CAUCHY, noise.stable(1.5), noise.stable(2)]

@@ -1,4 +1,4 @@
-"""The selective task: digits to predict on, letters to abstain from (paper: Tables 5 and 39)."""
+"""Selective prediction: digits to predict on, letters to abstain from (paper: Tables 5 and 39)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from torch import Tensor
 from sdp_bench.bench.datasets.base import LabelledImages, stratified_rows
 from sdp_bench.bench.datasets.emnist import EMNIST_LETTERS
 from sdp_bench.bench.datasets.mnist import MNIST
-from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.errors import UserError, outside
+from sdp_bench.bench.experiments.base import Expansion
+from sdp_bench.bench.experiments.replicates import Replicated, ReplicateExperiment, ReplicateGroup
+from sdp_bench.bench.experiments.scope import Scope
 from sdp_bench.bench.experiments.selective.risk_coverage import risk_coverage
 from sdp_bench.bench.experiments.selective.scores import (
     CERTIFICATES,
@@ -30,12 +33,10 @@ from sdp_bench.bench.experiments.selective.training import (
     Digits,
     get_model,
 )
-from sdp_bench.bench.experiments.task import Experiment, Recipe, Task, TaskGroup, Topic, Trial
 from sdp_bench.bench.identity import keys
 from sdp_bench.bench.results.record import Record, Unit
-from sdp_bench.bench.settings import Settings
+from sdp_bench.bench.settings import Size
 
-NAME = "selective"
 EPOCHS = 100
 TESTED = 10_000
 """Digits, and letters, to test on."""
@@ -149,7 +150,7 @@ def load(limit: int | None = None) -> Images:
 
 
 @dataclass(frozen=True, eq=False)
-class SelectiveGroup(TaskGroup):
+class SelectiveGroup(ReplicateGroup):
     """One objective and seed: its model is trained, or taken from the cache, and scored.
 
     Attributes
@@ -168,45 +169,42 @@ class SelectiveGroup(TaskGroup):
     steps: int
     tested: int
 
-    def unit(self, trial: Trial) -> Unit:
-        """See :class:`TaskGroup`."""
+    def unit(self, seed: int) -> Unit:
+        """See :class:`ReplicateGroup`."""
         return Unit(
-            trial.key.hex,
+            self.replicated.key(seed),
             dataset="mnist",
             objective=self.objective,
-            seed=trial.row,
-            design=self.net.recipe.text,
+            seed=seed,
+            design=self.replicated.text,
         )
 
     @property
-    def task(self) -> Task:
-        """See :class:`TaskGroup`."""
-        return TASK
-
-    @property
     def title(self) -> str:
-        """See :class:`TaskGroup`."""
-        return f"selective {self.objective} seed {self.subjects[0].row}"
+        """See :class:`ReplicateGroup`."""
+        return f"selective {self.objective} seed {self.seeds[0]}"
 
     @property
     def seconds(self) -> float:
-        """See :class:`TaskGroup`."""
+        """See :class:`ReplicateGroup`."""
         fit = _FIT if "orthonormal_certificates" in SCORES[self.objective] else 0.0
         return self.steps * _STEPS[self.objective] + self.tested * _LAWS[self.objective] + fit
 
-    def measure(self, wanted: Sequence[tuple[str, str, str]]) -> Iterator[Record]:
-        """See :class:`TaskGroup`."""
-        (trial,) = self.subjects
+    def records(self, methods: Sequence[str]) -> Iterator[Record]:
+        """See :class:`ReplicateGroup`."""
+        (seed,) = self.seeds
         images, objective = load(self.limit), OBJECTIVES[self.objective]
-        model = get_model(images.problem, objective, trial.row, self.epochs, self.settings.device)
-        names = tuple(dict.fromkeys(rule for _, rule, _ in wanted))
         pixels, labels = images.tested
-        scored = evaluate(model, objective, names, images.problem, pixels)
-        for name, metric, value, component in _numbers(scored, labels, names):
-            yield TASK.record(trial, name, metric, value, component)
+        with outside():
+            model = get_model(images.problem, objective, seed, self.epochs, self.device)
+            scored = evaluate(model, objective, methods, images.problem, pixels)
+        for name, metric, value, component in _numbers(scored, labels, methods):
+            yield self.record(seed, name, metric, value, component)
 
 
-def _numbers(scored: Scored, labels: Tensor, names: Sequence[str]) -> Iterator[tuple[str, str, float, str]]:
+def _numbers(
+    scored: Scored, labels: Tensor, names: Sequence[str]
+) -> Iterator[tuple[str, str, float, str | None]]:
     """Score, metric, value and component of what one model's predictions show."""
     wrong = (scored.predicted != labels).numpy()
     accuracy = float(1 - wrong[labels.numpy() >= 0].mean())
@@ -217,52 +215,52 @@ def _numbers(scored: Scored, labels: Tensor, names: Sequence[str]) -> Iterator[t
             if reading == READINGS[name][0]:
                 for point in POINTS:
                     yield name, "risk", float(curve.at(float(point))), point
-        yield name, "accuracy", accuracy, ""
+        yield name, "accuracy", accuracy, None
 
 
-def expand(task: Task, settings: Settings) -> list[SelectiveGroup]:
-    """Groups of the task: objectives times seeds.
+@dataclass(frozen=True, kw_only=True)
+class SelectivePrediction(ReplicateExperiment):
+    """Which predictions to abstain from."""
 
-    ``settings.draws`` limits the images (:class:`Images`), ``settings.task_epochs`` the epochs.
+    def expand(self, scope: Scope) -> Expansion:
+        """See `Experiment`: its groups are objectives times seeds.
 
-    Raises
-    ------
-    DataMissingError
-        If the images are not there.
-    UserError
-        As :class:`Images`.
-    """
-    epochs = settings.training.get("epochs") or settings.task_epochs.get(task.name, EPOCHS)
-    limit = settings.draws.get(task.name)
-    images = load(limit)
-    pixels, labels = images.tested
-    steps = epochs * -(-len(images.problem.labels) // BATCH)
-    groups = []
-    for name, objective in OBJECTIVES.items():
-        noise = f", {objective.rule.name} at sigma {objective.sigma:g}" if objective.rule else ""
-        text = (
-            f"{images.description}; {name}{noise}, adam {LEARNING_RATE:g}, {epochs} epochs of batch {BATCH}"
-        )
-        identity = keys.digest(
-            *(images.problem.pixels, images.problem.labels, pixels, labels, epochs, BATCH, LEARNING_RATE),
-            *(SIGMA, list(CERTIFICATES), CERTIFIED),
-        )
-        experiment = Experiment(Topic(f"MNIST {name}", "cnn3", 3), Recipe(task.name, text, identity[:16]))
-        wanted = [(metric, SCORES[name]) for metric in task.metrics]
-        for seed in range(task.count(settings)):
-            trial = task.trial(experiment, seed, wanted)
-            groups.append(
-                SelectiveGroup(experiment, (trial,), settings, name, epochs, limit, steps, len(labels))
+        Raises
+        ------
+        DataMissingError
+            If the images are not there.
+        UserError
+            As :class:`Images`.
+        """
+        size = self.size(scope.settings)
+        epochs, limit = size.epochs or EPOCHS, size.samples
+        images = load(limit)
+        pixels, labels = images.tested
+        steps = epochs * -(-len(images.problem.labels) // BATCH)
+        groups = []
+        for name, objective in OBJECTIVES.items():
+            noise = f", {objective.rule.name} at sigma {objective.sigma:g}" if objective.rule else ""
+            how = f"{name}{noise}, adam {LEARNING_RATE:g}, {epochs} epochs of batch {BATCH}"
+            identity = keys.digest(
+                *(images.problem.pixels, images.problem.labels, pixels, labels, epochs, BATCH, LEARNING_RATE),
+                *(SIGMA, list(CERTIFICATES), CERTIFIED),
             )
-    return groups
+            text = f"{images.description}; {how}"
+            replicated = Replicated(self.name, f"MNIST {name}", text, identity[:16], "cnn3", 3)
+            for seed in range(size.nets or 0):
+                shared = (self, replicated, SCORES[name], (seed,), scope.settings.sampling.device)
+                groups.append(SelectiveGroup(*shared, name, epochs, limit, steps, len(labels)))
+        return Expansion(groups)
 
 
-TASK = Task(
-    NAME,
-    "selective prediction on digits with letters as out-of-distribution data (Tables 5, 39)",
-    METRICS,
-    tuple(READINGS),
-    expand,
-    (*TRAINING, evaluate, _numbers),
-    10,
+EXPERIMENT = SelectivePrediction(
+    name="selective",
+    description="selective prediction on digits with letters as out-of-distribution data (Tables 5, 39)",
+    rank=210,
+    metrics=METRICS,
+    rules=tuple(READINGS),
+    paper=Size(nets=10, epochs=EPOCHS),
+    presets={"smoke": Size(on_request=True), "quick": Size(nets=1, samples=10_000, epochs=2)},
+    options=frozenset({"epochs"}),
+    code=(*TRAINING, evaluate, _numbers),
 )

@@ -1,4 +1,4 @@
-"""The UCI task: prediction intervals on eight regression sets (paper: Tables 4, 38 and 40)."""
+"""Prediction intervals on eight regression sets (paper: Tables 4, 38 and 40)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import torch
 
 from sdp_bench.bench.datasets import dataset
 from sdp_bench.bench.datasets.base import TabularRegression
-from sdp_bench.bench.experiments.task import Experiment, Recipe, Task, TaskGroup, Topic, Trial
+from sdp_bench.bench.errors import outside
+from sdp_bench.bench.experiments.base import Expansion
+from sdp_bench.bench.experiments.replicates import Replicated, ReplicateExperiment, ReplicateGroup
+from sdp_bench.bench.experiments.scope import Scope
 from sdp_bench.bench.experiments.uci import intervals
 from sdp_bench.bench.experiments.uci.intervals import GRID
 from sdp_bench.bench.experiments.uci.methods import METHODS, Selected, evaluate
@@ -17,9 +20,8 @@ from sdp_bench.bench.experiments.uci.stacked import BATCH, OBJECTIVES, Problem, 
 from sdp_bench.bench.experiments.uci.training import TRAINING, get_nets
 from sdp_bench.bench.identity import keys
 from sdp_bench.bench.results.record import Record, Unit
-from sdp_bench.bench.settings import Settings
+from sdp_bench.bench.settings import Size
 
-NAME = "uci"
 PAPER = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "wine", "yacht")
 """Its data sets."""
 EPOCHS = 5000
@@ -34,7 +36,7 @@ _SAMPLE = 4e-9  # s a net, row, input variance and sample
 
 
 @dataclass(frozen=True, eq=False)
-class UciGroup(TaskGroup):
+class UciGroup(ReplicateGroup):
     """All seeds and settings of one set under one objective, which are trained together.
 
     Attributes
@@ -53,30 +55,20 @@ class UciGroup(TaskGroup):
     features: int
     grid: tuple[Setting, ...]
 
-    def unit(self, trial: Trial) -> Unit:
-        """See :class:`TaskGroup`."""
-        return Unit(trial.key.hex, dataset=self.dataset, seed=trial.row, design=self.net.recipe.text)
-
-    @property
-    def task(self) -> Task:
-        """See :class:`TaskGroup`."""
-        return TASK
+    def unit(self, seed: int) -> Unit:
+        """See :class:`ReplicateGroup`."""
+        replicated = self.replicated
+        return Unit(replicated.key(seed), dataset=self.dataset, seed=seed, design=replicated.text)
 
     @property
     def title(self) -> str:
-        """See :class:`TaskGroup`."""
+        """See :class:`ReplicateGroup`."""
         return f"UCI {self.dataset} {self.objective}"
 
     @property
-    def methods(self) -> list[str]:
-        """Methods wanted that its nets serve."""
-        wanted = {rule for trial in self.subjects for _, rule in trial.pairs}
-        return [name for name in METHODS if name in wanted]
-
-    @property
     def seconds(self) -> float:
-        """See :class:`TaskGroup`."""
-        nets = len(self.subjects) * len(self.grid)
+        """See :class:`ReplicateGroup`."""
+        nets = len(self.seeds) * len(self.grid)
         train, validation = 0.72 * self.rows, 0.18 * self.rows
         steps = self.epochs * -(-train // BATCH)
         factor = _PROPAGATED if OBJECTIVES[self.objective].propagated else 1.0
@@ -84,22 +76,21 @@ class UciGroup(TaskGroup):
         scanned = len(intervals.DECADES) + len(intervals.REFINEMENT) - 1
         return 1.0 + nets * (factor * steps * _STEP + validation * scanned * samples * _SAMPLE)
 
-    def measure(self, wanted: Sequence[tuple[str, str, str]]) -> Iterator[Record]:
-        """See :class:`TaskGroup`."""
-        seeds = tuple(trial.row for trial in self.subjects)
-        parts = intervals.splits(dataset(self.dataset, TabularRegression).load(), seeds)
-        device = self.settings.device
-        features = {part: x.to(device) for part, x in parts.features.items()}
-        targets = {part: y.to(device) for part, y in parts.targets.items()}
-        parts = replace(parts, features=features, targets=targets, ranges=parts.ranges.to(device))
-        problem = Problem(features["train"], targets["train"], seeds)
-        nets = get_nets(self.dataset, problem, OBJECTIVES[self.objective], self.grid, self.epochs)
-        for method in dict.fromkeys(rule for _, rule, _ in wanted):
-            with torch.no_grad():
-                found = evaluate(method, nets, parts, self.grid, seeds)
-            for trial, chosen in zip(self.subjects, found, strict=True):
+    def records(self, methods: Sequence[str]) -> Iterator[Record]:
+        """See :class:`ReplicateGroup`."""
+        parts = intervals.splits(dataset(self.dataset, TabularRegression).load(), self.seeds)
+        features = {part: x.to(self.device) for part, x in parts.features.items()}
+        targets = {part: y.to(self.device) for part, y in parts.targets.items()}
+        parts = replace(parts, features=features, targets=targets, ranges=parts.ranges.to(self.device))
+        problem = Problem(features["train"], targets["train"], self.seeds)
+        with outside():
+            nets = get_nets(self.dataset, problem, OBJECTIVES[self.objective], self.grid, self.epochs)
+        for method in methods:
+            with outside(), torch.no_grad():
+                found = evaluate(method, nets, parts, self.grid, self.seeds)
+            for seed, chosen in zip(self.seeds, found, strict=True):
                 for metric, value in _numbers(chosen).items():
-                    yield TASK.record(trial, method, metric, value)
+                    yield self.record(seed, method, metric, value)
 
 
 def _numbers(chosen: Selected) -> dict[str, float]:
@@ -115,44 +106,50 @@ def _numbers(chosen: Selected) -> dict[str, float]:
     return numbers
 
 
-def expand(task: Task, settings: Settings) -> list[UciGroup]:
-    """Groups of the task: sets times objectives.
+@dataclass(frozen=True, kw_only=True)
+class PredictionIntervals(ReplicateExperiment):
+    """Prediction intervals on regression sets."""
 
-    Raises
-    ------
-    UserError
-        If a set or method is unknown.
-    DataMissingError
-        If the file of a set is not there.
-    """
-    names = settings.datasets or settings.task_datasets.get(task.name, PAPER)
-    names = tuple(dict.fromkeys(names))
-    epochs = settings.training.get("epochs") or settings.task_epochs.get(task.name, EPOCHS)
-    seeds = range(task.count(settings))
-    groups = []
-    for name in names:
-        data = dataset(name, TabularRegression).load()
-        rows, features = data.features.shape
-        intervals.splits(data, seeds[:1])  # raises for a set that cannot be used, before anything is trained
-        identity = keys.digest(data.features, data.targets, epochs, [asdict(s) for s in GRID])[:16]
-        text = f"{data.description}; {len(GRID)} settings, {epochs} epochs"
-        experiment = Experiment(Topic(f"{name} {features}-64"), Recipe(task.name, text, identity))
-        for objective in dict.fromkeys(METHODS[rule].name for rule in task.rules):
-            methods = tuple(rule for rule in task.rules if METHODS[rule].name == objective)
-            wanted = [(metric, methods) for metric in task.metrics]
-            trials = tuple(task.trial(experiment, seed, wanted) for seed in seeds)
-            groups.append(
-                UciGroup(experiment, trials, settings, name, objective, epochs, rows, features, GRID)
-            )
-    return groups
+    def expand(self, scope: Scope) -> Expansion:
+        """See `Experiment`: its groups are sets times objectives.
+
+        Raises
+        ------
+        UserError
+            If a set is unknown, or cannot be used.
+        DataMissingError
+            If the file of a set is not there.
+        """
+        size = self.size(scope.settings)
+        seeds, epochs = tuple(range(size.nets or 0)), size.epochs or EPOCHS
+        groups = []
+        for name in size.datasets or ():
+            data = dataset(name, TabularRegression).load()
+            rows, features = data.features.shape
+            intervals.splits(
+                data, seeds[:1]
+            )  # raises for a set that cannot be used, before anything is trained
+            identity = keys.digest(data.features, data.targets, epochs, [asdict(s) for s in GRID])[:16]
+            text = f"{data.description}; {len(GRID)} settings, {epochs} epochs"
+            replicated = Replicated(self.name, f"{name} {features}-64", text, identity)
+            for objective in dict.fromkeys(METHODS[rule].name for rule in self.rules):
+                methods = tuple(rule for rule in self.rules if METHODS[rule].name == objective)
+                shared = (self, replicated, methods, seeds, scope.settings.sampling.device)
+                groups.append(UciGroup(*shared, name, objective, epochs, rows, features, GRID))
+        return Expansion(groups)
 
 
-TASK = Task(
-    NAME,
-    "prediction intervals on eight regression sets (Tables 4, 38, 40)",
-    METRICS,
-    tuple(METHODS),
-    expand,
-    (*TRAINING, intervals.splits, evaluate, _numbers),
-    20,
+EXPERIMENT = PredictionIntervals(
+    name="uci",
+    description="prediction intervals on eight regression sets (Tables 4, 38, 40)",
+    rank=200,
+    metrics=METRICS,
+    rules=tuple(METHODS),
+    paper=Size(nets=20, epochs=EPOCHS, datasets=PAPER),
+    presets={
+        "smoke": Size(epochs=20, datasets=("yacht",), on_request=True),
+        "quick": Size(nets=3, epochs=500, datasets=("yacht", "boston")),
+    },
+    options=frozenset({"epochs", "datasets"}),
+    code=(*TRAINING, intervals.splits, evaluate, _numbers),
 )

@@ -11,13 +11,13 @@ import torch
 from sdp_bench.bench.datasets.base import stratified_rows
 from sdp_bench.bench.environment import cpu_name
 from sdp_bench.bench.errors import RunFailedError, one_line
-from sdp_bench.bench.experiments.suites import Group
+from sdp_bench.bench.experiments.law_group import LawGroup
+from sdp_bench.bench.experiments.predict import prepared, seeds_of
 from sdp_bench.bench.gate.baseline import Baseline, Speed
 from sdp_bench.bench.gate.cells import Scope, net_label
 from sdp_bench.bench.gate.verdict import Finding, Status, Verdict
 from sdp_bench.bench.nets import net as trained
 from sdp_bench.bench.noise import GAUSSIAN
-from sdp_bench.bench.runs.predict import prepared, seeds_of
 from sdp_bench.bench.runtime.timing import Ratio, by_turns, clock
 from sdp_ref.rules import Propagator
 
@@ -60,7 +60,7 @@ class Timing:
     cpu: str = field(default_factory=cpu_name)
 
 
-def works(rules: Mapping[str, Propagator], group: Group) -> tuple[dict[str, Work], dict[str, str]]:
+def works(rules: Mapping[str, Propagator], group: LawGroup) -> tuple[dict[str, Work], dict[str, str]]:
     """What is timed on a net: a regular pass and each rule, on one batch of 8 inputs, in float64.
 
     A rule's work for the net alone (`prepare`) is done before. Rules that
@@ -199,7 +199,7 @@ def judge(
 
 
 def _judged(
-    baseline: Baseline, rules: Mapping[str, Propagator], group: Group, timing: Timing
+    baseline: Baseline, rules: Mapping[str, Propagator], group: LawGroup, timing: Timing
 ) -> Iterator[Finding]:
     """What has become of the times on one net."""
     label = net_label(group)
@@ -222,9 +222,9 @@ def _judged(
             yield _finding(name, label, known[name], ratios[name], slower=name in suspects)
 
 
-def _nets(scope: Scope) -> list[Group]:
+def _nets(scope: Scope) -> list[LawGroup]:
     """The first group of each net."""
-    found: dict[str, Group] = {}
+    found: dict[str, LawGroup] = {}
     for group in scope.groups:
         found.setdefault(group.net.digest, group)
     return list(found.values())

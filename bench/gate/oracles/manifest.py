@@ -18,8 +18,8 @@ import numpy as np
 
 from sdp_bench.bench import environment
 from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.experiments import ci
-from sdp_bench.bench.experiments.suites import Group
+from sdp_bench.bench.experiments.law_group import LawGroup
+from sdp_bench.bench.gate import ci
 from sdp_bench.bench.gate.documents import as_text, structure
 from sdp_bench.bench.gate.oracles.checks import Check, checks_of
 from sdp_bench.bench.gate.oracles.statistics import Cells, Statistics
@@ -28,7 +28,6 @@ from sdp_bench.bench.identity.keys import OracleKey
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
 from sdp_bench.bench.nets.fully_connected import write_atomically
-from sdp_bench.bench.runs.predict import input_law
 
 SCHEMA = 1
 MANIFESTS = Path(__file__).resolve().parents[3] / "reports" / "baselines" / "oracles.json"
@@ -180,20 +179,20 @@ def _model() -> str:
     return "".join(f", {each}" for each in said)
 
 
-def oracles(groups: Iterable[Group]) -> Iterator[tuple[Group, int, Oracle]]:
+def oracles(groups: Iterable[LawGroup]) -> Iterator[tuple[LawGroup, int, Oracle]]:
     """Each group's oracles with their places in it, as a run makes them."""
     for group in groups:
-        net, law = group.net.build(), input_law(group)
+        net, law = group.net.build(), group.law
         for place, subject in enumerate(group.subjects):
             yield group, place, Oracle(net, law[place], subject.key, group.settings.sampling)
 
 
-def ci_oracles() -> list[tuple[Group, int, Oracle]]:
-    """Oracles of the CI cells (:mod:`sdp_bench.bench.experiments.ci`); nothing is drawn yet."""
+def ci_oracles() -> list[tuple[LawGroup, int, Oracle]]:
+    """Oracles of the CI cells (:mod:`sdp_bench.bench.gate.ci`); nothing is drawn yet."""
     return list(oracles(ci.groups(("sdp",))))  # one rule: which ones are asked about changes no oracle
 
 
-def record(group: Group, place: int, oracle: Oracle) -> Manifest:
+def record(group: LawGroup, place: int, oracle: Oracle) -> Manifest:
     """Manifest of an oracle, after its checks.
 
     Raises
@@ -202,8 +201,9 @@ def record(group: Group, place: int, oracle: Oracle) -> Manifest:
         If a check fails: such an oracle is not to be kept.
     """
     settings, subject, key = group.settings, group.subjects[place], oracle.key
-    cells = Cells.of(HeadlineTotalVariation.of({}, settings.metric_options).partition(oracle))
-    pilot = oracle.pilot(settings.pilot_samples)
+    headline = HeadlineTotalVariation.of({}, settings.metric_options)
+    cells = Cells.of(headline.partition(oracle))
+    pilot = oracle.pilot(headline.pilot_samples)
     statistics = Statistics.of(oracle.samples, oracle.moments, pilot, cells.tree)
     architecture = group.net.architecture
     manifest = Manifest(
@@ -213,7 +213,7 @@ def record(group: Group, place: int, oracle: Oracle) -> Manifest:
         sigma=group.sigma,
         method=METHODS[key.sampler],
         seed=key.seed("oracle"),
-        pilot=Pilot(pilot_key(oracle).seed("pilot"), len(pilot), settings.cells),
+        pilot=Pilot(pilot_key(oracle).seed("pilot"), len(pilot), headline.cells),
         statistics=statistics,
         cells=cells,
         checks=tuple(checks_of(oracle, statistics, cells.tree)),

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments.suites import Group
+from sdp_bench.bench.experiments.law_group import LawGroup
 from sdp_bench.bench.gate.oracles import manifest as oracle_manifest
 from sdp_bench.bench.gate.oracles.manifest import MANIFESTS, Manifest, pilot_key
 from sdp_bench.bench.gate.oracles.statistics import OTHER_PLATFORM, SAME_PLATFORM, Statistics, disagreements
@@ -20,7 +20,7 @@ SUBJECT = "oracles"
 """In the place of a rule."""
 
 SHARDS = 4
-Source = tuple[Group, int, Oracle]
+Source = tuple[LawGroup, int, Oracle]
 
 
 def rotating_shard(parts: int = SHARDS) -> tuple[tuple[int, int], str]:
@@ -56,7 +56,7 @@ def verify(
     path : Path
     shard : (int, int), optional
         Part i of n, counted from 1; by default the one whose turn it is.
-    sources : sequence of (Group, int, Oracle), optional
+    sources : sequence of (LawGroup, int, Oracle), optional
         Oracles as today's code makes them; those of the CI cells by default.
     report : callable
         Is told after each oracle how many are done, of how many, and its title.

@@ -1,5 +1,7 @@
 """Where groups run: local processes, or a Dask cluster."""
 
+import sys
+
 
 class WorkerError(RuntimeError):
     """A worker did not finish its work: that work has failed, and nothing else has."""
@@ -15,3 +17,21 @@ class TimeLimitError(WorkerError):
 
 class MemoryLimitError(WorkerError):
     """Work took more memory than its limit and was stopped."""
+
+
+def lost() -> tuple[type[Exception], ...]:
+    """What says that a worker did not finish, and not that its work went wrong.
+
+    Returns
+    -------
+    tuple of type
+        Errors of this package's own executors, and Dask's where a Dask cluster is in use.
+    """
+    if "distributed" not in sys.modules:
+        return (WorkerError,)
+    from concurrent.futures import CancelledError
+
+    from distributed import KilledWorker
+    from distributed.comm import CommClosedError
+
+    return WorkerError, KilledWorker, CommClosedError, CancelledError

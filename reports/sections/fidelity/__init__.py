@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from sdp_bench.bench.experiments.suites import SUITES
+from sdp_bench.bench.experiments import experiments
+from sdp_bench.bench.experiments.laws import LawExperiment
 from sdp_bench.bench.metrics import recorded_metric
 from sdp_bench.reports.results import POOR_ACCURACY, Results
 from sdp_bench.reports.section import Context, Section
@@ -88,13 +89,14 @@ def fidelity(frame: pd.DataFrame, poor: float) -> list[Fidelity]:
 
 
 def _full(name: str, part: pd.DataFrame, inputs: int, points: int) -> bool:
-    suite = SUITES.get(name)
-    if suite is None:
+    known = experiments().get(name)
+    if not isinstance(known, LawExperiment):
         return False
+    paper = known.paper
     return (
-        part["net"].nunique() >= suite.size[0]
-        and inputs >= suite.size[1]
-        and bool((part["samples"] >= (suite.samples or SAMPLES) * suite.scale).all())
-        and set(suite.sigmas) <= set(part["sigma"])
+        part["net"].nunique() >= (paper.nets or 0)
+        and inputs >= (paper.inputs or 0)
+        and bool((part["samples"] >= (paper.samples or SAMPLES) * known.scale).all())
+        and set(known.sigmas) <= set(part["sigma"])
         and (name not in ("iris-w1", "iris-w1-certified") or points >= W1_POINTS)
     )

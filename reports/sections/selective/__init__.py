@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from sdp_bench.bench.experiments.selective.experiment import EXPERIMENT
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.sections.selective.selective import SUITE, selective
+from sdp_bench.reports.sections.selective.selective import selective
 
 
 class SelectivePrediction(Section):
@@ -13,7 +14,7 @@ class SelectivePrediction(Section):
     name = "selective"
     title = "Selective prediction"
     order = 110
-    experiments = (SUITE,)
+    experiments = (EXPERIMENT.name,)
 
     def build(self, results: Results) -> Context | None:
         """Both halves of the table and the curves; None where the experiment was not run."""

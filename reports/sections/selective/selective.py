@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from sdp_bench.bench.experiments.selective.experiment import NAME as SUITE
-from sdp_bench.bench.experiments.selective.experiment import SCORES
+from sdp_bench.bench.experiments.selective.experiment import EXPERIMENT, SCORES
 from sdp_bench.bench.experiments.selective.risk_coverage import perfect
 from sdp_bench.bench.experiments.selective.scores import READINGS
 from sdp_bench.reports.paper.printed import experiment
@@ -135,7 +134,7 @@ def selective(frame: pd.DataFrame) -> Selective | None:
     frame : DataFrame
         Measurements of all suites, long format.
     """
-    own = frame[frame["experiment"] == SUITE]
+    own = frame[frame["experiment"] == EXPERIMENT.name]
     if own.empty:
         return None
     printed = _printed()

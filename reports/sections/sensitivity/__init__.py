@@ -9,7 +9,7 @@ from typing import cast
 
 import pandas as pd
 
-from sdp_bench.bench.experiments.suites import SUITES
+from sdp_bench.bench.experiments.iris.sensitivity import SENSITIVITY
 from sdp_bench.bench.metrics import Metric, recorded_metric
 from sdp_bench.bench.metrics.moments import StandardDeviationRatio
 from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
@@ -21,7 +21,6 @@ from sdp_bench.reports.results import POOR_ACCURACY, Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.style import labels
 
-SUITE = "iris-sensitivity"
 RULES = ("sdp", "dvia", "moment_matching", "monte_carlo:samples=100")
 AGREEMENT = ("sdp", "marginal_sdp")
 
@@ -94,7 +93,7 @@ class WhatIsOpen(Section):
     name = "sensitivity"
     title = "Sensitivity"
     order = 80
-    experiments = (SUITE,)
+    experiments = (SENSITIVITY.name,)
 
     def build(self, results: Results) -> Context | None:
         """Variants; None where the experiment was not run."""
@@ -105,7 +104,9 @@ class WhatIsOpen(Section):
         """Means of each variant."""
         del results
         found: Sensitivity = context["sensitivity"]
-        page = Page("sensitivity.html", f"What the paper leaves open, {found.layers}", SUITE, self.name)
+        page = Page(
+            "sensitivity.html", f"What the paper leaves open, {found.layers}", SENSITIVITY.name, self.name
+        )
         for kind, variants in (("cells", found.metrics), ("recipe", found.recipes)):
             for variant in variants:
                 group = Group(page, slug(kind, variant.name), variant.name, variant.metric)
@@ -124,14 +125,14 @@ def sensitivity(frame: pd.DataFrame) -> Sensitivity | None:
         Measurements as `checked` gives them, with `metric_spec` and `recipe`. Of
         several kinds of net the least deep is taken.
     """
-    own = frame[frame["experiment"] == SUITE]
+    own = frame[frame["experiment"] == SENSITIVITY.name]
     if own.empty or not {"metric_spec", "recipe"} <= set(own.columns):
         return None
     own = own[(own["activation"] == own["activation"].iloc[0]) & (own["depth"] == own["depth"].min())]
     first = own.iloc[0]
     activation, depth = str(first["activation"]), int(first["depth"])
     names = list(dict.fromkeys(own["recipe"]))
-    known = [recipe.label for recipe in SUITES[SUITE].recipes]
+    known = [recipe.label for recipe in SENSITIVITY.recipes]
     names.sort(key=lambda name: known.index(name) if name in known else len(known))
     chosen = recipe_for(Architecture(depth, activation)).label
     base = chosen if chosen in names else names[0]
@@ -161,7 +162,7 @@ def sensitivity(frame: pd.DataFrame) -> Sensitivity | None:
 
 def _headline(specs: list[str]) -> str:
     """The headline metric among specs: that whose cells the suite does not vary itself."""
-    fixed = [text for text in SUITES[SUITE].metrics if text.startswith(f"{HeadlineTotalVariation.name}:")]
+    fixed = [text for text in SENSITIVITY.metrics if text.startswith(f"{HeadlineTotalVariation.name}:")]
     headlines = [spec for spec in specs if isinstance(recorded_metric(spec), HeadlineTotalVariation)]
     plain = [spec for spec in headlines if not any(spec.startswith(f"{text},") for text in fixed)]
     return (plain or headlines or [""])[0]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from sdp_bench.bench.experiments.uci.experiment import NAME as SUITE
+from sdp_bench.bench.experiments.uci.experiment import EXPERIMENT
 from sdp_bench.reports.paper.printed import experiment
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
@@ -107,7 +107,7 @@ class PredictionIntervals(Section):
     name = "uci"
     title = "UCI intervals"
     order = 100
-    experiments = (SUITE,)
+    experiments = (EXPERIMENT.name,)
 
     def build(self, results: Results) -> Context | None:
         """Tables and runs; None where the experiment was not run."""
@@ -123,7 +123,7 @@ def intervals(frame: pd.DataFrame) -> Intervals | None:
     frame : DataFrame
         Measurements of all suites, long format.
     """
-    own = frame[frame["experiment"] == SUITE]
+    own = frame[frame["experiment"] == EXPERIMENT.name]
     if own.empty:
         return None
     own = own.assign(dataset=_named(own))

@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from sdp_bench.bench.experiments.suites import SUITES
 
 from sdp_bench.bench.datasets.base import RegressionTable, TabularRegression
 from sdp_bench.bench.datasets.download import DataMissingError
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments.suites import SUITES
 from sdp_bench.bench.experiments.uci import experiment
 from sdp_bench.bench.results.record import LeftOut
 from sdp_bench.bench.runs import plan as experiments

@@ -6,12 +6,12 @@ import math
 import numpy as np
 import pytest
 import torch
+from sdp_bench.bench.experiments.suites import Plan
 
 from sdp_bench.bench.datasets.base import RegressionTable, TabularRegression
 from sdp_bench.bench.datasets.uci import YACHT
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.experiments import task
-from sdp_bench.bench.experiments.suites import Plan
 from sdp_bench.bench.experiments.uci import experiment, training
 from sdp_bench.bench.experiments.uci.intervals import splits
 from sdp_bench.bench.experiments.uci.stacked import SQUARED_ERROR, Problem, Setting

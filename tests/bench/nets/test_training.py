@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 import torch
+from sdp_bench.bench.experiments.suites import SUITES
 
 from sdp_bench.bench.datasets.base import stratified_rows
 from sdp_bench.bench.datasets.iris import IRIS
 from sdp_bench.bench.errors import RunFailedError
-from sdp_bench.bench.experiments.suites import SUITES
 from sdp_bench.bench.nets import fully_connected, recipes
 from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.nets.fully_connected import Recipe, TrainedNet, file_name, get_nets, train

@@ -6,12 +6,12 @@ import weakref
 import pandas as pd
 import pytest
 import torch
+from sdp_bench.bench.experiments.suites import SUITES, expand, get_suites
 
 import sdp_ref
 from sdp_bench.bench.datasets.iris import IRIS
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments import suites
-from sdp_bench.bench.experiments.suites import SUITES, expand, get_suites
 from sdp_bench.bench.metrics.moments import GaussianDivergence
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.prediction import Prediction

@@ -4,8 +4,8 @@ import math
 
 import pandas as pd
 import pytest
-
 from sdp_bench.bench.experiments.suites import SUITES
+
 from sdp_bench.reports.paper.printed import printed
 from sdp_bench.reports.sections.fidelity import fidelity
 from sdp_bench.reports.sections.oracle import oracle_errors

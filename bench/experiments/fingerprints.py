@@ -9,6 +9,7 @@ import pandas as pd
 
 from sdp_bench.bench import noise
 from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.experiments import predict
 from sdp_bench.bench.identity.fingerprint import PACKAGES, fingerprint, reached
 from sdp_bench.bench.identity.keys import OracleKey
 from sdp_bench.bench.metrics import metric as metric_of
@@ -17,12 +18,11 @@ from sdp_bench.bench.metrics.prediction import Prediction
 from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
 from sdp_bench.bench.plugins.rules import rule_of
-from sdp_bench.bench.runs import predict
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, SymmetricStable
 
 # Code that works on objects which it is given rests on their classes too.
 _LAWS = (Cauchy, DiagonalGaussian, Gaussian, SymmetricStable)
-_PREDICTION = (*_LAWS, noise, predict.input_law, predict.predict, predict.prediction_of, OracleKey)
+_PREDICTION = (*_LAWS, noise, predict.predict, predict.prediction_of, OracleKey)
 _COMPARISON = (*_LAWS, Oracle, Prediction, OracleKey)
 
 

@@ -8,16 +8,17 @@ nets and laws that have what these cells do not.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from sdp_bench.bench.errors import RunFailedError
-from sdp_bench.bench.experiments import suites
-from sdp_bench.bench.experiments.suites import FULL_RULES, MARGINAL_RULES, Group, Plan, Suite
+from sdp_bench.bench.experiments.law_group import LawGroup
+from sdp_bench.bench.experiments.laws import FULL_RULES, MARGINAL_RULES, LawExperiment
+from sdp_bench.bench.experiments.scope import Scope
 from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.nets.fully_connected import TrainedNet, committed, file_name
 from sdp_bench.bench.nets.recipes import recipe_for
-from sdp_bench.bench.settings import Settings
+from sdp_bench.bench.sampling import Sampling
+from sdp_bench.bench.settings import Design, Settings, Size
 
 RULES = (
     *FULL_RULES,
@@ -31,25 +32,20 @@ RULES = (
 ARCHITECTURES = (Architecture(1), Architecture(2), Architecture(4))
 """Those of the committed nets: ReLU, 1, 2 and 4 hidden layers of 100 units."""
 
-SUITE = Suite(
-    "ci",
-    "the cells of continuous integration",
-    ("tv_headline", "gaussian_kl"),
-    (0.1, 1.0, 10.0),
-    ARCHITECTURES,
-    RULES,
-    size=(1, 3),
+EXPERIMENT = LawExperiment(
+    name="ci",
+    description="the cells of continuous integration",
+    metrics=("tv_headline", "gaussian_kl"),
+    sigmas=(0.1, 1.0, 10.0),
+    architectures=ARCHITECTURES,
+    rules=RULES,
+    paper=Size(1, 3),
 )
 """Noise as large as a tenth of the distance between classes, as that distance, and far beyond; one flower of
 each class."""
 
 SETTINGS = Settings(
-    net_source="committed",
-    samples=2**16,
-    pilot_samples=2**15,
-    samples_everywhere=True,
-    sampler="sobol",
-    cells=128,
+    Design(net_source="committed", samples=2**16), Sampling(2**16, 2**15, "sobol"), {"cells": 128}
 )
 """Sobol points in 16 independent scrambles: several times less noise than plain draws of the same cost, and
 standard errors from the scrambles. Cells hold 512 points of the oracle each."""
@@ -76,27 +72,28 @@ def nets() -> list[TrainedNet]:
     return found
 
 
-def plan(rules: Sequence[str] | None = None, **settings: Any) -> Plan:
-    """The cells as groups: 3 nets by 3 noise levels, each with 3 inputs.
+def groups(rules: Sequence[str] | None = None, **options: Any) -> list[LawGroup]:
+    """The cells: 3 nets by 3 noise levels, each with 3 inputs; net by net and from little noise to much.
 
     Parameters
     ----------
     rules : sequence of str, optional
-        Instead of :data:`RULES`, in the form that :func:`sdp_bench.bench.experiments.suites.expand` takes.
-    **settings
-        Fields of `Settings` that replace those of `SETTINGS` (``plugins``, say).
+        Instead of :data:`RULES`: specs, and names of plug-ins.
+    **options
+        Instead of those of :data:`SETTINGS` (``plugins``, say), as
+        :meth:`sdp_bench.bench.settings.Settings.but` takes them.
+
+    Returns
+    -------
+    list of LawGroup
 
     Raises
     ------
     UserError
-        If a rule is unknown.
+        If a rule is unknown, or an option is out of its range.
     RunFailedError
         If a net is missing.
     """
-    changed = replace(SETTINGS, rules=None if rules is None else tuple(rules), **settings)
-    return suites.expand([SUITE], changed, nets())
-
-
-def groups(rules: Sequence[str] | None = None, **settings: Any) -> list[Group]:
-    """Groups of :func:`plan`, net by net and from little noise to much."""
-    return plan(rules, **settings).groups
+    settings = SETTINGS.but(rules=None if rules is None else tuple(rules), **options)
+    groups = EXPERIMENT.expand(Scope(settings, nets())).groups
+    return list(LawGroup.shared([group for group in groups if isinstance(group, LawGroup)]))

@@ -1,4 +1,4 @@
-"""What a rule says about a group's inputs: the law it is given, its seeds, its precision, its time."""
+"""What a rule says about the inputs of a group: its seeds, its precision, its time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sdp_bench.bench.experiments.suites import Group, Subject
 from sdp_bench.bench.identity.keys import OracleKey, SeedRoot
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.prediction import Prediction
@@ -24,17 +23,27 @@ from sdp_ref.rules import Propagator
 _QUICK = 0.05  # s; a rule faster than this is timed three times: the first call warms caches
 
 
-def input_law(group: Group) -> Law:
-    """Law of the group's inputs, float32, batch of its subjects."""
-    return group.noise.law(group.locations, group.sigma)
-
-
-def predict(rule: Propagator, net: nn.Module, law: Law, subjects: Sequence[Subject]) -> tuple[Law, float]:
+def predict(rule: Propagator, net: nn.Module, law: Law, roots: Sequence[OracleKey]) -> tuple[Law, float]:
     """Law predicted for every input, and the rule's time (s) for one of them, set-up for the net apart.
 
     In float64: float32 covariances lose the thin directions of nearly flat outputs.
+
+    Parameters
+    ----------
+    rule : Propagator
+    net : nn.Module
+    law : Law
+        Of the inputs.
+    roots : sequence of OracleKey
+        Of the inputs' oracles: a sampling rule's seeds come from them.
+
+    Returns
+    -------
+    law : Law
+        Float64, on the CPU.
+    seconds : float
     """
-    seeds = seeds_of(rule, [subject.key for subject in subjects])
+    seeds = seeds_of(rule, roots)
     propagate = prepared(rule, copy.deepcopy(net).double(), seeds)
     law = law.to(dtype=torch.float64)
     seconds: list[float] = []
@@ -45,7 +54,7 @@ def predict(rule: Propagator, net: nn.Module, law: Law, subjects: Sequence[Subje
             if law.location.is_cuda:
                 torch.cuda.synchronize()
             seconds.append(time.perf_counter() - begun)
-    return predicted.to(device="cpu"), statistics.median(seconds) / len(subjects)
+    return predicted.to(device="cpu"), statistics.median(seconds) / len(roots)
 
 
 def prediction_of(rule: Propagator, law: Law, oracle: Oracle) -> Prediction:

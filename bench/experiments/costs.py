@@ -6,15 +6,11 @@ off by a factor, the same for all groups, so shares of the whole stay right.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
-from sdp_bench.bench.experiments.suites import Group, Subject
-from sdp_bench.bench.experiments.task import TaskGroup
-from sdp_bench.bench.metrics import metric
-from sdp_bench.bench.metrics.references import references
 from sdp_bench.bench.nets.architectures import Architecture, ImageArchitecture
+from sdp_bench.bench.nets.net import Net
 from sdp_ref.activations import ACTIVATIONS
 
 _FLOPS = 75e9  # of an oracle's forward pass, a second
@@ -24,32 +20,38 @@ _RULE_PASSES = 40  # forward passes that a rule costs, in float64
 _TRAINING = 1.2e-6  # s an epoch, net and hidden unit
 
 
-def seconds(group: Group | TaskGroup) -> float:
-    """Time (s) that a group takes on one core."""
-    if isinstance(group, TaskGroup):
-        return group.seconds
-    return 1.0 + sum(_subject_seconds(group, subject) for subject in group.subjects)
+def seconds(net: Net, samples: int, oracles: int, rules: Sequence[str], measuring: float) -> float:
+    """Time (s) that one input of a net takes on one core.
 
+    Parameters
+    ----------
+    net : Net
+    samples : int
+        Of each oracle.
+    oracles : int
+        That are drawn.
+    rules : sequence of str
+        Specs of the rules that are compared.
+    measuring : float
+        Time (s) that the metrics take.
 
-def _subject_seconds(group: Group, subject: Subject) -> float:
-    architecture, samples = group.net.architecture, subject.key.samples
+    Returns
+    -------
+    float
+    """
+    architecture = net.architecture
     if isinstance(architecture, ImageArchitecture):
-        forward = _IMAGE[architecture.name]
-        return (subject.key.samples + _RULE_PASSES * len(subject.rules)) * forward
-    layer = 0.0
+        return (samples + _RULE_PASSES * len(rules)) * _IMAGE[architecture.name]
+    covariances = 0.0
     if isinstance(architecture, Architecture):
         flops = 2 * sum(n * m for n, m in pairwise(architecture.widths))
         units, activation = architecture.depth * architecture.width, ACTIVATIONS[architecture.activation]
         forward = flops / _FLOPS + activation.value_seconds * units
-        layer = activation.layer_seconds
+        slow = [rule for rule in rules if rule.partition(":")[0] == "moment_matching"]
+        covariances = len(slow) * architecture.depth * activation.layer_seconds
     else:  # a net of the user's, which was timed when it was found
-        forward = getattr(group.net, "row_seconds", 0.0)
-    oracles = 1 + sum(each.oracles for name, each in references().items() if name in subject.rules)
-    took = samples * (oracles * (forward + _DRAW) + _DRAW * len(subject.rules) / 4)
-    for spec, rules in Counter(spec for spec, _ in subject.pairs).items():
-        took += metric(spec).seconds(samples, rules)
-    slow = [r for r in subject.rules if r.partition(":")[0] == "moment_matching"]
-    return took + len(slow) * architecture.depth * layer
+        forward = getattr(net, "row_seconds", 0.0)
+    return samples * (oracles * (forward + _DRAW) + _DRAW * len(rules) / 4) + measuring + covariances
 
 
 def training_seconds(architecture: Architecture, epochs: int, nets: int) -> float:

@@ -1,0 +1,170 @@
+"""What an experiment is, a question asked of rules, and the groups of work that answer it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+from sdp_bench.bench.experiments.scope import Scope
+from sdp_bench.bench.nets.architectures import Architecture, ImageArchitecture
+from sdp_bench.bench.nets.fully_connected import Recipe
+from sdp_bench.bench.results.record import Failure, LeftOut, Record, Unit
+from sdp_bench.bench.settings import Settings, Size
+
+Cell = tuple[str, str, str]
+"""What one measurement is known by: key of the unit, rule, metric."""
+
+
+class Group(ABC):
+    """The unit of work, of commit and of resumption. It can be pickled, and knows all that its work needs."""
+
+    @property
+    @abstractmethod
+    def units(self) -> tuple[Unit, ...]:
+        """What it is measured on."""
+
+    @property
+    @abstractmethod
+    def members(self) -> tuple[tuple[str, str], ...]:
+        """Pairs of an experiment and the key of a unit that it asks about, each once."""
+
+    @property
+    @abstractmethod
+    def cells(self) -> tuple[Cell, ...]:
+        """All that is to be measured, each once."""
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """For progress lines."""
+
+    @property
+    @abstractmethod
+    def seconds(self) -> float:
+        """Time (s) it takes on one core, about."""
+
+    @abstractmethod
+    def fingerprint(self, rule: str, metric: str) -> str:
+        """Hash of the code that could change a number of this rule and metric."""
+
+    @abstractmethod
+    def measure(self, cells: Collection[Cell]) -> Iterator[Record | Failure]:
+        """Measure some of its cells, piece by piece; records of others may be among them.
+
+        What a rule, net or metric raises becomes a failure; a mistake of the project's own is raised.
+        """
+
+    def left(self, current: Collection[Cell]) -> list[Cell]:
+        """Its cells that are not among those measured by today's code."""
+        return [cell for cell in self.cells if cell not in current]
+
+    @classmethod
+    def shared(cls, groups: Sequence[Self]) -> Sequence[Self]:
+        """Groups of several experiments as they are worked on: those that ask about the same law together.
+
+        Parameters
+        ----------
+        groups : sequence of this class
+
+        Returns
+        -------
+        sequence of this class
+        """
+        return groups
+
+
+@dataclass(frozen=True, eq=False)
+class Expansion:
+    """What an experiment comes to under some settings.
+
+    Attributes
+    ----------
+    groups : sequence of Group
+    left_out : tuple of LeftOut
+        Rules that do not support its nets, and why.
+    """
+
+    groups: Sequence[Group]
+    left_out: tuple[LeftOut, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment(ABC):
+    """A question.
+
+    Attributes
+    ----------
+    name, description : str
+    rank : int
+        Place among the experiments, the lowest first.
+    metrics : tuple of str
+        Names of metrics, with what they fix themselves: ``tv_paper:bins=20``.
+    rules : tuple of str
+        What is compared, as records have it: rules, or methods.
+    paper : Size
+        By the paper's design.
+    presets : mapping of str to Size
+        By preset, what is not as in the paper.
+    options : frozenset of str
+        Fields of `Recipe`, and `datasets`, that it takes; other settings are for all experiments.
+    classifiers : tuple of ImageArchitecture
+        Image classifiers that it asks about; any trained one will do.
+    """
+
+    name: str
+    description: str
+    rank: int = 10**6
+    metrics: tuple[str, ...]
+    rules: tuple[str, ...]
+    paper: Size
+    presets: Mapping[str, Size] = field(default_factory=dict)
+    options: frozenset[str] = frozenset()
+    classifiers: tuple[ImageArchitecture, ...] = ()
+
+    def size(self, settings: Settings) -> Size:
+        """How much it does under `settings`."""
+        design, given = settings.design, settings.sizes.get(self.name, Size())
+        return Size(
+            design.nets or given.nets or self.paper.nets,
+            design.inputs or given.inputs or self.paper.inputs,
+            given.samples or self.paper.samples,
+            design.training.get("epochs") or given.epochs or self.paper.epochs,
+            design.datasets or given.datasets or self.paper.datasets,
+            given.on_request,
+        )
+
+    @property
+    @abstractmethod
+    def has_oracle(self) -> bool:
+        """Whether its numbers are distances to an oracle, and not scores on data."""
+
+    @abstractmethod
+    def about(self, settings: Settings) -> str:
+        """On what, how much and under which noise, on one line."""
+
+    def kinds(self, settings: Settings) -> Sequence[tuple[Architecture, Recipe]]:  # noqa: ARG002
+        """Kinds of net that have to be trained for it, each with seeds 0, 1, ... up to its size."""
+        return ()
+
+    def check(self, settings: Settings) -> None:  # noqa: B027 (there may be nothing to refuse)
+        """Refuse what can be known not to work before any net is trained.
+
+        Raises
+        ------
+        UserError
+            If a setting does not fit.
+        """
+
+    @abstractmethod
+    def expand(self, scope: Scope) -> Expansion:
+        """Its groups of work.
+
+        Raises
+        ------
+        UserError
+            If a setting does not fit, or no rule supports any of the nets.
+        DataMissingError
+            If its data are not there.
+        """

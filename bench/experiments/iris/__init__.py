@@ -1,0 +1,1 @@
+"""Experiments on nets that classify Iris flowers, most of the paper's."""

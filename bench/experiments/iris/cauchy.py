@@ -1,0 +1,26 @@
+"""Heavy tails: Cauchy noise on Iris nets."""
+
+from __future__ import annotations
+
+from sdp_bench.bench.experiments.iris.nets import RELU
+from sdp_bench.bench.experiments.laws import LawExperiment
+from sdp_bench.bench.metrics.references import ORACLE_AGAIN
+from sdp_bench.bench.noise import CAUCHY
+from sdp_bench.bench.settings import Size
+
+GAMMAS = (0.01, 0.1, 1.0)
+"""Cauchy scales. Flowers are measured to 0.1 cm, and their classes lie about 1 cm apart: nearly all mass
+near the flower, noise as large as rounding (yet 6 % of it beyond 1 cm), and noise as large as the classes.
+From 10 on next to all mass is far from every flower, where a net is linear along each ray."""
+
+HEAVY_TAILS = LawExperiment(
+    name="iris-cauchy",
+    description="Cauchy noise on ReLU nets: total variation and quantiles (not in the paper)",
+    rank=130,
+    metrics=("tv_joint", "tv_output", "tv_class", "quantile_mean", "quantile_max", "iqr_ratio"),
+    sigmas=GAMMAS,
+    architectures=RELU,
+    rules=("sdp", "marginal_sdp", ORACLE_AGAIN.name),
+    presets={"quick": Size(2, 1)},
+    noise=CAUCHY,
+)

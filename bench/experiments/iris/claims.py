@@ -1,0 +1,51 @@
+"""The paper's claims, with nets as independent replicates."""
+
+from __future__ import annotations
+
+from sdp_bench.bench.experiments.iris.nets import FOUR, SIGMAS, W1_SIGMAS, architectures
+from sdp_bench.bench.experiments.laws import MARGINAL_RULES, LawExperiment
+from sdp_bench.bench.nets.fully_connected import Recipe
+from sdp_bench.bench.settings import Size
+
+_METRICS = ("tv_headline", "tv_paper", "tv_class", "std_ratio")
+_RULES = ("sdp", "dvia", "moment_matching", *MARGINAL_RULES, "monte_carlo:samples=100")
+
+CLAIMS = LawExperiment(
+    name="iris-claims",
+    description="the paper's claims: nets as replicates, each with inputs of its own",
+    rank=70,
+    metrics=_METRICS,
+    sigmas=SIGMAS,
+    architectures=FOUR,
+    rules=_RULES,
+    paper=Size(30, 3),
+    presets={"quick": Size(4, 1)},
+    own_inputs=True,
+)
+
+WASSERSTEIN = LawExperiment(
+    name="iris-claims-w1",
+    description="the paper's claims about Wasserstein-1 distances",
+    rank=80,
+    metrics=("w1",),
+    sigmas=W1_SIGMAS,
+    architectures=architectures(relu=(4, 6)),
+    rules=_RULES[:-1],
+    paper=Size(30, 1),
+    presets={"quick": Size(3, 1)},
+    own_inputs=True,
+)
+
+OTHER_RECIPE = LawExperiment(
+    name="iris-claims-recipe",
+    description="the paper's claims on nets trained in another way",
+    rank=90,
+    metrics=_METRICS,
+    sigmas=SIGMAS,
+    architectures=FOUR,
+    rules=_RULES,
+    paper=Size(30, 1),
+    presets={"quick": Size(4, 1)},
+    recipes=(Recipe("adam", 1e-3),),
+    own_inputs=True,
+)

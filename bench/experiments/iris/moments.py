@@ -1,0 +1,18 @@
+"""Moments of the outputs of Iris nets."""
+
+from __future__ import annotations
+
+from sdp_bench.bench.experiments.iris.nets import RELU, SIGMAS
+from sdp_bench.bench.experiments.laws import ALL_RULES, LawExperiment
+from sdp_bench.bench.settings import Size
+
+STANDARD_DEVIATIONS = LawExperiment(
+    name="iris-std",
+    description="ratio of predicted to true standard deviations, and distances of moments (Table 28)",
+    rank=60,
+    metrics=("std_ratio", "bures", "gaussian_kl", "min_eigenvalue"),
+    sigmas=SIGMAS,
+    architectures=RELU,
+    rules=ALL_RULES[:-1],
+    presets={"quick": Size(2, 1)},
+)

@@ -1,0 +1,31 @@
+"""Wasserstein-1 distances on Iris nets."""
+
+from __future__ import annotations
+
+from sdp_bench.bench.experiments.iris.nets import FOUR, RELU, W1_SIGMAS
+from sdp_bench.bench.experiments.laws import FULL_RULES, MARGINAL_RULES, LawExperiment
+from sdp_bench.bench.metrics.references import ORACLE_MOMENTS
+from sdp_bench.bench.settings import Size
+
+SAMPLED = LawExperiment(
+    name="iris-w1",
+    description="Wasserstein-1 distance on ReLU nets (Tables 2, 19-22)",
+    rank=40,
+    metrics=("w1",),
+    sigmas=W1_SIGMAS,
+    architectures=RELU,
+    rules=(*FULL_RULES, *MARGINAL_RULES, ORACLE_MOMENTS.name),
+    presets={"quick": Size(2, 1)},
+)
+
+CERTIFIED = LawExperiment(
+    name="iris-w1-certified",
+    description="the same between 30 000 points a side, with proven bounds",
+    rank=50,
+    metrics=("w1_certified",),
+    sigmas=W1_SIGMAS,
+    architectures=FOUR,
+    rules=("sdp", "dvia", "moment_matching", *MARGINAL_RULES),
+    paper=Size(10, 1),
+    presets={"quick": Size(1, 1)},
+)

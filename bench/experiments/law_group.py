@@ -1,0 +1,307 @@
+"""A group of work with oracles: one net under noise of one scale, with all its inputs."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor, nn
+
+from sdp_bench.bench.errors import OutsideError, outside
+from sdp_bench.bench.experiments import costs, fingerprints
+from sdp_bench.bench.experiments.base import Cell, Group
+from sdp_bench.bench.experiments.predict import predict, prediction_of
+from sdp_bench.bench.identity.keys import OracleKey
+from sdp_bench.bench.metrics import metric as metric_of
+from sdp_bench.bench.metrics.oracle import Oracle
+from sdp_bench.bench.metrics.prediction import Prediction
+from sdp_bench.bench.metrics.references import Reference, references
+from sdp_bench.bench.nets.net import Net
+from sdp_bench.bench.noise import GAUSSIAN, Noise
+from sdp_bench.bench.results.record import Failure, Record, Unit
+from sdp_bench.bench.settings import Settings
+from sdp_ref.laws import Law
+from sdp_ref.rules import Propagator
+
+_IMAGES = 10
+"""Images in a group, which is the unit of resumption: ResNet-18 takes seconds for each."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What an experiment asks about a subject: specs of metrics, each for all of some rules."""
+
+    experiment: str
+    metrics: tuple[str, ...]
+    rules: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One input under one noise through one net: what an oracle tells the truth about.
+
+    Attributes
+    ----------
+    key : OracleKey
+    row : int
+        Of the data set.
+    asked : tuple of Asked
+    """
+
+    key: OracleKey
+    row: int
+    asked: tuple[Asked, ...]
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """Metrics and rules asked for, each pair once: experiments may ask for the same."""
+        return tuple(
+            dict.fromkeys((m, rule) for each in self.asked for m in each.metrics for rule in each.rules)
+        )
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """All rules asked for, in order."""
+        return tuple(dict.fromkeys(rule for each in self.asked for rule in each.rules))
+
+
+@dataclass(frozen=True, eq=False)
+class LawGroup(Group):
+    """A net and a noise level with all inputs.
+
+    Attributes
+    ----------
+    net : Net
+    sigma : float
+        Scale of the input noise; its standard deviation if it is Gaussian.
+    subjects : tuple of Subject
+    locations : Tensor, shape (number of subjects, *event), float32
+    settings : Settings
+    noise : Noise
+    """
+
+    net: Net
+    sigma: float
+    subjects: tuple[Subject, ...]
+    locations: Tensor = field(repr=False)
+    settings: Settings = field(repr=False)
+    noise: Noise = GAUSSIAN
+
+    @property
+    def law(self) -> Law:
+        """Of the inputs, float32, batch of its subjects."""
+        return self.noise.law(self.locations, self.sigma)
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """See `Group`."""
+        net, noise = self.net.digest, self.noise.family
+        return tuple(
+            Unit(s.key.hex, net, s.row, noise, self.sigma, s.key.sampler, s.key.samples)
+            for s in self.subjects
+        )
+
+    @property
+    def members(self) -> tuple[tuple[str, str], ...]:
+        """See `Group`."""
+        return tuple(dict.fromkeys((each.experiment, s.key.hex) for s in self.subjects for each in s.asked))
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """See `Group`."""
+        return tuple(
+            dict.fromkeys((s.key.hex, rule, metric) for s in self.subjects for metric, rule in s.pairs)
+        )
+
+    @property
+    def title(self) -> str:
+        """See `Group`."""
+        noise = self.noise.parameter if self.noise == GAUSSIAN else f"{self.noise.name} noise"
+        return f"{self.net.architecture.label} seed {self.net.seed} {noise} {self.sigma:g}"
+
+    @property
+    def seconds(self) -> float:
+        """See `Group`."""
+        return 1.0 + sum(self._seconds(subject) for subject in self.subjects)
+
+    def _seconds(self, subject: Subject) -> float:
+        samples, rules = subject.key.samples, subject.rules
+        oracles = 1 + sum(each.oracles for name, each in references().items() if name in rules)
+        metrics = Counter(spec for spec, _ in subject.pairs)
+        measuring = sum(metric_of(spec).seconds(samples, count) for spec, count in metrics.items())
+        return costs.seconds(self.net, samples, oracles, rules, measuring)
+
+    def fingerprint(self, rule: str, metric: str) -> str:
+        """See `Group`."""
+        return fingerprints.of_measurement(rule, metric, self.settings.plugins)
+
+    @classmethod
+    def shared(cls, groups: Sequence[LawGroup]) -> Sequence[LawGroup]:
+        """Groups that ask about the same net and noise as one, net by net and from little noise to much.
+
+        Experiments that ask about the same law share its oracle.
+        """
+        by_law: dict[tuple[str, Noise, float], list[LawGroup]] = {}
+        for group in groups:
+            by_law.setdefault((group.net.digest, group.noise, group.sigma), []).append(group)
+        nets = {digest: place for place, (digest, *_) in reversed(list(enumerate(by_law)))}
+        laws = sorted(by_law, key=lambda law: (nets[law[0]], law[2]))
+        return [part for law in laws for part in _joined(by_law[law])]
+
+    # Measuring ------------------------------------------------------------------------------------
+
+    def measure(self, cells: Collection[Cell]) -> Iterator[Record | Failure]:
+        """See `Group`: rules run on all inputs at once, then each prediction meets its oracle."""
+        pairs: dict[str, list[tuple[str, str]]] = {subject.key.hex: [] for subject in self.subjects}
+        for unit, rule, metric in self.cells:
+            if (unit, rule, metric) in cells:
+                pairs[unit].append((metric, rule))
+        begun = time.perf_counter()
+        try:
+            with outside():
+                net = self.net.build().to(self.settings.sampling.device)
+        except OutsideError as error:
+            yield from self._failures(None, error, begun)
+            return
+        predictors: dict[str, _Predictor] = {}
+        for name in dict.fromkeys(rule for asked in pairs.values() for _, rule in asked):
+            begun = time.perf_counter()
+            try:
+                with outside():
+                    predictors[name] = self._predictor(name, net)
+            except OutsideError as error:
+                yield from self._failures(name, error, begun)
+        for place, subject in enumerate(self.subjects):
+            asked = [(metric, rule) for metric, rule in pairs[subject.key.hex] if rule in predictors]
+            if asked:
+                oracle = Oracle(net, self.law[place], subject.key, self.settings.sampling)
+                yield from _compared(oracle, place, predictors, asked)
+
+    def _predictor(self, name: str, net: nn.Module) -> _Predictor:
+        rule = self.settings.rule(name)
+        if isinstance(rule, Reference):
+            return _Predictor(rule)
+        law = self.law.to(device=self.settings.sampling.device)
+        predicted, seconds = predict(rule, net, law, [subject.key for subject in self.subjects])
+        return _Predictor(rule, [predicted[place] for place in range(predicted.batch)], seconds)
+
+    def _failures(self, rule: str | None, error: OutsideError, begun: float) -> Iterator[Failure]:
+        took = time.perf_counter() - begun
+        for subject in self.subjects:
+            yield Failure(subject.key.hex, rule, None, str(error), took)
+
+
+@dataclass(frozen=True, eq=False)
+class _Predictor:
+    """A reference, or a rule with what it predicts for all inputs and its time (s) for one."""
+
+    rule: Propagator | Reference
+    laws: Sequence[Law] = ()
+    seconds: float = 0.0
+
+    def predict(self, oracle: Oracle, place: int) -> tuple[Prediction, float]:
+        """Prediction for the oracle's input, and how long it took (s)."""
+        begun = time.perf_counter()
+        if isinstance(self.rule, Reference):
+            prediction = self.rule.predict(oracle)
+            return prediction, time.perf_counter() - begun
+        return prediction_of(self.rule, self.laws[place], oracle), self.seconds
+
+
+def _compared(
+    oracle: Oracle, place: int, predictors: Mapping[str, _Predictor], asked: Sequence[tuple[str, str]]
+) -> Iterator[Record | Failure]:
+    """Records of all metrics and rules that are asked for against one oracle."""
+    unit, begun = oracle.key.hex, time.perf_counter()
+    try:
+        with outside():  # the net is the user's, perhaps
+            _ = oracle.samples
+    except OutsideError as error:
+        yield Failure(unit, None, None, str(error), time.perf_counter() - begun)
+        return
+    for name in dict.fromkeys(rule for _, rule in asked):
+        begun = time.perf_counter()
+        try:
+            with outside():
+                prediction, seconds = predictors[name].predict(oracle, place)
+        except OutsideError as error:
+            yield Failure(unit, name, None, str(error), time.perf_counter() - begun)
+            continue
+        for metric in (metric for metric, rule in asked if rule == name):
+            begun = time.perf_counter()
+            try:
+                with outside():
+                    records = measured(oracle, prediction, name, metric, seconds)
+            except OutsideError as error:
+                yield Failure(unit, name, metric, str(error), time.perf_counter() - begun)
+                continue
+            yield from records
+
+
+def measured(oracle: Oracle, prediction: Prediction, rule: str, metric: str, seconds: float) -> list[Record]:
+    """Records of one metric of one prediction.
+
+    Parameters
+    ----------
+    oracle : Oracle
+    prediction : Prediction
+    rule, metric : str
+        Specs.
+    seconds : float
+        The rule's own time for one input.
+
+    Returns
+    -------
+    list of Record
+        One for each component of the metric.
+
+    Raises
+    ------
+    ValueError
+        If the metric comes out as NaN.
+    """
+    definition = metric_of(metric)
+    records = []
+    for component, estimate in definition.measure(oracle, prediction):
+        if estimate.value != estimate.value:
+            raise ValueError(f"{metric} is not a number")
+        floor, floor95, stderr = map(_known, (estimate.floor, estimate.floor95, estimate.stderr))
+        records.append(
+            Record(
+                oracle.key.hex,
+                rule,
+                metric,
+                component,
+                float(estimate.value),
+                floor,
+                floor95,
+                stderr,
+                definition.unit,
+                seconds,
+            )
+        )
+    return records
+
+
+def _known(value: float) -> float | None:
+    return None if value != value else float(value)
+
+
+def _joined(groups: Sequence[LawGroup]) -> Iterator[LawGroup]:
+    """Groups about the same law as one, or as several of few images."""
+    subjects: dict[tuple[int, int], Subject] = {}
+    locations: dict[tuple[int, int], Tensor] = {}
+    for group in groups:
+        for subject, location in zip(group.subjects, group.locations, strict=True):
+            known = subjects.get(place := (subject.row, subject.key.samples))
+            subjects[place] = replace(known, asked=known.asked + subject.asked) if known else subject
+            locations.setdefault(place, location)
+    together = tuple(subjects.values())
+    batch = torch.stack(list(locations.values()))
+    step = _IMAGES if batch.ndim > 2 else len(together)
+    for start in range(0, len(together), step):
+        part = slice(start, start + step)
+        yield replace(groups[0], subjects=together[part], locations=batch[part])

@@ -1,0 +1,188 @@
+"""Experiments with an oracle: which rules, noise and metrics on which nets, and their groups of work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from torch import Tensor
+
+import sdp_ref
+from sdp_bench.bench.datasets.base import stratified_rows
+from sdp_bench.bench.datasets.iris import IRIS
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.experiments.base import Expansion, Experiment
+from sdp_bench.bench.experiments.law_group import Asked, LawGroup, Subject
+from sdp_bench.bench.experiments.scope import Scope
+from sdp_bench.bench.identity import keys
+from sdp_bench.bench.identity.keys import OracleKey
+from sdp_bench.bench.metrics import Metric, metric
+from sdp_bench.bench.metrics.references import ORACLE_MOMENTS, references
+from sdp_bench.bench.nets.architectures import Architecture, ImageArchitecture
+from sdp_bench.bench.nets.fully_connected import Recipe
+from sdp_bench.bench.nets.net import Net, inputs_of
+from sdp_bench.bench.nets.recipes import recipe_for
+from sdp_bench.bench.noise import GAUSSIAN, Noise
+from sdp_bench.bench.plugins.plugin import Plugin
+from sdp_bench.bench.results.record import LeftOut
+from sdp_bench.bench.settings import Settings, Size
+
+FULL_RULES = ("sdp", "dvia", "moment_matching", "unscented")
+MARGINAL_RULES = ("marginal_sdp", "marginal_moment_matching")
+SAMPLING_RULES = (
+    "monte_carlo:samples=5",
+    "monte_carlo:samples=10",
+    "monte_carlo:samples=100",
+    "monte_carlo:samples=1000",
+    "monte_carlo:samples=100,sampler=sobol",
+)
+ALL_RULES = (*FULL_RULES, *MARGINAL_RULES, *SAMPLING_RULES, ORACLE_MOMENTS.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LawExperiment(Experiment):
+    """How far the laws that rules predict are from true ones.
+
+    Attributes
+    ----------
+    rules : tuple of str
+        Specs.
+    sigmas : tuple of float
+        Scales of the input noise (standard deviations if it is Gaussian), in the units of the net's input.
+    architectures : tuple of Architecture
+    recipes : tuple of Recipe
+        One net for each; none: the architecture's own.
+    own_inputs : bool
+        Whether each net has inputs of its own, so that nets are independent replicates.
+    scale : int
+        Samples of the oracle, as a multiple of the setting.
+    noise : Noise
+        Family of the input noise.
+    """
+
+    rules: tuple[str, ...] = ALL_RULES
+    paper: Size = field(default_factory=lambda: Size(nets=10, inputs=10))
+    options: frozenset[str] = frozenset(each.name for each in fields(Recipe))
+    sigmas: tuple[float, ...]
+    architectures: tuple[Architecture, ...] = ()
+    recipes: tuple[Recipe, ...] = ()
+    own_inputs: bool = False
+    scale: int = 1
+    noise: Noise = GAUSSIAN
+
+    @property
+    def has_oracle(self) -> bool:
+        """See `Experiment`."""
+        return True
+
+    def about(self, settings: Settings) -> str:
+        """See `Experiment`."""
+        depths: dict[str, list[int]] = {}
+        for architecture in self.architectures:
+            depths.setdefault(architecture.activation, []).append(architecture.depth)
+        nets = [f"{kind} {'/'.join(map(str, each))}" for kind, each in depths.items()]
+        nets += [architecture.label for architecture in self.classifiers]
+        size, sigmas = self.size(settings), ", ".join(f"{sigma:g}" for sigma in self.sigmas)
+        return f"{', '.join(nets)}; {size.nets} x {size.inputs}; {self.noise.parameter} {sigmas}"
+
+    def asks_about(self, net: Net, settings: Settings) -> bool:
+        """Whether a net is one of those that it asks for under `settings`."""
+        if isinstance(net.architecture, ImageArchitecture):
+            return net.architecture in self.classifiers
+        known = (net.architecture, net.recipe) in self.kinds(settings)
+        return known and net.seed < (self.size(settings).nets or 0)
+
+    def samples(self, settings: Settings) -> int:
+        """Samples of the oracle, and of each prediction, under `settings`."""
+        general = settings.sampling.samples
+        own = self.size(settings).samples or general
+        return self.scale * (settings.design.samples or min(general, own))
+
+    def measures(self, settings: Settings) -> list[Metric]:
+        """Its metrics under `settings`, each once."""
+        return list(dict.fromkeys(metric(text, settings.metric_options) for text in self.metrics))
+
+    def kinds(self, settings: Settings) -> list[tuple[Architecture, Recipe]]:
+        """See `Experiment`."""
+        design = settings.design
+        found: dict[tuple[Architecture, Recipe], None] = {}
+        for own in self.architectures:
+            for depth in design.depths or (own.depth,):
+                architecture = Architecture(depth, design.activation or own.activation, design.width)
+                for recipe in self._recipes(architecture, design.training):
+                    found[architecture, recipe] = None
+        return list(found)
+
+    def _recipes(self, architecture: Architecture, training: Mapping[str, Any]) -> list[Recipe]:
+        if not self.recipes:
+            return [replace(recipe_for(architecture), **training)]
+        epochs = {key: value for key, value in training.items() if key == "epochs"}
+        return [replace(recipe, **epochs) for recipe in self.recipes]
+
+    def check(self, settings: Settings) -> None:
+        """See `Experiment`."""
+        canonical_rules(settings.rules or self.rules, settings.plugins)
+        inputs = self.size(settings).inputs or 0
+        if self.architectures and inputs > (flowers := len(IRIS.load().labels)):
+            raise UserError(f"inputs must be between 1 and {flowers}, got {inputs}")
+        for measured in self.measures(settings):
+            measured.check(settings.sampling, self.samples(settings))
+
+    def expand(self, scope: Scope) -> Expansion:
+        """See `Experiment`."""
+        settings = scope.settings
+        self.check(settings)
+        rules = canonical_rules(settings.rules or self.rules, settings.plugins)
+        groups: list[LawGroup] = []
+        left_out: dict[LeftOut, None] = {}
+        for net in scope.nets:
+            if not self.asks_about(net, settings):
+                continue
+            refused = {rule: scope.left_out(rule, net, self.noise) for rule in rules}
+            left_out |= dict.fromkeys(each for each in refused.values() if each)
+            if usable := tuple(rule for rule, reason in refused.items() if not reason):
+                groups += self._groups(net, usable, settings)
+        return Expansion(groups, tuple(left_out))
+
+    def _groups(self, net: Net, rules: tuple[str, ...], settings: Settings) -> list[LawGroup]:
+        """Groups of one net: one for each noise level."""
+        data, inputs, samples = inputs_of(net), self.size(settings).inputs or 0, self.samples(settings)
+        if inputs > len(data.labels):
+            raise UserError(f"inputs must be between 1 and {len(data.labels)}, got {inputs}")
+        rows = stratified_rows(data.labels, inputs, net.seed + 1 if self.own_inputs else 0)
+        locations = data.batch(list(rows))  # a tuple would be an index of several axes
+        asked = Asked(self.name, tuple(measured.spec for measured in self.measures(settings)), rules)
+        groups = []
+        for sigma in settings.design.sigmas or self.sigmas:
+            label, sampler = self.noise.label(sigma), settings.sampling.sampler
+            subjects = (
+                Subject(OracleKey(net.digest, input_digest(x), label, sampler, samples), row, (asked,))
+                for row, x in zip(rows, locations, strict=True)
+            )
+            groups.append(LawGroup(net, sigma, tuple(subjects), locations, settings, self.noise))
+        return groups
+
+
+def input_digest(x: Tensor) -> str:
+    """What an input is known by in the key of its oracle."""
+    return keys.digest(x)[:16]
+
+
+def canonical_rules(specs: Sequence[str], plugins: Sequence[Plugin] = ()) -> tuple[str, ...]:
+    """Rule specs in the one form that records use; names of `plugins` are in it already.
+
+    Raises
+    ------
+    UserError
+        If a rule or parameter is unknown or out of range.
+    """
+    for spec in specs:
+        if "seed=" in spec:
+            raise UserError(f"rule '{spec}': the experiments seed a rule themselves, from each oracle's key")
+    try:
+        kept = {*references(), *(plugin.name for plugin in plugins)}
+        named = (spec if spec in kept else sdp_ref.rule(spec).spec for spec in specs)
+        return tuple(dict.fromkeys(named))
+    except ValueError as error:
+        raise UserError(str(error)) from error

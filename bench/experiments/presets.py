@@ -1,0 +1,55 @@
+"""Presets: settings that change counts, never code paths."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.experiments import experiments
+from sdp_bench.bench.plugins.rules import resolve
+from sdp_bench.bench.sampling import Sampling
+from sdp_bench.bench.settings import Design, Settings
+
+PRESETS: Mapping[str, Settings] = MappingProxyType(
+    {
+        "smoke": Settings(
+            Design(nets=1, inputs=1, net_source="committed"),
+            Sampling(2**16, 2**15),
+            {"w1_points": 400, "certified_points": 1000, "cells": 128},
+            slow_rules=False,
+        ),
+        "quick": Settings(metrics={"w1_points": 1000, "certified_points": 3000}, slow_rules=False),
+        "paper": Settings(),
+    }
+)
+"""By name, but for the sizes, which each experiment carries itself."""
+
+
+def preset(name: str, overrides: Mapping[str, Any] = MappingProxyType({})) -> Settings:
+    """Settings of a preset with some of them replaced.
+
+    Parameters
+    ----------
+    name : str
+    overrides : mapping of str to value
+        As :meth:`sdp_bench.bench.settings.Settings.but` takes them; rules may be addresses of plug-ins.
+
+    Returns
+    -------
+    Settings
+
+    Raises
+    ------
+    UserError
+        If there is no such preset, a value is out of its range, or an address leads to no rule.
+    """
+    if name not in PRESETS:
+        raise UserError(f"unknown preset '{name}'; choose from {', '.join(PRESETS)}")
+    own = dict(overrides)
+    if own.get("rules"):
+        own["rules"], own["plugins"] = resolve(own["rules"])
+    sizes = {each.name: each.presets[name] for each in experiments().values() if name in each.presets}
+    return replace(PRESETS[name], sizes=sizes).but(**own)

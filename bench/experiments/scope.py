@@ -1,0 +1,104 @@
+"""What experiments expand from: the settings and nets of a run, and which rules serve them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+import sdp_ref
+from sdp_bench.bench.errors import OutsideError, outside
+from sdp_bench.bench.metrics.references import Reference
+from sdp_bench.bench.nets.net import Net, inputs_of
+from sdp_bench.bench.noise import GAUSSIAN, Noise
+from sdp_bench.bench.plugins.code import no_exit
+from sdp_bench.bench.results.record import LeftOut
+from sdp_bench.bench.settings import Settings
+from sdp_ref.activations import ACTIVATIONS
+from sdp_ref.rules import MomentMatching, Propagator, Rule
+
+_SLOW = 0.02
+"""Seconds for the covariances of one layer from which on moment matching is left out unless asked for."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scope:
+    """Settings and nets of a run; what rules refuse is asked once for all experiments.
+
+    Attributes
+    ----------
+    settings : Settings
+    nets : sequence of Net
+    """
+
+    settings: Settings
+    nets: Sequence[Net] = ()
+    _refusals: dict[tuple[str, str], str] = field(default_factory=dict, repr=False)
+
+    def left_out(self, rule: str, net: Net, noise: Noise) -> LeftOut | None:
+        """Why a rule does not run on a net under a family of noise; None if it does.
+
+        Parameters
+        ----------
+        rule : str
+            Spec.
+        net : Net
+            It stands for all nets of its activation.
+        noise : Noise
+
+        Returns
+        -------
+        LeftOut or None
+        """
+        activation, where = net.architecture.activation, f"{noise.name} noise"
+        for place, refused in (
+            (activation, lambda: self._refused_net(rule, net)),
+            (where, lambda: self._refused_noise(rule, noise)),
+        ):
+            if (rule, place) not in self._refusals:
+                self._refusals[rule, place] = refused()
+            if reason := self._refusals[rule, place]:
+                return LeftOut(rule, place, reason)
+        return None
+
+    def _refused_net(self, rule: str, net: Net) -> str:
+        made, activation = self.settings.rule(rule), net.architecture.activation
+        if isinstance(made, Reference):
+            return ""
+        slow = isinstance(made, MomentMatching) and activation in ACTIVATIONS
+        if not self.settings.slow_rules and slow and ACTIVATIONS[activation].layer_seconds > _SLOW:
+            return f"rule '{rule}' is slow on {activation} nets; --slow-rules runs it"
+        return _refusal(lambda: _look_at(made, net))
+
+    def _refused_noise(self, rule: str, noise: Noise) -> str:
+        made, law = self.settings.rule(rule), noise.law(torch.zeros(1, 1), 1.0)
+        if isinstance(made, Reference):
+            return made.refusal(law)
+        return "" if noise == GAUSSIAN else _refusal(lambda: made.propagate(nn.Linear(1, 1), law))
+
+
+def _look_at(rule: Propagator, net: Net) -> None:
+    """Let a rule see a net, so that it can say that it has no formula for an op there."""
+    module = net.build()
+    if isinstance(rule, Rule):
+        rule.prepare(module)
+    else:
+        rule.propagate(module, GAUSSIAN.law(inputs_of(net).batch([0]), 1.0))
+
+
+def _refusal(attempt: Callable[[], object]) -> str:
+    """Why a rule does not support what it is asked to do; empty if it does.
+
+    Whatever else is wrong with it is for its groups to record.
+    """
+    try:
+        with outside(), no_exit():
+            try:
+                attempt()
+            except sdp_ref.UnsupportedError as error:
+                return str(error)
+    except OutsideError:
+        return ""
+    return ""

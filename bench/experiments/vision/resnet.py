@@ -1,0 +1,30 @@
+"""ResNet-18 under pixel noise."""
+
+from __future__ import annotations
+
+from sdp_bench.bench.experiments.laws import MARGINAL_RULES, LawExperiment
+from sdp_bench.bench.metrics.references import ORACLE_MOMENTS
+from sdp_bench.bench.nets.architectures import ImageArchitecture
+from sdp_bench.bench.settings import Size
+
+SIGMAS = (0.01, 0.02, 0.05, 0.1)
+"""On images in [0, 1]."""
+
+RESNET = LawExperiment(
+    name="resnet-tv",
+    description="class distributions and logits of ResNet-18 on CIFAR-10 under pixel noise (Tables 3, 37)",
+    rank=140,
+    metrics=(
+        "tv_class",
+        "tv_margin:pilot_samples=1000",
+        "tv_pairs:pilot_samples=1000",
+        "tv_sliced",
+        "energy",
+        "bures_logits",
+    ),
+    sigmas=SIGMAS,
+    rules=("sdp", *MARGINAL_RULES, "monte_carlo:samples=10", ORACLE_MOMENTS.name),
+    paper=Size(1, 500, samples=5000),
+    presets={"quick": Size(1, 4, samples=500)},
+    classifiers=(ImageArchitecture("resnet18"),),
+)
