@@ -9,38 +9,37 @@ import statistics
 import time
 from collections.abc import Callable
 from concurrent.futures import as_completed
-from dataclasses import replace
 
 import pytest
 import torch
-from sdp_bench.bench.experiments.suites import Group
-from sdp_bench.bench.runs.predict import input_law
 
-from sdp_bench.bench.experiments import suites
+from sdp_bench.bench.experiments import chosen
+from sdp_bench.bench.experiments.law_group import LawGroup
+from sdp_bench.bench.experiments.presets import PRESETS
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
 from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.nets.fully_connected import Recipe, committed
 from sdp_bench.bench.runs import group as run
 from sdp_bench.bench.runs.executors.local import LocalProcesses
-from sdp_bench.bench.settings import PRESETS
+from sdp_bench.bench.runs.plan import plan_of
 
 ROUNDS = 5
-SETTINGS = replace(PRESETS["paper"], nets=1, inputs=2, depths=(4,))
+SETTINGS = PRESETS["paper"].but(nets=1, inputs=2, depths=(4,))
 
 
-def groups() -> list[Group]:
+def groups() -> list[LawGroup]:
     nets = committed(Architecture(4), Recipe(), 1)
-    return suites.expand(suites.get_suites(["iris-tv"]), SETTINGS, nets).groups
+    return list(plan_of(chosen(["iris-tv"]), SETTINGS, nets).groups)
 
 
-def oracles_of(group: Group) -> int:
+def oracles_of(group: LawGroup) -> int:
     """The oracles of a group alone: drawn, and counted in the cells of its metrics."""
-    net, law = group.net.build(), input_law(group)
+    net, law = group.net.build(), group.law
     counted = 0
     for place, subject in enumerate(group.subjects):
         oracle = Oracle(net, law[place], subject.key, group.settings.sampling)
-        headline = HeadlineTotalVariation(cells=512, pilot_samples=group.settings.pilot_samples)
+        headline = HeadlineTotalVariation(cells=512, pilot_samples=group.settings.sampling.pilot_samples)
         counted += len(oracle.counts(headline.partition(oracle)))
     return counted
 
@@ -56,14 +55,14 @@ def test_a_group_against_its_oracles(benchmark, capsys: pytest.CaptureFixture[st
     group = groups()[1]
     torch.set_num_threads(1)
     oracles_of(group)  # warm
-    run.run_group(group, frozenset())
+    run.run_group(group, group.cells)
     sides = [
-        (seconds(lambda: run.run_group(group, frozenset())), seconds(lambda: oracles_of(group)))
+        (seconds(lambda: run.run_group(group, group.cells)), seconds(lambda: oracles_of(group)))
         for _ in range(ROUNDS)
     ]
     whole, oracle = (statistics.median(side) for side in zip(*sides, strict=True))
     ratio = statistics.median(a / b for a, b in sides)
-    benchmark.pedantic(run.run_group, (group, frozenset()), rounds=1)
+    benchmark.pedantic(run.run_group, (group, group.cells), rounds=1)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     with capsys.disabled():
         print(
@@ -78,7 +77,7 @@ def test_throughput_by_jobs(benchmark, capsys: pytest.CaptureFixture[str]) -> No
 
     def sweep(jobs: int) -> None:
         with LocalProcesses(jobs, threads=1) as executor:
-            for future in as_completed([executor.submit(run.run_group, g, frozenset()) for g in work]):
+            for future in as_completed([executor.submit(run.run_group, g, g.cells) for g in work]):
                 future.result()
 
     sides = [(seconds(lambda: sweep(1)), seconds(lambda: sweep(2))) for _ in range(3)]

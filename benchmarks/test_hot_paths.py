@@ -11,8 +11,9 @@ from torch import nn
 
 import sdp_ref as sr
 from sdp_bench import oracles
-from sdp_bench.bench.experiments import ci
-from sdp_bench.bench.gate.oracles.manifest import truths
+from sdp_bench.bench.gate import ci
+from sdp_bench.bench.gate.oracles.manifest import oracles as oracles_of
+from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
 from sdp_bench.bench.runs import group as run
 from sdp_bench.oracles.estimate.estimate import Floor
 
@@ -36,18 +37,18 @@ def groups():
 
 
 @pytest.fixture(scope="module")
-def truth(groups):
+def oracle(groups):
     """Oracle of the first input of the net with four hidden layers."""
-    return next(each for _, _, each in truths([groups[4]]))
+    return next(each for _, _, each in oracles_of([groups[4]]))
 
 
 @pytest.mark.parametrize("depth", [1, 4])
 @pytest.mark.parametrize("sampler", ["mc", "sobol"])
 def test_oracle_draw_forward_and_bin(benchmark, groups, depth, sampler):
     """2^17 samples, counted in the frozen cells."""
-    own = next(each for _, _, each in truths([groups[depth]]))
-    settings = own.settings
-    cells = own.partition("headline", settings.pilot_samples, cells=settings.cells)
+    own = next(each for _, _, each in oracles_of([groups[depth]]))
+    headline = HeadlineTotalVariation.of({}, groups[depth].settings.metric_options)
+    cells = headline.partition(own)
 
     def draw():
         return cells.counts(oracles.sample_outputs(own.net, own.law, SAMPLES, seed=1, sampler=sampler))
@@ -58,9 +59,9 @@ def test_oracle_draw_forward_and_bin(benchmark, groups, depth, sampler):
 
 def test_one_group(benchmark, groups):
     """Three inputs, all rules, the metrics of the gate; four hidden layers."""
-    result = benchmark.pedantic(run.run_group, (groups[4], frozenset()), rounds=3 if benchmark.enabled else 1)
+    result = benchmark.pedantic(run.run_group, (groups[4], groups[4].cells), rounds=3 if benchmark.enabled else 1)
     assert not result.failures
-    assert len(result.records) == 3 * len(ci.RULES) * len(ci.SUITE.metrics)
+    assert len(result.records) == 3 * len(ci.RULES) * len(ci.EXPERIMENT.metrics)
 
 
 @pytest.mark.parametrize("rule", ["sdp", "marginal_sdp", "moment_matching"])

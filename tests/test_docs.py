@@ -24,10 +24,10 @@ import torch
 
 import sdp_ref as sr
 from sdp_bench import oracles
-from sdp_bench.bench import settings
+from sdp_bench.bench.experiments import chosen
+from sdp_bench.bench.experiments.presets import preset
 from sdp_bench.bench.plugins import rules
 from sdp_bench.bench.plugins.plugin import load
-from sdp_bench.bench.runs import plan
 from sdp_bench.cli import cli
 
 ROOT = Path(__file__).parents[1]
@@ -300,8 +300,8 @@ COMMANDS = [(page, line) for page, text in TEXTS.items() for line in dict.fromke
 def test_the_commands_that_a_page_shows_exist_with_their_options(page, line):
     context = parsed(line)
     if context.info_name == "run":
-        plan.chosen([name for name in context.params["suites"] if name != "..."])
-        settings.preset(context.params["preset"], {})
+        chosen([name for name in context.params["names"] if name != "..."])
+        preset(context.params["preset"])
 
 
 def test_commands_that_do_not_exist_are_found():

@@ -157,16 +157,16 @@ class LawExperiment(Experiment):
         for sigma in settings.design.sigmas or self.sigmas:
             label, sampler = self.noise.label(sigma), settings.sampling.sampler
             subjects = (
-                Subject(OracleKey(net.digest, input_digest(x), label, sampler, samples), row, (asked,))
+                Subject(oracle_key(net, x, label, sampler, samples), row, (asked,))
                 for row, x in zip(rows, locations, strict=True)
             )
             groups.append(LawGroup(net, sigma, tuple(subjects), locations, settings, self.noise))
         return groups
 
 
-def input_digest(x: Tensor) -> str:
-    """What an input is known by in the key of its oracle."""
-    return keys.digest(x)[:16]
+def oracle_key(net: Net, x: Tensor, noise: str, sampler: str, samples: int) -> OracleKey:
+    """Key of the law of a net's output at `x` with noise of a label, and of how it is sampled."""
+    return OracleKey(net.digest, keys.digest(x)[:16], noise, sampler, samples)
 
 
 def canonical_rules(specs: Sequence[str], plugins: Sequence[Plugin] = ()) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ def measure(groups: list[Any]) -> Errors:
     values: dict[tuple[str, str, str], list[float]] = {}
     for group in groups:
         name = _name(group.net.architecture.label, group.sigma)
-        for record in run_group(group, frozenset()).records:
+        for record in run_group(group, group.cells).records:
             key = (name, record.rule, record.metric.partition(":")[0])
             values.setdefault(key, []).append(record.value)
     return {key: math.fsum(each) / len(each) for key, each in values.items()}

@@ -5,19 +5,20 @@ from pathlib import Path
 import pytest
 
 from sdp_bench.bench import environment
-from sdp_bench.bench.experiments import suites
+from sdp_bench.bench.experiments import experiment
 from sdp_bench.bench.nets.fully_connected import get_nets
 from sdp_bench.bench.nets.net import stored
 from sdp_bench.bench.results.record import RunDescription
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs import group as run
-from sdp_bench.bench.runs.plan import Work
-from sdp_bench.bench.settings import Settings
+from sdp_bench.bench.runs.driver import kinds_of
+from sdp_bench.bench.runs.plan import plan_of
+from sdp_bench.bench.settings import Settings, Size
 
-TINY = Settings(
+TINY = Settings().but(
     depths=(1,),
     width=8,
-    sizes={"iris-tv": (2, 2), "iris-std": (2, 2), "iris-w1": (2, 1)},
+    sizes={"iris-tv": Size(2, 2), "iris-std": Size(2, 2), "iris-w1": Size(2, 1)},
     samples=2048,
     pilot_samples=1024,
     cells=16,
@@ -34,40 +35,36 @@ def plan():
 
 
 def make_plan(settings, names=("iris-tv", "iris-w1", "iris-std")):
-    chosen = suites.get_suites(list(names))
-    wanted = suites.nets_wanted(chosen, settings)
-    nets = [net for kind, seeds in wanted.items() for net in get_nets(*kind, range(seeds))]
-    return suites.expand(chosen, settings, nets)
+    """Plan of experiments, by name or as such, on the nets that they ask for."""
+    experiments = [experiment(each) if isinstance(each, str) else each for each in names]
+    kinds = kinds_of(experiments, settings)
+    nets = [net for kind, seeds in kinds.items() for net in get_nets(*kind, range(seeds))]
+    return plan_of(experiments, settings, nets)
 
 
-def begin(store, plan, settings=TINY):
+def begin(store, plan):
     """Register a run as the command does."""
-    return begin_work(store, Work(plan, left_out=plan.left_out), settings)
-
-
-def begin_work(store, work, settings):
-    """Register a run of suites and tasks."""
-    nets = {group.net.digest: stored(group.net) for group in work.plan.groups}
+    nets = {group.net.digest: stored(group.net) for group in plan.groups if hasattr(group, "net")}
     request = RunDescription(
         command="sdp-bench run",
         preset="quick",
-        settings=settings.as_dict(),
-        experiments=work.experiments,
-        left_out=work.left_out,
+        settings=plan.settings.as_dict(),
+        experiments=plan.experiments,
+        left_out=plan.left_out,
         environment=environment.describe("cpu", 1, 1),
     )
     return store.begin_run(
-        request, nets=nets.values(), units=work.units, rules=work.rules, members=work.members
+        request, nets=nets.values(), units=plan.units, rules=plan.rules, members=plan.members
     )
 
 
-def run_all(path: Path, plan, settings=TINY, groups=None):
+def run_all(path: Path, plan, groups=None):
     """Run groups in this process and store them; returns what `frame` then gives."""
     with Store(path, writing=True) as store:
-        number = begin(store, plan, settings)
-        done = run.fresh(store, plan)
+        number = begin(store, plan)
+        done = run.current(store, plan.groups)
         for group in plan.groups if groups is None else groups:
-            result = run.run_group(group, done)
-            run.store_result(store, number, group, result, done)
+            cells = group.left(done)
+            run.store_result(store, number, group, run.run_group(group, cells), cells)
         store.finish_run(number, 1.0)
         return store.frame(store.run(number))

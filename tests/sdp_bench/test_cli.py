@@ -155,9 +155,9 @@ def test_a_replay_that_differs_says_so(finished, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["run"], "name suites to run, or --all"),
-        (["run", "iris"], "unknown suite 'iris'; choose from iris-tv, iris-tv-deep"),
-        (["run", "iris-tv", "--all"], "name suites"),
+        (["run"], "name experiments to run, or --all"),
+        (["run", "iris"], "unknown experiment 'iris'; choose from iris-tv, iris-tv-deep"),
+        (["run", "iris-tv", "--all"], "name experiments"),
         (["run", "--all", "--preset", "huge"], "choose from smoke, quick, paper"),
         (["run", "--all", "--rules", "spd"], "choose from sdp, dvia"),
         (["run", "--all", "--rules", "monte_carlo:samples=1"], "at least 2"),
@@ -172,7 +172,7 @@ def test_a_replay_that_differs_says_so(finished, tmp_path):
         (["run", "--all", "--inputs", "200"], "between 1 and 150"),
         (
             ["run", "--all", "--preset", "smoke", "--activation", "gelu"],
-            "no net of these suites is committed",
+            "no net of these experiments is committed",
         ),
         (["report"], "no results at"),
         (["report", "--database", "."], "directory"),

@@ -247,7 +247,7 @@ def test_a_rule_of_which_nothing_is_known_is_no_good_rule(call, monkeypatch, tmp
         (("--net", "theirs.py:Good", "--inputs", "absent.npy", "--sigma", "1"), "cannot read absent.npy"),
         (
             ("--net", "theirs.py:Good", "--inputs", "absent.npy", "--depth", "2"),
-            "are for the suites' own nets",
+            "are for the experiments' own nets",
         ),
     ],
 )

@@ -193,9 +193,10 @@ class SelectiveGroup(ReplicateGroup):
     def records(self, methods: Sequence[str]) -> Iterator[Record]:
         """See :class:`ReplicateGroup`."""
         (seed,) = self.seeds
-        images, objective = load(self.limit), OBJECTIVES[self.objective]
-        pixels, labels = images.tested
+        objective = OBJECTIVES[self.objective]
         with outside():
+            images = load(self.limit)
+            pixels, labels = images.tested
             model = get_model(images.problem, objective, seed, self.epochs, self.device)
             scored = evaluate(model, objective, methods, images.problem, pixels)
         for name, metric, value, component in _numbers(scored, labels, methods):

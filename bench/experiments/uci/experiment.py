@@ -78,7 +78,8 @@ class UciGroup(ReplicateGroup):
 
     def records(self, methods: Sequence[str]) -> Iterator[Record]:
         """See :class:`ReplicateGroup`."""
-        parts = intervals.splits(dataset(self.dataset, TabularRegression).load(), self.seeds)
+        with outside():
+            parts = intervals.splits(dataset(self.dataset, TabularRegression).load(), self.seeds)
         features = {part: x.to(self.device) for part, x in parts.features.items()}
         targets = {part: y.to(self.device) for part, y in parts.targets.items()}
         parts = replace(parts, features=features, targets=targets, ranges=parts.ranges.to(self.device))

@@ -1,22 +1,24 @@
-"""What a run may be asked for: suites and tasks together, and what is left out said."""
+"""What a run may be asked for: experiments with and without an oracle together, and what is left out said."""
 
 import dataclasses
 
 import numpy as np
 import pytest
 import torch
-from sdp_bench.bench.experiments.suites import SUITES
 
 from sdp_bench.bench.datasets.base import RegressionTable, TabularRegression
 from sdp_bench.bench.datasets.download import DataMissingError
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments.uci import experiment
-from sdp_bench.bench.results.record import LeftOut
-from sdp_bench.bench.runs import plan as experiments
-from sdp_bench.bench.runs.plan import TASKS, Work, chosen, work_of
+from sdp_bench.bench.experiments import chosen, experiment, experiments
+from sdp_bench.bench.experiments.base import Group
+from sdp_bench.bench.experiments.presets import PRESETS, preset
+from sdp_bench.bench.experiments.uci.experiment import EXPERIMENT, PredictionIntervals
+from sdp_bench.bench.results.record import Failure, LeftOut
+from sdp_bench.bench.runs.group import run_group
+from sdp_bench.bench.runs.plan import plan_of
 from tests.bench.conftest import TINY, make_plan
 
-SETTINGS = dataclasses.replace(TINY, nets=2, datasets=("yacht", "boston"))
+SETTINGS = TINY.but(nets=2, datasets=("yacht", "boston"))
 
 
 @pytest.fixture
@@ -28,50 +30,97 @@ def _sets(monkeypatch):
     )
 
 
-def missing(*_):
-    raise DataMissingError("it is not there")
+class WithoutData(PredictionIntervals):
+    def expand(self, scope):
+        raise DataMissingError("it is not there")
 
 
-def test_suites_and_tasks_are_asked_for_by_name():
-    suites, tasks = chosen(["uci", "iris-tv", "uci"])
-    assert [s.name for s in suites] == ["iris-tv"]
-    assert tasks == [experiment.TASK]
-    with pytest.raises(UserError, match=r"unknown suite 'iris'; choose from iris-tv, .*, uci, selective"):
+WITHOUT_DATA = WithoutData(**{f.name: getattr(EXPERIMENT, f.name) for f in dataclasses.fields(EXPERIMENT)})
+
+
+def nets_of(plan):
+    return list({group.net.digest: group.net for group in plan.groups}.values())
+
+
+def test_experiments_are_asked_for_by_name():
+    assert [each.name for each in chosen(["uci", "iris-tv", "uci"])] == ["uci", "iris-tv"]
+    with pytest.raises(UserError, match=r"unknown experiment .iris.; choose from iris-tv, .*, uci, sel"):
         chosen(["iris"])
-    assert not set(SUITES) & set(TASKS)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_experiment_has_a_size_and_says_what_it_is_about(name):
+    settings = preset(name)
+    for each in experiments().values():
+        size = each.size(settings)
+        assert size.nets >= 1
+        assert str(size.nets) in each.about(settings)
+        assert set(each.presets) <= set(PRESETS)
+    assert experiment("iris-tv").size(preset("paper")).inputs == 10
+    assert experiment("uci").size(preset("smoke")).on_request
 
 
 @pytest.mark.usefixtures("_sets")
 def test_the_shards_of_a_run_are_all_of_it():
-    plan = make_plan(TINY)
-    whole = Work(plan, {"uci": experiment.TASK.expand(experiment.TASK, SETTINGS)})
+    experiments = chosen(["iris-tv", "iris-std", "uci"])
+    whole = plan_of(experiments, SETTINGS, nets_of(make_plan(TINY)))
     shards = [whole.shard(part, 3) for part in (1, 2, 3)]
     titles = [group.title for shard in shards for group in shard.groups]
     assert sorted(titles) == sorted(group.title for group in whole.groups)
     assert {m for shard in shards for m in shard.members} == set(whole.members)
     for shard in shards:
-        keys = {subject.key.hex for group in shard.groups for subject in group.subjects}
-        assert {key for _, key in shard.members} == keys
+        assert {key for _, key in shard.members} == {unit.key for unit in shard.units}
 
 
 @pytest.mark.usefixtures("_sets")
-def test_a_set_is_one_experiment_of_several_groups():
-    work = work_of([], [experiment.TASK], SETTINGS, [])
-    assert len(work.groups) == 2 * 4  # sets and objectives
-    assert [(unit.dataset, unit.seed) for unit in work.units] == [
+def test_a_set_has_several_groups_on_the_same_units():
+    plan = plan_of([EXPERIMENT], SETTINGS, [])
+    assert len(plan.groups) == 2 * 4  # sets and objectives
+    assert [(unit.dataset, unit.seed) for unit in plan.units] == [
         *(("yacht", 0), ("yacht", 1)),
         *(("boston", 0), ("boston", 1)),
     ]
-    assert len(work.members) == len(set(work.members)) == 2 * 2  # sets and seeds
+    assert len(plan.members) == len(set(plan.members)) == 2 * 2  # sets and seeds
+    cells = [cell for group in plan.groups for cell in group.cells]
+    assert len(cells) == len(set(cells)) == 4 * len(EXPERIMENT.rules) * len(EXPERIMENT.metrics)
 
 
-def test_a_task_without_its_data_is_left_out_where_there_is_other_work(monkeypatch):
-    task = dataclasses.replace(experiment.TASK, expand=missing)
-    monkeypatch.setitem(experiments.TASKS, "uci", task)
+def test_one_without_its_data_is_left_out_where_there_is_other_work():
     with pytest.raises(DataMissingError):
-        work_of([], [task], SETTINGS, [])
-    suites, _ = chosen(["iris-std"])
-    nets = [group.net for group in make_plan(TINY, ["iris-std"]).groups]
-    work = work_of(suites, [task], TINY, list({net.digest: net for net in nets}.values()))
-    assert work.left_out == (LeftOut(None, "uci", "uci: it is not there"),)
-    assert work.groups
+        plan_of([WITHOUT_DATA], SETTINGS, [])
+    nets = nets_of(make_plan(TINY, ["iris-std"]))
+    plan = plan_of([experiment("iris-std"), WITHOUT_DATA], TINY, nets)
+    assert plan.left_out == (LeftOut(None, "uci", "uci: it is not there"),)
+    assert plan.groups
+    assert list(plan.experiments) == ["iris-std"]
+
+
+def test_groups_come_in_one_order_whatever_the_order_of_experiments():
+    plan = make_plan(TINY)
+    backwards = make_plan(TINY, ("iris-std", "iris-w1", "iris-tv"))
+    assert [group.title for group in plan.groups] == [group.title for group in backwards.groups]
+    assert {cell for group in plan.groups for cell in group.cells} == {
+        cell for group in backwards.groups for cell in group.cells
+    }
+
+
+class Mistaken(Group):
+    """A group whose own code has a mistake."""
+
+    units = members = ()
+    cells = (("unit", "sdp", "bures"),)
+    title = "mistaken"
+    seconds = 1.0
+
+    def fingerprint(self, rule, metric):
+        return ""
+
+    def measure(self, cells):
+        yield Failure("unit", "sdp", "bures", "no", 0.0)
+        raise KeyError("a mistake of ours")
+
+
+def test_a_mistake_of_the_project_is_no_failure_of_a_rule():
+    group = Mistaken()
+    with pytest.raises(KeyError, match="a mistake of ours"):
+        run_group(group, group.cells)

@@ -9,7 +9,8 @@ import torch
 
 import sdp_ref
 from sdp_bench.bench import noise
-from sdp_bench.bench.experiments import suites
+from sdp_bench.bench.experiments import experiment, predict
+from sdp_bench.bench.experiments.law_group import measured
 from sdp_bench.bench.metrics import metric
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.prediction import Prediction
@@ -18,8 +19,8 @@ from sdp_bench.bench.metrics.total_variation import CentralTotalVariation
 from sdp_bench.bench.replay import replay
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs import group as run
-from sdp_bench.bench.runs import predict
 from sdp_bench.bench.runs.executors.local import LocalProcesses
+from sdp_bench.bench.settings import Size
 from sdp_bench.oracles.partitions.heavy_tails import OutputBins
 from sdp_bench.oracles.partitions.partition import total_variation_floor, total_variation_of_counts
 from sdp_bench.oracles.partitions.quantiles import LEVELS
@@ -28,10 +29,9 @@ from sdp_ref.laws import unchecked
 from sdp_ref.rules.linearization import jacobian_of
 from tests.bench.conftest import TINY, begin, make_plan, run_all
 
-SETTINGS = dataclasses.replace(
-    TINY,
+SETTINGS = TINY.but(
     rules=None,
-    sizes={"iris-cauchy": (1, 2)},
+    sizes={"iris-cauchy": Size(1, 2)},
     samples=2**14,
     pilot_samples=2**13,
     sigmas=(1e-5, 1.0),
@@ -46,17 +46,17 @@ def plan():
 @pytest.fixture(scope="module")
 def frame(tmp_path_factory):
     path = tmp_path_factory.mktemp("cauchy") / "r.sqlite"
-    return run_all(path, make_plan(SETTINGS, ("iris-cauchy",)), SETTINGS)
+    return run_all(path, make_plan(SETTINGS, ("iris-cauchy",)))
 
 
 def oracle_of(group, settings=SETTINGS, place=0):
-    law, key = predict.input_law(group)[place], group.subjects[place].key
+    law, key = group.law[place], group.subjects[place].key
     return Oracle(group.net.build(), law, key, settings.sampling)
 
 
 def predicted(group, name, oracle):
     rule = sdp_ref.rule(name)
-    law, _ = predict.predict(rule, oracle.net, predict.input_law(group), group.subjects)
+    law, _ = predict.predict(rule, oracle.net, group.law, [subject.key for subject in group.subjects])
     return predict.prediction_of(rule, law[0], oracle)
 
 
@@ -167,7 +167,7 @@ def test_float32_moves_few_samples_to_other_cells(plan):
 def test_numbers_do_not_depend_on_the_process(tmp_path, plan, frame):
     columns = ["rule", "metric_spec", "component", "unit", "value", "floor", "floor95", "stderr"]
     with Store(tmp_path / "c.sqlite", writing=True) as store, LocalProcesses(1, 1) as executor:
-        number = begin(store, plan, SETTINGS)
+        number = begin(store, plan)
         run.execute(plan.groups, frozenset(), store, number, executor, lambda *_: None)
         other = store.frame(store.run(number))
     both = [f[columns].sort_values(columns[:4]).reset_index(drop=True) for f in (frame, other)]
@@ -176,7 +176,7 @@ def test_numbers_do_not_depend_on_the_process(tmp_path, plan, frame):
 
 def test_replays_are_identical_and_tell_quartiles(tmp_path, plan):
     path = tmp_path / "r.sqlite"
-    frame = run_all(path, plan, SETTINGS)
+    frame = run_all(path, plan)
     with Store(path) as store:
         for rule in ("sdp", "marginal_sdp", "oracle_again"):
             for metric in ("tv_joint", "tv_output", "quantile_mean"):
@@ -203,7 +203,7 @@ def test_what_has_no_moments_is_refused_in_one_line(plan):
     }.items():
         spec = metric(name, SETTINGS.metric_options).spec
         with pytest.raises(ValueError, match=message) as caught:
-            run.measure(oracle, prediction, "sdp", spec, 0.0)
+            measured(oracle, prediction, "sdp", spec, 0.0)
         assert "\n" not in str(caught.value)
     with pytest.raises(ValueError, match="moments are infinite"):
         ORACLE_MOMENTS.predict(oracle)
@@ -215,9 +215,9 @@ def test_w1_to_a_heavy_tailed_prediction_is_refused_too():
     oracle = oracle_of(group, TINY)
     law = sdp_ref.Cauchy(torch.zeros(1, 3).double(), torch.ones(1, 3).double())
     with pytest.raises(ValueError, match="W1 is infinite: a Cauchy law has no mean"):
-        run.measure(oracle, Prediction(law, oracle), "sdp", metric("w1", TINY.metric_options).spec, 0.0)
+        measured(oracle, Prediction(law, oracle), "sdp", metric("w1", TINY.metric_options).spec, 0.0)
     with pytest.raises(ValueError, match="the prediction is a Cauchy law"):
-        run.measure(oracle, Prediction(law, oracle), "sdp", "bures", 0.0)
+        measured(oracle, Prediction(law, oracle), "sdp", "bures", 0.0)
 
 
 @pytest.mark.parametrize(
@@ -243,20 +243,19 @@ def test_a_zero_scale_is_a_point_mass(plan):
 
 @pytest.mark.parametrize("sampler", ["mc", "sobol"])
 def test_cauchy_noise_goes_with_every_sampler(sampler):
-    settings = dataclasses.replace(SETTINGS, sampler=sampler, sigmas=(1e-5,))
+    settings = SETTINGS.but(sampler=sampler, sigmas=(1e-5,))
     (group,) = make_plan(settings, ("iris-cauchy",)).groups
-    result = run.run_group(group, frozenset())
+    result = run.run_group(group, group.cells)
     assert result.failures == []
     values = {r.rule: r.value for r in result.records if r.metric.startswith("tv_joint")}
     assert values["sdp"] < 0.5 * values["marginal_sdp"]
 
 
-def test_a_suite_with_stable_noise_needs_no_more_than_a_line(monkeypatch):
-    own = dataclasses.replace(suites.SUITES["iris-cauchy"], name="own", noise=noise.stable(1.5))
-    monkeypatch.setitem(suites.SUITES, "own", own)
-    settings = dataclasses.replace(SETTINGS, sizes={"own": (1, 1)}, sigmas=(1e-5,))
-    (group,) = make_plan(settings, ("own",)).groups
-    result = run.run_group(group, frozenset())
+def test_an_experiment_with_stable_noise_needs_no_more_than_a_line():
+    own = dataclasses.replace(experiment("iris-cauchy"), name="own", noise=noise.stable(1.5))
+    settings = SETTINGS.but(sizes={"own": Size(1, 1)}, sigmas=(1e-5,))
+    (group,) = make_plan(settings, (own,)).groups
+    result = run.run_group(group, group.cells)
     assert result.failures == []
     ratios = {r.rule: [] for r in result.records}
     for record in result.records:

@@ -10,8 +10,9 @@ import sdp_ref as sr
 from sdp_bench.bench.datasets.base import ImageClassification, LabelledImages
 from sdp_bench.bench.datasets.download import DataMissingError
 from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.experiments.scope import Scope
 from sdp_bench.bench.experiments.selective import training
-from sdp_bench.bench.experiments.selective.experiment import METRICS, POINTS, SCORES, TASK, Images, expand
+from sdp_bench.bench.experiments.selective.experiment import EXPERIMENT, METRICS, POINTS, SCORES, Images
 from sdp_bench.bench.experiments.selective.scores import CERTIFICATES, READINGS, evaluate
 from sdp_bench.bench.experiments.selective.training import (
     OBJECTIVES,
@@ -23,11 +24,11 @@ from sdp_bench.bench.experiments.selective.training import (
 )
 from sdp_bench.bench.identity.fingerprint import reached
 from sdp_bench.bench.runs import group as run
-from sdp_bench.bench.settings import Settings
+from sdp_bench.bench.settings import Settings, Size
 from sdp_ref import losses
 from sdp_ref.rules import SDP, Unscented
 
-SMALL = Settings(sizes={"selective": (1, 1)}, task_epochs={"selective": 1})
+SMALL = Settings(sizes={"selective": Size(nets=1, epochs=1)})
 
 
 def images(count, classes=10, *, first=0, seed=0, split="train", title="MNIST"):
@@ -103,7 +104,7 @@ def test_bad_images_are_refused_in_one_line(change, message):
 def test_without_the_files_one_line_says_what_to_get(tmp_path, monkeypatch):
     monkeypatch.setenv("SDP_BENCH_DATA", str(tmp_path))
     with pytest.raises(DataMissingError, match="MNIST train") as caught:
-        expand(TASK, SMALL)
+        groups_of(SMALL)
     assert "\n" not in str(caught.value)
 
 
@@ -281,41 +282,44 @@ def test_moment_matching_goes_on_where_it_was_trained_with(trained):
     assert torch.equal(scored.predicted, law.mean.argmax(1))
 
 
-# The task ---------------------------------------------------------------------------------------
+# The experiment ---------------------------------------------------------------------------------------
+
+
+def groups_of(settings):
+    return EXPERIMENT.expand(Scope(settings)).groups
 
 
 def test_groups_are_objectives_by_seeds_known_by_their_images_and_epochs(made_up):
-    settings = dataclasses.replace(SMALL, sizes={"selective": (2, 1)})
-    groups = expand(TASK, settings)
-    assert [(g.objective, g.subjects[0].row) for g in groups] == [
+    settings = SMALL.but(sizes={"selective": Size(nets=2, epochs=1)})
+    groups = groups_of(settings)
+    assert [(g.objective, g.units[0].seed) for g in groups] == [
         (name, seed) for name in OBJECTIVES for seed in range(2)
     ]
-    assert len({g.subjects[0].key.hex for g in groups}) == 6
+    assert len({g.units[0].key for g in groups}) == 6
     assert all(g.seconds > 0 for g in groups)
-    keys = {g.subjects[0].key.hex for g in groups}
+    keys = {g.units[0].key for g in groups}
     for other in (
-        dataclasses.replace(settings, task_epochs={"selective": 2}),
-        dataclasses.replace(settings, draws={"selective": 20}),
+        settings.but(sizes={"selective": Size(nets=2, epochs=2)}),
+        settings.but(sizes={"selective": Size(nets=2, epochs=1, samples=20)}),
     ):
-        assert keys.isdisjoint(g.subjects[0].key.hex for g in expand(TASK, other))
-    assert "letters ABCDEFGHIJKLMNOPQRS" in groups[0].net.recipe.text
-    assert "1 epochs" in groups[0].net.recipe.text
+        assert keys.isdisjoint(g.units[0].key for g in groups_of(other))
+    assert "letters ABCDEFGHIJKLMNOPQRS" in groups[0].units[0].design
+    assert "1 epochs" in groups[0].units[0].design
 
 
 def test_the_paper_s_numbers_of_seeds_and_epochs(made_up):
-    groups = expand(TASK, Settings())
+    groups = groups_of(Settings())
     assert len(groups) == 30
     assert {g.epochs for g in groups} == {100}
 
 
 @pytest.mark.parametrize("place", range(3))
 def test_a_group_gives_all_that_it_wants(place, made_up, cache):
-    group = expand(TASK, SMALL)[place]
-    result = run.run_group(group, frozenset())
+    group = groups_of(SMALL)[place]
+    result = run.run_group(group, group.cells)
     assert result.failures == []
-    (trial,) = group.subjects
     first = {(r.rule, r.metric) for r in result.records}
-    assert {(rule, metric) for metric, rule in trial.pairs} == first
+    assert {(rule, metric) for _, rule, metric in group.cells} == first
     for score in SCORES[group.objective]:
         values = {(r.metric, r.component or ""): r.value for r in result.records if r.rule == score}
         assert [k for k in values if k[0] == "rcauc"] == [("rcauc", each) for each in READINGS[score]]
@@ -331,29 +335,29 @@ def test_a_group_gives_all_that_it_wants(place, made_up, cache):
 
 
 def test_only_what_is_wanted_is_measured(made_up, cache):
-    group = expand(TASK, SMALL)[2]
-    key = group.subjects[0].key.hex
-    done = frozenset((key, "pairwise_cauchy", metric) for metric in METRICS)
-    result = run.run_group(group, done)
+    group = groups_of(SMALL)[2]
+    (unit,) = group.units
+    done = frozenset((unit.key, "pairwise_cauchy", metric) for metric in METRICS)
+    result = run.run_group(group, group.left(done))
     assert {r.rule for r in result.records} == {"softmax_entropy", "pairwise_gaussian"}
 
 
 def test_a_set_that_is_gone_is_a_failure_of_the_group(made_up, cache, monkeypatch):
-    group = expand(TASK, SMALL)[0]
+    group = groups_of(SMALL)[0]
 
     def gone(*_):
         raise DataMissingError("EMNIST letters is not there")
 
     monkeypatch.setattr(ImageClassification, "load", gone)
-    result = run.run_group(group, frozenset())
+    result = run.run_group(group, group.cells)
     assert result.records == []
     assert {f.rule for f in result.failures} == set(SCORES["softmax"])
     assert {f.error for f in result.failures} == {"DataMissingError: EMNIST letters is not there"}
 
 
 def test_rules_that_it_does_not_use_do_not_count(monkeypatch):
-    before = reached(*TASK.code)
+    before = reached(*EXPERIMENT.code)
     monkeypatch.setattr(Unscented, "prepare", lambda *_: None)
-    assert reached(*TASK.code) == before
+    assert reached(*EXPERIMENT.code) == before
     monkeypatch.setattr(SDP, "prepare", lambda *_: None)
-    assert reached(*TASK.code) != before
+    assert reached(*EXPERIMENT.code) != before

@@ -1,4 +1,4 @@
-"""The UCI task: it runs through workers and store as suites do, and is resumed."""
+"""Prediction intervals: they run through workers and store as other experiments do, and are resumed."""
 
 import dataclasses
 import math
@@ -6,23 +6,24 @@ import math
 import numpy as np
 import pytest
 import torch
-from sdp_bench.bench.experiments.suites import Plan
 
 from sdp_bench.bench.datasets.base import RegressionTable, TabularRegression
 from sdp_bench.bench.datasets.uci import YACHT
 from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.experiments import task
+from sdp_bench.bench.experiments import replicates
+from sdp_bench.bench.experiments.scope import Scope
 from sdp_bench.bench.experiments.uci import experiment, training
 from sdp_bench.bench.experiments.uci.intervals import splits
 from sdp_bench.bench.experiments.uci.stacked import SQUARED_ERROR, Problem, Setting
 from sdp_bench.bench.results import exchange
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs import group as run
-from sdp_bench.bench.runs.plan import Work
+from sdp_bench.bench.runs.plan import plan_of
 from sdp_bench.bench.settings import Settings
-from tests.bench.conftest import begin_work
+from tests.bench.conftest import begin
 
-SETTINGS = Settings(nets=2, datasets=("yacht",), training={"epochs": 100})
+SETTINGS = Settings().but(nets=2, datasets=("yacht",), training={"epochs": 100})
+UCI = experiment.EXPERIMENT
 GRID = (Setting(1e-2, 0.0), Setting(1e-3, 1e-2))
 
 
@@ -38,52 +39,58 @@ def _small(monkeypatch):
     )
 
 
-def store_of(path, groups, done=frozenset()):
+def groups_of(settings=SETTINGS):
+    return list(UCI.expand(Scope(settings)).groups)
+
+
+def store_of(path, settings=SETTINGS):
+    """Measure what is left to measure; gives all measurements and whether anything is left after that."""
+    plan = plan_of([UCI], settings, [])
     with Store(path, writing=True) as store:
-        number = begin_work(store, Work(Plan({}, [], [], ()), {experiment.NAME: groups}), SETTINGS)
-        for group in groups:
-            result = run.run_group(group, done)
+        number = begin(store, plan)
+        done = run.current(store, plan.groups)
+        for group in plan.groups:
+            cells = group.left(done)
+            result = run.run_group(group, cells)
             assert result.failures == []
-            run.store_result(store, number, group, result, done)
-        return store.frame(store.run(number)), run.fresh_trials(store, experiment.TASK, groups)
+            run.store_result(store, number, group, result, cells)
+        done = run.current(store, plan.groups)
+        return store.frame(store.run(number)), any(group.left(done) for group in plan.groups)
 
 
 def test_every_method_is_measured_for_every_seed_and_then_done(tmp_path):
-    groups = experiment.TASK.expand(experiment.TASK, SETTINGS)
-    assert [group.objective for group in groups] == ["squared_error", "sdp_nll", "pnn", "sqr"]
-    frame, done = store_of(tmp_path / "r.sqlite", groups)
+    assert [group.objective for group in groups_of()] == ["squared_error", "sdp_nll", "pnn", "sqr"]
+    frame, is_left = store_of(tmp_path / "r.sqlite")
     counts = frame[frame.metric == "qualified"].groupby("rule").size()
-    assert counts.to_dict() == dict.fromkeys(experiment.TASK.rules, 2)
+    assert counts.to_dict() == dict.fromkeys(UCI.rules, 2)
     assert set(frame.dataset) == {"yacht"}
     assert set(frame.seed) == {0, 1}
     assert frame.accuracy.isna().all()
     chosen = frame[frame.metric == "validation_picp"]
     assert chosen.value.between(0.925, 0.975, inclusive="neither").all()
     assert len(chosen) == (frame[frame.metric == "qualified"].value > 0).sum() > 0
-    assert all(run.is_done(group, done) for group in groups)
-    again, _ = store_of(tmp_path / "other.sqlite", groups)
+    assert not is_left
+    again, _ = store_of(tmp_path / "other.sqlite")
     numbers = ["rule", "metric", "seed", "value"]
     assert again[numbers].equals(frame[numbers])
 
 
 def test_other_code_makes_it_be_measured_again(tmp_path, monkeypatch):
-    groups = experiment.TASK.expand(experiment.TASK, SETTINGS)
-    store_of(tmp_path / "r.sqlite", groups)
-    monkeypatch.setattr(task.Task, "fingerprint", property(lambda _: "new"))
+    store_of(tmp_path / "r.sqlite")
+    monkeypatch.setattr(replicates.ReplicateExperiment, "fingerprint", property(lambda _: "new"))
+    groups = groups_of()
     with Store(tmp_path / "r.sqlite") as store:
-        assert run.fresh_trials(store, experiment.TASK, groups) == frozenset()
-    frame, _ = store_of(tmp_path / "r.sqlite", groups)
+        assert run.current(store, groups) == frozenset()
+    frame, _ = store_of(tmp_path / "r.sqlite")
     assert set(frame.fingerprint) == {"new"}
 
 
 def test_seeds_are_added_to_those_that_are_there(tmp_path):
-    few = experiment.TASK.expand(experiment.TASK, dataclasses.replace(SETTINGS, nets=1))
-    _, done = store_of(tmp_path / "r.sqlite", few)
-    more = experiment.TASK.expand(experiment.TASK, SETTINGS)
-    wider, _ = store_of(tmp_path / "r.sqlite", more, done)
+    store_of(tmp_path / "r.sqlite", SETTINGS.but(nets=1))
+    wider, _ = store_of(tmp_path / "r.sqlite")
     assert set(wider.seed) == {0, 1}
     numbers = ["rule", "metric", "seed", "value"]
-    whole, _ = store_of(tmp_path / "whole.sqlite", more)
+    whole, _ = store_of(tmp_path / "whole.sqlite")
     together = wider[numbers].sort_values(numbers[:3]).reset_index(drop=True)
     at_once = whole[numbers].sort_values(numbers[:3]).reset_index(drop=True)
     assert together[numbers[:3]].equals(at_once[numbers[:3]])
@@ -91,14 +98,14 @@ def test_seeds_are_added_to_those_that_are_there(tmp_path):
 
 
 def test_what_was_measured_before_a_failure_is_kept(monkeypatch):
-    (group, *_) = experiment.TASK.expand(experiment.TASK, SETTINGS)
+    (group, *_) = groups_of()
     evaluate = experiment.evaluate
 
     def failing(method, *arguments):
         return 1 / 0 if method == "monte_carlo:samples=1000" else evaluate(method, *arguments)
 
     monkeypatch.setattr(experiment, "evaluate", failing)
-    result = run.run_group(group, frozenset())
+    result = run.run_group(group, group.cells)
     assert {record.rule for record in result.records} >= {"monte_carlo:samples=10", "monte_carlo:samples=100"}
     lost = {failure.rule for failure in result.failures}
     assert "monte_carlo:samples=1000" in lost
@@ -106,8 +113,7 @@ def test_what_was_measured_before_a_failure_is_kept(monkeypatch):
 
 
 def test_results_go_through_an_export(tmp_path):
-    groups = experiment.TASK.expand(experiment.TASK, SETTINGS)
-    frame, _ = store_of(tmp_path / "r.sqlite", groups)
+    frame, _ = store_of(tmp_path / "r.sqlite")
     with Store(tmp_path / "r.sqlite") as store:
         exchange.export(store, tmp_path / "out", "csv.xz")
     with Store(tmp_path / "in.sqlite", writing=True) as store:
@@ -116,9 +122,9 @@ def test_results_go_through_an_export(tmp_path):
 
 
 def test_a_failure_is_recorded_for_each_seed_and_method(monkeypatch):
-    (group, *_) = experiment.TASK.expand(experiment.TASK, SETTINGS)
+    (group, *_) = groups_of()
     monkeypatch.setattr(experiment, "get_nets", lambda *_: 1 / 0)
-    result = run.run_group(group, frozenset())
+    result = run.run_group(group, group.cells)
     assert result.records == []
     assert {failure.error for failure in result.failures} == {"ZeroDivisionError: division by zero"}
     assert len(result.failures) == 2 * len(group.methods)
@@ -126,8 +132,7 @@ def test_a_failure_is_recorded_for_each_seed_and_method(monkeypatch):
 
 def test_what_the_numbers_depend_on_is_in_the_key():
     def keys(**changes):
-        groups = experiment.TASK.expand(experiment.TASK, dataclasses.replace(SETTINGS, **changes))
-        return [trial.key.hex for group in groups for trial in group.subjects]
+        return [unit.key for group in groups_of(SETTINGS.but(**changes)) for unit in group.units]
 
     plain = keys()
     assert keys() == plain
@@ -138,7 +143,7 @@ def test_what_the_numbers_depend_on_is_in_the_key():
 
 def test_an_unknown_set():
     with pytest.raises(UserError, match="unknown data set 'iris'; choose from"):
-        experiment.TASK.expand(experiment.TASK, dataclasses.replace(SETTINGS, datasets=("iris",)))
+        groups_of(SETTINGS.but(datasets=("iris",)))
 
 
 # Training -----------------------------------------------------------------------------------------
@@ -218,3 +223,9 @@ def test_training_that_diverges_altogether_is_refused(cache):
     with pytest.raises(RunFailedError, match=r"training on yacht diverged \(squared_error\)"):
         nets(targets=targets)
     assert not cache.exists()
+
+
+def test_keys_are_those_that_earlier_results_files_have():
+    """Stored results rest on these words; a change must be a decision."""
+    replicated = replicates.Replicated("uci", "yacht 6-64", "the design in words", "0123456789abcdef")
+    assert [replicated.key(seed) for seed in range(2)] == ["a00623e9a8db3bc1", "0bd5f90744f9b9b6"]

@@ -11,7 +11,7 @@ import torch
 
 from sdp_bench.bench import environment
 from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.experiments import ci
+from sdp_bench.bench.gate import ci
 from sdp_bench.bench.gate.oracles import checks as oracle_checks
 from sdp_bench.bench.gate.oracles import manifest as oracle_manifest
 from sdp_bench.bench.gate.oracles.manifest import MANIFESTS, Manifest, ci_oracles, load, record, save
@@ -452,28 +452,29 @@ def test_another_seed_moves_more_samples_than_rounding_may(manifests, sources):
 @pytest.fixture(scope="module")
 def database(tmp_path_factory):
     path = tmp_path_factory.mktemp("store") / "results.sqlite"
-    settings = replace(TINY, net_source="committed", training={}, width=100, samples=2**14, sigmas=(0.1,))
+    settings = TINY.but(net_source="committed", training={}, width=100, samples=2**14, sigmas=(0.1,))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SDP_BENCH_CACHE", str(path.parent / "cache"))
-        settings = replace(settings, nets=1, inputs=1, rules=("sdp", "oracle_again"))
+        settings = settings.but(nets=1, inputs=1, rules=("sdp", "oracle_again"))
         plan = make_plan_of_committed(settings)
         with Store(path, writing=True) as store:
-            number = begin(store, plan, settings)
-            result = run.run_group(plan.groups[0], frozenset())
+            number = begin(store, plan)
+            result = run.run_group(plan.groups[0], plan.groups[0].cells)
             assert not result.failures
-            run.store_result(store, number, plan.groups[0], result, frozenset())
+            run.store_result(store, number, plan.groups[0], result, plan.groups[0].cells)
             store.finish_run(number, 1.0)
     return path, plan.groups[0].subjects[0].key
 
 
 def make_plan_of_committed(settings):
-    from sdp_bench.bench.experiments import suites
+    from sdp_bench.bench.experiments import chosen
     from sdp_bench.bench.nets.architectures import Architecture
     from sdp_bench.bench.nets.fully_connected import committed
     from sdp_bench.bench.nets.recipes import recipe_for
+    from sdp_bench.bench.runs.plan import plan_of
 
     net = committed(Architecture(1), recipe_for(Architecture(1)), 1)
-    return suites.expand(suites.get_suites(["iris-std"]), settings, net)
+    return plan_of(chosen(["iris-std"]), settings, net)
 
 
 def test_the_oracle_of_an_ordinary_run_has_a_manifest(database):

@@ -7,9 +7,9 @@ import pytest
 
 from sdp_bench.bench import metrics as registry
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.metrics import metric, metrics
+from sdp_bench.bench.metrics import metric, metrics, options
 from sdp_bench.bench.sampling import Sampling
-from sdp_bench.bench.settings import METRIC_OPTIONS, Settings
+from sdp_bench.bench.settings import Settings
 
 SPECS = (  # as results files have them
     "tv_headline:cells=512,pilot_samples=131072",
@@ -55,10 +55,16 @@ def test_what_a_text_does_not_fix_comes_from_the_options_of_a_run():
     assert metric("bures", options).spec == "bures"
 
 
-def test_settings_have_the_options_of_all_metrics_with_their_defaults():
-    options = {f.name: f.default for kind in metrics().values() for f in dataclasses.fields(kind)}
-    assert Settings().metric_options == options
-    assert set(METRIC_OPTIONS) == set(options)
+def test_settings_take_the_options_of_all_metrics_and_no_others():
+    defaults = {f.name: f.default for kind in metrics().values() for f in dataclasses.fields(kind)}
+    assert options() == set(defaults)
+    own = Settings().but(**defaults)
+    assert own.metric_options == defaults
+    assert [metric(name, own.metric_options).spec for name in metrics()] == [
+        metric(name, Settings().metric_options).spec for name in metrics()
+    ]
+    with pytest.raises(TypeError, match="no such settings: colour"):
+        Settings().but(colour="red")
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,16 @@ import pytest
 import torch
 
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments import own_net, suites
+from sdp_bench.bench.experiments import experiments, own_net
+from sdp_bench.bench.experiments.laws import LawExperiment
+from sdp_bench.bench.experiments.presets import PRESETS
 from sdp_bench.bench.nets import net as trained
 from sdp_bench.bench.nets import own, own_inputs
 from sdp_bench.bench.replay import replay
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs.executors.local import LocalProcesses
-from sdp_bench.bench.runs.group import execute, fresh, run_group
-from sdp_bench.bench.settings import PRESETS
+from sdp_bench.bench.runs.group import current, execute, run_group
+from sdp_bench.bench.runs.plan import plan_of
 from tests.bench.conftest import begin
 
 SOURCE = '''
@@ -285,39 +287,39 @@ def test_slow_nets_get_fewer_samples_and_it_is_said(file, inputs):
 
 def test_w1_takes_no_more_points_than_the_samples_that_were_asked_for_allow(file, inputs):
     net = own.find(f"{file}:build", inputs)
-    settings = dataclasses.replace(PRESETS["quick"], samples=5000, samples_everywhere=True)
-    suite, settings, notes = own_net.own_suite(net, (1.0,), settings)
-    assert settings.w1_points == 312  # 5000 over two sides of 8 pairs
+    settings = PRESETS["quick"].but(samples=5000)
+    own_experiment, settings, notes = own_net.own_experiment(net, settings.but(sigmas=(1.0,)))
+    assert settings.metrics["w1_points"] == 312  # 5000 over two sides of 8 pairs
     assert any(note.startswith("W1 on 312 points a side: 5000 samples") for note in notes)
-    suites.check([suite], settings)
+    own_experiment.check(settings)
 
 
 def own_plan(file, inputs, attribute, sigmas=(0.5,)):
     net = own.find(f"{file}:{attribute}", inputs)
-    settings = dataclasses.replace(
-        PRESETS["quick"],
+    settings = PRESETS["quick"].but(
         samples=4096,
         pilot_samples=1024,
         cells=16,
         w1_points=100,
-        samples_everywhere=True,
         rules=("sdp", "monte_carlo:samples=10", "dvia", "oracle_again"),
+        sigmas=sigmas,
     )
-    suite, settings, _ = own_net.own_suite(net, sigmas, settings)
-    return suites.expand([suite], settings, [net]), settings
+    own_experiment, settings, _ = own_net.own_experiment(net, settings)
+    return plan_of([own_experiment], settings, [net])
 
 
 def test_workers_run_it_without_the_file_and_a_second_run_has_nothing_to_do(file, inputs, tmp_path):
-    plan, settings = own_plan(file, inputs, "Sum", (0.1, 1.0))
+    plan = own_plan(file, inputs, "Sum", (0.1, 1.0))
     file.unlink()
     inputs.unlink()
     executor = LocalProcesses(2, 1)
     results = []
     try:
         with Store(tmp_path / "r.sqlite", writing=True) as store:
-            number = begin(store, plan, settings)
-            execute(plan.groups, fresh(store, plan), store, number, executor, lambda _, r: results.append(r))
-            frame, done = store.frame(store.run(number)), fresh(store, plan)
+            number = begin(store, plan)
+            done = current(store, plan.groups)
+            execute(plan.groups, done, store, number, executor, lambda _, r: results.append(r))
+            frame, done = store.frame(store.run(number)), current(store, plan.groups)
             nets = store.nets(store.run(number))
             with pytest.raises(UserError, match=r"a net of yours .* is not replayed: its code is not stored"):
                 replay.replay(store, frame.key.iloc[0], lambda _: None)
@@ -340,8 +342,8 @@ def test_workers_run_it_without_the_file_and_a_second_run_has_nothing_to_do(file
 def test_a_linear_net_is_exact_under_sdp(tmp_path):
     path = tmp_path / "line.py"
     path.write_text("from torch import nn\nnet = nn.Linear(5, 9)\n")
-    plan, _ = own_plan(path, saved(tmp_path, np.ones((1, 5))), "net")
-    result = run_group(plan.groups[0], frozenset())
+    plan = own_plan(path, saved(tmp_path, np.ones((1, 5))), "net")
+    result = run_group(plan.groups[0], plan.groups[0].cells)
     assert not result.failures
     sliced = [r for r in result.records if r.rule == "sdp" and r.metric == "w1_sliced"]
     assert len(sliced) == 1
@@ -349,11 +351,13 @@ def test_a_linear_net_is_exact_under_sdp(tmp_path):
     assert {r.metric.partition(":")[0] for r in result.records} == set(own_net.measures_for(9).metrics)
 
 
-def test_only_an_own_suite_asks_about_it(file, inputs):
+def test_only_an_experiment_of_its_own_asks_about_it(file, inputs):
     net = own.find(f"{file}:build", inputs)
-    assert not any(suite.asks_about(net, PRESETS["quick"]) for suite in suites.SUITES.values())
+    known = [each for each in experiments().values() if isinstance(each, LawExperiment)]
+    assert known
+    assert not any(each.asks_about(net, PRESETS["quick"]) for each in known)
     with pytest.raises(UserError, match="--net needs --sigma"):
-        own_net.own_suite(net, (), PRESETS["quick"])
+        own_net.own_experiment(net, PRESETS["quick"])
 
 
 @pytest.mark.slow
@@ -367,13 +371,12 @@ def test_dask_workers_elsewhere_run_rule_and_net(file, inputs, tmp_path, monkeyp
         "import sdp_ref as sr\n\n\nclass Mine:\n    name = 'mine'\n\n    def propagate(self, net, x):\n"
         "        return sr.propagate(net, x, 'sdp')\n"
     )
-    plan, settings = own_plan(file, inputs, "build")
-    names, found = rules.resolve((f"{rule}:Mine", *settings.rules))
+    plan = own_plan(file, inputs, "build")
+    names, found = rules.resolve((f"{rule}:Mine", *plan.settings.rules))
     net = plan.groups[0].net
-    suite, settings, _ = own_net.own_suite(
-        net, (0.5,), dataclasses.replace(settings, rules=names, plugins=found)
-    )
-    plan = suites.expand([suite], settings, [net])
+    settings = plan.settings.but(rules=names, plugins=found)
+    own_experiment, settings, _ = own_net.own_experiment(net, settings)
+    plan = plan_of([own_experiment], settings, [net])
     for path in (rule, file, inputs):
         path.unlink()
     elsewhere = tmp_path / "elsewhere"
@@ -383,8 +386,9 @@ def test_dask_workers_elsewhere_run_rule_and_net(file, inputs, tmp_path, monkeyp
     results = []
     try:
         with Store(tmp_path / "r.sqlite", writing=True) as store:
-            number = begin(store, plan, settings)
-            execute(plan.groups, fresh(store, plan), store, number, executor, lambda _, r: results.append(r))
+            number = begin(store, plan)
+            done = current(store, plan.groups)
+            execute(plan.groups, done, store, number, executor, lambda _, r: results.append(r))
     finally:
         executor.shutdown()
     assert [failure for result in results for failure in result.failures] == []

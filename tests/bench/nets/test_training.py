@@ -4,11 +4,12 @@ import dataclasses
 
 import pytest
 import torch
-from sdp_bench.bench.experiments.suites import SUITES
 
 from sdp_bench.bench.datasets.base import stratified_rows
 from sdp_bench.bench.datasets.iris import IRIS
 from sdp_bench.bench.errors import RunFailedError
+from sdp_bench.bench.experiments import experiments
+from sdp_bench.bench.experiments.presets import preset
 from sdp_bench.bench.nets import fully_connected, recipes
 from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.nets.fully_connected import Recipe, TrainedNet, file_name, get_nets, train
@@ -104,8 +105,9 @@ def test_where_no_recipe_trains_every_seed_the_one_with_most_is_taken():
     assert recipes.choose([]) == recipes.CANDIDATES[0]
 
 
-def test_the_committed_evidence_covers_the_suites_and_names_a_recipe_that_trains():
-    kinds = {(a.activation, a.depth) for suite in SUITES.values() for a in suite.architectures}
+def test_the_committed_evidence_covers_the_experiments_and_names_a_recipe_that_trains():
+    paper = preset("paper")
+    kinds = {(a.activation, a.depth) for each in experiments().values() for a, _ in each.kinds(paper)}
     tried = recipes.evidence()
     assert {(t.activation, t.depth) for t in tried} == kinds
     best = {kind: max(t.trained for t in tried if (t.activation, t.depth) == kind) for kind in kinds}

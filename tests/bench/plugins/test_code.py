@@ -12,13 +12,13 @@ import torch
 
 import sdp_ref as sr
 from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.experiments import fingerprints
 from sdp_bench.bench.nets import own
 from sdp_bench.bench.plugins import rules
 from sdp_bench.bench.plugins.plugin import Kind, Plugin, find, load, plugin_of
 from sdp_bench.bench.plugins.rules import RULES
 from sdp_bench.bench.replay import replay, stored
 from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs import fingerprints
 from sdp_bench.bench.runs.executors.local import LocalProcesses
 from tests.bench.conftest import TINY, make_plan, run_all
 
@@ -177,8 +177,8 @@ def test_modules_of_a_package(tmp_path, monkeypatch, place):
 
 def test_a_replay_runs_the_modules_that_were_stored(tmp_path):
     names, found = rules.resolve(["sdp", write(tmp_path / "rules", shift=0.0)])
-    settings = dataclasses.replace(TINY, rules=names, plugins=found)
-    frame = run_all(tmp_path / "r.sqlite", make_plan(settings), settings=settings)
+    settings = TINY.but(rules=names, plugins=found)
+    frame = run_all(tmp_path / "r.sqlite", make_plan(settings))
     shutil.rmtree(tmp_path / "rules")
     key = frame[(frame.rule == "scaled") & (frame.metric == "std_ratio")].key.iloc[0]
     with Store(tmp_path / "r.sqlite") as store:

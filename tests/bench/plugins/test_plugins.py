@@ -9,7 +9,9 @@ import torch
 
 import sdp_ref as sr
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments import suites
+from sdp_bench.bench.experiments import fingerprints, predict
+from sdp_bench.bench.experiments.laws import canonical_rules
+from sdp_bench.bench.experiments.presets import PRESETS, preset
 from sdp_bench.bench.identity.fingerprint import PACKAGES, reached
 from sdp_bench.bench.identity.keys import OracleKey
 from sdp_bench.bench.plugins import rules as plugins
@@ -18,10 +20,8 @@ from sdp_bench.bench.plugins.rules import RULES
 from sdp_bench.bench.replay import replay
 from sdp_bench.bench.results.record import LeftOut
 from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs import fingerprints, predict
 from sdp_bench.bench.runs import group as run
 from sdp_bench.bench.runs.executors.local import LocalProcesses
-from sdp_bench.bench.settings import PRESETS, preset
 from sdp_ref import registry
 from tests.bench.conftest import TINY, begin, make_plan, run_all
 
@@ -263,7 +263,7 @@ def test_a_sampling_rule_has_a_seed_for_each_input(file, net, x):
 def outside_settings(file, *rules):
     given = ("sdp", *(f"{file}:{rule}" for rule in rules))
     found = preset("quick", {"rules": given})
-    return dataclasses.replace(TINY, rules=found.rules, plugins=found.plugins)
+    return TINY.but(rules=found.rules, plugins=found.plugins)
 
 
 def test_workers_run_it_without_the_file(file, tmp_path):
@@ -274,10 +274,15 @@ def test_workers_run_it_without_the_file(file, tmp_path):
     executor = LocalProcesses(2, 1)
     try:
         with Store(tmp_path / "r.sqlite", writing=True) as store:
-            number = begin(store, plan, settings)
+            number = begin(store, plan)
             results = []
             run.execute(
-                plan.groups, run.fresh(store, plan), store, number, executor, lambda g, r: results.append(r)
+                plan.groups,
+                run.current(store, plan.groups),
+                store,
+                number,
+                executor,
+                lambda g, r: results.append(r),
             )
             frame = store.frame(store.run(number))
     finally:
@@ -290,7 +295,7 @@ def test_workers_run_it_without_the_file(file, tmp_path):
 
 def test_a_replay_runs_stored_code_only_where_it_is_trusted(file, tmp_path):
     settings = outside_settings(file, "Wider")
-    frame = run_all(tmp_path / "r.sqlite", make_plan(settings), settings=settings)
+    frame = run_all(tmp_path / "r.sqlite", make_plan(settings))
     key = frame[(frame.rule == "wider") & (frame.metric == "std_ratio")].key.iloc[0]
     with Store(tmp_path / "r.sqlite") as store:
         with pytest.raises(UserError, match=r"rule 'wider' .* not built in; .*--trust-code"):
@@ -310,13 +315,13 @@ def test_built_in_specs_stay_as_they_are():
     with pytest.raises(UserError, match="unknown rule 'spd'"):
         plugins.resolve(names)
     assert plugins.resolve(names[:3]) == (names[:3], ())
-    assert suites.canonical_rules(names[:3]) == names[:3]
+    assert canonical_rules(names[:3]) == names[:3]
     assert PRESETS["quick"].plugins == ()
 
 
 def test_a_rule_that_calls_exit_fails_its_measurements_alone(file, tmp_path):
     settings = outside_settings(file, "Leaving")
-    frame = run_all(tmp_path / "r.sqlite", make_plan(settings), settings=settings)
+    frame = run_all(tmp_path / "r.sqlite", make_plan(settings))
     assert set(frame.rule) == {"sdp"}
     with Store(tmp_path / "r.sqlite") as store:
         failures = store.failures(store.run())

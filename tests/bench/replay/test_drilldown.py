@@ -1,27 +1,27 @@
 import warnings
-from dataclasses import replace
 
 import pytest
 import torch
 
 from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.experiments import fingerprints
 from sdp_bench.bench.replay.drilldown import drill, rule_errors
 from sdp_bench.bench.replay.stored import stored_measurement
 from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs import fingerprints
+from sdp_bench.bench.settings import Size
 from sdp_ref.graph.trace import Net
 from sdp_ref.laws import Cauchy, Gaussian, Law
 from tests.bench.conftest import TINY, make_plan, run_all
 
-SETTINGS = replace(
-    TINY, sizes={"iris-tv": (1, 1)}, sigmas=(10.0,), rules=("sdp", "monte_carlo:samples=10", "marginal_sdp")
+SETTINGS = TINY.but(
+    sizes={"iris-tv": Size(1, 1)}, sigmas=(10.0,), rules=("sdp", "monte_carlo:samples=10", "marginal_sdp")
 )
 
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
     path = tmp_path_factory.mktemp("drill") / "store.sqlite"
-    frame = run_all(path, make_plan(SETTINGS, ("iris-tv",)), SETTINGS)
+    frame = run_all(path, make_plan(SETTINGS, ("iris-tv",)))
     return path, frame[frame.metric == "tv_headline"].set_index("rule").key
 
 
@@ -71,7 +71,7 @@ class Grumpy:
 
     def propagate(self, net: Net, x: Law) -> Law:
         outputs = net(x.location)
-        if outputs.shape[1] == TINY.width:
+        if outputs.shape[1] == TINY.design.width:
             raise ValueError("too many units")
         eye = torch.eye(outputs.shape[1], dtype=outputs.dtype)
         return Gaussian(outputs, eye.expand(len(outputs), -1, -1).clone())

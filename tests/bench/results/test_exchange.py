@@ -1,6 +1,5 @@
 """Results between machines: nothing lost, nothing overwritten, differences named."""
 
-import dataclasses
 import math
 import sqlite3
 
@@ -14,7 +13,6 @@ from sdp_bench.bench.results.comparison import compare
 from sdp_bench.bench.results.record import same_number
 from sdp_bench.bench.results.schema import TABLES
 from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs.plan import Work
 from tests.bench.conftest import TINY, make_plan, run_all
 
 
@@ -24,7 +22,7 @@ def whole(tmp_path_factory):
 
 
 def _made(path, settings=TINY, shard=(1, 1)):
-    run_all(path, Work(make_plan(settings)).shard(*shard).plan, settings)
+    run_all(path, make_plan(settings).shard(*shard))
     return path
 
 
@@ -141,7 +139,7 @@ def test_differences_are_counted_and_ranked(whole, file, tmp_path):
     changed = records(whole).metric.str.startswith("w1").sum()
     assert (found.equal, len(found.different)) == (len(records(whole)) - changed, changed)
     assert found.different["standard errors"].between(1.99, 2.01).all()
-    narrow = dataclasses.replace(TINY, rules=("sdp",))
+    narrow = TINY.but(rules=("sdp",))
     part = _made(tmp_path / "part.sqlite", narrow)
     with Store(whole) as a, Store(part) as b:
         found = compare(a, b)

@@ -102,11 +102,11 @@ def test_a_plugin_reaches_workers_that_do_not_have_its_file(tmp_path, cluster):
     file.write_text(SOURCE)
     settings = outside_settings(file, "Wider", "Noisy")
     plan = make_plan(settings)
-    local = numbers(run_all(tmp_path / "local.sqlite", plan, settings))
+    local = numbers(run_all(tmp_path / "local.sqlite", plan))
     file.unlink()
     executor = connect(address)
     with Store(tmp_path / "dask.sqlite", writing=True) as store:
-        number = begin(store, plan, settings)
+        number = begin(store, plan)
         group.execute(plan.groups, frozenset(), store, number, executor, lambda *_: None)
         assert store.failures(store.run(number)).empty
         pd.testing.assert_frame_equal(numbers(store.frame(store.run(number))), local, check_exact=True)

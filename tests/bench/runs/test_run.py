@@ -6,12 +6,13 @@ import weakref
 import pandas as pd
 import pytest
 import torch
-from sdp_bench.bench.experiments.suites import SUITES, expand, get_suites
 
 import sdp_ref
 from sdp_bench.bench.datasets.iris import IRIS
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments import suites
+from sdp_bench.bench.experiments import chosen, experiment, fingerprints
+from sdp_bench.bench.experiments.laws import canonical_rules
+from sdp_bench.bench.experiments.presets import PRESETS, preset
 from sdp_bench.bench.metrics.moments import GaussianDivergence
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.prediction import Prediction
@@ -20,10 +21,10 @@ from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.nets.fully_connected import Recipe, get_nets
 from sdp_bench.bench.replay import replay
 from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs import fingerprints, predict
 from sdp_bench.bench.runs import group as run
 from sdp_bench.bench.runs.executors.local import LocalProcesses
-from sdp_bench.bench.settings import PRESETS, Settings, preset
+from sdp_bench.bench.runs.plan import plan_of
+from sdp_bench.bench.settings import Size
 from sdp_ref.laws import unchecked
 from sdp_ref.rules import linearization
 from tests.bench.conftest import TINY, begin, make_plan, run_all
@@ -31,7 +32,7 @@ from tests.bench.conftest import TINY, begin, make_plan, run_all
 NUMBERS = ["experiment", "rule", "metric_spec", "component", "unit", "value", "floor", "floor95", "stderr"]
 
 
-METRICS = {  # those of TINY's suites
+METRICS = {  # those of TINY's experiments
     *("tv_headline", "tv_paper", "tv_class", "tv_difference"),
     *("std_ratio", "bures", "gaussian_kl", "min_eigenvalue", "w1"),
 }
@@ -47,33 +48,19 @@ def test_a_plan_shares_oracles_between_suites(plan):
     assert len(subjects) == 8  # with two inputs each
     assert sum(suite == "iris-w1" for suite, _ in plan.members) == 4  # one input each
     first = plan.groups[0].subjects[0]
-    assert {metric.partition(":")[0] for metric, _ in first.wanted} == set(METRICS)
+    assert {metric.partition(":")[0] for metric, _ in first.pairs} == set(METRICS)
 
 
 def test_presets_change_counts_only():
     assert set(PRESETS) == {"smoke", "quick", "paper"}
-    changed = {
-        f.name
-        for f in dataclasses.fields(Settings)
-        for p in PRESETS.values()
-        if getattr(p, f.name) != getattr(PRESETS["paper"], f.name)
-    }
-    assert changed <= {
-        "sizes",
-        "draws",
-        "task_epochs",
-        "task_datasets",
-        "without",
-        "nets",
-        "net_source",
-        "inputs",
-        "slow_rules",
-        "samples",
-        "pilot_samples",
-        "w1_points",
-        "certified_points",
-        "cells",
-    }
+    paper = preset("paper")
+    for name in PRESETS:
+        smaller = preset(name)
+        design = dataclasses.replace(smaller.design, nets=None, inputs=None, net_source="trained")
+        sampling = dataclasses.replace(smaller.sampling, samples=10**6, pilot_samples=2**17)
+        assert (design, sampling) == (paper.design, paper.sampling)
+        assert set(smaller.metrics) <= {"w1_points", "certified_points", "cells"}
+        assert (smaller.rules, smaller.plugins) == (None, ())
 
 
 def test_every_wanted_number_is_there_and_sane(tmp_path, plan):
@@ -105,7 +92,7 @@ def test_numbers_do_not_depend_on_order_company_or_process(tmp_path, plan):
         run.execute(plan.groups, frozenset(), store, number, executor, lambda g, r: seen.append((g, r)))
         pd.testing.assert_frame_equal(numbers(store.frame(store.run(number))), whole, check_exact=True)
     assert len(seen) == len(plan.groups)
-    alone = make_plan(dataclasses.replace(TINY, rules=("monte_carlo:samples=10",)), ("iris-tv",))
+    alone = make_plan(TINY.but(rules=("monte_carlo:samples=10",)), ("iris-tv",))
     part = numbers(run_all(tmp_path / "d.sqlite", alone))
     same = whole[(whole.experiment == "iris-tv") & (whole.rule == "monte_carlo:samples=10")]
     pd.testing.assert_frame_equal(part, same.reset_index(drop=True), check_exact=True)
@@ -115,8 +102,8 @@ def test_an_interrupted_run_goes_on_to_the_same_numbers(tmp_path, plan):
     unbroken = numbers(run_all(tmp_path / "a.sqlite", plan))
     run_all(tmp_path / "b.sqlite", plan, groups=plan.groups[:2])
     with Store(tmp_path / "b.sqlite") as store:
-        done = run.fresh(store, plan)
-        assert [run.is_done(group, done) for group in plan.groups] == [True, True, False, False]
+        done = run.current(store, plan.groups)
+        assert [not group.left(done) for group in plan.groups] == [True, True, False, False]
     resumed = run_all(tmp_path / "b.sqlite", plan)
     pd.testing.assert_frame_equal(numbers(resumed), unbroken, check_exact=True)
 
@@ -125,25 +112,25 @@ def test_what_is_measured_is_not_measured_again_unless_code_changed(tmp_path, pl
     path = tmp_path / "r.sqlite"
     run_all(path, plan)
     with Store(path) as store:
-        done = run.fresh(store, plan)
-        result = run.run_group(plan.groups[0], done)
+        done = run.current(store, plan.groups)
+        result = run.run_group(plan.groups[0], plan.groups[0].left(done))
         assert (result.records, result.failures) == ([], [])
         old = fingerprints.of_measurement
         changed = "monte_carlo:samples=10"
         monkeypatch.setattr(
             fingerprints, "of_measurement", lambda r, m, p: "new" if r == changed else old(r, m, p)
         )
-        stale = {rule for _, rule, _ in done - run.fresh(store, plan)}
+        stale = {rule for _, rule, _ in done - run.current(store, plan.groups)}
     assert stale == {"monte_carlo:samples=10"}
 
 
 def test_a_wider_run_measures_only_what_is_new(tmp_path):
     path = tmp_path / "r.sqlite"
-    narrow = dataclasses.replace(TINY, rules=("sdp",))
-    run_all(path, make_plan(narrow), narrow)
+    narrow = TINY.but(rules=("sdp",))
+    run_all(path, make_plan(narrow))
     wide = make_plan(TINY)
     with Store(path) as store:
-        result = run.run_group(wide.groups[0], run.fresh(store, wide))
+        result = run.run_group(wide.groups[0], wide.groups[0].left(run.current(store, wide.groups)))
     assert {record.rule for record in result.records} == {
         "monte_carlo:samples=10",
         "marginal_moment_matching",
@@ -151,20 +138,18 @@ def test_a_wider_run_measures_only_what_is_new(tmp_path):
 
 
 def test_rules_that_do_not_support_the_nets_are_left_out_and_named():
-    plan = make_plan(dataclasses.replace(TINY, activation="gelu", rules=("sdp", "dvia")))
-    assert plan.suites["iris-tv"][1] == ("sdp",)
+    plan = make_plan(TINY.but(activation="gelu", rules=("sdp", "dvia")))
+    assert plan.experiments["iris-tv"].rules == ("sdp",)
     (left_out,) = plan.left_out
     assert (left_out.rule, left_out.where) == ("dvia", "gelu")
     assert "'dvia' does not support GELU" in left_out.reason
     with pytest.raises(UserError, match="no rule is left: rule 'dvia' does not support GELU"):
-        make_plan(dataclasses.replace(TINY, activation="gelu", rules=("dvia",)))
+        make_plan(TINY.but(activation="gelu", rules=("dvia",)))
 
 
 def test_a_rule_is_left_out_only_where_it_has_no_formula_or_is_slow():
-    settings = dataclasses.replace(
-        TINY, depths=None, rules=None, slow_rules=False, sizes={"iris-tv-activations": (1, 1)}
-    )
-    plan = make_plan(dataclasses.replace(settings, sigmas=(1.0,)), ("iris-tv-activations",))
+    settings = TINY.but(depths=None, rules=None, slow_rules=False, sizes={"iris-tv-activations": Size(1, 1)})
+    plan = make_plan(settings.but(sigmas=(1.0,)), ("iris-tv-activations",))
     ran = {group.net.architecture.activation: set(group.subjects[0].rules) for group in plan.groups}
     assert {kind for kind, rules in ran.items() if "moment_matching" in rules} == {"leaky_relu", "gelu"}
     assert not any("dvia" in rules for rules in ran.values())
@@ -175,19 +160,17 @@ def test_a_rule_is_left_out_only_where_it_has_no_formula_or_is_slow():
 
 def test_a_suite_without_a_rule_leaves_the_others_their_run():
     names = ("iris-tv", "iris-tv-activations")
-    settings = dataclasses.replace(
-        TINY, depths=None, rules=("dvia",), sizes=dict.fromkeys(names, (1, 1)), sigmas=(1.0,)
-    )
+    settings = TINY.but(depths=None, rules=("dvia",), sizes=dict.fromkeys(names, Size(1, 1)), sigmas=(1.0,))
     plan = make_plan(settings, names)
-    assert list(plan.suites) == ["iris-tv"]
+    assert list(plan.experiments) == ["iris-tv"]
     assert {group.net.architecture.activation for group in plan.groups} == {"relu"}
     gelu = next(n for n in get_nets(Architecture(1, "gelu", 8), Recipe(epochs=100), [0]))
-    both = dataclasses.replace(settings, rules=("sdp", "dvia"))
-    assert expand(get_suites(names), both, [gelu]).suites["iris-tv-activations"][1] == ("sdp",)
+    both = settings.but(rules=("sdp", "dvia"))
+    assert plan_of(chosen(names), both, [gelu]).experiments["iris-tv-activations"].rules == ("sdp",)
 
 
 def test_training_options_keep_each_nets_recipe_and_the_suites_about_recipes():
-    deep, claims, other = (SUITES[n] for n in ("iris-tv-deep", "iris-claims", "iris-claims-recipe"))
+    deep, claims, other = (experiment(n) for n in ("iris-tv-deep", "iris-claims", "iris-claims-recipe"))
     epochs = preset("paper", {"epochs": 7})
     assert {r.optimizer for _, r in deep.kinds(epochs)} == {"adam"}
     assert {r.epochs for s in (deep, claims, other) for _, r in s.kinds(epochs)} == {7}
@@ -208,13 +191,11 @@ def test_training_options_keep_each_nets_recipe_and_the_suites_about_recipes():
 )
 def test_what_cannot_work_is_said_before_training(name, overrides, message):
     with pytest.raises(UserError, match=message):
-        suites.check([SUITES[name]], preset("paper", overrides))
+        experiment(name).check(preset("paper", overrides))
 
 
 def test_nets_of_the_claims_have_inputs_of_their_own():
-    plan = make_plan(
-        dataclasses.replace(TINY, sizes={"iris-claims": (3, 3)}, sigmas=(1.0,)), ("iris-claims",)
-    )
+    plan = make_plan(TINY.but(sizes={"iris-claims": Size(3, 3)}, sigmas=(1.0,)), ("iris-claims",))
     rows = [tuple(s.row for s in group.subjects) for group in plan.groups]
     assert len(set(rows)) == 3
     labels = IRIS.load().labels
@@ -222,26 +203,23 @@ def test_nets_of_the_claims_have_inputs_of_their_own():
 
 
 def test_an_oracle_of_more_samples_keeps_its_cells():
-    settings = dataclasses.replace(TINY, sizes={"iris-oracle": (1, 1), "iris-oracle-10x": (1, 1)}, rules=None)
+    settings = TINY.but(sizes={"iris-oracle": Size(1, 1), "iris-oracle-10x": Size(1, 1)}, rules=None)
     plan = make_plan(settings, ("iris-oracle", "iris-oracle-10x"))
     one, ten = plan.groups[0].subjects
     assert (ten.key.samples, ten.row) == (10 * one.key.samples, one.row)
     group = plan.groups[0]
-    oracles = [
-        Oracle(group.net.build(), predict.input_law(group)[0], s.key, settings.sampling) for s in (one, ten)
-    ]
+    oracles = [Oracle(group.net.build(), group.law[0], s.key, settings.sampling) for s in (one, ten)]
     trees = [HeadlineTotalVariation(cells=16, pilot_samples=1024).partition(oracle) for oracle in oracles]
     assert (trees[0].thresholds == trees[1].thresholds).all()
     assert [len(oracle.samples) for oracle in oracles] == [2048, 20480]
 
 
 def test_a_second_oracle_shows_the_floor_and_the_oracles_moments_are_its_own(tmp_path):
-    settings = dataclasses.replace(
-        TINY,
-        sizes={"iris-tv": (2, 2), "iris-oracle": (2, 2), "iris-std": (2, 2)},
+    settings = TINY.but(
+        sizes={"iris-tv": Size(2, 2), "iris-oracle": Size(2, 2), "iris-std": Size(2, 2)},
         rules=("oracle_again", "oracle_moments"),
     )
-    frame = run_all(tmp_path / "r.sqlite", make_plan(settings, ("iris-tv", "iris-std")), settings)
+    frame = run_all(tmp_path / "r.sqlite", make_plan(settings, ("iris-tv", "iris-std")))
     tv = frame[(frame.rule == "oracle_again") & frame.metric.isin(["tv_headline", "tv_class"])]
     assert (tv.value <= tv.floor95).mean() > 0.7  # 16 values, each below with probability .95
     ratio = frame[(frame.rule == "oracle_moments") & (frame.metric == "std_ratio")]
@@ -253,7 +231,7 @@ def test_a_second_oracle_shows_the_floor_and_the_oracles_moments_are_its_own(tmp
 
 def test_an_oracle_does_not_outlive_its_group(plan):
     group = plan.groups[0]
-    oracle = Oracle(group.net.build(), predict.input_law(group)[0], group.subjects[0].key, TINY.sampling)
+    oracle = Oracle(group.net.build(), group.law[0], group.subjects[0].key, TINY.sampling)
     tree = HeadlineTotalVariation(cells=16, pilot_samples=1024).partition(oracle)
     assert HeadlineTotalVariation(cells=16, pilot_samples=1024).partition(oracle) is tree  # made once
     assert oracle.floors(tree) is oracle.floors(tree)
@@ -264,10 +242,8 @@ def test_an_oracle_does_not_outlive_its_group(plan):
 
 def test_certified_brackets_hold_the_exact_distance_of_the_same_points(tmp_path):
     names = ("iris-w1", "iris-w1-certified")
-    settings = dataclasses.replace(
-        TINY, sizes=dict.fromkeys(names, (1, 1)), certified_points=100, sigmas=(10.0,)
-    )
-    frame = run_all(tmp_path / "r.sqlite", make_plan(settings, names), settings)
+    settings = TINY.but(sizes=dict.fromkeys(names, Size(1, 1)), certified_points=100, sigmas=(10.0,))
+    frame = run_all(tmp_path / "r.sqlite", make_plan(settings, names))
     exact = frame[frame.metric == "w1"].set_index("rule").value
     bounds = frame[frame.metric == "w1_certified"].set_index(["rule", "component"]).value
     for rule in TINY.rules:
@@ -280,11 +256,11 @@ def test_certified_brackets_hold_the_exact_distance_of_the_same_points(tmp_path)
 
 
 def test_metrics_take_their_options_from_their_spec(tmp_path):
-    settings = dataclasses.replace(
-        TINY, rules=("sdp",), sizes={"iris-sensitivity": (1, 1)}, samples=8192, pilot_samples=8192
+    settings = TINY.but(
+        rules=("sdp",), sizes={"iris-sensitivity": Size(1, 1)}, samples=8192, pilot_samples=8192
     )
     plan = make_plan(settings, ("iris-sensitivity",))
-    frame = run_all(tmp_path / "r.sqlite", plan, settings)
+    frame = run_all(tmp_path / "r.sqlite", plan)
     specs = set(frame.metric_spec)
     assert "tv_paper:bins=10,bin_range=joint,pilot_samples=8192" in specs
     assert "tv_headline:cells=64,pilot_samples=8192" in specs
@@ -318,7 +294,7 @@ def test_a_failing_rule_is_recorded_and_the_others_go_on(tmp_path, plan, monkeyp
 def test_a_rule_whose_preparation_fails_is_recorded_too(monkeypatch):
     monkeypatch.setattr(linearization.SDP, "prepare", failing)
     plan = make_plan(TINY)
-    result = run.run_group(plan.groups[0], frozenset())
+    result = run.run_group(plan.groups[0], plan.groups[0].cells)
     assert {failure.rule for failure in result.failures} == {"sdp"}
     assert {record.rule for record in result.records} == set(TINY.rules) - {"sdp"}
 
@@ -346,21 +322,21 @@ def test_a_failing_metric_leaves_the_others_and_no_old_number(tmp_path, plan, mo
 
 def test_repeated_levels_and_depths_count_once():
     settings = preset("quick", {"sigmas": (1.0, 1.0), "depths": (1, 1), "samples": 10_000})
-    assert (settings.sigmas, settings.depths) == ((1.0,), (1,))
+    assert (settings.design.sigmas, settings.design.depths) == ((1.0,), (1,))
 
 
 def test_only_w1_asks_for_the_samples_of_w1():
-    few = dataclasses.replace(TINY, samples=1000)
+    few = TINY.but(samples=1000)
     assert make_plan(few, ("iris-tv",)).groups
     with pytest.raises(UserError, match="lower --w1-points"):
         make_plan(few, ("iris-w1",))
 
 
 def test_a_net_that_returns_nan_fails_its_subjects(tmp_path):
-    plan = make_plan(dataclasses.replace(TINY, nets=1))
+    plan = make_plan(TINY.but(nets=1))
     weight = plan.groups[0].net.state["2.weight"]
     weight[0, 0] = float("nan")
-    result = run.run_group(plan.groups[0], frozenset())
+    result = run.run_group(plan.groups[0], plan.groups[0].cells)
     assert not result.records
     assert result.failures
     assert any("finite" in failure.error or "NaN" in failure.error for failure in result.failures)
@@ -378,8 +354,8 @@ def test_a_dead_worker_is_a_failed_group(tmp_path, plan):
         assert failures.rule.isna().all()
         assert len(failures) == len(plan.groups[1].subjects)
         assert failures.error.str.contains("worker process died").all()
-        done = run.fresh(store, plan)
-        assert [run.is_done(g, done) for g in plan.groups] == [True, False, True, True]
+        done = run.current(store, plan.groups)
+        assert [not g.left(done) for g in plan.groups] == [True, False, True, True]
 
 
 def _die(*_):
@@ -408,7 +384,7 @@ def test_replays_are_identical(tmp_path, plan):
 
 def test_rules_on_one_oracle_share_their_normals(plan):
     group = plan.groups[0]
-    oracle = Oracle(group.net.build(), predict.input_law(group)[0], group.subjects[0].key, TINY.sampling)
+    oracle = Oracle(group.net.build(), group.law[0], group.subjects[0].key, TINY.sampling)
     zero, one = torch.zeros(1, 3).double(), torch.eye(3).double()[None]
     a = Prediction(sdp_ref.Gaussian(zero, one), oracle).samples
     b = Prediction(sdp_ref.Gaussian(zero + 1, one), oracle).samples
@@ -425,7 +401,7 @@ def test_rules_on_one_oracle_share_their_normals(plan):
 )
 def test_a_prediction_that_is_no_law_is_refused(plan, law, message):
     group = plan.groups[0]
-    oracle = Oracle(group.net.build(), predict.input_law(group)[0], group.subjects[0].key, TINY.sampling)
+    oracle = Oracle(group.net.build(), group.law[0], group.subjects[0].key, TINY.sampling)
     with pytest.raises(ValueError, match=message):
         Prediction(unchecked(sdp_ref.Gaussian, *law), oracle)
 
@@ -457,10 +433,10 @@ def test_bad_settings_get_one_line(overrides, message):
 
 def test_unknown_names_are_answered_with_the_valid_ones():
     with pytest.raises(UserError, match="choose from iris-tv, iris-tv-deep"):
-        suites.get_suites(["iris"])
+        chosen(["iris"])
     with pytest.raises(UserError, match="choose from sdp"):
-        suites.canonical_rules(["spd"])
+        canonical_rules(["spd"])
     with pytest.raises(UserError, match="seed a rule themselves"):
-        suites.canonical_rules(["monte_carlo:samples=10,seed=3"])
+        canonical_rules(["monte_carlo:samples=10,seed=3"])
     with pytest.raises(UserError, match="choose from smoke, quick, paper"):
         preset("full", {})

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sdp_bench.bench.experiments import ci
+from sdp_bench.bench.gate import ci
 from sdp_bench.bench.runs import group as run
 from sdp_bench.bench.runtime import accuracy
 from sdp_bench.bench.runtime.accuracy import Accuracy
@@ -28,7 +28,7 @@ def test_parameters_are_the_ci_cells_and_rules():
 def test_figures_are_means_of_what_a_run_records():
     group = ci.groups(("sdp", "monte_carlo:samples=10"))[4]
     errors = accuracy.measure([group])
-    records = run.run_group(group, frozenset()).records
+    records = run.run_group(group, group.cells).records
     name = f"{group.net.architecture.label} sigma {group.sigma:g}"
     for rule in ("sdp", "monte_carlo:samples=10"):
         for metric, track in (

@@ -11,6 +11,7 @@ from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.replay.drilldown import drill
 from sdp_bench.bench.replay.error_by_layer import OutputErrors
 from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.settings import Size
 from sdp_bench.oracles.estimate.estimate import Estimate
 from sdp_bench.reports.drilldown import page as drilldown
 from sdp_bench.reports.drilldown.words import verdict
@@ -22,7 +23,7 @@ from tests.bench.conftest import TINY, make_plan, run_all
 from tests.reports import made_up
 from tests.reports.test_page import outline, told
 
-SETTINGS = replace(TINY, sizes={"iris-tv": (1, 2)}, sigmas=(10.0,), rules=("sdp", "marginal_sdp"))
+SETTINGS = TINY.but(sizes={"iris-tv": Size(1, 2)}, sigmas=(10.0,), rules=("sdp", "marginal_sdp"))
 
 
 class Said:
@@ -39,7 +40,7 @@ class Said:
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     folder = tmp_path_factory.mktemp("drill")
-    frame = run_all(folder / "store.sqlite", make_plan(SETTINGS, ("iris-tv",)), SETTINGS)
+    frame = run_all(folder / "store.sqlite", make_plan(SETTINGS, ("iris-tv",)))
     said = Said()
     with Store(folder / "store.sqlite") as store:
         wanted = drilldown.chosen("worst:2", frame)

@@ -4,8 +4,8 @@ import math
 
 import pandas as pd
 import pytest
-from sdp_bench.bench.experiments.suites import SUITES
 
+from sdp_bench.bench.experiments import experiment
 from sdp_bench.reports.paper.printed import printed
 from sdp_bench.reports.sections.fidelity import fidelity
 from sdp_bench.reports.sections.oracle import oracle_errors
@@ -109,7 +109,7 @@ def test_the_oracles_error():
 def test_what_was_run():
     rows = [
         row("iris-tv", sigma, "sdp", HEADLINE, 0.1, net=f"n{n}", input=i, accuracy=0.8 if n == 0 else 0.97)
-        for sigma in SUITES["iris-tv"].sigmas
+        for sigma in experiment("iris-tv").sigmas
         for n in range(10)
         for i in range(10)
     ]

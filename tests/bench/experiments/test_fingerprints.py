@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import sdp_ref
+from sdp_bench.bench.experiments import fingerprints, predict
 from sdp_bench.bench.gate.probes import probes
 from sdp_bench.bench.identity import keys
 from sdp_bench.bench.identity.fingerprint import PACKAGES, closure, reached
@@ -21,7 +22,6 @@ from sdp_bench.bench.metrics import metric as metric_of
 from sdp_bench.bench.metrics import metrics, moments, oracle, transport
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.references import references
-from sdp_bench.bench.runs import fingerprints, predict
 from sdp_bench.bench.settings import Settings
 from sdp_bench.oracles.transport import wasserstein
 from sdp_ref.activations import activation
@@ -29,7 +29,7 @@ from sdp_ref.laws import DiagonalGaussian
 from sdp_ref.rules import FullCovarianceRule
 
 RULES = (*sdp_ref.rules(), "monte_carlo:samples=10,sampler=sobol")
-SMALL = Settings(samples=2**10, pilot_samples=2**10, w1_points=100, certified_points=100, cells=16)
+SMALL = Settings().but(samples=2**10, pilot_samples=2**10, w1_points=100, certified_points=100, cells=16)
 
 
 def of_rules():
@@ -131,7 +131,7 @@ def test_seeds_count_for_all(monkeypatch):
 
 SCRIPT = """
 import json
-from tests.bench.runs.test_fingerprints import of_metrics, of_rules
+from tests.bench.experiments.test_fingerprints import of_metrics, of_rules
 print(json.dumps(of_rules() | of_metrics()))
 """
 
@@ -169,7 +169,7 @@ def run_by(function):
     return seen
 
 
-SUBJECTS = [types.SimpleNamespace(key=OracleKey("net", "input", "noise", "mc", SMALL.samples))]
+KEYS = [OracleKey("net", "input", "noise", "mc", SMALL.sampling.samples)]
 
 
 @pytest.mark.filterwarnings("ignore:rule '.*' is marginal")
@@ -180,7 +180,7 @@ def test_all_that_runs_for_a_rule_is_reached(rule):
     made, seen = sdp_ref.rule(rule), set()
     for probe in probes():
         with contextlib.suppress(sdp_ref.UnsupportedError):
-            seen |= run_by(functools.partial(predict.predict, made, probe.build(), probe.law, SUBJECTS))
+            seen |= run_by(functools.partial(predict.predict, made, probe.build(), probe.law, KEYS))
     assert {code for code in seen if code[0] != probes.__code__.co_filename} - known == set()
     assert len(seen) > 10
 
@@ -191,10 +191,10 @@ def test_all_that_runs_for_a_metric_is_reached(metric):
     probe = next(probe for probe in probes() if isinstance(probe.law, DiagonalGaussian))
     net = probe.build()
     rule, chosen = sdp_ref.rule("sdp"), metric_of(metric, SMALL.metric_options)
-    (law, _), sampling = predict.predict(rule, net, probe.law, SUBJECTS), SMALL.sampling
+    (law, _), sampling = predict.predict(rule, net, probe.law, KEYS), SMALL.sampling
 
     def measure():
-        true = Oracle(net, probe.law, SUBJECTS[0].key, sampling)
+        true = Oracle(net, probe.law, KEYS[0], sampling)
         prediction = predict.prediction_of(rule, law, true)
         return list(chosen.measure(true, prediction))
 

@@ -1,4 +1,4 @@
-"""Suites about image classifiers: expanded, run, kept, replayed and shown like those about plain nets."""
+"""Experiments on image classifiers: expanded, run, kept, replayed and shown like those about plain nets."""
 
 import dataclasses
 from dataclasses import asdict
@@ -7,26 +7,28 @@ import pytest
 
 from sdp_bench.bench.datasets.base import ImageClassification
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments import suites
+from sdp_bench.bench.experiments import experiment
+from sdp_bench.bench.experiments.presets import preset
 from sdp_bench.bench.nets.classifiers import TrainedClassifier
 from sdp_bench.bench.nets.net import best_classifier, inputs_of, net_from_bytes, stored
 from sdp_bench.bench.replay import replay
+from sdp_bench.bench.replay import stored as stored_measurements
 from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.settings import Settings, preset
+from sdp_bench.bench.runs.plan import plan_of
+from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.reports.page import page as page_of
 from sdp_bench.reports.results import Results
 from tests.bench.conftest import run_all
 from tests.bench.nets.test_image_training import RECIPE, RESNET, TEST
 
-SETTINGS = Settings(inputs=12, draws={"resnet-tv": 200}, sigmas=(0.01, 0.1))
+SETTINGS = Settings().but(inputs=12, sizes={"resnet-tv": Size(samples=200)}, sigmas=(0.01, 0.1))
+SMALL = dataclasses.replace(experiment("resnet-tv"), classifiers=(RESNET,))
 METRICS = {"tv_class", "tv_margin", "tv_pairs", "tv_sliced", "energy", "bures_logits"}
 
 
 @pytest.fixture
 def net(monkeypatch):
     monkeypatch.setattr(ImageClassification, "load", lambda *_: TEST)
-    suite = dataclasses.replace(suites.SUITES["resnet-tv"], classifiers=(RESNET,))
-    monkeypatch.setitem(suites.SUITES, "resnet-tv", suite)
     return classifier(0.5)
 
 
@@ -37,10 +39,10 @@ def classifier(accuracy, seed=0):
 
 @pytest.fixture
 def plan(net):
-    return suites.expand(suites.get_suites(["resnet-tv"]), SETTINGS, [net])
+    return plan_of([SMALL], SETTINGS, [net])
 
 
-def test_a_group_holds_ten_images_and_keeps_the_samples_of_its_suite(plan, net):
+def test_a_group_holds_ten_images_and_keeps_the_samples_of_its_experiment(plan, net):
     assert [len(group.subjects) for group in plan.groups] == [10, 2, 10, 2]
     assert {s.key.samples for group in plan.groups for s in group.subjects} == {200}
     assert len({s.key.hex for group in plan.groups for s in group.subjects}) == 24
@@ -51,31 +53,30 @@ def test_a_group_holds_ten_images_and_keeps_the_samples_of_its_suite(plan, net):
 
 def test_any_trained_classifier_will_do(net):
     other = dataclasses.replace(net, recipe=dataclasses.replace(RECIPE, seed=3))
-    assert suites.expand(suites.get_suites(["resnet-tv"]), SETTINGS, [other]).groups
+    assert plan_of([SMALL], SETTINGS, [other]).groups
     with pytest.raises(UserError, match="nothing to run"):
-        suites.expand(suites.get_suites(["iris-tv"]), SETTINGS, [other])
+        plan_of([experiment("iris-tv")], SETTINGS, [other])
 
 
-def test_samples_are_the_suites_own_unless_they_are_asked_for():
-    suite = suites.SUITES["resnet-tv"]
-    assert suite.samples_of(preset("paper", {})) == 5000
-    assert suite.samples_of(preset("quick", {})) == 500
-    assert suite.samples_of(preset("quick", {"samples": 20_000})) == 20_000
+def test_samples_are_the_experiments_own_unless_they_are_asked_for():
+    resnet = experiment("resnet-tv")
+    assert resnet.samples(preset("paper", {})) == 5000
+    assert resnet.samples(preset("quick", {})) == 500
+    assert resnet.samples(preset("quick", {"samples": 20_000})) == 20_000
     with pytest.raises(UserError, match="30 bins of a slice need at least 120 samples, got 100"):
-        suites.check([suite], preset("quick", {"samples": 100}))
+        resnet.check(preset("quick", {"samples": 100}))
 
 
 def test_more_images_than_there_are_is_said(net):
     with pytest.raises(UserError, match="inputs must be between 1 and 30, got 31"):
-        suites.expand(suites.get_suites(["resnet-tv"]), dataclasses.replace(SETTINGS, inputs=31), [net])
+        plan_of([SMALL], SETTINGS.but(inputs=31), [net])
 
 
-def test_a_run_is_kept_replayed_and_shown_beside_the_paper(tmp_path, plan):
-    plan = dataclasses.replace(plan, groups=plan.groups[1:2], members=plan.members)
-    kept = {s.key.hex for group in plan.groups for s in group.subjects}
-    plan = dataclasses.replace(plan, members=[m for m in plan.members if m[1] in kept])
+def test_a_run_is_kept_replayed_and_shown_beside_the_paper(tmp_path, plan, monkeypatch):
+    monkeypatch.setattr(stored_measurements, "chosen", lambda _: [SMALL])  # of another architecture's nets
+    plan = dataclasses.replace(plan, groups=plan.groups[1:2])
     path = tmp_path / "r.sqlite"
-    frame = run_all(path, plan, SETTINGS)
+    frame = run_all(path, plan)
     assert set(frame.metric) == METRICS
     assert set(frame[frame.metric == "tv_pairs"].component) == {"largest", "mean"}
     assert frame[frame.metric.str.contains("tv")].value.between(0, 1).all()
