@@ -15,7 +15,7 @@ from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.nets.fully_connected import Recipe
 from sdp_bench.bench.plugins.plugin import Plugin
-from sdp_bench.bench.plugins.rules import rule_of
+from sdp_bench.bench.rules import rule_of
 from sdp_bench.bench.sampling import Sampling
 from sdp_ref.activations import ACTIVATIONS
 from sdp_ref.rules import Propagator

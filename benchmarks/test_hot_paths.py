@@ -11,7 +11,7 @@ from torch import nn
 
 import sdp_ref as sr
 from sdp_bench import oracles
-from sdp_bench.bench.gate import ci
+from sdp_bench.bench.experiments.iris import ci
 from sdp_bench.bench.gate.oracles.manifest import oracles as oracles_of
 from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
 from sdp_bench.bench.runs import group as run
@@ -59,7 +59,9 @@ def test_oracle_draw_forward_and_bin(benchmark, groups, depth, sampler):
 
 def test_one_group(benchmark, groups):
     """Three inputs, all rules, the metrics of the gate; four hidden layers."""
-    result = benchmark.pedantic(run.run_group, (groups[4], groups[4].cells), rounds=3 if benchmark.enabled else 1)
+    result = benchmark.pedantic(
+        run.run_group, (groups[4], groups[4].cells), rounds=3 if benchmark.enabled else 1
+    )
     assert not result.failures
     assert len(result.records) == 3 * len(ci.RULES) * len(ci.EXPERIMENT.metrics)
 
@@ -88,11 +90,11 @@ def test_full_moment_matching_of_one_layer(benchmark):
     assert found.covariance.shape == (1, 100, 100)
 
 
-def test_w1(benchmark, truth):
+def test_w1(benchmark, oracle):
     """Exact W1 between 1000 points of the oracle and of a second one."""
-    other = truth._draw(truth.key.samples, truth.key.seed("again"), truth.key.sampler)
+    other = oracle.redrawn("again")
     floor = Floor(0.0, 0.0)
     found = benchmark.pedantic(
-        oracles.wasserstein, (truth.samples, other, POINTS), {"floor": floor}, rounds=5, warmup_rounds=1
+        oracles.wasserstein, (oracle.samples, other, POINTS), {"floor": floor}, rounds=5, warmup_rounds=1
     )
     assert found.value > 0

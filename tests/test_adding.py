@@ -16,6 +16,7 @@ KINDS = {
     "sdp_ref/activations/": 1,
     "bench/metrics/": 1,
     "bench/datasets/": 1,
+    "bench/experiments/": 1,
     "reports/sections/": 2,  # and its template
 }
 
@@ -48,9 +49,11 @@ def test_they_keep_the_rules_of_the_project(project):
 
 
 USED = """
-from sdp_bench.bench import datasets, metrics
+from sdp_bench.bench import datasets, experiments, metrics
 from sdp_bench.bench.datasets.base import TabularClassification
+from sdp_bench.bench.experiments import presets
 
+print(experiments.experiment("small-noise").extent(presets.preset("quick")))
 print(metrics.metric("mean_shift").spec)
 print(tuple(datasets.dataset("wine-cultivars", TabularClassification).load().features.shape))
 """
@@ -74,8 +77,9 @@ def run(project, tmp_path_factory):
     return run
 
 
-def test_metric_and_data_set_are_known_by_name(run):
-    assert run("-c", USED).split("\n") == ["mean_shift", "(178, 13)", ""]
+def test_metric_data_set_and_experiment_are_known_by_name(run):
+    shown = run("-c", USED).splitlines()
+    assert shown == ["relu 1; 2 x 1; sigma 0.05", "mean_shift", "(178, 13)"]
 
 
 @pytest.mark.slow

@@ -24,9 +24,9 @@ import torch
 
 import sdp_ref as sr
 from sdp_bench import oracles
+from sdp_bench.bench import rules
 from sdp_bench.bench.experiments import chosen
 from sdp_bench.bench.experiments.presets import preset
-from sdp_bench.bench.plugins import rules
 from sdp_bench.bench.plugins.plugin import load
 from sdp_bench.cli import cli
 

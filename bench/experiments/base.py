@@ -97,6 +97,8 @@ class Experiment(ABC):
     Attributes
     ----------
     name, description : str
+    title, about : str
+        Heading of its tables, and a paragraph below that; empty where a section of its own shows it.
     rank : int
         Place among the experiments, the lowest first.
     metrics : tuple of str
@@ -115,6 +117,8 @@ class Experiment(ABC):
 
     name: str
     description: str
+    title: str = ""
+    about: str = ""
     rank: int = 10**6
     metrics: tuple[str, ...]
     rules: tuple[str, ...]
@@ -132,7 +136,7 @@ class Experiment(ABC):
             given.samples or self.paper.samples,
             design.training.get("epochs") or given.epochs or self.paper.epochs,
             design.datasets or given.datasets or self.paper.datasets,
-            given.on_request,
+            given.on_request or self.paper.on_request,
         )
 
     @property
@@ -141,7 +145,7 @@ class Experiment(ABC):
         """Whether its numbers are distances to an oracle, and not scores on data."""
 
     @abstractmethod
-    def about(self, settings: Settings) -> str:
+    def extent(self, settings: Settings) -> str:
         """On what, how much and under which noise, on one line."""
 
     def kinds(self, settings: Settings) -> Sequence[tuple[Architecture, Recipe]]:  # noqa: ARG002

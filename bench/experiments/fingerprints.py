@@ -17,7 +17,7 @@ from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.prediction import Prediction
 from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
-from sdp_bench.bench.plugins.rules import rule_of
+from sdp_bench.bench.rules import rule_of
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, SymmetricStable
 
 # Code that works on objects which it is given rests on their classes too.

@@ -76,7 +76,7 @@ class LawExperiment(Experiment):
         """See `Experiment`."""
         return True
 
-    def about(self, settings: Settings) -> str:
+    def extent(self, settings: Settings) -> str:
         """See `Experiment`."""
         depths: dict[str, list[int]] = {}
         for architecture in self.architectures:

@@ -9,7 +9,7 @@ from typing import Any
 
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments import experiments
-from sdp_bench.bench.plugins.rules import resolve
+from sdp_bench.bench.rules import resolve
 from sdp_bench.bench.sampling import Sampling
 from sdp_bench.bench.settings import Design, Settings
 

@@ -36,7 +36,7 @@ class ReplicateExperiment(Experiment):
         """See `Experiment`."""
         return False
 
-    def about(self, settings: Settings) -> str:
+    def extent(self, settings: Settings) -> str:
         """See `Experiment`."""
         return f"{', '.join(self.rules)}; {self.size(settings).nets} seeds"
 

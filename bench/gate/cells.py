@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from sdp_bench.bench.experiments.iris import ci
 from sdp_bench.bench.experiments.law_group import LawGroup
-from sdp_bench.bench.gate import ci, probes
+from sdp_bench.bench.gate import probes
 from sdp_bench.bench.gate.probes import Probe
 from sdp_bench.bench.identity.keys import OracleKey
 from sdp_bench.bench.metrics.oracle import Oracle, independent_blocks

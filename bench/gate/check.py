@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sdp_bench.bench import rules as plugins
 from sdp_bench.bench.environment import describe, one_thread
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.laws import canonical_rules
@@ -18,7 +19,6 @@ from sdp_bench.bench.gate.oracles.verify import verify
 from sdp_bench.bench.gate.predictions import Predicted, predict
 from sdp_bench.bench.gate.verdict import Finding, Status, Verdict, exit_code
 from sdp_bench.bench.metrics.references import Reference
-from sdp_bench.bench.plugins import rules as plugins
 from sdp_ref.rules import Propagator
 
 Step = Callable[[int, int, str], None]

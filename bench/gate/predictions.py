@@ -11,10 +11,10 @@ import torch
 from sdp_bench.bench.errors import one_line
 from sdp_bench.bench.experiments.law_group import LawGroup
 from sdp_bench.bench.experiments.predict import prepared, seeds_of
+from sdp_bench.bench.gate.answers.drift import repeats
+from sdp_bench.bench.gate.answers.moments import Answer, PredictedMoments
 from sdp_bench.bench.gate.baseline import RuleBaseline
 from sdp_bench.bench.gate.cells import Cell, Scope
-from sdp_bench.bench.gate.comparisons.drift import repeats
-from sdp_bench.bench.gate.comparisons.moments import Answer, PredictedMoments
 from sdp_bench.bench.gate.probes import Probe
 from sdp_bench.bench.identity.keys import SeedRoot
 from sdp_ref.laws import Law, joined
@@ -43,7 +43,7 @@ class Predicted:
 def predict(rule: Propagator, scope: Scope, known: RuleBaseline | None = None) -> Predicted:
     """Predictions of one rule in all cells, a sampling rule's under the baseline's seeds where it has any.
 
-    It must say the same twice, up to rounding (:data:`sdp_bench.bench.gate.comparisons.drift.REPEATABLE`).
+    It must say the same twice, up to rounding (:data:`sdp_bench.bench.gate.answers.drift.REPEATABLE`).
     """
     moments: dict[str, PredictedMoments] = {}
     for group in scope.groups:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from sdp_bench.bench.environment import describe, one_thread
 from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.gate.answers.drift import THRESHOLD, drift
 from sdp_bench.bench.gate.baseline import Baseline, RuleBaseline, read, write
 from sdp_bench.bench.gate.cells import Scope
 from sdp_bench.bench.gate.check import Options, Step, predict_all, rules_of
 from sdp_bench.bench.gate.comparisons import probes, sampling, speed
-from sdp_bench.bench.gate.comparisons.drift import THRESHOLD, drift
 from sdp_bench.bench.gate.comparisons.speed import Timing
 from sdp_bench.bench.gate.predictions import Predicted
 from sdp_ref.rules import Propagator

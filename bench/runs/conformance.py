@@ -9,7 +9,7 @@ import sdp_ref
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.plugins.plugin import Plugin
-from sdp_bench.bench.plugins.rules import rule_of
+from sdp_bench.bench.rules import rule_of
 from sdp_bench.bench.runs.executors.local import LocalProcesses
 
 

@@ -12,8 +12,8 @@ from sdp_bench.bench.experiments.scope import Scope
 from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.nets.net import Net
 from sdp_bench.bench.plugins.plugin import Plugin
-from sdp_bench.bench.plugins.rules import rule_of
 from sdp_bench.bench.results.record import LeftOut, Selection, Unit
+from sdp_bench.bench.rules import rule_of
 from sdp_bench.bench.settings import Settings
 from sdp_ref.rules import Traits, traits
 

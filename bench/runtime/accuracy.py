@@ -1,7 +1,7 @@
 """Accuracy of each rule on the CI cells, tracked by asv; lower is better.
 
-The cells, rules and metrics are those of `bench.gate.ci` and no others, measured as a run measures
-them. A commit without that module is skipped.
+The cells, rules and metrics are those of `bench.experiments.iris.ci` and no others, measured as a run does
+it. A commit without that module is skipped.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 
 try:
-    from sdp_bench.bench.gate import ci
+    from sdp_bench.bench.experiments.iris import ci
 except ImportError:  # asv imports this file at other commits too
     ci = None  # type: ignore[assignment]
 

@@ -21,10 +21,10 @@ from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.prediction import Prediction
 from sdp_bench.bench.metrics.total_variation import CellTotalVariation
 from sdp_bench.bench.nets.fully_connected import write_atomically
-from sdp_bench.bench.plugins.rules import is_address
 from sdp_bench.bench.replay.drilldown import Drilldown, drill, rule_errors
 from sdp_bench.bench.replay.layers import LayerMoments
 from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.rules import is_address
 from sdp_bench.reports.drilldown import figures as drawings
 from sdp_bench.reports.drilldown.words import CONSTANT, verdict, view
 from sdp_bench.reports.style import labels

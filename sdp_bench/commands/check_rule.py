@@ -29,9 +29,9 @@ def check_rule(
     from pathlib import Path
 
     import sdp_ref
+    from sdp_bench.bench import rules
     from sdp_bench.bench.errors import RunFailedError, UserError
     from sdp_bench.bench.nets.fully_connected import write_atomically
-    from sdp_bench.bench.plugins import rules
     from sdp_bench.bench.plugins.plugin import load
     from sdp_ref.conformance import CHECKS
     from sdp_ref.conformance.kit import named_checks

@@ -28,13 +28,13 @@ def list_(preset: str) -> None:
     from sdp_bench.bench.experiments.presets import preset as preset_of
     from sdp_bench.bench.metrics import metric
     from sdp_bench.bench.metrics.references import references
-    from sdp_bench.bench.plugins.rules import RULES
+    from sdp_bench.bench.rules import RULES
     from sdp_ref.registry import installed
 
     settings = preset_of(preset)
     click.echo(f"Experiments (nets x inputs, or seeds, as in the preset {preset})")
     for each in experiments().values():
-        click.echo(f"  {each.name}\n      {each.description}\n      {each.about(settings)}")
+        click.echo(f"  {each.name}\n      {each.description}\n      {each.extent(settings)}")
     click.echo("\nPresets")
     for name, each_settings in PRESETS.items():
         options = each_settings.metric_options

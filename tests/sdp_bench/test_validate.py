@@ -8,11 +8,12 @@ import pandas as pd
 import pytest
 
 from sdp_bench import cli
-from sdp_bench.bench.experiments import own_net as cells
-from sdp_bench.bench.plugins import rules as plugin_rules
+from sdp_bench.bench import rules as plugin_rules
 from sdp_bench.bench.plugins.plugin import find
-from sdp_bench.bench.plugins.rules import resolve
 from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.rules import resolve
+from sdp_bench.bench.runs import conformance as kit_of_runs
+from sdp_bench.bench.runs.conformance import conformance
 from sdp_bench.bench.runs.executors import TimeLimitError
 from sdp_bench.commands.validate import validate
 
@@ -119,7 +120,7 @@ def call(monkeypatch, capfd, tmp_path):
 
 def conformed(monkeypatch, report):
     """Stand-in for the kit, which has tests of its own."""
-    monkeypatch.setattr(cells, "conformance", lambda rule, chosen, limit: {"rule": rule, **report})
+    monkeypatch.setattr(kit_of_runs, "conformance", lambda rule, chosen, limit: {"rule": rule, **report})
 
 
 PASSED = {
@@ -197,7 +198,7 @@ def test_a_rule_that_hangs_in_the_kit_stops_no_other_and_loses_nothing(call, mon
         return {"rule": rule, **PASSED}
 
     hanging = {"hanging"}
-    monkeypatch.setattr(cells, "conformance", kit)
+    monkeypatch.setattr(kit_of_runs, "conformance", kit)
     code, out, _ = call("theirs.py:Good", "theirs.py:Hanging", *TINY)
     assert code == 3
     assert "hanging: the conformance kit did not finish: TimeLimitError" in out
@@ -241,7 +242,7 @@ def test_a_rule_of_which_nothing_is_known_is_no_good_rule(call, monkeypatch, tmp
         (("spd",), "unknown rule 'spd'"),
         (("theirs.py:Good", "--sigma", "0"), "sigma must be positive"),
         (("theirs.py:Good", "--sigma", "-1"), "sigma must be positive"),
-        (("theirs.py:Good", "--suite", "absent"), "unknown suite 'absent'"),
+        (("theirs.py:Good", "--experiment", "absent"), "unknown experiment 'absent'"),
         (("theirs.py:Good", "--inputs", "x.npy"), "go with --net"),
         (("--net", "theirs.py:Good"), "--net needs --inputs"),
         (("--net", "theirs.py:Good", "--inputs", "absent.npy", "--sigma", "1"), "cannot read absent.npy"),
@@ -289,7 +290,7 @@ def test_the_kit_runs_in_a_process_of_its_own(tmp_path):
     names, found = resolve([f"{path}:Hanging"])
     path.unlink()
     with pytest.raises(TimeLimitError, match="time limit of 1 s"):
-        cells.conformance(names[0], found, 1.0)
+        conformance(names[0], found, 1.0)
 
 
 @pytest.mark.slow
@@ -298,6 +299,6 @@ def test_the_kit_finds_a_wrong_rule(tmp_path):
     path.write_text(RULES)
     wrong = find(f"{path}:Wrong", plugin_rules.RULES)
     path.unlink()
-    report = cells.conformance("wrong", [wrong])
+    report = conformance("wrong", [wrong])
     assert "affine" in report["unexpected"]
     assert not report["passed"]

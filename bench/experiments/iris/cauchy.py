@@ -16,6 +16,12 @@ From 10 on next to all mass is far from every flower, where a net is linear alon
 HEAVY_TAILS = LawExperiment(
     name="iris-cauchy",
     description="Cauchy noise on ReLU nets: total variation and quantiles (not in the paper)",
+    title="Cauchy noise",
+    about="Cauchy noise of scale γ on every input, in place of Gaussian noise. It has no mean and no "
+    "variance, and W1 between differently scaled laws is infinite, so laws are compared by shared mass and "
+    "by quantiles. SDP gives each output a Cauchy law of scale |J|γ; of the outputs together it says the "
+    "law of f(x) + Jε, which is sampled here. Marginal SDP takes them as independent. The paper proposes "
+    "SDP for such noise but never measured it this way: no number of the paper stands beside these.",
     rank=130,
     metrics=("tv_joint", "tv_output", "tv_class", "quantile_mean", "quantile_max", "iqr_ratio"),
     sigmas=GAMMAS,

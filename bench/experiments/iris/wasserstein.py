@@ -10,6 +10,8 @@ from sdp_bench.bench.settings import Size
 SAMPLED = LawExperiment(
     name="iris-w1",
     description="Wasserstein-1 distance on ReLU nets (Tables 2, 19-22)",
+    title="Wasserstein distance",
+    about="How far the prediction is from the truth, in units of the outputs.",
     rank=40,
     metrics=("w1",),
     sigmas=W1_SIGMAS,
@@ -21,6 +23,8 @@ SAMPLED = LawExperiment(
 CERTIFIED = LawExperiment(
     name="iris-w1-certified",
     description="the same between 30 000 points a side, with proven bounds",
+    title="Wasserstein distance, 30 000 points",
+    about="The same at the paper’s number of points, between proven bounds.",
     rank=50,
     metrics=("w1_certified",),
     sigmas=W1_SIGMAS,

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from sdp_bench.bench.errors import one_line
+from sdp_bench.bench.gate.answers.drift import THRESHOLD, Drift, drift
 from sdp_bench.bench.gate.baseline import Baseline, RuleBaseline
 from sdp_bench.bench.gate.cells import Cell, Scope
 from sdp_bench.bench.gate.comparisons import probes, sampling
-from sdp_bench.bench.gate.comparisons.drift import THRESHOLD, Drift, drift
 from sdp_bench.bench.gate.comparisons.evidence import Evidence, adjust
 from sdp_bench.bench.gate.predictions import Predicted
 from sdp_bench.bench.gate.verdict import Finding, Status, Verdict

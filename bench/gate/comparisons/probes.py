@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from sdp_bench.bench.gate.comparisons.drift import THRESHOLD, Drift, drift
-from sdp_bench.bench.gate.comparisons.moments import Answer
+from sdp_bench.bench.gate.answers.drift import THRESHOLD, Drift, drift
+from sdp_bench.bench.gate.answers.moments import Answer
 from sdp_bench.bench.gate.verdict import Finding, Status
 from sdp_ref.errors import UnsupportedError
 

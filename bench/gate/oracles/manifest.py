@@ -18,8 +18,8 @@ import numpy as np
 
 from sdp_bench.bench import environment
 from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.experiments.iris import ci
 from sdp_bench.bench.experiments.law_group import LawGroup
-from sdp_bench.bench.gate import ci
 from sdp_bench.bench.gate.documents import as_text, structure
 from sdp_bench.bench.gate.oracles.checks import Check, checks_of
 from sdp_bench.bench.gate.oracles.statistics import Cells, Statistics
@@ -188,7 +188,7 @@ def oracles(groups: Iterable[LawGroup]) -> Iterator[tuple[LawGroup, int, Oracle]
 
 
 def ci_oracles() -> list[tuple[LawGroup, int, Oracle]]:
-    """Oracles of the CI cells (:mod:`sdp_bench.bench.gate.ci`); nothing is drawn yet."""
+    """Oracles of the CI cells (:mod:`sdp_bench.bench.experiments.iris.ci`); nothing is drawn yet."""
     return list(oracles(ci.groups(("sdp",))))  # one rule: which ones are asked about changes no oracle
 
 

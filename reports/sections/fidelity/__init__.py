@@ -98,5 +98,5 @@ def _full(name: str, part: pd.DataFrame, inputs: int, points: int) -> bool:
         and inputs >= (paper.inputs or 0)
         and bool((part["samples"] >= (paper.samples or SAMPLES) * known.scale).all())
         and set(known.sigmas) <= set(part["sigma"])
-        and (name not in ("iris-w1", "iris-w1-certified") or points >= W1_POINTS)
+        and (points == 0 or points >= W1_POINTS)
     )

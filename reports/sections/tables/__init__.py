@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from sdp_bench.bench.experiments import experiments
 from sdp_bench.bench.metrics import Metric
 from sdp_bench.bench.metrics.moments import SmallestEigenvalue
 from sdp_bench.reports.numbers.number import Group, Number, Page, slug
@@ -12,44 +13,6 @@ from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.tables.tables import Table
-
-_TV = (
-    "How much probability mass the predicted and the true output law share. 1 is perfect; the second "
-    "column says what even the exact law would show, given that both sides are known by samples."
-)
-_EXPERIMENTS = {
-    "iris-tv": ("Total variation", _TV),
-    "iris-tv-deep": ("Total variation, deep nets", _TV),
-    "iris-tv-activations": (
-        "Total variation, other non-linearities",
-        _TV + " The paper has no moment matching for SiLU and GELU, and DVIA for ReLU only: columns of ours "
-        "there stand beside no number of the paper.",
-    ),
-    "iris-w1": ("Wasserstein distance", "How far the prediction is from the truth, in units of the outputs."),
-    "iris-w1-certified": (
-        "Wasserstein distance, 30 000 points",
-        "The same at the paper’s number of points, between proven bounds.",
-    ),
-    "iris-std": (
-        "Moments",
-        "How well each rule gets the standard deviations of the outputs, and mean and covariance as a whole.",
-    ),
-    "resnet-tv": (
-        "ResNet-18 on CIFAR-10",
-        "Pixel noise on test images in [0, 1]. The net is not the paper’s (see Nets for its training and its "
-        "accuracy), so its numbers need not be the paper’s. A rule’s Gaussian over the ten scores becomes a "
-        "distribution of classes by sampling; how the paper does it is left open there. Below the "
-        "floor’s 95 % point a rule cannot be told from the exact law on that image.",
-    ),
-    "iris-cauchy": (
-        "Cauchy noise",
-        "Cauchy noise of scale γ on every input, in place of Gaussian noise. It has no mean and no variance, "
-        "and W1 between differently scaled laws is infinite, so laws are compared by shared mass and by "
-        "quantiles. SDP gives each output a Cauchy law of scale |J|γ; of the outputs together it says the "
-        "law of f(x) + Jε, which is sampled here. Marginal SDP takes them as independent. The paper proposes "
-        "SDP for such noise but never measured it this way: no number of the paper stands beside these.",
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -118,12 +81,13 @@ def _experiments(tables: Sequence[Table]) -> list[ExperimentTables]:
     by_name: dict[str, list[Table]] = {}
     for table in tables:
         by_name.setdefault(table.experiment, []).append(table)
-    order = [*_EXPERIMENTS, *sorted(set(by_name) - set(_EXPERIMENTS))]
+    order = [*experiments(), *sorted(set(by_name) - set(experiments()))]
     return [_experiment(name, by_name[name]) for name in order if name in by_name]
 
 
 def _experiment(name: str, tables: Sequence[Table]) -> ExperimentTables:
-    title, about = _EXPERIMENTS.get(name, (name, ""))
+    known = experiments().get(name)
+    title, about = (known.title or name, known.about) if known else (name, "")
     kinds: dict[tuple[str, int, str], list[Table]] = {}
     for table in tables:
         kinds.setdefault((table.activation, table.depth, table.network), []).append(table)

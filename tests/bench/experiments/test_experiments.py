@@ -54,7 +54,7 @@ def test_every_experiment_has_a_size_and_says_what_it_is_about(name):
     for each in experiments().values():
         size = each.size(settings)
         assert size.nets >= 1
-        assert str(size.nets) in each.about(settings)
+        assert str(size.nets) in each.extent(settings)
         assert set(each.presets) <= set(PRESETS)
     assert experiment("iris-tv").size(preset("paper")).inputs == 10
     assert experiment("uci").size(preset("smoke")).on_request

@@ -8,14 +8,15 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from sdp_bench.bench import rules as plugins
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.gate import render
+from sdp_bench.bench.gate.answers.drift import THRESHOLD, drift, repeats
+from sdp_bench.bench.gate.answers.moments import PredictedMoments
 from sdp_bench.bench.gate.baseline import Errors, Speed, read, write
 from sdp_bench.bench.gate.check import Options, Outcome, check, predict_all, rules_of
 from sdp_bench.bench.gate.comparisons import accuracy, sampling, speed
-from sdp_bench.bench.gate.comparisons.drift import THRESHOLD, drift, repeats
 from sdp_bench.bench.gate.comparisons.evidence import LEVEL, Evidence, adjust, p_value
-from sdp_bench.bench.gate.comparisons.moments import PredictedMoments
 from sdp_bench.bench.gate.comparisons.speed import Timing
 from sdp_bench.bench.gate.predictions import draws, predict
 from sdp_bench.bench.gate.update import make, update
@@ -23,7 +24,6 @@ from sdp_bench.bench.gate.verdict import Finding, Status, Verdict, exit_code
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.prediction import Prediction
 from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
-from sdp_bench.bench.plugins import rules as plugins
 from tests.bench.gate.gate_rules import Operations, baseline_of, few_cells, write_rule
 
 SEED = 7

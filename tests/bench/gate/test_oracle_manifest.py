@@ -11,7 +11,7 @@ import torch
 
 from sdp_bench.bench import environment
 from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.gate import ci
+from sdp_bench.bench.experiments.iris import ci
 from sdp_bench.bench.gate.oracles import checks as oracle_checks
 from sdp_bench.bench.gate.oracles import manifest as oracle_manifest
 from sdp_bench.bench.gate.oracles.manifest import MANIFESTS, Manifest, ci_oracles, load, record, save

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 import sdp_ref as sr
-from sdp_bench.bench.gate import ci
+from sdp_bench.bench.experiments.iris import ci
+from sdp_bench.bench.gate.answers.moments import Answer
 from sdp_bench.bench.gate.baseline import read
 from sdp_bench.bench.gate.cells import Scope
 from sdp_bench.bench.gate.check import Options, check
-from sdp_bench.bench.gate.comparisons.moments import Answer
 from sdp_bench.bench.gate.comparisons.probes import compare
 from sdp_bench.bench.gate.predictions import answers
 from sdp_bench.bench.gate.probes import probes

@@ -363,7 +363,7 @@ def test_only_an_experiment_of_its_own_asks_about_it(file, inputs):
 @pytest.mark.slow
 def test_dask_workers_elsewhere_run_rule_and_net(file, inputs, tmp_path, monkeypatch):
     pytest.importorskip("distributed")
-    from sdp_bench.bench.plugins import rules
+    from sdp_bench.bench import rules
     from sdp_bench.bench.runs.executors.dask import DaskWorkers
 
     rule = tmp_path / "mine.py"

@@ -8,18 +8,18 @@ import pytest
 import torch
 
 import sdp_ref as sr
+from sdp_bench.bench import rules as plugins
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments import fingerprints, predict
 from sdp_bench.bench.experiments.laws import canonical_rules
 from sdp_bench.bench.experiments.presets import PRESETS, preset
 from sdp_bench.bench.identity.fingerprint import PACKAGES, reached
 from sdp_bench.bench.identity.keys import OracleKey
-from sdp_bench.bench.plugins import rules as plugins
 from sdp_bench.bench.plugins.plugin import find, load
-from sdp_bench.bench.plugins.rules import RULES
 from sdp_bench.bench.replay import replay
 from sdp_bench.bench.results.record import LeftOut
 from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.rules import RULES
 from sdp_bench.bench.runs import group as run
 from sdp_bench.bench.runs.executors.local import LocalProcesses
 from sdp_ref import registry

@@ -5,14 +5,15 @@ import math
 import pandas as pd
 import pytest
 
-from sdp_bench.reports.sections.uci import SUITE, intervals
+from sdp_bench.bench.experiments.uci.experiment import EXPERIMENT
+from sdp_bench.reports.sections.uci import intervals
 
 
 def frame(values):
     """Rows (set, method, metric, values by seed)."""
     rows = [
         {
-            "experiment": SUITE,
+            "experiment": EXPERIMENT.name,
             "dataset": name,
             "rule": rule,
             "metric": metric,

@@ -3,12 +3,12 @@
 import pandas as pd
 import pytest
 
-from sdp_bench.bench.experiments.selective.experiment import POINTS, SCORES
+from sdp_bench.bench.experiments.selective.experiment import EXPERIMENT, POINTS, SCORES
 from sdp_bench.bench.experiments.selective.risk_coverage import perfect
 from sdp_bench.bench.experiments.selective.scores import READINGS
 from sdp_bench.reports.page import build
 from sdp_bench.reports.sections.selective import SelectivePrediction
-from sdp_bench.reports.sections.selective.selective import PERFECT, SUITE, selective
+from sdp_bench.reports.sections.selective.selective import PERFECT, selective
 from tests.reports import made_up
 from tests.reports.test_page import outline, told
 
@@ -24,7 +24,7 @@ def rows(objective, score, areas, *, worse=0.01, risk=True):
         if risk:
             numbers += [("risk", point, float(perfect(0.5).at(float(point)))) for point in POINTS]
         found += [
-            (SUITE, objective, score, metric, component, seed, value, f"letters A-S; {objective}")
+            (EXPERIMENT.name, objective, score, metric, component, seed, value, f"letters A-S; {objective}")
             for metric, component, value in numbers
         ]
     return found
@@ -121,7 +121,7 @@ def test_objectives_that_were_not_run_are_left_out():
 def test_nothing_measured_is_no_section():
     assert selective(frame()) is None
     assert selective(frame([("iris-tv", "4-100-3", "sdp", "tv_headline", "", 0, 0.1, "")])) is None
-    only_accuracy = [(SUITE, "MNIST softmax", "softmax_entropy", "accuracy", "", 0, 0.9, "")]
+    only_accuracy = [(EXPERIMENT.name, "MNIST softmax", "softmax_entropy", "accuracy", "", 0, 0.9, "")]
     assert selective(frame(only_accuracy)) is None
 
 

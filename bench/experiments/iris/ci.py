@@ -39,7 +39,8 @@ EXPERIMENT = LawExperiment(
     sigmas=(0.1, 1.0, 10.0),
     architectures=ARCHITECTURES,
     rules=RULES,
-    paper=Size(1, 3),
+    paper=Size(1, 3, on_request=True),
+    rank=300,
 )
 """Noise as large as a tenth of the distance between classes, as that distance, and far beyond; one flower of
 each class."""

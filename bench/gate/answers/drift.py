@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sdp_bench.bench.gate.comparisons.moments import PredictedMoments
+from sdp_bench.bench.gate.answers.moments import PredictedMoments
 
 THRESHOLD = 1e-3
 """Drift above this is a change. A covariance off by .5 % has .005, a mean off by .2 % of a standard deviation
