@@ -59,7 +59,9 @@ def test_oracle_draw_forward_and_bin(benchmark, groups, depth, sampler):
 
 def test_one_group(benchmark, groups):
     """Three inputs, all rules, the metrics of the gate; four hidden layers."""
-    result = benchmark.pedantic(run.run_group, (groups[4], groups[4].cells), rounds=3 if benchmark.enabled else 1)
+    result = benchmark.pedantic(
+        run.run_group, (groups[4], groups[4].cells), rounds=3 if benchmark.enabled else 1
+    )
     assert not result.failures
     assert len(result.records) == 3 * len(ci.RULES) * len(ci.EXPERIMENT.metrics)
 

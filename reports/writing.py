@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from sdp_bench.bench.nets.fully_connected import write_atomically
+from sdp_bench.bench.files import write_atomically
 from sdp_bench.reports.style import labels
 
 TEMPLATES = Path(__file__).with_name("templates")

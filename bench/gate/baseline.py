@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.files import write_atomically
 from sdp_bench.bench.gate.cells import Scope
 from sdp_bench.bench.gate.comparisons.moments import Answer, PredictedMoments
 from sdp_bench.bench.gate.documents import as_text, structure, unstructure
-from sdp_bench.bench.nets.fully_connected import write_atomically
 
 FORMAT = "sdp-bench gate baseline"
 VERSION = 2

@@ -14,13 +14,13 @@ from typing import Any, Protocol
 import pandas as pd
 
 from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.files import write_atomically
 from sdp_bench.bench.identity import keys
 from sdp_bench.bench.identity.fingerprint import reached
 from sdp_bench.bench.metrics import primary, recorded_metric
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.prediction import Prediction
 from sdp_bench.bench.metrics.total_variation import CellTotalVariation
-from sdp_bench.bench.nets.fully_connected import write_atomically
 from sdp_bench.bench.plugins.rules import is_address
 from sdp_bench.bench.replay.drilldown import Drilldown, drill, rule_errors
 from sdp_bench.bench.replay.layers import LayerMoments

@@ -61,12 +61,12 @@ def check(
     import json
 
     from sdp_bench.bench.errors import RunFailedError, UserError
+    from sdp_bench.bench.files import write_atomically
     from sdp_bench.bench.gate import render
     from sdp_bench.bench.gate.baseline import read
     from sdp_bench.bench.gate.check import Options
     from sdp_bench.bench.gate.check import check as compare
     from sdp_bench.bench.gate.update import update as write
-    from sdp_bench.bench.nets.fully_connected import write_atomically
     from sdp_bench.commands.progress import meter
 
     if not (accuracy or speed or oracles):

@@ -30,7 +30,7 @@ def check_rule(
 
     import sdp_ref
     from sdp_bench.bench.errors import RunFailedError, UserError
-    from sdp_bench.bench.nets.fully_connected import write_atomically
+    from sdp_bench.bench.files import write_atomically
     from sdp_bench.bench.plugins import rules
     from sdp_bench.bench.plugins.plugin import load
     from sdp_ref.conformance import CHECKS

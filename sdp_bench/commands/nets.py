@@ -54,7 +54,7 @@ def train(
     from sdp_bench.bench import datasets
     from sdp_bench.bench.datasets.base import ImageClassification
     from sdp_bench.bench.errors import UserError
-    from sdp_bench.bench.nets import classifier_training, classifiers
+    from sdp_bench.bench.nets import classifier_training, classifiers, storage
     from sdp_bench.bench.nets.architectures import ImageArchitecture
     from sdp_bench.commands.progress import meter
 
@@ -84,9 +84,7 @@ def train(
         )
     click.echo(f"accuracy {net.accuracy:.4f} on {net.tested_on}")
     click.echo(f"trained in {net.seconds:.0f} s on {net.trained_on}")
-    click.echo(
-        f"{classifier_training.cache_folder() / classifiers.file_name(architecture, recipe)} ({net.source})"
-    )
+    click.echo(f"{storage.cache_folder() / classifiers.file_name(architecture, recipe)} ({net.source})")
 
 
 @click.command()
@@ -97,7 +95,8 @@ def recipes(output: Path, seeds: int) -> None:
     from sdp_bench.bench.errors import RunFailedError
     from sdp_bench.bench.experiments import experiments
     from sdp_bench.bench.experiments.presets import PRESETS
-    from sdp_bench.bench.nets.fully_connected import get_nets, write_atomically
+    from sdp_bench.bench.files import write_atomically
+    from sdp_bench.bench.nets.fully_connected import get_nets
     from sdp_bench.bench.nets.recipes import attempt, to_frame
     from sdp_bench.commands.progress import meter
 
@@ -128,27 +127,20 @@ def cache() -> None:
 @cache.command("list")
 def cache_list() -> None:
     """List the cached nets and checkpoints with their sizes."""
-    from sdp_bench.bench.nets.fully_connected import cache_folder
+    from sdp_bench.bench.nets import storage
 
-    files = _cached()
+    files = storage.cached_files()
     for file in files:
         click.echo(f"{file.stat().st_size / 1e3:8.0f} kB  {file.name}")
-    click.echo(f"{len(files)} files in {cache_folder()}")
+    click.echo(f"{len(files)} files in {storage.cache_folder()}")
 
 
 @cache.command("clear")
 def cache_clear() -> None:
     """Remove the cached nets and checkpoints; the next run trains them again."""
-    from sdp_bench.bench.nets.fully_connected import cache_folder
+    from sdp_bench.bench.nets import storage
 
-    files = _cached()
+    files = storage.cached_files()
     for file in files:
         file.unlink()
-    click.echo(f"{len(files)} files removed from {cache_folder()}")
-
-
-def _cached() -> list[Path]:
-    """Trained nets, and checkpoints of trainings that are not at their end."""
-    from sdp_bench.bench.nets.fully_connected import cache_folder
-
-    return sorted(p for end in ("safetensors", "checkpoint") for p in cache_folder().glob(f"*.{end}"))
+    click.echo(f"{len(files)} files removed from {storage.cache_folder()}")

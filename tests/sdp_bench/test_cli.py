@@ -317,6 +317,7 @@ def test_the_cache_is_listed_and_cleared(invoke, tmp_path, monkeypatch):
     assert "0 files in" in invoke("cache", "list")[1]
     (tmp_path / "cache" / "nets").mkdir(parents=True)
     (tmp_path / "cache" / "nets" / "x.safetensors").write_bytes(bytes(2000))
-    assert "2 kB  x.safetensors" in invoke("cache", "list")[1]
-    assert "1 files removed" in invoke("cache", "clear")[1]
+    (tmp_path / "cache" / "nets" / "x.safetensors.damaged").write_bytes(bytes(1000))
+    assert "2 kB  x.safetensors\n       1 kB  x.safetensors.damaged" in invoke("cache", "list")[1]
+    assert "2 files removed" in invoke("cache", "clear")[1]
     assert "0 files in" in invoke("cache", "list")[1]

@@ -19,6 +19,7 @@ import numpy as np
 from sdp_bench.bench import environment
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.experiments.law_group import LawGroup
+from sdp_bench.bench.files import write_atomically
 from sdp_bench.bench.gate import ci
 from sdp_bench.bench.gate.documents import as_text, structure
 from sdp_bench.bench.gate.oracles.checks import Check, checks_of
@@ -27,7 +28,6 @@ from sdp_bench.bench.identity import keys
 from sdp_bench.bench.identity.keys import OracleKey
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
-from sdp_bench.bench.nets.fully_connected import write_atomically
 
 SCHEMA = 1
 MANIFESTS = Path(__file__).resolve().parents[3] / "reports" / "baselines" / "oracles.json"
