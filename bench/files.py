@@ -73,14 +73,3 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise RunFailedError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file whole: to a temporary name beside it, then renamed."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

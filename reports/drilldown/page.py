@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import pandas as pd
 
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.files import write_atomically
+from sdp_bench.bench.files import write
 from sdp_bench.bench.identity import keys
 from sdp_bench.bench.identity.fingerprint import reached
 from sdp_bench.bench.metrics import primary, recorded_metric
@@ -142,7 +142,7 @@ def make(
 
     Raises
     ------
-    OSError
+    RunFailedError
         If the folder cannot be written.
     """
     made: list[Path] = []
@@ -156,10 +156,7 @@ def make(
             line = str(error).splitlines()[0] if str(error) else type(error).__name__
             progress.note(f"no drill-down of {key}: {line}")
         else:
-            folder.mkdir(parents=True, exist_ok=True)
-            path = folder / file_name(found.key)
-            write_atomically(path, text.encode())
-            made.append(path)
+            made.append(write(folder / file_name(found.key), text))
         progress.done(number, len(wanted), key)
     pages = sorted(_pages(folder), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in pages[MOST_PAGES:]:

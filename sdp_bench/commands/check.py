@@ -60,8 +60,8 @@ def check(
     """
     import json
 
+    from sdp_bench.bench import files
     from sdp_bench.bench.errors import RunFailedError, UserError
-    from sdp_bench.bench.files import write_atomically
     from sdp_bench.bench.gate import render
     from sdp_bench.bench.gate.baseline import read
     from sdp_bench.bench.gate.check import Options
@@ -85,20 +85,19 @@ def check(
     with meter("check") as bar:
         outcome = compare(known, options, step=bar.done)
     click.echo(render.text(outcome))
-    files = (
-        (json_file, lambda: (json.dumps(outcome.as_dict(), indent=1, allow_nan=False) + "\n").encode()),
+    wanted = (
+        (json_file, lambda: json.dumps(outcome.as_dict(), indent=1, allow_nan=False) + "\n"),
         (junit_file, lambda: render.junit(outcome)),
-        (markdown_file, lambda: render.markdown(outcome).encode()),
+        (markdown_file, lambda: render.markdown(outcome)),
     )
     unwritten = []
-    for path, content in files:
+    for path, content in wanted:
         if path is None:
             continue
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, content())
-        except (OSError, ValueError) as error:  # the others are written all the same
-            unwritten.append(f"cannot write {path}: {getattr(error, 'strerror', None) or error}")
+            files.write(path, content())
+        except RunFailedError as error:  # the others are written all the same
+            unwritten.append(str(error))
     if unwritten and not outcome.exit_code:
         raise RunFailedError("; ".join(unwritten))
     for line in unwritten:

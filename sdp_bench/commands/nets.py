@@ -92,18 +92,14 @@ def train(
 @click.option("--seeds", type=click.IntRange(min=1), default=10, show_default=True)
 def recipes(output: Path, seeds: int) -> None:
     """Try the training recipes on every architecture of the experiments, until one trains it."""
-    from sdp_bench.bench.errors import RunFailedError
+    from sdp_bench.bench import files
     from sdp_bench.bench.experiments import experiments
     from sdp_bench.bench.experiments.presets import PRESETS
-    from sdp_bench.bench.files import write_atomically
     from sdp_bench.bench.nets.fully_connected import get_nets
     from sdp_bench.bench.nets.recipes import attempt, to_frame
     from sdp_bench.commands.progress import meter
 
-    try:
-        output.touch()  # to know now, and not after an hour of training
-    except OSError as error:
-        raise RunFailedError(f"cannot write {output}: {error.strerror}") from error
+    files.check_writable(output)
     paper = PRESETS["paper"]
     kinds = list(dict.fromkeys(kind for each in experiments().values() for kind, _ in each.kinds(paper)))
     trials = []
@@ -115,7 +111,7 @@ def recipes(output: Path, seeds: int) -> None:
 
             trials += attempt(kind, accuracies)
             bar.done(count + 1, len(kinds), f"{kind.activation} {kind.label}: {trials[-1].recipe.label}")
-    write_atomically(output, to_frame(trials).to_csv(index=False).encode())
+    files.write(output, to_frame(trials).to_csv(index=False))
     click.echo(f"{len(trials)} trials in {output}")
 
 
