@@ -19,6 +19,7 @@ def write(path: Path, content: bytes | str) -> Path:
     Parameters
     ----------
     path : Path
+        A pipe or a terminal, ``/dev/stdout`` say, is written to as it is.
     content : bytes or str
         Text is written as UTF-8.
 
@@ -32,11 +33,15 @@ def write(path: Path, content: bytes | str) -> Path:
     RunFailedError
         If it cannot be written; a file that was there is as it was.
     """
+    data = content.encode() if isinstance(content, str) else content
     with writing(path):
+        if _is_stream(path):
+            path.write_bytes(data)
+            return path
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         try:
-            temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+            temporary.write_bytes(data)
             temporary.replace(path)
         except BaseException:
             temporary.unlink(missing_ok=True)
@@ -53,6 +58,8 @@ def check_writable(path: Path) -> None:
         If it cannot.
     """
     with writing(path):
+        if _is_stream(path):
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -73,3 +80,7 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise RunFailedError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _is_stream(path: Path) -> bool:
+    return path.exists() and not (path.is_file() or path.is_dir())

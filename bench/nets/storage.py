@@ -194,7 +194,7 @@ def trained(
 
 
 def _restored(path: Path, start: Callable[[], TrainingT]) -> TrainingT | None:
-    if not path.exists():
+    if not os.access(path, os.F_OK):
         return None
     training = start()  # one of its own: what is damaged may be restored in part
 

@@ -38,6 +38,20 @@ def test_a_file_that_was_there_is_replaced(old):
     assert old.read_bytes() == b"new"
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a system without named pipes")
+def test_a_pipe_is_written_to_and_stays_one(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        files.check_writable(pipe)
+        files.write(pipe, "new")
+        assert os.read(reader, 100) == b"new"
+    finally:
+        os.close(reader)
+    assert [p.is_fifo() for p in tmp_path.iterdir()] == [True]
+
+
 @pytest.mark.parametrize("step", ["write_bytes", "replace"])
 def test_a_full_disk_leaves_the_old_file_whole_and_nothing_beside_it(old, monkeypatch, step):
     monkeypatch.setattr(type(old), step, no_space)
