@@ -20,7 +20,6 @@ from sdp_bench.oracles.partitions.partition import (
     EqualMassTree,
     Partition,
     ScoreDifferences,
-    total_variation_of_counts,
 )
 from sdp_bench.oracles.partitions.tree import Axes, principal_axes
 
@@ -196,9 +195,8 @@ class OutputTotalVariation(SharedMass):
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
         """One number an output; see `Metric.estimates`."""
         cells = oracle.of_pilot(OutputBins.from_samples, self.pilot_samples, bins=self.output_bins)
-        sides = zip(oracle.counts(cells), cells.counts(prediction.outputs), oracle.floors(cells), strict=True)
-        for output, (true, predicted, floor) in enumerate(sides):
-            yield str(output), total_variation_of_counts(true, predicted, floor)
+        for output, estimate in enumerate(oracle.total_variations(cells, prediction.outputs)):
+            yield str(output), estimate
 
 
 @dataclass(frozen=True)
@@ -246,6 +244,6 @@ class DifferenceTotalVariation(SharedMass):
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
         """One number a pair of classes, ``0-1``; see `Metric.estimates`."""
         cells = oracle.of_pilot(ScoreDifferences.from_samples, self.pilot_samples, bins=self.difference_bins)
-        counts = oracle.counts(cells), cells.counts(prediction.samples)
-        for (i, j), true, predicted, floor in zip(cells.pairs, *counts, oracle.floors(cells), strict=True):
-            yield f"{i}-{j}", total_variation_of_counts(true, predicted, floor)
+        estimates = oracle.total_variations(cells, prediction.samples)
+        for (i, j), estimate in zip(cells.pairs, estimates, strict=True):
+            yield f"{i}-{j}", estimate
