@@ -1,17 +1,86 @@
-"""Files written whole."""
+"""Files written whole, or not at all and with one line that says why."""
 
 from __future__ import annotations
 
+import errno
 import os
+import secrets
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from sdp_bench.bench.errors import RunFailedError
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file whole: to a temporary name beside it, then renamed."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+
+def write(path: Path, content: bytes | str) -> Path:
+    """Write a file whole, and its folder if need be: to a name of its own beside it, then renamed.
+
+    Parameters
+    ----------
+    path : Path
+        A pipe or a terminal, ``/dev/stdout`` say, is written to as it is.
+    content : bytes or str
+        Text is written as UTF-8.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Raises
+    ------
+    RunFailedError
+        If it cannot be written; a file that was there is as it was.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    with writing(path):
+        if _is_stream(path):
+            path.write_bytes(data)
+            return path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        try:
+            temporary.write_bytes(data)
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    return path
+
+
+def check_writable(path: Path) -> None:
+    """Find out whether :func:`write` can write a file, before the work that gives its content.
+
+    Raises
+    ------
+    RunFailedError
+        If it cannot.
+    """
+    with writing(path):
+        if _is_stream(path):
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Tell in one line that a file or folder cannot be written, where the block fails in that.
+
+    Raises
+    ------
+    RunFailedError
+        In the place of an OSError.
+    """
     try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+        yield
+    except OSError as error:
+        raise RunFailedError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _is_stream(path: Path) -> bool:
+    return path.exists() and not (path.is_file() or path.is_dir())

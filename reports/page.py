@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from sdp_bench.bench.files import write, writing
 from sdp_bench.bench.results.store import Store
 from sdp_bench.reports.drilldown import page as drilldown
 from sdp_bench.reports.numbers import sheets
@@ -12,7 +13,7 @@ from sdp_bench.reports.numbers.number import FOLDER, Number
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Section, tabulated
 from sdp_bench.reports.section import sections as every_section
-from sdp_bench.reports.writing import environment, write
+from sdp_bench.reports.writing import environment
 
 PAGE = "index.html"
 DATA = "results.csv"
@@ -39,17 +40,17 @@ def build(results: Results, folder: Path, sections: Sequence[Section] | None = N
 
     Raises
     ------
-    OSError
+    RunFailedError
         If the folder cannot be written.
     """
     sections = every_section() if sections is None else sections
-    if results.committed is not None:
-        _build_one(results.committed, folder / COMMITTED, sections)
-    return _build_one(results, folder, sections)
+    with writing(folder):
+        if results.committed is not None:
+            _build_one(results.committed, folder / COMMITTED, sections)
+        return _build_one(results, folder, sections)
 
 
 def _build_one(results: Results, folder: Path, sections: Sequence[Section]) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
     text, numbers = page(results, sections)
     _write_numbers(results, numbers, folder)
     write(folder / DATA, results.frame.to_csv(index=False, lineterminator="\n"))
@@ -115,7 +116,6 @@ def _write_numbers(results: Results, numbers: Sequence[Number], folder: Path) ->
     # Results with a title come without the nets' weights.
     command = "" if results.title else drilldown.command("KEY", results.meta.get("command", ""), folder)
     lists = folder / FOLDER
-    lists.mkdir(exist_ok=True)
     template, written = environment().get_template(str(sheets.TEMPLATE)), set()
     for sheet in sheets.sheets(numbers, frame, drilled):
         text = template.render(sheet=sheet, data=DATA, command=command)

@@ -10,10 +10,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from sdp_bench.bench.files import write
 from sdp_bench.reports.results import Results, committed_results
 from sdp_bench.reports.section import sections, tabulated
 from sdp_bench.reports.tables.tables import Table
-from sdp_bench.reports.writing import environment, write
+from sdp_bench.reports.writing import environment
 
 RULES = (
     "sdp",

@@ -12,7 +12,6 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from sdp_bench.bench.nets.fully_connected import write_atomically
 from sdp_bench.reports.style import labels
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -111,9 +110,3 @@ def recorded(meta: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
         ("Environment", meta.get("environment", {})),
     )
     return [(title, entries) for title, entries in listed if entries]
-
-
-def write(path: Path, text: str) -> Path:
-    """Write a file as a whole or not at all; return its path."""
-    write_atomically(path, text.encode())
-    return path

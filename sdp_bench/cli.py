@@ -11,7 +11,7 @@ import traceback
 
 import click
 
-from sdp_bench.commands import check, check_rule, exchange, nets, oracles, report, run, validate
+from sdp_bench.commands import check_rule, exchange, gate, nets, report, run, validate
 from sdp_bench.commands.options import FAILED
 
 BAD_INPUT, INTERRUPTED = 2, 130
@@ -25,8 +25,8 @@ def cli() -> None:
 
 for _command in (
     *(run.list_, run.run, report.report, run.runtime, exchange.replay, exchange.merge, exchange.export_),
-    *(exchange.import_, exchange.diff, nets.recipes, nets.train, check.check, check_rule.check_rule),
-    *(validate.validate, oracles.oracles, nets.cache),
+    *(exchange.import_, exchange.diff, nets.recipes, nets.train, gate.check, check_rule.check_rule),
+    *(validate.validate, gate.oracles, nets.cache),
 ):
     cli.add_command(_command)
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench import files
+from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.gate.answers.moments import Answer, PredictedMoments
 from sdp_bench.bench.gate.cells import Scope
 from sdp_bench.bench.gate.documents import as_text, structure, unstructure
-from sdp_bench.bench.nets.fully_connected import write_atomically
 
 FORMAT = "sdp-bench gate baseline"
 VERSION = 2
@@ -182,11 +182,7 @@ def write(path: Path, baseline: Baseline) -> None:
         If the file cannot be written.
     """
     text = as_text({"format": FORMAT, "version": VERSION, **unstructure(baseline)})
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, f"{text}\n".encode())
-    except OSError as error:
-        raise RunFailedError(f"cannot write {path}: {error.strerror or error}") from error
+    files.write(path, f"{text}\n")
 
 
 def _check_whole(rule: RuleBaseline, baseline: Baseline) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.errors import UserError, one_line
 from sdp_bench.bench.metrics.base import Measurements, Metric
 from sdp_ref.registry import installed, members
 
@@ -82,7 +82,7 @@ def recorded_metric(spec: str) -> Metric:
 class _Unknown(Metric):
     better = ""
 
-    def measure(self, oracle: Oracle, prediction: Prediction) -> Measurements:  # noqa: ARG002
+    def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:  # noqa: ARG002
         raise UserError(f"the code of the metric '{self.name}' is not here")
 
 
@@ -96,6 +96,15 @@ def _kind(name: str) -> type[Metric]:
     if name in metrics():
         return metrics()[name]
     others = installed(ENTRY_POINTS)
-    if name in others:
-        return others[name].load()
-    raise UserError(f"unknown metric '{name}'; choose from {', '.join((*metrics(), *others))}")
+    if name not in others:
+        raise UserError(f"unknown metric '{name}'; choose from {', '.join((*metrics(), *others))}")
+    place = others[name].value
+    try:
+        kind = others[name].load()
+    except Exception as error:
+        raise UserError(f"cannot load the metric '{name}' from {place}: {one_line(error)}") from error
+    if not (isinstance(kind, type) and issubclass(kind, Metric)):
+        raise UserError(f"{place} is no metric: it is not a class made from sdp_bench.bench.metrics.Metric")
+    if getattr(kind, "name", "") != name:  # records have its own name, and have to lead back here
+        raise UserError(f"the metric {place} must have the name of its entry point, '{name}'")
+    return kind

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sdp_bench.bench.errors import UserError
+from sdp_bench.oracles.estimate.tails import lacking
 
 if TYPE_CHECKING:
     from sdp_bench.bench.metrics.oracle import Oracle
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from sdp_bench.oracles.estimate.estimate import Estimate
 
 Better = Literal["lower", "higher", "one", ""]
+Moment = Literal["", "mean", "variance"]
 Array = NDArray[np.float64]
 Measurements = Iterator[tuple[str | None, "Estimate"]]
 """Component (None if the metric has one number only) and estimate."""
@@ -73,6 +75,8 @@ class Metric(ABC):
         What the paper's total variation is called under this reading of it; empty for other metrics.
     published : str
         The paper's metric to set beside it; empty if there is none.
+    needs : {"", "mean", "variance"}
+        What truth and prediction must have for it to be defined; see `refusal`.
     companion, companion_label : str
         Name of a second metric that is shown in the same cells, and what it is called there.
     seconds_per_sample : float
@@ -97,6 +101,7 @@ class Metric(ABC):
     whitens: ClassVar[bool] = False
     convention: ClassVar[str] = ""
     published: ClassVar[str] = ""
+    needs: ClassVar[Moment] = ""
     companion: ClassVar[str] = ""
     companion_label: ClassVar[str] = ""
     seconds_per_sample: ClassVar[float] = 0.0
@@ -151,14 +156,28 @@ class Metric(ABC):
         return self.title
 
     @abstractmethod
+    def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
+        """Estimates by component, of laws that are not refused."""
+
+    def refusal(self, oracle: Oracle, prediction: Prediction) -> str:
+        """Why it is not defined for these laws, which samples cannot show; empty if it is."""
+        laws = [law for law in (oracle.law, prediction.law) if law is not None]
+        if not self.needs or not (law := lacking(self.needs, *laws)):
+            return ""
+        remedy = "use total variation or quantile distances"
+        return f"{self.label} needs a finite {self.needs}, which {law} has not; {remedy}"
+
     def measure(self, oracle: Oracle, prediction: Prediction) -> Measurements:
         """Estimates by component.
 
         Raises
         ------
         ValueError
-            If it is not defined for these laws.
+            If it is refused, or the samples do not do.
         """
+        if reason := self.refusal(oracle, prediction):
+            raise ValueError(reason)
+        yield from self.estimates(oracle, prediction)
 
     def check(self, sampling: Sampling, samples: int) -> None:  # noqa: B027 (most have nothing to refuse)
         """Refuse what can be known not to work before any net is trained.

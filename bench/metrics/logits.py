@@ -37,8 +37,8 @@ class MarginTotalVariation(Metric):
     margin_bins: int = count(30)
     pilot_samples: int = count(2**17, 100)
 
-    def measure(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """One number; see `Metric.measure`."""
+    def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
+        """One number; see `Metric.estimates`."""
         cells = oracle.of_pilot(Margin.from_samples, self.pilot_samples, bins=self.margin_bins)
         yield None, oracle.total_variation(cells, prediction.samples)
 
@@ -60,8 +60,8 @@ class PairTotalVariation(Metric):
     margin_bins: int = count(30)
     pilot_samples: int = count(2**17, 100)
 
-    def measure(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """The largest and the mean; see `Metric.measure`."""
+    def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
+        """The largest and the mean; see `Metric.estimates`."""
         cells = oracle.of_pilot(ScoreDifferences.from_samples, self.pilot_samples, bins=self.margin_bins)
         seed = oracle.key.seed("floor pairs")
         summary = pairwise_summary(oracle.samples, prediction.samples, cells, seed=seed)
@@ -86,8 +86,8 @@ class SlicedTotalVariation(Metric):
 
     margin_bins: int = count(30)
 
-    def measure(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """One number; see `Metric.measure`."""
+    def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
+        """One number; see `Metric.estimates`."""
         seed = oracle.key.seed("directions")
         yield (
             None,
@@ -114,10 +114,11 @@ class EnergyDistance(Metric):
         "but nearly blind to skewness."
     )
     unit = "output"
+    needs = "mean"
     rank = 100
 
-    def measure(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """One number; see `Metric.measure`."""
+    def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
+        """One number; see `Metric.estimates`."""
         seed = oracle.key.seed("floor energy")
         yield None, energy_distance(oracle.samples, prediction.samples, seed=seed)
 
@@ -134,10 +135,11 @@ class LogitBures(Metric):
         "scores less their common shift, which a softmax does not see."
     )
     unit = "output"
+    needs = "variance"
     rank = 110
 
-    def measure(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """One number; see `Metric.measure`."""
+    def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
+        """One number; see `Metric.estimates`."""
         law = prediction.gaussian
         mean, covariance = law.mean.double(), law.covariance.double()
         centring = torch.eye(mean.shape[1], dtype=mean.dtype) - 1 / mean.shape[1]

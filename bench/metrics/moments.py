@@ -23,10 +23,11 @@ class StandardDeviationRatio(RatioMetric):
     label = "std ratio"
     about = "One for each output; 1 is right, below 1 is overconfident."
     published = "std_ratio"
+    needs = "variance"
     rank = 190
 
-    def measure(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """One number an output; see `Metric.measure`."""
+    def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
+        """One number an output; see `Metric.estimates`."""
         for output, estimate in enumerate(std_ratio(oracle.moments, prediction.gaussian)):
             yield str(output), estimate
 
@@ -40,11 +41,12 @@ class BuresDistance(Metric):
     label = "Bures"
     about = "W2 distance between the Gaussians with the predicted and with the true mean and covariance."
     unit = "output"
+    needs = "variance"
     rank = 200
     primary = True
 
-    def measure(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """One number; see `Metric.measure`."""
+    def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
+        """One number; see `Metric.estimates`."""
         yield None, bures(oracle.moments, prediction.gaussian)
 
 
@@ -58,10 +60,11 @@ class GaussianDivergence(Metric):
     about = "Infinite where the predicted covariance misses a direction that the truth has."
     unit = "nat"
     whitens = True
+    needs = "variance"
     rank = 210
 
-    def measure(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """One number; see `Metric.measure`."""
+    def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
+        """One number; see `Metric.estimates`."""
         yield None, gaussian_kl(oracle.moments, prediction.gaussian)
 
 
@@ -76,10 +79,11 @@ class SmallestEigenvalue(Metric):
     better = ""
     perfect = math.nan
     has_floor = False
+    needs = "variance"
     rank = 220
 
-    def measure(self, oracle: Oracle, prediction: Prediction) -> Measurements:  # noqa: ARG002
-        """One number; see `Metric.measure`."""
+    def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:  # noqa: ARG002
+        """One number; see `Metric.estimates`."""
         values = torch.linalg.eigvalsh(prediction.gaussian.covariance[0].double())
         largest = float(values[-1])
         smallest = float(values[0]) / largest if largest > 0 else 0.0

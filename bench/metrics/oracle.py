@@ -158,6 +158,12 @@ class Oracle:
             ],
         )
 
+    def total_variations(self, cells: Partition, samples: Tensor) -> list[Estimate]:
+        """Total variation between the oracle's samples and others, for each row of :meth:`counts`."""
+        sides = self.counts(cells), np.atleast_2d(cells.counts(samples)), self.floors(cells)
+        return [total_variation_of_counts(*row) for row in zip(*sides, strict=True)]
+
     def total_variation(self, cells: Partition, samples: Tensor) -> Estimate:
-        """Total variation between the oracle's samples and others, on the cells of one partition."""
-        return total_variation_of_counts(self.counts(cells)[0], cells.counts(samples), self.floors(cells)[0])
+        """The same on the cells of one partition."""
+        (estimate,) = self.total_variations(cells, samples)
+        return estimate

@@ -28,8 +28,8 @@ class QuantileMetric(Metric):
     def distance(self, oracle: Quantiles, predicted: Quantiles) -> Sequence[Estimate]:
         """Estimates, one an output."""
 
-    def measure(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """One number an output; see `Metric.measure`."""
+    def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
+        """One number an output; see `Metric.estimates`."""
         for output, estimate in enumerate(self.distance(oracle.quantiles, prediction.quantiles)):
             yield str(output), estimate
 

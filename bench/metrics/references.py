@@ -69,13 +69,10 @@ class OracleMoments(Reference):
 
     def refusal(self, law: Law) -> str:
         """See `Reference.refusal`."""
-        from sdp_bench.oracles.estimate.tails import require_moments
+        from sdp_bench.oracles.estimate.tails import lacking
 
-        try:
-            require_moments(law)
-        except ValueError as error:
-            return str(error)
-        return ""
+        found = lacking("variance", law)
+        return f"moments are infinite: {found} has no variance" if found else ""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ from sdp_bench.oracles.partitions.partition import (
     EqualMassTree,
     Partition,
     ScoreDifferences,
-    total_variation_of_counts,
 )
 from sdp_bench.oracles.partitions.tree import Axes, principal_axes
 
@@ -43,8 +42,8 @@ class CellTotalVariation(SharedMass):
     def partition(self, oracle: Oracle) -> Partition:
         """Cells that it is counted in."""
 
-    def measure(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """One number; see `Metric.measure`."""
+    def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
+        """One number; see `Metric.estimates`."""
         yield None, oracle.total_variation(self.partition(oracle), prediction.samples)
 
 
@@ -144,10 +143,10 @@ class AxisTotalVariation(CellTotalVariation):
             AxisBins.from_samples, self.pilot_samples, bins=self.bins, bin_range=self.bin_range
         )
 
-    def measure(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """One number; see `Metric.measure`."""
+    def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
+        """One number; see `Metric.estimates`."""
         if self.bin_range != "joint":
-            yield from super().measure(oracle, prediction)
+            yield from super().estimates(oracle, prediction)
             return
         # The one range that sees the rule: what the paper may have done, and no fair comparison of rules.
         low, high = oracle.extremes
@@ -193,12 +192,11 @@ class OutputTotalVariation(SharedMass):
     output_bins: int = count(100)
     pilot_samples: int = count(2**17, 100)
 
-    def measure(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """One number an output; see `Metric.measure`."""
+    def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
+        """One number an output; see `Metric.estimates`."""
         cells = oracle.of_pilot(OutputBins.from_samples, self.pilot_samples, bins=self.output_bins)
-        sides = zip(oracle.counts(cells), cells.counts(prediction.outputs), oracle.floors(cells), strict=True)
-        for output, (true, predicted, floor) in enumerate(sides):
-            yield str(output), total_variation_of_counts(true, predicted, floor)
+        for output, estimate in enumerate(oracle.total_variations(cells, prediction.outputs)):
+            yield str(output), estimate
 
 
 @dataclass(frozen=True)
@@ -243,9 +241,9 @@ class DifferenceTotalVariation(SharedMass):
     difference_bins: int = count(100)
     pilot_samples: int = count(2**17, 100)
 
-    def measure(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """One number a pair of classes, ``0-1``; see `Metric.measure`."""
+    def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
+        """One number a pair of classes, ``0-1``; see `Metric.estimates`."""
         cells = oracle.of_pilot(ScoreDifferences.from_samples, self.pilot_samples, bins=self.difference_bins)
-        counts = oracle.counts(cells), cells.counts(prediction.samples)
-        for (i, j), true, predicted, floor in zip(cells.pairs, *counts, oracle.floors(cells), strict=True):
-            yield f"{i}-{j}", total_variation_of_counts(true, predicted, floor)
+        estimates = oracle.total_variations(cells, prediction.samples)
+        for (i, j), estimate in zip(cells.pairs, estimates, strict=True):
+            yield f"{i}-{j}", estimate

@@ -9,7 +9,6 @@ from sdp_bench.bench.metrics.base import Measurements, Metric, count
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.prediction import Prediction
 from sdp_bench.bench.sampling import Sampling
-from sdp_bench.oracles.estimate.tails import require_mean
 from sdp_bench.oracles.transport.large import certified, certified_floor
 from sdp_bench.oracles.transport.wasserstein import sliced_wasserstein, wasserstein, wasserstein_floor
 
@@ -22,16 +21,7 @@ class WassersteinMetric(Metric):
     unit = "output"
     corrects_floor = True
     primary = True
-
-    def require_mean(self, oracle: Oracle, prediction: Prediction) -> None:
-        """Refuse laws between which the distance is infinite.
-
-        Raises
-        ------
-        ValueError
-            If the noise or the prediction has no mean.
-        """
-        require_mean(oracle.law, *([] if prediction.law is None else [prediction.law]))
+    needs = "mean"
 
     def _check_points(self, points: int, pairs: int, samples: int) -> None:
         """Refuse more points a side than the oracle has samples for with their floor."""
@@ -66,9 +56,8 @@ class Wasserstein(WassersteinMetric):
         """See `Metric.points`."""
         return self.w1_points
 
-    def measure(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """One number; see `Metric.measure`."""
-        self.require_mean(oracle, prediction)
+    def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
+        """One number; see `Metric.estimates`."""
         floor = oracle.of_samples(wasserstein_floor, self.w1_points, pairs=self.w1_pairs)
         yield None, wasserstein(oracle.samples, prediction.samples, self.w1_points, floor=floor)
 
@@ -103,9 +92,8 @@ class CertifiedWasserstein(WassersteinMetric):
         """See `Metric.points`."""
         return self.certified_points
 
-    def measure(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """The middle of the bracket, and its bounds; see `Metric.measure`."""
-        self.require_mean(oracle, prediction)
+    def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
+        """The middle of the bracket, and its bounds; see `Metric.estimates`."""
         floor = oracle.of_samples(certified_floor, self.certified_points, pairs=self.w1_pairs)
         estimate, bracket = certified(oracle.samples, prediction.samples, self.certified_points, floor=floor)
         yield None, estimate
@@ -135,8 +123,7 @@ class SlicedWasserstein(WassersteinMetric):
     rank = 180
     seconds_per_sample = 100e-6  # of 10 000, whatever the number of samples; also with its floor
 
-    def measure(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """One number; see `Metric.measure`."""
-        self.require_mean(oracle, prediction)
+    def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
+        """One number; see `Metric.estimates`."""
         seed = oracle.key.seed("slices") % 2**32  # more bits would be other directions than before
         yield None, sliced_wasserstein(oracle.samples, prediction.samples, seed=seed)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,21 +23,17 @@ from sdp_bench.bench.datasets import dataset
 from sdp_bench.bench.datasets.base import ImageClassification, LabelledImages
 from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.bench.identity import keys
+from sdp_bench.bench.nets import storage
 from sdp_bench.bench.nets.architectures import ImageArchitecture
 from sdp_bench.bench.nets.classifiers import (
     Epoch,
     ImageRecipe,
     TrainedClassifier,
     file_name,
-    from_file,
-    to_file,
 )
-from sdp_bench.bench.nets.fully_connected import cache_folder, write_atomically
 
 PADDING = 4
 """Pixels of black around an image from which a crop of its own size is taken."""
-SAVE_SECONDS = 120.0
-"""Longest time between two checkpoints."""
 TEST_BATCH = 500
 
 Report = Callable[[int, int, str], None]
@@ -49,16 +46,7 @@ class UnfinishedError(RunFailedError):
 
 def checkpoint_path(architecture: ImageArchitecture, recipe: ImageRecipe) -> Path:
     """Where the state of an unfinished training is kept."""
-    return cache_folder() / file_name(architecture, recipe).replace(".safetensors", ".checkpoint")
-
-
-def cached(architecture: ImageArchitecture, recipe: ImageRecipe) -> TrainedClassifier | None:
-    """The classifier of a recipe, if it has been trained (a damaged file counts as none)."""
-    try:
-        content = (cache_folder() / file_name(architecture, recipe)).read_bytes()
-        return TrainedClassifier.from_bytes(content, "cache")
-    except (OSError, ValueError):
-        return None
+    return (storage.cache_folder() / file_name(architecture, recipe)).with_suffix(storage.CHECKPOINT)
 
 
 def get_classifier(
@@ -87,15 +75,17 @@ def get_classifier(
     UnfinishedError
         If the time was up before the last step.
     RunFailedError
-        If the cache cannot be written, the checkpoint is damaged, or training diverged.
+        If the cache cannot be written, or training diverged.
     """
-    if (found := cached(architecture, recipe)) is not None:
+    path = storage.cache_folder() / file_name(architecture, recipe)
+    found = storage.read(path, partial(TrainedClassifier.from_bytes, source="cache"), put_aside=True)
+    if found is not None:
         return found
     images = dataset(recipe.dataset, ImageClassification)
     data, test = images.load("train", recipe.parts), images.load("test")
     checkpoint = checkpoint_path(architecture, recipe)
     net = train(architecture, recipe, data, test, checkpoint, device=device, budget=budget, report=report)
-    _write(checkpoint.with_name(file_name(architecture, recipe)), net.to_bytes())
+    storage.write(path, net.to_bytes())
     checkpoint.unlink(missing_ok=True)
     return net
 
@@ -111,7 +101,7 @@ def train(
     budget: float = math.inf,
     report: Report | None = None,
 ) -> TrainedClassifier:
-    """Train a classifier, from the checkpoint if there is one.
+    """Train a classifier, from the checkpoint if there is one; one that is damaged is put aside.
 
     The checkpoint is written whole after every epoch, every two minutes, and when the time is up;
     it is left in place at the end. On one machine, with as many threads, an interrupted run ends in
@@ -143,10 +133,9 @@ def train(
     if int(max(data.labels.max(), test.labels.max())) >= architecture.classes:
         raise ValueError(f"{architecture.label} has too few classes for {data.title}")
     with _numerics():
-        run = _Run(architecture, recipe, data, checkpoint, device)
-        run.resume()
-        run.save()  # an unwritable folder is found out now and not after an epoch
-        run.go(budget, report or (lambda *_: None))
+        kept = storage.Checkpoint(checkpoint, lambda: _Run(architecture, recipe, data, device))
+        run = kept.training
+        run.go(budget, report or (lambda *_: None), kept)
         score = accuracy(run.net, test, device)
     return TrainedClassifier(
         architecture,
@@ -214,10 +203,9 @@ class _Run:
         architecture: ImageArchitecture,
         recipe: ImageRecipe,
         data: LabelledImages,
-        checkpoint: Path,
         device: str,
     ) -> None:
-        self.architecture, self.recipe, self.checkpoint = architecture, recipe, checkpoint
+        self.architecture, self.recipe = architecture, recipe
         self.device = torch.device(device)
         self.net = architecture.build(recipe.seed).to(self.device)
         if self.device.type == "cuda":
@@ -232,17 +220,17 @@ class _Run:
         # Sum of losses, right predictions and images of this epoch; float64 counts all exactly.
         self.sums = torch.zeros(3, dtype=torch.float64, device=self.device)
 
-    def go(self, budget: float, report: Report) -> None:
+    def go(self, budget: float, report: Report, checkpoint: storage.Checkpoint[_Run]) -> None:
         """Train to the last step, or until `budget` seconds are over."""
         self.net.train()
         begun, before, first = time.monotonic(), self.seconds, self.step
-        saved = said = begun
+        said = begun
         while self.step < self.steps:
             if time.monotonic() - begun >= budget:
-                self.save()
+                checkpoint.save()
                 raise UnfinishedError(
                     f"the time is up after {self.step} of {self.steps} steps; train again to go on from "
-                    f"{self.checkpoint}"
+                    f"{checkpoint.path}"
                 )
             epoch, place = divmod(self.step, self.steps_an_epoch)
             if place == 0 or self.step == first:
@@ -260,9 +248,8 @@ class _Run:
             if ended:
                 self.history.append(Epoch(*self._means()))
                 self.sums.zero_()
-            if ended or now - saved >= SAVE_SECONDS:
-                saved = now
-                self.save()
+            if ended or checkpoint.is_due:
+                checkpoint.save()
 
     def _order(self, epoch: int) -> Tensor:
         generator = _generator(self.recipe.seed, 1, epoch)
@@ -293,50 +280,25 @@ class _Run:
             raise RunFailedError(f"training diverged at step {self.step}; lower the learning rate")
         return loss / count, right / count
 
-    def save(self) -> None:
-        """Write the checkpoint, whole."""
-        tensors = {f"net/{name}": tensor for name, tensor in self.net.state_dict().items()}
-        for index, state in self.optimizer.state_dict()["state"].items():
-            for name, value in state.items():
-                if isinstance(value, Tensor):
-                    tensors[f"optimizer/{index}/{name}"] = value
+    def to_bytes(self) -> bytes:
+        """See :class:`sdp_bench.bench.nets.storage.Training`."""
         about = {
             "of": _identity(self.architecture, self.recipe),
             "step": self.step,
             "seconds": self.seconds,
             "history": [asdict(epoch) for epoch in self.history],
         }
-        _write(self.checkpoint, to_file(tensors | {"sums": self.sums}, about))
+        return storage.to_file(storage.packed(self.net, self.optimizer) | {"sums": self.sums}, about)
 
-    def resume(self) -> None:
-        """Go back to the state in the checkpoint, if there is one."""
-        try:
-            content = self.checkpoint.read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        except OSError as error:
-            raise RunFailedError(f"cannot read {self.checkpoint}: {error.strerror or error}") from error
-        try:
-            tensors, about = from_file(content)
-            if about["of"] != _identity(self.architecture, self.recipe):
-                raise ValueError("it is of another recipe")
-            states: dict[int, dict[str, Tensor]] = {}
-            for key, tensor in tensors.items():
-                if key.startswith("optimizer/"):
-                    _, index, name = key.split("/")
-                    states.setdefault(int(index), {})[name] = tensor
-            weights = {key[4:]: tensor for key, tensor in tensors.items() if key.startswith("net/")}
-            self.net.load_state_dict(weights)
-            groups = self.optimizer.state_dict()["param_groups"]
-            self.optimizer.load_state_dict({"state": states, "param_groups": groups})
-            self.sums = tensors["sums"].to(self.device)
-            self.step, self.seconds = int(about["step"]), float(about["seconds"])
-            self.history = [Epoch(**epoch) for epoch in about["history"]]
-        except Exception as error:
-            raise RunFailedError(
-                f"{self.checkpoint} is not a checkpoint of this training ({_first_line(error)}); "
-                "delete it to start again"
-            ) from error
+    def restore(self, content: bytes) -> None:
+        """See :class:`sdp_bench.bench.nets.storage.Training`."""
+        tensors, about = storage.from_file(content)
+        if about["of"] != _identity(self.architecture, self.recipe):
+            raise ValueError("it is of another recipe")
+        storage.unpack(tensors, self.net, self.optimizer)
+        self.sums = tensors["sums"].to(self.device)
+        self.step, self.seconds = int(about["step"]), float(about["seconds"])
+        self.history = [Epoch(**epoch) for epoch in about["history"]]
 
 
 def _identity(architecture: ImageArchitecture, recipe: ImageRecipe) -> str:
@@ -365,17 +327,3 @@ def _numerics() -> Iterator[None]:
             yield
     finally:
         torch.set_flush_denormal(False)
-
-
-def _write(path: Path, content: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, content)
-    except OSError as error:
-        raise RunFailedError(
-            f"cannot write {path} ({error.strerror or error}); set SDP_BENCH_CACHE to another folder"
-        ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0] or type(error).__name__

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from torch import Tensor, nn
 
 from sdp_bench.bench.datasets import dataset, names
 from sdp_bench.bench.datasets.base import ImageClassification
 from sdp_bench.bench.identity import keys
+from sdp_bench.bench.nets import storage
 from sdp_bench.bench.nets.architectures import ImageArchitecture
 
 OPTIMIZERS = ("sgd", "adam")
@@ -185,7 +184,7 @@ class TrainedClassifier:
             "recipe": asdict(self.recipe),
             "history": [asdict(epoch) for epoch in self.history],
         }
-        return to_file(self.state, about)
+        return storage.to_file(self.state, about)
 
     @classmethod
     def from_bytes(cls, content: bytes, source: str) -> TrainedClassifier:
@@ -197,7 +196,7 @@ class TrainedClassifier:
             If `content` is not such a file.
         """
         try:
-            state, about = from_file(content)
+            state, about = storage.from_file(content)
             about["recipe"]["parts"] = tuple(about["recipe"]["parts"])
             return cls(
                 architecture=ImageArchitecture(**about.pop("architecture")),
@@ -215,20 +214,3 @@ def file_name(architecture: ImageArchitecture, recipe: ImageRecipe) -> str:
     """Name under which a classifier is cached: readable, and unique by a hash of the recipe."""
     key = keys.digest(asdict(architecture), asdict(recipe))[:8]
     return f"{recipe.dataset}-{architecture.name}-{key}-seed{recipe.seed}.safetensors"
-
-
-def to_file(tensors: dict[str, Tensor], about: dict[str, Any]) -> bytes:
-    """A safetensors file of tensors, wherever they are, with plain values in its metadata."""
-    from safetensors.torch import save
-
-    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    return save(plain, metadata={"about": json.dumps(about, sort_keys=True)})
-
-
-def from_file(content: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Inverse of :func:`to_file`; raises whatever safetensors, json or a missing key raise."""
-    from safetensors.torch import load
-
-    tensors = load(content)
-    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    return tensors, json.loads(header["__metadata__"]["about"])

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +15,8 @@ from torch.nn import functional as F  # noqa: N812
 
 from sdp_bench.bench.datasets import dataset
 from sdp_bench.bench.datasets.base import FEATURE_SCALINGS, TabularClassification
-from sdp_bench.bench.errors import RunFailedError
-from sdp_bench.bench.files import write_atomically
 from sdp_bench.bench.identity import keys
+from sdp_bench.bench.nets import storage
 from sdp_bench.bench.nets.architectures import Architecture
 
 OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
@@ -102,15 +99,13 @@ class TrainedNet:
 
     def to_bytes(self) -> bytes:
         """As a safetensors file with all that is not weights in its metadata."""
-        from safetensors.torch import save
-
         about = {
             "architecture": asdict(self.architecture),
             "recipe": asdict(self.recipe),
             "seed": self.seed,
             "accuracy": self.accuracy,
         }
-        return save(self.state, metadata={"net": json.dumps(about, sort_keys=True)})
+        return storage.to_file(self.state, about, "net")
 
     @classmethod
     def from_bytes(cls, content: bytes, source: str) -> TrainedNet:
@@ -121,12 +116,8 @@ class TrainedNet:
         ValueError
             If `content` is not such a file.
         """
-        from safetensors.torch import load
-
         try:
-            state = load(content)
-            header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-            about = json.loads(header["__metadata__"]["net"])
+            state, about = storage.from_file(content, "net")
             return cls(
                 Architecture(**about["architecture"]),
                 Recipe(**about["recipe"]),
@@ -148,13 +139,6 @@ def file_name(architecture: Architecture, recipe: Recipe, seed: int) -> str:
     return f"{recipe.dataset}-{architecture.activation}-{shape}-{key}-seed{seed}.safetensors"
 
 
-def cache_folder() -> Path:
-    """Folder of trained nets: ``SDP_BENCH_CACHE``, or this user's cache folder."""
-    import platformdirs
-
-    return Path(os.environ.get("SDP_BENCH_CACHE") or platformdirs.user_cache_dir("sdp-bench")) / "nets"
-
-
 def get_nets(architecture: Architecture, recipe: Recipe, seeds: Sequence[int]) -> list[TrainedNet]:
     """Nets of `seeds`, from the cache where they are there, else trained together and put there.
 
@@ -163,30 +147,30 @@ def get_nets(architecture: Architecture, recipe: Recipe, seeds: Sequence[int]) -
     RunFailedError
         If the cache folder cannot be written.
     """
-    folder = cache_folder()
+    folder = storage.cache_folder()
     paths = {seed: folder / file_name(architecture, recipe, seed) for seed in seeds}
-    found = {seed: net for seed, path in paths.items() if (net := _read(path, "cache"))}
+    decode = partial(TrainedNet.from_bytes, source="cache")
+    read = {seed: storage.read(path, decode, put_aside=True) for seed, path in paths.items()}
+    found = {seed: net for seed, net in read.items() if net}
     if absent := [seed for seed in seeds if seed not in found]:
-        _writable(folder)
+        storage.check_writable(paths[absent[0]])
         for net in train(architecture, recipe, absent):
-            try:
-                write_atomically(paths[net.seed], net.to_bytes())
-            except OSError as error:
-                raise RunFailedError(f"cannot write {paths[net.seed]}: {error.strerror or error}") from error
+            storage.write(paths[net.seed], net.to_bytes())
             found[net.seed] = net
     return [found[seed] for seed in seeds]
 
 
 def missing(architecture: Architecture, recipe: Recipe, seeds: Sequence[int]) -> list[int]:
     """Seeds whose nets are not in the cache (a damaged one there may come out as present)."""
-    folder = cache_folder()
+    folder = storage.cache_folder()
     return [seed for seed in seeds if not (folder / file_name(architecture, recipe, seed)).exists()]
 
 
 def committed(architecture: Architecture, recipe: Recipe, seeds: int) -> list[TrainedNet]:
     """Those of the nets of seeds 0, 1, ... that come with the package."""
     paths = (COMMITTED / file_name(architecture, recipe, seed) for seed in range(seeds))
-    return [net for path in paths if (net := _read(path, "committed"))]
+    found = (storage.read(path, partial(TrainedNet.from_bytes, source="committed")) for path in paths)
+    return [net for net in found if net]
 
 
 def train(architecture: Architecture, recipe: Recipe, seeds: Sequence[int]) -> list[TrainedNet]:
@@ -263,21 +247,3 @@ def _state(layers: list[tuple[Tensor, Tensor]], index: int) -> dict[str, Tensor]
         state[f"{2 * k}.weight"] = weight[index].detach().clone()
         state[f"{2 * k}.bias"] = bias[index].detach().clone()
     return state
-
-
-def _read(path: Path, source: str) -> TrainedNet | None:
-    try:
-        return TrainedNet.from_bytes(path.read_bytes(), source)
-    except (OSError, ValueError):
-        return None  # a missing or damaged file of the cache is trained anew and replaced
-
-
-def _writable(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise RunFailedError(
-            f"cannot write to the cache folder {folder} ({error.strerror}); set SDP_BENCH_CACHE to another"
-        ) from error

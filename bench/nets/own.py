@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from sdp_bench.bench.datasets.base import LabelledTable
 from sdp_bench.bench.errors import UserError, one_line
 from sdp_bench.bench.identity import keys
-from sdp_bench.bench.nets.classifiers import from_file, to_file
 from sdp_bench.bench.nets.own_inputs import read_inputs
+from sdp_bench.bench.nets.storage import from_file, to_file
 from sdp_bench.bench.plugins import code as user_code
 from sdp_bench.bench.plugins.code import Code, no_exit
 

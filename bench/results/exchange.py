@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.files import write_atomically
+from sdp_bench.bench import files
+from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.results import migration, schema
 from sdp_bench.bench.results.store import Store
 
@@ -86,13 +86,7 @@ def export(store: Store, folder: Path, fmt: str = "csv", *, weights: bool = True
         "runs": [asdict(store.run(number)) for number in store.runs()],
     }
     contents[MANIFEST] = json.dumps(manifest, indent=1).encode()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for file, content in contents.items():
-            write_atomically(folder / file, content)
-    except OSError as error:
-        raise RunFailedError(f"cannot write to {folder}: {error.strerror or error}") from error
-    return [folder / file for file in contents]
+    return [files.write(folder / file, content) for file, content in contents.items()]
 
 
 def import_(folder: Path, store: Store) -> int:

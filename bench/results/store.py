@@ -15,6 +15,7 @@ from types import TracebackType
 import filelock
 import pandas as pd
 
+from sdp_bench.bench import files
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.results import migration, schema, tables
 from sdp_bench.bench.results.queries import Queries
@@ -120,7 +121,7 @@ class Store(Queries):
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             if isinstance(error, sqlite3.Error):
-                raise RunFailedError(f"cannot write results to {self.path}: {error}") from error
+                raise RunFailedError(f"cannot write {self.path}: {error}") from error
             raise
 
     def begin_run(
@@ -267,13 +268,12 @@ def _check_header(path: Path) -> None:
 def _lock(path: Path) -> filelock.BaseFileLock:
     """Hold ``path.lock``; the system lets go of it however the process ends."""
     lock = filelock.FileLock(path.with_name(path.name + ".lock"))
-    try:
+    with files.writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire(blocking=False)
-    except filelock.Timeout as error:
-        raise RunFailedError(
-            f"another run is writing to {path}; wait for it or give another --database"
-        ) from error
-    except OSError as error:
-        raise RunFailedError(f"cannot write to {path.parent}: {error.strerror}") from error
+        try:
+            lock.acquire(blocking=False)
+        except filelock.Timeout as error:
+            raise RunFailedError(
+                f"another run is writing to {path}; wait for it or give another --database"
+            ) from error
     return lock

@@ -176,11 +176,10 @@ def device_name(device: str) -> str:
 
 def save(rows: list[Row], path: str | Path) -> None:
     """Write rows as CSV, one column a field of :class:`Row`; whole or not at all."""
-    from sdp_bench.bench.nets.fully_connected import write_atomically
+    from sdp_bench.bench import files
 
     frame = pd.DataFrame([asdict(row) for row in rows], columns=[f.name for f in fields(Row)])
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(Path(path), frame.to_csv(index=False).encode())
+    files.write(Path(path), frame.to_csv(index=False))
 
 
 def load(path: str | Path) -> list[Row]:

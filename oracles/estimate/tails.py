@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from sdp_ref.laws import Cauchy, Law, SymmetricStable
 
 GAUSSIAN = 2.0
@@ -23,6 +25,26 @@ def stability(law: Law) -> float:
     return float(law.alpha) if isinstance(law, SymmetricStable) else GAUSSIAN
 
 
+def lacking(moment: Literal["mean", "variance"], *laws: Law) -> str:
+    """Which of some laws has not a finite mean, or variance: the first one in words, empty if all have.
+
+    Parameters
+    ----------
+    moment : {"mean", "variance"}
+    *laws : Law
+
+    Returns
+    -------
+    str
+        ``a Cauchy law``, say.
+    """
+    for law in laws:
+        alpha = stability(law)
+        if alpha < GAUSSIAN and (moment == "variance" or alpha <= 1):
+            return "a Cauchy law" if alpha == 1 else f"a stable law with alpha {alpha:g}"
+    return ""
+
+
 def require_mean(*laws: Law) -> None:
     """Refuse laws without a mean: W1 between two of them is infinite, but for a mere shift.
 
@@ -36,11 +58,8 @@ def require_mean(*laws: Law) -> None:
     ValueError
         If one is a Cauchy law or alpha-stable with alpha <= 1.
     """
-    for law in laws:
-        if stability(law) <= 1:
-            raise ValueError(
-                f"W1 is infinite: {_named(law)} has no mean; use total variation or quantile distances"
-            )
+    if law := lacking("mean", *laws):
+        raise ValueError(f"W1 is infinite: {law} has no mean; use total variation or quantile distances")
 
 
 def require_moments(*laws: Law) -> None:
@@ -51,13 +70,7 @@ def require_moments(*laws: Law) -> None:
     ValueError
         If one is a Cauchy law or alpha-stable with alpha < 2.
     """
-    for law in laws:
-        if stability(law) < GAUSSIAN:
-            raise ValueError(
-                f"moments are infinite: {_named(law)} has no variance; use total variation or quantile "
-                "distances"
-            )
-
-
-def _named(law: Law) -> str:
-    return "a Cauchy law" if stability(law) == 1 else f"a stable law with alpha {stability(law):g}"
+    if law := lacking("variance", *laws):
+        raise ValueError(
+            f"moments are infinite: {law} has no variance; use total variation or quantile distances"
+        )

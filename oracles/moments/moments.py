@@ -14,12 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from sdp_bench.oracles.estimate.estimate import Estimate, Ratio
+from sdp_bench.oracles.estimate.samples import Samples
 from sdp_ref.laws import DiagonalGaussian, Gaussian
 
-Samples = Tensor | NDArray[np.floating]
 Array = NDArray[np.float64]
 Prediction = Gaussian | DiagonalGaussian
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
-Samples = Tensor | NDArray[np.floating]
+from sdp_bench.oracles.estimate.samples import Samples, finite_matrix, matrix_of
+
 Columns = NDArray[np.float64]  # shape (m, rows)
 Cells = NDArray[np.intp]  # shape (rows,)
 
@@ -84,22 +84,9 @@ def tally_lines(
     return tally(samples, m, bins * len(lines), locate).reshape(len(lines), bins)
 
 
-def matrix_of(samples: Samples) -> NDArray[np.floating]:
-    """Samples as an array of shape (samples, m), in their own precision."""
-    matrix = samples.detach().cpu().numpy() if isinstance(samples, Tensor) else np.asarray(samples)
-    if matrix.ndim != 2 or matrix.size == 0 or matrix.dtype.kind != "f":
-        raise ValueError(
-            f"samples must be a floating-point matrix (samples, m), got shape {matrix.shape}, {matrix.dtype}"
-        )
-    return matrix
-
-
 def pilot_values(samples: Samples) -> NDArray[np.float64]:
     """A pilot draw in float64, checked to be finite."""
-    values = matrix_of(samples).astype(np.float64)
-    if not np.isfinite(values).all():
-        raise ValueError("the pilot has non-finite entries (NaN or infinity)")
-    return values
+    return finite_matrix("the pilot", matrix_of(samples))
 
 
 def rounding_of(samples: Samples) -> float:

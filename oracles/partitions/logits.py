@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from sdp_bench.oracles.estimate.estimate import Estimate, Floor
+from sdp_bench.oracles.estimate.samples import Samples, matrix_of
 from sdp_bench.oracles.partitions.counting import (
     Cells,
     Columns,
     Edges,
-    Samples,
     check_count,
-    matrix_of,
     pilot_values,
     tally,
 )

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sdp_bench.oracles.estimate.estimate import Estimate, Floor
+from sdp_bench.oracles.estimate.samples import Samples
 from sdp_bench.oracles.partitions.counting import (
     Cells,
     Columns,
-    Samples,
     check_count,
     pilot_values,
     rounding_of,

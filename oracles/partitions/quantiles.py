@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sdp_bench.oracles.estimate.estimate import Estimate, Ratio
-from sdp_bench.oracles.partitions.counting import Samples, matrix_of
+from sdp_bench.oracles.estimate.samples import Samples, matrix_of
 
 Array = NDArray[np.float64]
 Statistic = Callable[[Array, Array], Array]

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from sdp_bench.oracles.estimate.samples import Samples
 from sdp_bench.oracles.partitions.counting import (
     Cells,
     Columns,
-    Samples,
     check_count,
     pilot_values,
     rounding_of,

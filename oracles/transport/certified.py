@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.spatial import cKDTree
 
+from sdp_bench.oracles.estimate.samples import finite_matrix
 from sdp_bench.oracles.transport.clouds import (
     GROUP,
     Cloud,
@@ -32,7 +33,6 @@ from sdp_bench.oracles.transport.clouds import (
     common_scale,
     lengths,
     paired_length,
-    points_of,
 )
 from sdp_bench.oracles.transport.reduced_costs import ReducedCosts, lipschitz_extension
 
@@ -115,7 +115,7 @@ def certified_wasserstein(
     deadline = time.monotonic() + seconds
     if not tolerance >= 0 or not seconds >= 0:
         raise ValueError(f"tolerance and seconds must not be negative, got {tolerance} and {seconds}")
-    first, second = points_of("x", x), points_of("y", y)
+    first, second = finite_matrix("x", x), finite_matrix("y", y)
     if first.shape != second.shape:
         raise ValueError(f"x and y must have one shape, got {first.shape} and {second.shape}")
     n = len(first)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 Floats = NDArray[np.float64]
@@ -68,13 +68,3 @@ def common_scale(x: Floats, y: Floats) -> float:
     if not math.isfinite(extent):
         raise ValueError("x and y are too far apart for float64")
     return math.ldexp(1.0, math.frexp(extent)[1] - 1) if extent else 0.0
-
-
-def points_of(name: str, values: ArrayLike) -> Floats:
-    """Points in float64, shape (n, m); ValueError with `name` if they are no finite matrix."""
-    points = np.asarray(values, dtype=np.float64)
-    if points.ndim != 2 or points.size == 0:
-        raise ValueError(f"{name} must have shape (n, m), got {points.shape}")
-    if not np.isfinite(points).all():
-        raise ValueError(f"{name} has non-finite entries (NaN or infinity)")
-    return points

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from sdp_bench.oracles.estimate.estimate import Estimate, Floor
+from sdp_bench.oracles.estimate.samples import Samples
 from sdp_bench.oracles.transport.certified import Bracket, certified_wasserstein
-from sdp_bench.oracles.transport.wasserstein import Points, Samples, estimate_of, floor_of
+from sdp_bench.oracles.transport.wasserstein import Points, estimate_of, floor_of
 
 
 def certified(

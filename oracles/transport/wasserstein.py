@@ -19,11 +19,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.special import stdtrit
-from torch import Tensor
 
 from sdp_bench.oracles.estimate.estimate import Estimate, Floor
+from sdp_bench.oracles.estimate.samples import Samples, finite_matrix
 
-Samples = Tensor | NDArray[np.floating]
 Points = NDArray[np.float64]
 Potentials = Callable[[Points, Points], tuple[Points, Points]]
 
@@ -205,7 +204,7 @@ def estimate_of(
     potentials: Potentials, a: Samples, b: Samples, n: int, pairs: int, floor: Floor | None, seed: int
 ) -> Estimate:
     """Estimate by a solver that gives potentials; see :func:`wasserstein`."""
-    x, y = _points("a", a), _points("b", b)
+    x, y = finite_matrix("a", a), finite_matrix("b", b)
     if x.shape[1] != y.shape[1]:
         raise ValueError(f"the samples have {x.shape[1]} and {y.shape[1]} outputs")
     _check_numbers(n, pairs)
@@ -221,7 +220,7 @@ def estimate_of(
 
 def floor_of(potentials: Potentials, a: Samples, n: int, pairs: int, seed: int) -> Floor:
     """Floor by a solver that gives potentials; see :func:`wasserstein_floor`."""
-    x = _points("a", a)
+    x = finite_matrix("a", a)
     _check_numbers(n, pairs)
     if len(x) < 4:
         raise ValueError(f"a floor needs at least 4 samples, got {len(x)}")
@@ -257,12 +256,3 @@ def _check_numbers(n: int, pairs: int) -> None:
 
 def _column(samples: Samples) -> Samples:
     return torch.as_tensor(samples).reshape(-1, 1)
-
-
-def _points(name: str, samples: Samples) -> Points:
-    points = torch.as_tensor(samples).detach().cpu().double().numpy()
-    if points.ndim != 2 or points.size == 0:
-        raise ValueError(f"{name} must have shape (samples, m), got {points.shape}")
-    if not np.isfinite(points).all():
-        raise ValueError(f"{name} has non-finite entries (NaN or infinity)")
-    return points

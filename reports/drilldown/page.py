@@ -14,13 +14,13 @@ from typing import Any, Protocol
 import pandas as pd
 
 from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.files import write
 from sdp_bench.bench.identity import keys
 from sdp_bench.bench.identity.fingerprint import reached
 from sdp_bench.bench.metrics import primary, recorded_metric
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.prediction import Prediction
 from sdp_bench.bench.metrics.total_variation import CellTotalVariation
-from sdp_bench.bench.nets.fully_connected import write_atomically
 from sdp_bench.bench.replay.drilldown import Drilldown, drill, rule_errors
 from sdp_bench.bench.replay.layers import LayerMoments
 from sdp_bench.bench.results.store import Store
@@ -142,7 +142,7 @@ def make(
 
     Raises
     ------
-    OSError
+    RunFailedError
         If the folder cannot be written.
     """
     made: list[Path] = []
@@ -156,10 +156,7 @@ def make(
             line = str(error).splitlines()[0] if str(error) else type(error).__name__
             progress.note(f"no drill-down of {key}: {line}")
         else:
-            folder.mkdir(parents=True, exist_ok=True)
-            path = folder / file_name(found.key)
-            write_atomically(path, text.encode())
-            made.append(path)
+            made.append(write(folder / file_name(found.key), text))
         progress.done(number, len(wanted), key)
     pages = sorted(_pages(folder), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in pages[MOST_PAGES:]:

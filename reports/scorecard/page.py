@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from sdp_bench.bench.files import write, writing
 from sdp_bench.bench.metrics import Metric, primary, recorded_metric
 from sdp_bench.bench.metrics.total_variation import ClassTotalVariation
 from sdp_bench.reports.page import DATA, PAGE
@@ -23,7 +24,7 @@ from sdp_bench.reports.statistics.replicates import Contest, Replicates
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.drawing import Figure
 from sdp_bench.reports.tables.tables import Table, headline
-from sdp_bench.reports.writing import environment, recorded, write
+from sdp_bench.reports.writing import environment, recorded
 
 CONFORMANCE = "conformance.json"
 
@@ -144,16 +145,16 @@ def build(results: Results, candidates: Sequence[Candidate], folder: Path, notes
 
     Raises
     ------
-    OSError
+    RunFailedError
         If the folder cannot be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     text = page(results, candidates, notes)
     reports = {each.name: dict(each.report) for each in candidates if each.report}
     if reports:
         write(folder / CONFORMANCE, json.dumps(reports, indent=1) + "\n")
     else:
-        (folder / CONFORMANCE).unlink(missing_ok=True)
+        with writing(folder):
+            (folder / CONFORMANCE).unlink(missing_ok=True)
     if len(results.frame) or not (folder / DATA).exists():
         write(folder / DATA, results.frame.to_csv(index=False, lineterminator="\n"))
     return write(folder / PAGE, text)

@@ -29,9 +29,8 @@ def check_rule(
     from pathlib import Path
 
     import sdp_ref
-    from sdp_bench.bench import rules
-    from sdp_bench.bench.errors import RunFailedError, UserError
-    from sdp_bench.bench.nets.fully_connected import write_atomically
+    from sdp_bench.bench import files, rules
+    from sdp_bench.bench.errors import UserError
     from sdp_bench.bench.plugins.plugin import load
     from sdp_ref.conformance import CHECKS
     from sdp_ref.conformance.kit import named_checks
@@ -43,8 +42,8 @@ def check_rule(
     if rule is None:
         raise UserError("name a rule, sdp or path/to/rule.py:MyRule say; --list shows the checks")
     target = None if json_file in (None, "-") else Path(str(json_file))
-    if target is not None and not target.resolve().parent.is_dir():
-        raise UserError(f"cannot write {target}: there is no folder {target.parent}")
+    if target is not None:
+        files.check_writable(target)
     quiet = json_file == "-"
 
     def told(result: CheckResult) -> None:
@@ -64,9 +63,6 @@ def check_rule(
     if quiet:
         click.echo(text)
     elif target is not None:
-        try:
-            write_atomically(target, (text + "\n").encode())
-        except OSError as error:
-            raise RunFailedError(f"cannot write {target}: {error.strerror}") from error
+        files.write(target, text + "\n")
     if report.unexpected or not report.ran:
         raise SystemExit(1)

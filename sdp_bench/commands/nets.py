@@ -54,7 +54,7 @@ def train(
     from sdp_bench.bench import datasets
     from sdp_bench.bench.datasets.base import ImageClassification
     from sdp_bench.bench.errors import UserError
-    from sdp_bench.bench.nets import classifier_training, classifiers
+    from sdp_bench.bench.nets import classifier_training, classifiers, storage
     from sdp_bench.bench.nets.architectures import ImageArchitecture
     from sdp_bench.commands.progress import meter
 
@@ -84,9 +84,7 @@ def train(
         )
     click.echo(f"accuracy {net.accuracy:.4f} on {net.tested_on}")
     click.echo(f"trained in {net.seconds:.0f} s on {net.trained_on}")
-    click.echo(
-        f"{classifier_training.cache_folder() / classifiers.file_name(architecture, recipe)} ({net.source})"
-    )
+    click.echo(f"{storage.cache_folder() / classifiers.file_name(architecture, recipe)} ({net.source})")
 
 
 @click.command()
@@ -94,17 +92,14 @@ def train(
 @click.option("--seeds", type=click.IntRange(min=1), default=10, show_default=True)
 def recipes(output: Path, seeds: int) -> None:
     """Try the training recipes on every architecture of the experiments, until one trains it."""
-    from sdp_bench.bench.errors import RunFailedError
+    from sdp_bench.bench import files
     from sdp_bench.bench.experiments import experiments
     from sdp_bench.bench.experiments.presets import PRESETS
-    from sdp_bench.bench.nets.fully_connected import get_nets, write_atomically
+    from sdp_bench.bench.nets.fully_connected import get_nets
     from sdp_bench.bench.nets.recipes import attempt, to_frame
     from sdp_bench.commands.progress import meter
 
-    try:
-        output.touch()  # to know now, and not after an hour of training
-    except OSError as error:
-        raise RunFailedError(f"cannot write {output}: {error.strerror}") from error
+    files.check_writable(output)
     paper = PRESETS["paper"]
     kinds = list(dict.fromkeys(kind for each in experiments().values() for kind, _ in each.kinds(paper)))
     trials = []
@@ -116,7 +111,7 @@ def recipes(output: Path, seeds: int) -> None:
 
             trials += attempt(kind, accuracies)
             bar.done(count + 1, len(kinds), f"{kind.activation} {kind.label}: {trials[-1].recipe.label}")
-    write_atomically(output, to_frame(trials).to_csv(index=False).encode())
+    files.write(output, to_frame(trials).to_csv(index=False))
     click.echo(f"{len(trials)} trials in {output}")
 
 
@@ -128,27 +123,20 @@ def cache() -> None:
 @cache.command("list")
 def cache_list() -> None:
     """List the cached nets and checkpoints with their sizes."""
-    from sdp_bench.bench.nets.fully_connected import cache_folder
+    from sdp_bench.bench.nets import storage
 
-    files = _cached()
+    files = storage.cached_files()
     for file in files:
         click.echo(f"{file.stat().st_size / 1e3:8.0f} kB  {file.name}")
-    click.echo(f"{len(files)} files in {cache_folder()}")
+    click.echo(f"{len(files)} files in {storage.cache_folder()}")
 
 
 @cache.command("clear")
 def cache_clear() -> None:
     """Remove the cached nets and checkpoints; the next run trains them again."""
-    from sdp_bench.bench.nets.fully_connected import cache_folder
+    from sdp_bench.bench.nets import storage
 
-    files = _cached()
+    files = storage.cached_files()
     for file in files:
         file.unlink()
-    click.echo(f"{len(files)} files removed from {cache_folder()}")
-
-
-def _cached() -> list[Path]:
-    """Trained nets, and checkpoints of trainings that are not at their end."""
-    from sdp_bench.bench.nets.fully_connected import cache_folder
-
-    return sorted(p for end in ("safetensors", "checkpoint") for p in cache_folder().glob(f"*.{end}"))
+    click.echo(f"{len(files)} files removed from {storage.cache_folder()}")

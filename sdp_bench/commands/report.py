@@ -60,7 +60,6 @@ def report(
     """
     from dataclasses import replace
 
-    from sdp_bench.bench.errors import RunFailedError
     from sdp_bench.bench.replay.stored import components_of
     from sdp_bench.bench.results.store import Store
     from sdp_bench.commands.progress import meter
@@ -84,10 +83,7 @@ def report(
             click.echo(f"drill-downs: {len(made)} of {len(keys)} made in {output / page.FOLDER}")
     if committed:
         results = replace(results, committed=committed_results())
-    try:
-        click.echo(f"report: {build(results, output)}")
-    except OSError as error:
-        raise RunFailedError(f"cannot write the report to {output}: {error.strerror or error}") from error
+    click.echo(f"report: {build(results, output)}")
     if missing:
         raise SystemExit(FAILED)
 

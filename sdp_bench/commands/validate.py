@@ -89,7 +89,7 @@ def validate(
     """
     from dataclasses import replace
 
-    from sdp_bench.bench.errors import RunFailedError, UserError
+    from sdp_bench.bench.errors import UserError
     from sdp_bench.bench.experiments.laws import canonical_rules
     from sdp_bench.bench.results.store import Store
     from sdp_bench.bench.runs.driver import Request, run
@@ -129,10 +129,7 @@ def validate(
             results = _before(store, candidates, settings.plugins)
     measured = set(results.frame["rule"]) if len(results.frame) else set()
     candidates = [replace(each, unmeasured=each.name not in measured | stuck) for each in candidates]
-    try:
-        click.echo(f"scorecard: {build(results, candidates, output, notes)}")
-    except OSError as error:
-        raise RunFailedError(f"cannot write the scorecard to {output}: {error.strerror or error}") from error
+    click.echo(f"scorecard: {build(results, candidates, output, notes)}")
     for each in candidates:
         _say_verdict(each)
     if any(each.unexpected or each.unchecked for each in candidates):

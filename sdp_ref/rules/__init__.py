@@ -11,8 +11,8 @@ from sdp_ref.rules.dvia import DVIA
 from sdp_ref.rules.full.rule import FullCovarianceRule
 from sdp_ref.rules.layerwise import LayerwiseRule
 from sdp_ref.rules.linearization import SDP
-from sdp_ref.rules.marginal import MarginalRule
-from sdp_ref.rules.marginal_sdp import MarginalSDP
+from sdp_ref.rules.marginal.linearization import MarginalSDP
+from sdp_ref.rules.marginal.rule import MarginalRule
 from sdp_ref.rules.moment_matching import MarginalMomentMatching, MomentMatching
 from sdp_ref.rules.sampling import MonteCarlo
 from sdp_ref.rules.traits import Traits, traits

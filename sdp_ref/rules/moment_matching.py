@@ -18,7 +18,7 @@ from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStabl
 from sdp_ref.rules.full.elementwise import elementwise_input
 from sdp_ref.rules.full.rule import FullCovarianceRule
 from sdp_ref.rules.layerwise import LayerwiseRule
-from sdp_ref.rules.marginal import MarginalRule
+from sdp_ref.rules.marginal.rule import MarginalRule
 
 
 @dataclass(frozen=True)

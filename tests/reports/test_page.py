@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.bench.results.record import LeftOut
 from sdp_bench.reports.page import build
 from sdp_bench.reports.results import Results
@@ -231,7 +232,7 @@ def test_old_page_stays_whole_when_writing_fails(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(RunFailedError, match=r"cannot write .*: No space left"):
         build(Results(frame.assign(value=1.0)), tmp_path, made_up.SECTIONS)
     assert (tmp_path / "index.html").read_text(encoding="utf-8") == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["index.html", "numbers", "results.csv"]
@@ -239,7 +240,7 @@ def test_old_page_stays_whole_when_writing_fails(tmp_path, monkeypatch):
 
 def test_folder_that_is_a_file_is_refused(tmp_path):
     (tmp_path / "html").write_text("mine")
-    with pytest.raises(FileExistsError):
+    with pytest.raises(RunFailedError, match="cannot write"):
         build(Results(pd.DataFrame()), tmp_path / "html")
     assert (tmp_path / "html").read_text() == "mine"
 

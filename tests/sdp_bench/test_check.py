@@ -12,7 +12,7 @@ from sdp_bench.bench.gate import check as gate
 from sdp_bench.bench.gate.baseline import read
 from sdp_bench.bench.gate.cells import Scope
 from sdp_bench.bench.gate.verdict import Finding, Status, Verdict
-from sdp_bench.commands.check import check
+from sdp_bench.commands.gate import check
 from tests.bench.gate.gate_rules import few_cells, write_rule
 
 

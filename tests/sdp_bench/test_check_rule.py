@@ -83,6 +83,10 @@ def test_json_goes_to_a_file_or_to_standard_output_alone(tmp_path):
     assert "passed   dtype" in result.stderr
 
 
+def test_a_file_that_cannot_be_written_is_told_before_any_check(tmp_path):
+    assert run("sdp", "--json", tmp_path) == (3, f"cannot write {tmp_path}: Is a directory")
+
+
 def test_the_checks_are_listed():
     code, output = run("--list")
     assert code == 0
@@ -97,7 +101,6 @@ def test_the_checks_are_listed():
         (("monte_carlo:sample=3",), "no parameter 'sample'"),
         (("missing.py:Rule",), "cannot read missing.py"),
         (("sdp", "--only", "afine"), "unknown check 'afine'"),
-        (("sdp", "--json", "no/such/folder/x.json"), "there is no folder no/such/folder"),
     ],
 )
 def test_bad_input_is_told(arguments, message):

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.gate.oracles import manifest
 from sdp_bench.bench.gate.oracles.manifest import MANIFESTS, ci_oracles
-from sdp_bench.commands.oracles import oracles
+from sdp_bench.commands.gate import oracles
 
 
 def call(*arguments):

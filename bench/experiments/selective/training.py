@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,9 +17,8 @@ import sdp_ref as sr
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.identity import keys
 from sdp_bench.bench.identity.fingerprint import reached
+from sdp_bench.bench.nets import storage
 from sdp_bench.bench.nets.architectures import ImageArchitecture
-from sdp_bench.bench.nets.classifiers import from_file, to_file
-from sdp_bench.bench.nets.fully_connected import cache_folder, write_atomically
 from sdp_ref import losses
 from sdp_ref.rules import SDP, MarginalMomentMatching, Rule
 from sdp_ref.rules.base import predicted
@@ -30,8 +28,6 @@ LEARNING_RATE = 1e-3
 """Of Adam."""
 START = -7.0
 """Of the raw parameters behind the two constants of a Dirichlet output (Gast & Roth 2018)."""
-SAVE_SECONDS = 120.0
-"""Longest time between two checkpoints."""
 
 Report = Callable[[int, int], None]
 """Told how many steps are done, and of how many."""
@@ -190,28 +186,18 @@ class Trainer:
         offset, slope = F.softplus(self.raw.detach().double()).tolist()
         return Model(self.net.eval(), offset, slope)
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, int]]:
-        """Tensors and plain values from which :meth:`restore` goes on."""
-        tensors = {f"net/{name}": tensor for name, tensor in self.net.state_dict().items()}
-        tensors["raw"] = self.raw.detach()
-        for index, state in self.optimizer.state_dict()["state"].items():
-            tensors |= {f"optimizer/{index}/{name}": value for name, value in state.items()}
-        return tensors, {"step": self.step}
+    def to_bytes(self) -> bytes:
+        """See :class:`sdp_bench.bench.nets.storage.Training`."""
+        tensors = storage.packed(self.net, self.optimizer) | {"raw": self.raw}
+        return storage.to_file(tensors, {"step": self.step})
 
-    def restore(self, tensors: dict[str, Tensor], about: dict[str, int]) -> None:
-        """Inverse of :meth:`state`; raises whatever a state of another training raises."""
-        states: dict[int, dict[str, Tensor]] = {}
-        for key, tensor in tensors.items():
-            if key.startswith("optimizer/"):
-                _, index, name = key.split("/")
-                states.setdefault(int(index), {})[name] = tensor
-        step = int(about["step"])
-        self.net.load_state_dict({key[4:]: value for key, value in tensors.items() if key.startswith("net/")})
+    def restore(self, content: bytes) -> None:
+        """See :class:`sdp_bench.bench.nets.storage.Training`."""
+        tensors, about = storage.from_file(content)
+        storage.unpack(tensors, self.net, self.optimizer)
         with torch.no_grad():
             self.raw.copy_(tensors["raw"])
-        groups = self.optimizer.state_dict()["param_groups"]
-        self.optimizer.load_state_dict({"state": states, "param_groups": groups})
-        self.step = step
+        self.step = int(about["step"])
 
 
 TRAINING = (Digits, Digits.architecture, Trainer, Trainer.run, Trainer.model, OBJECTIVES)
@@ -244,25 +230,17 @@ def get_model(
     RunFailedError
         If training diverged, or the cache cannot be written.
     """
-    trainer = Trainer(digits, objective, seed, epochs, device)
+
+    def steps(trainer: Trainer) -> Iterator[int]:
+        for done in trainer.run():
+            if report is not None:
+                report(done, trainer.steps)
+            yield done
+        if not all(bool(tensor.isfinite().all()) for tensor in trainer.net.state_dict().values()):
+            raise RunFailedError(f"training on digits diverged ({objective.name}, seed {seed})")
+
     path = _path(digits, objective, seed, epochs)
-    if _restored(trainer, path):
-        return trainer.model
-    checkpoint = path.with_suffix(".checkpoint")
-    _restored(trainer, checkpoint)
-    _save(trainer, checkpoint)  # a folder that cannot be written is found out now
-    saved = time.monotonic()
-    for done in trainer.run():
-        if report is not None:
-            report(done, trainer.steps)
-        if time.monotonic() - saved > SAVE_SECONDS:
-            _save(trainer, checkpoint)
-            saved = time.monotonic()
-    if not all(bool(tensor.isfinite().all()) for tensor in trainer.net.state_dict().values()):
-        raise RunFailedError(f"training on digits diverged ({objective.name}, seed {seed})")
-    _save(trainer, path)
-    checkpoint.unlink(missing_ok=True)
-    return trainer.model
+    return storage.trained(path, lambda: Trainer(digits, objective, seed, epochs, device), steps).model
 
 
 def _path(digits: Digits, objective: Objective, seed: int, epochs: int) -> Path:
@@ -270,26 +248,7 @@ def _path(digits: Digits, objective: Objective, seed: int, epochs: int) -> Path:
         *(digits.pixels, digits.labels, digits.classes, objective.name, seed, epochs),
         reached(*TRAINING),
     )
-    return cache_folder() / f"selective-{objective.name}-{identity[:12]}-seed{seed}.safetensors"
-
-
-def _restored(trainer: Trainer, path: Path) -> bool:
-    """Take up the state in a file; a missing or damaged one counts as none."""
-    try:
-        trainer.restore(*from_file(path.read_bytes()))
-    except Exception:  # whatever safetensors, json and torch make of a damaged file
-        return False
-    return True
-
-
-def _save(trainer: Trainer, path: Path) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, to_file(*trainer.state()))
-    except OSError as error:
-        raise RunFailedError(
-            f"cannot write {path} ({error.strerror or error}); set SDP_BENCH_CACHE to another folder"
-        ) from error
+    return storage.cache_folder() / f"selective-{objective.name}-{identity[:12]}-seed{seed}.safetensors"
 
 
 @contextmanager

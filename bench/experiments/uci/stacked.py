@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import load, save
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
@@ -218,21 +219,24 @@ class Trainer:
         finally:
             torch.set_flush_denormal(not before)
 
-    def state(self) -> dict[str, Tensor]:
-        """All that later steps depend on."""
+    def to_bytes(self) -> bytes:
+        """See :class:`sdp_bench.bench.nets.storage.Training`."""
+        return save({name: tensor.cpu().contiguous() for name, tensor in self._state().items()})
+
+    def _state(self) -> dict[str, Tensor]:
         kept = {"nets": self.nets, "momentum": self._momentum, "square": self._square}
         state = {f"{key}.{name}": t for key, nets in kept.items() for name, t in nets.tensors.items()}
         return state | {"counts": torch.tensor([self.steps, self.epochs])}
 
-    def restore(self, state: dict[str, Tensor]) -> None:
-        """Go on from what :meth:`state` gave.
+    def restore(self, content: bytes) -> None:
+        """Go on from what :meth:`to_bytes` gave.
 
         Raises
         ------
         ValueError
             If it is that of another stack.
         """
-        own = self.state()
+        own, state = self._state(), load(content)
         if {k: t.shape for k, t in own.items()} != {k: t.shape for k, t in state.items()}:
             raise ValueError("the checkpoint is of another stack of nets")
         for key, tensor in own.items():

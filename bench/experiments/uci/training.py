@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 
 from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.bench.experiments.uci.stacked import OBJECTIVES, Nets, Objective, Problem, Setting, Trainer
 from sdp_bench.bench.identity import keys
 from sdp_bench.bench.identity.fingerprint import reached
-from sdp_bench.bench.nets.fully_connected import cache_folder, write_atomically
-
-SAVE_SECONDS = 120.0
-"""Longest time between two checkpoints."""
+from sdp_bench.bench.nets import storage
 
 TRAINING = (Trainer, Trainer.run, *OBJECTIVES.values())
 """Code that decides what is trained."""
@@ -52,26 +46,19 @@ def get_nets(
     RunFailedError
         If the training of every net diverged, or the cache cannot be written.
     """
-    trainer = Trainer(problem, objective, settings)
+
+    def steps(trainer: Trainer) -> Iterator[int]:
+        for done in trainer.run(epochs):
+            if report is not None:
+                report(done, epochs)
+            yield done
+        # One that diverged covers nothing, and so is never selected.
+        finite = [tensor.isfinite().flatten(1).all(1) for tensor in trainer.nets.tensors.values()]
+        if not bool(torch.stack(finite).all(0).any()):
+            raise RunFailedError(f"training on {name} diverged ({objective.name})")
+
     path = _path(name, problem, objective, settings, epochs)
-    if _restored(trainer, path):
-        return trainer.nets
-    checkpoint = path.with_suffix(".checkpoint")
-    _restored(trainer, checkpoint)
-    saved = time.monotonic()
-    for done in trainer.run(epochs):
-        if report is not None:
-            report(done, epochs)
-        if time.monotonic() - saved > SAVE_SECONDS:
-            _save(trainer, checkpoint)
-            saved = time.monotonic()
-    # One that diverged covers nothing, and so is never selected.
-    finite = [tensor.isfinite().flatten(1).all(1) for tensor in trainer.nets.tensors.values()]
-    if not bool(torch.stack(finite).all(0).any()):
-        raise RunFailedError(f"training on {name} diverged ({objective.name})")
-    _save(trainer, path)
-    checkpoint.unlink(missing_ok=True)
-    return trainer.nets
+    return storage.trained(path, lambda: Trainer(problem, objective, settings), steps).nets
 
 
 def _path(
@@ -82,23 +69,4 @@ def _path(
         *(problem.features, problem.targets, list(problem.seeds), objective.name, grid, epochs),
         reached(*TRAINING),
     )
-    return cache_folder() / f"intervals-{name}-{objective.name}-{identity[:12]}.safetensors"
-
-
-def _restored(trainer: Trainer, path: Path) -> bool:
-    """Take up the state in a file; a missing or damaged one counts as none."""
-    try:
-        state = load(path.read_bytes())  # copied to the stack's device
-        trainer.restore(state)
-    except (OSError, ValueError, KeyError, SafetensorError):
-        return False
-    return True
-
-
-def _save(trainer: Trainer, path: Path) -> None:
-    state = {key: value.cpu().contiguous() for key, value in trainer.state().items()}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, save(state))
-    except OSError as error:
-        raise RunFailedError(f"cannot write {path}: {error.strerror}") from error
+    return storage.cache_folder() / f"intervals-{name}-{objective.name}-{identity[:12]}.safetensors"

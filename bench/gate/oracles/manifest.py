@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from sdp_bench.bench import environment
+from sdp_bench.bench import environment, files
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.experiments.iris import ci
 from sdp_bench.bench.experiments.law_group import LawGroup
@@ -27,7 +27,6 @@ from sdp_bench.bench.identity import keys
 from sdp_bench.bench.identity.keys import OracleKey
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
-from sdp_bench.bench.nets.fully_connected import write_atomically
 
 SCHEMA = 1
 MANIFESTS = Path(__file__).resolve().parents[3] / "reports" / "baselines" / "oracles.json"
@@ -234,11 +233,7 @@ def pilot_key(oracle: Oracle) -> OracleKey:
 def save(manifests: Iterable[Manifest], path: Path = MANIFESTS) -> None:
     """Write manifests, whole or not at all; one line for each list of numbers, so that changes show."""
     plain = {"schema": SCHEMA, "oracles": [manifest.as_dict() for manifest in manifests]}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, f"{as_text(plain, lists_apart=True)}\n".encode())
-    except OSError as error:
-        raise RunFailedError(f"cannot write {path}: {error.strerror or error}") from error
+    files.write(path, f"{as_text(plain, lists_apart=True)}\n")
 
 
 def load(path: Path = MANIFESTS) -> list[tuple[Manifest, str]]:

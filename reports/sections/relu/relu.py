@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -150,30 +150,6 @@ def nearer(rule: str = "marginal_moment_matching", other: str = "sdp", sigma: fl
     ]
     ends = [*means[:1] * ahead[0], *turns, *means[-1:] * ahead[-1]]
     return Nearer(rule, other, sigma, tuple(zip(ends[::2], ends[1::2], strict=True)))
-
-
-def theorem_table(checks: Iterable[Optimality]) -> pd.DataFrame:
-    """Checks of the theorem as a table.
-
-    Parameters
-    ----------
-    checks : iterable of Optimality
-
-    Returns
-    -------
-    DataFrame
-        Columns `family`, `alpha`, `ratio` (median over scale), `atom` (p0), then `tv`, `location` and
-        `scale` of the theorem's law (``theorem_tv``, ...), of the nearest density (``density_tv``, ...)
-        and of the nearest point mass (``point_tv``, ...), `gap`, `apart`, `tolerance` and `verdict`.
-        Locations are in scales of the input.
-    """
-    rows = []
-    for check in checks:
-        row = {key: getattr(check, key) for key in ("family", "alpha", "ratio", "atom")}
-        for kind in ("theorem", "density", "point"):
-            row |= {f"{kind}_{key}": value for key, value in asdict(getattr(check, kind)).items()}
-        rows.append(row | {key: getattr(check, key) for key in ("gap", "apart", "tolerance", "verdict")})
-    return pd.DataFrame(rows)
 
 
 def _said_of_w1(found: Nearer) -> str:

@@ -11,7 +11,6 @@ from sdp_bench.bench.datasets.base import ImageClassification, LabelledImages
 from sdp_bench.bench.datasets.download import DataMissingError
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.experiments.scope import Scope
-from sdp_bench.bench.experiments.selective import training
 from sdp_bench.bench.experiments.selective.experiment import EXPERIMENT, METRICS, POINTS, SCORES, Images
 from sdp_bench.bench.experiments.selective.scores import CERTIFICATES, READINGS, evaluate
 from sdp_bench.bench.experiments.selective.training import (
@@ -23,6 +22,7 @@ from sdp_bench.bench.experiments.selective.training import (
     get_model,
 )
 from sdp_bench.bench.identity.fingerprint import reached
+from sdp_bench.bench.nets import storage
 from sdp_bench.bench.runs import group as run
 from sdp_bench.bench.settings import Settings, Size
 from sdp_ref import losses
@@ -158,7 +158,7 @@ def test_a_training_that_was_killed_goes_on_to_the_same_weights(name, cache, mon
         if done == 4:
             raise KilledError
 
-    monkeypatch.setattr(training, "SAVE_SECONDS", -1.0)
+    monkeypatch.setattr(storage, "SAVE_SECONDS", -1.0)
     with pytest.raises(KilledError):
         get_model(problem, OBJECTIVES[name], 0, 3, report=kill)
     assert [file.suffix for file in cache.iterdir()] == [".checkpoint"]
@@ -178,7 +178,8 @@ def test_a_model_of_the_cache_is_not_trained_again_and_a_damaged_one_is(cache):
     assert same(first.net.state_dict(), second.net.state_dict())
     (file,) = cache.iterdir()
     file.write_bytes(file.read_bytes()[:-100])
-    third = get_model(PROBLEM, OBJECTIVES["softmax"], 0, 2, report=lambda done, _: seen.append(done))
+    with pytest.warns(UserWarning, match="is damaged"):
+        third = get_model(PROBLEM, OBJECTIVES["softmax"], 0, 2, report=lambda done, _: seen.append(done))
     assert seen == [1, 2]
     assert same(first.net.state_dict(), third.net.state_dict())
 

@@ -133,7 +133,7 @@ def test_seeds_and_settings_do_not_see_each_other():
 def test_a_training_goes_on_from_its_state_to_the_last_bit():
     through = trained(GAUSSIAN, 4, dtype=torch.float32)
     half = trained(GAUSSIAN, 2, dtype=torch.float32)
-    state = {name: tensor.clone() for name, tensor in half.state().items()}
+    state = half.to_bytes()
     resumed = Trainer(problem(torch.float32), GAUSSIAN, SETTINGS)
     resumed.restore(state)
     assert (resumed.epochs, resumed.steps) == (2, half.steps)

@@ -1,15 +1,23 @@
 """Metrics: one parser of their specs, and what each says of itself."""
 
 import dataclasses
+import itertools
+import re
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from sdp_bench.bench import metrics as registry
 from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.identity.keys import OracleKey
 from sdp_bench.bench.metrics import metric, metrics, options
+from sdp_bench.bench.metrics.oracle import Oracle
+from sdp_bench.bench.metrics.prediction import Prediction
 from sdp_bench.bench.sampling import Sampling
 from sdp_bench.bench.settings import Settings
+from sdp_ref.laws import Cauchy, DiagonalGaussian, SymmetricStable
 
 SPECS = (  # as results files have them
     "tv_headline:cells=512,pilot_samples=131072",
@@ -139,16 +147,73 @@ def test_shared_mass_is_what_total_variation_leaves():
     assert metric("tv_margin").shown(np.array([0.25])) == pytest.approx([0.25])
 
 
+LAWS = {
+    "gaussian": DiagonalGaussian(torch.zeros(1, 2), torch.ones(1, 2)),
+    "stable": SymmetricStable(torch.zeros(1, 2), torch.ones(1, 2), 1.5),
+    "cauchy": Cauchy(torch.zeros(1, 2), torch.ones(1, 2)),
+}
+HEAVY = {"": (), "mean": ("cauchy",), "variance": ("stable", "cauchy")}
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_a_metric_refuses_the_laws_that_lack_what_it_needs_and_no_others(name):
+    each = metric(name)
+    for true, predicted in itertools.product(LAWS, LAWS):
+        key = OracleKey("net", "input", true, "mc", 1000)
+        oracle = Oracle(nn.Identity(), LAWS[true], key, Sampling(samples=1000))
+        prediction = Prediction(LAWS[predicted], oracle)
+        heavy = [law for law in (true, predicted) if law in HEAVY[each.needs]]
+        reason = each.refusal(oracle, prediction)
+        assert bool(reason) == bool(heavy)
+        if heavy:
+            law = {"cauchy": "a Cauchy law", "stable": "a stable law with alpha 1.5"}[heavy[0]]
+            assert reason.startswith(f"{each.label} needs a finite {each.needs}, which {law} has not")
+            with pytest.raises(ValueError, match=re.escape(reason)):
+                list(each.measure(oracle, prediction))
+
+
+def test_a_metric_may_have_a_reason_of_its_own():
+    class Picky(metrics()["tv_class"]):
+        def refusal(self, oracle, prediction):
+            return "not on a Monday"
+
+    with pytest.raises(ValueError, match=r"^not on a Monday$"):
+        list(Picky().measure(None, None))
+
+
+class Point:
+    """An entry point as an installed package has one."""
+
+    value = "package.module:Mine"
+
+    def __init__(self, made):
+        self.load = made
+
+
 def test_an_installed_package_may_bring_a_metric(monkeypatch):
     @dataclasses.dataclass(frozen=True)
     class Mine(metrics()["bures"]):
+        name = "mine"
         bins: int = 3
 
-    class Point:
-        def load(self):
-            return Mine
-
-    monkeypatch.setattr(registry, "installed", lambda group: {"mine": Point()})
+    monkeypatch.setattr(registry, "installed", lambda group: {"mine": Point(lambda: Mine)})
     assert metric("mine:bins=4").bins == 4
+    assert metric(metric("mine:bins=4").spec) == Mine(4)  # a record leads back to it
     with pytest.raises(UserError, match=r"choose from tv_headline.*, mine$"):
         metric("other")
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda: 1 / 0, "cannot load the metric 'mine' from package.module:Mine: ZeroDivisionError"),
+        (lambda: object, "package.module:Mine is no metric"),
+        (lambda: metric("bures"), "package.module:Mine is no metric"),
+        (lambda: metrics()["bures"], "package.module:Mine must have the name of its entry point, 'mine'"),
+    ],
+)
+def test_what_an_installed_package_brings_instead_is_told_in_one_line(monkeypatch, made, message):
+    monkeypatch.setattr(registry, "installed", lambda group: {"mine": Point(made)})
+    with pytest.raises(UserError, match=message) as told:
+        metric("mine")
+    assert "\n" not in str(told.value)

@@ -8,7 +8,7 @@ import torch
 
 from sdp_bench.bench.datasets.base import ImageClassification, LabelledImages
 from sdp_bench.bench.errors import RunFailedError
-from sdp_bench.bench.nets import classifier_training
+from sdp_bench.bench.nets import classifier_training, storage
 from sdp_bench.bench.nets.architectures import ImageArchitecture
 from sdp_bench.bench.nets.classifier_training import (
     UnfinishedError,
@@ -113,10 +113,12 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(checkpoint, monkeypatch):
 
 def test_long_epochs_are_saved_in_between(checkpoint, monkeypatch):
     Clock(monkeypatch)
-    monkeypatch.setattr(classifier_training, "SAVE_SECONDS", 2.0)
+    monkeypatch.setattr(storage, "SAVE_SECONDS", 2.0)
     saved = []
-    save = classifier_training._Run.save
-    monkeypatch.setattr(classifier_training._Run, "save", lambda run: (saved.append(run.step), save(run)))
+    save = storage.Checkpoint.save
+    monkeypatch.setattr(
+        storage.Checkpoint, "save", lambda kept: (saved.append(kept.training.step), save(kept))
+    )
     train(CNN, dataclasses.replace(RECIPE, batch_size=8, epochs=2), DATA, TEST, checkpoint)
     assert saved == [0, 2, 4, 5, 7, 9, 10]
 
@@ -152,22 +154,27 @@ def test_progress_counts_the_steps_of_this_call(checkpoint, monkeypatch):
         lambda content: content.replace(b"net/0.weight", b"net/9.weight"),
     ],
 )
-def test_a_damaged_checkpoint_is_one_line(checkpoint, damage):
-    with pytest.raises(UnfinishedError):
-        train(CNN, RECIPE, DATA, TEST, checkpoint, budget=0.0)
+def test_a_damaged_checkpoint_is_put_aside_and_training_starts_again(checkpoint, monkeypatch, damage):
+    whole = train(CNN, RECIPE, DATA, TEST, checkpoint.with_name("whole"))
+    with monkeypatch.context() as patched:
+        Clock(patched)
+        with pytest.raises(UnfinishedError):
+            train(CNN, RECIPE, DATA, TEST, checkpoint, budget=2.0)
     content = checkpoint.read_bytes()
     assert damage(content) != content
     checkpoint.write_bytes(damage(content))
-    with pytest.raises(RunFailedError, match=r"is not a checkpoint of this training.*delete it") as caught:
-        train(CNN, RECIPE, DATA, TEST, checkpoint)
-    assert "\n" not in str(caught.value)
-    assert not isinstance(caught.value, UnfinishedError)
+    with pytest.warns(UserWarning, match=r"net.checkpoint is damaged \(.*now net.checkpoint.damaged") as told:
+        again = train(CNN, RECIPE, DATA, TEST, checkpoint)
+    assert "\n" not in str(told[0].message)
+    assert checkpoint.with_name("net.checkpoint.damaged").read_bytes() == damage(content)
+    # Nothing of what was damaged has come into it, even where it could be read in part.
+    assert same(again.state, whole.state)
 
 
-def test_a_checkpoint_of_another_recipe_is_refused(checkpoint):
+def test_a_checkpoint_of_another_recipe_is_put_aside(checkpoint):
     with pytest.raises(UnfinishedError):
         train(CNN, RECIPE, DATA, TEST, checkpoint, budget=0.0)
-    with pytest.raises(RunFailedError, match="it is of another recipe"):
+    with pytest.warns(UserWarning, match="it is of another recipe"):
         train(CNN, dataclasses.replace(RECIPE, epochs=4), DATA, TEST, checkpoint)
 
 
@@ -207,13 +214,13 @@ def test_the_cache_gives_back_what_was_trained(squares):
         if field.name not in ("state", "source"):
             assert getattr(again, field.name) == getattr(first, field.name), field.name
     assert again.digest == first.digest
-    assert [path.name for path in classifier_training.cache_folder().iterdir()] == [file_name(CNN, RECIPE)]
+    assert [path.name for path in storage.cache_folder().iterdir()] == [file_name(CNN, RECIPE)]
 
 
 def test_an_unfinished_training_is_no_classifier_and_goes_on(squares):
     with pytest.raises(UnfinishedError):
         get_classifier(CNN, RECIPE, budget=0.0)
-    assert classifier_training.cached(CNN, RECIPE) is None
+    assert not (storage.cache_folder() / file_name(CNN, RECIPE)).exists()
     assert classifier_training.checkpoint_path(CNN, RECIPE).exists()
     assert get_classifier(CNN, RECIPE).source == "trained"
     assert not classifier_training.checkpoint_path(CNN, RECIPE).exists()
@@ -221,9 +228,10 @@ def test_an_unfinished_training_is_no_classifier_and_goes_on(squares):
 
 def test_a_damaged_cache_file_is_replaced(squares):
     first = get_classifier(CNN, RECIPE)
-    path = classifier_training.cache_folder() / file_name(CNN, RECIPE)
+    path = storage.cache_folder() / file_name(CNN, RECIPE)
     path.write_bytes(path.read_bytes()[:-3])
-    again = get_classifier(CNN, RECIPE)
+    with pytest.warns(UserWarning, match="is damaged"):
+        again = get_classifier(CNN, RECIPE)
     assert (again.source, again.digest) == ("trained", first.digest)
 
 

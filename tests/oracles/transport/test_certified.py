@@ -233,8 +233,8 @@ A = normals(1, 10)
     [
         (lambda: certified_wasserstein(A, A[:, :2]), r"one shape, got \(10, 3\) and \(10, 2\)"),
         (lambda: certified_wasserstein(A, A[:9]), r"one shape, got \(10, 3\) and \(9, 3\)"),
-        (lambda: certified_wasserstein(A[0], A[0]), r"x must have shape \(n, m\), got \(3,\)"),
-        (lambda: certified_wasserstein(A[:0], A[:0]), r"x must have shape \(n, m\), got \(0, 3\)"),
+        (lambda: certified_wasserstein(A[0], A[0]), r"x must have shape \(samples, m\), got \(3,\)"),
+        (lambda: certified_wasserstein(A[:0], A[:0]), r"x must have shape \(samples, m\), got \(0, 3\)"),
         (lambda: certified_wasserstein(A, A * math.nan), "y has non-finite entries"),
         (lambda: certified_wasserstein(A * math.inf, A), "x has non-finite entries"),
         (lambda: certified_wasserstein([[1.7e308]], [[-1.7e308]]), "too far apart"),

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sdp_bench.oracles.exact.stable import CAUCHY, NORMAL
+from sdp_bench.oracles.exact.stable import NORMAL
 from sdp_bench.oracles.exact.theorem import check_theorem
 from sdp_bench.reports.sections.relu.relu import (
     POINTS,
@@ -13,7 +13,6 @@ from sdp_bench.reports.sections.relu.relu import (
     Nearer,
     SingleReLU,
     nearer,
-    theorem_table,
     wasserstein_over_mean,
 )
 
@@ -74,22 +73,6 @@ def test_what_makes_no_figure_is_refused():
         wasserstein_over_mean([math.nan])
     with pytest.raises(ValueError, match="unknown rule"):
         wasserstein_over_mean([0.0], rules=["sdpp"])
-
-
-def test_checks_become_rows():
-    checks = list(check_theorem([NORMAL, CAUCHY], [-0.5, 0.0, 0.5]))
-    table = theorem_table(checks)
-    assert table["family"].tolist() == ["Gaussian"] * 3 + ["Cauchy"] * 3
-    assert table["verdict"].tolist() == ["holds", "tie", "holds"] * 2
-    assert table["theorem_scale"].tolist() == [0.0, 1.0, 1.0] * 2
-    for check, row in zip(checks, table.to_dict("records"), strict=True):
-        assert row["theorem_tv"] == check.theorem.tv
-        assert row["density_location"] == check.density.location
-        assert row["point_tv"] == check.point.tv
-        assert row["gap"] == check.gap
-        assert row["atom"] == pytest.approx(
-            {"Gaussian": stats.norm, "Cauchy": stats.cauchy}[row["family"]].cdf(-row["ratio"])
-        )
 
 
 def test_what_was_found_is_said(figure):

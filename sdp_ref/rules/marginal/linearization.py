@@ -19,7 +19,7 @@ from sdp_ref.errors import NoFormulaError
 from sdp_ref.laws import DiagonalGaussian, Law, SymmetricStable
 from sdp_ref.laws.stable import stable_scale
 from sdp_ref.rules.layerwise import LayerwiseRule
-from sdp_ref.rules.marginal import MarginalRule, spread_of, with_spread
+from sdp_ref.rules.marginal.rule import MarginalRule, spread_of, with_spread
 
 _CHUNK = 2**24  # entries of one batch of Jacobians
 

@@ -1,0 +1,1 @@
+"""Rules that carry each component's own law, and no correlations."""

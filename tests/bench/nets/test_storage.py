@@ -1,0 +1,95 @@
+"""What training keeps on disk: read back, put aside where damaged, gone on from."""
+
+import pytest
+
+from sdp_bench.bench.errors import RunFailedError
+from sdp_bench.bench.nets import storage
+
+STEPS = 5
+
+
+class Counting:
+    """A training that counts its steps; content that is no number damages it before that is seen."""
+
+    def __init__(self):
+        self.count = 0
+
+    def to_bytes(self):
+        return str(self.count).encode()
+
+    def restore(self, content):
+        self.count = 1000
+        self.count = int(content)
+
+    def steps(self):
+        while self.count < STEPS:
+            self.count += 1
+            yield
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "nets" / "count.safetensors"
+
+
+def names(path):
+    return sorted(p.name for p in path.parent.iterdir())
+
+
+def test_a_training_is_done_once(path):
+    assert storage.trained(path, Counting, Counting.steps).count == STEPS
+    assert names(path) == ["count.safetensors"]
+    assert storage.trained(path, Counting, lambda _: 1 / 0).count == STEPS
+
+
+def test_a_training_that_stops_goes_on_from_its_last_checkpoint(path, monkeypatch):
+    monkeypatch.setattr(storage, "SAVE_SECONDS", 0.0)
+    seen = []
+
+    def stopping(training):
+        for _ in training.steps():
+            seen.append(training.count)
+            if len(seen) == 3:
+                raise KeyboardInterrupt
+            yield
+
+    with pytest.raises(KeyboardInterrupt):
+        storage.trained(path, Counting, stopping)
+    assert names(path) == ["count.checkpoint"]
+    assert storage.trained(path, Counting, stopping).count == STEPS
+    assert seen == [1, 2, 3, 3, 4, 5]
+    assert names(path) == ["count.safetensors"]
+
+
+@pytest.mark.parametrize("name", ["count.safetensors", "count.checkpoint"])
+def test_what_is_damaged_is_put_aside_and_leaves_no_trace_in_what_is_trained(path, name):
+    path.parent.mkdir()
+    path.with_name(name).write_bytes(b"not a number")
+    with pytest.warns(UserWarning, match=rf"{name} is damaged \(.*\): it is now {name}.damaged"):
+        assert storage.trained(path, Counting, Counting.steps).count == STEPS
+    assert names(path) == sorted(["count.safetensors", f"{name}.damaged"])
+    assert path.with_name(f"{name}.damaged").read_bytes() == b"not a number"
+
+
+def test_what_does_not_belong_to_the_reader_stays_in_its_place(path):
+    path.parent.mkdir()
+    path.write_bytes(b"not a number")
+    assert storage.read(path, int) is None
+    assert names(path) == ["count.safetensors"]
+    assert storage.read(path.with_name("absent"), int, put_aside=True) is None
+
+
+def test_a_folder_in_the_place_of_a_net_is_put_aside(path):
+    path.mkdir(parents=True)
+    with pytest.warns(UserWarning, match="is damaged"):
+        assert storage.trained(path, Counting, Counting.steps).count == STEPS
+    assert path.is_file()
+
+
+def test_a_cache_that_cannot_be_written_is_told_before_the_first_step(path):
+    path.parent.write_text("")
+    with pytest.raises(RunFailedError, match=r"cannot write .*set SDP_BENCH_CACHE") as told:
+        storage.trained(path, Counting, lambda _: 1 / 0)
+    assert "\n" not in str(told.value)
+    with pytest.raises(RunFailedError, match="set SDP_BENCH_CACHE"):
+        storage.check_writable(path)

@@ -1,0 +1,109 @@
+"""Files are written whole, or not at all and with one line that says why."""
+
+import errno
+import os
+import stat
+
+import pytest
+
+from sdp_bench.bench import files
+from sdp_bench.bench.errors import RunFailedError
+
+
+def no_space(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.fixture
+def old(tmp_path):
+    path = tmp_path / "old.txt"
+    path.write_bytes(b"old")
+    return path
+
+
+@pytest.mark.parametrize(("content", "written"), [(b"\x00\xff", b"\x00\xff"), ("σ\n", b"\xcf\x83\n")])
+def test_a_file_is_written_with_its_folders(tmp_path, content, written):
+    path = tmp_path / "new" / "folder" / "file"
+    files.check_writable(path)
+    assert not path.exists()
+    assert files.write(path, content) == path
+    assert path.read_bytes() == written
+    assert [p.name for p in path.parent.iterdir()] == ["file"]
+
+
+def test_a_file_that_was_there_is_replaced(old):
+    files.check_writable(old)
+    assert old.read_bytes() == b"old"
+    files.write(old, "new")
+    assert old.read_bytes() == b"new"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a system without named pipes")
+def test_a_pipe_is_written_to_and_stays_one(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        files.check_writable(pipe)
+        files.write(pipe, "new")
+        assert os.read(reader, 100) == b"new"
+    finally:
+        os.close(reader)
+    assert [p.is_fifo() for p in tmp_path.iterdir()] == [True]
+
+
+@pytest.mark.parametrize("step", ["write_bytes", "replace"])
+def test_a_full_disk_leaves_the_old_file_whole_and_nothing_beside_it(old, monkeypatch, step):
+    monkeypatch.setattr(type(old), step, no_space)
+    with pytest.raises(RunFailedError) as told:
+        files.write(old, "new")
+    assert str(told.value) == f"cannot write {old}: No space left on device"
+    assert old.read_bytes() == b"old"
+    assert [p.name for p in old.parent.iterdir()] == ["old.txt"]
+
+
+def test_an_interruption_leaves_the_old_file_whole_and_nothing_beside_it(old, monkeypatch):
+    monkeypatch.setattr(type(old), "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        files.write(old, "new")
+    assert [p.read_bytes() for p in old.parent.iterdir()] == [b"old"]
+
+
+@pytest.mark.parametrize("act", [files.check_writable, lambda path: files.write(path, "new")])
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        ("folder", "Is a directory"),
+        ("old.txt/file", "File exists"),
+        ("old.txt/folder/file", "Not a directory"),
+    ],
+)
+def test_what_stands_in_the_way_is_told_in_one_line(old, act, place, reason):
+    (old.parent / "folder").mkdir()
+    path = old.parent / place
+    with pytest.raises(RunFailedError) as told:
+        act(path)
+    assert str(told.value) == f"cannot write {path}: {reason}"
+    assert sorted(p.name for p in old.parent.iterdir()) == ["folder", "old.txt"]
+    assert old.read_bytes() == b"old"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+@pytest.mark.parametrize("act", [files.check_writable, lambda path: files.write(path, "new")])
+def test_a_read_only_folder_is_told_in_one_line(old, act):
+    old.parent.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    with pytest.raises(RunFailedError, match=r"^cannot write .*old\.txt: Permission denied$"):
+        act(old)
+    assert old.read_bytes() == b"old"
+
+
+def test_a_folder_that_refuses_files_is_told_in_one_line(old, monkeypatch):
+    def refused(*_, **__):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(files.tempfile, "TemporaryFile", refused)
+    monkeypatch.setattr(type(old), "write_bytes", refused)
+    for act in (files.check_writable, lambda path: files.write(path, "new")):
+        with pytest.raises(RunFailedError, match=r"^cannot write .*old\.txt: Permission denied$"):
+            act(old)
+    assert old.read_bytes() == b"old"
