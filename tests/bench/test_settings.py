@@ -1,0 +1,114 @@
+"""Settings: each option goes where it belongs, and what a run stores reads back, in older forms too."""
+
+import json
+
+import pytest
+
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.experiments import experiment, experiments
+from sdp_bench.bench.experiments.presets import PRESETS, preset
+from sdp_bench.bench.results.exchange import opened
+from sdp_bench.bench.settings import Settings, Size
+from sdp_bench.reports.results import BASELINES
+from tests.bench.conftest import TINY
+
+FLAT = {  # as version 0.4 stored them
+    "activation": None,
+    "depths": [1, 2],
+    "width": 100,
+    "nets": None,
+    "inputs": None,
+    "sizes": {"iris-tv": [2, 1], "uci": [3, 1]},
+    "draws": {"resnet-tv": 500},
+    "samples_everywhere": False,
+    "task_epochs": {"uci": 500},
+    "task_datasets": {"uci": ["yacht", "boston"]},
+    "datasets": None,
+    "without": ["selective"],
+    "net_source": "trained",
+    "training": {"epochs": 7},
+    "slow_rules": False,
+    "samples": 1000,
+    "pilot_samples": 500,
+    "sampler": "sobol",
+    "cells": 64,
+    "w1_points": 100,
+    "sigmas": [0.1, 1.0],
+    "rules": ["sdp"],
+    "plugins": [],
+    "device": "cpu",
+}
+
+
+def test_each_option_goes_where_it_belongs():
+    settings = Settings().but(depths=(1,), samples=1000, cells=64, epochs=3, rules=("sdp",))
+    assert settings.design.depths == (1,)
+    assert settings.design.samples == settings.sampling.samples == 1000
+    assert settings.metrics == {"cells": 64}
+    assert settings.design.training == {"epochs": 3}
+    assert settings.rules == ("sdp",)
+    more = settings.but(optimizer="adam", cells=128)
+    assert more.design.training == {"epochs": 3, "optimizer": "adam"}
+    assert more.metrics == {"cells": 128}
+    assert more.design.depths == (1,)
+
+
+@pytest.mark.parametrize("settings", [TINY, *(preset(name) for name in PRESETS)])
+def test_what_a_run_stores_reads_back(settings):
+    assert Settings.from_dict(json.loads(json.dumps(settings.as_dict()))) == settings
+
+
+def test_the_flat_form_of_earlier_versions_is_read():
+    settings = Settings.from_dict(FLAT)
+    assert settings.design.depths == (1, 2)
+    assert settings.design.samples is None
+    assert settings.sampling.samples == 1000
+    assert settings.sampling.sampler == "sobol"
+    assert settings.metrics == {"cells": 64, "w1_points": 100}
+    assert settings.sizes == {
+        "iris-tv": Size(2, 1),
+        "uci": Size(3, 1, epochs=500, datasets=("yacht", "boston")),
+        "resnet-tv": Size(samples=500),
+    }
+    assert settings.design.training == {"epochs": 7}
+    assert Settings.from_dict(FLAT | {"samples_everywhere": True}).design.samples == 1000
+
+
+def test_settings_of_the_committed_runs_keep_their_values():
+    with opened(BASELINES) as store:
+        runs = [store.run(number) for number in store.runs()]
+    assert runs
+    for run in runs:
+        settings = Settings.from_dict(run.settings)
+        assert set(settings.sizes) <= set(experiments())
+        assert settings.sampling.samples == run.settings["samples"]
+        assert settings.metric_options["cells"] == run.settings["cells"]
+        assert list(settings.design.sigmas or ()) == (run.settings["sigmas"] or [])
+        assert list(settings.rules or ()) == (run.settings["rules"] or [])
+
+
+def test_the_design_of_a_run_goes_before_that_of_a_preset_and_the_papers():
+    uci = experiment("uci")
+    assert uci.size(Settings()).nets == 20
+    assert uci.size(preset("quick")).nets == 3
+    assert uci.size(preset("quick", {"nets": 5, "epochs": 9, "datasets": ("yacht",)})) == Size(
+        5, None, None, 9, ("yacht",)
+    )
+    assert uci.size(preset("smoke")).on_request
+    assert experiment("iris-tv").size(preset("smoke", {"inputs": 4})).inputs == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"nets": 0}, "nets must be positive"),
+        ({"width": -1}, "width must be positive"),
+        ({"depths": ()}, "depths must be positive"),
+        ({"features": "log"}, "unknown feature scaling 'log'"),
+        ({"cells": 3}, "power of two"),
+        ({"samples": 5}, "samples must be at least 100"),
+    ],
+)
+def test_values_out_of_range_are_one_line(options, message):
+    with pytest.raises(UserError, match=message):
+        Settings().but(**options)
