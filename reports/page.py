@@ -104,7 +104,22 @@ def drill_downs(
 ) -> list[Path]:
     """Make drill-down pages for the report in a folder; :func:`build` then links to them.
 
-    Parameters are those of :func:`sdp_bench.reports.drilldown.page.make`, `folder` being the report's.
+    Parameters
+    ----------
+    store, keys, progress, trusted
+        As :func:`sdp_bench.reports.drilldown.page.make` has them.
+    folder : Path
+        The report's.
+
+    Returns
+    -------
+    list of Path
+        Pages that were written.
+
+    Raises
+    ------
+    RunFailedError
+        If the folder cannot be written.
     """
     return drilldown.make(store, keys, folder / drilldown.FOLDER, progress, trusted=trusted)
 

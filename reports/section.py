@@ -57,6 +57,17 @@ class Section:
         """Numbers that lead to the measurements that they rest on.
 
         Of two that rest on the same measurements the first one's list is made, and both lead there.
+
+        Parameters
+        ----------
+        results : Results
+        context : mapping
+            What :meth:`build` made of them.
+
+        Returns
+        -------
+        iterable of Number
+            By default none.
         """
         del results, context
         return ()

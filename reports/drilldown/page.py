@@ -65,6 +65,11 @@ def chosen(text: str, frame: pd.DataFrame) -> list[str]:
     frame : DataFrame
         Measurements, as the store gives them.
 
+    Returns
+    -------
+    list of str
+        Each once, in the order of the option, or the worst first.
+
     Raises
     ------
     UserError
@@ -96,6 +101,18 @@ def worst(frame: pd.DataFrame, count: int) -> list[str]:
     every rule is seen before one is seen twice. Compared are total variations, which have one
     scale from 0 to 1. References and estimates from samples, whose error is their number of samples, are
     left out.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Measurements, as the store gives them.
+    count : int
+        How many at most; fewer where fewer were made.
+
+    Returns
+    -------
+    list of str
+        Keys, in the order in which they are to be seen.
 
     Raises
     ------
@@ -140,6 +157,11 @@ def make(
     trusted : bool
         Whether the stored code of plug-in rules may be run.
 
+    Returns
+    -------
+    list of Path
+        Pages that were written, in the order of their keys; those of failures are not among them.
+
     Raises
     ------
     RunFailedError
@@ -177,6 +199,18 @@ def kept(folder: Path, frame: pd.DataFrame) -> dict[str, str]:
 
     A page of a measurement that has been made anew since, with another result, is taken away, and so is any
     page that other code made. Files that are no such pages are left alone.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the pages; it need not be there.
+    frame : DataFrame
+        Measurements, as the store gives them; without keys there are no pages of them.
+
+    Returns
+    -------
+    dict of str to str
+        Only of pages that show what the frame has.
     """
     if not folder.is_dir() or "key" not in frame:
         return {}
@@ -223,6 +257,11 @@ def page(found: Drilldown, database: Path = DATABASE) -> str:
     found : Drilldown
     database : Path
         Where the measurement is, for the command that makes it again.
+
+    Returns
+    -------
+    str
+        Of at most :data:`MOST_BYTES` in UTF-8.
 
     Raises
     ------
@@ -307,6 +346,11 @@ def command(key: str, recorded: str, folder: Path) -> str:
         default one.
     folder : Path
         The report's.
+
+    Returns
+    -------
+    str
+        Quoted for a shell; options at their default are left out.
     """
     told = {_database(line) for line in recorded.splitlines()}
     database = told.pop() if len(told) == 1 else DATABASE
@@ -337,10 +381,8 @@ def _replay(found: Drilldown, database: Path) -> str:
 
 @functools.cache
 def code() -> str:
-    """Fingerprint of the code and templates that pages are made by.
-
-    The rules' own code and the oracles' shows in the measurement's value.
-    """
+    """Fingerprint of the code and templates that pages are made by."""
+    # The rules' own code and the oracles' need no place in it: it shows in the measurement's value.
     files = (_TEMPLATE, *(TEMPLATES / name for name in ("base.html", "parts.html", "style.css")))
     texts = [file.read_text(encoding="utf-8") for file in files]
     return reached(page, rule_errors, Drilldown, Oracle, Prediction, texts)

@@ -31,6 +31,18 @@ def view(metric: Metric, errors: ErrorByLayer) -> tuple[OutputErrors, str]:
     """Output's errors in the measure nearest to a metric, and what that is called.
 
     Metrics of cells of equal mass see every direction of the outputs alike; others see the widest most.
+
+    Parameters
+    ----------
+    metric : Metric
+    errors : ErrorByLayer
+
+    Returns
+    -------
+    output : OutputErrors
+        Whitened for a metric that whitens, else over the outputs' total spread.
+    scale : str
+        The measure, to be put in brackets or after a comma.
     """
     if metric.whitens:
         return errors.whitened, "every principal direction of the outputs counting alike"
@@ -49,6 +61,11 @@ def verdict(output: OutputErrors, names: Sequence[str], *, sampling: bool = Fals
         Of the layers.
     sampling : bool
         Whether the rule samples: its own error is then that of few samples.
+
+    Returns
+    -------
+    str
+        Shares in per cent of all that enters, with a space before the sign.
     """
     total = output.total
     if total.value <= output.rounding:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -68,6 +68,11 @@ def sheets(
         Addresses of drill-down pages, from the pages' folder, by key.
     most_bytes : int
         Bound on all pages together, about: at least one measurement of each number is shown.
+
+    Yields
+    ------
+    Sheet
+        In the order in which the numbers first name their pages.
     """
     numbers = list(numbers)
     if "key" not in frame:
@@ -107,8 +112,10 @@ def _listing(
     value, floor, floor95 = (columns[name][top] for name in ("value", "floor", "floor95"))
     shown = metric.shown(value), metric.shown(floor), metric.indistinguishable(value, floor, floor95)
     rest = (columns[name][top] for name in ("seed", "input", "stderr", "rule", "key"))
-    cells = zip(*(column.tolist() for column in (*shown, *rest)), strict=True)
-    whats = [_what(metric, number.varies, columns, each) if number.varies else None for each in top]
+    measured = zip(*(column.tolist() for column in (*shown, *rest)), strict=True)
+    distinctions = [
+        _distinction(metric, number.varies, columns, row) if number.varies else None for row in top
+    ]
     return Listing(
         number.anchor,
         number.title,
@@ -117,7 +124,8 @@ def _listing(
         len(top),
         bool(number.varies),
         "\n".join(
-            _html(metric, what, *each, drilled=drilled) for what, each in zip(whats, cells, strict=True)
+            _html(metric, distinction, _Measurement(*numbers), drilled)
+            for distinction, numbers in zip(distinctions, measured, strict=True)
         ),
     )
 
@@ -129,12 +137,13 @@ _VARIES = {
     "component": lambda metric, value: f"{metric.component or 'component'} {value}" if value else "",
     "samples": lambda _, value: f"{int(value):,} samples",
 }
-"""How what varies in a list is told."""
+"""How what varies in a list is written."""
 
 
-def _what(metric: Metric, varies: Sequence[str], columns: Mapping[str, NDArray[Any]], row: int) -> str:
-    told = (_VARIES[name](metric, columns[name][row]) for name in varies if name in columns)
-    return escape(", ".join(filter(None, told)))
+def _distinction(metric: Metric, varies: Sequence[str], columns: Mapping[str, NDArray[Any]], row: int) -> str:
+    """What tells a measurement from others in its list, as HTML."""
+    parts = (_VARIES[name](metric, columns[name][row]) for name in varies if name in columns)
+    return escape(", ".join(filter(None, parts)))
 
 
 def _error(metric: Metric, values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -142,30 +151,30 @@ def _error(metric: Metric, values: NDArray[np.float64]) -> NDArray[np.float64]:
     return metric.score(values) if metric.better else np.abs(values)
 
 
-def _html(
-    metric: Metric,
-    what: str | None,
-    value: float,
-    floor: float,
-    below: bool,
-    seed: float,
-    input_row: float,
-    stderr: float,
-    rule: str,
-    key: str,
-    *,
-    drilled: Mapping[str, str],
-) -> str:
-    level = " ≈" if metric.has_floor and below else ""
+class _Measurement(NamedTuple):
+    """One row of a list: value and floor on the metric's own scale."""
+
+    value: float
+    floor: float
+    indistinguishable: bool
+    seed: float
+    input: float
+    stderr: float
+    rule: str
+    key: str
+
+
+def _html(metric: Metric, distinction: str | None, one: _Measurement, drilled: Mapping[str, str]) -> str:
+    level = " ≈" if metric.has_floor and one.indistinguishable else ""
     cells = [
-        "–" if math.isnan(seed) else f"{seed:.0f}",
-        f"{input_row:.0f}",
-        *([] if what is None else [what]),
-        labels.number(value, metric.decimals) + level,
-        labels.number(floor, metric.decimals) if metric.has_floor else "–",
-        labels.number(stderr),
-        f'<a href="{escape(drilled[key])}">drill-down</a>' if key in drilled else "",
+        "–" if math.isnan(one.seed) else f"{one.seed:.0f}",
+        f"{one.input:.0f}",
+        *([] if distinction is None else [distinction]),
+        labels.number(one.value, metric.decimals) + level,
+        labels.number(one.floor, metric.decimals) if metric.has_floor else "–",
+        labels.number(one.stderr),
+        f'<a href="{escape(drilled[one.key])}">drill-down</a>' if one.key in drilled else "",
         # a reference is no rule: there is nothing to drill into
-        "–" if not key or labels.is_reference(rule) else f"<code>{escape(key)}</code>",
+        "–" if not one.key or labels.is_reference(one.rule) else f"<code>{escape(one.key)}</code>",
     ]
     return "<tr><td>" + "<td>".join(f"{cell}</td>" for cell in cells) + "</tr>"

@@ -113,6 +113,11 @@ def contests(frame: pd.DataFrame, rule: str) -> list[Contests]:
     frame : DataFrame
         Measurements as :func:`sdp_bench.reports.tables.frame.checked` gives them.
     rule : str
+
+    Returns
+    -------
+    list of Contests
+        One for each metric, in the metrics' own order.
     """
     frame = _one_number(frame)
     ranked = [metric for metric in map(recorded_metric, frame["metric"].unique()) if metric.better]

@@ -53,7 +53,15 @@ class SamplingTime:
     def fit(cls, seconds: Mapping[int, float]) -> SamplingTime | None:
         """Least squares in relative errors, neither part negative.
 
-        None with fewer than two counts, or where the most samples take no visibly longer than none.
+        Parameters
+        ----------
+        seconds : mapping of int to float
+            By number of samples.
+
+        Returns
+        -------
+        SamplingTime or None
+            None with fewer than two counts, or where the most samples take no visibly longer than none.
         """
         counts = np.array(sorted(seconds), dtype=float)
         if len(counts) < 2:
@@ -100,6 +108,16 @@ class Costs:
 
         A rule's time depends on the architecture and not on sigma, so that all of one architecture's are
         pooled. Sample counts at equal time are worked out for each, and their median taken.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            References in it are left out: what makes them is the oracle.
+
+        Returns
+        -------
+        Costs
+            Rules in the order of tables.
         """
         timed = frame[(frame["seconds"] > 0) & ~frame["rule"].map(labels.is_reference)]
         times = timed.groupby([*ARCHITECTURE, "rule"])["seconds"]

@@ -48,6 +48,16 @@ class Scores:
 
         The pairs are the nets and inputs that both were measured on. With one pair alone the standard errors
         of the two measurements stand in for the spread that cannot be seen.
+
+        Parameters
+        ----------
+        rules : sequence of str
+            Those without a finite mean are left out.
+
+        Returns
+        -------
+        set of str
+            Empty where none is left.
         """
         means = {rule: mean for rule, mean in self.means().items() if rule in rules and math.isfinite(mean)}
         if not means:

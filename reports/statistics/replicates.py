@@ -117,6 +117,16 @@ class Replicates:
 
         Where all replicates show the same difference the sign test stands in for t. Of a sampling rule with
         fixed nets and inputs nothing is known: it was drawn once for each.
+
+        Parameters
+        ----------
+        one, other : str
+            Rules among `rules`.
+
+        Returns
+        -------
+        float
+            1 where nothing is known.
         """
         ahead = self._column(other) - self._column(one)
         mean = float(ahead.mean())
@@ -140,6 +150,16 @@ class Replicates:
         with nothing tied to it is falsely claimed with a probability of at most 5 %, and the best rule is
         among leader and tied with one of at least 95 % (Bonferroni; subset selection after Gupta 1965), at
         one place. With fixed nets and inputs sampling rules are left out, having been drawn once.
+
+        Parameters
+        ----------
+        rules : sequence of str
+            Those that were not measured on every pair are left out.
+
+        Returns
+        -------
+        Contest or None
+            None where no rule is left.
         """
         known = [rule for rule in self.rules if rule in rules]
         if self.fixed:

@@ -59,6 +59,11 @@ def t_tests(effects: ArrayLike, thresholds: ArrayLike = 0.0) -> MeanTests:
     thresholds
         What means are tested against; broadcasts to the shape (...).
 
+    Returns
+    -------
+    MeanTests
+        Arrays of the shape (...); p-values are one-sided and not corrected.
+
     Raises
     ------
     ValueError
@@ -107,6 +112,15 @@ def agree(verdicts: list[Verdict]) -> Verdict:
 
     The same everywhere: that one. One that holds and one that fails: it depends on the convention. Anything
     not measured: not measured. Else undecided.
+
+    Parameters
+    ----------
+    verdicts : list of Verdict
+        One for each convention; none counts as not measured.
+
+    Returns
+    -------
+    Verdict
     """
     found = set(verdicts)
     if not found or Verdict.NOT_MEASURED in found:

@@ -35,6 +35,11 @@ def displayed(name: str, activation: str) -> Metric:
         Of the metric, as records have it.
     activation : str
         Of the nets; that of an image classifier is its own name.
+
+    Returns
+    -------
+    Metric
+        The recorded one, but for the decision of image classifiers a distance.
     """
     if name == ClassTotalVariation.name and labels.is_classifier(activation):
         return ClassDistance()

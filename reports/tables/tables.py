@@ -130,6 +130,11 @@ def tables(frame: pd.DataFrame) -> Iterator[Table]:
     ----------
     frame
         Measurements as :func:`sdp_bench.reports.tables.frame.checked` gives them.
+
+    Yields
+    ------
+    Table
+        One for each metric of each kind of net in each suite; a metric's companion is in its table.
     """
     frame = with_brackets(with_largest(frame.assign(row=frame.index)))
     companions = {recorded_metric(name).companion for name in frame["metric"].unique()}

@@ -199,6 +199,11 @@ def _bands(chosen: pd.DataFrame) -> Iterator[pd.DataFrame]:
 
     A depth with `MIN_LEVELS` nets stands alone; those between two such, which have fewer each, are pooled, so
     that their nets can be replicates of each other. The variant is what tells nets of one depth apart.
+
+    Yields
+    ------
+    DataFrame
+        Measurements of one band, with `variant`.
     """
     if chosen.empty:
         return
@@ -288,7 +293,19 @@ def _place(
 def as_accurate(score: float, curve: dict[int, float]) -> tuple[str, float] | None:
     """How many Monte Carlo samples are as accurate as a score (lower is better).
 
-    The fewest that reach it, linear in log k between the measured counts; None with fewer than two of them.
+    The fewest that reach it, linear in log k between the measured counts.
+
+    Parameters
+    ----------
+    score : float
+    curve : dict of int to float
+        Mean scores of Monte Carlo by number of samples.
+
+    Returns
+    -------
+    tuple of (str, float) or None
+        ``"<"`` or ``">"`` where the score lies outside the measured ones, else empty, and a number of
+        samples; None with fewer than two counts.
     """
     counts = sorted(curve)
     if len(counts) < 2:
@@ -310,6 +327,20 @@ def front(rule: str, replicates: Replicates, costs: Costs) -> tuple[str, str]:
     Its rivals are the rules that take no longer. It is off the front if one of them is shown to be more
     accurate (at 5 % over their number), on it if it is shown to be more accurate than each of them, and else
     undecided. Without a time nothing is decided.
+
+    Parameters
+    ----------
+    rule : str
+    replicates : Replicates
+        Scores of the rule and its rivals.
+    costs : Costs
+
+    Returns
+    -------
+    front : str
+        `ON`, `OFF` or `UNDECIDED`.
+    by : str
+        The most accurate of the rules that put it off; else empty.
     """
     if rule not in costs.of:
         return UNDECIDED, ""

@@ -30,6 +30,14 @@ def choice_figures(choice: Choice) -> tuple[Figure | None, Figure | None]:
     The first has up to three kinds of the first non-linearity (fewest layers, most, and between), each at the
     smallest, a middle and the largest sigma that all of them were measured at. The second has what else
     there is at these sigmas, or at the middle one alone where that would be more than `MOST` panels.
+
+    Parameters
+    ----------
+    choice : Choice
+
+    Returns
+    -------
+    main, rest : Figure or None
     """
     block = choice.blocks[0]
     own = [band for band in block.bands if band.activation == block.bands[0].activation]

@@ -224,6 +224,16 @@ def _adjusted(
     """p-values of "holds" and "fails", corrected over all claims judged under the same convention.
 
     A claim that has no column belongs to the family of each, and takes the largest of its p-values.
+
+    Parameters
+    ----------
+    findings : mapping of (str, str) to tuple of Finding
+        Of each claim under each column, by the keys of both.
+
+    Returns
+    -------
+    dict of (str, str) to (float, float)
+        p-values of "holds" and of "fails".
     """
     found: dict[tuple[str, str], tuple[float, float]] = {}
     for column in TV_COLUMNS:
@@ -327,8 +337,7 @@ class _Measured:
 
     def finding(self, part: Part, column: str) -> Finding:
         """Test one part, of which nothing is lacking."""
-        table = self.table(part, column)
-        assert table is not None
+        table = self.tables[part.scale.metric or column, part.depth]
         effects = part.effects(table.scores(part))
         nets, among = len(effects), table.count
         if infinite := int((~np.isfinite(effects)).sum()):

@@ -58,6 +58,11 @@ def fidelity(frame: pd.DataFrame, poor: float) -> list[Fidelity]:
         Measurements as `checked` gives them, with `samples` and `metric_spec`.
     poor
         Training accuracy below which a net counts as one that did not learn.
+
+    Returns
+    -------
+    list of Fidelity
+        Empty without measurements, or where it is not known how many samples they took.
     """
     if frame.empty or not {"samples", "metric_spec"} <= set(frame.columns):
         return []

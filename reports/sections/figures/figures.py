@@ -36,6 +36,11 @@ def figures(tables: Sequence[Table], costs: pd.Series | None = None) -> list[Fig
     costs : Series, optional
         Median seconds for one input, by (activation, depth, rule). With them accuracy is drawn against
         cost too, which `reports.sections.choice.figure` does better where several rules were measured.
+
+    Returns
+    -------
+    list of Figure
+        Only those that have panels.
     """
     cells = _cells(tables)
     if cells.empty:

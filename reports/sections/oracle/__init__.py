@@ -86,6 +86,10 @@ def oracle_errors(frame: pd.DataFrame) -> list[Error]:
     ----------
     frame
         Measurements as :func:`sdp_bench.reports.tables.frame.checked` gives them.
+
+    Returns
+    -------
+    list of Error
     """
     own = frame[frame["experiment"].isin((ONCE, TENFOLD))]
     found = []

@@ -129,6 +129,11 @@ def nearer(rule: str = "marginal_moment_matching", other: str = "sdp", sigma: fl
     rule, other : str
         Rule specs.
     sigma : float
+        Standard deviation of the input.
+
+    Returns
+    -------
+    Nearer
 
     Raises
     ------

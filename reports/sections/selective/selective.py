@@ -133,6 +133,10 @@ def selective(frame: pd.DataFrame) -> Selective | None:
     ----------
     frame : DataFrame
         Measurements of all suites, long format.
+
+    Returns
+    -------
+    Selective or None
     """
     own = frame[frame["experiment"] == EXPERIMENT.name]
     if own.empty:

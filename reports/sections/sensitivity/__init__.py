@@ -124,6 +124,10 @@ def sensitivity(frame: pd.DataFrame) -> Sensitivity | None:
     frame
         Measurements as `checked` gives them, with `metric_spec` and `recipe`. Of
         several kinds of net the least deep is taken.
+
+    Returns
+    -------
+    Sensitivity or None
     """
     own = frame[frame["experiment"] == SENSITIVITY.name]
     if own.empty or not {"metric_spec", "recipe"} <= set(own.columns):

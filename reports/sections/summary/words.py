@@ -25,6 +25,11 @@ def sentences(tables: Sequence[Table], costs: pd.Series) -> list[str]:
         Every table of the page.
     costs
         Median seconds for one input, by (activation, depth, rule).
+
+    Returns
+    -------
+    list of str
+        Only of what was measured; empty without any table that ranks.
     """
     said = []
     chosen = headline(tables)

@@ -122,6 +122,10 @@ def intervals(frame: pd.DataFrame) -> Intervals | None:
     ----------
     frame : DataFrame
         Measurements of all suites, long format.
+
+    Returns
+    -------
+    Intervals or None
     """
     own = frame[frame["experiment"] == EXPERIMENT.name]
     if own.empty:
