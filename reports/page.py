@@ -79,7 +79,7 @@ def page(results: Results, sections: Sequence[Section] | None = None) -> tuple[s
     for section, context in shown:
         for number in section.numbers(results, context):
             numbers.setdefault(tuple(sorted(number.rows)), number)
-    templates = environment({rows: number.address for rows, number in numbers.items()})
+    templates = environment(results.traits, {rows: number.address for rows, number in numbers.items()})
     text = templates.get_template("page.html").render(
         meta={"preset": "", "finished": ""} | dict(results.meta),
         title=results.title,
@@ -131,8 +131,8 @@ def _write_numbers(results: Results, numbers: Sequence[Number], folder: Path) ->
     # Results with a title come without the nets' weights.
     command = "" if results.title else drilldown.command("KEY", results.meta.get("command", ""), folder)
     lists = folder / FOLDER
-    template, written = environment().get_template(str(sheets.TEMPLATE)), set()
-    for sheet in sheets.sheets(numbers, frame, drilled):
+    template, written = environment(results.traits).get_template(str(sheets.TEMPLATE)), set()
+    for sheet in sheets.sheets(numbers, frame, drilled, results.traits):
         text = template.render(sheet=sheet, data=DATA, command=command)
         written.add(write(lists / sheet.page.file, text))
     for old in set(lists.glob("*.html")) - written:

@@ -17,6 +17,7 @@ from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runtime.table import Row, load
 from sdp_bench.bench.settings import Settings
 from sdp_bench.reports.style.drawing import Style, styles
+from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.frame import checked
 from sdp_bench.reports.tables.tables import Table, tables
 
@@ -45,6 +46,8 @@ class Results:
         What ``sdp-bench runtime`` timed; may be empty.
     title : str
         Of the page, where it is not that of a run.
+    traits : RuleTraits
+        Of its rules; by default of the package's own alone.
     committed : Results, optional
         Those that come with the package, whose verdicts stand beside these.
     elsewhere : frozenset of str
@@ -61,6 +64,7 @@ class Results:
     failures: pd.DataFrame = field(default_factory=pd.DataFrame)
     runtime: tuple[Row, ...] = ()
     title: str = ""
+    traits: RuleTraits = field(default_factory=RuleTraits)
     committed: Results | None = None
     elsewhere: frozenset[str] = frozenset()
 
@@ -94,12 +98,12 @@ class Results:
     @functools.cached_property
     def tables(self) -> tuple[Table, ...]:
         """Tables by noise level and rule."""
-        return tuple(tables(self.tabled))
+        return tuple(tables(self.tabled, self.traits))
 
     @functools.cached_property
     def styles(self) -> Mapping[str, Style]:
         """How each rule is drawn."""
-        return styles(list(self.with_oracle["rule"].unique()))
+        return styles(self.with_oracle["rule"].unique(), self.traits)
 
 
 def committed_results() -> Results:
@@ -148,7 +152,7 @@ def results_of(store: Store, numbers: Sequence[int] = (), runtime: tuple[Row, ..
             "failures": len(failures),
         },
     }
-    return Results(frame, meta, failures, runtime)
+    return Results(frame, meta, failures, runtime, traits=RuleTraits(store.rules()))
 
 
 def _meta_of(store: Store, run: Run) -> dict[str, Any]:

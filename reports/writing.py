@@ -14,6 +14,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined, select_autoesca
 from markupsafe import Markup
 
 from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.rules import RuleTraits
 
 TEMPLATES = Path(__file__).with_name("templates")
 
@@ -21,13 +22,15 @@ Links = Mapping[tuple[int, ...], str]
 """Addresses of lists of measurements, by the rows that these are of, ascending."""
 
 
-def environment(links: Links | None = None) -> Environment:
+def environment(traits: RuleTraits, links: Links | None = None) -> Environment:
     """Environment of a page's templates.
 
     Templates are named by their path, those of ``templates`` by their name alone. All but Markdown escapes.
 
     Parameters
     ----------
+    traits : RuleTraits
+        Of the rules that the page may name.
     links : mapping, optional
         Where the measurements behind the page's numbers are listed.
 
@@ -49,18 +52,14 @@ def environment(links: Links | None = None) -> Environment:
         "small": lambda value: "< 1e-5" if 0 < abs(value) < 1e-5 else labels.number(value),
         "spread": labels.spread,
         "elapsed": lambda seconds: "–" if seconds == "" else labels.duration(float(seconds)),
-        "rule_label": labels.rule_label,
+        "rule_label": traits.label,
         "activation_label": labels.activation_label,
         "plural": labels.plural,
         "value": value,
         "moment": moment,
         "drawing": Markup,
     }
-    found.tests |= {
-        "nan": math.isnan,
-        "sampling": labels.is_sampling,
-        "classifier": labels.is_classifier,
-    }
+    found.tests |= {"nan": math.isnan, "classifier": labels.is_classifier}
     found.globals |= {"layers_label": labels.layers_label, "links": links or {}}
     return found
 

@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -36,6 +37,7 @@ from sdp_bench.reports.style.drawing import (
     svg_of,
 )
 from sdp_bench.reports.style.drawing import Figure as Drawing
+from sdp_bench.reports.style.rules import RuleTraits
 from sdp_ref.laws import DiagonalGaussian, Gaussian
 
 Array = NDArray[np.float64]
@@ -73,7 +75,7 @@ def by_layer(errors: ErrorByLayer, output: OutputErrors, scale: str) -> Drawing:
     swatches = {KINDS[kind]: _COLOURS[kind] for kind in shown} | {"total": INK}
     with look():
         legend = legend_of(
-            {name: Style(colour, "s", ()) for name, colour in swatches.items()}, "drill-swatch"
+            [Style(name, colour, "s", ()) for name, colour in swatches.items()], "drill-swatch"
         )
     return Drawing(
         anchor="figure-layers",
@@ -134,7 +136,13 @@ def _label_layers(axes: Axes, names: list[str]) -> None:
     axes.grid(visible=False, axis="x")
 
 
-def projections(oracle: Oracle, prediction: Prediction, rule: str) -> Drawing | None:
+def style_beside_oracle(rule: str, traits: RuleTraits) -> Style:
+    """How a rule is drawn beside its oracle, which is grey, as sampling rules are in other figures."""
+    style = styles([rule], traits)[rule]
+    return replace(style, colour=RULE if traits.is_sampling(rule) else style.colour, marker="", dashes=())
+
+
+def projections(oracle: Oracle, prediction: Prediction, style: Style) -> Drawing | None:
     """Oracle and prediction on pairs of the oracle's principal axes; None for a single output."""
     moments = oracle.moments
     values, vectors = np.linalg.eigh(moments.covariance)
@@ -148,8 +156,6 @@ def projections(oracle: Oracle, prediction: Prediction, rule: str) -> Drawing | 
     samples = (oracle.samples.double().numpy() - moments.mean) @ axes_matrix
     law = _moments_of(prediction)
     mean, covariance = (law[0] - moments.mean) @ axes_matrix, axes_matrix.T @ law[1] @ axes_matrix
-    # sampling rules are grey elsewhere, as the oracle is here
-    colour = RULE if labels.is_sampling(rule) else styles([rule])[rule].colour
     panels = []
     with look():
         for number, (i, j) in enumerate(combinations(range(len(kept)), 2)):
@@ -159,12 +165,12 @@ def projections(oracle: Oracle, prediction: Prediction, rule: str) -> Drawing | 
                     mean[[i, j]],
                     covariance[np.ix_([i, j], [i, j])],
                     (f"axis {i + 1} (sd {spreads[i]:.3g})", f"axis {j + 1} (sd {spreads[j]:.3g})"),
-                    colour,
+                    style.colour,
                     f"Axes {i + 1} and {j + 1}",
                     f"projection-{number}",
                 )
             )
-        legend = legend_of({rule: Style(colour, "", ()), "oracle": Style("#8a8a8a", "s", ())}, "plane-swatch")
+        legend = legend_of([style, Style("oracle", "#8a8a8a", "s", ())], "plane-swatch")
     return Drawing(
         anchor="figure-projections",
         title="Oracle and prediction in the oracle’s principal axes",
@@ -251,7 +257,7 @@ def quantile_differences(oracle: Oracle, prediction: Prediction) -> Drawing:
         axes.set(xlabel="level", ylabel="difference / IQR", xlim=(0, 1))
         axes.xaxis.set_major_formatter(lambda level, _: f"{100 * level:.0f} %")
         panel = Panel("", _lean(canvas, "quantiles"), f"Line chart: {'; '.join(told)}.")
-        legend = legend_of({f"output {j}": Style(_OUTPUTS[j], "", ()) for j in shown}, "quantile-swatch")
+        legend = legend_of([Style(f"output {j}", _OUTPUTS[j], "", ()) for j in shown], "quantile-swatch")
     left = true.shape[1] - len(shown)
     rest = f" Not shown: {labels.plural(left, 'output')}." if left else ""
     return Drawing(

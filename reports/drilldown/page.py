@@ -28,6 +28,7 @@ from sdp_bench.bench.rules import is_address
 from sdp_bench.reports.drilldown import figures as drawings
 from sdp_bench.reports.drilldown.words import CONSTANT, verdict, view
 from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.display import displayed
 from sdp_bench.reports.writing import TEMPLATES, environment
 from sdp_ref.errors import UnsupportedError
@@ -122,7 +123,7 @@ def worst(frame: pd.DataFrame, count: int) -> list[str]:
     measured = (name for name in primary() if (frame["metric"] == name).any())
     metric = next((name for name in measured if isinstance(recorded_metric(name), CellTotalVariation)), None)
     rows = frame[frame["metric"] == metric]
-    rows = rows[[not (labels.is_reference(r) or labels.is_sampling(r)) for r in rows["rule"]]]
+    rows = rows[~rows["reference"] & rows["sampling"].isna()]
     if metric is None or rows.empty:
         raise UserError(
             "worst:n compares total variations of rules, and none was measured; name keys instead"
@@ -168,12 +169,13 @@ def make(
         If the folder cannot be written.
     """
     made: list[Path] = []
+    traits = RuleTraits(store.rules())
     progress.done(0, len(wanted), "")
     known: dict[str, LayerMoments] = {}
     for number, key in enumerate(sorted(wanted), start=1):  # rules of one unit after each other
         try:
             found = drill(store, key, trusted=trusted, known=known)
-            text = page(found, store.path)
+            text = page(found, traits, store.path)
         except (UserError, ValueError, UnsupportedError, RuntimeError, ArithmeticError) as error:
             line = str(error).splitlines()[0] if str(error) else type(error).__name__
             progress.note(f"no drill-down of {key}: {line}")
@@ -247,7 +249,7 @@ def _pages(folder: Path) -> dict[Path, dict[str, str]]:
     return {path: told for path, told in found.items() if "key" in told}
 
 
-def page(found: Drilldown, database: Path = DATABASE) -> str:
+def page(found: Drilldown, traits: RuleTraits, database: Path = DATABASE) -> str:
     """HTML text of one measurement's page.
 
     Figures beyond what :data:`MOST_BYTES` holds are left out, the largest first, and the page says which.
@@ -255,6 +257,8 @@ def page(found: Drilldown, database: Path = DATABASE) -> str:
     Parameters
     ----------
     found : Drilldown
+    traits : RuleTraits
+        Of the rules of its results.
     database : Path
         Where the measurement is, for the command that makes it again.
 
@@ -268,8 +272,8 @@ def page(found: Drilldown, database: Path = DATABASE) -> str:
     ValueError
         If the page is too large without any figure.
     """
-    record, name = found.record, str(found.record["metric"]).partition(":")[0]
-    metric = displayed(name, found.net["activation"])
+    rule = str(found.record["rule"])
+    metric = displayed(str(found.record["metric"]).partition(":")[0], found.net["activation"])
     context: dict[str, Any] = {
         "found": found,
         "metric": metric,
@@ -289,7 +293,7 @@ def page(found: Drilldown, database: Path = DATABASE) -> str:
     if found.errors is not None:
         names = drawings.layer_names(found.errors)
         output, scale = view(metric, found.errors)
-        sampling = labels.is_sampling(str(record["rule"]))
+        sampling = traits.is_sampling(rule)
         constant = found.errors.layers[-1].constant
         context |= {
             "names": names,
@@ -303,16 +307,17 @@ def page(found: Drilldown, database: Path = DATABASE) -> str:
         drawn.append(lambda: drawings.by_layer(errors, output, scale))
     oracle, prediction = found.oracle, found.prediction
     if _has_moments(found):
-        drawn.append(lambda: drawings.projections(oracle, prediction, str(record["rule"])))
+        style = drawings.style_beside_oracle(rule, traits)
+        drawn.append(lambda: drawings.projections(oracle, prediction, style))
     drawn.append(lambda: drawings.quantile_differences(oracle, prediction))
     if _has_moments(found):
         drawn.append(lambda: drawings.covariances(oracle.moments, prediction))
     context["figures"] = drawings.drawn([draw() for draw in drawn])
-    return _bounded(context)
+    return _bounded(context, traits)
 
 
-def _bounded(context: dict[str, Any]) -> str:
-    template = environment().get_template(str(_TEMPLATE))
+def _bounded(context: dict[str, Any], traits: RuleTraits) -> str:
+    template = environment(traits).get_template(str(_TEMPLATE))
     while len((text := template.render(context)).encode()) > MOST_BYTES:
         figures = context["figures"]
         if not figures:

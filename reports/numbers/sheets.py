@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sdp_bench.bench.metrics import Metric
 from sdp_bench.reports.numbers.number import Group, Number, Page
 from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.rules import RuleTraits
 
 TEMPLATE = Path(__file__).with_name("template.html")
 
@@ -25,7 +26,7 @@ MOST_BYTES = 8_000_000
 """What the lists of one report take at most, about: fewer measurements are listed if need be."""
 _ROW_BYTES, _NUMBER_BYTES = 145, 480
 
-_SHOWN = ("seed", "input", "value", "floor", "floor95", "stderr", "rule", "key")
+_SHOWN = ("seed", "input", "value", "floor", "floor95", "stderr", "drillable", "key")
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,11 @@ class Sheet:
 
 
 def sheets(
-    numbers: Iterable[Number], frame: pd.DataFrame, drilled: Mapping[str, str], most_bytes: int = MOST_BYTES
+    numbers: Iterable[Number],
+    frame: pd.DataFrame,
+    drilled: Mapping[str, str],
+    traits: RuleTraits,
+    most_bytes: int = MOST_BYTES,
 ) -> Iterator[Sheet]:
     """Pages with the measurements behind some numbers.
 
@@ -66,6 +71,8 @@ def sheets(
         All measurements, with the labels that numbers know them by.
     drilled : mapping of str to str
         Addresses of drill-down pages, from the pages' folder, by key.
+    traits : RuleTraits
+        Of the frame's rules.
     most_bytes : int
         Bound on all pages together, about: at least one measurement of each number is shown.
 
@@ -75,6 +82,10 @@ def sheets(
         In the order in which the numbers first name their pages.
     """
     numbers = list(numbers)
+    named = {rule: traits.label(rule) for rule in frame["rule"].unique()}
+    references = list(filter(traits.is_reference, named))
+    # there is nothing to drill into of a reference, which is no rule
+    frame = frame.assign(rule=frame["rule"].map(named), drillable=~frame["rule"].isin(references))
     if "key" not in frame:
         frame = frame.assign(key="")
     columns = {name: frame[name].to_numpy() for name in (*_SHOWN, *_VARIES) if name in frame}
@@ -111,7 +122,7 @@ def _listing(
     top = place[:rows]
     value, floor, floor95 = (columns[name][top] for name in ("value", "floor", "floor95"))
     shown = metric.shown(value), metric.shown(floor), metric.indistinguishable(value, floor, floor95)
-    rest = (columns[name][top] for name in ("seed", "input", "stderr", "rule", "key"))
+    rest = (columns[name][top] for name in ("seed", "input", "stderr", "drillable", "key"))
     measured = zip(*(column.tolist() for column in (*shown, *rest)), strict=True)
     distinctions = [
         _distinction(metric, number.varies, columns, row) if number.varies else None for row in top
@@ -132,7 +143,7 @@ def _listing(
 
 _VARIES = {
     "depth": lambda _, value: labels.plural(int(value), "layer"),
-    "rule": lambda _, value: labels.rule_label(value),
+    "rule": lambda _, label: label,
     "sigma": lambda _, value: f"σ = {value:g}",
     "component": lambda metric, value: f"{metric.component or 'component'} {value}" if value else "",
     "samples": lambda _, value: f"{int(value):,} samples",
@@ -160,7 +171,7 @@ class _Measurement(NamedTuple):
     seed: float
     input: float
     stderr: float
-    rule: str
+    drillable: bool
     key: str
 
 
@@ -174,7 +185,6 @@ def _html(metric: Metric, distinction: str | None, one: _Measurement, drilled: M
         labels.number(one.floor, metric.decimals) if metric.has_floor else "–",
         labels.number(one.stderr),
         f'<a href="{escape(drilled[one.key])}">drill-down</a>' if one.key in drilled else "",
-        # a reference is no rule: there is nothing to drill into
-        "–" if not one.key or labels.is_reference(one.rule) else f"<code>{escape(one.key)}</code>",
+        f"<code>{escape(one.key)}</code>" if one.key and one.drillable else "–",
     ]
     return "<tr><td>" + "<td>".join(f"{cell}</td>" for cell in cells) + "</tr>"

@@ -14,7 +14,7 @@ import pandas as pd
 from sdp_bench.bench.metrics import Metric, recorded_metric
 from sdp_bench.reports.statistics.ranking import UNIT, Scores
 from sdp_bench.reports.statistics.replicates import LEVEL, Replicates
-from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.frame import noise_symbol
 
 Outcome = Literal["better", "worse", "level", "unjudged"]
@@ -105,7 +105,7 @@ class Contests:
         return Counter(duel.outcome for duel in duels)
 
 
-def contests(frame: pd.DataFrame, rule: str) -> list[Contests]:
+def contests(frame: pd.DataFrame, rule: str, traits: RuleTraits) -> list[Contests]:
     """The rule against all others, by every metric that ranks.
 
     Parameters
@@ -113,6 +113,8 @@ def contests(frame: pd.DataFrame, rule: str) -> list[Contests]:
     frame : DataFrame
         Measurements as :func:`sdp_bench.reports.tables.frame.checked` gives them.
     rule : str
+    traits : RuleTraits
+        Of all rules.
 
     Returns
     -------
@@ -124,8 +126,8 @@ def contests(frame: pd.DataFrame, rule: str) -> list[Contests]:
     found = []
     for metric in sorted(ranked, key=lambda metric: metric.rank):
         chosen = frame[frame["metric"] == metric.name]
-        others = tuple(other for other in labels.in_order(chosen["rule"]) if other != rule)
-        places = tuple(_places(metric, chosen, rule, others))
+        others = tuple(other for other in traits.in_order(chosen["rule"]) if other != rule)
+        places = tuple(_places(metric, chosen, rule, others, traits))
         if places:
             found.append(Contests(metric, others, places))
     return found
@@ -160,18 +162,20 @@ def _one_number(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([plain, joined.reset_index()], ignore_index=True)
 
 
-def _places(metric: Metric, chosen: pd.DataFrame, rule: str, others: Sequence[str]) -> Iterator[Place]:
+def _places(
+    metric: Metric, chosen: pd.DataFrame, rule: str, others: Sequence[str], traits: RuleTraits
+) -> Iterator[Place]:
     keys = ["noise", *NETS]
     for _, kind in chosen.groupby(keys, sort=True, dropna=False):
         for _, part in kind.groupby("sigma", sort=True):
-            yield _place(metric, part, rule, others)
+            yield _place(metric, part, rule, others, traits)
 
 
-def _place(metric: Metric, part: pd.DataFrame, rule: str, others: Sequence[str]) -> Place:
+def _place(metric: Metric, part: pd.DataFrame, rule: str, others: Sequence[str], traits: RuleTraits) -> Place:
     where = part.iloc[0]
     own = part[part["rule"] == rule]
-    scores = Scores.of(metric, part, tuple(labels.in_order(part["rule"])))
-    means = {name: mean for name, mean in scores.means().items() if not labels.is_reference(name)}
+    scores = Scores.of(metric, part, tuple(traits.in_order(part["rule"])))
+    means = {name: mean for name, mean in scores.means().items() if not traits.is_reference(name)}
     value = float(metric.shown(own["value"].to_numpy()).mean()) if len(own) else math.nan
     floor, floor95 = (
         float(metric.shown(part[name].dropna().to_numpy()).mean()) if part[name].notna().any() else math.nan
@@ -180,7 +184,7 @@ def _place(metric: Metric, part: pd.DataFrame, rule: str, others: Sequence[str])
     within = own["value"] <= own["floor95"]
     if metric.better == "one" and "beyond" in own:
         within = ~own["beyond"].astype(bool)
-    first = Replicates.of(metric, part)
+    first = Replicates.of(metric, part, traits)
     return Place(
         str(where["activation"]),
         int(where["depth"]),
@@ -193,18 +197,20 @@ def _place(metric: Metric, part: pd.DataFrame, rule: str, others: Sequence[str])
         len(own),
         1 + sum(mean < means[rule] for mean in means.values()) if rule in means else 0,
         len(means),
-        tuple(_duel(metric, part, rule, other) for other in others if {rule, other} <= set(part["rule"])),
+        tuple(
+            _duel(metric, part, rule, other, traits) for other in others if {rule, other} <= set(part["rule"])
+        ),
         first.behind,
         first.fixed,
     )
 
 
-def _duel(metric: Metric, part: pd.DataFrame, rule: str, other: str) -> Duel:
+def _duel(metric: Metric, part: pd.DataFrame, rule: str, other: str, traits: RuleTraits) -> Duel:
     values = part[part["rule"] == other]["value"].to_numpy()
     value = float(metric.shown(values).mean())
     both = part[part["rule"].isin([rule, other])]
     whole = both.groupby(UNIT)["rule"].transform("nunique") == 2
-    pair = Replicates.of(metric, both[whole]) if whole.any() else None
+    pair = Replicates.of(metric, both[whole], traits) if whole.any() else None
     if pair is None or len(pair.rules) < 2:  # an infinite distance has no mean difference
         own = part[part["rule"] == rule]["value"]
         outcome: Outcome = "unjudged"
@@ -213,7 +219,7 @@ def _duel(metric: Metric, part: pd.DataFrame, rule: str, other: str) -> Duel:
         return Duel(other, value, math.nan, math.nan, outcome)
     gain = pair.mean(other) - pair.mean(rule)
     outcome = "level"
-    if pair.fixed and (labels.is_sampling(rule) or labels.is_sampling(other)):
+    if pair.fixed and pair.sampling:
         outcome = "unjudged"
     elif pair.p_better(rule, other) <= LEVEL / 2:
         outcome = "better"
@@ -231,5 +237,6 @@ def _half_width(pair: Replicates, rule: str, other: str) -> float:
         np.hypot(pair.errors[:, columns[0]], pair.errors[:, columns[1]])[:, None],
         pair.nets,
         pair.inputs,
+        frozenset(),
     )
     return difference.half_width("difference")

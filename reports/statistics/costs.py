@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import nnls
 
-from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.rules import RuleTraits
 
 SAME = 1.25
 """Times within this factor of each other count as equal: they are of few calls on a busy machine."""
@@ -23,7 +23,20 @@ _PLAIN = re.compile(r"monte_carlo:samples=(\d+)")
 
 
 def plain_samples(rule: str) -> int | None:
-    """Number of independent samples of a Monte Carlo rule; None for other rules and other samplers."""
+    """Number of independent samples of the package's Monte Carlo rule; None for others and other samplers.
+
+    That rule is the yardstick of time, known by its spec: what a user's sampling rule draws, and what its
+    draws cost, is its own affair.
+
+    Parameters
+    ----------
+    rule : str
+        Spec, as in records.
+
+    Returns
+    -------
+    int or None
+    """
     found = _PLAIN.fullmatch(rule)
     return int(found[1]) if found else None
 
@@ -103,7 +116,7 @@ class Costs:
     batch: int
 
     @classmethod
-    def measured(cls, frame: pd.DataFrame) -> Costs:
+    def measured(cls, frame: pd.DataFrame, traits: RuleTraits) -> Costs:
         """From measurements with columns `activation`, `depth`, `network`, `net`, `input`, `sigma`, `rule`.
 
         A rule's time depends on the architecture and not on sigma, so that all of one architecture's are
@@ -113,13 +126,15 @@ class Costs:
         ----------
         frame : DataFrame
             References in it are left out: what makes them is the oracle.
+        traits : RuleTraits
+            Of its rules.
 
         Returns
         -------
         Costs
             Rules in the order of tables.
         """
-        timed = frame[(frame["seconds"] > 0) & ~frame["rule"].map(labels.is_reference)]
+        timed = frame[(frame["seconds"] > 0) & ~frame["rule"].map(traits.is_reference)]
         times = timed.groupby([*ARCHITECTURE, "rule"])["seconds"]
         least, typical = times.min().unstack(), times.median().unstack()  # architecture by rule
         centre = {str(rule): _geometric(least[rule]) for rule in least}
@@ -137,7 +152,7 @@ class Costs:
                 _geometric(typical[rule]),
                 float(plain_samples(rule) or np.median(samples.get(rule, [math.nan]))),
             )
-            for rule in labels.in_order(centre)
+            for rule in traits.in_order(centre)
         }
         misfit = math.nan
         if sampling:

@@ -14,6 +14,7 @@ from scipy.special import ndtr, stdtr, stdtrit
 from sdp_bench.bench.metrics import Metric
 from sdp_bench.reports.statistics.ranking import UNIT, Scores
 from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.rules import RuleTraits
 
 LEVEL = 0.05
 MIN_LEVELS = 3
@@ -50,6 +51,8 @@ class Replicates:
         Scores and their standard errors.
     nets, inputs : arrays of int, shape (pairs,)
         What each pair is of.
+    sampling : frozenset of str
+        Rules that sample, of these or others.
     """
 
     rules: tuple[str, ...]
@@ -57,11 +60,12 @@ class Replicates:
     errors: NDArray[np.float64]
     nets: NDArray[np.int64]
     inputs: NDArray[np.int64]
+    sampling: frozenset[str]
 
     @classmethod
-    def of(cls, metric: Metric, measured: pd.DataFrame) -> Replicates:
+    def of(cls, metric: Metric, measured: pd.DataFrame, traits: RuleTraits) -> Replicates:
         """Those of the measurements of one metric; rules not measured on every pair are left out."""
-        scores = Scores.of(metric, measured, tuple(labels.in_order(measured["rule"])))
+        scores = Scores.of(metric, measured, tuple(traits.in_order(measured["rule"])))
         pairs = measured.drop_duplicates(UNIT)  # in the order of the rows of scores
         whole = np.isfinite(scores.values).all(0)
         return cls(
@@ -70,6 +74,7 @@ class Replicates:
             scores.errors[:, whole],
             pd.factorize(pairs["net"])[0].astype(np.int64),
             pd.factorize(pairs["input"])[0].astype(np.int64),
+            frozenset(filter(traits.is_sampling, scores.rules)),
         )
 
     @property
@@ -109,7 +114,7 @@ class Replicates:
         error, freedom = self._error(self._column(rule))
         if self.fixed:
             one = self.errors[:, self.rules.index(rule)]
-            error = math.nan if labels.is_sampling(rule) else float(np.sqrt((one**2).sum())) / len(one)
+            error = math.nan if rule in self.sampling else float(np.sqrt((one**2).sum())) / len(one)
         return float(stdtrit(freedom, 1 - LEVEL / 2)) * error
 
     def p_better(self, one: str, other: str) -> float:
@@ -133,7 +138,7 @@ class Replicates:
         if self.fixed:
             pair = [self.rules.index(one), self.rules.index(other)]
             error = float(np.sqrt((self.errors[:, pair] ** 2).sum())) / len(ahead)
-            if labels.is_sampling(one) or labels.is_sampling(other) or not error > 0:
+            if one in self.sampling or other in self.sampling or not error > 0:
                 return 1.0
             return float(ndtr(-mean / error))
         error, freedom = self._error(ahead)
@@ -163,7 +168,7 @@ class Replicates:
         """
         known = [rule for rule in self.rules if rule in rules]
         if self.fixed:
-            known = [rule for rule in known if not labels.is_sampling(rule)]
+            known = [rule for rule in known if rule not in self.sampling]
         if not known:
             return None
         ranked = sorted(known, key=self.mean)

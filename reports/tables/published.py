@@ -84,7 +84,7 @@ def orders(tables: Sequence[Table]) -> list[Order]:
             both = [
                 Difference(table, row, cell, cell.printed)
                 for cell in row.cells
-                if cell and cell.printed and not labels.is_sampling(cell.rule)
+                if cell and cell.printed and not cell.sampling
             ]
             if len(both) > 1:
                 paper = min(both, key=lambda each: _score(table.metric, each.printed.mean))

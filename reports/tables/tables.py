@@ -15,6 +15,7 @@ from sdp_bench.bench.metrics.total_variation import AxisTotalVariation, Headline
 from sdp_bench.reports.paper.printed import Printed, printed
 from sdp_bench.reports.statistics.ranking import UNIT, Scores
 from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.display import displayed
 from sdp_bench.reports.tables.frame import noise_symbol, with_brackets, with_largest
 
@@ -31,13 +32,14 @@ class Cell:
     `bracket` is the widest relative distance between proven bounds (NaN where there are none).
     `score` is the mean of what is ranked (lower is better; NaN where nothing is). `best` holds for the row's
     lowest score and those within one paired standard error of it; `leads` likewise among rules that do not
-    sample. `rows` are the labels of the measurements, ascending.
+    sample, which `sampling` says of the rule. `rows` are the labels of the measurements, ascending.
     """
 
     rule: str
     mean: float
     sd: float
     count: int
+    sampling: bool = False
     lowest: float = math.nan
     score: float = math.nan
     best: bool = False
@@ -73,7 +75,7 @@ class Row:
     @property
     def leader(self) -> Cell | None:
         """Cell with the lowest score among rules that do not sample."""
-        return _lowest([cell for cell in self.cells if cell and not labels.is_sampling(cell.rule)])
+        return _lowest([cell for cell in self.cells if cell and not cell.sampling])
 
 
 @dataclass(frozen=True)
@@ -123,13 +125,15 @@ class Table:
         )
 
 
-def tables(frame: pd.DataFrame) -> Iterator[Table]:
+def tables(frame: pd.DataFrame, traits: RuleTraits) -> Iterator[Table]:
     """Every table of the report: by suite, then kind of net, then metric.
 
     Parameters
     ----------
     frame
         Measurements as :func:`sdp_bench.reports.tables.frame.checked` gives them.
+    traits : RuleTraits
+        Of their rules.
 
     Yields
     ------
@@ -141,20 +145,19 @@ def tables(frame: pd.DataFrame) -> Iterator[Table]:
     for _, kind in frame.groupby(["experiment", "activation", "depth", "network"], sort=True):
         names = sorted(set(kind["metric"]) - companions, key=lambda name: (recorded_metric(name).rank, name))
         for name in names:
-            yield _table(displayed(name, str(kind["activation"].iloc[0])), kind)
+            yield _table(displayed(name, str(kind["activation"].iloc[0])), kind, traits)
 
 
-def _table(metric: Metric, kind: pd.DataFrame) -> Table:
+def _table(metric: Metric, kind: pd.DataFrame, traits: RuleTraits) -> Table:
     chosen = kind[kind["metric"] == metric.name]
     companions = kind[kind["metric"] == metric.companion]
     activation, depth = str(kind["activation"].iloc[0]), int(kind["depth"].iloc[0])
-    rules = tuple(labels.in_order(chosen["rule"]))
+    rules = tuple(traits.in_order(chosen["rule"]))
     rows = []
     for sigma in sorted(chosen["sigma"].unique()):
         for component, part in chosen[chosen["sigma"] == sigma].groupby("component", sort=True):
             same = (companions["sigma"] == sigma) & (companions["component"] == component)
-            beside = companions[same]
-            row = _row(metric, rules, part, beside, float(sigma), str(component))
+            row = _row(metric, rules, part, companions[same], traits)
             rows.append(_with_printed(metric, activation, depth, row))
     return Table(
         experiment=str(kind["experiment"].iloc[0]),
@@ -175,18 +178,18 @@ def _row(
     rules: tuple[str, ...],
     row: pd.DataFrame,
     companions: pd.DataFrame,
-    sigma: float,
-    component: str,
+    traits: RuleTraits,
 ) -> Row:
     scores = Scores.of(metric, row, rules)
-    ranked = [rule for rule in rules if metric.better and not labels.is_reference(rule)]
+    ranked = [rule for rule in rules if metric.better and not traits.is_reference(rule)]
     means = {rule: mean for rule, mean in scores.means().items() if rule in ranked}
     best = scores.best(ranked)
-    leads = scores.best([rule for rule in ranked if not labels.is_sampling(rule)])
-    beside = {rule: part["value"].to_numpy() for rule, part in companions.groupby("rule")}
+    leads = scores.best([rule for rule in ranked if not traits.is_sampling(rule)])
+    also = {rule: part["value"].to_numpy() for rule, part in companions.groupby("rule")}
     cells = {
         str(rule): replace(
-            _cell(metric, str(rule), measured, beside.get(rule, np.empty(0))),
+            _cell(metric, str(rule), measured, also.get(rule, np.empty(0))),
+            sampling=traits.is_sampling(str(rule)),
             score=means.get(str(rule), math.nan),
             best=rule in best,
             leads=rule in leads,
@@ -196,7 +199,14 @@ def _row(
     floor, floor95 = (_mean(metric.shown(row[name].to_numpy())) for name in ("floor", "floor95"))
     if not metric.has_floor:
         floor = floor95 = math.nan
-    return Row(sigma, component, tuple(cells.get(rule) for rule in rules), floor, floor95)
+    first = row.iloc[0]
+    return Row(
+        float(first["sigma"]),
+        str(first["component"]),
+        tuple(cells.get(rule) for rule in rules),
+        floor,
+        floor95,
+    )
 
 
 def _cell(metric: Metric, rule: str, measured: pd.DataFrame, companions: NDArray[np.float64]) -> Cell:

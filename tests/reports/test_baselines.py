@@ -47,8 +47,8 @@ def test_the_nets_learned(frame):
     assert (own["accuracy"] >= POOR_ACCURACY).all()
 
 
-def test_four_uci_sets_are_there_in_full(frame):
-    section = intervals(frame)
+def test_four_uci_sets_are_there_in_full(committed):
+    section = intervals(committed.frame, committed.traits)
     assert {name: seeds for name, seeds, _ in section.runs} == dict.fromkeys(
         ("concrete", "yacht", "energy", "boston"), experiment.EXPERIMENT.paper.nets
     )

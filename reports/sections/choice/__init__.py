@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 from sdp_bench.reports.numbers.number import Group, Number, Page, slug
@@ -10,7 +11,6 @@ from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.sections.choice.choice import choice
 from sdp_bench.reports.sections.choice.figure import choice_figures
 from sdp_bench.reports.sections.choice.words import by_nets, names, sentences
-from sdp_bench.reports.style import labels
 
 
 class WhichRule(Section):
@@ -22,7 +22,7 @@ class WhichRule(Section):
 
     def build(self, results: Results) -> Context | None:
         """Choices, in numbers, words and figures; None without two rules to choose from."""
-        found = choice(results.tabled)
+        found = choice(results.tabled, results.traits)
         if found is None:
             return None
         front, other_fronts = choice_figures(found)
@@ -33,7 +33,7 @@ class WhichRule(Section):
             "front": front,
             "other_fronts": other_fronts,
             "styles": results.styles,
-            "names": names,
+            "names": functools.partial(names, traits=results.traits),
         }
 
     def numbers(self, results: Results, context: Context) -> Iterator[Number]:
@@ -47,5 +47,5 @@ class WhichRule(Section):
                 for standing in place.standings:
                     if standing.rows not in tabled:
                         anchor = slug(group.anchor, f"{place.sigma:g}", standing.rule)
-                        title = f"{labels.rule_label(standing.rule)}, {band.scale} = {place.sigma:g}"
+                        title = f"{results.traits.label(standing.rule)}, {band.scale} = {place.sigma:g}"
                         yield Number(group, anchor, title, standing.value, standing.rows, varies)

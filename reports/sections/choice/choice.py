@@ -15,6 +15,7 @@ from sdp_bench.reports.statistics.costs import Costs, plain_samples
 from sdp_bench.reports.statistics.ranking import UNIT
 from sdp_bench.reports.statistics.replicates import MIN_LEVELS, Contest, Replicates
 from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.display import displayed
 from sdp_bench.reports.tables.frame import noise_symbol
 
@@ -56,19 +57,16 @@ class Standing:
 class Answer:
     """What to take at one budget: of all rules, and of those that do not sample.
 
-    `once` is the sampling rule with the best mean where nets and inputs are fixed and it is better than
-    `best`: as it was drawn once, it is told but not ranked.
+    `sampling` says whether the best mean is that of a sampling rule. `once` is the sampling rule with the
+    best mean where nets and inputs are fixed and it is better than `best`: as it was drawn once, it is named
+    but not ranked.
     """
 
     budget: float
     best: Contest | None
     without: Contest | None
+    sampling: bool
     once: str = ""
-
-    @property
-    def sampling(self) -> bool:
-        """Whether the best mean is that of a sampling rule."""
-        return self.best is not None and labels.is_sampling(self.best.leader)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +96,7 @@ class Band:
     scale: str
     places: tuple[Place, ...]
     costs: Costs
+    traits: RuleTraits
 
     @property
     def title(self) -> str:
@@ -115,7 +114,7 @@ class Band:
     @property
     def rules(self) -> list[str]:
         """Every rule that stands somewhere, in order."""
-        return labels.in_order(each.rule for place in self.places for each in place.standings)
+        return self.traits.in_order(each.rule for place in self.places for each in place.standings)
 
     @property
     def budgets(self) -> list[float]:
@@ -156,21 +155,23 @@ class Choice:
         return [band for block in self.blocks for band in block.bands]
 
 
-def choice(frame: pd.DataFrame) -> Choice | None:
+def choice(frame: pd.DataFrame, traits: RuleTraits) -> Choice | None:
     """Judge rules by accuracy and time.
 
     Parameters
     ----------
     frame
         Measurements as `checked` gives them, of the suites that tables are made of.
+    traits : RuleTraits
+        Of their rules.
 
     Returns
     -------
     Choice or None
         None where no kind of net has two rules to choose from.
     """
-    bands = [band for nets in _bands(_by_one_metric(frame)) if (band := _judged(nets))]
-    bands = [band for band in bands if len([r for r in band.rules if not labels.is_reference(r)]) > 1]
+    bands = [band for nets in _bands(_by_one_metric(frame, traits)) if (band := _judged(nets, traits))]
+    bands = [band for band in bands if len([r for r in band.rules if not traits.is_reference(r)]) > 1]
     if not bands:
         return None
     blocks: dict[tuple[str, str, bool], list[Band]] = {}
@@ -182,10 +183,10 @@ def choice(frame: pd.DataFrame) -> Choice | None:
     return Choice(found)
 
 
-def _by_one_metric(frame: pd.DataFrame) -> pd.DataFrame:
+def _by_one_metric(frame: pd.DataFrame, traits: RuleTraits) -> pd.DataFrame:
     """Measurements of the first primary metric of each kind of net and noise, each once; no references."""
     place = {name: index for index, name in enumerate(primary())}
-    kept = frame["metric"].isin(place) & (frame["component"] == "") & ~frame["rule"].map(labels.is_reference)
+    kept = frame["metric"].isin(place) & (frame["component"] == "") & ~frame["rule"].map(traits.is_reference)
     chosen = frame[kept].assign(noise=frame["experiment"].map(noise_symbol), rank=frame["metric"].map(place))
     if chosen.empty:
         return chosen
@@ -230,14 +231,14 @@ def _bands(chosen: pd.DataFrame) -> Iterator[pd.DataFrame]:
             yield pd.concat(waiting)
 
 
-def _judged(nets: pd.DataFrame) -> Band | None:
+def _judged(nets: pd.DataFrame, traits: RuleTraits) -> Band | None:
     metric = displayed(str(nets["metric"].iloc[0]), str(nets["activation"].iloc[0]))
-    costs = Costs.measured(nets)
+    costs = Costs.measured(nets, traits)
     budgets = [budget for budget in BUDGETS if math.isinf(budget) or costs.sampling]
     places = []
     for sigma in sorted(nets["sigma"].unique()):
         part = nets[nets["sigma"] == sigma]
-        replicates = Replicates.of(metric, part)
+        replicates = Replicates.of(metric, part, traits)
         if replicates.rules:
             places.append(_place(float(sigma), part, metric, replicates, costs, budgets))
     if not places:
@@ -251,6 +252,7 @@ def _judged(nets: pd.DataFrame) -> Band | None:
         scale=str(first["noise"]),
         places=tuple(places),
         costs=costs,
+        traits=traits,
     )
 
 
@@ -278,13 +280,14 @@ def _place(
     answers = []
     for budget in budgets:
         affordable = [rule for rule in replicates.rules if costs.within(rule, budget)]
-        without = [rule for rule in affordable if not labels.is_sampling(rule)]
+        without = [rule for rule in affordable if rule not in replicates.sampling]
         best = replicates.contest(affordable)
         once = ""
         if replicates.fixed and affordable:
             first = min(affordable, key=replicates.mean)
-            once = first if labels.is_sampling(first) else ""
-        answers.append(Answer(budget, best, replicates.contest(without), once))
+            once = first if first in replicates.sampling else ""
+        sampling = best is not None and best.leader in replicates.sampling
+        answers.append(Answer(budget, best, replicates.contest(without), sampling, once))
     floors = part["floor"].dropna().to_numpy()
     floor = float(metric.shown(floors).mean()) if len(floors) else math.nan
     return Place(sigma, standings, tuple(answers), floor, replicates.behind, replicates.fixed)

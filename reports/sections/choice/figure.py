@@ -66,7 +66,7 @@ def _figure(anchor: str, title: str, pairs: Sequence[tuple[Band, Place]]) -> Fig
     pairs = [(band, place) for band, place in pairs if any(s.rule in band.costs.of for s in place.standings)]
     if not pairs:
         return None
-    styled = styles(list({s.rule for band, place in pairs for s in place.standings}))
+    styled = styles((s.rule for _, place in pairs for s in place.standings), pairs[0][0].traits)
     panels = []
     for number, (band, place) in enumerate(pairs):
         canvas = Canvas(figsize=(INCH, 0.86 * INCH))
@@ -89,7 +89,7 @@ def _figure(anchor: str, title: str, pairs: Sequence[tuple[Band, Place]]) -> Fig
         "the numbers above are how many samples take that long. The dashed line is what the exact law would "
         "show."
     )
-    return Figure(anchor, title, caption, tuple(panels), legend_of(styled, f"{anchor}-swatch"))
+    return Figure(anchor, title, caption, tuple(panels), legend_of(styled.values(), f"{anchor}-swatch"))
 
 
 def _draw(axes: Axes, band: Band, place: Place, styled: dict[str, Style]) -> None:
@@ -194,7 +194,7 @@ def _sample_axis(axes: Axes, band: Band) -> None:
 
 def _told(name: str, band: Band, place: Place) -> str:
     parts = [
-        f"{labels.rule_label(each.rule)} {labels.duration(band.costs.of[each.rule].seconds)}, "
+        f"{band.traits.label(each.rule)} {labels.duration(band.costs.of[each.rule].seconds)}, "
         f"{each.value:.2f}{' on the front' if each.front == ON else ''}"
         for each in place.standings
         if each.rule in band.costs.of

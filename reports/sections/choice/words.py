@@ -5,19 +5,21 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from sdp_bench.reports.sections.choice.choice import BUDGETS, Band, Place
 from sdp_bench.reports.statistics.costs import plain_samples
 from sdp_bench.reports.statistics.replicates import Contest
 from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.rules import RuleTraits
 
 
-def names(rules: Sequence[str]) -> str:
+def names(rules: Iterable[str], traits: RuleTraits) -> str:
     """Rules for people, on one line, plain Monte Carlo estimates together."""
-    counts = [k for rule in labels.in_order(rules) if (k := plain_samples(rule)) is not None]
-    others = [rule for rule in labels.in_order(rules) if plain_samples(rule) is None]
-    parts = [re.sub("^MC estimate (.*), Sobol$", r"Sobol MC \1", labels.rule_label(rule)) for rule in others]
+    ordered = traits.in_order(rules)
+    counts = [k for rule in ordered if (k := plain_samples(rule)) is not None]
+    others = [rule for rule in ordered if plain_samples(rule) is None]
+    parts = [re.sub("^MC estimate (.*), Sobol$", r"Sobol MC \1", traits.label(rule)) for rule in others]
     return _listed([*parts, f"MC k={', '.join(map(str, counts))}"] if counts else parts)
 
 
@@ -46,14 +48,15 @@ def _times(bands: Sequence[Band]) -> Iterator[str]:
     spans: dict[str, list[float]] = {}
     for band in bands:
         for rule, cost in band.costs.of.items():
-            if not labels.is_sampling(rule) and math.isfinite(cost.samples):
+            if not band.traits.is_sampling(rule) and math.isfinite(cost.samples):
                 spans.setdefault(rule, []).append(cost.samples)
     if not spans:
         return
     parts = []
-    for rule in labels.in_order(spans):
+    traits = bands[0].traits
+    for rule in traits.in_order(spans):
         low, high = (_rounded(end(spans[rule])) for end in (min, max))
-        parts.append(f"{labels.rule_label(rule)} {low}" + (f" to {high}" if high != low else ""))
+        parts.append(f"{traits.label(rule)} {low}" + (f" to {high}" if high != low else ""))
     yield (
         "Time for one input, in Monte Carlo samples that take as long, from one kind of nets to another: "
         f"{', '.join(parts)}."
@@ -77,7 +80,7 @@ def _of_runs(band: Band, answers: Sequence[tuple[Place, Contest | None]]) -> str
 
 def _of_run(band: Band, leader: str, run: list[tuple[Place, Contest]]) -> str:
     low, high = run[0][0].sigma, run[-1][0].sigma
-    text = f"{labels.rule_label(leader)} at {band.scale}\u00a0=\u00a0{low:g}"
+    text = f"{band.traits.label(leader)} at {band.scale}\u00a0=\u00a0{low:g}"
     text += f" to {high:g}" if len(run) > 1 else ""
     if run[0][0].fixed:
         return f"{text} (on {run[0][0].behind} alone)"
@@ -85,7 +88,7 @@ def _of_run(band: Band, leader: str, run: list[tuple[Place, Contest]]) -> str:
     if not level:
         return f"{text} (shown to be best)"
     if len(level) < 3:
-        return f"{text} (not told from {names(list(level))})"
+        return f"{text} (not told from {names(level, band.traits)})"
     return f"{text} ({len(level)} others are not told from it)"
 
 
@@ -102,14 +105,15 @@ def _without_sampling(bands: Sequence[Band]) -> Iterator[str]:
             count[1] += 1
     ranked = sorted(counts, key=lambda rule: (-counts[rule][1], -counts[rule][0]))
     first, *others = ranked
+    label = bands[0].traits.label
     places = labels.plural(len(contests), "place")
     text = (
-        f"Without sampling, at any price, {labels.rule_label(first)} is best, or not told from the best, at "
+        f"Without sampling, at any price, {label(first)} is best, or not told from the best, at "
         f"{counts[first][1]} of {places} (each kind of nets at each σ), and has the best mean at "
         f"{counts[first][0]}"
     )
     for rule in others:
-        text += f"; {labels.rule_label(rule)} at {counts[rule][1]} and {counts[rule][0]}"
+        text += f"; {label(rule)} at {counts[rule][1]} and {counts[rule][0]}"
     yield f"{text}."
 
 
@@ -118,7 +122,7 @@ def _beside_sampling(bands: Sequence[Band]) -> Iterator[str]:
     parts: list[str] = []
     for budget in BUDGETS[:-1]:
         alike = [
-            {labels.is_sampling(rule) for rule in (answer.best.leader, *answer.best.tied)}
+            {band.traits.is_sampling(rule) for rule in (answer.best.leader, *answer.best.tied)}
             for band in bands
             for place in band.places
             if not place.fixed

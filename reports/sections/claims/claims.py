@@ -24,6 +24,7 @@ from sdp_bench.bench.metrics import metric, metrics
 from sdp_bench.bench.metrics.total_variation import AxisTotalVariation
 from sdp_bench.reports.paper.printed import printed
 from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.rules import RuleTraits
 
 SUITES = {"iris-claims": "", "iris-claims-w1": "", "iris-claims-recipe": "other recipe"}
 """Suites that are judged, and how their nets were trained: by the recipe of every suite, or by another."""
@@ -40,6 +41,8 @@ LARGE_FACTOR = 2.0
 SIMILAR_FACTOR = 1.25
 
 ACTIVATION = "relu"
+RULES = RuleTraits()
+"""Of the rules that the paper speaks of: the package's own."""
 _MC = "monte_carlo:samples=100"
 _TV_SIGMAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 _W1_SIGMAS = (0.01, 0.1, 1.0)
@@ -192,7 +195,7 @@ class Claim:
 
 def _shares(better: str, worse: str, sigmas: Iterable[float], margin: float = 0.0) -> tuple[Part, ...]:
     """1 - TV of one rule is above that of another, or no more than `margin` below it."""
-    one, other = labels.rule_label(better), labels.rule_label(worse)
+    one, other = RULES.label(better), RULES.label(worse)
     return tuple(
         Part(
             SHARE,
@@ -209,7 +212,7 @@ def _shares(better: str, worse: str, sigmas: Iterable[float], margin: float = 0.
 
 def _distances(depth: int, better: str, worse: str, factor: float = 1.0) -> tuple[Part, ...]:
     """W1 of one rule is below `factor` times that of another."""
-    one, other = labels.rule_label(better), labels.rule_label(worse)
+    one, other = RULES.label(better), RULES.label(worse)
     return tuple(
         Part(
             DISTANCE,
@@ -233,8 +236,8 @@ def _deviations(rule: str, sign: int, sigmas: Iterable[float], factor: float = 1
             ((float(sign), rule, sigma),),
             math.log(factor),
             _over if sign > 0 else _under,
-            f"sd: {labels.rule_label(rule)} / true",
-            f"sds of {labels.rule_label(rule)} are {{value}} times the true ones at σ = {sigma:g}",
+            f"sd: {RULES.label(rule)} / true",
+            f"sds of {RULES.label(rule)} are {{value}} times the true ones at σ = {sigma:g}",
         )
         for sigma in sigmas
     )
@@ -247,8 +250,8 @@ def _close(rule: str, sigma: float) -> Part:
         ((-1.0, rule, sigma),),
         -SD_MARGIN,
         _under,
-        f"sd: factor by which {labels.rule_label(rule)} is off",
-        f"sds of {labels.rule_label(rule)} are off by a factor of {{value}} at σ = {sigma:g}",
+        f"sd: factor by which {RULES.label(rule)} is off",
+        f"sds of {RULES.label(rule)} are off by a factor of {{value}} at σ = {sigma:g}",
     )
 
 
@@ -259,8 +262,8 @@ def _closer(rule: str, small: float, large: float) -> Part:
         ((1.0, rule, large), (-1.0, rule, small)),
         0.0,
         _over,
-        f"factor at the larger σ / at the smaller, {labels.rule_label(rule)}",
-        f"the factor by which sds of {labels.rule_label(rule)} are off is {{value}} times as large "
+        f"factor at the larger σ / at the smaller, {RULES.label(rule)}",
+        f"the factor by which sds of {RULES.label(rule)} are off is {{value}} times as large "
         f"at σ = {large:g} as at σ = {small:g}",
     )
 

@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 
 from sdp_bench.bench.metrics import metric as metric_of
 from sdp_bench.oracles.estimate.multiplicity import holm
-from sdp_bench.reports.sections.claims.claims import ACTIVATION, CLAIMS, SUITES, TV_COLUMNS, Claim, Part
+from sdp_bench.reports.sections.claims.claims import (
+    ACTIVATION,
+    CLAIMS,
+    RULES,
+    SUITES,
+    TV_COLUMNS,
+    Claim,
+    Part,
+)
 from sdp_bench.reports.statistics.verdicts import MIN_NETS, Verdict, agree, decide, every, some, t_tests
 from sdp_bench.reports.style import labels
 
@@ -330,8 +338,8 @@ class _Measured:
                 for rule, sigma in absent or part.cells:
                     lacks.setdefault(rule, set()).add(sigma)
         said = [
-            f"{labels.rule_label(rule)} at σ = {', '.join(f'{sigma:g}' for sigma in sorted(lacks[rule]))}"
-            for rule in labels.in_order(lacks)
+            f"{RULES.label(rule)} at σ = {', '.join(f'{sigma:g}' for sigma in sorted(lacks[rule]))}"
+            for rule in RULES.in_order(lacks)
         ]
         return f"lacks {'; '.join(said)}" if said else ""
 

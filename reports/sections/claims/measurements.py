@@ -11,7 +11,7 @@ import pandas as pd
 
 from sdp_bench.bench.metrics import Metric, recorded_metric
 from sdp_bench.reports.numbers.number import FOLDER, Group, Number, Page, slug
-from sdp_bench.reports.sections.claims.claims import ACTIVATION, CLAIMS, SUITES, TV_COLUMNS
+from sdp_bench.reports.sections.claims.claims import ACTIVATION, CLAIMS, RULES, SUITES, TV_COLUMNS
 from sdp_bench.reports.sections.claims.judging import Finding, Ruling
 from sdp_bench.reports.style import labels
 
@@ -45,7 +45,7 @@ def numbers_of_claims(frame: pd.DataFrame) -> Iterator[Number]:
         yield Number(
             Group(page, metric.name, metric.title, metric),
             _anchor(metric.name, sigma, rule),
-            f"{labels.rule_label(rule)}, σ = {sigma:g}",
+            f"{RULES.label(rule)}, σ = {sigma:g}",
             _mean(metric, part),
             tuple(sorted(part.index.tolist())),
             ("component",) if part["component"].nunique() > 1 else (),
@@ -59,7 +59,7 @@ def addresses(ruling: Ruling, finding: Finding) -> list[tuple[str, str]]:
     several = len({sigma for _, sigma in part.cells}) > 1
     found = {}
     for rule, sigma in part.cells:
-        name = labels.rule_label(rule) + (f" at σ = {sigma:g}" if several else "")
+        name = RULES.label(rule) + (f" at σ = {sigma:g}" if several else "")
         anchor = _anchor(metric, sigma, rule)
         found[name] = f"{FOLDER}/{_file(ruling.recipe, part.depth)}#{anchor}"
     return list(found.items())

@@ -19,7 +19,8 @@ from torch import nn
 
 from sdp_bench.oracles.exact.quadrature import Mixed, exact_wasserstein
 from sdp_bench.oracles.exact.theorem import Optimality, check_theorem
-from sdp_bench.reports.style.labels import number, rule_label
+from sdp_bench.reports.style.labels import number
+from sdp_bench.reports.style.rules import RuleTraits
 from sdp_ref.laws import DiagonalGaussian
 from sdp_ref.rules import rule as rule_named
 
@@ -158,7 +159,8 @@ def nearer(rule: str = "marginal_moment_matching", other: str = "sdp", sigma: fl
 
 
 def _said_of_w1(found: Nearer) -> str:
-    rule, other = rule_label(found.rule), rule_label(found.other)
+    traits = RuleTraits()  # of the package's own rules
+    rule, other = traits.label(found.rule), traits.label(found.other)
     if not found.intervals:
         return f"{rule} is nowhere nearer in W1 than {other} (|μ| ≤ {_WIDTHS:g}σ)."
     spans = " and ".join(

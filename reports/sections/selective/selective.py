@@ -16,6 +16,7 @@ from sdp_bench.bench.experiments.selective.scores import READINGS
 from sdp_bench.reports.paper.printed import experiment
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.drawing import INK, Figure, Panel, canvas_of, look, svg_of
+from sdp_bench.reports.style.rules import RuleTraits
 
 PERFECT = 100 * perfect(0.5).area
 """Of as many letters as digits, in per cent."""
@@ -187,7 +188,7 @@ def _measured(
         for reading in READINGS[score]
     ]
     row = printed[objective, score]
-    method = "–" if row["method"] == "none" else labels.rule_label(row["method"])
+    method = "–" if row["method"] == "none" else RuleTraits().label(row["method"])
     line = Line(
         _OBJECTIVES[objective],
         method,

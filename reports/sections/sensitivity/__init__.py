@@ -102,7 +102,6 @@ class WhatIsOpen(Section):
 
     def numbers(self, results: Results, context: Context) -> Iterator[Number]:
         """Means of each variant."""
-        del results
         found: Sensitivity = context["sensitivity"]
         page = Page(
             "sensitivity.html", f"What the paper leaves open, {found.layers}", SENSITIVITY.name, self.name
@@ -112,7 +111,7 @@ class WhatIsOpen(Section):
                 group = Group(page, slug(kind, variant.name), variant.name, variant.metric)
                 for (sigma, rule), value in variant.values.items():
                     anchor = slug(group.anchor, f"{sigma:g}", rule)
-                    title = f"{labels.rule_label(rule)}, σ = {sigma:g}"
+                    title = f"{results.traits.label(rule)}, σ = {sigma:g}"
                     yield Number(group, anchor, title, value, variant.rows[sigma, rule])
 
 

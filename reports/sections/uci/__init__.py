@@ -12,7 +12,7 @@ from sdp_bench.bench.experiments.uci.experiment import EXPERIMENT
 from sdp_bench.reports.paper.printed import experiment
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.rules import RuleTraits
 
 _LABELS = {
     "sdp": "SDP",
@@ -111,17 +111,19 @@ class PredictionIntervals(Section):
 
     def build(self, results: Results) -> Context | None:
         """Tables and runs; None where the experiment was not run."""
-        section = intervals(results.frame)
+        section = intervals(results.frame, results.traits)
         return {"section": section} if section else None
 
 
-def intervals(frame: pd.DataFrame) -> Intervals | None:
+def intervals(frame: pd.DataFrame, traits: RuleTraits) -> Intervals | None:
     """Section of the UCI task, or None where it was not run.
 
     Parameters
     ----------
     frame : DataFrame
         Measurements of all suites, long format.
+    traits : RuleTraits
+        Of their rules.
 
     Returns
     -------
@@ -141,7 +143,7 @@ def intervals(frame: pd.DataFrame) -> Intervals | None:
         IntervalTable(
             title,
             paper,
-            tuple(_LABELS.get(rule) or labels.rule_label(rule) for rule in rules),
+            tuple(_LABELS.get(rule) or traits.label(rule) for rule in rules),
             tuple(Row(name, _row(name, rules, metrics, measured, printed)) for name in sets),
         )
         for title, paper, rules, metrics in _TABLES

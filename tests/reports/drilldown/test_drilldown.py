@@ -21,6 +21,7 @@ from sdp_bench.reports.page import build, drill_downs, page
 from sdp_bench.reports.sections.tables import Tables
 from tests.bench.conftest import TINY, make_plan, run_all
 from tests.reports import made_up
+from tests.reports.made_up import TRAITS
 from tests.reports.test_page import outline, told
 
 SETTINGS = TINY.but(sizes={"iris-tv": Size(1, 2)}, sigmas=(10.0,), rules=("sdp", "marginal_sdp"))
@@ -143,8 +144,8 @@ def test_a_rule_that_is_its_own_reference_is_said_to_be(report):
         found = drill(store, wanted[0])
     by_construction = "Reference: the same integrals as this rule’s."
     assert not found.own_reference
-    assert by_construction not in told(drilldown.page(found))
-    assert by_construction in told(drilldown.page(replace(found, own_reference=True)))
+    assert by_construction not in told(drilldown.page(found, TRAITS))
+    assert by_construction in told(drilldown.page(replace(found, own_reference=True), TRAITS))
 
 
 def test_figures_that_do_not_fit_are_left_out_and_named(report, monkeypatch):
@@ -153,7 +154,7 @@ def test_figures_that_do_not_fit_are_left_out_and_named(report, monkeypatch):
     for most in (80_000, 40_000):
         monkeypatch.setattr(drilldown, "MOST_BYTES", most)
         with Store(folder.parent / "store.sqlite") as store:
-            text = drilldown.page(drill(store, wanted[0]))
+            text = drilldown.page(drill(store, wanted[0]), TRAITS)
         sizes.append(text.count("<figure"))
         assert len(text.encode()) <= most
         said = re.search("Left out, to keep this page small: ([^.]*)\\.", told(text))[1].split("; ")
@@ -162,7 +163,7 @@ def test_figures_that_do_not_fit_are_left_out_and_named(report, monkeypatch):
     assert 4 > sizes[0] > sizes[1]
     monkeypatch.setattr(drilldown, "MOST_BYTES", 5_000)
     with Store(folder.parent / "store.sqlite") as store, pytest.raises(ValueError, match="more than 5,000"):
-        drilldown.page(drill(store, wanted[0]))
+        drilldown.page(drill(store, wanted[0]), TRAITS)
 
 
 def test_the_command_names_what_is_not_the_default():
@@ -219,11 +220,11 @@ def test_keys_hold_commas_and_so_do_lists_of_them():
 def test_lists_are_bounded_and_say_what_they_leave_out(tmp_path):
     results = made_up.results(made_up.frame(depths=(1,), nets=5, inputs=6, suites=("iris-tv",)))
     frame, numbers = results.frame, page(results, [Tables()])[1]
-    (sheet,) = sheets.sheets(numbers, frame, {})
+    (sheet,) = sheets.sheets(numbers, frame, {}, TRAITS)
     listing = sheet.parts[0][1][0]
     assert (listing.count, listing.shown) == (30, sheets.MOST_ROWS)
     assert listing.rows.count("<tr>") == sheets.MOST_ROWS
-    (small,) = sheets.sheets(numbers, frame, {}, most_bytes=200_000)
+    (small,) = sheets.sheets(numbers, frame, {}, TRAITS, most_bytes=200_000)
     sizes = [len(each.rows) for _, listings in small.parts for each in listings]
     assert sum(sizes) < 200_000
     assert min(each.shown for _, listings in small.parts for each in listings) >= 1

@@ -17,6 +17,7 @@ from sdp_bench.reports.statistics.costs import Costs, SamplingTime
 from sdp_bench.reports.statistics.replicates import Replicates
 from sdp_bench.reports.tables.frame import checked
 from tests.reports import made_up
+from tests.reports.made_up import TRAITS
 
 MC = {f"monte_carlo:samples={k}": k for k in (5, 10, 100, 1000)}
 HEADLINE = recorded_metric("tv_headline")
@@ -74,7 +75,7 @@ SAMPLED = {rule: 0.6 / math.sqrt(k) + 0.3 for rule, k in MC.items()}
 
 def only(frame):
     """The one band of a choice, and its first place."""
-    (band,) = choice(frame).bands
+    (band,) = choice(frame, TRAITS).bands
     return band, band.places[0]
 
 
@@ -122,7 +123,7 @@ def test_a_crossing_at_a_sigma_is_said():
     frame = measured(
         {"sdp": (0.1, 0.3, 0.6), "moment_matching": (0.2, 0.2, 0.3)}, sigmas=(0.1, 1.0, 10.0), noise=0.001
     )
-    (band,) = choice(frame).bands
+    (band,) = choice(frame, TRAITS).bands
     assert [place.answers[-1].best.leader for place in band.places] == ["sdp", *["moment_matching"] * 2]
     (sentence,) = by_nets([band])
     assert sentence == (
@@ -156,7 +157,7 @@ def test_cost_in_samples_is_that_of_the_line_through_sampling_times():
 def test_times_are_the_fastest_of_an_architecture_and_the_geometric_mean_over_depths():
     quick, slow = measured({"sdp": 0.2}, {"sdp": 1e-3}), measured({"sdp": 0.2}, {"sdp": 4e-3}, depth=6)
     busy = measured({"sdp": 0.2}, {"sdp": 5.0}, sigmas=(10.0,))
-    costs = Costs.measured(pd.concat([quick, slow, busy]))
+    costs = Costs.measured(pd.concat([quick, slow, busy]), TRAITS)
     assert costs.of["sdp"].seconds == pytest.approx(2e-3)
 
 
@@ -203,7 +204,9 @@ def test_a_winner_between_equal_rules_is_claimed_in_one_of_twenty_at_most(nets, 
         values = rng.normal(0, 0.02, (nets, count))[net] + rng.normal(0, 0.01, (nets * inputs, count))
         if inputs > 1:
             values += rng.normal(0, 0.03, (number.max() + 1, count))[number]
-        claimed += Replicates(rules, values, np.zeros_like(values), net, number).contest(rules).decided
+        claimed += (
+            Replicates(rules, values, np.zeros_like(values), net, number, frozenset()).contest(rules).decided
+        )
     assert claimed / runs <= 0.05 + 3 * 0.008
 
 
@@ -214,7 +217,9 @@ def test_the_best_rule_is_nearly_always_among_those_named():
     kept, runs = 0, 800
     for _ in range(runs):
         values = rng.normal([0.0, 0.01, 0.01, 0.5], 0.02, (6, 4))
-        contest = Replicates(rules, values, np.zeros((6, 4)), net, np.zeros(6, int)).contest(rules)
+        contest = Replicates(rules, values, np.zeros((6, 4)), net, np.zeros(6, int), frozenset()).contest(
+            rules
+        )
         kept += "sdp" in {contest.leader, *contest.tied}
         assert "moment_matching" not in {contest.leader, *contest.tied}
     assert kept / runs >= 0.95 - 3 * 0.008
@@ -244,7 +249,7 @@ def test_depths_with_few_nets_are_judged_together_and_others_alone():
     parts = [
         measured(rules, nets=count, depth=depth) for depth, count in ((1, 1), (2, 2), (4, 5), (6, 1), (9, 2))
     ]
-    bands = choice(pd.concat(parts, ignore_index=True)).bands
+    bands = choice(pd.concat(parts, ignore_index=True), TRAITS).bands
     assert [band.depths for band in bands] == [(1, 2), (4,), (6, 9)]
     assert [band.title for band in bands] == ["1 and 2 ReLU layers", "4 ReLU layers", "6 and 9 ReLU layers"]
     assert bands[0].places[0].behind == "3 nets × 1 input"
@@ -254,7 +259,7 @@ def test_recipes_of_one_depth_are_kept_apart():
     rules = {"sdp": 0.2, "dvia": 0.4}
     one = measured(rules, recipe="sgd 0.01")
     other = measured({"sdp": 0.4, "dvia": 0.2}, recipe="adam 0.001").assign(net=lambda f: f["net"] + " adam")
-    bands = choice(pd.concat([one, other], ignore_index=True)).bands
+    bands = choice(pd.concat([one, other], ignore_index=True), TRAITS).bands
     assert {(band.variant, band.places[0].answers[-1].best.leader) for band in bands} == {
         ("sgd 0.01", "sdp"),
         ("adam 0.001", "dvia"),
@@ -275,19 +280,19 @@ def test_references_are_no_candidates():
 def test_other_metrics_stand_in_where_the_headline_is_missing():
     w1 = {"metric": "w1", "experiment": "iris-w1", "sigma": 0.1}
     both = pd.concat([measured({"sdp": 0.3, "dvia": 0.5}), measured({"sdp": 0.5, "dvia": 0.3}, **w1)])
-    assert [band.metric.name for band in choice(both).bands] == ["tv_headline"]
+    assert [band.metric.name for band in choice(both, TRAITS).bands] == ["tv_headline"]
     band, place = only(measured({"sdp": 0.5, "dvia": 0.3}, **w1))
     assert (band.metric.name, place.answers[-1].best.leader) == ("w1", "dvia")
     assert place.standing("dvia").value < place.standing("sdp").value
-    (main, _) = choice_figures(choice(measured({"sdp": 0.5, "dvia": 0.3}, **w1)))
+    (main, _) = choice_figures(choice(measured({"sdp": 0.5, "dvia": 0.3}, **w1), TRAITS))
     assert "a distance, the axis is turned round" in main.caption
 
 
 def test_nothing_to_choose_from():
-    assert choice(checked(pd.DataFrame())) is None
-    assert choice(measured({"sdp": 0.2})) is None
-    assert choice(measured({"sdp": 0.2, "oracle_moments": 0.1})) is None
-    assert choice(measured({"sdp": 1.0, "dvia": 2.0}, metric="std_ratio", component="0")) is None
+    assert choice(checked(pd.DataFrame()), TRAITS) is None
+    assert choice(measured({"sdp": 0.2}), TRAITS) is None
+    assert choice(measured({"sdp": 0.2, "oracle_moments": 0.1}), TRAITS) is None
+    assert choice(measured({"sdp": 1.0, "dvia": 2.0}, metric="std_ratio", component="0"), TRAITS) is None
 
 
 def test_without_sampling_times_there_is_one_budget_and_cost_in_seconds():
@@ -295,7 +300,7 @@ def test_without_sampling_times_there_is_one_budget_and_cost_in_seconds():
     assert band.budgets == [math.inf]
     assert math.isnan(band.costs.of["sdp"].samples)
     assert place.standing("sdp").worth is None
-    (main, rest) = choice_figures(choice(measured({"sdp": 0.2, "dvia": 0.4})))
+    (main, rest) = choice_figures(choice(measured({"sdp": 0.2, "dvia": 0.4}), TRAITS))
     assert "samples</text>" not in main.panels[0].svg.replace("\n", "")
     assert rest is None
 
@@ -305,7 +310,7 @@ def test_without_times_rules_are_still_compared_and_no_front_is_drawn():
     _, place = only(frame)
     assert place.answers[-1].best.leader == "sdp"
     assert {each.front for each in place.standings} == {UNDECIDED}
-    assert choice_figures(choice(frame)) == (None, None)
+    assert choice_figures(choice(frame, TRAITS)) == (None, None)
 
 
 def test_rules_are_named_with_sample_counts_together():
@@ -315,13 +320,13 @@ def test_rules_are_named_with_sample_counts_together():
         "monte_carlo:samples=5",
         "monte_carlo:samples=100,sampler=sobol",
     ]
-    assert names(rules) == "SDP, Sobol MC k=100 and MC k=5, 100"
-    assert names(["sdp"]) == "SDP"
+    assert names(rules, TRAITS) == "SDP, Sobol MC k=100 and MC k=5, 100"
+    assert names(["sdp"], TRAITS) == "SDP"
 
 
 def test_sentences_count_what_is_shown():
     frame = measured({"sdp": 0.2} | SAMPLED, {"sdp": 2e-4}, sigmas=(0.1, 1.0))
-    said = list(sentences(choice(frame).bands))
+    said = list(sentences(choice(frame, TRAITS).bands))
     assert said[0].startswith("Without sampling, at any price, SDP is best")
     assert said[1] == (
         "In the time of 10 samples not sampling is shown to be better at 2 of 2 places and sampling at 0; "

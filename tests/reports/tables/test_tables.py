@@ -7,6 +7,7 @@ import pytest
 from sdp_bench.reports.tables import tables
 from sdp_bench.reports.tables.frame import checked
 from tests.reports import made_up
+from tests.reports.made_up import TRAITS
 
 
 def measured(values, metric="tv_headline", sigma=1.0, stderr=1e-4, **also):
@@ -39,7 +40,7 @@ def measured(values, metric="tv_headline", sigma=1.0, stderr=1e-4, **also):
 
 
 def only_row(frame):
-    (table,) = tables.tables(checked(frame))
+    (table,) = tables.tables(checked(frame), TRAITS)
     (row,) = table.rows
     return table, row, {cell.rule: cell for cell in row.cells if cell}
 
@@ -177,7 +178,7 @@ def test_rounding_is_not_taken_for_an_indefinite_covariance():
 
 def test_missing_rule_leaves_its_cell_empty():
     frame = pd.concat([measured({"sdp": [0.1], "dvia": [0.2]}), measured({"sdp": [0.1]}, sigma=10.0)])
-    (table,) = tables.tables(checked(frame))
+    (table,) = tables.tables(checked(frame), TRAITS)
     assert [[cell and cell.rule for cell in row.cells] for row in table.rows] == [
         ["sdp", "dvia"],
         ["sdp", None],
@@ -202,7 +203,7 @@ def test_every_mean_of_a_whole_frame_agrees_with_pandas():
     whole = frame[frame["metric"].isin(["tv_headline", "tv_paper", "w1", "std_ratio", "bures"])]
     expected = whole.groupby(["metric", "depth", "sigma", "component", "rule"])["value"].agg(["mean", "std"])
     seen = 0
-    for table in tables.tables(checked(whole)):
+    for table in tables.tables(checked(whole), TRAITS):
         for row in table.rows:
             for cell in row.cells:
                 mean, sd = expected.loc[(table.metric.name, table.depth, row.sigma, row.component, cell.rule)]
@@ -213,7 +214,7 @@ def test_every_mean_of_a_whole_frame_agrees_with_pandas():
 
 
 def test_rules_are_ordered_alike_everywhere():
-    for table in tables.tables(checked(made_up.frame(depths=(1,)))):
+    for table in tables.tables(checked(made_up.frame(depths=(1,))), TRAITS):
         assert list(table.rules) == [
             "sdp",
             "dvia",
