@@ -128,8 +128,7 @@ def _write_numbers(results: Results, numbers: Sequence[Number], folder: Path) ->
     """Write the lists of measurements, and take away those of an older report but no other file."""
     frame = results.frame
     drilled = drilldown.hrefs(drilldown.kept(folder / drilldown.FOLDER, frame), up="../")
-    # Results with a title come without the nets' weights.
-    command = "" if results.title else drilldown.command("KEY", results.meta.get("command", ""), folder)
+    command = drilldown.command("KEY", results.database, folder) if results.database else ""
     lists = folder / FOLDER
     template, written = environment(results.traits).get_template(str(sheets.TEMPLATE)), set()
     for sheet in sheets.sheets(numbers, frame, drilled, results.traits):

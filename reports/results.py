@@ -48,6 +48,8 @@ class Results:
         Of the page, where it is not that of a run.
     traits : RuleTraits
         Of its rules; by default of the package's own alone.
+    database : Path, optional
+        Results file with the nets' weights, for the commands that go on from it; None where there is none.
     committed : Results, optional
         Those that come with the package, whose verdicts stand beside these.
     elsewhere : frozenset of str
@@ -65,6 +67,7 @@ class Results:
     runtime: tuple[Row, ...] = ()
     title: str = ""
     traits: RuleTraits = field(default_factory=RuleTraits)
+    database: Path | None = None
     committed: Results | None = None
     elsewhere: frozenset[str] = frozenset()
 
@@ -110,7 +113,8 @@ def committed_results() -> Results:
     """Results that come with the package."""
     with opened(BASELINES) as store:
         found = results_of(store, store.runs(), tuple(load(BASELINES / "runtime.csv")))
-    return replace(found, title="Committed results")
+    # The file they were read into is gone.
+    return replace(found, title="Committed results", database=None)
 
 
 def results_of(store: Store, numbers: Sequence[int] = (), runtime: tuple[Row, ...] = ()) -> Results:
@@ -152,7 +156,7 @@ def results_of(store: Store, numbers: Sequence[int] = (), runtime: tuple[Row, ..
             "failures": len(failures),
         },
     }
-    return Results(frame, meta, failures, runtime, traits=RuleTraits(store.rules()))
+    return Results(frame, meta, failures, runtime, traits=RuleTraits(store.rules()), database=store.path)
 
 
 def _meta_of(store: Store, run: Run) -> dict[str, Any]:

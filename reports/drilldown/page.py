@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -340,15 +339,14 @@ def _has_moments(found: Drilldown) -> bool:
     return True
 
 
-def command(key: str, recorded: str, folder: Path) -> str:
+def command(key: str, database: Path, folder: Path) -> str:
     """Line that makes a drill-down for the report in a folder.
 
     Parameters
     ----------
     key : str
-    recorded : str
-        Commands of the runs that the report shows, one a line: they name the results file, if it is not the
-        default one.
+    database : Path
+        Results file that the report shows.
     folder : Path
         The report's.
 
@@ -357,31 +355,17 @@ def command(key: str, recorded: str, folder: Path) -> str:
     str
         Quoted for a shell; options at their default are left out.
     """
-    told = {_database(line) for line in recorded.splitlines()}
-    database = told.pop() if len(told) == 1 else DATABASE
-    words = ["sdp-bench", "report", "--drill-down", key]
-    words += ["--database", str(database)] if database != DATABASE else []
-    return shlex.join(words + (["--output", str(folder)] if folder != REPORT else []))
-
-
-def _database(line: str) -> Path:
-    """Results file that a recorded command names."""
-    try:
-        words = shlex.split(line)
-    except ValueError:
-        return DATABASE
-    for word, following in itertools.zip_longest(words, words[1:], fillvalue=""):
-        if word == "--database" and following:
-            return Path(following)
-        if word.startswith("--database="):
-            return Path(word.removeprefix("--database="))
-    return DATABASE
+    options = [*_option("--database", database, DATABASE), *_option("--output", folder, REPORT)]
+    return shlex.join(["sdp-bench", "report", "--drill-down", key, *options])
 
 
 def _replay(found: Drilldown, database: Path) -> str:
-    words = ["sdp-bench", "replay", found.key]
-    words += ["--database", str(database)] if database != DATABASE else []
-    return shlex.join(words + (["--trust-code"] if is_address(str(found.record["rule"])) else []))
+    trust = ["--trust-code"] if is_address(str(found.record["rule"])) else []
+    return shlex.join(["sdp-bench", "replay", found.key, *_option("--database", database, DATABASE), *trust])
+
+
+def _option(name: str, path: Path, default: Path) -> list[str]:
+    return [] if path == default else [name, str(path)]
 
 
 @functools.cache

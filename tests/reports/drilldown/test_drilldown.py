@@ -46,7 +46,7 @@ def report(tmp_path_factory):
     with Store(folder / "store.sqlite") as store:
         wanted = drilldown.chosen("worst:2", frame)
         made = drill_downs(store, [*wanted, "ffffffffffffffff/sdp"], folder / "html", said)
-    build(made_up.results(frame), folder / "html", made_up.SECTIONS)
+    build(made_up.results(frame, database=folder / "store.sqlite"), folder / "html", made_up.SECTIONS)
     return folder / "html", frame, wanted, made, said
 
 
@@ -131,7 +131,7 @@ def test_files_of_a_user_stay(report, monkeypatch):
     with Store(folder.parent / "store.sqlite") as store:
         drill_downs(store, wanted, folder, Said())
     assert set(drilldown.kept(folder / drilldown.FOLDER, frame)) == set(wanted)
-    build(made_up.results(frame), folder, made_up.SECTIONS)
+    build(made_up.results(frame, database=folder.parent / "store.sqlite"), folder, made_up.SECTIONS)
     for path in (*theirs, odd):
         assert path.exists()
         path.unlink()
@@ -167,10 +167,9 @@ def test_figures_that_do_not_fit_are_left_out_and_named(report, monkeypatch):
 
 
 def test_the_command_names_what_is_not_the_default():
-    plain = drilldown.command("KEY", "sdp-bench run --all\nsdp-bench run iris-tv", drilldown.REPORT)
+    plain = drilldown.command("KEY", drilldown.DATABASE, drilldown.REPORT)
     assert plain == "sdp-bench report --drill-down KEY"
-    recorded = "sdp-bench run iris-tv --database 'my runs.sqlite'"
-    line = drilldown.command("a/sdp/tv:x=1,y=2", recorded, Path("out"))
+    line = drilldown.command("a/sdp/tv:x=1,y=2", Path("my runs.sqlite"), Path("out"))
     assert line == ("sdp-bench report --drill-down a/sdp/tv:x=1,y=2 --database 'my runs.sqlite' --output out")
 
 
@@ -180,7 +179,10 @@ def test_every_row_has_a_key_that_works_as_printed(report):
     keys = re.findall("<code>([^<]*/[^<]*)</code></td></tr>", text)
     assert keys
     assert set(keys) <= set(frame["key"])
-    assert text.count("--drill-down KEY") == 1
+    command = (
+        f"sdp-bench report --drill-down KEY --database {folder.parent / 'store.sqlite'} --output {folder}"
+    )
+    assert text.count(command) == 1
     for key in keys:
         assert drilldown.chosen(key, frame) == [key]
 
