@@ -17,7 +17,7 @@ from sdp_bench.bench.metrics import Metric, primary, recorded_metric
 from sdp_bench.bench.metrics.total_variation import ClassTotalVariation
 from sdp_bench.reports.page import DATA, PAGE
 from sdp_bench.reports.results import Results
-from sdp_bench.reports.scorecard.contests import Contests, Place, contests
+from sdp_bench.reports.scorecard.comparisons import Comparisons, Condition, comparisons
 from sdp_bench.reports.sections.figures.figures import figures
 from sdp_bench.reports.statistics.costs import ARCHITECTURE, Costs
 from sdp_bench.reports.statistics.replicates import Contest, Replicates
@@ -97,10 +97,10 @@ class CostTable:
 class Answer:
     """Which rules may be best at one sigma, of all and of those that do not sample, with the best mean."""
 
-    where: str
+    noise: str
     title: str
     best: tuple[Contest, float]
-    without: tuple[Contest, float] | None
+    deterministic: tuple[Contest, float] | None
 
 
 @dataclass(frozen=True)
@@ -109,12 +109,12 @@ class Judged:
 
     candidate: Candidate
     label: str
-    blocks: tuple[Contests, ...]
+    blocks: tuple[Comparisons, ...]
     verdict: tuple[str, ...]
     failures: tuple[Mapping[str, Any], ...]
 
     @property
-    def first(self) -> Contests | None:
+    def first(self) -> Comparisons | None:
         """Contests by what it is judged by in the first place."""
         return _first(self.blocks)
 
@@ -168,7 +168,7 @@ def page(results: Results, candidates: Sequence[Candidate], notes: Sequence[str]
         .get_template(str(_TEMPLATE))
         .render(
             ratios=RATIOS,
-            where=where,
+            condition_label=condition_label,
             ordinal=ordinal,
             meta={"command": "", "finished": "", "seconds": 0} | dict(results.meta),
             title=", ".join(each.label for each in judged) or "Which rule for this net",
@@ -195,7 +195,7 @@ def page(results: Results, candidates: Sequence[Candidate], notes: Sequence[str]
 def judge(results: Results, candidate: Candidate, timed: Sequence[CostTable]) -> Judged:
     """Everything that was found of one rule."""
     measured = candidate.name in set(results.frame["rule"])
-    blocks = tuple(contests(results.frame, candidate.name, results.traits)) if measured else ()
+    blocks = tuple(comparisons(results.frame, candidate.name, results.traits)) if measured else ()
     broken = tuple(failure for failure in results.failed if failure["rule"] in (candidate.name, ""))
     label = results.traits.label(candidate.name)
     said = [*_on_conformance(candidate, label, measured=bool(blocks))]
@@ -205,8 +205,8 @@ def judge(results: Results, candidate: Candidate, timed: Sequence[CostTable]) ->
         said.append(f"It failed in {labels.plural(len(broken), 'place')}, listed below.")
     first = _first(blocks)
     if first and first.measured:
-        said += _compared(first, results.traits)
-    if cost := _cost(candidate.name, timed):
+        said += _on_accuracy(first, results.traits)
+    if cost := _on_cost(candidate.name, timed):
         said.append(cost)
     return Judged(candidate, label, blocks, tuple(said), broken)
 
@@ -232,8 +232,8 @@ def _on_conformance(candidate: Candidate, label: str, *, measured: bool) -> Iter
         )
 
 
-def _compared(block: Contests, traits: RuleTraits) -> list[str]:
-    places = block.measured
+def _on_accuracy(block: Comparisons, traits: RuleTraits) -> list[str]:
+    conditions = block.measured
     rivals = [other for other in block.others if not traits.is_reference(other)]
     plain = [other for other in rivals if not traits.is_sampling(other)]
     told = []
@@ -245,26 +245,28 @@ def _compared(block: Contests, traits: RuleTraits) -> list[str]:
     if told:
         parts = [f"{traits.label(other)} {better} better, {worse} worse" for other, better, worse in told]
         said.append(
-            f"By {title}, at {labels.plural(len(places), 'place')} (kind of net and σ), against "
+            f"By {title}, at {labels.plural(len(conditions), 'place')} (kind of net and σ), against "
             f"{'; '.join(parts)}; level at the rest."
         )
-    ranked = max(place.ranked for place in places)
-    best = sum(place.rank == 1 for place in places)
+    ranked = max(condition.ranked for condition in conditions)
+    best = sum(condition.rank == 1 for condition in conditions)
     said.append(
         f"Its rank by that among {ranked} rules, sampling included, is {block.mean_rank:.1f} in the mean; it "
-        f"is first at {best} of {labels.plural(len(places), 'place')}."
+        f"is first at {best} of {labels.plural(len(conditions), 'place')}."
     )
-    exact = [place for place in places if place.whole]
+    exact = [condition for condition in conditions if condition.indistinguishable]
     text = f"It cannot be told from the exact law at {len(exact)} of them"
-    worst = max(places, key=lambda place: place.short if math.isfinite(place.short) else -1.0)
-    if math.isfinite(worst.short):
-        text += f"; it is furthest from it at {where(worst)} ({labels.number(worst.value, 3)} for "
+    worst = max(
+        conditions, key=lambda condition: condition.shortfall if math.isfinite(condition.shortfall) else -1.0
+    )
+    if math.isfinite(worst.shortfall):
+        text += f"; it is furthest from it at {condition_label(worst)} ({labels.number(worst.value, 3)} for "
         text += f"{labels.number(worst.floor, 3)})"
     said.append(text + ".")
     return said
 
 
-def _cost(rule: str, timed: Sequence[CostTable]) -> str:
+def _on_cost(rule: str, timed: Sequence[CostTable]) -> str:
     rows = [row for table in timed for row in table.rows if row.rule == rule]
     if not rows:
         return ""
@@ -285,14 +287,15 @@ def _samples(samples: float) -> str:
     return f"about {float(f'{samples:.2g}'):,.0f}" if samples >= 1 else "fewer than one"
 
 
-def _first(blocks: Sequence[Contests]) -> Contests | None:
+def _first(blocks: Sequence[Comparisons]) -> Comparisons | None:
     known = {block.metric.name: block for block in blocks}
     return next((known[name] for name in primary() if name in known), None)
 
 
-def where(place: Place) -> str:
+def condition_label(condition: Condition) -> str:
     """Kind of net and sigma, for people."""
-    return f"{labels.layers_label(place.activation, place.depth)}, {place.scale}\u00a0=\u00a0{place.sigma:g}"
+    layers = labels.layers_label(condition.activation, condition.depth)
+    return f"{layers}, {condition.scale}\u00a0=\u00a0{condition.sigma:g}"
 
 
 def ordinal(number: int) -> str:
@@ -306,10 +309,10 @@ def cost_tables(frame: pd.DataFrame, traits: RuleTraits) -> list[CostTable]:
     found = []
     for _, kind in frame.groupby(ARCHITECTURE, sort=True):
         costs = Costs.measured(kind, traits)
-        sdp = costs.of.get("sdp")
+        sdp = costs.by_rule.get("sdp")
         rows = tuple(
             CostRow(rule, cost.seconds, cost.seconds / sdp.seconds if sdp else math.nan, cost.samples)
-            for rule, cost in costs.of.items()
+            for rule, cost in costs.by_rule.items()
         )
         first = kind.iloc[0]
         if rows:

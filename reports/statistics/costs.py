@@ -57,10 +57,10 @@ class Cost:
 
 @dataclass(frozen=True)
 class SamplingTime:
-    """Time of k Monte Carlo samples of one input, ``overhead + k * each`` seconds."""
+    """Time of k Monte Carlo samples of one input, ``overhead + k * per_sample`` seconds."""
 
     overhead: float
-    each: float
+    per_sample: float
 
     @classmethod
     def fit(cls, seconds: Mapping[int, float]) -> SamplingTime | None:
@@ -81,16 +81,18 @@ class SamplingTime:
             return None
         times = np.array([seconds[int(k)] for k in counts])
         design = np.column_stack([np.ones_like(counts), counts]) / times[:, None]
-        (overhead, each), _ = nnls(design, np.ones_like(counts))
-        return cls(float(overhead), float(each)) if each * counts[-1] > _VISIBLE * overhead else None
+        (overhead, per_sample), _ = nnls(design, np.ones_like(counts))
+        return (
+            cls(float(overhead), float(per_sample)) if per_sample * counts[-1] > _VISIBLE * overhead else None
+        )
 
-    def of(self, samples: float) -> float:
+    def seconds(self, samples: float) -> float:
         """Seconds of so many samples."""
-        return self.overhead + self.each * samples
+        return self.overhead + self.per_sample * samples
 
     def samples(self, seconds: float) -> float:
         """Samples that take so many seconds; 0 for less than the overhead."""
-        return max(0.0, (seconds - self.overhead) / self.each)
+        return max(0.0, (seconds - self.overhead) / self.per_sample)
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ class Costs:
 
     Attributes
     ----------
-    of : mapping of str to Cost
+    by_rule : mapping of str to Cost
         By rule; a rule without a time is not there.
     sampling : SamplingTime or None
         Of plain Monte Carlo, from the geometric means over nets; None where fewer than two sample counts
@@ -110,7 +112,7 @@ class Costs:
         Inputs that were timed together, at most.
     """
 
-    of: Mapping[str, Cost]
+    by_rule: Mapping[str, Cost]
     sampling: SamplingTime | None
     misfit: float
     batch: int
@@ -156,7 +158,7 @@ class Costs:
         }
         misfit = math.nan
         if sampling:
-            ratios = [time / sampling.of(k) for k, time in _by_count(centre).items()]
+            ratios = [time / sampling.seconds(k) for k, time in _by_count(centre).items()]
             misfit = max(max(ratio, 1 / ratio) for ratio in ratios)
         groups = timed.drop_duplicates(["net", "sigma", "input"]).groupby(["net", "sigma"]).size()
         return cls(found, sampling, misfit, int(groups.max()) if len(groups) else 0)
@@ -168,17 +170,17 @@ class Costs:
         own = plain_samples(rule)
         if own is not None:
             return own <= samples
-        cost = self.of.get(rule)
-        return bool(cost and self.sampling and cost.seconds <= SAME * self.sampling.of(samples))
+        cost = self.by_rule.get(rule)
+        return bool(cost and self.sampling and cost.seconds <= SAME * self.sampling.seconds(samples))
 
     def no_dearer(self, one: str, other: str) -> bool:
         """Whether one rule takes no longer than another; times alike count as equal."""
-        if one not in self.of or other not in self.of:
+        if one not in self.by_rule or other not in self.by_rule:
             return False
         counts = plain_samples(one), plain_samples(other)
         if counts[0] is not None and counts[1] is not None:
             return counts[0] <= counts[1]
-        return self.of[one].seconds <= SAME * self.of[other].seconds
+        return self.by_rule[one].seconds <= SAME * self.by_rule[other].seconds
 
 
 def _by_count(seconds: Mapping[str, float]) -> dict[int, float]:

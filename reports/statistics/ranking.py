@@ -63,19 +63,19 @@ class Scores:
         if not means:
             return set()
         leader = min(means, key=lambda rule: means[rule])
-        return {rule for rule in means if rule == leader or self._level(rule, leader)}
+        return {rule for rule in means if rule == leader or self._is_tied(rule, leader)}
 
-    def _level(self, rule: str, leader: str) -> bool:
+    def _is_tied(self, rule: str, leader: str) -> bool:
         one, other = self.rules.index(rule), self.rules.index(leader)
-        behind = _known(self.values[:, one] - self.values[:, other])
-        if not len(behind):
+        gaps = _known(self.values[:, one] - self.values[:, other])
+        if not len(gaps):
             return False
-        if len(behind) > 1:
-            error = behind.std(ddof=1) / math.sqrt(len(behind))
+        if len(gaps) > 1:
+            error = gaps.std(ddof=1) / math.sqrt(len(gaps))
         else:
             errors = _known(np.hypot(self.errors[:, one], self.errors[:, other]))
             error = errors.max(initial=0.0)
-        return bool(behind.mean() <= error)
+        return bool(gaps.mean() <= error)
 
 
 def _known(values: NDArray[np.float64]) -> NDArray[np.float64]:

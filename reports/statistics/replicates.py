@@ -98,7 +98,7 @@ class Replicates:
         return self.net_count < MIN_LEVELS and self.input_count < MIN_LEVELS
 
     @property
-    def behind(self) -> str:
+    def design(self) -> str:
         """What means are over, for people."""
         nets = labels.plural(self.net_count, "net")
         if len(self.nets) == self.net_count * self.input_count:

@@ -17,7 +17,7 @@ def activation_label(activation: str) -> str:
     return f"{label} ({parameters})" if parameters else label
 
 
-def activation_place(activation: str) -> int:
+def activation_rank(activation: str) -> int:
     """Place of a non-linearity in the order that tables use."""
     name = activation.partition(":")[0]
     return ACTIVATIONS[name].rank if name in ACTIVATIONS else Activation.rank

@@ -109,7 +109,7 @@ class Table:
         return any(row.component for row in self.rows)
 
     @property
-    def behind(self) -> str:
+    def design(self) -> str:
         """How many nets and inputs a mean is over, for people."""
         nets = labels.plural(self.nets, "net")
         if self.units % self.nets:
@@ -255,9 +255,7 @@ def headline(tables: Sequence[Table]) -> list[Table]:
     for name in (HeadlineTotalVariation.name, AxisTotalVariation.name):
         chosen = [table for table in tables if table.metric.name == name]
         if chosen:
-            return sorted(
-                chosen, key=lambda t: (labels.activation_place(t.activation), t.activation, t.depth)
-            )
+            return sorted(chosen, key=lambda t: (labels.activation_rank(t.activation), t.activation, t.depth))
     return []
 
 

@@ -68,13 +68,13 @@ def test_the_report_never_calls_a_sampling_plugin_the_best_that_does_not_sample(
     (row,) = results.tables[0].rows
     assert (row.winner.rule, row.leader.rule) == ("mine", "sdp")
     (band,) = choice(results.tabled, results.traits).bands
-    for answer in band.places[0].answers:
-        assert (answer.best.leader, answer.sampling, answer.without.leader) == ("mine", True, "sdp")
+    for answer in band.conditions[0].answers:
+        assert (answer.best.leader, answer.sampling, answer.deterministic.leader) == ("mine", True, "sdp")
 
 
 def test_nor_does_the_scorecard(results):
     (answer,) = scorecard.answers(results.frame, results.traits)
-    assert (answer.best[0].leader, answer.without[0].leader) == ("mine", "sdp")
+    assert (answer.best[0].leader, answer.deterministic[0].leader) == ("mine", "sdp")
     judged = scorecard.judge(results, scorecard.Candidate("dvia"), [])
     assert "against SDP 0 better, 1 worse; level at the rest" in " ".join(judged.verdict)
 
@@ -84,7 +84,7 @@ def test_a_sampling_plugin_is_drawn_once_and_not_ranked_where_no_spread_is_known
     (answer,) = scorecard.answers(results.frame, results.traits)
     assert answer.best[0].leader == "sdp"
     (band,) = choice(results.tabled, results.traits).bands
-    assert band.places[0].answers[-1].once == "mine"
+    assert band.conditions[0].answers[-1].single_draw == "mine"
 
 
 def test_label_colour_order_and_reference_are_those_stored(results):
@@ -99,4 +99,4 @@ def test_label_colour_order_and_reference_are_those_stored(results):
 def test_the_names_alone_would_have_said_otherwise(results):
     """So that the tests above can fail."""
     (answer,) = scorecard.answers(results.frame, RuleTraits())
-    assert answer.without[0].leader != "sdp"
+    assert answer.deterministic[0].leader != "sdp"

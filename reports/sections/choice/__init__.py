@@ -43,9 +43,9 @@ class WhichRule(Section):
             page = Page(f"{slug('choice', band.title)}.html", band.title, "which rule when", self.name)
             group = Group(page, slug(band.metric.name, band.scale), band.metric.title, band.metric)
             varies = ("depth",) if len(band.depths) > 1 else ()
-            for place in band.places:
-                for standing in place.standings:
+            for condition in band.conditions:
+                for standing in condition.standings:
                     if standing.rows not in tabled:
-                        anchor = slug(group.anchor, f"{place.sigma:g}", standing.rule)
-                        title = f"{results.traits.label(standing.rule)}, {band.scale} = {place.sigma:g}"
+                        anchor = slug(group.anchor, f"{condition.sigma:g}", standing.rule)
+                        title = f"{results.traits.label(standing.rule)}, {band.scale} = {condition.sigma:g}"
                         yield Number(group, anchor, title, standing.value, standing.rows, varies)

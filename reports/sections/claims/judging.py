@@ -64,7 +64,7 @@ class Finding:
         return f"{words} ({self.reason})" if self.reason else words
 
     @property
-    def behind(self) -> str:
+    def design(self) -> str:
         """How many nets it rests on, for people."""
         among = f" of {self.among}" if self.nets != self.among else ""
         return labels.plural(self.nets, "net") if not among else f"{self.nets}{among} nets"

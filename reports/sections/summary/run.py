@@ -77,7 +77,7 @@ def _machine(frame: pd.DataFrame, meta: Mapping[str, Any]) -> list[str]:
 def _left_out(left_out: Sequence[LeftOut], traits: RuleTraits) -> str:
     """Rules and where they were left out, and experiments that were left out as a whole."""
     where: dict[str, list[str]] = {}
-    for each in sorted(left_out, key=lambda each: labels.activation_place(each.where)):
+    for each in sorted(left_out, key=lambda each: labels.activation_rank(each.where)):
         if each.rule is None:
             where[each.where] = []
         else:

@@ -51,7 +51,7 @@ def test_means_and_sds_are_of_one_minus_tv():
     assert cells["sdp"].sd == pytest.approx(math.sqrt(0.05 / 3))
     assert (cells["dvia"].mean, cells["dvia"].sd) == (0.5, 0.0)
     assert (row.floor, row.floor95) == pytest.approx((0.99, 0.98))
-    assert (table.nets, table.units, table.behind) == (2, 4, "2 nets × 2 inputs")
+    assert (table.nets, table.units, table.design) == (2, 4, "2 nets × 2 inputs")
 
 
 def test_best_is_the_highest_overlap():

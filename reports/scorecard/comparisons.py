@@ -1,4 +1,4 @@
-"""One rule against each of the others: better, worse or level, at every place and by every metric."""
+"""One rule against each of the others: better, worse or level, under every condition and by every metric."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ NETS = ["activation", "depth", "network", "recipe"]
 
 
 @dataclass(frozen=True)
-class Duel:
-    """The rule against another one at one place.
+class Comparison:
+    """The rule against another one at one condition.
 
     `gain` is how much better the rule is in the mean of what is ranked (total variation, a distance, the
     absolute logarithm of a ratio), `half_width` half of its 95 % interval.
@@ -38,7 +38,7 @@ class Duel:
 
 
 @dataclass(frozen=True)
-class Place:
+class Condition:
     """The rule on one kind of net at one sigma; without a `value` it was not measured there.
 
     `exact` counts the measurements, of `count`, that cannot be told from the exact law. `rank` is the place
@@ -56,8 +56,8 @@ class Place:
     count: int
     rank: int
     ranked: int
-    duels: tuple[Duel, ...]
-    behind: str
+    comparisons: tuple[Comparison, ...]
+    design: str
     fixed: bool
 
     @property
@@ -66,46 +66,48 @@ class Place:
         return not math.isnan(self.value)
 
     @property
-    def whole(self) -> bool:
+    def indistinguishable(self) -> bool:
         """Whether no measurement can be told from the exact law."""
         return self.exact == self.count
 
     @property
-    def short(self) -> float:
+    def shortfall(self) -> float:
         """How far the rule is from what the exact law shows, on the metric's scale; lower is better."""
         return abs(self.value - self.floor)
 
-    def duel(self, other: str) -> Duel | None:
+    def comparison(self, other: str) -> Comparison | None:
         """Against one rule."""
-        return next((duel for duel in self.duels if duel.other == other), None)
+        return next((comparison for comparison in self.comparisons if comparison.other == other), None)
 
 
 @dataclass(frozen=True)
-class Contests:
-    """All places of one metric."""
+class Comparisons:
+    """The rule against the others under all conditions, by one metric."""
 
     metric: Metric
     others: tuple[str, ...]
-    places: tuple[Place, ...]
+    conditions: tuple[Condition, ...]
 
     @property
-    def measured(self) -> list[Place]:
-        """Places where the rule has a value."""
-        return [place for place in self.places if place.measured]
+    def measured(self) -> list[Condition]:
+        """Conditions under which the rule has a value."""
+        return [condition for condition in self.conditions if condition.measured]
 
     @property
     def mean_rank(self) -> float:
         """Mean of the ranks; NaN where there is none."""
-        ranks = [place.rank for place in self.measured]
+        ranks = [condition.rank for condition in self.measured]
         return sum(ranks) / len(ranks) if ranks else math.nan
 
     def tally(self, other: str) -> Counter[str]:
         """How often the rule is better than another, worse, level, unjudged."""
-        duels = [duel for place in self.measured if (duel := place.duel(other))]
-        return Counter(duel.outcome for duel in duels)
+        comparisons = [
+            comparison for condition in self.measured if (comparison := condition.comparison(other))
+        ]
+        return Counter(comparison.outcome for comparison in comparisons)
 
 
-def contests(frame: pd.DataFrame, rule: str, traits: RuleTraits) -> list[Contests]:
+def comparisons(frame: pd.DataFrame, rule: str, traits: RuleTraits) -> list[Comparisons]:
     """The rule against all others, by every metric that ranks.
 
     Parameters
@@ -127,9 +129,9 @@ def contests(frame: pd.DataFrame, rule: str, traits: RuleTraits) -> list[Contest
     for metric in sorted(ranked, key=lambda metric: metric.rank):
         chosen = frame[frame["metric"] == metric.name]
         others = tuple(other for other in traits.in_order(chosen["rule"]) if other != rule)
-        places = tuple(_places(metric, chosen, rule, others, traits))
-        if places:
-            found.append(Contests(metric, others, places))
+        conditions = tuple(_conditions(metric, chosen, rule, others, traits))
+        if conditions:
+            found.append(Comparisons(metric, others, conditions))
     return found
 
 
@@ -150,8 +152,8 @@ def _one_number(frame: pd.DataFrame) -> pd.DataFrame:
             relative=(ratios["stderr"] / ratios["value"].where(ratios["value"] > 0, math.nan)) ** 2,
             beyond=(ratios["value"] - ratios["floor"]).abs() > ratios["floor95"] - ratios["floor"],
         )
-    place = [*UNIT, "noise", "sigma", "rule", "metric"]
-    groups = ratios.groupby(place, sort=False)
+    measurement = [*UNIT, "noise", "sigma", "rule", "metric"]
+    groups = ratios.groupby(measurement, sort=False)
     joined = groups.first()
     value = np.exp(groups["log"].mean())
     error = np.sqrt(groups["relative"].sum()) / groups.size()
@@ -162,17 +164,19 @@ def _one_number(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([plain, joined.reset_index()], ignore_index=True)
 
 
-def _places(
+def _conditions(
     metric: Metric, chosen: pd.DataFrame, rule: str, others: Sequence[str], traits: RuleTraits
-) -> Iterator[Place]:
+) -> Iterator[Condition]:
     keys = ["noise", *NETS]
     for _, kind in chosen.groupby(keys, sort=True, dropna=False):
         for _, part in kind.groupby("sigma", sort=True):
-            yield _place(metric, part, rule, others, traits)
+            yield _condition(metric, part, rule, others, traits)
 
 
-def _place(metric: Metric, part: pd.DataFrame, rule: str, others: Sequence[str], traits: RuleTraits) -> Place:
-    where = part.iloc[0]
+def _condition(
+    metric: Metric, part: pd.DataFrame, rule: str, others: Sequence[str], traits: RuleTraits
+) -> Condition:
+    first = part.iloc[0]
     own = part[part["rule"] == rule]
     scores = Scores.of(metric, part, tuple(traits.in_order(part["rule"])))
     means = {name: mean for name, mean in scores.means().items() if not traits.is_reference(name)}
@@ -184,12 +188,12 @@ def _place(metric: Metric, part: pd.DataFrame, rule: str, others: Sequence[str],
     within = own["value"] <= own["floor95"]
     if metric.better == "one" and "beyond" in own:
         within = ~own["beyond"].astype(bool)
-    first = Replicates.of(metric, part, traits)
-    return Place(
-        str(where["activation"]),
-        int(where["depth"]),
-        str(where["noise"]),
-        float(where["sigma"]),
+    replicates = Replicates.of(metric, part, traits)
+    return Condition(
+        str(first["activation"]),
+        int(first["depth"]),
+        str(first["noise"]),
+        float(first["sigma"]),
         value,
         floor,
         floor95,
@@ -198,25 +202,27 @@ def _place(metric: Metric, part: pd.DataFrame, rule: str, others: Sequence[str],
         1 + sum(mean < means[rule] for mean in means.values()) if rule in means else 0,
         len(means),
         tuple(
-            _duel(metric, part, rule, other, traits) for other in others if {rule, other} <= set(part["rule"])
+            _comparison(metric, part, rule, other, traits)
+            for other in others
+            if {rule, other} <= set(part["rule"])
         ),
-        first.behind,
-        first.fixed,
+        replicates.design,
+        replicates.fixed,
     )
 
 
-def _duel(metric: Metric, part: pd.DataFrame, rule: str, other: str, traits: RuleTraits) -> Duel:
+def _comparison(metric: Metric, part: pd.DataFrame, rule: str, other: str, traits: RuleTraits) -> Comparison:
     values = part[part["rule"] == other]["value"].to_numpy()
     value = float(metric.shown(values).mean())
     both = part[part["rule"].isin([rule, other])]
-    whole = both.groupby(UNIT)["rule"].transform("nunique") == 2
-    pair = Replicates.of(metric, both[whole], traits) if whole.any() else None
+    paired = both.groupby(UNIT)["rule"].transform("nunique") == 2
+    pair = Replicates.of(metric, both[paired], traits) if paired.any() else None
     if pair is None or len(pair.rules) < 2:  # an infinite distance has no mean difference
         own = part[part["rule"] == rule]["value"]
         outcome: Outcome = "unjudged"
         if np.isinf(values).any() != np.isinf(own).any():
             outcome = "better" if np.isinf(values).any() else "worse"
-        return Duel(other, value, math.nan, math.nan, outcome)
+        return Comparison(other, value, math.nan, math.nan, outcome)
     gain = pair.mean(other) - pair.mean(rule)
     outcome = "level"
     if pair.fixed and pair.sampling:
@@ -225,7 +231,7 @@ def _duel(metric: Metric, part: pd.DataFrame, rule: str, other: str, traits: Rul
         outcome = "better"
     elif pair.p_better(other, rule) <= LEVEL / 2:
         outcome = "worse"
-    return Duel(other, value, gain, _half_width(pair, rule, other), outcome)
+    return Comparison(other, value, gain, _half_width(pair, rule, other), outcome)
 
 
 def _half_width(pair: Replicates, rule: str, other: str) -> float:
