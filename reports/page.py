@@ -127,7 +127,7 @@ def drill_downs(
 def _write_numbers(results: Results, numbers: Sequence[Number], folder: Path) -> None:
     """Write the lists of measurements, and take away those of an older report but no other file."""
     frame = results.frame
-    drilled = drilldown.hrefs(drilldown.kept(folder / drilldown.FOLDER, frame), up="../")
+    drilled = drilldown.hrefs(drilldown.current_pages(folder / drilldown.FOLDER, frame), up="../")
     command = drilldown.command("KEY", results.database, folder) if results.database else ""
     lists = folder / FOLDER
     template, written = environment(results.traits).get_template(str(sheets.TEMPLATE)), set()
@@ -135,5 +135,5 @@ def _write_numbers(results: Results, numbers: Sequence[Number], folder: Path) ->
         text = template.render(sheet=sheet, data=DATA, command=command)
         written.add(write(lists / sheet.page.file, text))
     for old in set(lists.glob("*.html")) - written:
-        if "numbers" in drilldown.marks(old):
+        if "numbers" in drilldown.tags(old):
             old.unlink(missing_ok=True)

@@ -25,7 +25,7 @@ from sdp_bench.bench.replay.layers import LayerMoments
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import is_address
 from sdp_bench.reports.drilldown import figures as drawings
-from sdp_bench.reports.drilldown.words import CONSTANT, verdict, view
+from sdp_bench.reports.drilldown.words import CONSTANT, errors_as_seen, verdict
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.display import displayed
@@ -83,15 +83,15 @@ def chosen(text: str, frame: pd.DataFrame) -> list[str]:
         if not count.isdigit() or not 1 <= int(count) <= MOST_PAGES:
             raise UserError(f"'{text}': write worst:n, n from 1 to {MOST_PAGES}")
         return worst(frame, int(count))
-    found = re.split(rf",(?={_SUBJECT})", text)
-    if not all(re.match(r"[0-9a-f]{4,16}(/|$)", key) for key in found):
+    keys_given = re.split(rf",(?={_SUBJECT})", text)
+    if not all(re.match(r"[0-9a-f]{4,16}(/|$)", key) for key in keys_given):
         raise UserError(
             f"'{text}' is neither none, worst:n nor keys of measurements "
             "(unit/rule/metric, as in results.csv)"
         )
-    if len(found) > MOST_PAGES:
-        raise UserError(f"{len(found)} keys, but no more than {MOST_PAGES} drill-down pages are made")
-    return list(dict.fromkeys(found))
+    if len(keys_given) > MOST_PAGES:
+        raise UserError(f"{len(keys_given)} keys, but no more than {MOST_PAGES} drill-down pages are made")
+    return list(dict.fromkeys(keys_given))
 
 
 def worst(frame: pd.DataFrame, count: int) -> list[str]:
@@ -129,16 +129,18 @@ def worst(frame: pd.DataFrame, count: int) -> list[str]:
         )
     rows = rows.drop_duplicates("key").assign(excess=lambda f: f["value"] - f["floor95"])
     rows = rows.sort_values(["excess", "key"], ascending=[False, True])
-    rows["again"] = rows.groupby(["rule", "sigma"]).cumcount()
-    rows = rows.sort_values(["again", "excess", "key"], ascending=[True, False, True])
-    rows["place"] = rows.groupby(["rule", "again"]).cumcount()
-    rows = rows.sort_values(["again", "place", "excess", "key"], ascending=[True, True, False, True])
+    rows["rank_at_noise"] = rows.groupby(["rule", "sigma"]).cumcount()
+    rows = rows.sort_values(["rank_at_noise", "excess", "key"], ascending=[True, False, True])
+    rows["rank_over_noise"] = rows.groupby(["rule", "rank_at_noise"]).cumcount()
+    rows = rows.sort_values(
+        ["rank_at_noise", "rank_over_noise", "excess", "key"], ascending=[True, True, False, True]
+    )
     return [str(key) for key in rows["key"].head(count)]
 
 
 def make(
     store: Store,
-    wanted: Sequence[str],
+    requested: Sequence[str],
     folder: Path,
     progress: Progress,
     *,
@@ -149,7 +151,7 @@ def make(
     Parameters
     ----------
     store : Store
-    wanted : sequence of str
+    requested : sequence of str
         Keys, or beginnings of keys that are one measurement's.
     folder : Path
         Made if need be. The oldest pages beyond :data:`MOST_PAGES` are taken away; other files stay.
@@ -169,18 +171,18 @@ def make(
     """
     made: list[Path] = []
     traits = RuleTraits(store.rules())
-    progress.done(0, len(wanted), "")
+    progress.done(0, len(requested), "")
     known: dict[str, LayerMoments] = {}
-    for number, key in enumerate(sorted(wanted), start=1):  # rules of one unit after each other
+    for number, key in enumerate(sorted(requested), start=1):  # rules of one unit after each other
         try:
-            found = drill(store, key, trusted=trusted, known=known)
-            text = page(found, traits, store.path)
+            drilldown = drill(store, key, trusted=trusted, known=known)
+            text = page(drilldown, traits, store.path)
         except (UserError, ValueError, UnsupportedError, RuntimeError, ArithmeticError) as error:
             line = str(error).splitlines()[0] if str(error) else type(error).__name__
             progress.note(f"no drill-down of {key}: {line}")
         else:
-            made.append(write(folder / file_name(found.key), text))
-        progress.done(number, len(wanted), key)
+            made.append(write(folder / file_name(drilldown.key), text))
+        progress.done(number, len(requested), key)
     pages = sorted(_pages(folder), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in pages[MOST_PAGES:]:
         progress.note(f"more than {MOST_PAGES} drill-downs: {path.name} is taken away")
@@ -195,7 +197,7 @@ def file_name(key: str) -> str:
     return f"{unit}-{words}-{keys.digest(key)[:6]}.html"
 
 
-def kept(folder: Path, frame: pd.DataFrame) -> dict[str, str]:
+def current_pages(folder: Path, frame: pd.DataFrame) -> dict[str, str]:
     """Pages there are of the measurements in a frame: file names by key.
 
     A page of a measurement that has been made anew since, with another result, is taken away, and so is any
@@ -216,23 +218,23 @@ def kept(folder: Path, frame: pd.DataFrame) -> dict[str, str]:
     if not folder.is_dir() or "key" not in frame:
         return {}
     pages = {}
-    for path, told in _pages(folder).items():
-        if told.get("code") != code():
+    for path, own in _pages(folder).items():
+        if own.get("code") != code():
             path.unlink(missing_ok=True)
         else:
-            pages[unescape(told["key"])] = (path, told.get("mark", ""))
+            pages[unescape(own["key"])] = (path, own.get("mark", ""))
     rows = frame[frame["key"].isin(pages.keys())]
-    found = {}
+    current = {}
     for key, part in rows.groupby("key"):
         path, mark = pages[str(key)]
-        if mark == _mark(zip(part["component"], part["value"], strict=True)):
-            found[str(key)] = path.name
+        if mark == _results_hash(zip(part["component"], part["value"], strict=True)):
+            current[str(key)] = path.name
         else:
             path.unlink(missing_ok=True)
-    return found
+    return current
 
 
-def marks(path: Path) -> dict[str, str]:
+def tags(path: Path) -> dict[str, str]:
     """What a file says of itself in its ``sdp-bench-`` tags, as escaped there; nothing if it is not ours."""
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
@@ -243,19 +245,19 @@ def marks(path: Path) -> dict[str, str]:
 
 
 def _pages(folder: Path) -> dict[Path, dict[str, str]]:
-    """Files of a folder that are drill-down pages, and their marks."""
-    found = {path: marks(path) for path in sorted(folder.glob("*.html"))}
-    return {path: told for path, told in found.items() if "key" in told}
+    """Files of a folder that are drill-down pages, and their tags."""
+    tagged = {path: tags(path) for path in sorted(folder.glob("*.html"))}
+    return {path: own for path, own in tagged.items() if "key" in own}
 
 
-def page(found: Drilldown, traits: RuleTraits, database: Path = DATABASE) -> str:
+def page(drilldown: Drilldown, traits: RuleTraits, database: Path = DATABASE) -> str:
     """HTML text of one measurement's page.
 
     Figures beyond what :data:`MOST_BYTES` holds are left out, the largest first, and the page says which.
 
     Parameters
     ----------
-    found : Drilldown
+    drilldown : Drilldown
     traits : RuleTraits
         Of the rules of its results.
     database : Path
@@ -271,29 +273,29 @@ def page(found: Drilldown, traits: RuleTraits, database: Path = DATABASE) -> str
     ValueError
         If the page is too large without any figure.
     """
-    rule = str(found.record["rule"])
-    metric = displayed(str(found.record["metric"]).partition(":")[0], found.net["activation"])
+    rule = str(drilldown.record["rule"])
+    metric = displayed(str(drilldown.record["metric"]).partition(":")[0], drilldown.net["activation"])
     context: dict[str, Any] = {
-        "found": found,
+        "drilldown": drilldown,
         "metric": metric,
-        "symbol": labels.scale_label(found.noise),
-        "mark": _mark((c["component"], c["value"]) for c in found.components),
+        "symbol": labels.scale_label(drilldown.noise),
+        "mark": _results_hash((c["component"], c["value"]) for c in drilldown.components),
         "code": code(),
         "verdict": "",
-        "errors": found.errors,
+        "errors": drilldown.errors,
         "names": [],
         "figures": [],
         "dropped": [],
         "output": None,
         "scale": "",
-        "command": _replay(found, database),
+        "command": _replay(drilldown, database),
     }
     drawn: list[Callable[[], Any]] = []
-    if found.errors is not None:
-        names = drawings.layer_names(found.errors)
-        output, scale = view(metric, found.errors)
+    if drilldown.errors is not None:
+        names = drawings.layer_names(drilldown.errors)
+        output, scale = errors_as_seen(metric, drilldown.errors)
         sampling = traits.is_sampling(rule)
-        constant = found.errors.layers[-1].constant
+        constant = drilldown.errors.layers[-1].constant
         context |= {
             "names": names,
             "output": output,
@@ -302,16 +304,16 @@ def page(found: Drilldown, traits: RuleTraits, database: Path = DATABASE) -> str
             if constant
             else verdict(output, names, sampling=sampling).replace(" %", _PERCENT),
         }
-        errors = found.errors
+        errors = drilldown.errors
         drawn.append(lambda: drawings.by_layer(errors, output, scale))
-    oracle, prediction = found.oracle, found.prediction
-    if _has_moments(found):
+    oracle, prediction = drilldown.oracle, drilldown.prediction
+    if _has_moments(drilldown):
         style = drawings.style_beside_oracle(rule, traits)
         drawn.append(lambda: drawings.projections(oracle, prediction, style))
     drawn.append(lambda: drawings.quantile_differences(oracle, prediction))
-    if _has_moments(found):
+    if _has_moments(drilldown):
         drawn.append(lambda: drawings.covariances(oracle.moments, prediction))
-    context["figures"] = drawings.drawn([draw() for draw in drawn])
+    context["figures"] = [figure for draw in drawn if (figure := draw()) is not None]
     return _bounded(context, traits)
 
 
@@ -330,10 +332,10 @@ def _bounded(context: dict[str, Any], traits: RuleTraits) -> str:
     return text
 
 
-def _has_moments(found: Drilldown) -> bool:
+def _has_moments(drilldown: Drilldown) -> bool:
     try:
-        found.prediction.gaussian  # noqa: B018
-        found.oracle.moments  # noqa: B018
+        drilldown.prediction.gaussian  # noqa: B018
+        drilldown.oracle.moments  # noqa: B018
     except ValueError:
         return False
     return True
@@ -359,9 +361,11 @@ def command(key: str, database: Path, folder: Path) -> str:
     return shlex.join(["sdp-bench", "report", "--drill-down", key, *options])
 
 
-def _replay(found: Drilldown, database: Path) -> str:
-    trust = ["--trust-code"] if is_address(str(found.record["rule"])) else []
-    return shlex.join(["sdp-bench", "replay", found.key, *_option("--database", database, DATABASE), *trust])
+def _replay(drilldown: Drilldown, database: Path) -> str:
+    trust = ["--trust-code"] if is_address(str(drilldown.record["rule"])) else []
+    return shlex.join(
+        ["sdp-bench", "replay", drilldown.key, *_option("--database", database, DATABASE), *trust]
+    )
 
 
 def _option(name: str, path: Path, default: Path) -> list[str]:
@@ -377,7 +381,7 @@ def code() -> str:
     return reached(page, rule_errors, Drilldown, Oracle, Prediction, texts)
 
 
-def _mark(components: Iterable[tuple[Any, Any]]) -> str:
+def _results_hash(components: Iterable[tuple[Any, Any]]) -> str:
     """Hash of a measurement's results, by which a page of it is known to be up to date."""
     return keys.digest(sorted({(name or "", repr(float(value))) for name, value in components}))[:16]
 

@@ -93,11 +93,11 @@ def test_every_number_leads_to_its_measurements_and_these_to_their_pages(report)
 def test_a_page_goes_when_its_measurement_changes(report):
     folder, frame, wanted, made, _ = report
     place = folder / drilldown.FOLDER
-    assert set(drilldown.kept(place, frame)) == set(wanted)
+    assert set(drilldown.current_pages(place, frame)) == set(wanted)
     changed = frame.assign(value=frame["value"].where(frame["key"] != wanted[0], 0.5))
     copies = {path: path.read_bytes() for path in made}
     try:
-        assert set(drilldown.kept(place, changed)) == {wanted[1]}
+        assert set(drilldown.current_pages(place, changed)) == {wanted[1]}
         assert not (place / drilldown.file_name(wanted[0])).exists()
     finally:
         for path, content in copies.items():
@@ -109,13 +109,13 @@ def test_a_page_that_other_code_made_goes(report, monkeypatch):
     copies = {path: path.read_bytes() for path in made}
     monkeypatch.setattr(drilldown, "code", lambda: "of tomorrow")
     try:
-        assert drilldown.kept(folder / drilldown.FOLDER, frame) == {}
+        assert drilldown.current_pages(folder / drilldown.FOLDER, frame) == {}
         assert not any(path.exists() for path in made)
     finally:
         for path, content in copies.items():
             path.write_bytes(content)
     monkeypatch.undo()
-    assert set(drilldown.kept(folder / drilldown.FOLDER, frame)) == set(wanted)
+    assert set(drilldown.current_pages(folder / drilldown.FOLDER, frame)) == set(wanted)
 
 
 def test_files_of_a_user_stay(report, monkeypatch):
@@ -130,7 +130,7 @@ def test_files_of_a_user_stay(report, monkeypatch):
     monkeypatch.setattr(drilldown, "MOST_PAGES", 2)
     with Store(folder.parent / "store.sqlite") as store:
         drill_downs(store, wanted, folder, Said())
-    assert set(drilldown.kept(folder / drilldown.FOLDER, frame)) == set(wanted)
+    assert set(drilldown.current_pages(folder / drilldown.FOLDER, frame)) == set(wanted)
     build(made_up.results(frame, database=folder.parent / "store.sqlite"), folder, made_up.SECTIONS)
     for path in (*theirs, odd):
         assert path.exists()
