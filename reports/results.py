@@ -52,7 +52,7 @@ class Results:
         Results file with the nets' weights, for the commands that go on from it; None where there is none.
     committed : Results, optional
         Those that come with the package, whose verdicts stand beside these.
-    elsewhere : frozenset of str
+    untabled : frozenset of str
         Experiments that are shown otherwise than as tables.
 
     Raises
@@ -69,7 +69,7 @@ class Results:
     traits: RuleTraits = field(default_factory=RuleTraits)
     database: Path | None = None
     committed: Results | None = None
-    elsewhere: frozenset[str] = frozenset()
+    untabled: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "frame", checked(self.frame))
@@ -96,7 +96,7 @@ class Results:
     @functools.cached_property
     def tabled(self) -> pd.DataFrame:
         """Measurements that tables are made of."""
-        return self.with_oracle[~self.with_oracle["experiment"].isin(self.elsewhere)]
+        return self.with_oracle[~self.with_oracle["experiment"].isin(self.untabled)]
 
     @functools.cached_property
     def tables(self) -> tuple[Table, ...]:
@@ -136,9 +136,20 @@ def results_of(store: Store, numbers: Sequence[int] = (), runtime: tuple[Row, ..
     """
     runs = [store.run(number) for number in sorted(set(numbers))] or [store.run()]
     frame = pd.concat([store.frame(run).assign(age=-run.id) for run in runs], ignore_index=True)
-    place = ["experiment", "net", "input", "noise", "sigma", "dataset", "objective", "seed", "recipe", "rule"]
-    place += ["metric", "component"]
-    newest = frame["age"] == frame.groupby(place, dropna=False)["age"].transform("min")
+    measurement = [
+        "experiment",
+        "net",
+        "input",
+        "noise",
+        "sigma",
+        "dataset",
+        "objective",
+        "seed",
+        "recipe",
+        "rule",
+    ]
+    measurement += ["metric", "component"]
+    newest = frame["age"] == frame.groupby(measurement, dropna=False)["age"].transform("min")
     frame = frame[newest].drop(columns="age").reset_index(drop=True)
     failures = pd.concat([store.failures(run) for run in runs], ignore_index=True).drop_duplicates()
     metas = [_meta_of(store, run) for run in runs]

@@ -87,4 +87,4 @@ def sections() -> list[Section]:
 
 def tabulated(results: Results, sections: Iterable[Section]) -> Results:
     """Results whose tables are of the experiments that no section shows in its own way."""
-    return replace(results, elsewhere=frozenset(name for one in sections for name in one.experiments))
+    return replace(results, untabled=frozenset(name for one in sections for name in one.experiments))

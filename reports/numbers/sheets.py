@@ -90,17 +90,17 @@ def sheets(
         frame = frame.assign(key="")
     columns = {name: frame[name].to_numpy() for name in (*_SHOWN, *_VARIES) if name in frame}
     at = pd.Index(frame.index)
-    places = [at.get_indexer(pd.Index(number.rows)) for number in numbers]
-    rows = _rows_each([len(each) for each in places], frame["key"], most_bytes)
+    positions = [at.get_indexer(pd.Index(number.rows)) for number in numbers]
+    rows = _rows_per_number([len(each) for each in positions], frame["key"], most_bytes)
     pages: dict[Page, dict[Group, list[Listing]]] = {}
-    for number, place in zip(numbers, places, strict=True):
-        listing = _listing(number, place, columns, rows, drilled)
+    for number, own in zip(numbers, positions, strict=True):
+        listing = _listing(number, own, columns, rows, drilled)
         pages.setdefault(number.group.page, {}).setdefault(number.group, []).append(listing)
     for page, groups in pages.items():
         yield Sheet(page, tuple((group, tuple(own)) for group, own in groups.items()))
 
 
-def _rows_each(counts: Sequence[int], keys: pd.Series, most_bytes: int) -> int:
+def _rows_per_number(counts: Sequence[int], keys: pd.Series, most_bytes: int) -> int:
     """How many measurements of each number fit."""
     row = _ROW_BYTES + (float(keys.str.len().mean()) if len(keys) else 0.0)
     for rows in range(MOST_ROWS, 1, -1):
@@ -111,15 +111,15 @@ def _rows_each(counts: Sequence[int], keys: pd.Series, most_bytes: int) -> int:
 
 def _listing(
     number: Number,
-    place: NDArray[np.intp],
+    positions: NDArray[np.intp],
     columns: Mapping[str, NDArray[Any]],
     rows: int,
     drilled: Mapping[str, str],
 ) -> Listing:
     metric = number.group.metric
     if not number.ordered:
-        place = place[np.argsort(-_error(metric, columns["value"][place]), kind="stable")]
-    top = place[:rows]
+        positions = positions[np.argsort(-_error(metric, columns["value"][positions]), kind="stable")]
+    top = positions[:rows]
     value, floor, floor95 = (columns[name][top] for name in ("value", "floor", "floor95"))
     shown = metric.shown(value), metric.shown(floor), metric.indistinguishable(value, floor, floor95)
     rest = (columns[name][top] for name in ("seed", "input", "stderr", "drillable", "key"))
@@ -131,7 +131,7 @@ def _listing(
         number.anchor,
         number.title,
         number.mean,
-        len(place),
+        len(positions),
         len(top),
         bool(number.varies),
         "\n".join(

@@ -89,12 +89,12 @@ def t_tests(effects: ArrayLike, thresholds: ArrayLike = 0.0) -> MeanTests:
     )
 
 
-def every(p: ArrayLike) -> NDArray[np.float64]:
+def p_of_every_part(p: ArrayLike) -> NDArray[np.float64]:
     """p-value of "every part", from those of the parts along the last axis (intersection-union)."""
     return np.asarray(p, dtype=float).max(-1)
 
 
-def some(p: ArrayLike) -> NDArray[np.float64]:
+def p_of_some_part(p: ArrayLike) -> NDArray[np.float64]:
     """p-value of "some part", from those of the parts along the last axis (Bonferroni)."""
     p = np.asarray(p, dtype=float)
     return np.minimum(1.0, p.shape[-1] * p.min(-1))

@@ -47,7 +47,7 @@ class Cell:
     indistinguishable: int = 0
     infinite: int = 0
     negative: int = 0
-    also: float = math.nan
+    companion: float = math.nan
     corrected: float = math.nan
     bracket: float = math.nan
     printed: Printed | None = None
@@ -185,10 +185,10 @@ def _row(
     means = {rule: mean for rule, mean in scores.means().items() if rule in ranked}
     best = scores.best(ranked)
     leads = scores.best([rule for rule in ranked if not traits.is_sampling(rule)])
-    also = {rule: part["value"].to_numpy() for rule, part in companions.groupby("rule")}
+    companion_values = {rule: part["value"].to_numpy() for rule, part in companions.groupby("rule")}
     cells = {
         str(rule): replace(
-            _cell(metric, str(rule), measured, also.get(rule, np.empty(0))),
+            _cell(metric, str(rule), measured, companion_values.get(rule, np.empty(0))),
             sampling=traits.is_sampling(str(rule)),
             score=means.get(str(rule), math.nan),
             best=rule in best,
@@ -224,7 +224,7 @@ def _cell(metric: Metric, rule: str, measured: pd.DataFrame, companions: NDArray
         indistinguishable=int(below.sum()) if metric.has_floor else 0,
         infinite=infinite,
         negative=int((values < -_ROUNDING).sum()),
-        also=_mean(metric.shown(companions)),
+        companion=_mean(metric.shown(companions)),
         corrected=_mean(corrected) if metric.corrects_floor else math.nan,
         bracket=float(measured["bracket"].max()),
         rows=tuple(sorted(measured["row"].tolist())),

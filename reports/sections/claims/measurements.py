@@ -57,12 +57,12 @@ def addresses(ruling: Ruling, finding: Finding) -> list[tuple[str, str]]:
     part = finding.part
     metric = part.scale.metric or ruling.column
     several = len({sigma for _, sigma in part.cells}) > 1
-    found = {}
+    lists = {}
     for rule, sigma in part.cells:
         name = RULES.label(rule) + (f" at σ = {sigma:g}" if several else "")
         anchor = _anchor(metric, sigma, rule)
-        found[name] = f"{FOLDER}/{_file(ruling.recipe, part.depth)}#{anchor}"
-    return list(found.items())
+        lists[name] = f"{FOLDER}/{_file(ruling.recipe, part.depth)}#{anchor}"
+    return list(lists.items())
 
 
 def _file(recipe: str, depth: int) -> str:

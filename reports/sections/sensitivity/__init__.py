@@ -135,8 +135,8 @@ def sensitivity(frame: pd.DataFrame) -> Sensitivity | None:
     first = own.iloc[0]
     activation, depth = str(first["activation"]), int(first["depth"])
     names = list(dict.fromkeys(own["recipe"]))
-    known = [recipe.label for recipe in SENSITIVITY.recipes]
-    names.sort(key=lambda name: known.index(name) if name in known else len(known))
+    listed = [recipe.label for recipe in SENSITIVITY.recipes]
+    names.sort(key=lambda name: listed.index(name) if name in listed else len(listed))
     chosen = recipe_for(Architecture(depth, activation)).label
     base = chosen if chosen in names else names[0]
     tv = own[own["metric"].map(lambda name: bool(recorded_metric(name).convention))]
@@ -174,9 +174,9 @@ def _headline(specs: list[str]) -> str:
 def _variant(name: str, part: pd.DataFrame, whole: pd.DataFrame | None = None) -> Variant:
     values, rows = {}, {}
     for key, own in part.groupby(["sigma", "rule"]):
-        place = cast("tuple[float, str]", key)
-        values[place] = float(1 - own["value"].mean())
-        rows[place] = tuple(sorted(own.index.tolist()))
+        cell = cast("tuple[float, str]", key)
+        values[cell] = float(1 - own["value"].mean())
+        rows[cell] = tuple(sorted(own.index.tolist()))
     metric = recorded_metric(str(part["metric"].iloc[0])) if len(part) else HeadlineTotalVariation()
     accuracy = math.nan if whole is None else float(whole.drop_duplicates("net")["accuracy"].min())
     agreement = math.nan if whole is None else _agreement(whole)

@@ -41,7 +41,7 @@ def sentences(tables: Sequence[Table], costs: pd.Series, traits: RuleTraits) -> 
         said += _who_wins(chosen[0], rows, traits)
         said += _what_it_costs(chosen, costs, traits)
     said += _with_heavy_tails(tables, traits)
-    said += _beside_paper(tables, traits)
+    said += _against_paper(tables, traits)
     return said
 
 
@@ -98,14 +98,14 @@ def _with_heavy_tails(tables: Sequence[Table], traits: RuleTraits) -> list[str]:
         shown = [row.leader.mean for row in rows if row.leader and row.sigma == scale]
         parts.append(f"{sum(shown) / len(shown):.3f} at {chosen[0].scale}\u00a0=\u00a0{scale:g}")
     exact = [row.floor for row in rows if math.isfinite(row.floor)]
-    beside = f"; the exact law would show {sum(exact) / len(exact):.3f}" if exact else ""
+    exact_law = f"; the exact law would show {sum(exact) / len(exact):.3f}" if exact else ""
     return [
         f"With Cauchy noise, which the paper never measured, {who} shares {_listed(parts)} of the mass with "
-        f"the truth ({chosen[0].metric.title}, mean over {labels.plural(len(chosen), 'depth')}{beside})."
+        f"the truth ({chosen[0].metric.title}, mean over {labels.plural(len(chosen), 'depth')}{exact_law})."
     ]
 
 
-def _beside_paper(tables: Sequence[Table], traits: RuleTraits) -> list[str]:
+def _against_paper(tables: Sequence[Table], traits: RuleTraits) -> list[str]:
     said = []
     for name, title in (
         (AxisTotalVariation.name, "1 − TV in paper-like bins"),

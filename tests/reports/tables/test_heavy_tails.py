@@ -15,8 +15,8 @@ from tests.reports.tables.test_tables import measured
 RULES = {"sdp": [0.1, 0.2], "marginal_sdp": [0.8, 0.9], "oracle_again": [0.012, 0.013]}
 
 
-def cauchy(metric, sigma=0.1, values=RULES, **also):
-    return measured(values, metric, sigma, experiment="iris-cauchy", **also)
+def cauchy(metric, sigma=0.1, values=RULES, **companion):
+    return measured(values, metric, sigma, experiment="iris-cauchy", **companion)
 
 
 def by_output(metric, steps, values=RULES):
@@ -52,7 +52,7 @@ def test_the_largest_distance_stands_beside_the_mean_of_the_same_output(frame):
         sdp = row.cells[0]
         assert (row.component, sdp.rule) == (str(j), "sdp")
         assert sdp.mean == pytest.approx(0.15 + 0.1 * j)
-        assert sdp.also == pytest.approx(1.15 + j)
+        assert sdp.companion == pytest.approx(1.15 + j)
         assert sdp.best
     assert {table.scale for table in shown.values()} == {"γ"}
     assert not any(table.sources for table in shown.values())

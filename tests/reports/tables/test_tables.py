@@ -10,7 +10,7 @@ from tests.reports import made_up
 from tests.reports.made_up import TRAITS
 
 
-def measured(values, metric="tv_headline", sigma=1.0, stderr=1e-4, **also):
+def measured(values, metric="tv_headline", sigma=1.0, stderr=1e-4, **companion):
     """Frame with one row a value: `values` maps rules to the values over nets and inputs."""
     rows = []
     for rule, numbers in values.items():
@@ -35,7 +35,7 @@ def measured(values, metric="tv_headline", sigma=1.0, stderr=1e-4, **also):
                 "seconds": 0.1,
                 "accuracy": 0.98,
             }
-            rows.append(row | also)
+            rows.append(row | companion)
     return pd.DataFrame(rows)
 
 
@@ -160,7 +160,7 @@ def test_largest_pair_stands_beside_the_class():
     ]
     table, _, cells = only_row(pd.concat([decision, *pairs]))
     assert table.metric.name == "tv_class"
-    assert cells["sdp"].also == pytest.approx(1 - (0.4 + 0.5) / 2)
+    assert cells["sdp"].companion == pytest.approx(1 - (0.4 + 0.5) / 2)
 
 
 def test_infinite_divergence_makes_the_mean_infinite():
