@@ -14,6 +14,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined, select_autoesca
 from markupsafe import Markup
 
 from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.nets import activation_label
 from sdp_bench.reports.style.rules import RuleTraits
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -53,14 +54,14 @@ def environment(traits: RuleTraits, links: Links | None = None) -> Environment:
         "spread": labels.spread,
         "elapsed": lambda seconds: "–" if seconds == "" else labels.duration(float(seconds)),
         "rule_label": traits.label,
-        "activation_label": labels.activation_label,
+        "activation_label": activation_label,
         "plural": labels.plural,
         "value": value,
         "moment": moment,
         "drawing": Markup,
     }
-    found.tests |= {"nan": math.isnan, "classifier": labels.is_classifier}
-    found.globals |= {"layers_label": labels.layers_label, "links": links or {}}
+    found.tests["nan"] = math.isnan
+    found.globals["links"] = links or {}
     return found
 
 

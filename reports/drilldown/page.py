@@ -27,6 +27,7 @@ from sdp_bench.bench.rules import is_address
 from sdp_bench.reports.drilldown import figures as drawings
 from sdp_bench.reports.drilldown.words import CONSTANT, errors_as_seen, verdict
 from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.nets import NetKind
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.display import displayed
 from sdp_bench.reports.writing import TEMPLATES, environment
@@ -274,9 +275,11 @@ def page(drilldown: Drilldown, traits: RuleTraits, database: Path = DATABASE) ->
         If the page is too large without any figure.
     """
     rule = str(drilldown.record["rule"])
-    metric = displayed(str(drilldown.record["metric"]).partition(":")[0], drilldown.net["activation"])
+    kind = NetKind(drilldown.net["activation"], drilldown.net["depth"])
+    metric = displayed(str(drilldown.record["metric"]).partition(":")[0], kind)
     context: dict[str, Any] = {
         "drilldown": drilldown,
+        "kind": kind,
         "metric": metric,
         "symbol": labels.scale_label(drilldown.noise),
         "mark": _results_hash((c["component"], c["value"]) for c in drilldown.components),

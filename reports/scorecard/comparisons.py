@@ -14,6 +14,7 @@ import pandas as pd
 from sdp_bench.bench.metrics import Metric, recorded_metric
 from sdp_bench.reports.statistics.ranking import UNIT, Scores
 from sdp_bench.reports.statistics.replicates import LEVEL, Replicates
+from sdp_bench.reports.style.nets import NetKind
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.frame import noise_symbol
 
@@ -45,8 +46,7 @@ class Condition:
     among the rules that are not references, by mean.
     """
 
-    activation: str
-    depth: int
+    kind: NetKind
     scale: str
     sigma: float
     value: float
@@ -190,8 +190,7 @@ def _condition(
         within = ~own["beyond"].astype(bool)
     replicates = Replicates.of(metric, part, traits)
     return Condition(
-        str(first["activation"]),
-        int(first["depth"]),
+        NetKind(str(first["activation"]), int(first["depth"])),
         str(first["noise"]),
         float(first["sigma"]),
         value,

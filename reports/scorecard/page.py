@@ -23,6 +23,7 @@ from sdp_bench.reports.statistics.costs import ARCHITECTURE, Costs
 from sdp_bench.reports.statistics.replicates import Contest, Replicates
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.drawing import Figure
+from sdp_bench.reports.style.nets import NetKind
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.tables import Table, headline
 from sdp_bench.reports.writing import environment, recorded
@@ -294,8 +295,7 @@ def _first(blocks: Sequence[Comparisons]) -> Comparisons | None:
 
 def condition_label(condition: Condition) -> str:
     """Kind of net and sigma, for people."""
-    layers = labels.layers_label(condition.activation, condition.depth)
-    return f"{layers}, {condition.scale}\u00a0=\u00a0{condition.sigma:g}"
+    return f"{condition.kind.label}, {condition.scale}\u00a0=\u00a0{condition.sigma:g}"
 
 
 def ordinal(number: int) -> str:
@@ -316,7 +316,7 @@ def cost_tables(frame: pd.DataFrame, traits: RuleTraits) -> list[CostTable]:
         )
         first = kind.iloc[0]
         if rows:
-            found.append(CostTable(labels.layers_label(str(first["activation"]), int(first["depth"])), rows))
+            found.append(CostTable(NetKind(str(first["activation"]), int(first["depth"])).label, rows))
     return found
 
 

@@ -1,46 +1,15 @@
-"""How nets and numbers are written for people."""
+"""How numbers are written for people."""
 
 from __future__ import annotations
 
 import math
 
-from sdp_ref.activations import ACTIVATIONS, Activation
-
-_CLASSIFIERS = {"resnet18": "ResNet-18", "cnn3": "Three-layer CNN"}
 _SCALES = {"sigma": "σ", "gamma": "γ"}
-
-
-def activation_label(activation: str) -> str:
-    """Name of a non-linearity for people."""
-    name, _, parameters = activation.partition(":")
-    label = ACTIVATIONS[name].label if name in ACTIVATIONS else name
-    return f"{label} ({parameters})" if parameters else label
-
-
-def activation_rank(activation: str) -> int:
-    """Place of a non-linearity in the order that tables use."""
-    name = activation.partition(":")[0]
-    return ACTIVATIONS[name].rank if name in ACTIVATIONS else Activation.rank
 
 
 def scale_label(parameter: str) -> str:
     """Symbol of the noise’s scale: σ of a standard deviation, γ of a stable law’s scale."""
     return _SCALES.get(parameter, parameter)
-
-
-def is_classifier(activation: str) -> bool:
-    """Whether nets "of an activation" are the image classifiers of that name."""
-    return activation in _CLASSIFIERS
-
-
-def layers_label(activation: str, depth: int) -> str:
-    """Depth of a net for people, ``4 ReLU layers``, or the name of an image classifier or a user's net."""
-    if is_classifier(activation):
-        return _CLASSIFIERS[activation]
-    kind, _, name = activation.partition(":")
-    if kind == "own":
-        return name
-    return f"{depth} {activation_label(activation)} layer{'' if depth == 1 else 's'}"
 
 
 def number(x: float, decimals: int | None = None) -> str:

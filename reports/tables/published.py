@@ -10,7 +10,6 @@ import numpy as np
 
 from sdp_bench.bench.metrics import Metric
 from sdp_bench.reports.paper.printed import Printed
-from sdp_bench.reports.style import labels
 from sdp_bench.reports.tables.tables import Cell, Row, Table
 
 
@@ -42,11 +41,10 @@ class Difference:
     @property
     def where(self) -> str:
         """Net, sigma and component, for people."""
-        layers = labels.layers_label(self.table.activation, self.table.depth)
-        place = f"{layers}, σ\u00a0=\u00a0{self.row.sigma:g}"
+        text = f"{self.table.kind.label}, σ\u00a0=\u00a0{self.row.sigma:g}"
         if self.row.component:
-            place += f", {self.table.metric.component or 'component'} {self.row.component}"
-        return place
+            text += f", {self.table.metric.component or 'component'} {self.row.component}"
+        return text
 
 
 @dataclass(frozen=True)

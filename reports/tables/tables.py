@@ -15,6 +15,7 @@ from sdp_bench.bench.metrics.total_variation import AxisTotalVariation, Headline
 from sdp_bench.reports.paper.printed import Printed, printed
 from sdp_bench.reports.statistics.ranking import UNIT, Scores
 from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.nets import NetKind, activation_rank
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.display import displayed
 from sdp_bench.reports.tables.frame import noise_symbol, with_brackets, with_largest
@@ -94,6 +95,11 @@ class Table:
     unit: str
 
     @property
+    def kind(self) -> NetKind:
+        """Kind of its nets."""
+        return NetKind(self.activation, self.depth)
+
+    @property
     def scale(self) -> str:
         """Symbol of the noise's scale, by which rows are."""
         return noise_symbol(self.experiment)
@@ -144,8 +150,9 @@ def tables(frame: pd.DataFrame, traits: RuleTraits) -> Iterator[Table]:
     companions = {recorded_metric(name).companion for name in frame["metric"].unique()}
     for _, kind in frame.groupby(["experiment", "activation", "depth", "network"], sort=True):
         names = sorted(set(kind["metric"]) - companions, key=lambda name: (recorded_metric(name).rank, name))
+        nets = NetKind(str(kind["activation"].iloc[0]), int(kind["depth"].iloc[0]))
         for name in names:
-            yield _table(displayed(name, str(kind["activation"].iloc[0])), kind, traits)
+            yield _table(displayed(name, nets), kind, traits)
 
 
 def _table(metric: Metric, kind: pd.DataFrame, traits: RuleTraits) -> Table:
@@ -255,7 +262,7 @@ def headline(tables: Sequence[Table]) -> list[Table]:
     for name in (HeadlineTotalVariation.name, AxisTotalVariation.name):
         chosen = [table for table in tables if table.metric.name == name]
         if chosen:
-            return sorted(chosen, key=lambda t: (labels.activation_rank(t.activation), t.activation, t.depth))
+            return sorted(chosen, key=lambda t: (activation_rank(t.activation), t.activation, t.depth))
     return []
 
 

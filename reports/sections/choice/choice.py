@@ -14,7 +14,7 @@ from sdp_bench.bench.metrics import Metric, primary
 from sdp_bench.reports.statistics.costs import Costs, plain_samples
 from sdp_bench.reports.statistics.ranking import UNIT
 from sdp_bench.reports.statistics.replicates import MIN_LEVELS, Contest, Replicates
-from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.nets import NetKind, activation_label, activation_rank
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.display import displayed
 from sdp_bench.reports.tables.frame import noise_symbol
@@ -102,7 +102,7 @@ class Band:
     @property
     def title(self) -> str:
         """For people."""
-        text = labels.layers_label(self.activation, self.depths[-1])
+        text = NetKind(self.activation, self.depths[-1]).label
         if len(self.depths) > 1:
             link = "and" if len(self.depths) == 2 else "to"
             text = f"{self.depths[0]} {link} {text}"
@@ -138,7 +138,7 @@ class Block:
     def parts(self) -> list[tuple[str, list[Band]]]:
         """Bands by non-linearity."""
         names = dict.fromkeys(band.activation for band in self.bands)
-        return [(labels.activation_label(n), [b for b in self.bands if b.activation == n]) for n in names]
+        return [(activation_label(n), [b for b in self.bands if b.activation == n]) for n in names]
 
     @property
     def sigmas(self) -> list[float]:
@@ -218,7 +218,7 @@ def _bands(chosen: pd.DataFrame) -> Iterator[pd.DataFrame]:
             text = chosen[name].fillna("").map(str)
             several = text.groupby([chosen[key] for key in kind]).transform("nunique") > 1
             variants = variants.where(~several, (variants + ", " + text).str.removeprefix(", "))
-    chosen = chosen.assign(variant=variants, activation_rank=chosen["activation"].map(labels.activation_rank))
+    chosen = chosen.assign(variant=variants, activation_rank=chosen["activation"].map(activation_rank))
     # Image classifiers last, and their "depths" are no series.
     for _, series in chosen.groupby(["rank", "noise", "activation_rank", "activation", "variant"], sort=True):
         waiting: list[pd.DataFrame] = []
@@ -235,7 +235,8 @@ def _bands(chosen: pd.DataFrame) -> Iterator[pd.DataFrame]:
 
 
 def _judged(nets: pd.DataFrame, traits: RuleTraits) -> Band | None:
-    metric = displayed(str(nets["metric"].iloc[0]), str(nets["activation"].iloc[0]))
+    first = nets.iloc[0]
+    metric = displayed(str(first["metric"]), NetKind(str(first["activation"]), int(first["depth"])))
     costs = Costs.measured(nets, traits)
     budgets = [budget for budget in BUDGETS if math.isinf(budget) or costs.sampling]
     conditions = []
@@ -246,7 +247,6 @@ def _judged(nets: pd.DataFrame, traits: RuleTraits) -> Band | None:
             conditions.append(_condition(float(sigma), part, metric, replicates, costs, budgets))
     if not conditions:
         return None
-    first = nets.iloc[0]
     return Band(
         activation=str(first["activation"]),
         depths=tuple(sorted({int(depth) for depth in nets["depth"]})),

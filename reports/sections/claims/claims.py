@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from sdp_bench.bench.metrics import metric, metrics
 from sdp_bench.bench.metrics.total_variation import AxisTotalVariation
 from sdp_bench.reports.paper.printed import printed
-from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.nets import NetKind
 from sdp_bench.reports.style.rules import RuleTraits
 
 SUITES = {"iris-claims": "", "iris-claims-w1": "", "iris-claims-recipe": "other recipe"}
@@ -187,7 +187,7 @@ class Claim:
     def where(self) -> str:
         """Nets that it is about, for people."""
         depths = sorted({part.depth for part in self.parts})
-        return ", ".join(labels.layers_label(ACTIVATION, depth) for depth in depths)
+        return ", ".join(NetKind(ACTIVATION, depth).label for depth in depths)
 
 
 # Parts ----------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from sdp_bench.bench.metrics import Metric, recorded_metric
 from sdp_bench.reports.numbers.number import FOLDER, Group, Number, Page, slug
 from sdp_bench.reports.sections.claims.claims import ACTIVATION, CLAIMS, RULES, SUITES, TV_COLUMNS
 from sdp_bench.reports.sections.claims.judging import Finding, Ruling
-from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.nets import NetKind
 
 _ABOUT = (
     "Claims compare rules net by net: a score of each measurement is averaged over the inputs (and outputs) "
@@ -39,7 +39,7 @@ def numbers_of_claims(frame: pd.DataFrame) -> Iterator[Number]:
         if (metric_name, int(depth), sigma, rule) not in cells:
             continue
         metric = recorded_metric(str(metric_name))
-        layers = labels.layers_label(ACTIVATION, int(depth))
+        layers = NetKind(ACTIVATION, int(depth)).label
         title = f"{layers}, {recipe}" if recipe else layers
         page = Page(_file(recipe, int(depth)), title, "the paper’s claims", "claims", _ABOUT)
         yield Number(

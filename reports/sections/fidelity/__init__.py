@@ -11,7 +11,7 @@ from sdp_bench.bench.experiments.laws import LawExperiment
 from sdp_bench.bench.metrics import recorded_metric
 from sdp_bench.reports.results import POOR_ACCURACY, Results
 from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.nets import NetKind
 
 SAMPLES = 10**6
 W1_POINTS = 30_000
@@ -73,6 +73,7 @@ def fidelity(frame: pd.DataFrame, poor: float) -> list[Fidelity]:
     for (experiment, activation, depth, recipe), part in frame.groupby(kinds, sort=True):
         counts = part.drop_duplicates(["net", "input"]).groupby("net")["input"].size()
         nets = part.drop_duplicates("net")
+        kind = NetKind(str(activation), int(depth))  # type: ignore[call-overload]
         specs = part["metric_spec"].unique()
         points = max((recorded_metric(str(spec)).points for spec in specs), default=0)
         samples = int(part["samples"].min())
@@ -80,12 +81,12 @@ def fidelity(frame: pd.DataFrame, poor: float) -> list[Fidelity]:
         found.append(
             Fidelity(
                 experiment=str(experiment),
-                layers=labels.layers_label(str(activation), int(depth)),  # type: ignore[call-overload]
+                layers=kind.label,
                 nets=len(nets),
                 inputs=f"{low}" if low == high else f"{low}-{high}",
                 samples=samples,
                 points=points,
-                poor=0 if labels.is_classifier(str(activation)) else int((nets["accuracy"] < poor).sum()),
+                poor=0 if kind.is_classifier else int((nets["accuracy"] < poor).sum()),
                 recipe=str(recipe),
                 full=_full(str(experiment), part, low, points),
             )

@@ -23,6 +23,7 @@ from sdp_bench.reports.style.drawing import (
     styles,
     svg_of,
 )
+from sdp_bench.reports.style.nets import NetKind, activation_label
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.tables import Table
 
@@ -88,7 +89,7 @@ def _over_sigma(cells: pd.DataFrame, traits: RuleTraits) -> Figure:
             sorted(part["sigma"].unique()), [f"{sigma:g}" for sigma in sorted(part["sigma"].unique())]
         )
         axes.minorticks_off()
-        title = labels.layers_label(activation, depth)
+        title = NetKind(activation, depth).label
         panels.append(
             Panel(title, svg_of(canvas, f"sigma-{len(panels)}"), _alt_over_sigma(title, part, styled))
         )
@@ -150,8 +151,7 @@ def _depth_against_sigma(cells: pd.DataFrame, traits: RuleTraits) -> Figure:
         grid = part.pivot_table(index=["activation", "depth"], columns="sigma", values="value")
         canvas, axes = canvas_of(height=0.24 + 0.13 * len(grid))
         names = [
-            f"{labels.activation_label(name)} {depth:g}" if several else f"{depth:g}"
-            for name, depth in grid.index
+            f"{activation_label(name)} {depth:g}" if several else f"{depth:g}" for name, depth in grid.index
         ]
         sns.heatmap(
             grid.to_numpy(),
@@ -213,7 +213,7 @@ def _accuracy_against_cost(cells: pd.DataFrame, traits: RuleTraits, costs: pd.Se
         # Plain text: matplotlib's own labels of a logarithmic axis are formulae, slow to set.
         axes.xaxis.set_major_formatter(lambda seconds, _: labels.duration(seconds))
         axes.xaxis.set_minor_formatter(NullFormatter())
-        title = labels.layers_label(activation, depth)
+        title = NetKind(activation, depth).label
         seconds, means = (spans.set_index("rule")[name].to_dict() for name in ("seconds", "mean"))
         told = [f"{styled[rule].label} {labels.duration(seconds[rule])}, {means[rule]:.2f}" for rule in rules]
         alt = f"Scatter chart for {title}: cost and mean 1 − TV. {'; '.join(told)}."

@@ -19,7 +19,7 @@ from sdp_bench.reports.numbers.number import Group, Number, Page, slug
 from sdp_bench.reports.paper.printed import printed
 from sdp_bench.reports.results import POOR_ACCURACY, Results
 from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.nets import NetKind
 
 RULES = ("sdp", "dvia", "moment_matching", "monte_carlo:samples=100")
 AGREEMENT = ("sdp", "marginal_sdp")
@@ -157,7 +157,7 @@ def sensitivity(frame: pd.DataFrame) -> Sensitivity | None:
     return Sensitivity(
         sigmas=tuple(sorted(own["sigma"].unique())),
         rules=tuple(rule for rule in RULES if rule in set(own["rule"])),
-        layers=labels.layers_label(activation, depth),
+        layers=NetKind(activation, depth).label,
         metrics=tuple(sorted(metrics, key=lambda v: v.name)),
         recipes=tuple(recipe for recipe in recipes if recipe.values),
     )

@@ -9,6 +9,7 @@ import pandas as pd
 
 from sdp_bench.bench.results.record import LeftOut
 from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.nets import activation_label, activation_rank
 from sdp_bench.reports.style.rules import RuleTraits
 
 
@@ -77,9 +78,9 @@ def _machine(frame: pd.DataFrame, meta: Mapping[str, Any]) -> list[str]:
 def _left_out(left_out: Sequence[LeftOut], traits: RuleTraits) -> str:
     """Rules and where they were left out, and experiments that were left out as a whole."""
     where: dict[str, list[str]] = {}
-    for each in sorted(left_out, key=lambda each: labels.activation_rank(each.where)):
+    for each in sorted(left_out, key=lambda each: activation_rank(each.where)):
         if each.rule is None:
             where[each.where] = []
         else:
-            where.setdefault(traits.label(each.rule), []).append(labels.activation_label(each.where))
+            where.setdefault(traits.label(each.rule), []).append(activation_label(each.where))
     return "; ".join(name + (" on " + ", ".join(nets) if nets else "") for name, nets in where.items())

@@ -82,8 +82,7 @@ def _what_it_costs(tables: Sequence[Table], costs: pd.Series, traits: RuleTraits
         for rule, cost in taken
         if cost > 0 and not traits.is_reference(rule)
     ]
-    where = labels.layers_label(deepest.activation, deepest.depth)
-    return [f"One input at {where} takes (median): {', '.join(parts)}."] if parts else []
+    return [f"One input at {deepest.kind.label} takes (median): {', '.join(parts)}."] if parts else []
 
 
 def _with_heavy_tails(tables: Sequence[Table], traits: RuleTraits) -> list[str]:

@@ -61,10 +61,9 @@ class Tables(Section):
         """Every mean of every table."""
         del context
         for table in results.tables:
-            layers = labels.layers_label(table.activation, table.depth)
             page = Page(
                 file=f"{slug(table.experiment, table.activation, str(table.depth), table.network)}.html",
-                title=f"{layers} ({table.network})",
+                title=f"{table.kind.label} ({table.network})",
                 small=table.experiment,
                 section=table.experiment,
             )
@@ -100,7 +99,7 @@ def _kind(tables: Sequence[Table], traits: RuleTraits) -> NetTables:
     eigenvalues = [table for table in tables if table.metric.name == SmallestEigenvalue.name]
     return NetTables(
         anchor=f"{first.experiment}-{first.activation}-{first.depth}-{first.network}",
-        title=labels.layers_label(first.activation, first.depth),
+        title=first.kind.label,
         network=first.network,
         tables=tuple(table for table in tables if table not in eigenvalues),
         indefinite=tuple(note for table in eigenvalues for note in _indefinite(table, traits)),

@@ -47,8 +47,3 @@ def test_spread_has_the_places_of_its_mean():
 )
 def test_durations(seconds, text):
     assert labels.duration(seconds).replace("\u00a0", " ") == text
-
-
-def test_one_layer_is_not_many():
-    assert labels.layers_label("relu", 1) == "1 ReLU layer"
-    assert labels.layers_label("leaky_relu", 4) == "4 Leaky-ReLU layers"
