@@ -64,7 +64,7 @@ def results(tmp_path_factory):
 def test_the_report_never_calls_a_sampling_plugin_the_best_that_does_not_sample(results):
     text = told(page(results, SECTIONS)[0])
     assert "the best of the rules that do not sample is SDP in all of them" in text
-    assert "plain sampling does better still (Mine & yours in 1)" in text
+    assert "sampling does better still (Mine & yours in 1)" in text
     (row,) = results.tables[0].rows
     assert (row.winner.rule, row.leader.rule) == ("mine", "sdp")
     (band,) = choice(results.tabled, results.traits).bands

@@ -68,7 +68,7 @@ def _who_wins(table: Table, rows: list[Row], traits: RuleTraits) -> list[str]:
     if beaten:
         names = Counter(traits.label(row.winner.rule) for row in beaten if row.winner)
         said.append(
-            f"At {len(beaten)} of the {len(rows)} plain sampling does better still "
+            f"At {len(beaten)} of the {len(rows)} sampling does better still "
             f"({_listed([f'{name} in {count}' for name, count in names.most_common()])})."
         )
     return said

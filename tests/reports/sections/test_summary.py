@@ -39,7 +39,7 @@ def test_sentences_count_what_the_tables_hold():
     said = " ".join(words.sentences(list(tables.tables(frame, TRAITS)), costs, TRAITS))
     assert "at 1 place" in said
     assert "is DVIA in all of them" in said
-    assert "plain sampling does better still (MC estimate k=1000 in 1)" in said
+    assert "sampling does better still (MC estimate k=1000 in 1)" in said
     assert "falls 0.095 short" in said
     assert "SDP 100\u00a0ms" in said
 
