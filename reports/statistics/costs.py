@@ -45,9 +45,11 @@ def plain_samples(rule: str) -> int | None:
 class Cost:
     """Cost of one rule for one input.
 
-    `seconds` is the least of the times measured, since other work on the machine only ever adds to them, and
-    `typical` their median: geometric means over architectures. `samples` is how many Monte Carlo samples take
-    as long as `seconds` (NaN where that is not known).
+    `seconds` is the least of the times measured, since other work on the machine only ever adds to them (Chen
+    and Revels, "Robust benchmarking in noisy environments", 2016), and `typical` their median: geometric
+    means over architectures, so that two rules' ratio is the mean of their ratios (Fleming and Wallace, "How
+    not to lie with statistics", Commun. ACM 29, 1986). `samples` is how many Monte Carlo samples take as long
+    as `seconds` (NaN where that is not known).
     """
 
     seconds: float
@@ -80,6 +82,8 @@ class SamplingTime:
         if len(counts) < 2:
             return None
         times = np.array([seconds[int(k)] for k in counts])
+        # Over the times themselves the residuals are relative: a clock errs by a share, and the most samples
+        # would else decide alone. Non-negative least squares: Lawson and Hanson 1974, chapter 23.
         design = np.column_stack([np.ones_like(counts), counts]) / times[:, None]
         (overhead, per_sample), _ = nnls(design, np.ones_like(counts))
         return (

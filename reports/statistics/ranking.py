@@ -47,7 +47,9 @@ class Scores:
         """Of some rules, the one with the lowest mean score and those within one paired standard error of it.
 
         The pairs are the nets and inputs that both were measured on. With one pair alone the standard errors
-        of the two measurements stand in for the spread that cannot be seen.
+        of the two measurements stand in for the spread that cannot be seen. One standard error marks what is
+        level in a table, and is no test; it is the rule by which Breiman et al. (Classification and
+        Regression Trees, 1984, section 3.4.3) choose among trees.
 
         Parameters
         ----------

@@ -17,6 +17,7 @@ from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.rules import RuleTraits
 
 LEVEL = 0.05
+"""Of a false winner at one place; each interval leaves out its mean as often."""
 MIN_LEVELS = 3
 """Nets, or inputs, from which on their spread is estimated; fewer are taken as they are."""
 
@@ -43,6 +44,18 @@ class Replicates:
     standard error of a mean is that of the net means plus that of the input means, which is a little too
     large, with the smaller count less 1 as degrees of freedom; a mean over nets that have inputs of their own
     has that of the net means. Where both are fixed, only the errors of the measurements themselves are left.
+
+    With effects a of n nets, b of m inputs and c of pairs, the net means have the variance a + c / m, b being
+    shared by all of them, and the input means b + c / n: the sum of both over their numbers is
+    a / n + b / m + 2 c / (n m), one c / (n m) more than the mean's own variance. It is the two-way clustered
+    variance of Cameron, Gelbach and Miller without the term that they subtract, which may turn it negative.
+
+    References
+    ----------
+    Cameron, Gelbach and Miller, "Robust inference with multiway clustering", J. Bus. Econ. Statist. 29, 2011.
+    Gupta, "On some multiple decision (selection and ranking) rules", Technometrics 7, 1965.
+    Hsu, "Constrained simultaneous confidence intervals for multiple comparisons with the best", Ann. Statist.
+    12, 1984.
 
     Attributes
     ----------
@@ -136,14 +149,17 @@ class Replicates:
         ahead = self._column(other) - self._column(one)
         mean = float(ahead.mean())
         if self.fixed:
+            # Errors of measurements are of many samples, so that they are known: a normal test and not t.
             pair = [self.rules.index(one), self.rules.index(other)]
             error = float(np.sqrt((self.errors[:, pair] ** 2).sum())) / len(ahead)
             if one in self.sampling or other in self.sampling or not error > 0:
                 return 1.0
             return float(ndtr(-mean / error))
         error, freedom = self._error(ahead)
+        # Below this differences are float64's doing, and t would divide rounding by rounding.
         negligible = 1e-12 * float(np.abs(self.values).max())
         if error <= negligible:
+            # As many signs as there are levels of the factor that has fewest, all alike (sign test).
             return float(0.5 ** (freedom + 1)) if mean > negligible else 1.0
         return float(stdtr(freedom, -mean / error))
 
@@ -153,8 +169,9 @@ class Replicates:
         A rule is ruled out where the leader is better at the one-sided level 5 % / 2 / (rules - 1): halved,
         since the leader is chosen by the same numbers, either of two equal rules could be it. So a leader
         with nothing tied to it is falsely claimed with a probability of at most 5 %, and the best rule is
-        among leader and tied with one of at least 95 % (Bonferroni; subset selection after Gupta 1965), at
-        one place. With fixed nets and inputs sampling rules are left out, having been drawn once.
+        among leader and tied with one of at least 95 % at one place (Bonferroni; subset selection after
+        Gupta 1965, comparison with the best after Hsu 1984). With fixed nets and inputs sampling rules are
+        left out, having been drawn once.
 
         Parameters
         ----------
