@@ -5,6 +5,7 @@ import pytest
 
 from sdp_bench.bench.results.record import Record, RunDescription, Selection, StoredNet, Unit
 from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.settings import Settings
 from sdp_bench.reports.page import page
 from sdp_bench.reports.results import results_of
 from sdp_bench.reports.scorecard import page as scorecard
@@ -42,7 +43,7 @@ def stored(path, nets):
     run = RunDescription(
         command="sdp-bench run iris-tv",
         preset="quick",
-        settings={"training": None},
+        settings=Settings().as_dict(),
         experiments={"iris-tv": Selection((METRIC,), tuple(TRAITS))},
         left_out=(),
         environment={},
