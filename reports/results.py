@@ -74,10 +74,6 @@ class Results:
     def __post_init__(self) -> None:
         object.__setattr__(self, "frame", checked(self.frame))
 
-    def of(self, *experiments: str) -> pd.DataFrame:
-        """Measurements of some experiments."""
-        return self.frame[self.frame["experiment"].isin(experiments)]
-
     @functools.cached_property
     def failed(self) -> list[dict[str, Any]]:
         """Failures, with empty text for what is not known of one."""
@@ -112,9 +108,9 @@ class Results:
 def committed_results() -> Results:
     """Results that come with the package."""
     with opened(BASELINES) as store:
-        found = results_of(store, store.runs(), tuple(load(BASELINES / "runtime.csv")))
+        committed = results_of(store, store.runs(), tuple(load(BASELINES / "runtime.csv")))
     # The file they were read into is gone.
-    return replace(found, title="Committed results", database=None)
+    return replace(committed, title="Committed results", database=None)
 
 
 def results_of(store: Store, numbers: Sequence[int] = (), runtime: tuple[Row, ...] = ()) -> Results:

@@ -39,7 +39,7 @@ def environment(traits: RuleTraits, links: Links | None = None) -> Environment:
     -------
     Environment
     """
-    found = Environment(
+    templates = Environment(
         loader=FunctionLoader(_source),
         # in Markdown entities would show
         autoescape=select_autoescape(disabled_extensions=("md",), default=True),
@@ -47,7 +47,7 @@ def environment(traits: RuleTraits, links: Links | None = None) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters |= {
+    templates.filters |= {
         "number": labels.number,
         "known": lambda value: labels.number(math.nan if value is None else value),
         "small": lambda value: "< 1e-5" if 0 < abs(value) < 1e-5 else labels.number(value),
@@ -60,9 +60,9 @@ def environment(traits: RuleTraits, links: Links | None = None) -> Environment:
         "moment": moment,
         "drawing": Markup,
     }
-    found.tests["nan"] = math.isnan
-    found.globals["links"] = links or {}
-    return found
+    templates.tests["nan"] = math.isnan
+    templates.globals["links"] = links or {}
+    return templates
 
 
 def _source(name: str) -> tuple[str, str, None]:

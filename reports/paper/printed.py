@@ -35,8 +35,10 @@ class Printed:
 
 
 def _files(*folder: str) -> dict[str, Traversable]:
-    found = [path for path in files("sdp_bench.reports.paper").joinpath(*folder).iterdir() if path.is_file()]
-    named = {path.name.removesuffix(".csv"): path for path in found if path.name.endswith(".csv")}
+    entries = [
+        path for path in files("sdp_bench.reports.paper").joinpath(*folder).iterdir() if path.is_file()
+    ]
+    named = {path.name.removesuffix(".csv"): path for path in entries if path.name.endswith(".csv")}
     return dict(sorted(named.items()))
 
 

@@ -125,14 +125,14 @@ def comparisons(frame: pd.DataFrame, rule: str, traits: RuleTraits) -> list[Comp
     """
     frame = _one_number(frame)
     ranked = [metric for metric in map(recorded_metric, frame["metric"].unique()) if metric.better]
-    found = []
+    by_metric = []
     for metric in sorted(ranked, key=lambda metric: metric.rank):
         chosen = frame[frame["metric"] == metric.name]
         others = tuple(other for other in traits.in_order(chosen["rule"]) if other != rule)
         conditions = tuple(_conditions(metric, chosen, rule, others, traits))
         if conditions:
-            found.append(Comparisons(metric, others, conditions))
-    return found
+            by_metric.append(Comparisons(metric, others, conditions))
+    return by_metric
 
 
 def _one_number(frame: pd.DataFrame) -> pd.DataFrame:

@@ -237,14 +237,14 @@ def _on_accuracy(block: Comparisons, traits: RuleTraits) -> list[str]:
     conditions = block.measured
     rivals = [other for other in block.others if not traits.is_reference(other)]
     plain = [other for other in rivals if not traits.is_sampling(other)]
-    told = []
+    tallies = []
     for other in plain:
         tally = block.tally(other)
-        told.append((other, tally["better"], tally["worse"]))
+        tallies.append((other, tally["better"], tally["worse"]))
     said = []
     title = block.metric.title
-    if told:
-        parts = [f"{traits.label(other)} {better} better, {worse} worse" for other, better, worse in told]
+    if tallies:
+        parts = [f"{traits.label(other)} {better} better, {worse} worse" for other, better, worse in tallies]
         said.append(
             f"By {title}, at {labels.plural(len(conditions), 'place')} (kind of net and σ), against "
             f"{'; '.join(parts)}; level at the rest."
@@ -306,7 +306,7 @@ def ordinal(number: int) -> str:
 
 def cost_tables(frame: pd.DataFrame, traits: RuleTraits) -> list[CostTable]:
     """Times of all rules on each kind of net, with SDP's and plain sampling's as yardsticks."""
-    found = []
+    by_kind = []
     for _, kind in frame.groupby(ARCHITECTURE, sort=True):
         costs = Costs.measured(kind, traits)
         sdp = costs.by_rule.get("sdp")
@@ -316,8 +316,8 @@ def cost_tables(frame: pd.DataFrame, traits: RuleTraits) -> list[CostTable]:
         )
         first = kind.iloc[0]
         if rows:
-            found.append(CostTable(NetKind(str(first["activation"]), int(first["depth"])).label, rows))
-    return found
+            by_kind.append(CostTable(NetKind(str(first["activation"]), int(first["depth"])).label, rows))
+    return by_kind
 
 
 def answers(frame: pd.DataFrame, traits: RuleTraits) -> list[Answer]:
@@ -326,7 +326,7 @@ def answers(frame: pd.DataFrame, traits: RuleTraits) -> list[Answer]:
     if name is None:
         return []
     metric = recorded_metric(name)
-    found = []
+    by_noise = []
     chosen = frame[(frame["metric"] == name) & ~frame["rule"].map(traits.is_reference)]
     for _, part in chosen.groupby(["activation", "depth", "network", "sigma"], sort=True):
         first = part.iloc[0]
@@ -334,8 +334,8 @@ def answers(frame: pd.DataFrame, traits: RuleTraits) -> list[Answer]:
         plain = [rule for rule in replicates.rules if rule not in replicates.sampling]
         both = [_best(replicates, metric, rules) for rules in (list(replicates.rules), plain)]
         if both[0]:
-            found.append(Answer(f"σ\u00a0=\u00a0{first['sigma']:g}", metric.title, both[0], both[1]))
-    return found
+            by_noise.append(Answer(f"σ\u00a0=\u00a0{first['sigma']:g}", metric.title, both[0], both[1]))
+    return by_noise
 
 
 def _best(replicates: Replicates, metric: Metric, rules: list[str]) -> tuple[Contest, float] | None:

@@ -37,8 +37,8 @@ def plain_samples(rule: str) -> int | None:
     -------
     int or None
     """
-    found = _PLAIN.fullmatch(rule)
-    return int(found[1]) if found else None
+    plain = _PLAIN.fullmatch(rule)
+    return int(plain[1]) if plain else None
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class Costs:
             for rule, time in known.items():
                 if own:
                     samples.setdefault(rule, []).append(own.samples(time))
-        found = {
+        by_rule = {
             rule: Cost(
                 centre[rule],
                 _geometric(typical[rule]),
@@ -165,7 +165,7 @@ class Costs:
             ratios = [time / sampling.seconds(k) for k, time in _by_count(centre).items()]
             misfit = max(max(ratio, 1 / ratio) for ratio in ratios)
         groups = timed.drop_duplicates(["net", "sigma", "input"]).groupby(["net", "sigma"]).size()
-        return cls(found, sampling, misfit, int(groups.max()) if len(groups) else 0)
+        return cls(by_rule, sampling, misfit, int(groups.max()) if len(groups) else 0)
 
     def within(self, rule: str, samples: float) -> bool:
         """Whether a rule takes no longer than so many Monte Carlo samples; times alike count as equal."""

@@ -31,11 +31,11 @@ class Scores:
     def of(cls, metric: Metric, row: pd.DataFrame, rules: tuple[str, ...]) -> Scores:
         """Scores of the measurements of one row of a table."""
         units = row.groupby(UNIT, sort=False).ngroup().to_numpy()
-        places = pd.Categorical(row["rule"], categories=list(rules)).codes
+        columns = pd.Categorical(row["rule"], categories=list(rules)).codes
         values = np.full((units.max() + 1, len(rules)), math.nan)
         errors = values.copy()
         value, error = row["value"].to_numpy(), row["stderr"].to_numpy()
-        values[units, places], errors[units, places] = metric.score(value), metric.score_error(value, error)
+        values[units, columns], errors[units, columns] = metric.score(value), metric.score_error(value, error)
         return cls(rules, values, errors)
 
     def means(self) -> dict[str, float]:

@@ -138,9 +138,9 @@ def agree(verdicts: list[Verdict]) -> Verdict:
     -------
     Verdict
     """
-    found = set(verdicts)
-    if not found or Verdict.NOT_MEASURED in found:
+    different = set(verdicts)
+    if not different or Verdict.NOT_MEASURED in different:
         return Verdict.NOT_MEASURED
-    if {Verdict.HOLDS, Verdict.FAILS} <= found:
+    if {Verdict.HOLDS, Verdict.FAILS} <= different:
         return Verdict.DEPENDS
-    return found.pop() if len(found) == 1 else Verdict.UNDECIDED
+    return different.pop() if len(different) == 1 else Verdict.UNDECIDED

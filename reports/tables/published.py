@@ -76,7 +76,7 @@ def differences(tables: Sequence[Table]) -> list[Difference]:
 
 def orders(tables: Sequence[Table]) -> list[Order]:
     """Who is best of the rules that the paper has too and that do not sample, where there are two or more."""
-    found = []
+    ranked = []
     for table in tables:
         for row in table.rows:
             both = [
@@ -87,8 +87,8 @@ def orders(tables: Sequence[Table]) -> list[Order]:
             if len(both) > 1:
                 paper = min(both, key=lambda each: _score(table.metric, each.printed.mean))
                 run = min(both, key=lambda each: each.cell.score)
-                found.append(Order(table, row, paper, run))
-    return found
+                ranked.append(Order(table, row, paper, run))
+    return ranked
 
 
 def _score(metric: Metric, printed: float) -> float:

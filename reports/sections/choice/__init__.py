@@ -22,14 +22,14 @@ class WhichRule(Section):
 
     def build(self, results: Results) -> Context | None:
         """Choices, in numbers, words and figures; None without two rules to choose from."""
-        found = choice(results.tabled, results.traits)
-        if found is None:
+        choices = choice(results.tabled, results.traits)
+        if choices is None:
             return None
-        front, other_fronts = choice_figures(found)
+        front, other_fronts = choice_figures(choices)
         return {
-            "choice": found,
-            "sentences": list(sentences(found.bands)),
-            "by_nets": list(by_nets(found.bands)),
+            "choice": choices,
+            "sentences": list(sentences(choices.bands)),
+            "by_nets": list(by_nets(choices.bands)),
             "front": front,
             "other_fronts": other_fronts,
             "styles": results.styles,

@@ -180,10 +180,10 @@ def choice(frame: pd.DataFrame, traits: RuleTraits) -> Choice | None:
     blocks: dict[tuple[str, str, bool], list[Band]] = {}
     for band in bands:
         blocks.setdefault((band.metric.name, band.scale, len(band.budgets) > 1), []).append(band)
-    found = tuple(
+    tables = tuple(
         Block(own[0].metric, own[0].scale, tuple(own[0].budgets), tuple(own)) for own in blocks.values()
     )
-    return Choice(found)
+    return Choice(tables)
 
 
 def _by_one_metric(frame: pd.DataFrame, traits: RuleTraits) -> pd.DataFrame:

@@ -157,9 +157,9 @@ class Part:
         components = ("0", "1", "2") if measured.component == "output" else ("",)
         scores = []
         for rule, sigma in self.cells:
-            place = (ACTIVATION, self.depth, sigma, rule)
-            found = [printed(measured.published, *place, each) for each in components]
-            means = np.array([cell.mean for cell in found if cell])
+            nets = (ACTIVATION, self.depth, sigma, rule)
+            cells = [printed(measured.published, *nets, each) for each in components]
+            means = np.array([cell.mean for cell in cells if cell])
             if len(means) != len(components):
                 return math.nan
             values = measured.shown(means)  # 1 - (1 - TV) is the TV again

@@ -66,7 +66,7 @@ def fidelity(frame: pd.DataFrame, poor: float) -> list[Fidelity]:
     """
     if frame.empty or not {"samples", "metric_spec"} <= set(frame.columns):
         return []
-    found = []
+    designs = []
     if "recipe" not in frame:
         frame = frame.assign(recipe="")
     kinds = ["experiment", "activation", "depth", "recipe"]
@@ -78,7 +78,7 @@ def fidelity(frame: pd.DataFrame, poor: float) -> list[Fidelity]:
         points = max((recorded_metric(str(spec)).points for spec in specs), default=0)
         samples = int(part["samples"].min())
         low, high = int(counts.min()), int(counts.max())
-        found.append(
+        designs.append(
             Fidelity(
                 experiment=str(experiment),
                 layers=kind.label,
@@ -91,7 +91,7 @@ def fidelity(frame: pd.DataFrame, poor: float) -> list[Fidelity]:
                 full=_full(str(experiment), part, low, points),
             )
         )
-    return found
+    return designs
 
 
 def _full(name: str, part: pd.DataFrame, inputs: int, points: int) -> bool:

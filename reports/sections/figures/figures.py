@@ -215,8 +215,10 @@ def _accuracy_against_cost(cells: pd.DataFrame, traits: RuleTraits, costs: pd.Se
         axes.xaxis.set_minor_formatter(NullFormatter())
         title = NetKind(activation, depth).label
         seconds, means = (spans.set_index("rule")[name].to_dict() for name in ("seconds", "mean"))
-        told = [f"{styled[rule].label} {labels.duration(seconds[rule])}, {means[rule]:.2f}" for rule in rules]
-        alt = f"Scatter chart for {title}: cost and mean 1 − TV. {'; '.join(told)}."
+        parts = [
+            f"{styled[rule].label} {labels.duration(seconds[rule])}, {means[rule]:.2f}" for rule in rules
+        ]
+        alt = f"Scatter chart for {title}: cost and mean 1 − TV. {'; '.join(parts)}."
         panels.append(Panel(title, svg_of(canvas, f"cost-{len(panels)}"), alt))
     return Figure(
         anchor="figure-cost",

@@ -20,9 +20,9 @@ def figure(w1: pd.DataFrame) -> Figure:
         axes.set(yscale="log", xlabel="mean of the input μ", ylabel="W1")
         title = f"ReLU(X), X ~ N(μ, {sigma:g}²)"
         at_zero = w1[w1["mean"] == 0].set_index("rule")["w1"]
-        told = "; ".join(f"{style.label} {at_zero[rule]:.4f}" for rule, style in styled.items())
+        parts = "; ".join(f"{style.label} {at_zero[rule]:.4f}" for rule, style in styled.items())
         panel = Panel(
-            title, svg_of(canvas, "relu-0"), f"Line chart for {title}: W1 over μ. At μ = 0: {told}."
+            title, svg_of(canvas, "relu-0"), f"Line chart for {title}: W1 over μ. At μ = 0: {parts}."
         )
         return Figure(
             anchor="figure-relu",

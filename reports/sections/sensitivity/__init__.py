@@ -83,8 +83,8 @@ class Sensitivity:
         return said
 
     def _range(self, variants: tuple[Variant, ...], rule: str) -> tuple[tuple[float, str], tuple[float, str]]:
-        found = [(v.values[key], v.name) for v in variants if (key := (self.sigmas[-1], rule)) in v.values]
-        return (min(found), max(found)) if found else ((), ())  # type: ignore[return-value]
+        values = [(v.values[key], v.name) for v in variants if (key := (self.sigmas[-1], rule)) in v.values]
+        return (min(values), max(values)) if values else ((), ())  # type: ignore[return-value]
 
 
 class WhatIsOpen(Section):
@@ -97,16 +97,16 @@ class WhatIsOpen(Section):
 
     def build(self, results: Results) -> Context | None:
         """Variants; None where the experiment was not run."""
-        found = sensitivity(results.frame)
-        return {"sensitivity": found, "poor": POOR_ACCURACY} if found else None
+        shown = sensitivity(results.frame)
+        return {"sensitivity": shown, "poor": POOR_ACCURACY} if shown else None
 
     def numbers(self, results: Results, context: Context) -> Iterator[Number]:
         """Means of each variant."""
-        found: Sensitivity = context["sensitivity"]
+        shown: Sensitivity = context["sensitivity"]
         page = Page(
-            "sensitivity.html", f"What the paper leaves open, {found.layers}", SENSITIVITY.name, self.name
+            "sensitivity.html", f"What the paper leaves open, {shown.layers}", SENSITIVITY.name, self.name
         )
-        for kind, variants in (("cells", found.metrics), ("recipe", found.recipes)):
+        for kind, variants in (("cells", shown.metrics), ("recipe", shown.recipes)):
             for variant in variants:
                 group = Group(page, slug(kind, variant.name), variant.name, variant.metric)
                 for (sigma, rule), value in variant.values.items():
