@@ -6,6 +6,7 @@ import pytest
 from sdp_bench.bench.results.record import Record, RunDescription, Selection, StoredNet, Unit
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.settings import Settings
+from sdp_bench.reports.drilldown.page import chosen
 from sdp_bench.reports.page import page
 from sdp_bench.reports.results import results_of
 from sdp_bench.reports.scorecard import page as scorecard
@@ -101,3 +102,8 @@ def test_the_names_alone_would_have_said_otherwise(results):
     """So that the tests above can fail."""
     (answer,) = scorecard.answers(results.frame, RuleTraits())
     assert answer.deterministic[0].leader != "sdp"
+
+
+def test_neither_sampling_nor_references_are_drilled_into_as_the_worst(results):
+    keys = chosen("worst:8", results.frame)
+    assert {key.split("/")[1] for key in keys} == {"sdp", "dvia"}
