@@ -79,7 +79,7 @@ def page(results: Results, sections: Sequence[Section] | None = None) -> tuple[s
     for section, context in shown:
         for number in section.numbers(results, context):
             numbers.setdefault(tuple(sorted(number.rows)), number)
-    templates = environment({rows: number.address for rows, number in numbers.items()})
+    templates = environment(results.traits, {rows: number.address for rows, number in numbers.items()})
     text = templates.get_template("page.html").render(
         meta={"preset": "", "finished": ""} | dict(results.meta),
         title=results.title,
@@ -104,7 +104,22 @@ def drill_downs(
 ) -> list[Path]:
     """Make drill-down pages for the report in a folder; :func:`build` then links to them.
 
-    Parameters are those of :func:`sdp_bench.reports.drilldown.page.make`, `folder` being the report's.
+    Parameters
+    ----------
+    store, keys, progress, trusted
+        As :func:`sdp_bench.reports.drilldown.page.make` has them.
+    folder : Path
+        The report's.
+
+    Returns
+    -------
+    list of Path
+        Pages that were written.
+
+    Raises
+    ------
+    RunFailedError
+        If the folder cannot be written.
     """
     return drilldown.make(store, keys, folder / drilldown.FOLDER, progress, trusted=trusted)
 
@@ -112,14 +127,13 @@ def drill_downs(
 def _write_numbers(results: Results, numbers: Sequence[Number], folder: Path) -> None:
     """Write the lists of measurements, and take away those of an older report but no other file."""
     frame = results.frame
-    drilled = drilldown.hrefs(drilldown.kept(folder / drilldown.FOLDER, frame), up="../")
-    # Results with a title come without the nets' weights.
-    command = "" if results.title else drilldown.command("KEY", results.meta.get("command", ""), folder)
+    drilled = drilldown.hrefs(drilldown.current_pages(folder / drilldown.FOLDER, frame), up="../")
+    command = drilldown.command("KEY", results.database, folder) if results.database else ""
     lists = folder / FOLDER
-    template, written = environment().get_template(str(sheets.TEMPLATE)), set()
-    for sheet in sheets.sheets(numbers, frame, drilled):
+    template, written = environment(results.traits).get_template(str(sheets.TEMPLATE)), set()
+    for sheet in sheets.sheets(numbers, frame, drilled, results.traits):
         text = template.render(sheet=sheet, data=DATA, command=command)
         written.add(write(lists / sheet.page.file, text))
     for old in set(lists.glob("*.html")) - written:
-        if "numbers" in drilldown.marks(old):
+        if "numbers" in drilldown.tags(old):
             old.unlink(missing_ok=True)

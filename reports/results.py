@@ -17,6 +17,7 @@ from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runtime.table import Row, load
 from sdp_bench.bench.settings import Settings
 from sdp_bench.reports.style.drawing import Style, styles
+from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.frame import checked
 from sdp_bench.reports.tables.tables import Table, tables
 
@@ -45,9 +46,13 @@ class Results:
         What ``sdp-bench runtime`` timed; may be empty.
     title : str
         Of the page, where it is not that of a run.
+    traits : RuleTraits
+        Of its rules; by default of the package's own alone.
+    database : Path, optional
+        Results file with the nets' weights, for the commands that go on from it; None where there is none.
     committed : Results, optional
         Those that come with the package, whose verdicts stand beside these.
-    elsewhere : frozenset of str
+    untabled : frozenset of str
         Experiments that are shown otherwise than as tables.
 
     Raises
@@ -61,15 +66,13 @@ class Results:
     failures: pd.DataFrame = field(default_factory=pd.DataFrame)
     runtime: tuple[Row, ...] = ()
     title: str = ""
+    traits: RuleTraits = field(default_factory=RuleTraits)
+    database: Path | None = None
     committed: Results | None = None
-    elsewhere: frozenset[str] = frozenset()
+    untabled: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "frame", checked(self.frame))
-
-    def of(self, *experiments: str) -> pd.DataFrame:
-        """Measurements of some experiments."""
-        return self.frame[self.frame["experiment"].isin(experiments)]
 
     @functools.cached_property
     def failed(self) -> list[dict[str, Any]]:
@@ -89,24 +92,25 @@ class Results:
     @functools.cached_property
     def tabled(self) -> pd.DataFrame:
         """Measurements that tables are made of."""
-        return self.with_oracle[~self.with_oracle["experiment"].isin(self.elsewhere)]
+        return self.with_oracle[~self.with_oracle["experiment"].isin(self.untabled)]
 
     @functools.cached_property
     def tables(self) -> tuple[Table, ...]:
         """Tables by noise level and rule."""
-        return tuple(tables(self.tabled))
+        return tuple(tables(self.tabled, self.traits))
 
     @functools.cached_property
     def styles(self) -> Mapping[str, Style]:
         """How each rule is drawn."""
-        return styles(list(self.with_oracle["rule"].unique()))
+        return styles(self.with_oracle["rule"].unique(), self.traits)
 
 
 def committed_results() -> Results:
     """Results that come with the package."""
     with opened(BASELINES) as store:
-        found = results_of(store, store.runs(), tuple(load(BASELINES / "runtime.csv")))
-    return replace(found, title="Committed results")
+        committed = results_of(store, store.runs(), tuple(load(BASELINES / "runtime.csv")))
+    # The file they were read into is gone.
+    return replace(committed, title="Committed results", database=None)
 
 
 def results_of(store: Store, numbers: Sequence[int] = (), runtime: tuple[Row, ...] = ()) -> Results:
@@ -128,9 +132,20 @@ def results_of(store: Store, numbers: Sequence[int] = (), runtime: tuple[Row, ..
     """
     runs = [store.run(number) for number in sorted(set(numbers))] or [store.run()]
     frame = pd.concat([store.frame(run).assign(age=-run.id) for run in runs], ignore_index=True)
-    place = ["experiment", "net", "input", "noise", "sigma", "dataset", "objective", "seed", "recipe", "rule"]
-    place += ["metric", "component"]
-    newest = frame["age"] == frame.groupby(place, dropna=False)["age"].transform("min")
+    measurement = [
+        "experiment",
+        "net",
+        "input",
+        "noise",
+        "sigma",
+        "dataset",
+        "objective",
+        "seed",
+        "recipe",
+        "rule",
+    ]
+    measurement += ["metric", "component"]
+    newest = frame["age"] == frame.groupby(measurement, dropna=False)["age"].transform("min")
     frame = frame[newest].drop(columns="age").reset_index(drop=True)
     failures = pd.concat([store.failures(run) for run in runs], ignore_index=True).drop_duplicates()
     metas = [_meta_of(store, run) for run in runs]
@@ -148,7 +163,7 @@ def results_of(store: Store, numbers: Sequence[int] = (), runtime: tuple[Row, ..
             "failures": len(failures),
         },
     }
-    return Results(frame, meta, failures, runtime)
+    return Results(frame, meta, failures, runtime, traits=RuleTraits(store.rules()), database=store.path)
 
 
 def _meta_of(store: Store, run: Run) -> dict[str, Any]:

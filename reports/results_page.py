@@ -56,7 +56,7 @@ def results_page(results: Results) -> str:
     results = tabulated(results, every)
     shown = {section.name: section.build(results) for section in every if section.name in _SECTIONS}
     text = (
-        environment(html=False)
+        environment(results.traits)
         .get_template("results.md")
         .render(
             sections=shown,

@@ -57,6 +57,17 @@ class Section:
         """Numbers that lead to the measurements that they rest on.
 
         Of two that rest on the same measurements the first one's list is made, and both lead there.
+
+        Parameters
+        ----------
+        results : Results
+        context : mapping
+            What :meth:`build` made of them.
+
+        Returns
+        -------
+        iterable of Number
+            By default none.
         """
         del results, context
         return ()
@@ -76,4 +87,4 @@ def sections() -> list[Section]:
 
 def tabulated(results: Results, sections: Iterable[Section]) -> Results:
     """Results whose tables are of the experiments that no section shows in its own way."""
-    return replace(results, elsewhere=frozenset(name for one in sections for name in one.experiments))
+    return replace(results, untabled=frozenset(name for one in sections for name in one.experiments))

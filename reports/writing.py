@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Mapping
@@ -9,10 +10,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
 from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.nets import activation_label
+from sdp_bench.reports.style.rules import RuleTraits
 
 TEMPLATES = Path(__file__).with_name("templates")
 
@@ -20,49 +23,46 @@ Links = Mapping[tuple[int, ...], str]
 """Addresses of lists of measurements, by the rows that these are of, ascending."""
 
 
-def environment(links: Links | None = None, *, html: bool = True) -> Environment:
+def environment(traits: RuleTraits, links: Links | None = None) -> Environment:
     """Environment of a page's templates.
 
-    Templates are named by their path, those of ``templates`` by their name alone.
+    Templates are named by their path, those of ``templates`` by their name alone. All but Markdown escapes.
 
     Parameters
     ----------
+    traits : RuleTraits
+        Of the rules that the page may name.
     links : mapping, optional
         Where the measurements behind the page's numbers are listed.
-    html : bool
-        Whether text is to be escaped.
 
     Returns
     -------
     Environment
     """
-    found = Environment(
+    templates = Environment(
         loader=FunctionLoader(_source),
-        autoescape=html,
+        # in Markdown entities would show
+        autoescape=select_autoescape(disabled_extensions=("md",), default=True),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters |= {
+    templates.filters |= {
         "number": labels.number,
         "known": lambda value: labels.number(math.nan if value is None else value),
         "small": lambda value: "< 1e-5" if 0 < abs(value) < 1e-5 else labels.number(value),
         "spread": labels.spread,
         "elapsed": lambda seconds: "–" if seconds == "" else labels.duration(float(seconds)),
-        "rule_label": labels.rule_label,
-        "activation_label": labels.activation_label,
+        "rule_label": traits.label,
+        "activation_label": activation_label,
         "plural": labels.plural,
         "value": value,
         "moment": moment,
         "drawing": Markup,
     }
-    found.tests |= {
-        "nan": math.isnan,
-        "sampling": labels.is_sampling,
-        "classifier": labels.is_classifier,
-    }
-    found.globals |= {"layers_label": labels.layers_label, "links": links or {}}
-    return found
+    templates.tests["nan"] = math.isnan
+    templates.globals["links"] = links or {}
+    return templates
 
 
 def _source(name: str) -> tuple[str, str, None]:
@@ -73,22 +73,24 @@ def _source(name: str) -> tuple[str, str, None]:
 def value(setting: Any) -> str:
     """Write a setting, which may itself be a mapping (or one as JSON) or a list, on one line."""
     if isinstance(setting, str) and setting.startswith("{"):
-        try:
+        with contextlib.suppress(json.JSONDecodeError):
             setting = json.loads(setting)
-        except json.JSONDecodeError:
-            return setting
     match setting:
+        case None:
+            text = "none"
         case Mapping():
-            return ", ".join(f"{key} {value(entry)}" for key, entry in setting.items())
+            text = ", ".join(f"{key} {value(entry)}" for key, entry in setting.items())
         case list() | tuple() | set():
-            return ", ".join(value(entry) for entry in setting)
+            text = ", ".join(value(entry) for entry in setting)
         case bool():
-            return "yes" if setting else "no"
+            text = "yes" if setting else "no"
         case int() if abs(setting) >= 10_000:
-            return f"{setting:,}"
+            text = f"{setting:,}"
         case float():
-            return f"{setting:g}"
-    return "none" if setting is None else str(setting)
+            text = f"{setting:g}"
+        case _:
+            text = str(setting)
+    return text
 
 
 def moment(text: Any) -> str:

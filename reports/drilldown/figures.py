@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -36,6 +36,7 @@ from sdp_bench.reports.style.drawing import (
     svg_of,
 )
 from sdp_bench.reports.style.drawing import Figure as Drawing
+from sdp_bench.reports.style.rules import RuleTraits
 from sdp_ref.laws import DiagonalGaussian, Gaussian
 
 Array = NDArray[np.float64]
@@ -73,7 +74,7 @@ def by_layer(errors: ErrorByLayer, output: OutputErrors, scale: str) -> Drawing:
     swatches = {KINDS[kind]: _COLOURS[kind] for kind in shown} | {"total": INK}
     with look():
         legend = legend_of(
-            {name: Style(colour, "s", ()) for name, colour in swatches.items()}, "drill-swatch"
+            [Style(name, colour, "s", ()) for name, colour in swatches.items()], "drill-swatch"
         )
     return Drawing(
         anchor="figure-layers",
@@ -88,42 +89,44 @@ def by_layer(errors: ErrorByLayer, output: OutputErrors, scale: str) -> Drawing:
 
 def _at_layers(errors: ErrorByLayer, names: list[str]) -> Panel:
     canvas, axes = _canvas()
-    place = np.arange(len(names))
+    positions = np.arange(len(names))
     rule = [layer.rule.value for layer in errors.layers]
     dropped = [layer.dropped for layer in errors.layers]
     closure = [layer.closure.value for layer in errors.layers]
     total = [layer.total.value for layer in errors.layers]
     # what is dropped is nearly all of the rule error where there is any
     colours = [DROPPED if d > 0.5 * r else RULE for r, d in zip(rule, dropped, strict=True)]
-    axes.bar(place - 0.2, rule, 0.38, color=colours)
-    axes.bar(place + 0.2, closure, 0.38, color=CLOSURE)
-    axes.plot(place, total, color=INK, marker="o", markersize=3.5, linewidth=1.1)
+    axes.bar(positions - 0.2, rule, 0.38, color=colours)
+    axes.bar(positions + 0.2, closure, 0.38, color=CLOSURE)
+    axes.plot(positions, total, color=INK, marker="o", markersize=3.5, linewidth=1.1)
     axes.fill_between(
-        place, [layer.total.floor95 for layer in errors.layers], color="#8a8a8a", alpha=0.35, linewidth=0
+        positions, [layer.total.floor95 for layer in errors.layers], color="#8a8a8a", alpha=0.35, linewidth=0
     )
     _label_layers(axes, names)
     axes.set(ylabel="relative distance", ylim=(0, None))
-    told = "; ".join(
+    description = "; ".join(
         f"{n}: rule {r:.2g}, closure {c:.2g}, total {t:.2g}"
         for n, r, c, t in zip(names, rule, closure, total, strict=True)
     )
-    return Panel("After each layer", _lean(canvas, "layers"), f"Bar chart by layer. {told}.")
+    return Panel("After each layer", _compact_svg(canvas, "layers"), f"Bar chart by layer. {description}.")
 
 
 def _at_output(output: OutputErrors, names: list[str], scale: str) -> Panel:
     canvas, axes = _canvas()
-    place, bottom = np.arange(len(names)), np.zeros(len(names))
+    positions, bottom = np.arange(len(names)), np.zeros(len(names))
     entered = output.sum_of_parts or 1.0
     for kind in KINDS:
         part = np.array(getattr(output, kind)) / entered
         if part.sum() > _NOTHING:
-            axes.bar(place, part, 0.7, bottom=bottom, color=_COLOURS[kind])
+            axes.bar(positions, part, 0.7, bottom=bottom, color=_COLOURS[kind])
             bottom += part
     _label_layers(axes, names)
     axes.set(ylabel="share of what enters", ylim=(0, None))
     axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.0f} %")
-    told = "; ".join(f"{name} {100 * share:.0f} %" for name, share in zip(names, bottom, strict=True))
-    return Panel("As seen at the output", _lean(canvas, "entered"), f"Bar chart ({scale}): {told}.")
+    description = "; ".join(f"{name} {100 * share:.0f} %" for name, share in zip(names, bottom, strict=True))
+    return Panel(
+        "As seen at the output", _compact_svg(canvas, "entered"), f"Bar chart ({scale}): {description}."
+    )
 
 
 def _label_layers(axes: Axes, names: list[str]) -> None:
@@ -134,7 +137,13 @@ def _label_layers(axes: Axes, names: list[str]) -> None:
     axes.grid(visible=False, axis="x")
 
 
-def projections(oracle: Oracle, prediction: Prediction, rule: str) -> Drawing | None:
+def style_beside_oracle(rule: str, traits: RuleTraits) -> Style:
+    """How a rule is drawn beside its oracle, which is grey, as sampling rules are in other figures."""
+    style = styles([rule], traits)[rule]
+    return replace(style, colour=RULE if traits.is_sampling(rule) else style.colour, marker="", dashes=())
+
+
+def projections(oracle: Oracle, prediction: Prediction, style: Style) -> Drawing | None:
     """Oracle and prediction on pairs of the oracle's principal axes; None for a single output."""
     moments = oracle.moments
     values, vectors = np.linalg.eigh(moments.covariance)
@@ -148,8 +157,6 @@ def projections(oracle: Oracle, prediction: Prediction, rule: str) -> Drawing | 
     samples = (oracle.samples.double().numpy() - moments.mean) @ axes_matrix
     law = _moments_of(prediction)
     mean, covariance = (law[0] - moments.mean) @ axes_matrix, axes_matrix.T @ law[1] @ axes_matrix
-    # sampling rules are grey elsewhere, as the oracle is here
-    colour = RULE if labels.is_sampling(rule) else styles([rule])[rule].colour
     panels = []
     with look():
         for number, (i, j) in enumerate(combinations(range(len(kept)), 2)):
@@ -159,12 +166,12 @@ def projections(oracle: Oracle, prediction: Prediction, rule: str) -> Drawing | 
                     mean[[i, j]],
                     covariance[np.ix_([i, j], [i, j])],
                     (f"axis {i + 1} (sd {spreads[i]:.3g})", f"axis {j + 1} (sd {spreads[j]:.3g})"),
-                    colour,
+                    style.colour,
                     f"Axes {i + 1} and {j + 1}",
                     f"projection-{number}",
                 )
             )
-        legend = legend_of({rule: Style(colour, "", ()), "oracle": Style("#8a8a8a", "s", ())}, "plane-swatch")
+        legend = legend_of([style, Style("oracle", "#8a8a8a", "s", ())], "plane-swatch")
     return Drawing(
         anchor="figure-projections",
         title="Oracle and prediction in the oracle’s principal axes",
@@ -197,8 +204,8 @@ def _projection(
     density = gaussian_filter(counts, 0.8)
     ordered = np.sort(density.ravel())[::-1]
     held = np.cumsum(ordered) / len(samples)
-    places = np.minimum(np.searchsorted(held, _MASSES), len(ordered) - 1)
-    heights = sorted(set(ordered[places].tolist()))
+    positions = np.minimum(np.searchsorted(held, _MASSES), len(ordered) - 1)
+    heights = sorted(set(ordered[positions].tolist()))
     centres = [(edge[1:] + edge[:-1]) / 2 for edge in edges]
     heights = [h for h in heights if 0 < h < density.max()]
     if heights:
@@ -222,7 +229,7 @@ def _projection(
         f"{title}: oracle’s density, and the rule’s ellipses with centre ({mean[0]:.2f}, {mean[1]:.2f}) and "
         f"standard deviations {spread[0]:.2g} and {spread[1]:.2g}, in units of the oracle’s."
     )
-    return Panel(title, _lean(canvas, prefix), alt)
+    return Panel(title, _compact_svg(canvas, prefix), alt)
 
 
 def quantile_differences(oracle: Oracle, prediction: Prediction) -> Drawing:
@@ -240,18 +247,20 @@ def quantile_differences(oracle: Oracle, prediction: Prediction) -> Drawing:
     errors = oracle.quantiles.replicates(100).std(0)
     with look():
         canvas, axes = _canvas()
-        told = []
+        description = []
         for j in shown:
             line = (predicted[:, j] - true[:, j]) / ranges[j]
             noise = 2 * errors[:, j] / ranges[j]
             axes.fill_between(LEVELS, line - noise, line + noise, color=_OUTPUTS[j], alpha=0.25, linewidth=0)
             axes.plot(LEVELS, line, color=_OUTPUTS[j])
-            told.append(f"output {j}: {line[0]:.2g} at 5 %, {line[9]:.2g} at 50 %, {line[-1]:.2g} at 95 %")
+            description.append(
+                f"output {j}: {line[0]:.2g} at 5 %, {line[9]:.2g} at 50 %, {line[-1]:.2g} at 95 %"
+            )
         axes.axhline(0, color=INK, linewidth=0.9)
         axes.set(xlabel="level", ylabel="difference / IQR", xlim=(0, 1))
         axes.xaxis.set_major_formatter(lambda level, _: f"{100 * level:.0f} %")
-        panel = Panel("", _lean(canvas, "quantiles"), f"Line chart: {'; '.join(told)}.")
-        legend = legend_of({f"output {j}": Style(_OUTPUTS[j], "", ()) for j in shown}, "quantile-swatch")
+        panel = Panel("", _compact_svg(canvas, "quantiles"), f"Line chart: {'; '.join(description)}.")
+        legend = legend_of([Style(f"output {j}", _OUTPUTS[j], "", ()) for j in shown], "quantile-swatch")
     left = true.shape[1] - len(shown)
     rest = f" Not shown: {labels.plural(left, 'output')}." if left else ""
     return Drawing(
@@ -289,7 +298,7 @@ def _matrix(title: str, matrix: Array, number: int) -> Panel:
     canvas, axes = _canvas(0.8 if len(matrix) <= 5 else 0.95)
     size = 10.5 if len(matrix) <= 5 else 6.5
     top = max(1.0, float(np.abs(matrix).max()))
-    entries = [[_short(value) for value in row] for row in matrix]
+    entries = [[_entry(value) for value in row] for row in matrix]
     sns.heatmap(
         matrix,
         ax=axes,
@@ -307,10 +316,10 @@ def _matrix(title: str, matrix: Array, number: int) -> Panel:
     axes.tick_params(axis="both", length=0, rotation=0)
     axes.set(xlabel="output", ylabel="output")
     rows = "; ".join(", ".join(row) for row in entries)
-    return Panel(title, _lean(canvas, f"matrix-{number}"), f"{title}, by rows: {rows}.")
+    return Panel(title, _compact_svg(canvas, f"matrix-{number}"), f"{title}, by rows: {rows}.")
 
 
-def _short(value: float) -> str:
+def _entry(value: float) -> str:
     """Three significant figures at most, for a cell."""
     if value != 0 and not 1e-3 <= abs(value) < 1e4:
         return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e").replace("-", "−")
@@ -330,7 +339,7 @@ def _canvas(height: float = 0.86, width: float = 4.0) -> tuple[Canvas, Axes]:
     return canvas, axes
 
 
-def _lean(canvas: Canvas, prefix: str) -> str:
+def _compact_svg(canvas: Canvas, prefix: str) -> str:
     """SVG with coordinates to a tenth of a point, and without what the page's style says anyway."""
     text = svg_of(canvas, f"drill-{prefix}")
     # in paths alone: labels keep their digits
@@ -340,8 +349,3 @@ def _lean(canvas: Canvas, prefix: str) -> str:
     # tick marks, of length 0: a defined path, and its uses in groups of their own
     text = re.sub(r"<g>\s*(<defs>\s*<path [^>]*/>\s*</defs>\s*)?<g>\s*<use [^>]*/>\s*</g>\s*</g>", "", text)
     return re.sub(r"\s*\n(?=[LMCQz\"])", "", text)
-
-
-def drawn(figures: Sequence[Drawing | None]) -> list[Drawing]:
-    """Those that there are."""
-    return [figure for figure in figures if figure is not None]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,8 +25,10 @@ from sdp_bench.bench.replay.layers import LayerMoments
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import is_address
 from sdp_bench.reports.drilldown import figures as drawings
-from sdp_bench.reports.drilldown.words import CONSTANT, verdict, view
+from sdp_bench.reports.drilldown.words import CONSTANT, errors_as_seen, verdict
 from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.nets import NetKind
+from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.display import displayed
 from sdp_bench.reports.writing import TEMPLATES, environment
 from sdp_ref.errors import UnsupportedError
@@ -65,6 +66,11 @@ def chosen(text: str, frame: pd.DataFrame) -> list[str]:
     frame : DataFrame
         Measurements, as the store gives them.
 
+    Returns
+    -------
+    list of str
+        Each once, in the order of the option, or the worst first.
+
     Raises
     ------
     UserError
@@ -78,15 +84,15 @@ def chosen(text: str, frame: pd.DataFrame) -> list[str]:
         if not count.isdigit() or not 1 <= int(count) <= MOST_PAGES:
             raise UserError(f"'{text}': write worst:n, n from 1 to {MOST_PAGES}")
         return worst(frame, int(count))
-    found = re.split(rf",(?={_SUBJECT})", text)
-    if not all(re.match(r"[0-9a-f]{4,16}(/|$)", key) for key in found):
+    keys_given = re.split(rf",(?={_SUBJECT})", text)
+    if not all(re.match(r"[0-9a-f]{4,16}(/|$)", key) for key in keys_given):
         raise UserError(
             f"'{text}' is neither none, worst:n nor keys of measurements "
             "(unit/rule/metric, as in results.csv)"
         )
-    if len(found) > MOST_PAGES:
-        raise UserError(f"{len(found)} keys, but no more than {MOST_PAGES} drill-down pages are made")
-    return list(dict.fromkeys(found))
+    if len(keys_given) > MOST_PAGES:
+        raise UserError(f"{len(keys_given)} keys, but no more than {MOST_PAGES} drill-down pages are made")
+    return list(dict.fromkeys(keys_given))
 
 
 def worst(frame: pd.DataFrame, count: int) -> list[str]:
@@ -97,6 +103,18 @@ def worst(frame: pd.DataFrame, count: int) -> list[str]:
     scale from 0 to 1. References and estimates from samples, whose error is their number of samples, are
     left out.
 
+    Parameters
+    ----------
+    frame : DataFrame
+        Measurements, as the store gives them.
+    count : int
+        How many at most; fewer where fewer were made.
+
+    Returns
+    -------
+    list of str
+        Keys, in the order in which they are to be seen.
+
     Raises
     ------
     UserError
@@ -105,23 +123,25 @@ def worst(frame: pd.DataFrame, count: int) -> list[str]:
     measured = (name for name in primary() if (frame["metric"] == name).any())
     metric = next((name for name in measured if isinstance(recorded_metric(name), CellTotalVariation)), None)
     rows = frame[frame["metric"] == metric]
-    rows = rows[[not (labels.is_reference(r) or labels.is_sampling(r)) for r in rows["rule"]]]
+    rows = rows[~rows["reference"] & rows["sampling"].isna()]
     if metric is None or rows.empty:
         raise UserError(
             "worst:n compares total variations of rules, and none was measured; name keys instead"
         )
     rows = rows.drop_duplicates("key").assign(excess=lambda f: f["value"] - f["floor95"])
     rows = rows.sort_values(["excess", "key"], ascending=[False, True])
-    rows["again"] = rows.groupby(["rule", "sigma"]).cumcount()
-    rows = rows.sort_values(["again", "excess", "key"], ascending=[True, False, True])
-    rows["place"] = rows.groupby(["rule", "again"]).cumcount()
-    rows = rows.sort_values(["again", "place", "excess", "key"], ascending=[True, True, False, True])
+    rows["rank_at_noise"] = rows.groupby(["rule", "sigma"]).cumcount()
+    rows = rows.sort_values(["rank_at_noise", "excess", "key"], ascending=[True, False, True])
+    rows["rank_over_noise"] = rows.groupby(["rule", "rank_at_noise"]).cumcount()
+    rows = rows.sort_values(
+        ["rank_at_noise", "rank_over_noise", "excess", "key"], ascending=[True, True, False, True]
+    )
     return [str(key) for key in rows["key"].head(count)]
 
 
 def make(
     store: Store,
-    wanted: Sequence[str],
+    requested: Sequence[str],
     folder: Path,
     progress: Progress,
     *,
@@ -132,7 +152,7 @@ def make(
     Parameters
     ----------
     store : Store
-    wanted : sequence of str
+    requested : sequence of str
         Keys, or beginnings of keys that are one measurement's.
     folder : Path
         Made if need be. The oldest pages beyond :data:`MOST_PAGES` are taken away; other files stay.
@@ -140,24 +160,30 @@ def make(
     trusted : bool
         Whether the stored code of plug-in rules may be run.
 
+    Returns
+    -------
+    list of Path
+        Pages that were written, in the order of their keys; those of failures are not among them.
+
     Raises
     ------
     RunFailedError
         If the folder cannot be written.
     """
     made: list[Path] = []
-    progress.done(0, len(wanted), "")
+    traits = RuleTraits(store.rules())
+    progress.done(0, len(requested), "")
     known: dict[str, LayerMoments] = {}
-    for number, key in enumerate(sorted(wanted), start=1):  # rules of one unit after each other
+    for number, key in enumerate(sorted(requested), start=1):  # rules of one unit after each other
         try:
-            found = drill(store, key, trusted=trusted, known=known)
-            text = page(found, store.path)
+            drilldown = drill(store, key, trusted=trusted, known=known)
+            text = page(drilldown, traits, store.path)
         except (UserError, ValueError, UnsupportedError, RuntimeError, ArithmeticError) as error:
             line = str(error).splitlines()[0] if str(error) else type(error).__name__
             progress.note(f"no drill-down of {key}: {line}")
         else:
-            made.append(write(folder / file_name(found.key), text))
-        progress.done(number, len(wanted), key)
+            made.append(write(folder / file_name(drilldown.key), text))
+        progress.done(number, len(requested), key)
     pages = sorted(_pages(folder), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in pages[MOST_PAGES:]:
         progress.note(f"more than {MOST_PAGES} drill-downs: {path.name} is taken away")
@@ -172,32 +198,44 @@ def file_name(key: str) -> str:
     return f"{unit}-{words}-{keys.digest(key)[:6]}.html"
 
 
-def kept(folder: Path, frame: pd.DataFrame) -> dict[str, str]:
+def current_pages(folder: Path, frame: pd.DataFrame) -> dict[str, str]:
     """Pages there are of the measurements in a frame: file names by key.
 
     A page of a measurement that has been made anew since, with another result, is taken away, and so is any
     page that other code made. Files that are no such pages are left alone.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the pages; it need not be there.
+    frame : DataFrame
+        Measurements, as the store gives them; without keys there are no pages of them.
+
+    Returns
+    -------
+    dict of str to str
+        Only of pages that show what the frame has.
     """
     if not folder.is_dir() or "key" not in frame:
         return {}
     pages = {}
-    for path, told in _pages(folder).items():
-        if told.get("code") != code():
+    for path, own in _pages(folder).items():
+        if own.get("code") != code():
             path.unlink(missing_ok=True)
         else:
-            pages[unescape(told["key"])] = (path, told.get("mark", ""))
+            pages[unescape(own["key"])] = (path, own.get("mark", ""))
     rows = frame[frame["key"].isin(pages.keys())]
-    found = {}
+    current = {}
     for key, part in rows.groupby("key"):
         path, mark = pages[str(key)]
-        if mark == _mark(zip(part["component"], part["value"], strict=True)):
-            found[str(key)] = path.name
+        if mark == _results_hash(zip(part["component"], part["value"], strict=True)):
+            current[str(key)] = path.name
         else:
             path.unlink(missing_ok=True)
-    return found
+    return current
 
 
-def marks(path: Path) -> dict[str, str]:
+def tags(path: Path) -> dict[str, str]:
     """What a file says of itself in its ``sdp-bench-`` tags, as escaped there; nothing if it is not ours."""
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
@@ -208,50 +246,59 @@ def marks(path: Path) -> dict[str, str]:
 
 
 def _pages(folder: Path) -> dict[Path, dict[str, str]]:
-    """Files of a folder that are drill-down pages, and their marks."""
-    found = {path: marks(path) for path in sorted(folder.glob("*.html"))}
-    return {path: told for path, told in found.items() if "key" in told}
+    """Files of a folder that are drill-down pages, and their tags."""
+    tagged = {path: tags(path) for path in sorted(folder.glob("*.html"))}
+    return {path: own for path, own in tagged.items() if "key" in own}
 
 
-def page(found: Drilldown, database: Path = DATABASE) -> str:
+def page(drilldown: Drilldown, traits: RuleTraits, database: Path = DATABASE) -> str:
     """HTML text of one measurement's page.
 
     Figures beyond what :data:`MOST_BYTES` holds are left out, the largest first, and the page says which.
 
     Parameters
     ----------
-    found : Drilldown
+    drilldown : Drilldown
+    traits : RuleTraits
+        Of the rules of its results.
     database : Path
         Where the measurement is, for the command that makes it again.
+
+    Returns
+    -------
+    str
+        Of at most :data:`MOST_BYTES` in UTF-8.
 
     Raises
     ------
     ValueError
         If the page is too large without any figure.
     """
-    record, name = found.record, str(found.record["metric"]).partition(":")[0]
-    metric = displayed(name, found.net["activation"])
+    rule = str(drilldown.record["rule"])
+    kind = NetKind(drilldown.net["activation"], drilldown.net["depth"])
+    metric = displayed(str(drilldown.record["metric"]).partition(":")[0], kind)
     context: dict[str, Any] = {
-        "found": found,
+        "drilldown": drilldown,
+        "kind": kind,
         "metric": metric,
-        "symbol": labels.scale_label(found.noise),
-        "mark": _mark((c["component"], c["value"]) for c in found.components),
+        "symbol": labels.scale_label(drilldown.noise),
+        "mark": _results_hash((c["component"], c["value"]) for c in drilldown.components),
         "code": code(),
         "verdict": "",
-        "errors": found.errors,
+        "errors": drilldown.errors,
         "names": [],
         "figures": [],
         "dropped": [],
         "output": None,
         "scale": "",
-        "command": _replay(found, database),
+        "command": _replay(drilldown, database),
     }
     drawn: list[Callable[[], Any]] = []
-    if found.errors is not None:
-        names = drawings.layer_names(found.errors)
-        output, scale = view(metric, found.errors)
-        sampling = labels.is_sampling(str(record["rule"]))
-        constant = found.errors.layers[-1].constant
+    if drilldown.errors is not None:
+        names = drawings.layer_names(drilldown.errors)
+        output, scale = errors_as_seen(metric, drilldown.errors)
+        sampling = traits.is_sampling(rule)
+        constant = drilldown.errors.layers[-1].constant
         context |= {
             "names": names,
             "output": output,
@@ -260,20 +307,21 @@ def page(found: Drilldown, database: Path = DATABASE) -> str:
             if constant
             else verdict(output, names, sampling=sampling).replace(" %", _PERCENT),
         }
-        errors = found.errors
+        errors = drilldown.errors
         drawn.append(lambda: drawings.by_layer(errors, output, scale))
-    oracle, prediction = found.oracle, found.prediction
-    if _has_moments(found):
-        drawn.append(lambda: drawings.projections(oracle, prediction, str(record["rule"])))
+    oracle, prediction = drilldown.oracle, drilldown.prediction
+    if _has_moments(drilldown):
+        style = drawings.style_beside_oracle(rule, traits)
+        drawn.append(lambda: drawings.projections(oracle, prediction, style))
     drawn.append(lambda: drawings.quantile_differences(oracle, prediction))
-    if _has_moments(found):
+    if _has_moments(drilldown):
         drawn.append(lambda: drawings.covariances(oracle.moments, prediction))
-    context["figures"] = drawings.drawn([draw() for draw in drawn])
-    return _bounded(context)
+    context["figures"] = [figure for draw in drawn if (figure := draw()) is not None]
+    return _bounded(context, traits)
 
 
-def _bounded(context: dict[str, Any]) -> str:
-    template = environment().get_template(str(_TEMPLATE))
+def _bounded(context: dict[str, Any], traits: RuleTraits) -> str:
+    template = environment(traits).get_template(str(_TEMPLATE))
     while len((text := template.render(context)).encode()) > MOST_BYTES:
         figures = context["figures"]
         if not figures:
@@ -287,66 +335,56 @@ def _bounded(context: dict[str, Any]) -> str:
     return text
 
 
-def _has_moments(found: Drilldown) -> bool:
+def _has_moments(drilldown: Drilldown) -> bool:
     try:
-        found.prediction.gaussian  # noqa: B018
-        found.oracle.moments  # noqa: B018
+        drilldown.prediction.gaussian  # noqa: B018
+        drilldown.oracle.moments  # noqa: B018
     except ValueError:
         return False
     return True
 
 
-def command(key: str, recorded: str, folder: Path) -> str:
+def command(key: str, database: Path, folder: Path) -> str:
     """Line that makes a drill-down for the report in a folder.
 
     Parameters
     ----------
     key : str
-    recorded : str
-        Commands of the runs that the report shows, one a line: they name the results file, if it is not the
-        default one.
+    database : Path
+        Results file that the report shows.
     folder : Path
         The report's.
+
+    Returns
+    -------
+    str
+        Quoted for a shell; options at their default are left out.
     """
-    told = {_database(line) for line in recorded.splitlines()}
-    database = told.pop() if len(told) == 1 else DATABASE
-    words = ["sdp-bench", "report", "--drill-down", key]
-    words += ["--database", str(database)] if database != DATABASE else []
-    return shlex.join(words + (["--output", str(folder)] if folder != REPORT else []))
+    options = [*_option("--database", database, DATABASE), *_option("--output", folder, REPORT)]
+    return shlex.join(["sdp-bench", "report", "--drill-down", key, *options])
 
 
-def _database(line: str) -> Path:
-    """Results file that a recorded command names."""
-    try:
-        words = shlex.split(line)
-    except ValueError:
-        return DATABASE
-    for word, following in itertools.zip_longest(words, words[1:], fillvalue=""):
-        if word == "--database" and following:
-            return Path(following)
-        if word.startswith("--database="):
-            return Path(word.removeprefix("--database="))
-    return DATABASE
+def _replay(drilldown: Drilldown, database: Path) -> str:
+    trust = ["--trust-code"] if is_address(str(drilldown.record["rule"])) else []
+    return shlex.join(
+        ["sdp-bench", "replay", drilldown.key, *_option("--database", database, DATABASE), *trust]
+    )
 
 
-def _replay(found: Drilldown, database: Path) -> str:
-    words = ["sdp-bench", "replay", found.key]
-    words += ["--database", str(database)] if database != DATABASE else []
-    return shlex.join(words + (["--trust-code"] if is_address(str(found.record["rule"])) else []))
+def _option(name: str, path: Path, default: Path) -> list[str]:
+    return [] if path == default else [name, str(path)]
 
 
 @functools.cache
 def code() -> str:
-    """Fingerprint of the code and templates that pages are made by.
-
-    The rules' own code and the oracles' shows in the measurement's value.
-    """
+    """Fingerprint of the code and templates that pages are made by."""
+    # The rules' own code and the oracles' need no place in it: it shows in the measurement's value.
     files = (_TEMPLATE, *(TEMPLATES / name for name in ("base.html", "parts.html", "style.css")))
     texts = [file.read_text(encoding="utf-8") for file in files]
     return reached(page, rule_errors, Drilldown, Oracle, Prediction, texts)
 
 
-def _mark(components: Iterable[tuple[Any, Any]]) -> str:
+def _results_hash(components: Iterable[tuple[Any, Any]]) -> str:
     """Hash of a measurement's results, by which a page of it is known to be up to date."""
     return keys.digest(sorted({(name or "", repr(float(value))) for name, value in components}))[:16]
 

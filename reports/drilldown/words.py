@@ -17,7 +17,7 @@ _BY_SAMPLES = "by the draw of the rule’s samples"
 _NEARLY_ALL, _MOST = 0.9, 0.6
 _NAMED = 0.75  # layers are named until they have this share
 _WHOLE = 0.995
-_MUCH_ROUNDING = 0.1  # of the error, from where on it is told
+_MUCH_ROUNDING = 0.1  # of the error, from where on it is named
 
 
 CONSTANT = (
@@ -27,10 +27,22 @@ CONSTANT = (
 """The verdict where there is nothing to judge."""
 
 
-def view(metric: Metric, errors: ErrorByLayer) -> tuple[OutputErrors, str]:
+def errors_as_seen(metric: Metric, errors: ErrorByLayer) -> tuple[OutputErrors, str]:
     """Output's errors in the measure nearest to a metric, and what that is called.
 
     Metrics of cells of equal mass see every direction of the outputs alike; others see the widest most.
+
+    Parameters
+    ----------
+    metric : Metric
+    errors : ErrorByLayer
+
+    Returns
+    -------
+    output : OutputErrors
+        Whitened for a metric that whitens, else over the outputs' total spread.
+    scale : str
+        The measure, to be put in brackets or after a comma.
     """
     if metric.whitens:
         return errors.whitened, "every principal direction of the outputs counting alike"
@@ -49,6 +61,11 @@ def verdict(output: OutputErrors, names: Sequence[str], *, sampling: bool = Fals
         Of the layers.
     sampling : bool
         Whether the rule samples: its own error is then that of few samples.
+
+    Returns
+    -------
+    str
+        Shares in per cent of all that enters, with a space before the sign.
     """
     total = output.total
     if total.value <= output.rounding:
@@ -69,36 +86,36 @@ def verdict(output: OutputErrors, names: Sequence[str], *, sampling: bool = Fals
     shares = {kind: [v / entered for v in getattr(output, kind)] for kind in _BY}
     kinds = sorted(_BY, key=lambda kind: -sum(shares[kind]))
     first, share = kinds[0], sum(shares[kinds[0]])
-    where = [sum(shares[kind][k] for kind in _BY) for k in range(len(names))]
+    all_by_layer = [sum(shares[kind][k] for kind in _BY) for k in range(len(names))]
     if share >= _MOST:
         word = "Nearly all" if share >= _NEARLY_ALL else "Most"
-        found, places = shares[first], f"{word} of the error enters {by[first]} ({share:.0%})"
+        by_layer, statement = shares[first], f"{word} of the error enters {by[first]} ({share:.0%})"
     else:
-        told = " and ".join(f"{sum(shares[k]):.0%} {by[k]}" for k in kinds if sum(shares[k]) >= 0.1)
-        found, places = where, f"The error enters in more than one way: {told}"
-    said = f"{places}, {_layers(found, names)}."
+        parts = " and ".join(f"{sum(shares[k]):.0%} {by[k]}" for k in kinds if sum(shares[k]) >= 0.1)
+        by_layer, statement = all_by_layer, f"The error enters in more than one way: {parts}"
+    text = f"{statement}, {_layers(by_layer, names)}."
     share = output.rounding / total.value
     if share >= _MUCH_ROUNDING:
-        said += (
+        text += (
             " But rounding in the oracle, which computes in the net’s own precision, may be about "
             f"{share:.0%} of this error."
         )
-    return said.replace("%", " %")
+    return text.replace("%", " %")
 
 
 def _layers(shares: Sequence[float], names: Sequence[str]) -> str:
     whole = sum(shares)
     order = sorted(range(len(names)), key=lambda k: -shares[k])
-    chosen, held = [], 0.0
+    chosen, covered = [], 0.0
     for k in order:
         chosen.append(k)
-        held += shares[k] / whole
-        if held >= _NAMED:
+        covered += shares[k] / whole
+        if covered >= _NAMED:
             break
     if len(chosen) > max(3, len(names) // 3):
         return "spread over many layers"
-    if held >= _WHOLE and len(chosen) == 1:
+    if covered >= _WHOLE and len(chosen) == 1:
         return f"at {names[chosen[0]]}"
     named = [f"{names[k]} ({shares[k] / whole:.0%} of that)" for k in sorted(chosen)]
-    said = named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
-    return f"{'at' if held >= _NEARLY_ALL else 'above all at'} {said}"
+    text = named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
+    return f"{'at' if covered >= _NEARLY_ALL else 'above all at'} {text}"

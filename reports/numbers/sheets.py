@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sdp_bench.bench.metrics import Metric
 from sdp_bench.reports.numbers.number import Group, Number, Page
 from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.rules import RuleTraits
 
 TEMPLATE = Path(__file__).with_name("template.html")
 
@@ -25,7 +26,7 @@ MOST_BYTES = 8_000_000
 """What the lists of one report take at most, about: fewer measurements are listed if need be."""
 _ROW_BYTES, _NUMBER_BYTES = 145, 480
 
-_SHOWN = ("seed", "input", "value", "floor", "floor95", "stderr", "rule", "key")
+_SHOWN = ("seed", "input", "value", "floor", "floor95", "stderr", "drillable", "key")
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,11 @@ class Sheet:
 
 
 def sheets(
-    numbers: Iterable[Number], frame: pd.DataFrame, drilled: Mapping[str, str], most_bytes: int = MOST_BYTES
+    numbers: Iterable[Number],
+    frame: pd.DataFrame,
+    drilled: Mapping[str, str],
+    traits: RuleTraits,
+    most_bytes: int = MOST_BYTES,
 ) -> Iterator[Sheet]:
     """Pages with the measurements behind some numbers.
 
@@ -66,25 +71,36 @@ def sheets(
         All measurements, with the labels that numbers know them by.
     drilled : mapping of str to str
         Addresses of drill-down pages, from the pages' folder, by key.
+    traits : RuleTraits
+        Of the frame's rules.
     most_bytes : int
         Bound on all pages together, about: at least one measurement of each number is shown.
+
+    Yields
+    ------
+    Sheet
+        In the order in which the numbers first name their pages.
     """
     numbers = list(numbers)
+    named = {rule: traits.label(rule) for rule in frame["rule"].unique()}
+    references = list(filter(traits.is_reference, named))
+    # there is nothing to drill into of a reference, which is no rule
+    frame = frame.assign(rule=frame["rule"].map(named), drillable=~frame["rule"].isin(references))
     if "key" not in frame:
         frame = frame.assign(key="")
     columns = {name: frame[name].to_numpy() for name in (*_SHOWN, *_VARIES) if name in frame}
     at = pd.Index(frame.index)
-    places = [at.get_indexer(pd.Index(number.rows)) for number in numbers]
-    rows = _rows_each([len(each) for each in places], frame["key"], most_bytes)
+    positions = [at.get_indexer(pd.Index(number.rows)) for number in numbers]
+    rows = _rows_per_number([len(each) for each in positions], frame["key"], most_bytes)
     pages: dict[Page, dict[Group, list[Listing]]] = {}
-    for number, place in zip(numbers, places, strict=True):
-        listing = _listing(number, place, columns, rows, drilled)
+    for number, own in zip(numbers, positions, strict=True):
+        listing = _listing(number, own, columns, rows, drilled)
         pages.setdefault(number.group.page, {}).setdefault(number.group, []).append(listing)
     for page, groups in pages.items():
         yield Sheet(page, tuple((group, tuple(own)) for group, own in groups.items()))
 
 
-def _rows_each(counts: Sequence[int], keys: pd.Series, most_bytes: int) -> int:
+def _rows_per_number(counts: Sequence[int], keys: pd.Series, most_bytes: int) -> int:
     """How many measurements of each number fit."""
     row = _ROW_BYTES + (float(keys.str.len().mean()) if len(keys) else 0.0)
     for rows in range(MOST_ROWS, 1, -1):
@@ -95,46 +111,50 @@ def _rows_each(counts: Sequence[int], keys: pd.Series, most_bytes: int) -> int:
 
 def _listing(
     number: Number,
-    place: NDArray[np.intp],
+    positions: NDArray[np.intp],
     columns: Mapping[str, NDArray[Any]],
     rows: int,
     drilled: Mapping[str, str],
 ) -> Listing:
     metric = number.group.metric
     if not number.ordered:
-        place = place[np.argsort(-_error(metric, columns["value"][place]), kind="stable")]
-    top = place[:rows]
+        positions = positions[np.argsort(-_error(metric, columns["value"][positions]), kind="stable")]
+    top = positions[:rows]
     value, floor, floor95 = (columns[name][top] for name in ("value", "floor", "floor95"))
     shown = metric.shown(value), metric.shown(floor), metric.indistinguishable(value, floor, floor95)
-    rest = (columns[name][top] for name in ("seed", "input", "stderr", "rule", "key"))
-    cells = zip(*(column.tolist() for column in (*shown, *rest)), strict=True)
-    whats = [_what(metric, number.varies, columns, each) if number.varies else None for each in top]
+    rest = (columns[name][top] for name in ("seed", "input", "stderr", "drillable", "key"))
+    measured = zip(*(column.tolist() for column in (*shown, *rest)), strict=True)
+    distinctions = [
+        _distinction(metric, number.varies, columns, row) if number.varies else None for row in top
+    ]
     return Listing(
         number.anchor,
         number.title,
         number.mean,
-        len(place),
+        len(positions),
         len(top),
         bool(number.varies),
         "\n".join(
-            _html(metric, what, *each, drilled=drilled) for what, each in zip(whats, cells, strict=True)
+            _html(metric, distinction, _Measurement(*numbers), drilled)
+            for distinction, numbers in zip(distinctions, measured, strict=True)
         ),
     )
 
 
 _VARIES = {
     "depth": lambda _, value: labels.plural(int(value), "layer"),
-    "rule": lambda _, value: labels.rule_label(value),
+    "rule": lambda _, label: label,
     "sigma": lambda _, value: f"σ = {value:g}",
     "component": lambda metric, value: f"{metric.component or 'component'} {value}" if value else "",
     "samples": lambda _, value: f"{int(value):,} samples",
 }
-"""How what varies in a list is told."""
+"""How what varies in a list is written."""
 
 
-def _what(metric: Metric, varies: Sequence[str], columns: Mapping[str, NDArray[Any]], row: int) -> str:
-    told = (_VARIES[name](metric, columns[name][row]) for name in varies if name in columns)
-    return escape(", ".join(filter(None, told)))
+def _distinction(metric: Metric, varies: Sequence[str], columns: Mapping[str, NDArray[Any]], row: int) -> str:
+    """What tells a measurement from others in its list, as HTML."""
+    parts = (_VARIES[name](metric, columns[name][row]) for name in varies if name in columns)
+    return escape(", ".join(filter(None, parts)))
 
 
 def _error(metric: Metric, values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -142,30 +162,29 @@ def _error(metric: Metric, values: NDArray[np.float64]) -> NDArray[np.float64]:
     return metric.score(values) if metric.better else np.abs(values)
 
 
-def _html(
-    metric: Metric,
-    what: str | None,
-    value: float,
-    floor: float,
-    below: bool,
-    seed: float,
-    input_row: float,
-    stderr: float,
-    rule: str,
-    key: str,
-    *,
-    drilled: Mapping[str, str],
-) -> str:
-    level = " ≈" if metric.has_floor and below else ""
+class _Measurement(NamedTuple):
+    """One row of a list: value and floor on the metric's own scale."""
+
+    value: float
+    floor: float
+    indistinguishable: bool
+    seed: float
+    input: float
+    stderr: float
+    drillable: bool
+    key: str
+
+
+def _html(metric: Metric, distinction: str | None, one: _Measurement, drilled: Mapping[str, str]) -> str:
+    level = " ≈" if metric.has_floor and one.indistinguishable else ""
     cells = [
-        "–" if math.isnan(seed) else f"{seed:.0f}",
-        f"{input_row:.0f}",
-        *([] if what is None else [what]),
-        labels.number(value, metric.decimals) + level,
-        labels.number(floor, metric.decimals) if metric.has_floor else "–",
-        labels.number(stderr),
-        f'<a href="{escape(drilled[key])}">drill-down</a>' if key in drilled else "",
-        # a reference is no rule: there is nothing to drill into
-        "–" if not key or labels.is_reference(rule) else f"<code>{escape(key)}</code>",
+        "–" if math.isnan(one.seed) else f"{one.seed:.0f}",
+        f"{one.input:.0f}",
+        *([] if distinction is None else [distinction]),
+        labels.number(one.value, metric.decimals) + level,
+        labels.number(one.floor, metric.decimals) if metric.has_floor else "–",
+        labels.number(one.stderr),
+        f'<a href="{escape(drilled[one.key])}">drill-down</a>' if one.key in drilled else "",
+        f"<code>{escape(one.key)}</code>" if one.key and one.drillable else "–",
     ]
     return "<tr><td>" + "<td>".join(f"{cell}</td>" for cell in cells) + "</tr>"

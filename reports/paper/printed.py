@@ -35,8 +35,10 @@ class Printed:
 
 
 def _files(*folder: str) -> dict[str, Traversable]:
-    found = [path for path in files("sdp_bench.reports.paper").joinpath(*folder).iterdir() if path.is_file()]
-    named = {path.name.removesuffix(".csv"): path for path in found if path.name.endswith(".csv")}
+    entries = [
+        path for path in files("sdp_bench.reports.paper").joinpath(*folder).iterdir() if path.is_file()
+    ]
+    named = {path.name.removesuffix(".csv"): path for path in entries if path.name.endswith(".csv")}
     return dict(sorted(named.items()))
 
 
@@ -101,6 +103,11 @@ def comparison() -> pd.DataFrame:
 
     The main text's Table 2 shows the 6-ReLU net's W1 for "4 ReLU", and the "k=100" column of Table 1 is the
     k=5 column; the supplement has both right (see ``reports/paper/README.md``).
+
+    Returns
+    -------
+    DataFrame
+        Columns as :func:`tables` has them.
     """
     frame = _tables()
     return frame[~frame["table"].isin(MISPRINTED)].reset_index(drop=True)
@@ -138,5 +145,9 @@ def printed(
         Rule, as a spec string.
     component
         Output (``"0"``, ...) for ``std_ratio``, else empty.
+
+    Returns
+    -------
+    Printed or None
     """
     return _index().get((metric, activation, int(depth), f"{sigma:g}", method, component))

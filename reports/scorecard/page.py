@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,14 @@ from sdp_bench.bench.metrics import Metric, primary, recorded_metric
 from sdp_bench.bench.metrics.total_variation import ClassTotalVariation
 from sdp_bench.reports.page import DATA, PAGE
 from sdp_bench.reports.results import Results
-from sdp_bench.reports.scorecard.contests import Contests, Place, contests
+from sdp_bench.reports.scorecard.comparisons import Comparisons, Condition, comparisons
 from sdp_bench.reports.sections.figures.figures import figures
 from sdp_bench.reports.statistics.costs import ARCHITECTURE, Costs
 from sdp_bench.reports.statistics.replicates import Contest, Replicates
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.drawing import Figure
+from sdp_bench.reports.style.nets import NetKind
+from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.tables import Table, headline
 from sdp_bench.reports.writing import environment, recorded
 
@@ -49,11 +51,6 @@ class Candidate:
     report: Mapping[str, Any] | None = None
     trouble: str = ""
     unmeasured: bool = False
-
-    @property
-    def label(self) -> str:
-        """Name for people."""
-        return labels.rule_label(self.name)
 
     @property
     def unexpected(self) -> list[str]:
@@ -101,23 +98,24 @@ class CostTable:
 class Answer:
     """Which rules may be best at one sigma, of all and of those that do not sample, with the best mean."""
 
-    where: str
+    noise: str
     title: str
     best: tuple[Contest, float]
-    without: tuple[Contest, float] | None
+    deterministic: tuple[Contest, float] | None
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A rule under test and all that was found of it."""
+    """A rule under test, its name for people, and all that was found of it."""
 
     candidate: Candidate
-    blocks: tuple[Contests, ...]
+    label: str
+    blocks: tuple[Comparisons, ...]
     verdict: tuple[str, ...]
     failures: tuple[Mapping[str, Any], ...]
 
     @property
-    def first(self) -> Contests | None:
+    def first(self) -> Comparisons | None:
         """Contests by what it is judged by in the first place."""
         return _first(self.blocks)
 
@@ -163,25 +161,25 @@ def build(results: Results, candidates: Sequence[Candidate], folder: Path, notes
 def page(results: Results, candidates: Sequence[Candidate], notes: Sequence[str] = ()) -> str:
     """HTML text of the scorecard; see :func:`build`."""
     frame = results.frame
-    timed = cost_tables(frame)
+    timed = cost_tables(frame, results.traits)
     judged = [judge(results, each, timed) for each in candidates]
     ours = {each.name for each in candidates}
     return (
-        environment()
+        environment(results.traits)
         .get_template(str(_TEMPLATE))
         .render(
             ratios=RATIOS,
-            where=where,
+            condition_label=condition_label,
             ordinal=ordinal,
             meta={"command": "", "finished": "", "seconds": 0} | dict(results.meta),
-            title=", ".join(each.label for each in candidates) or "Which rule for this net",
+            title=", ".join(each.label for each in judged) or "Which rule for this net",
             judged=judged,
             notes=notes,
             measured=_measured(frame),
             few=_few(frame),
-            answers=answers(frame) if not candidates else [],
+            answers=answers(frame, results.traits) if not candidates else [],
             costs=timed,
-            figures=drawings(results.tables, frame),
+            figures=drawings(results.tables, frame, results.traits),
             styles=results.styles,
             tables=results.tables,
             left_out=results.meta.get("left_out", ()),
@@ -198,82 +196,78 @@ def page(results: Results, candidates: Sequence[Candidate], notes: Sequence[str]
 def judge(results: Results, candidate: Candidate, timed: Sequence[CostTable]) -> Judged:
     """Everything that was found of one rule."""
     measured = candidate.name in set(results.frame["rule"])
-    blocks = tuple(contests(results.frame, candidate.name)) if measured else ()
+    blocks = tuple(comparisons(results.frame, candidate.name, results.traits)) if measured else ()
     broken = tuple(failure for failure in results.failed if failure["rule"] in (candidate.name, ""))
-    return Judged(candidate, blocks, tuple(_verdict(candidate, blocks, timed, len(broken))), broken)
-
-
-def _verdict(
-    candidate: Candidate, blocks: Sequence[Contests], timed: Sequence[CostTable], broken: int
-) -> list[str]:
-    said = []
-    if candidate.trouble:
-        said.append(
-            f"The conformance kit did not finish: {candidate.trouble}. So the rule was not measured now"
-            + ("; what is below was measured before." if blocks else ".")
-        )
-    elif candidate.report:
-        bad = candidate.unexpected
-        if bad:
-            said.append(f"{candidate.label} fails {labels.plural(len(bad), 'check')} ({', '.join(bad)}).")
-        elif candidate.unchecked:
-            said.append(f"No conformance check could run on {candidate.label}, so nothing is shown.")
-        else:
-            said.append(
-                f"{candidate.label} passes {candidate.report['counts']['passed']} of the "
-                f"{candidate.report['ran']} conformance checks that could run"
-                + ("." if candidate.report["passed"] else "; the others are faults that it declares.")
-            )
-    else:
-        said.append(f"The conformance kit was not run on {candidate.label}.")
+    label = results.traits.label(candidate.name)
+    said = [*_on_conformance(candidate, label, measured=bool(blocks))]
     if candidate.unmeasured:
-        said.append(f"Nothing was measured: {candidate.label} has no result on any net.")
+        said.append(f"Nothing was measured: {label} has no result on any net.")
     if broken:
-        said.append(f"It failed in {labels.plural(broken, 'place')}, listed below.")
-    block = _first(blocks)
-    if block and block.measured:
-        said += _compared(block)
-    cost = _cost(candidate.name, timed)
-    if cost:
+        said.append(f"It failed in {labels.plural(len(broken), 'place')}, listed below.")
+    first = _first(blocks)
+    if first and first.measured:
+        said += _on_accuracy(first, results.traits)
+    if cost := _on_cost(candidate.name, timed):
         said.append(cost)
-    return said
+    return Judged(candidate, label, blocks, tuple(said), broken)
 
 
-def _compared(block: Contests) -> list[str]:
-    places = block.measured
-    rivals = [other for other in block.others if not labels.is_reference(other)]
-    plain = [other for other in rivals if not labels.is_sampling(other)]
-    told = []
+def _on_conformance(candidate: Candidate, label: str, *, measured: bool) -> Iterator[str]:
+    """What the conformance kit says of a rule, which has measurements or has none."""
+    if candidate.trouble:
+        rest = "; what is below was measured before." if measured else "."
+        yield (
+            f"The conformance kit did not finish: {candidate.trouble}. So the rule was not measured now{rest}"
+        )
+    elif not candidate.report:
+        yield f"The conformance kit was not run on {label}."
+    elif bad := candidate.unexpected:
+        yield f"{label} fails {labels.plural(len(bad), 'check')} ({', '.join(bad)})."
+    elif candidate.unchecked:
+        yield f"No conformance check could run on {label}, so nothing is shown."
+    else:
+        rest = "." if candidate.report["passed"] else "; the others are faults that it declares."
+        yield (
+            f"{label} passes {candidate.report['counts']['passed']} of the {candidate.report['ran']} "
+            f"conformance checks that could run{rest}"
+        )
+
+
+def _on_accuracy(block: Comparisons, traits: RuleTraits) -> list[str]:
+    conditions = block.measured
+    rivals = [other for other in block.others if not traits.is_reference(other)]
+    plain = [other for other in rivals if not traits.is_sampling(other)]
+    tallies = []
     for other in plain:
         tally = block.tally(other)
-        told.append((other, tally["better"], tally["worse"]))
+        tallies.append((other, tally["better"], tally["worse"]))
     said = []
     title = block.metric.title
-    if told:
-        parts = [
-            f"{labels.rule_label(other)} {better} better, {worse} worse" for other, better, worse in told
-        ]
+    if tallies:
+        parts = [f"{traits.label(other)} {better} better, {worse} worse" for other, better, worse in tallies]
         said.append(
-            f"By {title}, at {labels.plural(len(places), 'place')} (kind of net and σ), against "
+            f"By {title}, at {labels.plural(len(conditions), 'place')} (kind of net and σ), against "
             f"{'; '.join(parts)}; level at the rest."
         )
-    ranked = max(place.ranked for place in places)
-    best = sum(place.rank == 1 for place in places)
+    ranked = max(condition.ranked for condition in conditions)
+    best = sum(condition.rank == 1 for condition in conditions)
     said.append(
         f"Its rank by that among {ranked} rules, sampling included, is {block.mean_rank:.1f} in the mean; it "
-        f"is first at {best} of {labels.plural(len(places), 'place')}."
+        f"is first at {best} of {labels.plural(len(conditions), 'place')}."
     )
-    exact = [place for place in places if place.whole]
+    exact = [condition for condition in conditions if condition.indistinguishable]
     text = f"It cannot be told from the exact law at {len(exact)} of them"
-    worst = max(places, key=lambda place: place.short if math.isfinite(place.short) else -1.0)
-    if math.isfinite(worst.short):
-        text += f"; it is furthest from it at {where(worst)} ({labels.number(worst.value, 3)} for "
+    worst = max(
+        conditions, key=lambda condition: condition.shortfall if math.isfinite(condition.shortfall) else -1.0
+    )
+    if math.isfinite(worst.shortfall):
+        text += f"; it is furthest from it at {condition_label(worst)} ({labels.number(worst.value, 3)} for "
         text += f"{labels.number(worst.floor, 3)})"
     said.append(text + ".")
     return said
 
 
-def _cost(rule: str, timed: Sequence[CostTable]) -> str:
+def _on_cost(rule: str, timed: Sequence[CostTable]) -> str:
     rows = [row for table in timed for row in table.rows if row.rule == rule]
     if not rows:
         return ""
@@ -294,14 +288,14 @@ def _samples(samples: float) -> str:
     return f"about {float(f'{samples:.2g}'):,.0f}" if samples >= 1 else "fewer than one"
 
 
-def _first(blocks: Sequence[Contests]) -> Contests | None:
+def _first(blocks: Sequence[Comparisons]) -> Comparisons | None:
     known = {block.metric.name: block for block in blocks}
     return next((known[name] for name in primary() if name in known), None)
 
 
-def where(place: Place) -> str:
+def condition_label(condition: Condition) -> str:
     """Kind of net and sigma, for people."""
-    return f"{labels.layers_label(place.activation, place.depth)}, {place.scale}\u00a0=\u00a0{place.sigma:g}"
+    return f"{condition.kind.label}, {condition.scale}\u00a0=\u00a0{condition.sigma:g}"
 
 
 def ordinal(number: int) -> str:
@@ -310,38 +304,38 @@ def ordinal(number: int) -> str:
     return f"{number}{ending}"
 
 
-def cost_tables(frame: pd.DataFrame) -> list[CostTable]:
+def cost_tables(frame: pd.DataFrame, traits: RuleTraits) -> list[CostTable]:
     """Times of all rules on each kind of net, with SDP's and plain sampling's as yardsticks."""
-    found = []
+    by_kind = []
     for _, kind in frame.groupby(ARCHITECTURE, sort=True):
-        costs = Costs.measured(kind)
-        sdp = costs.of.get("sdp")
+        costs = Costs.measured(kind, traits)
+        sdp = costs.by_rule.get("sdp")
         rows = tuple(
             CostRow(rule, cost.seconds, cost.seconds / sdp.seconds if sdp else math.nan, cost.samples)
-            for rule, cost in costs.of.items()
+            for rule, cost in costs.by_rule.items()
         )
         first = kind.iloc[0]
         if rows:
-            found.append(CostTable(labels.layers_label(str(first["activation"]), int(first["depth"])), rows))
-    return found
+            by_kind.append(CostTable(NetKind(str(first["activation"]), int(first["depth"])).label, rows))
+    return by_kind
 
 
-def answers(frame: pd.DataFrame) -> list[Answer]:
+def answers(frame: pd.DataFrame, traits: RuleTraits) -> list[Answer]:
     """Which rules may be best at each place, by what comes first."""
     name = next((name for name in primary() if name in set(frame["metric"])), None)
     if name is None:
         return []
     metric = recorded_metric(name)
-    found = []
-    chosen = frame[(frame["metric"] == name) & ~frame["rule"].map(labels.is_reference)]
+    by_noise = []
+    chosen = frame[(frame["metric"] == name) & ~frame["rule"].map(traits.is_reference)]
     for _, part in chosen.groupby(["activation", "depth", "network", "sigma"], sort=True):
         first = part.iloc[0]
-        replicates = Replicates.of(metric, part)
-        plain = [rule for rule in replicates.rules if not labels.is_sampling(rule)]
+        replicates = Replicates.of(metric, part, traits)
+        plain = [rule for rule in replicates.rules if rule not in replicates.sampling]
         both = [_best(replicates, metric, rules) for rules in (list(replicates.rules), plain)]
         if both[0]:
-            found.append(Answer(f"σ\u00a0=\u00a0{first['sigma']:g}", metric.title, both[0], both[1]))
-    return found
+            by_noise.append(Answer(f"σ\u00a0=\u00a0{first['sigma']:g}", metric.title, both[0], both[1]))
+    return by_noise
 
 
 def _best(replicates: Replicates, metric: Metric, rules: list[str]) -> tuple[Contest, float] | None:
@@ -352,7 +346,7 @@ def _best(replicates: Replicates, metric: Metric, rules: list[str]) -> tuple[Con
     return contest, float(metric.shown(np.array(mean)))
 
 
-def drawings(every: Sequence[Table], frame: pd.DataFrame) -> list[Figure]:
+def drawings(every: Sequence[Table], frame: pd.DataFrame, traits: RuleTraits) -> list[Figure]:
     """Accuracy over noise, and against cost, by the first 1 - TV that was measured."""
     chosen = headline(every)
     name = "headline"
@@ -362,7 +356,7 @@ def drawings(every: Sequence[Table], frame: pd.DataFrame) -> list[Figure]:
             "of the decision",
         )
     costs = frame.groupby(["activation", "depth", "rule"])["seconds"].median()
-    drawn = [each for each in figures(chosen, costs) if each.anchor != "figure-depth"]
+    drawn = [each for each in figures(chosen, traits, costs) if each.anchor != "figure-depth"]
     return [replace(each, caption=each.caption.replace("(headline)", f"({name})")) for each in drawn]
 
 

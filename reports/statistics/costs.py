@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import nnls
 
-from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.rules import RuleTraits
 
 SAME = 1.25
 """Times within this factor of each other count as equal: they are of few calls on a busy machine."""
@@ -23,18 +23,33 @@ _PLAIN = re.compile(r"monte_carlo:samples=(\d+)")
 
 
 def plain_samples(rule: str) -> int | None:
-    """Number of independent samples of a Monte Carlo rule; None for other rules and other samplers."""
-    found = _PLAIN.fullmatch(rule)
-    return int(found[1]) if found else None
+    """Number of independent samples of the package's Monte Carlo rule; None for others and other samplers.
+
+    That rule is the yardstick of time, known by its spec: what a user's sampling rule draws, and what its
+    draws cost, is its own affair.
+
+    Parameters
+    ----------
+    rule : str
+        Spec, as in records.
+
+    Returns
+    -------
+    int or None
+    """
+    plain = _PLAIN.fullmatch(rule)
+    return int(plain[1]) if plain else None
 
 
 @dataclass(frozen=True)
 class Cost:
     """Cost of one rule for one input.
 
-    `seconds` is the least of the times measured, since other work on the machine only ever adds to them, and
-    `typical` their median: geometric means over architectures. `samples` is how many Monte Carlo samples take
-    as long as `seconds` (NaN where that is not known).
+    `seconds` is the least of the times measured, since other work on the machine only ever adds to them (Chen
+    and Revels, "Robust benchmarking in noisy environments", 2016), and `typical` their median: geometric
+    means over architectures, so that two rules' ratio is the mean of their ratios (Fleming and Wallace, "How
+    not to lie with statistics", Commun. ACM 29, 1986). `samples` is how many Monte Carlo samples take as long
+    as `seconds` (NaN where that is not known).
     """
 
     seconds: float
@@ -44,32 +59,44 @@ class Cost:
 
 @dataclass(frozen=True)
 class SamplingTime:
-    """Time of k Monte Carlo samples of one input, ``overhead + k * each`` seconds."""
+    """Time of k Monte Carlo samples of one input, ``overhead + k * per_sample`` seconds."""
 
     overhead: float
-    each: float
+    per_sample: float
 
     @classmethod
     def fit(cls, seconds: Mapping[int, float]) -> SamplingTime | None:
         """Least squares in relative errors, neither part negative.
 
-        None with fewer than two counts, or where the most samples take no visibly longer than none.
+        Parameters
+        ----------
+        seconds : mapping of int to float
+            By number of samples.
+
+        Returns
+        -------
+        SamplingTime or None
+            None with fewer than two counts, or where the most samples take no visibly longer than none.
         """
         counts = np.array(sorted(seconds), dtype=float)
         if len(counts) < 2:
             return None
         times = np.array([seconds[int(k)] for k in counts])
+        # Over the times themselves the residuals are relative: a clock errs by a share, and the most samples
+        # would else decide alone. Non-negative least squares: Lawson and Hanson 1974, chapter 23.
         design = np.column_stack([np.ones_like(counts), counts]) / times[:, None]
-        (overhead, each), _ = nnls(design, np.ones_like(counts))
-        return cls(float(overhead), float(each)) if each * counts[-1] > _VISIBLE * overhead else None
+        (overhead, per_sample), _ = nnls(design, np.ones_like(counts))
+        return (
+            cls(float(overhead), float(per_sample)) if per_sample * counts[-1] > _VISIBLE * overhead else None
+        )
 
-    def of(self, samples: float) -> float:
+    def seconds(self, samples: float) -> float:
         """Seconds of so many samples."""
-        return self.overhead + self.each * samples
+        return self.overhead + self.per_sample * samples
 
     def samples(self, seconds: float) -> float:
         """Samples that take so many seconds; 0 for less than the overhead."""
-        return max(0.0, (seconds - self.overhead) / self.each)
+        return max(0.0, (seconds - self.overhead) / self.per_sample)
 
 
 @dataclass(frozen=True)
@@ -78,7 +105,7 @@ class Costs:
 
     Attributes
     ----------
-    of : mapping of str to Cost
+    by_rule : mapping of str to Cost
         By rule; a rule without a time is not there.
     sampling : SamplingTime or None
         Of plain Monte Carlo, from the geometric means over nets; None where fewer than two sample counts
@@ -89,19 +116,31 @@ class Costs:
         Inputs that were timed together, at most.
     """
 
-    of: Mapping[str, Cost]
+    by_rule: Mapping[str, Cost]
     sampling: SamplingTime | None
     misfit: float
     batch: int
 
     @classmethod
-    def measured(cls, frame: pd.DataFrame) -> Costs:
+    def measured(cls, frame: pd.DataFrame, traits: RuleTraits) -> Costs:
         """From measurements with columns `activation`, `depth`, `network`, `net`, `input`, `sigma`, `rule`.
 
         A rule's time depends on the architecture and not on sigma, so that all of one architecture's are
         pooled. Sample counts at equal time are worked out for each, and their median taken.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            References in it are left out: what makes them is the oracle.
+        traits : RuleTraits
+            Of its rules.
+
+        Returns
+        -------
+        Costs
+            Rules in the order of tables.
         """
-        timed = frame[(frame["seconds"] > 0) & ~frame["rule"].map(labels.is_reference)]
+        timed = frame[(frame["seconds"] > 0) & ~frame["rule"].map(traits.is_reference)]
         times = timed.groupby([*ARCHITECTURE, "rule"])["seconds"]
         least, typical = times.min().unstack(), times.median().unstack()  # architecture by rule
         centre = {str(rule): _geometric(least[rule]) for rule in least}
@@ -113,20 +152,20 @@ class Costs:
             for rule, time in known.items():
                 if own:
                     samples.setdefault(rule, []).append(own.samples(time))
-        found = {
+        by_rule = {
             rule: Cost(
                 centre[rule],
                 _geometric(typical[rule]),
                 float(plain_samples(rule) or np.median(samples.get(rule, [math.nan]))),
             )
-            for rule in labels.in_order(centre)
+            for rule in traits.in_order(centre)
         }
         misfit = math.nan
         if sampling:
-            ratios = [time / sampling.of(k) for k, time in _by_count(centre).items()]
+            ratios = [time / sampling.seconds(k) for k, time in _by_count(centre).items()]
             misfit = max(max(ratio, 1 / ratio) for ratio in ratios)
         groups = timed.drop_duplicates(["net", "sigma", "input"]).groupby(["net", "sigma"]).size()
-        return cls(found, sampling, misfit, int(groups.max()) if len(groups) else 0)
+        return cls(by_rule, sampling, misfit, int(groups.max()) if len(groups) else 0)
 
     def within(self, rule: str, samples: float) -> bool:
         """Whether a rule takes no longer than so many Monte Carlo samples; times alike count as equal."""
@@ -135,17 +174,17 @@ class Costs:
         own = plain_samples(rule)
         if own is not None:
             return own <= samples
-        cost = self.of.get(rule)
-        return bool(cost and self.sampling and cost.seconds <= SAME * self.sampling.of(samples))
+        cost = self.by_rule.get(rule)
+        return bool(cost and self.sampling and cost.seconds <= SAME * self.sampling.seconds(samples))
 
     def no_dearer(self, one: str, other: str) -> bool:
         """Whether one rule takes no longer than another; times alike count as equal."""
-        if one not in self.of or other not in self.of:
+        if one not in self.by_rule or other not in self.by_rule:
             return False
         counts = plain_samples(one), plain_samples(other)
         if counts[0] is not None and counts[1] is not None:
             return counts[0] <= counts[1]
-        return self.of[one].seconds <= SAME * self.of[other].seconds
+        return self.by_rule[one].seconds <= SAME * self.by_rule[other].seconds
 
 
 def _by_count(seconds: Mapping[str, float]) -> dict[int, float]:

@@ -31,11 +31,11 @@ class Scores:
     def of(cls, metric: Metric, row: pd.DataFrame, rules: tuple[str, ...]) -> Scores:
         """Scores of the measurements of one row of a table."""
         units = row.groupby(UNIT, sort=False).ngroup().to_numpy()
-        places = pd.Categorical(row["rule"], categories=list(rules)).codes
+        columns = pd.Categorical(row["rule"], categories=list(rules)).codes
         values = np.full((units.max() + 1, len(rules)), math.nan)
         errors = values.copy()
         value, error = row["value"].to_numpy(), row["stderr"].to_numpy()
-        values[units, places], errors[units, places] = metric.score(value), metric.score_error(value, error)
+        values[units, columns], errors[units, columns] = metric.score(value), metric.score_error(value, error)
         return cls(rules, values, errors)
 
     def means(self) -> dict[str, float]:
@@ -47,25 +47,37 @@ class Scores:
         """Of some rules, the one with the lowest mean score and those within one paired standard error of it.
 
         The pairs are the nets and inputs that both were measured on. With one pair alone the standard errors
-        of the two measurements stand in for the spread that cannot be seen.
+        of the two measurements stand in for the spread that cannot be seen. One standard error marks what is
+        level in a table, and is no test; it is the rule by which Breiman et al. (Classification and
+        Regression Trees, 1984, section 3.4.3) choose among trees.
+
+        Parameters
+        ----------
+        rules : sequence of str
+            Those without a finite mean are left out.
+
+        Returns
+        -------
+        set of str
+            Empty where none is left.
         """
         means = {rule: mean for rule, mean in self.means().items() if rule in rules and math.isfinite(mean)}
         if not means:
             return set()
         leader = min(means, key=lambda rule: means[rule])
-        return {rule for rule in means if rule == leader or self._level(rule, leader)}
+        return {rule for rule in means if rule == leader or self._is_tied(rule, leader)}
 
-    def _level(self, rule: str, leader: str) -> bool:
+    def _is_tied(self, rule: str, leader: str) -> bool:
         one, other = self.rules.index(rule), self.rules.index(leader)
-        behind = _known(self.values[:, one] - self.values[:, other])
-        if not len(behind):
+        gaps = _known(self.values[:, one] - self.values[:, other])
+        if not len(gaps):
             return False
-        if len(behind) > 1:
-            error = behind.std(ddof=1) / math.sqrt(len(behind))
+        if len(gaps) > 1:
+            error = gaps.std(ddof=1) / math.sqrt(len(gaps))
         else:
             errors = _known(np.hypot(self.errors[:, one], self.errors[:, other]))
             error = errors.max(initial=0.0)
-        return bool(behind.mean() <= error)
+        return bool(gaps.mean() <= error)
 
 
 def _known(values: NDArray[np.float64]) -> NDArray[np.float64]:

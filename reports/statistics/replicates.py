@@ -14,8 +14,10 @@ from scipy.special import ndtr, stdtr, stdtrit
 from sdp_bench.bench.metrics import Metric
 from sdp_bench.reports.statistics.ranking import UNIT, Scores
 from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.rules import RuleTraits
 
 LEVEL = 0.05
+"""Of a false winner at one place; each interval leaves out its mean as often."""
 MIN_LEVELS = 3
 """Nets, or inputs, from which on their spread is estimated; fewer are taken as they are."""
 
@@ -43,6 +45,18 @@ class Replicates:
     large, with the smaller count less 1 as degrees of freedom; a mean over nets that have inputs of their own
     has that of the net means. Where both are fixed, only the errors of the measurements themselves are left.
 
+    With effects a of n nets, b of m inputs and c of pairs, the net means have the variance a + c / m, b being
+    shared by all of them, and the input means b + c / n: the sum of both over their numbers is
+    a / n + b / m + 2 c / (n m), one c / (n m) more than the mean's own variance. It is the two-way clustered
+    variance of Cameron, Gelbach and Miller without the term that they subtract, which may turn it negative.
+
+    References
+    ----------
+    Cameron, Gelbach and Miller, "Robust inference with multiway clustering", J. Bus. Econ. Statist. 29, 2011.
+    Gupta, "On some multiple decision (selection and ranking) rules", Technometrics 7, 1965.
+    Hsu, "Constrained simultaneous confidence intervals for multiple comparisons with the best", Ann. Statist.
+    12, 1984.
+
     Attributes
     ----------
     rules : tuple of str
@@ -50,6 +64,8 @@ class Replicates:
         Scores and their standard errors.
     nets, inputs : arrays of int, shape (pairs,)
         What each pair is of.
+    sampling : frozenset of str
+        Rules that sample, of these or others.
     """
 
     rules: tuple[str, ...]
@@ -57,11 +73,12 @@ class Replicates:
     errors: NDArray[np.float64]
     nets: NDArray[np.int64]
     inputs: NDArray[np.int64]
+    sampling: frozenset[str]
 
     @classmethod
-    def of(cls, metric: Metric, measured: pd.DataFrame) -> Replicates:
+    def of(cls, metric: Metric, measured: pd.DataFrame, traits: RuleTraits) -> Replicates:
         """Those of the measurements of one metric; rules not measured on every pair are left out."""
-        scores = Scores.of(metric, measured, tuple(labels.in_order(measured["rule"])))
+        scores = Scores.of(metric, measured, tuple(traits.in_order(measured["rule"])))
         pairs = measured.drop_duplicates(UNIT)  # in the order of the rows of scores
         whole = np.isfinite(scores.values).all(0)
         return cls(
@@ -70,6 +87,7 @@ class Replicates:
             scores.errors[:, whole],
             pd.factorize(pairs["net"])[0].astype(np.int64),
             pd.factorize(pairs["input"])[0].astype(np.int64),
+            frozenset(filter(traits.is_sampling, scores.rules)),
         )
 
     @property
@@ -93,7 +111,7 @@ class Replicates:
         return self.net_count < MIN_LEVELS and self.input_count < MIN_LEVELS
 
     @property
-    def behind(self) -> str:
+    def design(self) -> str:
         """What means are over, for people."""
         nets = labels.plural(self.net_count, "net")
         if len(self.nets) == self.net_count * self.input_count:
@@ -109,7 +127,7 @@ class Replicates:
         error, freedom = self._error(self._column(rule))
         if self.fixed:
             one = self.errors[:, self.rules.index(rule)]
-            error = math.nan if labels.is_sampling(rule) else float(np.sqrt((one**2).sum())) / len(one)
+            error = math.nan if rule in self.sampling else float(np.sqrt((one**2).sum())) / len(one)
         return float(stdtrit(freedom, 1 - LEVEL / 2)) * error
 
     def p_better(self, one: str, other: str) -> float:
@@ -117,18 +135,31 @@ class Replicates:
 
         Where all replicates show the same difference the sign test stands in for t. Of a sampling rule with
         fixed nets and inputs nothing is known: it was drawn once for each.
+
+        Parameters
+        ----------
+        one, other : str
+            Rules among `rules`.
+
+        Returns
+        -------
+        float
+            1 where nothing is known.
         """
         ahead = self._column(other) - self._column(one)
         mean = float(ahead.mean())
         if self.fixed:
+            # Errors of measurements are of many samples, so that they are known: a normal test and not t.
             pair = [self.rules.index(one), self.rules.index(other)]
             error = float(np.sqrt((self.errors[:, pair] ** 2).sum())) / len(ahead)
-            if labels.is_sampling(one) or labels.is_sampling(other) or not error > 0:
+            if one in self.sampling or other in self.sampling or not error > 0:
                 return 1.0
             return float(ndtr(-mean / error))
         error, freedom = self._error(ahead)
+        # Below this differences are float64's doing, and t would divide rounding by rounding.
         negligible = 1e-12 * float(np.abs(self.values).max())
         if error <= negligible:
+            # As many signs as there are levels of the factor that has fewest, all alike (sign test).
             return float(0.5 ** (freedom + 1)) if mean > negligible else 1.0
         return float(stdtr(freedom, -mean / error))
 
@@ -138,12 +169,23 @@ class Replicates:
         A rule is ruled out where the leader is better at the one-sided level 5 % / 2 / (rules - 1): halved,
         since the leader is chosen by the same numbers, either of two equal rules could be it. So a leader
         with nothing tied to it is falsely claimed with a probability of at most 5 %, and the best rule is
-        among leader and tied with one of at least 95 % (Bonferroni; subset selection after Gupta 1965), at
-        one place. With fixed nets and inputs sampling rules are left out, having been drawn once.
+        among leader and tied with one of at least 95 % at one place (Bonferroni; subset selection after
+        Gupta 1965, comparison with the best after Hsu 1984). With fixed nets and inputs sampling rules are
+        left out, having been drawn once.
+
+        Parameters
+        ----------
+        rules : sequence of str
+            Those that were not measured on every pair are left out.
+
+        Returns
+        -------
+        Contest or None
+            None where no rule is left.
         """
         known = [rule for rule in self.rules if rule in rules]
         if self.fixed:
-            known = [rule for rule in known if not labels.is_sampling(rule)]
+            known = [rule for rule in known if rule not in self.sampling]
         if not known:
             return None
         ranked = sorted(known, key=self.mean)

@@ -5,6 +5,15 @@ every part's one-sided test rejects "at or below" (intersection-union, Berger 19
 largest of its parts, with no correction), and *fails* if some part lies significantly below its threshold
 (the smallest p, times the number of parts). Both kinds of p are corrected over claims by Holm's method, each
 kind on its own, so that any false "holds" has a probability of at most `LEVEL`, and any false "fails" too.
+
+References
+----------
+Student, "The probable error of a mean", Biometrika 6, 1908.
+Berger, "Multiparameter hypothesis testing and acceptance sampling", Technometrics 24, 1982.
+Dunn, "Multiple comparisons among means", J. Amer. Statist. Assoc. 56, 1961 (Bonferroni's inequality).
+Holm, "A simple sequentially rejective multiple test procedure", Scand. J. Statist. 6, 1979.
+Dixon and Mood, "The statistical sign test", J. Amer. Statist. Assoc. 41, 1946.
+Hurlbert, "Pseudoreplication and the design of ecological field experiments", Ecol. Monogr. 54, 1984.
 """
 
 from __future__ import annotations
@@ -17,7 +26,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtr, stdtrit
 
 LEVEL = 0.05
+"""Of each kind of false verdict, over all claims together."""
 MIN_NETS = 3
+"""With two there is one degree of freedom, and a 95 % interval of 12.7 standard errors to either side."""
 
 _ROUNDING = 1e-12  # differences this small, relative to the values themselves, are float64's doing
 
@@ -59,6 +70,11 @@ def t_tests(effects: ArrayLike, thresholds: ArrayLike = 0.0) -> MeanTests:
     thresholds
         What means are tested against; broadcasts to the shape (...).
 
+    Returns
+    -------
+    MeanTests
+        Arrays of the shape (...); p-values are one-sided and not corrected.
+
     Raises
     ------
     ValueError
@@ -69,13 +85,15 @@ def t_tests(effects: ArrayLike, thresholds: ArrayLike = 0.0) -> MeanTests:
     if nets < 2:
         raise ValueError(f"a t test needs two nets or more, not {nets}")
     thresholds = np.asarray(thresholds, dtype=float)
+    # Nets are the replicates. Inputs of one net share its weights: counted as replicates too they would make
+    # intervals too narrow (Hurlbert 1984), so that they are averaged within each net before this.
     mean, sd = values.mean(-1), values.std(-1, ddof=1)
     error = sd / np.sqrt(nets)
     negligible = _ROUNDING * (np.abs(values).max(-1) + np.abs(thresholds))
     still = sd <= negligible
     excess = mean - thresholds
     t = excess / np.where(still, 1.0, error)
-    signs = 0.5**nets
+    signs = 0.5**nets  # of n signs that are + or - with equal probability, all one given way (sign test)
     return MeanTests(
         mean=mean,
         half_width=stdtrit(nets - 1, 1 - LEVEL / 2) * error,
@@ -84,19 +102,22 @@ def t_tests(effects: ArrayLike, thresholds: ArrayLike = 0.0) -> MeanTests:
     )
 
 
-def every(p: ArrayLike) -> NDArray[np.float64]:
+def p_of_every_part(p: ArrayLike) -> NDArray[np.float64]:
     """p-value of "every part", from those of the parts along the last axis (intersection-union)."""
+    # The claim is false if one part is, and that part alone has to be rejected in error: no correction.
     return np.asarray(p, dtype=float).max(-1)
 
 
-def some(p: ArrayLike) -> NDArray[np.float64]:
+def p_of_some_part(p: ArrayLike) -> NDArray[np.float64]:
     """p-value of "some part", from those of the parts along the last axis (Bonferroni)."""
+    # Parts share nets and rules, so that nothing but the sum of their errors bounds that of any of them.
     p = np.asarray(p, dtype=float)
     return np.minimum(1.0, p.shape[-1] * p.min(-1))
 
 
 def decide(holds: float, fails: float) -> Verdict:
     """Verdict from a claim's two adjusted p-values."""
+    # Both cannot be this small: a part is not both above its threshold and below it.
     if holds <= LEVEL:
         return Verdict.HOLDS
     return Verdict.FAILS if fails <= LEVEL else Verdict.UNDECIDED
@@ -107,10 +128,19 @@ def agree(verdicts: list[Verdict]) -> Verdict:
 
     The same everywhere: that one. One that holds and one that fails: it depends on the convention. Anything
     not measured: not measured. Else undecided.
+
+    Parameters
+    ----------
+    verdicts : list of Verdict
+        One for each convention; none counts as not measured.
+
+    Returns
+    -------
+    Verdict
     """
-    found = set(verdicts)
-    if not found or Verdict.NOT_MEASURED in found:
+    different = set(verdicts)
+    if not different or Verdict.NOT_MEASURED in different:
         return Verdict.NOT_MEASURED
-    if {Verdict.HOLDS, Verdict.FAILS} <= found:
+    if {Verdict.HOLDS, Verdict.FAILS} <= different:
         return Verdict.DEPENDS
-    return found.pop() if len(found) == 1 else Verdict.UNDECIDED
+    return different.pop() if len(different) == 1 else Verdict.UNDECIDED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
-from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.rules import RuleTraits
 
 INK, GRID = "#010203", "#010204"
 """Stand for the page's colours of text and lines, which depend on the colour scheme."""
@@ -41,8 +41,9 @@ _SAMPLING_MARKERS = ("v", "<", ">", "^", "d", "p")
 
 @dataclass(frozen=True)
 class Style:
-    """How one rule is drawn, in every figure."""
+    """How one rule is called and drawn, in every figure."""
 
+    label: str
     colour: str
     marker: str
     dashes: tuple[float, ...]
@@ -59,7 +60,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Figure:
-    """Small multiples under one caption; `legend` pairs a rule's name with its swatch."""
+    """Small multiples under one caption; `legend` pairs labels with swatches."""
 
     anchor: str
     title: str
@@ -68,25 +69,26 @@ class Figure:
     legend: tuple[tuple[str, str], ...] = ()
 
 
-def styles(rules: Sequence[str]) -> dict[str, Style]:
-    """Style of each rule: fixed for known rules; sampling rules in greys, darker with more samples."""
-    found = {}
+def styles(rules: Iterable[str], traits: RuleTraits) -> dict[str, Style]:
+    """Style of each rule, in order: its own colour; sampling rules in greys, darker with more samples."""
+    styled = {}
     greys = itertools.cycle(zip(_GREYS, _SAMPLING_MARKERS, strict=True))
     others = itertools.cycle(_OTHERS)
     taken: set[str] = set()
-    for rule in labels.in_order(rules):
-        if labels.is_sampling(rule):
+    for rule in traits.in_order(rules):
+        label = traits.label(rule)
+        if traits.is_sampling(rule):
             colour, marker = next(greys)
-            found[rule] = Style(colour, marker, (1.0, 1.5))
-        elif labels.is_reference(rule):
-            found[rule] = Style(_REFERENCE, "H", (5.0, 1.5, 1.0, 1.5))
+            styled[rule] = Style(label, colour, marker, (1.0, 1.5))
+        elif traits.is_reference(rule):
+            styled[rule] = Style(label, _REFERENCE, "H", (5.0, 1.5, 1.0, 1.5))
         else:
-            own = labels.traits(rule).colour  # which variants of a rule share
+            own = traits[rule].colour  # which variants of a rule share
             colour = own if own and own not in taken else next(others)
             taken.add(colour)
-            dashes = (2.5, 1.5) if labels.is_marginal(rule) else _DASHES.get(rule, ())
-            found[rule] = Style(colour, _MARKERS.get(rule, "X"), dashes)
-    return found
+            dashes = (2.5, 1.5) if traits[rule].marginal else _DASHES.get(rule, ())
+            styled[rule] = Style(label, colour, _MARKERS.get(rule, "X"), dashes)
+    return styled
 
 
 def canvas_of(height: float) -> tuple[Canvas, Axes]:
@@ -95,10 +97,10 @@ def canvas_of(height: float) -> tuple[Canvas, Axes]:
     return canvas, canvas.subplots()
 
 
-def legend_of(styled: Mapping[str, Style], prefix: str) -> tuple[tuple[str, str], ...]:
-    """Rules' names with their swatches; `prefix` keeps the ids of these apart on the page."""
+def legend_of(styled: Iterable[Style], prefix: str) -> tuple[tuple[str, str], ...]:
+    """Labels with their swatches; `prefix` keeps the ids of these apart on the page."""
     swatches = []
-    for number, (rule, style) in enumerate(styled.items()):
+    for number, style in enumerate(styled):
         canvas = Canvas(figsize=(0.42, 0.16))
         line = Line2D([0.05, 0.95], [0.5, 0.5], color=style.colour, linewidth=1.8)
         if style.dashes:
@@ -106,7 +108,7 @@ def legend_of(styled: Mapping[str, Style], prefix: str) -> tuple[tuple[str, str]
         point = Line2D([0.5], [0.5], color=style.colour, marker=style.marker, markersize=6, markeredgewidth=0)
         canvas.add_artist(line)
         canvas.add_artist(point)
-        swatches.append((labels.rule_label(rule), svg_of(canvas, f"{prefix}-{number}")))
+        swatches.append((style.label, svg_of(canvas, f"{prefix}-{number}")))
     return tuple(swatches)
 
 

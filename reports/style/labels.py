@@ -1,93 +1,15 @@
-"""How rules, nets and numbers are written for people."""
+"""How numbers are written for people."""
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Iterable
 
-import sdp_ref
-from sdp_bench.bench.metrics.references import references
-from sdp_ref.activations import ACTIVATIONS, Activation
-from sdp_ref.rules import Traits
-from sdp_ref.rules import traits as declared_traits
-
-_CLASSIFIERS = {"resnet18": "ResNet-18", "cnn3": "Three-layer CNN"}
 _SCALES = {"sigma": "σ", "gamma": "γ"}
-
-
-@functools.cache
-def traits(rule: str) -> Traits:
-    """Traits of a recorded rule; of one that is not known, a user's, its name alone."""
-    if rule in references():
-        return references()[rule].traits
-    try:
-        return declared_traits(sdp_ref.rule(rule))
-    except ValueError:
-        name, _, parameters = rule.partition(":")
-        return Traits(f"{name} ({parameters.replace(',', ', ')})" if parameters else name)
-
-
-def is_sampling(rule: str) -> bool:
-    """Whether a rule draws samples of the net."""
-    return traits(rule).sampling is not None
-
-
-def is_reference(rule: str) -> bool:
-    """Whether it stands in the place of a rule, made from the oracle itself, and is not ranked."""
-    return traits(rule).reference
-
-
-def is_marginal(rule: str) -> bool:
-    """Whether a rule drops the correlations between layers."""
-    return traits(rule).marginal
-
-
-def rule_label(rule: str) -> str:
-    """Name of a rule for people."""
-    return traits(rule).label
-
-
-def in_order(rules: Iterable[str]) -> list[str]:
-    """Rules in the order of tables and figures: full, marginal, unknown, sampling by size, references."""
-
-    def key(rule: str) -> tuple[int, int, str]:
-        return traits(rule).rank, traits(rule).sampling or 0, rule
-
-    return sorted(set(rules), key=key)
-
-
-def activation_label(activation: str) -> str:
-    """Name of a non-linearity for people."""
-    name, _, parameters = activation.partition(":")
-    label = ACTIVATIONS[name].label if name in ACTIVATIONS else name
-    return f"{label} ({parameters})" if parameters else label
-
-
-def activation_place(activation: str) -> int:
-    """Place of a non-linearity in the order that tables use."""
-    name = activation.partition(":")[0]
-    return ACTIVATIONS[name].rank if name in ACTIVATIONS else Activation.rank
 
 
 def scale_label(parameter: str) -> str:
     """Symbol of the noise’s scale: σ of a standard deviation, γ of a stable law’s scale."""
     return _SCALES.get(parameter, parameter)
-
-
-def is_classifier(activation: str) -> bool:
-    """Whether nets "of an activation" are the image classifiers of that name."""
-    return activation in _CLASSIFIERS
-
-
-def layers_label(activation: str, depth: int) -> str:
-    """Depth of a net for people, ``4 ReLU layers``, or the name of an image classifier or a user's net."""
-    if is_classifier(activation):
-        return _CLASSIFIERS[activation]
-    kind, _, name = activation.partition(":")
-    if kind == "own":
-        return name
-    return f"{depth} {activation_label(activation)} layer{'' if depth == 1 else 's'}"
 
 
 def number(x: float, decimals: int | None = None) -> str:

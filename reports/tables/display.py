@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sdp_bench.bench.metrics import Metric, recorded_metric
 from sdp_bench.bench.metrics.total_variation import ClassTotalVariation
-from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.nets import NetKind
 
 
 @dataclass(frozen=True)
@@ -26,16 +26,21 @@ class ClassDistance(ClassTotalVariation):
     companion = companion_label = ""
 
 
-def displayed(name: str, activation: str) -> Metric:
+def displayed(name: str, kind: NetKind) -> Metric:
     """Metric of some records as tables show it.
 
     Parameters
     ----------
     name : str
         Of the metric, as records have it.
-    activation : str
-        Of the nets; that of an image classifier is its own name.
+    kind : NetKind
+        What the records are of.
+
+    Returns
+    -------
+    Metric
+        The recorded one, but for the decision of image classifiers a distance.
     """
-    if name == ClassTotalVariation.name and labels.is_classifier(activation):
+    if name == ClassTotalVariation.name and kind.is_classifier:
         return ClassDistance()
     return recorded_metric(name)

@@ -10,7 +10,6 @@ import numpy as np
 
 from sdp_bench.bench.metrics import Metric
 from sdp_bench.reports.paper.printed import Printed
-from sdp_bench.reports.style import labels
 from sdp_bench.reports.tables.tables import Cell, Row, Table
 
 
@@ -42,11 +41,10 @@ class Difference:
     @property
     def where(self) -> str:
         """Net, sigma and component, for people."""
-        layers = labels.layers_label(self.table.activation, self.table.depth)
-        place = f"{layers}, σ\u00a0=\u00a0{self.row.sigma:g}"
+        text = f"{self.table.kind.label}, σ\u00a0=\u00a0{self.row.sigma:g}"
         if self.row.component:
-            place += f", {self.table.metric.component or 'component'} {self.row.component}"
-        return place
+            text += f", {self.table.metric.component or 'component'} {self.row.component}"
+        return text
 
 
 @dataclass(frozen=True)
@@ -78,19 +76,19 @@ def differences(tables: Sequence[Table]) -> list[Difference]:
 
 def orders(tables: Sequence[Table]) -> list[Order]:
     """Who is best of the rules that the paper has too and that do not sample, where there are two or more."""
-    found = []
+    ranked = []
     for table in tables:
         for row in table.rows:
             both = [
                 Difference(table, row, cell, cell.printed)
                 for cell in row.cells
-                if cell and cell.printed and not labels.is_sampling(cell.rule)
+                if cell and cell.printed and not cell.sampling
             ]
             if len(both) > 1:
                 paper = min(both, key=lambda each: _score(table.metric, each.printed.mean))
                 run = min(both, key=lambda each: each.cell.score)
-                found.append(Order(table, row, paper, run))
-    return found
+                ranked.append(Order(table, row, paper, run))
+    return ranked
 
 
 def _score(metric: Metric, printed: float) -> float:

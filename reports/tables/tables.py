@@ -15,6 +15,8 @@ from sdp_bench.bench.metrics.total_variation import AxisTotalVariation, Headline
 from sdp_bench.reports.paper.printed import Printed, printed
 from sdp_bench.reports.statistics.ranking import UNIT, Scores
 from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.nets import NetKind, activation_rank
+from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.display import displayed
 from sdp_bench.reports.tables.frame import noise_symbol, with_brackets, with_largest
 
@@ -31,13 +33,14 @@ class Cell:
     `bracket` is the widest relative distance between proven bounds (NaN where there are none).
     `score` is the mean of what is ranked (lower is better; NaN where nothing is). `best` holds for the row's
     lowest score and those within one paired standard error of it; `leads` likewise among rules that do not
-    sample. `rows` are the labels of the measurements, ascending.
+    sample, which `sampling` says of the rule. `rows` are the labels of the measurements, ascending.
     """
 
     rule: str
     mean: float
     sd: float
     count: int
+    sampling: bool = False
     lowest: float = math.nan
     score: float = math.nan
     best: bool = False
@@ -45,7 +48,7 @@ class Cell:
     indistinguishable: int = 0
     infinite: int = 0
     negative: int = 0
-    also: float = math.nan
+    companion: float = math.nan
     corrected: float = math.nan
     bracket: float = math.nan
     printed: Printed | None = None
@@ -73,7 +76,7 @@ class Row:
     @property
     def leader(self) -> Cell | None:
         """Cell with the lowest score among rules that do not sample."""
-        return _lowest([cell for cell in self.cells if cell and not labels.is_sampling(cell.rule)])
+        return _lowest([cell for cell in self.cells if cell and not cell.sampling])
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,11 @@ class Table:
     unit: str
 
     @property
+    def kind(self) -> NetKind:
+        """Kind of its nets."""
+        return NetKind(self.activation, self.depth)
+
+    @property
     def scale(self) -> str:
         """Symbol of the noise's scale, by which rows are."""
         return noise_symbol(self.experiment)
@@ -107,7 +115,7 @@ class Table:
         return any(row.component for row in self.rows)
 
     @property
-    def behind(self) -> str:
+    def design(self) -> str:
         """How many nets and inputs a mean is over, for people."""
         nets = labels.plural(self.nets, "net")
         if self.units % self.nets:
@@ -123,33 +131,40 @@ class Table:
         )
 
 
-def tables(frame: pd.DataFrame) -> Iterator[Table]:
+def tables(frame: pd.DataFrame, traits: RuleTraits) -> Iterator[Table]:
     """Every table of the report: by suite, then kind of net, then metric.
 
     Parameters
     ----------
     frame
         Measurements as :func:`sdp_bench.reports.tables.frame.checked` gives them.
+    traits : RuleTraits
+        Of their rules.
+
+    Yields
+    ------
+    Table
+        One for each metric of each kind of net in each suite; a metric's companion is in its table.
     """
     frame = with_brackets(with_largest(frame.assign(row=frame.index)))
     companions = {recorded_metric(name).companion for name in frame["metric"].unique()}
     for _, kind in frame.groupby(["experiment", "activation", "depth", "network"], sort=True):
         names = sorted(set(kind["metric"]) - companions, key=lambda name: (recorded_metric(name).rank, name))
+        nets = NetKind(str(kind["activation"].iloc[0]), int(kind["depth"].iloc[0]))
         for name in names:
-            yield _table(displayed(name, str(kind["activation"].iloc[0])), kind)
+            yield _table(displayed(name, nets), kind, traits)
 
 
-def _table(metric: Metric, kind: pd.DataFrame) -> Table:
+def _table(metric: Metric, kind: pd.DataFrame, traits: RuleTraits) -> Table:
     chosen = kind[kind["metric"] == metric.name]
     companions = kind[kind["metric"] == metric.companion]
     activation, depth = str(kind["activation"].iloc[0]), int(kind["depth"].iloc[0])
-    rules = tuple(labels.in_order(chosen["rule"]))
+    rules = tuple(traits.in_order(chosen["rule"]))
     rows = []
     for sigma in sorted(chosen["sigma"].unique()):
         for component, part in chosen[chosen["sigma"] == sigma].groupby("component", sort=True):
             same = (companions["sigma"] == sigma) & (companions["component"] == component)
-            beside = companions[same]
-            row = _row(metric, rules, part, beside, float(sigma), str(component))
+            row = _row(metric, rules, part, companions[same], traits)
             rows.append(_with_printed(metric, activation, depth, row))
     return Table(
         experiment=str(kind["experiment"].iloc[0]),
@@ -170,18 +185,18 @@ def _row(
     rules: tuple[str, ...],
     row: pd.DataFrame,
     companions: pd.DataFrame,
-    sigma: float,
-    component: str,
+    traits: RuleTraits,
 ) -> Row:
     scores = Scores.of(metric, row, rules)
-    ranked = [rule for rule in rules if metric.better and not labels.is_reference(rule)]
+    ranked = [rule for rule in rules if metric.better and not traits.is_reference(rule)]
     means = {rule: mean for rule, mean in scores.means().items() if rule in ranked}
     best = scores.best(ranked)
-    leads = scores.best([rule for rule in ranked if not labels.is_sampling(rule)])
-    beside = {rule: part["value"].to_numpy() for rule, part in companions.groupby("rule")}
+    leads = scores.best([rule for rule in ranked if not traits.is_sampling(rule)])
+    companion_values = {rule: part["value"].to_numpy() for rule, part in companions.groupby("rule")}
     cells = {
         str(rule): replace(
-            _cell(metric, str(rule), measured, beside.get(rule, np.empty(0))),
+            _cell(metric, str(rule), measured, companion_values.get(rule, np.empty(0))),
+            sampling=traits.is_sampling(str(rule)),
             score=means.get(str(rule), math.nan),
             best=rule in best,
             leads=rule in leads,
@@ -191,7 +206,14 @@ def _row(
     floor, floor95 = (_mean(metric.shown(row[name].to_numpy())) for name in ("floor", "floor95"))
     if not metric.has_floor:
         floor = floor95 = math.nan
-    return Row(sigma, component, tuple(cells.get(rule) for rule in rules), floor, floor95)
+    first = row.iloc[0]
+    return Row(
+        float(first["sigma"]),
+        str(first["component"]),
+        tuple(cells.get(rule) for rule in rules),
+        floor,
+        floor95,
+    )
 
 
 def _cell(metric: Metric, rule: str, measured: pd.DataFrame, companions: NDArray[np.float64]) -> Cell:
@@ -209,7 +231,7 @@ def _cell(metric: Metric, rule: str, measured: pd.DataFrame, companions: NDArray
         indistinguishable=int(below.sum()) if metric.has_floor else 0,
         infinite=infinite,
         negative=int((values < -_ROUNDING).sum()),
-        also=_mean(metric.shown(companions)),
+        companion=_mean(metric.shown(companions)),
         corrected=_mean(corrected) if metric.corrects_floor else math.nan,
         bracket=float(measured["bracket"].max()),
         rows=tuple(sorted(measured["row"].tolist())),
@@ -240,9 +262,7 @@ def headline(tables: Sequence[Table]) -> list[Table]:
     for name in (HeadlineTotalVariation.name, AxisTotalVariation.name):
         chosen = [table for table in tables if table.metric.name == name]
         if chosen:
-            return sorted(
-                chosen, key=lambda t: (labels.activation_place(t.activation), t.activation, t.depth)
-            )
+            return sorted(chosen, key=lambda t: (activation_rank(t.activation), t.activation, t.depth))
     return []
 
 

@@ -223,6 +223,8 @@ def _without(settings: Settings, stuck: set[str]) -> Settings:
 
 def _before(store: Store, candidates: list[Candidate], plugins: tuple[Plugin, ...]) -> Results:
     """What was measured before, as the newest run shows it, if these rules were measured as they are now."""
+    from dataclasses import replace
+
     import pandas as pd
 
     from sdp_bench.bench.experiments.fingerprints import are_current
@@ -234,7 +236,7 @@ def _before(store: Store, candidates: list[Candidate], plugins: tuple[Plugin, ..
         results = results_of(store)
         frame = results.frame[are_current(results.frame, names, plugins)]
         if names & set(frame["rule"]):
-            return Results(frame, results.meta, results.failures)
+            return replace(results, frame=frame)
     return Results(pd.DataFrame(), {"command": command_line()})
 
 

@@ -11,7 +11,11 @@ from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import sections
 from sdp_bench.reports.sections.relu import OneReLU
 from sdp_bench.reports.sections.relu.relu import Nearer, SingleReLU, wasserstein_over_mean
+from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.writing import environment
+
+TRAITS = RuleTraits()
+"""Of the package's own rules."""
 
 RULES = (
     "sdp",
@@ -141,6 +145,8 @@ def _record(suite, sigma, rule, metric, component, value, floor, floor95, stderr
         "experiment": suite,
         "sigma": sigma,
         "rule": rule,
+        "sampling": TRAITS[rule].sampling,
+        "reference": TRAITS[rule].reference,
         "metric": metric,
         "component": component,
         "value": float(value),
@@ -237,4 +243,4 @@ def text_of(data):
 
 def rendered(section, /, **context):
     """What a section's template makes of a context."""
-    return environment().get_template(str(section.template)).render(context)
+    return environment(TRAITS).get_template(str(section.template)).render(context)

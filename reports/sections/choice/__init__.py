@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 from sdp_bench.reports.numbers.number import Group, Number, Page, slug
@@ -10,7 +11,6 @@ from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.sections.choice.choice import choice
 from sdp_bench.reports.sections.choice.figure import choice_figures
 from sdp_bench.reports.sections.choice.words import by_nets, names, sentences
-from sdp_bench.reports.style import labels
 
 
 class WhichRule(Section):
@@ -22,18 +22,18 @@ class WhichRule(Section):
 
     def build(self, results: Results) -> Context | None:
         """Choices, in numbers, words and figures; None without two rules to choose from."""
-        found = choice(results.tabled)
-        if found is None:
+        choices = choice(results.tabled, results.traits)
+        if choices is None:
             return None
-        front, other_fronts = choice_figures(found)
+        front, other_fronts = choice_figures(choices)
         return {
-            "choice": found,
-            "sentences": list(sentences(found.bands)),
-            "by_nets": list(by_nets(found.bands)),
+            "choice": choices,
+            "sentences": list(sentences(choices.bands)),
+            "by_nets": list(by_nets(choices.bands)),
             "front": front,
             "other_fronts": other_fronts,
             "styles": results.styles,
-            "names": names,
+            "names": functools.partial(names, traits=results.traits),
         }
 
     def numbers(self, results: Results, context: Context) -> Iterator[Number]:
@@ -43,9 +43,9 @@ class WhichRule(Section):
             page = Page(f"{slug('choice', band.title)}.html", band.title, "which rule when", self.name)
             group = Group(page, slug(band.metric.name, band.scale), band.metric.title, band.metric)
             varies = ("depth",) if len(band.depths) > 1 else ()
-            for place in band.places:
-                for standing in place.standings:
+            for condition in band.conditions:
+                for standing in condition.standings:
                     if standing.rows not in tabled:
-                        anchor = slug(group.anchor, f"{place.sigma:g}", standing.rule)
-                        title = f"{labels.rule_label(standing.rule)}, {band.scale} = {place.sigma:g}"
+                        anchor = slug(group.anchor, f"{condition.sigma:g}", standing.rule)
+                        title = f"{results.traits.label(standing.rule)}, {band.scale} = {condition.sigma:g}"
                         yield Number(group, anchor, title, standing.value, standing.rows, varies)

@@ -14,7 +14,8 @@ from sdp_bench.bench.metrics import Metric, primary
 from sdp_bench.reports.statistics.costs import Costs, plain_samples
 from sdp_bench.reports.statistics.ranking import UNIT
 from sdp_bench.reports.statistics.replicates import MIN_LEVELS, Contest, Replicates
-from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.nets import NetKind, activation_label, activation_rank
+from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.display import displayed
 from sdp_bench.reports.tables.frame import noise_symbol
 
@@ -26,7 +27,7 @@ ON, OFF, UNDECIDED = "on", "off", "undecided"
 
 @dataclass(frozen=True)
 class Standing:
-    """One rule at one place.
+    """One rule under one condition.
 
     Attributes
     ----------
@@ -37,7 +38,7 @@ class Standing:
         How many Monte Carlo samples are as accurate: ``("", 40)``, ``("<", 5)`` or ``(">", 1000)``.
     front : str
         ``"on"``, ``"off"`` or ``"undecided"``.
-    by : str
+    beaten_by : str
         The most accurate of the rules that beat it and take no longer, if it is off the front.
     rows : tuple of int
         Labels of the measurements that `value` is the mean of, ascending.
@@ -48,7 +49,7 @@ class Standing:
     half_width: float
     worth: tuple[str, float] | None
     front: str
-    by: str = ""
+    beaten_by: str = ""
     rows: tuple[int, ...] = ()
 
 
@@ -56,30 +57,28 @@ class Standing:
 class Answer:
     """What to take at one budget: of all rules, and of those that do not sample.
 
-    `once` is the sampling rule with the best mean where nets and inputs are fixed and it is better than
-    `best`: as it was drawn once, it is told but not ranked.
+    `deterministic` is the contest among rules that do not sample; `sampling` says whether the best mean is
+    that of a rule that does. `single_draw` is the sampling rule with the
+    best mean where nets and inputs are fixed and it is better than `best`: as it was drawn once, it is named
+    but not ranked.
     """
 
     budget: float
     best: Contest | None
-    without: Contest | None
-    once: str = ""
-
-    @property
-    def sampling(self) -> bool:
-        """Whether the best mean is that of a sampling rule."""
-        return self.best is not None and labels.is_sampling(self.best.leader)
+    deterministic: Contest | None
+    sampling: bool
+    single_draw: str = ""
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
-    """One row of nets at one sigma; `floor` is what the exact law shows, NaN where not known."""
+class Condition:
+    """Nets judged together at one sigma; `floor` is what the exact law shows, NaN where not known."""
 
     sigma: float
     standings: tuple[Standing, ...]
     answers: tuple[Answer, ...]
     floor: float
-    behind: str
+    design: str
     fixed: bool
 
     def standing(self, rule: str) -> Standing | None:
@@ -96,31 +95,34 @@ class Band:
     variant: str
     metric: Metric
     scale: str
-    places: tuple[Place, ...]
+    conditions: tuple[Condition, ...]
     costs: Costs
+    traits: RuleTraits
 
     @property
     def title(self) -> str:
         """For people."""
-        text = labels.layers_label(self.activation, self.depths[-1])
+        text = NetKind(self.activation, self.depths[-1]).label
         if len(self.depths) > 1:
             link = "and" if len(self.depths) == 2 else "to"
             text = f"{self.depths[0]} {link} {text}"
         return f"{text} ({self.variant})" if self.variant else text
 
-    def at(self, sigma: float) -> Place | None:
-        """Its place at one sigma, if it was measured there."""
-        return next((place for place in self.places if place.sigma == sigma), None)
+    def at(self, sigma: float) -> Condition | None:
+        """Its condition at one sigma, if it was measured there."""
+        return next((condition for condition in self.conditions if condition.sigma == sigma), None)
 
     @property
     def rules(self) -> list[str]:
         """Every rule that stands somewhere, in order."""
-        return labels.in_order(each.rule for place in self.places for each in place.standings)
+        return self.traits.in_order(
+            each.rule for condition in self.conditions for each in condition.standings
+        )
 
     @property
     def budgets(self) -> list[float]:
         """Budgets that mean something: without times of sampling only "any"."""
-        return [answer.budget for answer in self.places[0].answers]
+        return [answer.budget for answer in self.conditions[0].answers]
 
 
 @dataclass(frozen=True)
@@ -136,12 +138,12 @@ class Block:
     def parts(self) -> list[tuple[str, list[Band]]]:
         """Bands by non-linearity."""
         names = dict.fromkeys(band.activation for band in self.bands)
-        return [(labels.activation_label(n), [b for b in self.bands if b.activation == n]) for n in names]
+        return [(activation_label(n), [b for b in self.bands if b.activation == n]) for n in names]
 
     @property
     def sigmas(self) -> list[float]:
         """Of all bands."""
-        return sorted({place.sigma for band in self.bands for place in band.places})
+        return sorted({condition.sigma for band in self.bands for condition in band.conditions})
 
 
 @dataclass(frozen=True)
@@ -156,37 +158,39 @@ class Choice:
         return [band for block in self.blocks for band in block.bands]
 
 
-def choice(frame: pd.DataFrame) -> Choice | None:
+def choice(frame: pd.DataFrame, traits: RuleTraits) -> Choice | None:
     """Judge rules by accuracy and time.
 
     Parameters
     ----------
     frame
         Measurements as `checked` gives them, of the suites that tables are made of.
+    traits : RuleTraits
+        Of their rules.
 
     Returns
     -------
     Choice or None
         None where no kind of net has two rules to choose from.
     """
-    bands = [band for nets in _bands(_by_one_metric(frame)) if (band := _judged(nets))]
-    bands = [band for band in bands if len([r for r in band.rules if not labels.is_reference(r)]) > 1]
+    bands = [band for nets in _bands(_by_one_metric(frame, traits)) if (band := _judged(nets, traits))]
+    bands = [band for band in bands if len([r for r in band.rules if not traits.is_reference(r)]) > 1]
     if not bands:
         return None
     blocks: dict[tuple[str, str, bool], list[Band]] = {}
     for band in bands:
         blocks.setdefault((band.metric.name, band.scale, len(band.budgets) > 1), []).append(band)
-    found = tuple(
+    tables = tuple(
         Block(own[0].metric, own[0].scale, tuple(own[0].budgets), tuple(own)) for own in blocks.values()
     )
-    return Choice(found)
+    return Choice(tables)
 
 
-def _by_one_metric(frame: pd.DataFrame) -> pd.DataFrame:
+def _by_one_metric(frame: pd.DataFrame, traits: RuleTraits) -> pd.DataFrame:
     """Measurements of the first primary metric of each kind of net and noise, each once; no references."""
-    place = {name: index for index, name in enumerate(primary())}
-    kept = frame["metric"].isin(place) & (frame["component"] == "") & ~frame["rule"].map(labels.is_reference)
-    chosen = frame[kept].assign(noise=frame["experiment"].map(noise_symbol), rank=frame["metric"].map(place))
+    order = {name: index for index, name in enumerate(primary())}
+    kept = frame["metric"].isin(order) & (frame["component"] == "") & ~frame["rule"].map(traits.is_reference)
+    chosen = frame[kept].assign(noise=frame["experiment"].map(noise_symbol), rank=frame["metric"].map(order))
     if chosen.empty:
         return chosen
     first = chosen.groupby(["network", "noise"])["rank"].transform("min")
@@ -199,6 +203,11 @@ def _bands(chosen: pd.DataFrame) -> Iterator[pd.DataFrame]:
 
     A depth with `MIN_LEVELS` nets stands alone; those between two such, which have fewer each, are pooled, so
     that their nets can be replicates of each other. The variant is what tells nets of one depth apart.
+
+    Yields
+    ------
+    DataFrame
+        Measurements of one band, with `variant`.
     """
     if chosen.empty:
         return
@@ -209,9 +218,9 @@ def _bands(chosen: pd.DataFrame) -> Iterator[pd.DataFrame]:
             text = chosen[name].fillna("").map(str)
             several = text.groupby([chosen[key] for key in kind]).transform("nunique") > 1
             variants = variants.where(~several, (variants + ", " + text).str.removeprefix(", "))
-    chosen = chosen.assign(variant=variants, place=chosen["activation"].map(labels.activation_place))
+    chosen = chosen.assign(variant=variants, activation_rank=chosen["activation"].map(activation_rank))
     # Image classifiers last, and their "depths" are no series.
-    for _, series in chosen.groupby(["rank", "noise", "place", "activation", "variant"], sort=True):
+    for _, series in chosen.groupby(["rank", "noise", "activation_rank", "activation", "variant"], sort=True):
         waiting: list[pd.DataFrame] = []
         for _, nets in series.groupby("depth", sort=True):
             if nets["net"].nunique() < MIN_LEVELS:
@@ -225,38 +234,39 @@ def _bands(chosen: pd.DataFrame) -> Iterator[pd.DataFrame]:
             yield pd.concat(waiting)
 
 
-def _judged(nets: pd.DataFrame) -> Band | None:
-    metric = displayed(str(nets["metric"].iloc[0]), str(nets["activation"].iloc[0]))
-    costs = Costs.measured(nets)
+def _judged(nets: pd.DataFrame, traits: RuleTraits) -> Band | None:
+    first = nets.iloc[0]
+    metric = displayed(str(first["metric"]), NetKind(str(first["activation"]), int(first["depth"])))
+    costs = Costs.measured(nets, traits)
     budgets = [budget for budget in BUDGETS if math.isinf(budget) or costs.sampling]
-    places = []
+    conditions = []
     for sigma in sorted(nets["sigma"].unique()):
         part = nets[nets["sigma"] == sigma]
-        replicates = Replicates.of(metric, part)
+        replicates = Replicates.of(metric, part, traits)
         if replicates.rules:
-            places.append(_place(float(sigma), part, metric, replicates, costs, budgets))
-    if not places:
+            conditions.append(_condition(float(sigma), part, metric, replicates, costs, budgets))
+    if not conditions:
         return None
-    first = nets.iloc[0]
     return Band(
         activation=str(first["activation"]),
         depths=tuple(sorted({int(depth) for depth in nets["depth"]})),
         variant=str(first["variant"]),
         metric=metric,
         scale=str(first["noise"]),
-        places=tuple(places),
+        conditions=tuple(conditions),
         costs=costs,
+        traits=traits,
     )
 
 
-def _place(
+def _condition(
     sigma: float,
     part: pd.DataFrame,
     metric: Metric,
     replicates: Replicates,
     costs: Costs,
     budgets: Sequence[float],
-) -> Place:
+) -> Condition:
     means = {rule: replicates.mean(rule) for rule in replicates.rules}
     curve = {k: means[rule] for rule in means if (k := plain_samples(rule)) is not None}
     standings = tuple(
@@ -273,22 +283,35 @@ def _place(
     answers = []
     for budget in budgets:
         affordable = [rule for rule in replicates.rules if costs.within(rule, budget)]
-        without = [rule for rule in affordable if not labels.is_sampling(rule)]
+        deterministic = [rule for rule in affordable if rule not in replicates.sampling]
         best = replicates.contest(affordable)
-        once = ""
+        single_draw = ""
         if replicates.fixed and affordable:
             first = min(affordable, key=replicates.mean)
-            once = first if labels.is_sampling(first) else ""
-        answers.append(Answer(budget, best, replicates.contest(without), once))
+            single_draw = first if first in replicates.sampling else ""
+        sampling = best is not None and best.leader in replicates.sampling
+        answers.append(Answer(budget, best, replicates.contest(deterministic), sampling, single_draw))
     floors = part["floor"].dropna().to_numpy()
     floor = float(metric.shown(floors).mean()) if len(floors) else math.nan
-    return Place(sigma, standings, tuple(answers), floor, replicates.behind, replicates.fixed)
+    return Condition(sigma, standings, tuple(answers), floor, replicates.design, replicates.fixed)
 
 
 def as_accurate(score: float, curve: dict[int, float]) -> tuple[str, float] | None:
     """How many Monte Carlo samples are as accurate as a score (lower is better).
 
-    The fewest that reach it, linear in log k between the measured counts; None with fewer than two of them.
+    The fewest that reach it, linear in log k between the measured counts.
+
+    Parameters
+    ----------
+    score : float
+    curve : dict of int to float
+        Mean scores of Monte Carlo by number of samples.
+
+    Returns
+    -------
+    tuple of (str, float) or None
+        ``"<"`` or ``">"`` where the score lies outside the measured ones, else empty, and a number of
+        samples; None with fewer than two counts.
     """
     counts = sorted(curve)
     if len(counts) < 2:
@@ -310,8 +333,22 @@ def front(rule: str, replicates: Replicates, costs: Costs) -> tuple[str, str]:
     Its rivals are the rules that take no longer. It is off the front if one of them is shown to be more
     accurate (at 5 % over their number), on it if it is shown to be more accurate than each of them, and else
     undecided. Without a time nothing is decided.
+
+    Parameters
+    ----------
+    rule : str
+    replicates : Replicates
+        Scores of the rule and its rivals.
+    costs : Costs
+
+    Returns
+    -------
+    front : str
+        `ON`, `OFF` or `UNDECIDED`.
+    beaten_by : str
+        The most accurate of the rules that put it off; else empty.
     """
-    if rule not in costs.of:
+    if rule not in costs.by_rule:
         return UNDECIDED, ""
     rivals = [each for each in replicates.rules if each != rule and costs.no_dearer(each, rule)]
     better = [each for each in rivals if replicates.beats(each, rule, len(rivals))]

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
-from sdp_bench.reports.sections.choice.choice import OFF, ON, Band, Choice, Place
+from sdp_bench.reports.sections.choice.choice import OFF, ON, Band, Choice, Condition
 from sdp_bench.reports.statistics.costs import plain_samples
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.drawing import INCH, INK, Figure, Panel, Style, legend_of, look, styles, svg_of
@@ -30,15 +30,23 @@ def choice_figures(choice: Choice) -> tuple[Figure | None, Figure | None]:
     The first has up to three kinds of the first non-linearity (fewest layers, most, and between), each at the
     smallest, a middle and the largest sigma that all of them were measured at. The second has what else
     there is at these sigmas, or at the middle one alone where that would be more than `MOST` panels.
+
+    Parameters
+    ----------
+    choice : Choice
+
+    Returns
+    -------
+    main, rest : Figure or None
     """
     block = choice.blocks[0]
     own = [band for band in block.bands if band.activation == block.bands[0].activation]
     first = own if len(own) <= SHOWN else [own[0], own[(len(own) - 1) // 2], own[-1]]
-    main = [(band, place) for band in first for place in _some(band, first)]
+    main = [(band, condition) for band in first for condition in _shown_conditions(band, first)]
     others = [band for band in choice.bands if band not in first and len(band.rules) > 2]
-    rest = [(band, place) for band in others for place in _some(band, [band])]
+    rest = [(band, condition) for band in others for condition in _shown_conditions(band, [band])]
     if len(rest) > MOST:
-        rest = [(band, band.places[(len(band.places) - 1) // 2]) for band in others][:MOST]
+        rest = [(band, band.conditions[(len(band.conditions) - 1) // 2]) for band in others][:MOST]
     with look():
         return (
             _figure("figure-front", "Accuracy against cost, and the front", main),
@@ -46,28 +54,32 @@ def choice_figures(choice: Choice) -> tuple[Figure | None, Figure | None]:
         )
 
 
-def _some(band: Band, among: Sequence[Band]) -> list[Place]:
-    common = set.intersection(*({place.sigma for place in each.places} for each in among))
-    known = [place for place in band.places if place.sigma in common] or list(band.places)
+def _shown_conditions(band: Band, among: Sequence[Band]) -> list[Condition]:
+    common = set.intersection(*({condition.sigma for condition in each.conditions} for each in among))
+    known = [condition for condition in band.conditions if condition.sigma in common] or list(band.conditions)
     if len(known) <= SHOWN:
         return known
     return [known[0], known[(len(known) - 1) // 2], known[-1]]
 
 
-def _figure(anchor: str, title: str, pairs: Sequence[tuple[Band, Place]]) -> Figure | None:
-    pairs = [(band, place) for band, place in pairs if any(s.rule in band.costs.of for s in place.standings)]
+def _figure(anchor: str, title: str, pairs: Sequence[tuple[Band, Condition]]) -> Figure | None:
+    pairs = [
+        (band, condition)
+        for band, condition in pairs
+        if any(s.rule in band.costs.by_rule for s in condition.standings)
+    ]
     if not pairs:
         return None
-    styled = styles(list({s.rule for band, place in pairs for s in place.standings}))
+    styled = styles((s.rule for _, condition in pairs for s in condition.standings), pairs[0][0].traits)
     panels = []
-    for number, (band, place) in enumerate(pairs):
+    for number, (band, condition) in enumerate(pairs):
         canvas = Canvas(figsize=(INCH, 0.86 * INCH))
         # Fixed margins: finding them takes matplotlib as long as the drawing.
         left = 0.13 if band.metric.complement else 0.18
         axes = canvas.add_axes((left, 0.14, 0.94 - left, 0.79))
-        _draw(axes, band, place, styled)
-        name = f"{band.title}, {band.scale}\u00a0=\u00a0{place.sigma:g}"
-        panels.append(Panel(name, svg_of(canvas, f"{anchor}-{number}"), _told(name, band, place)))
+        _draw(axes, band, condition, styled)
+        name = f"{band.title}, {band.scale}\u00a0=\u00a0{condition.sigma:g}"
+        panels.append(Panel(name, svg_of(canvas, f"{anchor}-{number}"), _description(name, band, condition)))
     lower = {band.metric.title for band, _ in pairs if band.metric.better == "lower"}
     up = f" Of {' and '.join(sorted(lower))}, a distance, the axis is turned round." if lower else ""
     metric = pairs[0][0].metric
@@ -81,33 +93,33 @@ def _figure(anchor: str, title: str, pairs: Sequence[tuple[Band, Place]]) -> Fig
         "the numbers above are how many samples take that long. The dashed line is what the exact law would "
         "show."
     )
-    return Figure(anchor, title, caption, tuple(panels), legend_of(styled, f"{anchor}-swatch"))
+    return Figure(anchor, title, caption, tuple(panels), legend_of(styled.values(), f"{anchor}-swatch"))
 
 
-def _draw(axes: Axes, band: Band, place: Place, styled: dict[str, Style]) -> None:
+def _draw(axes: Axes, band: Band, condition: Condition, styled: dict[str, Style]) -> None:
     costs = band.costs
-    known = [each for each in place.standings if each.rule in costs.of]
+    known = [each for each in condition.standings if each.rule in costs.by_rule]
     sign = 1 if band.metric.better == "higher" else -1
-    low = min(costs.of[each.rule].seconds for each in known)
-    high = max(costs.of[each.rule].typical for each in known)
+    low = min(costs.by_rule[each.rule].seconds for each in known)
+    high = max(costs.by_rule[each.rule].typical for each in known)
     axes.set_xscale("log")
     axes.set_xlim(low / 1.5, high * 1.7)
     if band.metric.complement:
         axes.set_ylim(0, 1.02)
-    if math.isfinite(place.floor):
-        axes.axhline(place.floor, color=INK, linewidth=0.9, dashes=(4, 3), alpha=0.7)
-    _step(axes, [(costs.of[each.rule].seconds, each.value) for each in known], sign, high * 1.7)
+    if math.isfinite(condition.floor):
+        axes.axhline(condition.floor, color=INK, linewidth=0.9, dashes=(4, 3), alpha=0.7)
+    _step(axes, [(costs.by_rule[each.rule].seconds, each.value) for each in known], sign, high * 1.7)
     plain = sorted((k, each) for each in known if (k := plain_samples(each.rule)) is not None)
     if plain:
         grey = "#8c8c8c"
         axes.plot(
-            [costs.of[each.rule].seconds for _, each in plain],
+            [costs.by_rule[each.rule].seconds for _, each in plain],
             [each.value for _, each in plain],
             color=grey,
             linestyle=(0, (1, 1.5)),
         )
     for each in known:
-        cost, style = costs.of[each.rule], styled[each.rule]
+        cost, style = costs.by_rule[each.rule], styled[each.rule]
         alpha = 0.35 if each.front == OFF else 1.0
         axes.hlines(
             each.value, cost.seconds, cost.typical, colors=style.colour, linewidth=0.9, alpha=alpha / 2
@@ -130,7 +142,7 @@ def _draw(axes: Axes, band: Band, place: Place, styled: dict[str, Style]) -> Non
         )
     last = math.inf
     for k, each in reversed(plain):
-        at = (costs.of[each.rule].seconds, each.value)
+        at = (costs.by_rule[each.rule].seconds, each.value)
         if at[0] * (high / low) ** 0.07 > last:
             continue
         last = at[0]
@@ -158,12 +170,12 @@ def _step(axes: Axes, points: list[tuple[float, float]], sign: int, end: float) 
 def _time_axis(axes: Axes) -> None:
     # Plain text: matplotlib's own labels of a logarithmic axis are formulae, slow to set.
     low, high = axes.get_xlim()
-    places = [10.0**decade for decade in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)]
-    if len(places) < 2:
+    ticks = [10.0**decade for decade in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)]
+    if len(ticks) < 2:
         decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        places = [m * 10.0**d for d in decades for m in _TICKS if low <= m * 10.0**d <= high]
-    axes.xaxis.set_major_locator(FixedLocator(places))
-    axes.xaxis.set_major_formatter(FixedFormatter([labels.duration(place) for place in places]))
+        ticks = [m * 10.0**d for d in decades for m in _TICKS if low <= m * 10.0**d <= high]
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_major_formatter(FixedFormatter([labels.duration(tick) for tick in ticks]))
     axes.xaxis.set_minor_locator(NullLocator())
 
 
@@ -175,20 +187,20 @@ def _sample_axis(axes: Axes, band: Band) -> None:
     low, high = axes.get_xlim()
     span, last = math.log(high / low), -math.inf
     for k in (100, 1000, 10_000, 100_000, 1_000_000):
-        place = math.log(sampling.of(k) / low) / span
-        if 0.05 < place < 0.93 and place - last > 0.13:
+        share = math.log(sampling.seconds(k) / low) / span
+        if 0.05 < share < 0.93 and share - last > 0.13:
             text = f"{k:,} samples" if last < 0 else f"{k:,}"
             style: dict[str, Any] = {"fontsize": 8, "ha": "center", "va": "bottom", "alpha": 0.8}
-            axes.text(place, 1.0, text, transform=axes.transAxes, **style)
-            axes.plot([place, place], [0.985, 1.0], transform=axes.transAxes, color=INK, linewidth=0.9)
-            last = place + (0.09 if last < 0 else 0)
+            axes.text(share, 1.0, text, transform=axes.transAxes, **style)
+            axes.plot([share, share], [0.985, 1.0], transform=axes.transAxes, color=INK, linewidth=0.9)
+            last = share + (0.09 if last < 0 else 0)
 
 
-def _told(name: str, band: Band, place: Place) -> str:
+def _description(name: str, band: Band, condition: Condition) -> str:
     parts = [
-        f"{labels.rule_label(each.rule)} {labels.duration(band.costs.of[each.rule].seconds)}, "
+        f"{band.traits.label(each.rule)} {labels.duration(band.costs.by_rule[each.rule].seconds)}, "
         f"{each.value:.2f}{' on the front' if each.front == ON else ''}"
-        for each in place.standings
-        if each.rule in band.costs.of
+        for each in condition.standings
+        if each.rule in band.costs.by_rule
     ]
     return f"Scatter chart for {name}: cost and accuracy. {'; '.join(parts)}."

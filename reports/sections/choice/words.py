@@ -5,31 +5,33 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from sdp_bench.reports.sections.choice.choice import BUDGETS, Band, Place
+from sdp_bench.reports.sections.choice.choice import BUDGETS, Band, Condition
 from sdp_bench.reports.statistics.costs import plain_samples
 from sdp_bench.reports.statistics.replicates import Contest
 from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.rules import RuleTraits
 
 
-def names(rules: Sequence[str]) -> str:
+def names(rules: Iterable[str], traits: RuleTraits) -> str:
     """Rules for people, on one line, plain Monte Carlo estimates together."""
-    counts = [k for rule in labels.in_order(rules) if (k := plain_samples(rule)) is not None]
-    others = [rule for rule in labels.in_order(rules) if plain_samples(rule) is None]
-    parts = [re.sub("^MC estimate (.*), Sobol$", r"Sobol MC \1", labels.rule_label(rule)) for rule in others]
+    ordered = traits.in_order(rules)
+    counts = [k for rule in ordered if (k := plain_samples(rule)) is not None]
+    others = [rule for rule in ordered if plain_samples(rule) is None]
+    parts = [re.sub("^MC estimate (.*), Sobol$", r"Sobol MC \1", traits.label(rule)) for rule in others]
     return _listed([*parts, f"MC k={', '.join(map(str, counts))}"] if counts else parts)
 
 
 def by_nets(bands: Sequence[Band]) -> Iterator[str]:
     """What has the best mean at any price, and what without sampling, by nets and sigma."""
     for band in bands:
-        every = [(place, place.answers[-1].best) for place in band.places]
-        deterministic = [(place, place.answers[-1].without) for place in band.places]
-        parts = [_of_runs(band, every)]
+        every = [(condition, condition.answers[-1].best) for condition in band.conditions]
+        deterministic = [(condition, condition.answers[-1].deterministic) for condition in band.conditions]
+        parts = [_best_by_sigma(band, every)]
         if any(one != other for one, other in zip(every, deterministic, strict=True)):
-            parts.append(f"without sampling {_of_runs(band, deterministic)}")
-        said = ". ".join(part[:1].upper() + part[1:] if place else part for place, part in enumerate(parts))
+            parts.append(f"without sampling {_best_by_sigma(band, deterministic)}")
+        said = ". ".join(part[:1].upper() + part[1:] if number else part for number, part in enumerate(parts))
         yield f"{band.title}: {said}."
 
 
@@ -37,23 +39,24 @@ def sentences(bands: Sequence[Band]) -> Iterator[str]:
     """What holds over all nets: what does well without sampling, where sampling wins, what rules cost."""
     timed = [band for band in bands if len(band.budgets) > 1]
     yield from _without_sampling(timed)
-    yield from _beside_sampling(timed)
-    yield from _times(timed)
+    yield from _against_sampling(timed)
+    yield from _sample_times(timed)
 
 
-def _times(bands: Sequence[Band]) -> Iterator[str]:
+def _sample_times(bands: Sequence[Band]) -> Iterator[str]:
     """How many samples take as long as each rule that does not sample, from kind to kind of nets."""
     spans: dict[str, list[float]] = {}
     for band in bands:
-        for rule, cost in band.costs.of.items():
-            if not labels.is_sampling(rule) and math.isfinite(cost.samples):
+        for rule, cost in band.costs.by_rule.items():
+            if not band.traits.is_sampling(rule) and math.isfinite(cost.samples):
                 spans.setdefault(rule, []).append(cost.samples)
     if not spans:
         return
     parts = []
-    for rule in labels.in_order(spans):
+    traits = bands[0].traits
+    for rule in traits.in_order(spans):
         low, high = (_rounded(end(spans[rule])) for end in (min, max))
-        parts.append(f"{labels.rule_label(rule)} {low}" + (f" to {high}" if high != low else ""))
+        parts.append(f"{traits.label(rule)} {low}" + (f" to {high}" if high != low else ""))
     yield (
         "Time for one input, in Monte Carlo samples that take as long, from one kind of nets to another: "
         f"{', '.join(parts)}."
@@ -68,62 +71,68 @@ def _rounded(samples: float) -> str:
     return f"{round(samples, digits):,.0f}"
 
 
-def _of_runs(band: Band, answers: Sequence[tuple[Place, Contest | None]]) -> str:
+def _best_by_sigma(band: Band, answers: Sequence[tuple[Condition, Contest | None]]) -> str:
     """What to take, joining neighbouring sigmas with the same best rule, shown or not."""
-    known = [(place, contest) for place, contest in answers if contest]
+    known = [(condition, contest) for condition, contest in answers if contest]
     runs = itertools.groupby(known, key=lambda pair: (pair[1].leader, pair[0].fixed, pair[1].decided))
-    return "; ".join(_of_run(band, leader, list(run)) for (leader, *_), run in runs) or "nothing to rank"
+    return "; ".join(_best_over(band, leader, list(run)) for (leader, *_), run in runs) or "nothing to rank"
 
 
-def _of_run(band: Band, leader: str, run: list[tuple[Place, Contest]]) -> str:
+def _best_over(band: Band, leader: str, run: list[tuple[Condition, Contest]]) -> str:
     low, high = run[0][0].sigma, run[-1][0].sigma
-    text = f"{labels.rule_label(leader)} at {band.scale}\u00a0=\u00a0{low:g}"
+    text = f"{band.traits.label(leader)} at {band.scale}\u00a0=\u00a0{low:g}"
     text += f" to {high:g}" if len(run) > 1 else ""
     if run[0][0].fixed:
-        return f"{text} (on {run[0][0].behind} alone)"
+        return f"{text} (on {run[0][0].design} alone)"
     level = {rule for _, contest in run for rule in contest.tied}
     if not level:
         return f"{text} (shown to be best)"
     if len(level) < 3:
-        return f"{text} (not told from {names(list(level))})"
+        return f"{text} (not told from {names(level, band.traits)})"
     return f"{text} ({len(level)} others are not told from it)"
 
 
 def _without_sampling(bands: Sequence[Band]) -> Iterator[str]:
-    answers = [place.answers[-1].without for band in bands for place in band.places if not place.fixed]
+    answers = [
+        condition.answers[-1].deterministic
+        for band in bands
+        for condition in band.conditions
+        if not condition.fixed
+    ]
     contests = [each for each in answers if each]
     if not contests:
         return
     counts: dict[str, list[int]] = {}
     for each in contests:
-        for place, rule in enumerate((each.leader, *each.tied)):
+        for number, rule in enumerate((each.leader, *each.tied)):
             count = counts.setdefault(rule, [0, 0])
-            count[0] += place == 0
+            count[0] += number == 0
             count[1] += 1
     ranked = sorted(counts, key=lambda rule: (-counts[rule][1], -counts[rule][0]))
     first, *others = ranked
-    places = labels.plural(len(contests), "place")
+    label = bands[0].traits.label
+    count_of_places = labels.plural(len(contests), "place")
     text = (
-        f"Without sampling, at any price, {labels.rule_label(first)} is best, or not told from the best, at "
-        f"{counts[first][1]} of {places} (each kind of nets at each σ), and has the best mean at "
+        f"Without sampling, at any price, {label(first)} is best, or not told from the best, at "
+        f"{counts[first][1]} of {count_of_places} (each kind of nets at each σ), and has the best mean at "
         f"{counts[first][0]}"
     )
     for rule in others:
-        text += f"; {labels.rule_label(rule)} at {counts[rule][1]} and {counts[rule][0]}"
+        text += f"; {label(rule)} at {counts[rule][1]} and {counts[rule][0]}"
     yield f"{text}."
 
 
-def _beside_sampling(bands: Sequence[Band]) -> Iterator[str]:
+def _against_sampling(bands: Sequence[Band]) -> Iterator[str]:
     """At each budget, how often the best rule is shown to be one that samples, or one that does not."""
     parts: list[str] = []
     for budget in BUDGETS[:-1]:
         alike = [
-            {labels.is_sampling(rule) for rule in (answer.best.leader, *answer.best.tied)}
+            {band.traits.is_sampling(rule) for rule in (answer.best.leader, *answer.best.tied)}
             for band in bands
-            for place in band.places
-            if not place.fixed
-            for answer in place.answers
-            if answer.budget == budget and answer.best and answer.without
+            for condition in band.conditions
+            if not condition.fixed
+            for answer in condition.answers
+            if answer.budget == budget and answer.best and answer.deterministic
         ]
         if alike:
             lost, won = alike.count({False}), alike.count({True})

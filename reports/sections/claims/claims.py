@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from sdp_bench.bench.metrics import metric, metrics
 from sdp_bench.bench.metrics.total_variation import AxisTotalVariation
 from sdp_bench.reports.paper.printed import printed
-from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.nets import NetKind
+from sdp_bench.reports.style.rules import RuleTraits
 
 SUITES = {"iris-claims": "", "iris-claims-w1": "", "iris-claims-recipe": "other recipe"}
 """Suites that are judged, and how their nets were trained: by the recipe of every suite, or by another."""
@@ -40,6 +41,8 @@ LARGE_FACTOR = 2.0
 SIMILAR_FACTOR = 1.25
 
 ACTIVATION = "relu"
+RULES = RuleTraits()
+"""Of the rules that the paper speaks of: the package's own."""
 _MC = "monte_carlo:samples=100"
 _TV_SIGMAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 _W1_SIGMAS = (0.01, 0.1, 1.0)
@@ -50,7 +53,7 @@ _SMALL, _LARGE = (0.1, 1.0), (10.0, 100.0, 1000.0)
 # How values become effects --------------------------------------------------------------------------------
 
 
-def _share(value: NDArray[np.float64], _floor: NDArray[np.float64]) -> NDArray[np.float64]:
+def _shared_mass(value: NDArray[np.float64], _floor: NDArray[np.float64]) -> NDArray[np.float64]:
     return 1 - value
 
 
@@ -80,22 +83,22 @@ class Scale:
     relative: bool = False
 
 
-SHARE = Scale("", _share)
+SHARE = Scale("", _shared_mass)
 DISTANCE = Scale("w1", _distance, relative=True)
 LOG_SD = Scale("std_ratio", _log)
 ABS_LOG_SD = Scale("std_ratio", _abs_log)
 
 
-def _same(effect: float) -> float:
+def _identity(effect: float) -> float:
     return effect
 
 
-def _over(effect: float) -> float:
+def _exponential(effect: float) -> float:
     return math.inf if effect > _OVERFLOW else math.exp(effect)
 
 
-def _under(effect: float) -> float:
-    return _over(-effect)
+def _reciprocal_exponential(effect: float) -> float:
+    return _exponential(-effect)
 
 
 def _quotient(effect: float) -> float:
@@ -154,9 +157,9 @@ class Part:
         components = ("0", "1", "2") if measured.component == "output" else ("",)
         scores = []
         for rule, sigma in self.cells:
-            place = (ACTIVATION, self.depth, sigma, rule)
-            found = [printed(measured.published, *place, each) for each in components]
-            means = np.array([cell.mean for cell in found if cell])
+            nets = (ACTIVATION, self.depth, sigma, rule)
+            cells = [printed(measured.published, *nets, each) for each in components]
+            means = np.array([cell.mean for cell in cells if cell])
             if len(means) != len(components):
                 return math.nan
             values = measured.shown(means)  # 1 - (1 - TV) is the TV again
@@ -184,22 +187,24 @@ class Claim:
     def where(self) -> str:
         """Nets that it is about, for people."""
         depths = sorted({part.depth for part in self.parts})
-        return ", ".join(labels.layers_label(ACTIVATION, depth) for depth in depths)
+        return ", ".join(NetKind(ACTIVATION, depth).label for depth in depths)
 
 
 # Parts ----------------------------------------------------------------------------------------------------
 
 
-def _shares(better: str, worse: str, sigmas: Iterable[float], margin: float = 0.0) -> tuple[Part, ...]:
+def _shared_mass_parts(
+    better: str, worse: str, sigmas: Iterable[float], margin: float = 0.0
+) -> tuple[Part, ...]:
     """1 - TV of one rule is above that of another, or no more than `margin` below it."""
-    one, other = labels.rule_label(better), labels.rule_label(worse)
+    one, other = RULES.label(better), RULES.label(worse)
     return tuple(
         Part(
             SHARE,
             4,
             ((1.0, better, sigma), (-1.0, worse, sigma)),
             0.0 - margin,
-            _same,
+            _identity,
             f"1 − TV: {one} − {other}",
             f"1 − TV of {one} is {{size}} {{side}} that of {other} at σ = {sigma:g}",
         )
@@ -207,9 +212,9 @@ def _shares(better: str, worse: str, sigmas: Iterable[float], margin: float = 0.
     )
 
 
-def _distances(depth: int, better: str, worse: str, factor: float = 1.0) -> tuple[Part, ...]:
+def _distance_parts(depth: int, better: str, worse: str, factor: float = 1.0) -> tuple[Part, ...]:
     """W1 of one rule is below `factor` times that of another."""
-    one, other = labels.rule_label(better), labels.rule_label(worse)
+    one, other = RULES.label(better), RULES.label(worse)
     return tuple(
         Part(
             DISTANCE,
@@ -224,7 +229,7 @@ def _distances(depth: int, better: str, worse: str, factor: float = 1.0) -> tupl
     )
 
 
-def _deviations(rule: str, sign: int, sigmas: Iterable[float], factor: float = 1.0) -> tuple[Part, ...]:
+def _deviation_parts(rule: str, sign: int, sigmas: Iterable[float], factor: float = 1.0) -> tuple[Part, ...]:
     """The predicted sd is above `factor` times the true one (`sign` 1), or below 1/factor of it (-1)."""
     return tuple(
         Part(
@@ -232,40 +237,40 @@ def _deviations(rule: str, sign: int, sigmas: Iterable[float], factor: float = 1
             4,
             ((float(sign), rule, sigma),),
             math.log(factor),
-            _over if sign > 0 else _under,
-            f"sd: {labels.rule_label(rule)} / true",
-            f"sds of {labels.rule_label(rule)} are {{value}} times the true ones at σ = {sigma:g}",
+            _exponential if sign > 0 else _reciprocal_exponential,
+            f"sd: {RULES.label(rule)} / true",
+            f"sds of {RULES.label(rule)} are {{value}} times the true ones at σ = {sigma:g}",
         )
         for sigma in sigmas
     )
 
 
-def _close(rule: str, sigma: float) -> Part:
+def _small_deviation(rule: str, sigma: float) -> Part:
     return Part(
         ABS_LOG_SD,
         4,
         ((-1.0, rule, sigma),),
         -SD_MARGIN,
-        _under,
-        f"sd: factor by which {labels.rule_label(rule)} is off",
-        f"sds of {labels.rule_label(rule)} are off by a factor of {{value}} at σ = {sigma:g}",
+        _reciprocal_exponential,
+        f"sd: factor by which {RULES.label(rule)} is off",
+        f"sds of {RULES.label(rule)} are off by a factor of {{value}} at σ = {sigma:g}",
     )
 
 
-def _closer(rule: str, small: float, large: float) -> Part:
+def _growing_deviation(rule: str, small: float, large: float) -> Part:
     return Part(
         ABS_LOG_SD,
         4,
         ((1.0, rule, large), (-1.0, rule, small)),
         0.0,
-        _over,
-        f"factor at the larger σ / at the smaller, {labels.rule_label(rule)}",
-        f"the factor by which sds of {labels.rule_label(rule)} are off is {{value}} times as large "
+        _exponential,
+        f"factor at the larger σ / at the smaller, {RULES.label(rule)}",
+        f"the factor by which sds of {RULES.label(rule)} are off is {{value}} times as large "
         f"at σ = {large:g} as at σ = {small:g}",
     )
 
 
-def _mirrored(sigma: float) -> tuple[Part, ...]:
+def _inverse_deviations(sigma: float) -> tuple[Part, ...]:
     """Ratios of SDP and DVIA are each other's inverse, to within `SIMILAR_FACTOR` either way."""
     return tuple(
         Part(
@@ -273,7 +278,7 @@ def _mirrored(sigma: float) -> tuple[Part, ...]:
             4,
             ((sign, "sdp", sigma), (sign, "dvia", sigma)),
             -math.log(SIMILAR_FACTOR),
-            _over if sign > 0 else _under,
+            _exponential if sign > 0 else _reciprocal_exponential,
             "sd ratios: SDP × DVIA",
             f"ratio of SDP times ratio of DVIA is {{value}} at σ = {sigma:g} (1: exact opposites)",
         )
@@ -298,7 +303,7 @@ def _w1_claims(depth: int, note: str) -> tuple[Claim, Claim]:
             _ON_W1,
             "SDP is consistently competitive with the best results from DVIA",
             f"At every σ of Table 2, W1 of SDP is less than {W1_MARGIN:g} times that of DVIA. {note}",
-            _distances(depth, "sdp", "dvia", W1_MARGIN),
+            _distance_parts(depth, "sdp", "dvia", W1_MARGIN),
         ),
         Claim(
             f"w1-marginal-{depth}",
@@ -306,8 +311,8 @@ def _w1_claims(depth: int, note: str) -> tuple[Claim, Claim]:
             "introduction, and the columns of Table 2",
             "superior to covariance-free marginal moment matching approaches",
             f"At every σ of Table 2, W1 is smaller; said of SDP, and read off the table for DVIA. {note}",
-            _distances(depth, "sdp", "marginal_moment_matching")
-            + _distances(depth, "dvia", "marginal_moment_matching"),
+            _distance_parts(depth, "sdp", "marginal_moment_matching")
+            + _distance_parts(depth, "dvia", "marginal_moment_matching"),
         ),
     )
 
@@ -319,7 +324,7 @@ CLAIMS: tuple[Claim, ...] = (
         _ON_TV,
         "SDP performs slightly superior to the more expensive DVIA approach",
         f"The weaker reading: at every σ, 1 − TV of SDP is less than {TV_MARGIN:g} below that of DVIA.",
-        _shares("sdp", "dvia", _TV_SIGMAS, TV_MARGIN),
+        _shared_mass_parts("sdp", "dvia", _TV_SIGMAS, TV_MARGIN),
     ),
     Claim(
         "tv-dvia-better",
@@ -327,7 +332,7 @@ CLAIMS: tuple[Claim, ...] = (
         _ON_TV,
         "SDP performs slightly superior to the more expensive DVIA approach",
         "The same words taken literally: above at every σ.",
-        _shares("sdp", "dvia", _TV_SIGMAS),
+        _shared_mass_parts("sdp", "dvia", _TV_SIGMAS),
     ),
     Claim(
         "tv-mc",
@@ -335,7 +340,7 @@ CLAIMS: tuple[Claim, ...] = (
         _ON_TV,
         "SDP consistently outperforms MC estimation via 100 samples",
         "Above at every σ. The column “k=100” that the paper says this of is a misprint, it holds k=5.",
-        _shares("sdp", _MC, _TV_SIGMAS),
+        _shared_mass_parts("sdp", _MC, _TV_SIGMAS),
     ),
     Claim(
         "tv-marginal-small",
@@ -343,7 +348,7 @@ CLAIMS: tuple[Claim, ...] = (
         _ON_TV,
         "for input σ=0.1 marginal moment matching has an advantage",
         "1 − TV of the first is above that of the second.",
-        _shares("marginal_moment_matching", "marginal_sdp", (0.1,)),
+        _shared_mass_parts("marginal_moment_matching", "marginal_sdp", (0.1,)),
     ),
     Claim(
         "tv-marginal-large",
@@ -351,7 +356,7 @@ CLAIMS: tuple[Claim, ...] = (
         _ON_TV,
         "while marginal SDP performs better in the other cases",
         "1 − TV of marginal SDP is above at every other σ of Table 1.",
-        _shares("marginal_sdp", "marginal_moment_matching", _TV_SIGMAS[1:]),
+        _shared_mass_parts("marginal_sdp", "marginal_moment_matching", _TV_SIGMAS[1:]),
     ),
     Claim(
         "tv-covariance",
@@ -360,7 +365,7 @@ CLAIMS: tuple[Claim, ...] = (
         "Our evaluation for multiple-layer architectures confirms that this shows a better performance "
         "compared to marginal moment matching for multi-layer nets",
         "1 − TV of SDP is above at every σ of Table 1, on its net.",
-        _shares("sdp", "marginal_moment_matching", _TV_SIGMAS),
+        _shared_mass_parts("sdp", "marginal_moment_matching", _TV_SIGMAS),
     ),
     *_w1_claims(4, "The net that Table 2 names."),
     *_w1_claims(6, "The net whose numbers Table 2 shows, by a misprint."),
@@ -372,8 +377,8 @@ CLAIMS: tuple[Claim, ...] = (
         "the output standard deviations by a large factor",
         f"At every σ, the predicted sd is less than 1/{LARGE_FACTOR:g} of the true one; “large” is not "
         f"defined, the {LARGE_FACTOR:g} is ours. {_MEANS}",
-        _deviations("marginal_sdp", -1, _TV_SIGMAS, LARGE_FACTOR)
-        + _deviations("marginal_moment_matching", -1, _TV_SIGMAS, LARGE_FACTOR),
+        _deviation_parts("marginal_sdp", -1, _TV_SIGMAS, LARGE_FACTOR)
+        + _deviation_parts("marginal_moment_matching", -1, _TV_SIGMAS, LARGE_FACTOR),
     ),
     Claim(
         "sd-good",
@@ -381,7 +386,7 @@ CLAIMS: tuple[Claim, ...] = (
         _ON_SD,
         "both our method with covariances as well as DVIA achieve a good accuracy in this setting",
         f"“Good” is not defined. Ours: at the smallest σ, the mean |log ratio| is below {SD_MARGIN:g}.",
-        (_close("sdp", 0.1), _close("dvia", 0.1)),
+        (_small_deviation("sdp", 0.1), _small_deviation("dvia", 0.1)),
     ),
     Claim(
         "sd-small",
@@ -391,7 +396,7 @@ CLAIMS: tuple[Claim, ...] = (
         "The mean |log ratio| at each σ of "
         f"{', '.join(f'{sigma:g}' for sigma in _SMALL)} is below that at each of "
         f"{', '.join(f'{sigma:g}' for sigma in _LARGE)}.",
-        tuple(_closer(*which) for which in product(("sdp", "dvia"), _SMALL, _LARGE)),
+        tuple(_growing_deviation(*which) for which in product(("sdp", "dvia"), _SMALL, _LARGE)),
     ),
     Claim(
         "sd-sdp",
@@ -399,7 +404,7 @@ CLAIMS: tuple[Claim, ...] = (
         _ON_SD,
         "For large input standard deviations, our method tends to overestimate the output standard deviation",
         f"The predicted sd is above the true one; {_OWN_LARGE}. {_MEANS}",
-        _deviations("sdp", 1, _LARGE),
+        _deviation_parts("sdp", 1, _LARGE),
     ),
     Claim(
         "sd-dvia",
@@ -407,7 +412,7 @@ CLAIMS: tuple[Claim, ...] = (
         _ON_SD,
         "while DVIA underestimates the standard deviation",
         f"The predicted sd is below the true one; {_OWN_LARGE}. {_MEANS}",
-        _deviations("dvia", -1, _LARGE),
+        _deviation_parts("dvia", -1, _LARGE),
     ),
     Claim(
         "sd-opposite",
@@ -419,9 +424,9 @@ CLAIMS: tuple[Claim, ...] = (
         f"{SIMILAR_FACTOR:g}; “similar” is not defined, "
         f"{SIMILAR_FACTOR:g} is the usual bound of bioequivalence, and wider than the paper’s example. "
         f"{_OWN_LARGE}. {_MEANS}",
-        _deviations("sdp", 1, _LARGE)
-        + _deviations("dvia", -1, _LARGE)
-        + tuple(part for sigma in _LARGE for part in _mirrored(sigma)),
+        _deviation_parts("sdp", 1, _LARGE)
+        + _deviation_parts("dvia", -1, _LARGE)
+        + tuple(part for sigma in _LARGE for part in _inverse_deviations(sigma)),
     ),
 )
 

@@ -13,8 +13,24 @@ from numpy.typing import NDArray
 
 from sdp_bench.bench.metrics import metric as metric_of
 from sdp_bench.oracles.estimate.multiplicity import holm
-from sdp_bench.reports.sections.claims.claims import ACTIVATION, CLAIMS, SUITES, TV_COLUMNS, Claim, Part
-from sdp_bench.reports.statistics.verdicts import MIN_NETS, Verdict, agree, decide, every, some, t_tests
+from sdp_bench.reports.sections.claims.claims import (
+    ACTIVATION,
+    CLAIMS,
+    RULES,
+    SUITES,
+    TV_COLUMNS,
+    Claim,
+    Part,
+)
+from sdp_bench.reports.statistics.verdicts import (
+    MIN_NETS,
+    Verdict,
+    agree,
+    decide,
+    p_of_every_part,
+    p_of_some_part,
+    t_tests,
+)
 from sdp_bench.reports.style import labels
 
 
@@ -56,7 +72,7 @@ class Finding:
         return f"{words} ({self.reason})" if self.reason else words
 
     @property
-    def behind(self) -> str:
+    def design(self) -> str:
         """How many nets it rests on, for people."""
         among = f" of {self.among}" if self.nets != self.among else ""
         return labels.plural(self.nets, "net") if not among else f"{self.nets}{among} nets"
@@ -207,35 +223,45 @@ def _rulings(recipe: str, frame: pd.DataFrame) -> Iterator[tuple[str, Ruling]]:
             if fewest < MIN_NETS:
                 few = f"{labels.plural(fewest, 'net')}, at least {MIN_NETS} are needed"
                 reasons[key] = (Verdict.UNDECIDED, few)
-    adjusted = _adjusted({key: found for key, found in findings.items() if key not in reasons})
-    for key, found in findings.items():
-        if key in adjusted:
-            holds, fails = adjusted[key]
-            reason = next((finding.reason for finding in found if finding.reason), "")
-            yield key[0], Ruling(recipe, key[1], decide(holds, fails), found, holds, fails, reason)
+    corrected = _corrected({key: own for key, own in findings.items() if key not in reasons})
+    for key, own in findings.items():
+        if key in corrected:
+            holds, fails = corrected[key]
+            reason = next((finding.reason for finding in own if finding.reason), "")
+            yield key[0], Ruling(recipe, key[1], decide(holds, fails), own, holds, fails, reason)
         else:
             verdict, reason = reasons[key]
-            yield key[0], Ruling(recipe, key[1], verdict, found, reason=reason)
+            yield key[0], Ruling(recipe, key[1], verdict, own, reason=reason)
 
 
-def _adjusted(
+def _corrected(
     findings: Mapping[tuple[str, str], tuple[Finding, ...]],
 ) -> dict[tuple[str, str], tuple[float, float]]:
     """p-values of "holds" and "fails", corrected over all claims judged under the same convention.
 
     A claim that has no column belongs to the family of each, and takes the largest of its p-values.
+
+    Parameters
+    ----------
+    findings : mapping of (str, str) to tuple of Finding
+        Of each claim under each column, by the keys of both.
+
+    Returns
+    -------
+    dict of (str, str) to (float, float)
+        p-values of "holds" and of "fails".
     """
-    found: dict[tuple[str, str], tuple[float, float]] = {}
+    largest: dict[tuple[str, str], tuple[float, float]] = {}
     for column in TV_COLUMNS:
         family = [key for key in findings if key[1] in (column, "")]
         if not family:
             continue
-        holds = holm([float(every([each.above for each in findings[key]])) for key in family])
-        fails = holm([float(some([each.below for each in findings[key]])) for key in family])
+        holds = holm([float(p_of_every_part([each.above for each in findings[key]])) for key in family])
+        fails = holm([float(p_of_some_part([each.below for each in findings[key]])) for key in family])
         for key, one, other in zip(family, holds.tolist(), fails.tolist(), strict=True):
-            before = found.get(key, (0.0, 0.0))
-            found[key] = (max(before[0], one), max(before[1], other))
-    return found
+            before = largest.get(key, (0.0, 0.0))
+            largest[key] = (max(before[0], one), max(before[1], other))
+    return largest
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,14 +316,14 @@ class _Measured:
     @classmethod
     def of(cls, frame: pd.DataFrame) -> _Measured:
         frame = frame[(frame["activation"] == ACTIVATION) & frame["value"].notna()]
-        wanted = {
+        tested = {
             (metric, part.depth)
             for claim in CLAIMS
             for part in claim.parts
             for metric in ([part.scale.metric] if part.scale.metric else TV_COLUMNS)
         }
         tables = {}
-        for metric, depth in sorted(wanted):
+        for metric, depth in sorted(tested):
             rows = frame[(frame["metric"] == metric) & (frame["depth"] == depth)]
             if len(rows):
                 tables[metric, depth] = _Table.of(rows)
@@ -320,15 +346,14 @@ class _Measured:
                 for rule, sigma in absent or part.cells:
                     lacks.setdefault(rule, set()).add(sigma)
         said = [
-            f"{labels.rule_label(rule)} at σ = {', '.join(f'{sigma:g}' for sigma in sorted(lacks[rule]))}"
-            for rule in labels.in_order(lacks)
+            f"{RULES.label(rule)} at σ = {', '.join(f'{sigma:g}' for sigma in sorted(lacks[rule]))}"
+            for rule in RULES.in_order(lacks)
         ]
         return f"lacks {'; '.join(said)}" if said else ""
 
     def finding(self, part: Part, column: str) -> Finding:
         """Test one part, of which nothing is lacking."""
-        table = self.table(part, column)
-        assert table is not None
+        table = self.tables[part.scale.metric or column, part.depth]
         effects = part.effects(table.scores(part))
         nets, among = len(effects), table.count
         if infinite := int((~np.isfinite(effects)).sum()):

@@ -11,9 +11,9 @@ import pandas as pd
 
 from sdp_bench.bench.metrics import Metric, recorded_metric
 from sdp_bench.reports.numbers.number import FOLDER, Group, Number, Page, slug
-from sdp_bench.reports.sections.claims.claims import ACTIVATION, CLAIMS, SUITES, TV_COLUMNS
+from sdp_bench.reports.sections.claims.claims import ACTIVATION, CLAIMS, RULES, SUITES, TV_COLUMNS
 from sdp_bench.reports.sections.claims.judging import Finding, Ruling
-from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.nets import NetKind
 
 _ABOUT = (
     "Claims compare rules net by net: a score of each measurement is averaged over the inputs (and outputs) "
@@ -39,13 +39,13 @@ def numbers_of_claims(frame: pd.DataFrame) -> Iterator[Number]:
         if (metric_name, int(depth), sigma, rule) not in cells:
             continue
         metric = recorded_metric(str(metric_name))
-        layers = labels.layers_label(ACTIVATION, int(depth))
+        layers = NetKind(ACTIVATION, int(depth)).label
         title = f"{layers}, {recipe}" if recipe else layers
         page = Page(_file(recipe, int(depth)), title, "the paper’s claims", "claims", _ABOUT)
         yield Number(
             Group(page, metric.name, metric.title, metric),
             _anchor(metric.name, sigma, rule),
-            f"{labels.rule_label(rule)}, σ = {sigma:g}",
+            f"{RULES.label(rule)}, σ = {sigma:g}",
             _mean(metric, part),
             tuple(sorted(part.index.tolist())),
             ("component",) if part["component"].nunique() > 1 else (),
@@ -57,12 +57,12 @@ def addresses(ruling: Ruling, finding: Finding) -> list[tuple[str, str]]:
     part = finding.part
     metric = part.scale.metric or ruling.column
     several = len({sigma for _, sigma in part.cells}) > 1
-    found = {}
+    lists = {}
     for rule, sigma in part.cells:
-        name = labels.rule_label(rule) + (f" at σ = {sigma:g}" if several else "")
+        name = RULES.label(rule) + (f" at σ = {sigma:g}" if several else "")
         anchor = _anchor(metric, sigma, rule)
-        found[name] = f"{FOLDER}/{_file(ruling.recipe, part.depth)}#{anchor}"
-    return list(found.items())
+        lists[name] = f"{FOLDER}/{_file(ruling.recipe, part.depth)}#{anchor}"
+    return list(lists.items())
 
 
 def _file(recipe: str, depth: int) -> str:

@@ -17,5 +17,5 @@ class Figures(Section):
 
     def build(self, results: Results) -> Context | None:
         """Figures of the headline metric; None without it."""
-        drawn = figures(headline(results.tables))
+        drawn = figures(headline(results.tables), results.traits)
         return {"figures": drawn} if drawn else None

@@ -23,27 +23,36 @@ from sdp_bench.reports.style.drawing import (
     styles,
     svg_of,
 )
+from sdp_bench.reports.style.nets import NetKind, activation_label
+from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.tables import Table
 
 
-def figures(tables: Sequence[Table], costs: pd.Series | None = None) -> list[Figure]:
+def figures(tables: Sequence[Table], traits: RuleTraits, costs: pd.Series | None = None) -> list[Figure]:
     """Every figure that the tables have data for.
 
     Parameters
     ----------
     tables
         Tables of one metric that is better when higher (the headline 1 - TV), one for each kind of net.
+    traits : RuleTraits
+        Of their rules.
     costs : Series, optional
         Median seconds for one input, by (activation, depth, rule). With them accuracy is drawn against
         cost too, which `reports.sections.choice.figure` does better where several rules were measured.
+
+    Returns
+    -------
+    list of Figure
+        Only those that have panels.
     """
     cells = _cells(tables)
     if cells.empty:
         return []
     with look():
-        drawn = [_over_sigma(cells), _depth_against_sigma(cells)]
+        drawn = [_over_sigma(cells, traits), _depth_against_sigma(cells, traits)]
         if costs is not None:
-            drawn.append(_accuracy_against_cost(cells, costs))
+            drawn.append(_accuracy_against_cost(cells, traits, costs))
     return [figure for figure in drawn if figure.panels]
 
 
@@ -66,8 +75,8 @@ def _cells(tables: Sequence[Table]) -> pd.DataFrame:
     )
 
 
-def _over_sigma(cells: pd.DataFrame) -> Figure:
-    styled = styles(list(cells["rule"]))
+def _over_sigma(cells: pd.DataFrame, traits: RuleTraits) -> Figure:
+    styled = styles(cells["rule"], traits)
     panels: list[Panel] = []
     for (activation, depth), part in _kinds(cells):
         canvas, axes = canvas_of(height=0.86)
@@ -80,8 +89,10 @@ def _over_sigma(cells: pd.DataFrame) -> Figure:
             sorted(part["sigma"].unique()), [f"{sigma:g}" for sigma in sorted(part["sigma"].unique())]
         )
         axes.minorticks_off()
-        title = labels.layers_label(activation, depth)
-        panels.append(Panel(title, svg_of(canvas, f"sigma-{len(panels)}"), _alt_over_sigma(title, part)))
+        title = NetKind(activation, depth).label
+        panels.append(
+            Panel(title, svg_of(canvas, f"sigma-{len(panels)}"), _alt_over_sigma(title, part, styled))
+        )
     return Figure(
         anchor="figure-sigma",
         title="Accuracy over input noise",
@@ -89,12 +100,13 @@ def _over_sigma(cells: pd.DataFrame) -> Figure:
         "rule cannot be told from one with the exact law at these sample counts (above the floor’s "
         "95 % point).",
         panels=tuple(panels),
-        legend=legend_of(styled, "sigma-swatch"),
+        legend=legend_of(styled.values(), "sigma-swatch"),
     )
 
 
 def _lines(axes: Axes, part: pd.DataFrame, styled: dict[str, Style]) -> None:
-    rules = labels.in_order(part["rule"])
+    drawn = set(part["rule"])
+    rules = [rule for rule in styled if rule in drawn]
     sns.lineplot(
         data=part,
         x="sigma",
@@ -121,25 +133,25 @@ def _by_rule(rules: list[str], styled: dict[str, Style]) -> dict[str, Any]:
     }
 
 
-def _alt_over_sigma(title: str, part: pd.DataFrame) -> str:
+def _alt_over_sigma(title: str, part: pd.DataFrame, styled: dict[str, Style]) -> str:
     ends = []
-    for rule in labels.in_order(part["rule"]):
-        line = part[part["rule"] == rule].sort_values("sigma")
-        ends.append(f"{labels.rule_label(rule)} {line['value'].iloc[0]:.2f} to {line['value'].iloc[-1]:.2f}")
+    lines = {str(rule): line.sort_values("sigma")["value"] for rule, line in part.groupby("rule")}
+    for rule, style in styled.items():
+        if rule in lines:
+            ends.append(f"{style.label} {lines[rule].iloc[0]:.2f} to {lines[rule].iloc[-1]:.2f}")
     low, high = part["sigma"].min(), part["sigma"].max()
     return f"Line chart for {title}: 1 − TV from σ = {low:g} to σ = {high:g}. {'; '.join(ends)}."
 
 
-def _depth_against_sigma(cells: pd.DataFrame) -> Figure:
+def _depth_against_sigma(cells: pd.DataFrame, traits: RuleTraits) -> Figure:
     panels: list[Panel] = []
     several = cells["activation"].nunique() > 1
-    for rule in labels.in_order(cells["rule"]):
+    for rule in traits.in_order(cells["rule"]):
         part = cells[cells["rule"] == rule]
         grid = part.pivot_table(index=["activation", "depth"], columns="sigma", values="value")
         canvas, axes = canvas_of(height=0.24 + 0.13 * len(grid))
         names = [
-            f"{labels.activation_label(name)} {depth:g}" if several else f"{depth:g}"
-            for name, depth in grid.index
+            f"{activation_label(name)} {depth:g}" if several else f"{depth:g}" for name, depth in grid.index
         ]
         sns.heatmap(
             grid.to_numpy(),
@@ -162,10 +174,10 @@ def _depth_against_sigma(cells: pd.DataFrame) -> Figure:
         axes.set(xlabel="input noise σ", ylabel="net" if several else "depth")
         lowest, highest = grid.min().min(), grid.max().max()
         alt = (
-            f"Heat map for {labels.rule_label(rule)}: 1 − TV by depth and σ, from {lowest:.2f} to "
+            f"Heat map for {traits.label(rule)}: 1 − TV by depth and σ, from {lowest:.2f} to "
             f"{highest:.2f}; the same numbers are in the tables below."
         )
-        panels.append(Panel(labels.rule_label(rule), svg_of(canvas, f"heat-{len(panels)}"), alt))
+        panels.append(Panel(traits.label(rule), svg_of(canvas, f"heat-{len(panels)}"), alt))
     return Figure(
         anchor="figure-depth",
         title="Depth against input noise",
@@ -174,20 +186,20 @@ def _depth_against_sigma(cells: pd.DataFrame) -> Figure:
     )
 
 
-def _accuracy_against_cost(cells: pd.DataFrame, costs: pd.Series) -> Figure:
-    styled = styles(list(cells["rule"]))
+def _accuracy_against_cost(cells: pd.DataFrame, traits: RuleTraits, costs: pd.Series) -> Figure:
+    styled = styles(cells["rule"], traits)
     panels: list[Panel] = []
     for (activation, depth), part in _kinds(cells):
         spans = part.groupby("rule")["value"].agg(["mean", "min", "max"]).reset_index()
         spans["seconds"] = [costs.get((activation, depth, rule), math.nan) for rule in spans["rule"]]
-        rule_has_cost = ~spans["rule"].map(labels.is_reference)  # a reference needs the oracle itself
+        rule_has_cost = ~spans["rule"].map(traits.is_reference)  # a reference needs the oracle itself
         spans = spans[(spans["seconds"] > 0) & rule_has_cost]
         if spans.empty:
             continue
         canvas, axes = canvas_of(height=0.86)
         colours = [styled[rule].colour for rule in spans["rule"]]
         axes.vlines(spans["seconds"], spans["min"], spans["max"], colors=colours, linewidth=1.6, alpha=0.6)
-        rules = labels.in_order(spans["rule"])
+        rules = traits.in_order(spans["rule"])
         sns.scatterplot(
             data=spans,
             x="seconds",
@@ -201,12 +213,12 @@ def _accuracy_against_cost(cells: pd.DataFrame, costs: pd.Series) -> Figure:
         # Plain text: matplotlib's own labels of a logarithmic axis are formulae, slow to set.
         axes.xaxis.set_major_formatter(lambda seconds, _: labels.duration(seconds))
         axes.xaxis.set_minor_formatter(NullFormatter())
-        title = labels.layers_label(activation, depth)
+        title = NetKind(activation, depth).label
         seconds, means = (spans.set_index("rule")[name].to_dict() for name in ("seconds", "mean"))
-        told = [
-            f"{labels.rule_label(rule)} {labels.duration(seconds[rule])}, {means[rule]:.2f}" for rule in rules
+        parts = [
+            f"{styled[rule].label} {labels.duration(seconds[rule])}, {means[rule]:.2f}" for rule in rules
         ]
-        alt = f"Scatter chart for {title}: cost and mean 1 − TV. {'; '.join(told)}."
+        alt = f"Scatter chart for {title}: cost and mean 1 − TV. {'; '.join(parts)}."
         panels.append(Panel(title, svg_of(canvas, f"cost-{len(panels)}"), alt))
     return Figure(
         anchor="figure-cost",
@@ -214,7 +226,7 @@ def _accuracy_against_cost(cells: pd.DataFrame, costs: pd.Series) -> Figure:
         caption="Mean 1 − TV (headline) over all σ against the rule’s own time for one input (median; "
         "logarithmic). The bar reaches from the worst σ to the best. Up and to the left is better.",
         panels=tuple(panels),
-        legend=legend_of(styled, "cost-swatch") if panels else (),
+        legend=legend_of(styled.values(), "cost-swatch") if panels else (),
     )
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 from sdp_bench.bench.nets import recipes
 from sdp_bench.reports.results import POOR_ACCURACY, Results
 from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.nets import NetKind
 
 _KEYS = ("network", "activation", "depth", "seed", "digest", "accuracy", "recipe", "source")
 
@@ -24,7 +24,8 @@ class Nets(Section):
     def build(self, results: Results) -> Context | None:
         """Nets and trials of recipes; None without nets."""
         nets = _nets(results)
-        return {"nets": nets, "poor": POOR_ACCURACY, "trials": recipes.evidence()} if nets else None
+        trials = [(NetKind(trial.activation, trial.depth), trial) for trial in recipes.evidence()]
+        return {"nets": nets, "poor": POOR_ACCURACY, "trials": trials} if nets else None
 
 
 def _nets(results: Results) -> list[dict[str, Any]]:
@@ -36,11 +37,13 @@ def _nets(results: Results) -> list[dict[str, Any]]:
         known = rows.astype({"depth": int, "seed": "Int64"}).to_dict("records")
     nets = [{key: net.get(key, "") for key in _KEYS} for net in known]
     accuracies = pd.to_numeric(pd.Series([net["accuracy"] for net in nets], dtype=object), errors="coerce")
+    kinds = [NetKind(net["activation"], net["depth"]) for net in nets]
     return [
         net
         | {
+            "kind": kind,
             "accuracy": float(accuracy),
-            "poor": bool(accuracy < POOR_ACCURACY) and not labels.is_classifier(net["activation"]),
+            "poor": bool(accuracy < POOR_ACCURACY) and not kind.is_classifier,
         }
-        for net, accuracy in zip(nets, accuracies, strict=True)
+        for net, kind, accuracy in zip(nets, kinds, accuracies, strict=True)
     ]

@@ -86,9 +86,13 @@ def oracle_errors(frame: pd.DataFrame) -> list[Error]:
     ----------
     frame
         Measurements as :func:`sdp_bench.reports.tables.frame.checked` gives them.
+
+    Returns
+    -------
+    list of Error
     """
     own = frame[frame["experiment"].isin((ONCE, TENFOLD))]
-    found = []
+    errors = []
     for name, part in own.groupby("metric", sort=False):
         metric = recorded_metric(str(name))
         again = part[part["rule"] == ORACLE_AGAIN.name]
@@ -97,7 +101,7 @@ def oracle_errors(frame: pd.DataFrame) -> list[Error]:
             # A ratio's floor is that of a rule without noise of its own; a second oracle has as much again.
             floor95 = floor + math.sqrt(2) * (floor95 - floor)
         moves = _moves(part[part["rule"] != ORACLE_AGAIN.name])
-        found.append(
+        errors.append(
             Error(
                 metric=metric,
                 again=len(again),
@@ -110,20 +114,20 @@ def oracle_errors(frame: pd.DataFrame) -> list[Error]:
                 moved_rows=_by_pairs(moves),
             )
         )
-    return found
+    return errors
 
 
 def _moves(part: pd.DataFrame) -> pd.DataFrame:
-    place = ["net", "input", "sigma", "rule", "component"]
+    measurement = ["net", "input", "sigma", "rule", "component"]
     named = part.assign(row=part.index)
     columns = ["value", "stderr", "row"]
-    sides = [named[named["experiment"] == suite].set_index(place)[columns] for suite in (ONCE, TENFOLD)]
+    sides = [named[named["experiment"] == suite].set_index(measurement)[columns] for suite in (ONCE, TENFOLD)]
     both = sides[0].join(sides[1], lsuffix="_1", rsuffix="_10", how="inner")
     shift = both["value_10"] - both["value_1"]
     error = np.hypot(both["stderr_1"], both["stderr_10"])
     known = error > 0
-    found = both[["row_1", "row_10"]].assign(shift=shift)[known]
-    return found.assign(z=shift[known] / error[known])
+    moved = both[["row_1", "row_10"]].assign(shift=shift)[known]
+    return moved.assign(z=shift[known] / error[known])
 
 
 def _by_pairs(moves: pd.DataFrame) -> tuple[int, ...]:

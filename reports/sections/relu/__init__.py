@@ -31,5 +31,5 @@ class OneReLU(Section):
         """Distances and checks, which no run enters; None on a page without measurements."""
         if results.frame.empty:
             return None
-        found = self.compute()
-        return {"relu": found, "figure": figure(found.w1)}
+        single = self.compute()
+        return {"relu": single, "figure": figure(single.w1)}

@@ -19,7 +19,8 @@ from torch import nn
 
 from sdp_bench.oracles.exact.quadrature import Mixed, exact_wasserstein
 from sdp_bench.oracles.exact.theorem import Optimality, check_theorem
-from sdp_bench.reports.style.labels import number, rule_label
+from sdp_bench.reports.style.labels import number
+from sdp_bench.reports.style.rules import RuleTraits
 from sdp_ref.laws import DiagonalGaussian
 from sdp_ref.rules import rule as rule_named
 
@@ -69,7 +70,7 @@ class SingleReLU:
     @property
     def sentences(self) -> list[str]:
         """What was found, in words: one on W1, one on the theorem."""
-        return [_said_of_w1(self.nearer), _said_of_theorem(self.checks)]
+        return [_sentence_on_w1(self.nearer), _sentence_on_theorem(self.checks)]
 
 
 @functools.lru_cache
@@ -129,6 +130,11 @@ def nearer(rule: str = "marginal_moment_matching", other: str = "sdp", sigma: fl
     rule, other : str
         Rule specs.
     sigma : float
+        Standard deviation of the input.
+
+    Returns
+    -------
+    Nearer
 
     Raises
     ------
@@ -152,18 +158,19 @@ def nearer(rule: str = "marginal_moment_matching", other: str = "sdp", sigma: fl
     return Nearer(rule, other, sigma, tuple(zip(ends[::2], ends[1::2], strict=True)))
 
 
-def _said_of_w1(found: Nearer) -> str:
-    rule, other = rule_label(found.rule), rule_label(found.other)
-    if not found.intervals:
+def _sentence_on_w1(result: Nearer) -> str:
+    traits = RuleTraits()  # of the package's own rules
+    rule, other = traits.label(result.rule), traits.label(result.other)
+    if not result.intervals:
         return f"{rule} is nowhere nearer in W1 than {other} (|μ| ≤ {_WIDTHS:g}σ)."
     spans = " and ".join(
-        f"{number(low / found.sigma, 3)}σ < μ < {number(high / found.sigma, 3)}σ"
-        for low, high in found.intervals
+        f"{number(low / result.sigma, 3)}σ < μ < {number(high / result.sigma, 3)}σ"
+        for low, high in result.intervals
     )
     return f"In W1, {rule} is nearer than {other} only for {spans} (|μ| ≤ {_WIDTHS:g}σ)."
 
 
-def _said_of_theorem(checks: tuple[Optimality, ...]) -> str:
+def _sentence_on_theorem(checks: tuple[Optimality, ...]) -> str:
     verdicts = [check.verdict for check in checks]
     ties = sorted({check.ratio for check in checks if check.verdict == "tie"})
     said = f"In {verdicts.count('holds')} of {len(checks)} cases the theorem’s law is the nearest in TV"

@@ -11,6 +11,8 @@ from sdp_bench.reports.paper.printed import experiment
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.nets import NetKind
+from sdp_bench.reports.style.rules import RuleTraits
 
 _METHODS = {"regular": "the net itself", "distprop": "SDP by distprop"}
 _PHASES = {"forward": "forward", "training_step": "training step"}
@@ -60,12 +62,12 @@ def _blocks(rows: Sequence[Row]) -> Iterator[Block]:
         pairs = list(own)
         first = pairs[0][0]
         yield Block(
-            f"{labels.layers_label(architecture, 0)}, {_PHASES.get(phase, phase)}",
+            f"{NetKind(architecture, 0).label}, {_PHASES.get(phase, phase)}",
             f"batch {first.batch}, {first.device}, {labels.plural(first.threads, 'CPU thread')}, "
             f"torch {first.torch}, medians of {labels.plural(first.rounds, 'round')}",
             tuple(
                 Timing(
-                    _METHODS.get(row.method) or labels.rule_label(row.method),
+                    _METHODS.get(row.method) or RuleTraits().label(row.method),
                     row.seconds,
                     row.epoch_seconds,
                     each,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,17 +17,26 @@ from sdp_bench.bench.experiments.selective.scores import READINGS
 from sdp_bench.reports.paper.printed import experiment
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.drawing import INK, Figure, Panel, canvas_of, look, svg_of
+from sdp_bench.reports.style.rules import RuleTraits
 
 PERFECT = 100 * perfect(0.5).area
 """Of as many letters as digits, in per cent."""
 
+
+class _Score(NamedTuple):
+    """How a score is called and drawn."""
+
+    label: str
+    colour: str
+
+
 _OBJECTIVES = {"softmax": "softmax", "dirichlet": "Dirichlet", "pairwise_gaussian": "PD loss Gauss"}
 _SCORES = {
-    "softmax_entropy": "softmax entropy",
-    "orthonormal_certificates": "orthonormal certificates",
-    "dirichlet": "Dirichlet",
-    "pairwise_gaussian": "PD Gauss",
-    "pairwise_cauchy": "PD Cauchy",
+    "softmax_entropy": _Score("softmax entropy", "#d55e00"),
+    "orthonormal_certificates": _Score("orthonormal certificates", "#8c564b"),
+    "dirichlet": _Score("Dirichlet", "#e69f00"),
+    "pairwise_gaussian": _Score("PD Gauss", "#009e73"),
+    "pairwise_cauchy": _Score("PD Cauchy", "#0072b2"),
 }
 _READINGS = {
     "orthonormal_certificates": "{} certificates",
@@ -38,18 +48,11 @@ _HALVES = (
     ("Off-the-shelf model", "(a)", ("softmax",)),
     ("Trained with propagation", "(b)", ("dirichlet", "pairwise_gaussian")),
 )
-_COLOURS = {
-    "softmax_entropy": "#d55e00",
-    "orthonormal_certificates": "#8c564b",
-    "dirichlet": "#e69f00",
-    "pairwise_gaussian": "#009e73",
-    "pairwise_cauchy": "#0072b2",
-}
 _GREY = "#8c8c8c"
 
 
 @dataclass(frozen=True)
-class Number:
+class SeedStatistics:
     """Mean and standard deviation over seeds (n - 1 in its denominator; NaN for one), in per cent."""
 
     name: str
@@ -58,7 +61,7 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Line:
+class ScoreRow:
     """A row of the table: a model, how its laws were propagated, and what ranks its predictions.
 
     Attributes
@@ -79,24 +82,24 @@ class Line:
     objective: str
     method: str
     score: str
-    area: Number
-    others: tuple[Number, ...]
+    area: SeedStatistics
+    others: tuple[SeedStatistics, ...]
     seeds: int
     paper: str
     best: bool = False
 
 
 @dataclass(frozen=True)
-class Half:
+class TableHalf:
     """One half of the paper's table, as far as it was run."""
 
     title: str
     part: str
-    lines: tuple[Line, ...]
+    rows: tuple[ScoreRow, ...]
 
 
 @dataclass(frozen=True)
-class Run:
+class ModelRun:
     """How the models of an objective were made: seeds, mean accuracy on digits (per cent), recipe."""
 
     objective: str
@@ -109,8 +112,8 @@ class Run:
 class Selective:
     """The section."""
 
-    halves: tuple[Half, ...]
-    runs: tuple[Run, ...]
+    halves: tuple[TableHalf, ...]
+    runs: tuple[ModelRun, ...]
     finding: str
     figure: Figure | None
     perfect: float = PERFECT
@@ -122,7 +125,7 @@ class _Measured:
 
     objective: str
     score: str
-    line: Line
+    row: ScoreRow
     risk: pd.Series
 
 
@@ -133,6 +136,10 @@ def selective(frame: pd.DataFrame) -> Selective | None:
     ----------
     frame : DataFrame
         Measurements of all suites, long format.
+
+    Returns
+    -------
+    Selective or None
     """
     own = frame[frame["experiment"] == EXPERIMENT.name]
     if own.empty:
@@ -144,28 +151,28 @@ def selective(frame: pd.DataFrame) -> Selective | None:
             _measured(own, objective, score, printed)
             for objective in objectives
             for score in SCORES[objective]
-            if _has(own, objective, score)
+            if _is_measured(own, objective, score)
         ]
         if not measured:
             continue
-        lowest = min(each.line.area.mean for each in measured)
-        lines = tuple(replace(each.line, best=each.line.area.mean == lowest) for each in measured)
-        halves.append(Half(title, part, lines))
+        lowest = min(each.row.area.mean for each in measured)
+        rows = tuple(replace(each.row, best=each.row.area.mean == lowest) for each in measured)
+        halves.append(TableHalf(title, part, rows))
         panels.append((f"{part} {title}", measured))
         all_measured += measured
     if not halves:
         return None
     runs = tuple(
-        _run(own[own["objective"] == objective], objective)
+        _model_run(own[own["objective"] == objective], objective)
         for objective in SCORES
         if (own["objective"] == objective).any()
     )
-    return Selective(tuple(halves), runs, _finding(all_measured), _figure(panels))
+    return Selective(tuple(halves), runs, _on_areas(all_measured), _figure(panels))
 
 
-def _has(own: pd.DataFrame, objective: str, score: str) -> bool:
-    there = (own["objective"] == objective) & (own["rule"] == score) & (own["metric"] == "rcauc")
-    return bool(there.any())
+def _is_measured(own: pd.DataFrame, objective: str, score: str) -> bool:
+    rows = (own["objective"] == objective) & (own["rule"] == score) & (own["metric"] == "rcauc")
+    return bool(rows.any())
 
 
 def _printed() -> dict[tuple[str, str], dict[str, str]]:
@@ -182,19 +189,19 @@ def _measured(
         _number(_reading(score, reading), areas[areas["component"] == reading]["value"])
         for reading in READINGS[score]
     ]
-    row = printed[objective, score]
-    method = "–" if row["method"] == "none" else labels.rule_label(row["method"])
-    line = Line(
+    paper = printed[objective, score]
+    method = "–" if paper["method"] == "none" else RuleTraits().label(paper["method"])
+    row = ScoreRow(
         _OBJECTIVES[objective],
         method,
-        _SCORES[score],
+        _SCORES[score].label,
         numbers[0],
         tuple(numbers[1:]),
         int(areas["seed"].nunique()),
-        f"{row['value']} ± {row['sd']}",
+        f"{paper['value']} ± {paper['sd']}",
     )
     risks = part[part["metric"] == "risk"]
-    return _Measured(objective, score, line, risks.groupby(risks["component"].astype(float))["value"].mean())
+    return _Measured(objective, score, row, risks.groupby(risks["component"].astype(float))["value"].mean())
 
 
 def _reading(score: str, reading: str) -> str:
@@ -203,54 +210,54 @@ def _reading(score: str, reading: str) -> str:
     return _READINGS.get(score, _READINGS.get(reading, "")).format(reading)
 
 
-def _number(name: str, values: pd.Series) -> Number:
+def _number(name: str, values: pd.Series) -> SeedStatistics:
     mean = 100 * float(values.mean()) if len(values) else math.nan
-    return Number(name, mean, 100 * float(values.std()) if len(values) > 1 else math.nan)
+    return SeedStatistics(name, mean, 100 * float(values.std()) if len(values) > 1 else math.nan)
 
 
-def _run(part: pd.DataFrame, objective: str) -> Run:
+def _model_run(part: pd.DataFrame, objective: str) -> ModelRun:
     accuracy = part[part["metric"] == "accuracy"]["value"].mean()
     recipe = "; ".join(dict.fromkeys(part["recipe"]))
-    return Run(_OBJECTIVES[objective], int(part["seed"].nunique()), 100 * float(accuracy), recipe)
+    return ModelRun(_OBJECTIVES[objective], int(part["seed"].nunique()), 100 * float(accuracy), recipe)
 
 
-def _finding(measured: Sequence[_Measured]) -> str:
+def _on_areas(measured: Sequence[_Measured]) -> str:
     """What the numbers say, in one sentence, beside what the paper's say."""
-    best = min((each.line for each in measured), key=lambda line: line.area.mean)
-    seeds = min(each.line.seeds for each in measured)
+    best = min((each.row for each in measured), key=lambda row: row.area.mean)
+    seeds = min(each.row.seeds for each in measured)
     spread = "" if math.isnan(best.area.sd) else f" ± {best.area.sd:.1f}"
-    told = (
+    text = (
         f"Of {labels.plural(len(measured), 'pair')} of model and score, the smallest area is that of "
         f"{best.score} on the {best.objective} model, {best.area.mean:.1f}{spread} %; perfect is "
         f"{PERFECT:.1f} %, and the paper’s best is PD Cauchy on the PD loss Gauss model, 18.3 %"
     )
-    entropy = {each.objective: each.line.area.mean for each in measured if each.score == "softmax_entropy"}
+    entropy = {each.objective: each.row.area.mean for each in measured if each.score == "softmax_entropy"}
     pairs = [each for each in measured if each.score.startswith("pairwise") and each.objective in entropy]
     if pairs:
-        default = sum(each.line.area.mean < entropy[each.objective] for each in pairs)
+        default = sum(each.row.area.mean < entropy[each.objective] for each in pairs)
         lowest = [
-            min((n.mean for n in each.line.others if not math.isnan(n.mean)), default=math.inf)
+            min((n.mean for n in each.row.others if not math.isnan(n.mean)), default=math.inf)
             for each in pairs
         ]
         some = sum(
-            min(each.line.area.mean, low) < entropy[each.objective]
+            min(each.row.area.mean, low) < entropy[each.objective]
             for each, low in zip(pairs, lowest, strict=True)
         )
-        told += (
+        text += (
             f"; {default} of {labels.plural(len(pairs), 'pairwise score')} "
             f"{'is' if default == 1 else 'are'} below the softmax entropy of the same model, {some} by some "
             "reading"
         )
     reserve = " (one seed, so no spread is known)" if seeds == 1 else ""
-    return f"{told}{reserve}.{_open(measured)}"
+    return f"{text}{reserve}.{_on_readings(measured)}"
 
 
-def _open(measured: Sequence[_Measured]) -> str:
+def _on_readings(measured: Sequence[_Measured]) -> str:
     """How far apart the readings of one score are, where that matters most."""
 
-    def span(each: _Measured) -> tuple[float, Number, Number]:
-        known = [n for n in (each.line.area, *each.line.others) if not math.isnan(n.mean)]
-        low, high = min(known, key=lambda n: n.mean), max(known, key=lambda n: n.mean)
+    def span(each: _Measured) -> tuple[float, SeedStatistics, SeedStatistics]:
+        readings = [n for n in (each.row.area, *each.row.others) if not math.isnan(n.mean)]
+        low, high = min(readings, key=lambda n: n.mean), max(readings, key=lambda n: n.mean)
         return high.mean - low.mean, low, high
 
     widest = max(measured, key=lambda each: span(each)[0])
@@ -258,7 +265,7 @@ def _open(measured: Sequence[_Measured]) -> str:
     if gap == 0:
         return ""
     return (
-        f" What the paper leaves open matters most for {widest.line.score} on the {widest.line.objective} "
+        f" What the paper leaves open matters most for {widest.row.score} on the {widest.row.objective} "
         f"model: {low.mean:.1f} % ({low.name}) to {high.mean:.1f} % ({high.name})."
     )
 
@@ -267,12 +274,12 @@ def _figure(panels: Sequence[tuple[str, list[_Measured]]]) -> Figure | None:
     drawn: list[Panel] = []
     with look():
         for title, measured in panels:
-            known = [each for each in measured if len(each.risk)]
-            if not known:
+            curves = [each for each in measured if len(each.risk)]
+            if not curves:
                 continue
             canvas, axes = canvas_of(height=0.9)
-            _draw(axes, known)
-            drawn.append(Panel(title, svg_of(canvas, f"selective-{len(drawn)}"), _told(title, known)))
+            _draw(axes, curves)
+            drawn.append(Panel(title, svg_of(canvas, f"selective-{len(drawn)}"), _description(title, curves)))
     if not drawn:
         return None
     return Figure(
@@ -288,13 +295,13 @@ def _figure(panels: Sequence[tuple[str, list[_Measured]]]) -> Figure | None:
 def _draw(axes: Axes, measured: Sequence[_Measured]) -> None:
     ideal = perfect(0.5)
     several = len({each.objective for each in measured}) > 1
-    for each in sorted(measured, key=lambda one: one.line.area.mean, reverse=True):
-        name = _SCORES[each.score] + (f" ({_OBJECTIVES[each.objective]})" if several else "")
+    for each in sorted(measured, key=lambda one: one.row.area.mean, reverse=True):
+        name = _SCORES[each.score].label + (f" ({_OBJECTIVES[each.objective]})" if several else "")
         dashes = (4, 1.5) if each.objective == "dirichlet" else (1, 0)
         axes.plot(
             100 * each.risk.index.to_numpy(),
             100 * each.risk.to_numpy(),
-            color=_COLOURS[each.score],
+            color=_SCORES[each.score].colour,
             dashes=dashes,
             label=name,
         )
@@ -303,9 +310,9 @@ def _draw(axes: Axes, measured: Sequence[_Measured]) -> None:
     axes.legend(loc="upper left", frameon=False, fontsize=8.5, handlelength=1.6, labelcolor=INK)
 
 
-def _told(title: str, measured: Sequence[_Measured]) -> str:
+def _description(title: str, measured: Sequence[_Measured]) -> str:
     at_half = [
-        f"{each.line.score} on {each.line.objective} "
+        f"{each.row.score} on {each.row.objective} "
         f"{100 * float(np.interp(0.5, each.risk.index, each.risk)):.1f} %"
         for each in measured
     ]

@@ -19,7 +19,7 @@ from sdp_bench.reports.numbers.number import Group, Number, Page, slug
 from sdp_bench.reports.paper.printed import printed
 from sdp_bench.reports.results import POOR_ACCURACY, Results
 from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.nets import NetKind
 
 RULES = ("sdp", "dvia", "moment_matching", "monte_carlo:samples=100")
 AGREEMENT = ("sdp", "marginal_sdp")
@@ -83,8 +83,8 @@ class Sensitivity:
         return said
 
     def _range(self, variants: tuple[Variant, ...], rule: str) -> tuple[tuple[float, str], tuple[float, str]]:
-        found = [(v.values[key], v.name) for v in variants if (key := (self.sigmas[-1], rule)) in v.values]
-        return (min(found), max(found)) if found else ((), ())  # type: ignore[return-value]
+        values = [(v.values[key], v.name) for v in variants if (key := (self.sigmas[-1], rule)) in v.values]
+        return (min(values), max(values)) if values else ((), ())  # type: ignore[return-value]
 
 
 class WhatIsOpen(Section):
@@ -97,22 +97,21 @@ class WhatIsOpen(Section):
 
     def build(self, results: Results) -> Context | None:
         """Variants; None where the experiment was not run."""
-        found = sensitivity(results.frame)
-        return {"sensitivity": found, "poor": POOR_ACCURACY} if found else None
+        shown = sensitivity(results.frame)
+        return {"sensitivity": shown, "poor": POOR_ACCURACY} if shown else None
 
     def numbers(self, results: Results, context: Context) -> Iterator[Number]:
         """Means of each variant."""
-        del results
-        found: Sensitivity = context["sensitivity"]
+        shown: Sensitivity = context["sensitivity"]
         page = Page(
-            "sensitivity.html", f"What the paper leaves open, {found.layers}", SENSITIVITY.name, self.name
+            "sensitivity.html", f"What the paper leaves open, {shown.layers}", SENSITIVITY.name, self.name
         )
-        for kind, variants in (("cells", found.metrics), ("recipe", found.recipes)):
+        for kind, variants in (("cells", shown.metrics), ("recipe", shown.recipes)):
             for variant in variants:
                 group = Group(page, slug(kind, variant.name), variant.name, variant.metric)
                 for (sigma, rule), value in variant.values.items():
                     anchor = slug(group.anchor, f"{sigma:g}", rule)
-                    title = f"{labels.rule_label(rule)}, σ = {sigma:g}"
+                    title = f"{results.traits.label(rule)}, σ = {sigma:g}"
                     yield Number(group, anchor, title, value, variant.rows[sigma, rule])
 
 
@@ -124,6 +123,10 @@ def sensitivity(frame: pd.DataFrame) -> Sensitivity | None:
     frame
         Measurements as `checked` gives them, with `metric_spec` and `recipe`. Of
         several kinds of net the least deep is taken.
+
+    Returns
+    -------
+    Sensitivity or None
     """
     own = frame[frame["experiment"] == SENSITIVITY.name]
     if own.empty or not {"metric_spec", "recipe"} <= set(own.columns):
@@ -132,8 +135,8 @@ def sensitivity(frame: pd.DataFrame) -> Sensitivity | None:
     first = own.iloc[0]
     activation, depth = str(first["activation"]), int(first["depth"])
     names = list(dict.fromkeys(own["recipe"]))
-    known = [recipe.label for recipe in SENSITIVITY.recipes]
-    names.sort(key=lambda name: known.index(name) if name in known else len(known))
+    listed = [recipe.label for recipe in SENSITIVITY.recipes]
+    names.sort(key=lambda name: listed.index(name) if name in listed else len(listed))
     chosen = recipe_for(Architecture(depth, activation)).label
     base = chosen if chosen in names else names[0]
     tv = own[own["metric"].map(lambda name: bool(recorded_metric(name).convention))]
@@ -154,7 +157,7 @@ def sensitivity(frame: pd.DataFrame) -> Sensitivity | None:
     return Sensitivity(
         sigmas=tuple(sorted(own["sigma"].unique())),
         rules=tuple(rule for rule in RULES if rule in set(own["rule"])),
-        layers=labels.layers_label(activation, depth),
+        layers=NetKind(activation, depth).label,
         metrics=tuple(sorted(metrics, key=lambda v: v.name)),
         recipes=tuple(recipe for recipe in recipes if recipe.values),
     )
@@ -171,9 +174,9 @@ def _headline(specs: list[str]) -> str:
 def _variant(name: str, part: pd.DataFrame, whole: pd.DataFrame | None = None) -> Variant:
     values, rows = {}, {}
     for key, own in part.groupby(["sigma", "rule"]):
-        place = cast("tuple[float, str]", key)
-        values[place] = float(1 - own["value"].mean())
-        rows[place] = tuple(sorted(own.index.tolist()))
+        cell = cast("tuple[float, str]", key)
+        values[cell] = float(1 - own["value"].mean())
+        rows[cell] = tuple(sorted(own.index.tolist()))
     metric = recorded_metric(str(part["metric"].iloc[0])) if len(part) else HeadlineTotalVariation()
     accuracy = math.nan if whole is None else float(whole.drop_duplicates("net")["accuracy"].min())
     agreement = math.nan if whole is None else _agreement(whole)

@@ -24,8 +24,8 @@ class Summary(Section):
         return {
             "measured": len(results.frame) > 0,
             "failed": len(results.failures) > 0,
-            "ran": what_ran(frame, results.meta, results.failures),
-            "sentences": sentences(results.tables, costs),
+            "ran": what_ran(frame, results.meta, results.failures, results.traits),
+            "sentences": sentences(results.tables, costs, results.traits),
             "winners": winners,
             "sigmas": sorted({row.sigma for table in winners for row in table.rows}),
             "styles": results.styles,

@@ -9,9 +9,13 @@ import pandas as pd
 
 from sdp_bench.bench.results.record import LeftOut
 from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.nets import activation_label, activation_rank
+from sdp_bench.reports.style.rules import RuleTraits
 
 
-def what_ran(frame: pd.DataFrame, meta: Mapping[str, Any], failures: pd.DataFrame) -> list[str]:
+def what_ran(
+    frame: pd.DataFrame, meta: Mapping[str, Any], failures: pd.DataFrame, traits: RuleTraits
+) -> list[str]:
     """Sentences that say what was run, where, for how long, and what is missing.
 
     Parameters
@@ -21,26 +25,30 @@ def what_ran(frame: pd.DataFrame, meta: Mapping[str, Any], failures: pd.DataFram
     meta : mapping
         Of the results.
     failures : DataFrame
+    traits : RuleTraits
+        Of the rules that ran or were left out.
 
     Returns
     -------
     list of str
     """
-    said = [*_measured(frame, meta), *_machine(frame, meta)]
+    said = [*_measured(frame, meta, traits), *_machine(frame, meta)]
     if len(failures):
         said.append(f"{labels.plural(len(failures), 'failure')}, listed below.")
     if meta.get("left_out"):
-        said.append(f"Left out, having no formula there or being slow: {_left_out(meta['left_out'])}.")
+        said.append(
+            f"Left out, having no formula there or being slow: {_left_out(meta['left_out'], traits)}."
+        )
     return said
 
 
-def _measured(frame: pd.DataFrame, meta: Mapping[str, Any]) -> list[str]:
+def _measured(frame: pd.DataFrame, meta: Mapping[str, Any], traits: RuleTraits) -> list[str]:
     if frame.empty:
         return []
     nets = frame.drop_duplicates("net")
     kinds = nets.drop_duplicates(["activation", "depth", "network"])
     pairs = frame.drop_duplicates(["net", "input"])
-    rules = [rule for rule in frame["rule"].unique() if not labels.is_reference(rule)]
+    rules = [rule for rule in frame["rule"].unique() if not traits.is_reference(rule)]
     what = (
         f"{labels.plural(len(rules), 'rule')} on {labels.plural(len(nets), 'trained net')} "
         f"of {labels.plural(len(kinds), 'kind')}, {labels.plural(len(pairs), 'pair')} of net and input, "
@@ -67,12 +75,12 @@ def _machine(frame: pd.DataFrame, meta: Mapping[str, Any]) -> list[str]:
     return [f"{took} on {' and '.join(where)}{cores}."]
 
 
-def _left_out(left_out: Sequence[LeftOut]) -> str:
+def _left_out(left_out: Sequence[LeftOut], traits: RuleTraits) -> str:
     """Rules and where they were left out, and experiments that were left out as a whole."""
     where: dict[str, list[str]] = {}
-    for each in sorted(left_out, key=lambda each: labels.activation_place(each.where)):
+    for each in sorted(left_out, key=lambda each: activation_rank(each.where)):
         if each.rule is None:
             where[each.where] = []
         else:
-            where.setdefault(labels.rule_label(each.rule), []).append(labels.activation_label(each.where))
+            where.setdefault(traits.label(each.rule), []).append(activation_label(each.where))
     return "; ".join(name + (" on " + ", ".join(nets) if nets else "") for name, nets in where.items())

@@ -12,11 +12,12 @@ from sdp_bench.bench.metrics.moments import StandardDeviationRatio
 from sdp_bench.bench.metrics.total_variation import AxisTotalVariation, CentralTotalVariation
 from sdp_bench.bench.metrics.transport import Wasserstein
 from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.published import differences, orders
 from sdp_bench.reports.tables.tables import Row, Table, headline
 
 
-def sentences(tables: Sequence[Table], costs: pd.Series) -> list[str]:
+def sentences(tables: Sequence[Table], costs: pd.Series, traits: RuleTraits) -> list[str]:
     """Few plain sentences that the page opens with, every number of them computed from the tables.
 
     Parameters
@@ -25,22 +26,29 @@ def sentences(tables: Sequence[Table], costs: pd.Series) -> list[str]:
         Every table of the page.
     costs
         Median seconds for one input, by (activation, depth, rule).
+    traits
+        Of the tables' rules.
+
+    Returns
+    -------
+    list of str
+        Only of what was measured; empty without any table that ranks.
     """
     said = []
     chosen = headline(tables)
     rows = [row for table in chosen for row in table.rows if row.leader]
     if rows:
-        said += _who_wins(chosen[0], rows)
-        said += _what_it_costs(chosen, costs)
-    said += _with_heavy_tails(tables)
-    said += _beside_paper(tables)
+        said += _who_wins(chosen[0], rows, traits)
+        said += _what_it_costs(chosen, costs, traits)
+    said += _with_heavy_tails(tables, traits)
+    said += _against_paper(tables, traits)
     return said
 
 
-def _who_wins(table: Table, rows: list[Row]) -> list[str]:
+def _who_wins(table: Table, rows: list[Row], traits: RuleTraits) -> list[str]:
     counts = Counter(row.leader.rule for row in rows if row.leader)
-    parts = [f"{labels.rule_label(rule)} in {count}" for rule, count in counts.most_common()]
-    best = labels.rule_label(next(iter(counts))) + " in all of them" if len(counts) == 1 else _listed(parts)
+    parts = [f"{traits.label(rule)} in {count}" for rule, count in counts.most_common()]
+    best = traits.label(next(iter(counts))) + " in all of them" if len(counts) == 1 else _listed(parts)
     level = sum(sum(cell.leads for cell in row.cells if cell) > 1 for row in rows)
     said = [
         f"By {table.metric.title}, at {labels.plural(len(rows), 'place')} (each depth at each σ), the best "
@@ -55,51 +63,48 @@ def _who_wins(table: Table, rows: list[Row]) -> list[str]:
             f"{len(rows)}; at worst it falls {max(gaps):.3f} short of what the exact law shows."
         )
     beaten = [
-        row
-        for row in rows
-        if row.winner and labels.is_sampling(row.winner.rule) and row.leader and not row.leader.best
+        row for row in rows if row.winner and row.winner.sampling and row.leader and not row.leader.best
     ]
     if beaten:
-        names = Counter(labels.rule_label(row.winner.rule) for row in beaten if row.winner)
+        names = Counter(traits.label(row.winner.rule) for row in beaten if row.winner)
         said.append(
-            f"At {len(beaten)} of the {len(rows)} plain sampling does better still "
+            f"At {len(beaten)} of the {len(rows)} sampling does better still "
             f"({_listed([f'{name} in {count}' for name, count in names.most_common()])})."
         )
     return said
 
 
-def _what_it_costs(tables: Sequence[Table], costs: pd.Series) -> list[str]:
+def _what_it_costs(tables: Sequence[Table], costs: pd.Series, traits: RuleTraits) -> list[str]:
     deepest = max(tables, key=lambda table: table.depth)
     taken = [(rule, costs.get((deepest.activation, deepest.depth, rule), math.nan)) for rule in deepest.rules]
     parts = [
-        f"{labels.rule_label(rule)} {labels.duration(cost)}"
+        f"{traits.label(rule)} {labels.duration(cost)}"
         for rule, cost in taken
-        if cost > 0 and not labels.is_reference(rule)
+        if cost > 0 and not traits.is_reference(rule)
     ]
-    where = labels.layers_label(deepest.activation, deepest.depth)
-    return [f"One input at {where} takes (median): {', '.join(parts)}."] if parts else []
+    return [f"One input at {deepest.kind.label} takes (median): {', '.join(parts)}."] if parts else []
 
 
-def _with_heavy_tails(tables: Sequence[Table]) -> list[str]:
+def _with_heavy_tails(tables: Sequence[Table], traits: RuleTraits) -> list[str]:
     chosen = [table for table in tables if table.metric.name == CentralTotalVariation.name]
     rows = [row for table in chosen for row in table.rows if row.leader]
     if not rows:
         return []
     leaders = {row.leader.rule for row in rows if row.leader}
-    who = labels.rule_label(leaders.pop()) if len(leaders) == 1 else "the best rule"
+    who = traits.label(leaders.pop()) if len(leaders) == 1 else "the best rule"
     parts = []
     for scale in sorted({row.sigma for row in rows}):
         shown = [row.leader.mean for row in rows if row.leader and row.sigma == scale]
         parts.append(f"{sum(shown) / len(shown):.3f} at {chosen[0].scale}\u00a0=\u00a0{scale:g}")
     exact = [row.floor for row in rows if math.isfinite(row.floor)]
-    beside = f"; the exact law would show {sum(exact) / len(exact):.3f}" if exact else ""
+    exact_law = f"; the exact law would show {sum(exact) / len(exact):.3f}" if exact else ""
     return [
         f"With Cauchy noise, which the paper never measured, {who} shares {_listed(parts)} of the mass with "
-        f"the truth ({chosen[0].metric.title}, mean over {labels.plural(len(chosen), 'depth')}{beside})."
+        f"the truth ({chosen[0].metric.title}, mean over {labels.plural(len(chosen), 'depth')}{exact_law})."
     ]
 
 
-def _beside_paper(tables: Sequence[Table]) -> list[str]:
+def _against_paper(tables: Sequence[Table], traits: RuleTraits) -> list[str]:
     said = []
     for name, title in (
         (AxisTotalVariation.name, "1 − TV in paper-like bins"),
@@ -121,7 +126,7 @@ def _beside_paper(tables: Sequence[Table]) -> list[str]:
             worst = max(apart, key=lambda each: abs(each.gap) / each.spread if each.spread else math.inf)
             decimals = worst.table.metric.decimals
             text += (
-                f"; furthest off, in units of that spread, is {labels.rule_label(worst.cell.rule)} "
+                f"; furthest off, in units of that spread, is {traits.label(worst.cell.rule)} "
                 f"at {worst.where} ({labels.number(worst.cell.mean, decimals)} here, "
                 f"{worst.printed.value} there)"
             )

@@ -12,6 +12,7 @@ from sdp_bench.reports.numbers.number import Group, Number, Page, slug
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.tables import Table
 
 
@@ -50,7 +51,7 @@ class Tables(Section):
 
     def build(self, results: Results) -> Context | None:
         """Tables by experiment and kind of net; None without any."""
-        return {"experiments": _experiments(results.tables)} if results.tables else None
+        return {"experiments": _experiments(results.tables, results.traits)} if results.tables else None
 
     def navigation(self, context: Context) -> list[tuple[str, str]]:
         """One entry for each experiment."""
@@ -60,53 +61,52 @@ class Tables(Section):
         """Every mean of every table."""
         del context
         for table in results.tables:
-            layers = labels.layers_label(table.activation, table.depth)
             page = Page(
                 file=f"{slug(table.experiment, table.activation, str(table.depth), table.network)}.html",
-                title=f"{layers} ({table.network})",
+                title=f"{table.kind.label} ({table.network})",
                 small=table.experiment,
                 section=table.experiment,
             )
             group = Group(page, table.metric.name, table.metric.title, table.metric)
             for row in table.rows:
                 for cell in filter(None, row.cells):
-                    title = f"{labels.rule_label(cell.rule)}, {table.scale} = {row.sigma:g}"
+                    title = f"{results.traits.label(cell.rule)}, {table.scale} = {row.sigma:g}"
                     if row.component:
                         title += f", {table.metric.component or 'component'} {row.component}"
                     anchor = slug(table.metric.name, f"{row.sigma:g}", row.component, cell.rule)
                     yield Number(group, anchor, title, cell.mean, cell.rows)
 
 
-def _experiments(tables: Sequence[Table]) -> list[ExperimentTables]:
+def _experiments(tables: Sequence[Table], traits: RuleTraits) -> list[ExperimentTables]:
     by_name: dict[str, list[Table]] = {}
     for table in tables:
         by_name.setdefault(table.experiment, []).append(table)
     order = [*experiments(), *sorted(set(by_name) - set(experiments()))]
-    return [_experiment(name, by_name[name]) for name in order if name in by_name]
+    return [_experiment(name, by_name[name], traits) for name in order if name in by_name]
 
 
-def _experiment(name: str, tables: Sequence[Table]) -> ExperimentTables:
+def _experiment(name: str, tables: Sequence[Table], traits: RuleTraits) -> ExperimentTables:
     known = experiments().get(name)
     title, about = (known.title or name, known.about) if known else (name, "")
     kinds: dict[tuple[str, int, str], list[Table]] = {}
     for table in tables:
         kinds.setdefault((table.activation, table.depth, table.network), []).append(table)
-    return ExperimentTables(name, title, about, tuple(_kind(own) for own in kinds.values()))
+    return ExperimentTables(name, title, about, tuple(_kind(own, traits) for own in kinds.values()))
 
 
-def _kind(tables: Sequence[Table]) -> NetTables:
+def _kind(tables: Sequence[Table], traits: RuleTraits) -> NetTables:
     first = tables[0]
     eigenvalues = [table for table in tables if table.metric.name == SmallestEigenvalue.name]
     return NetTables(
         anchor=f"{first.experiment}-{first.activation}-{first.depth}-{first.network}",
-        title=labels.layers_label(first.activation, first.depth),
+        title=first.kind.label,
         network=first.network,
         tables=tuple(table for table in tables if table not in eigenvalues),
-        indefinite=tuple(note for table in eigenvalues for note in _indefinite(table)),
+        indefinite=tuple(note for table in eigenvalues for note in _indefinite(table, traits)),
     )
 
 
-def _indefinite(table: Table) -> Iterable[str]:
+def _indefinite(table: Table, traits: RuleTraits) -> Iterable[str]:
     for rule in table.rules:
         cells = [(row.sigma, cell) for row in table.rows for cell in row.cells if cell and cell.rule == rule]
         negative = [(sigma, cell) for sigma, cell in cells if cell.negative]
@@ -116,7 +116,7 @@ def _indefinite(table: Table) -> Iterable[str]:
             lowest = min(cell.lowest for _, cell in negative)
             sigmas = ", ".join(f"{sigma:g}" for sigma, _ in negative)
             yield (
-                f"{labels.rule_label(rule)} gave an indefinite covariance in {count} of {total} predictions "
+                f"{traits.label(rule)} gave an indefinite covariance in {count} of {total} predictions "
                 f"(σ = {sigmas}; smallest eigenvalue {labels.number(lowest)} of the largest). It is clipped "
                 "only where samples of the prediction are drawn."
             )

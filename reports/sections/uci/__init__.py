@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from string import ascii_lowercase
 
 import pandas as pd
 
@@ -12,7 +13,7 @@ from sdp_bench.bench.experiments.uci.experiment import EXPERIMENT
 from sdp_bench.reports.paper.printed import experiment
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.rules import RuleTraits
 
 _LABELS = {
     "sdp": "SDP",
@@ -53,7 +54,7 @@ Measured = dict[tuple[str, str, str], pd.Series]
 
 
 @dataclass(frozen=True)
-class Number:
+class SeedStatistics:
     """Mean and standard deviation over seeds, and what the paper prints; NaN where there is none."""
 
     metric: str
@@ -67,7 +68,7 @@ class Number:
 class Cell:
     """A method on a set: its numbers, and of how many seeds some setting qualified."""
 
-    numbers: tuple[Number, ...]
+    numbers: tuple[SeedStatistics, ...]
     qualified: int
     seeds: int
 
@@ -111,62 +112,76 @@ class PredictionIntervals(Section):
 
     def build(self, results: Results) -> Context | None:
         """Tables and runs; None where the experiment was not run."""
-        section = intervals(results.frame)
+        section = intervals(results.frame, results.traits)
         return {"section": section} if section else None
 
 
-def intervals(frame: pd.DataFrame) -> Intervals | None:
+def intervals(frame: pd.DataFrame, traits: RuleTraits) -> Intervals | None:
     """Section of the UCI task, or None where it was not run.
 
     Parameters
     ----------
     frame : DataFrame
         Measurements of all suites, long format.
+    traits : RuleTraits
+        Of their rules.
+
+    Returns
+    -------
+    Intervals or None
     """
-    own = frame[frame["experiment"] == EXPERIMENT.name]
-    if own.empty:
+    measurements = frame[frame["experiment"] == EXPERIMENT.name]
+    if measurements.empty:
         return None
-    own = own.assign(dataset=_named(own))
+    measurements = measurements.assign(dataset=_dataset_names(measurements))
     measured: Measured = {
         (str(name), str(rule), str(metric)): part.set_index("seed")["value"]
-        for (name, rule, metric), part in own.groupby(["dataset", "rule", "metric"], sort=False)
+        for (name, rule, metric), part in measurements.groupby(["dataset", "rule", "metric"], sort=False)
     }
-    sets = sorted(own["dataset"].unique(), key=lambda name: (_SETS.index(name.partition(" ")[0]), name))
+    sets = sorted(
+        measurements["dataset"].unique(), key=lambda name: (_SETS.index(name.partition(" ")[0]), name)
+    )
     printed = _printed()
-    made = tuple(
+    interval_tables = tuple(
         IntervalTable(
             title,
             paper,
-            tuple(_LABELS.get(rule) or labels.rule_label(rule) for rule in rules),
+            tuple(_label(rule, traits) for rule in rules),
             tuple(Row(name, _row(name, rules, metrics, measured, printed)) for name in sets),
         )
         for title, paper, rules, metrics in _TABLES
     )
     runs = []
     for name in sets:
-        part = own[own["dataset"] == name]
+        part = measurements[measurements["dataset"] == name]
         runs.append((name, int(part["seed"].nunique()), "; ".join(part["recipe"].unique())))
-    return Intervals(made, tuple(runs), tuple(_sentences(sets, measured)))
+    return Intervals(interval_tables, tuple(runs), tuple(_sentences(sets, measured, traits)))
 
 
-def _named(own: pd.DataFrame) -> pd.Series:
+def _label(method: str, traits: RuleTraits) -> str:
+    """Name of a method, which need not be a rule."""
+    return _LABELS.get(method) or traits.label(method)
+
+
+def _dataset_names(measurements: pd.DataFrame) -> pd.Series:
     """Set of each row; where one was run in several ways, with a letter for each way."""
-    ways = own.groupby("dataset")["recipe"].unique()
-    letters = {
-        (name, recipe): f" ({'abcdefghijklmnopqrstuvwxyz'[place]})" if len(recipes) > 1 else ""
-        for name, recipes in ways.items()
-        for place, recipe in enumerate(recipes)
+    recipes_of = measurements.groupby("dataset")["recipe"].unique()
+    suffixes = {
+        (name, recipe): f" ({letter})" if len(recipes) > 1 else ""
+        for name, recipes in recipes_of.items()
+        for letter, recipe in zip(ascii_lowercase, recipes, strict=False)
     }
-    return own["dataset"] + [letters[pair] for pair in zip(own["dataset"], own["recipe"], strict=True)]
+    pairs = zip(measurements["dataset"], measurements["recipe"], strict=True)
+    return measurements["dataset"] + [suffixes[pair] for pair in pairs]
 
 
 def _printed() -> dict[tuple[str, str, str], str]:
-    found = {}
+    texts = {}
     for name in ("interval_uci_main", "interval_uci_mc", "nll_uci"):
         for row in experiment(name).to_dict("records"):
             text = row["value"] + (f" ± {row['sd']}" if row["sd"] else "")
-            found[row["dataset"], row["method"], row["metric"]] = text
-    return found
+            texts[row["dataset"], row["method"], row["metric"]] = text
+    return texts
 
 
 def _row(
@@ -177,25 +192,24 @@ def _row(
     printed: dict[tuple[str, str, str], str],
 ) -> tuple[Cell | None, ...]:
     cells = [_cell(name, rule, metrics, measured, printed) for rule in rules]
-    for place, metric in enumerate(metrics):
+    for column, metric in enumerate(metrics):
         if metric not in _BEST:
             continue
         # A mean over the seeds that suited a method is no rival of one over all.
-        means = [cell.numbers[place].mean for cell in cells if cell and cell.qualified == cell.seeds]
+        means = [cell.numbers[column].mean for cell in cells if cell and cell.qualified == cell.seeds]
         lowest = min((mean for mean in means if not math.isnan(mean)), default=math.nan)
-        cells = [cell and _with_best(cell, place, marked=_best(cell, place, lowest)) for cell in cells]
+        cells = [cell and _marked(cell, column, marked=_is_best(cell, column, lowest)) for cell in cells]
     return tuple(cells)
 
 
-def _best(cell: Cell, place: int, lowest: float) -> bool:
-    return cell.qualified == cell.seeds and cell.numbers[place].mean == lowest
+def _is_best(cell: Cell, column: int, lowest: float) -> bool:
+    return cell.qualified == cell.seeds and cell.numbers[column].mean == lowest
 
 
-def _with_best(cell: Cell, place: int, *, marked: bool) -> Cell:
+def _marked(cell: Cell, column: int, *, marked: bool) -> Cell:
     numbers = list(cell.numbers)
-    old = numbers[place]
-    numbers[place] = Number(old.metric, old.mean, old.sd, old.paper, marked)
-    return Cell(tuple(numbers), cell.qualified, cell.seeds)
+    numbers[column] = replace(numbers[column], best=marked)
+    return replace(cell, numbers=tuple(numbers))
 
 
 def _cell(
@@ -213,20 +227,23 @@ def _cell(
         values = measured.get((name, rule, metric), pd.Series(dtype=float))
         sd = float(values.std(ddof=0)) if len(values) > 1 else math.nan
         mean = float(values.mean()) if len(values) else math.nan
-        numbers.append(Number(metric, mean, sd, printed.get((name.partition(" ")[0], rule, metric), "")))
+        numbers.append(
+            SeedStatistics(metric, mean, sd, printed.get((name.partition(" ")[0], rule, metric), ""))
+        )
     return Cell(tuple(numbers), int((seeds > 0).sum()), len(seeds))
 
 
-def _sentences(sets: Sequence[str], measured: Measured) -> list[str]:
+def _sentences(sets: Sequence[str], measured: Measured, traits: RuleTraits) -> list[str]:
     """Where each method that does not sample is the narrowest of those for which every seed qualified."""
-    rules = [rule for rule in _LABELS if any((name, rule, "mpiw") in measured for name in sets)]
+    methods = dict.fromkeys(rule for _, rule, _ in measured)
+    rules = [rule for rule in methods if not traits.is_sampling(rule)]
     wins: dict[str, list[str]] = {}
     for name in sets:
-        known = [r for r in rules if (name, r, "mpiw") in measured]
-        whole = [r for r in known if (measured[name, r, "qualified"] > 0).all()]
-        widths = {r: measured[name, r, "mpiw"].mean() for r in whole}
+        measured_rules = [rule for rule in rules if (name, rule, "mpiw") in measured]
+        qualified = [rule for rule in measured_rules if (measured[name, rule, "qualified"] > 0).all()]
+        widths = {rule: measured[name, rule, "mpiw"].mean() for rule in qualified}
         if widths:
             wins.setdefault(min(widths, key=lambda rule: widths[rule]), []).append(name)
-    told = "; ".join(f"{_LABELS[rule]} on {', '.join(names)}" for rule, names in wins.items())
+    parts = "; ".join(f"{_label(rule, traits)} on {', '.join(names)}" for rule, names in wins.items())
     among = "Narrowest intervals among the methods that do not sample and of which every seed qualified"
-    return [f"{among}: {told}."] if told else []
+    return [f"{among}: {parts}."] if parts else []

@@ -21,6 +21,7 @@ from sdp_bench.reports.page import build, drill_downs, page
 from sdp_bench.reports.sections.tables import Tables
 from tests.bench.conftest import TINY, make_plan, run_all
 from tests.reports import made_up
+from tests.reports.made_up import TRAITS
 from tests.reports.test_page import outline, told
 
 SETTINGS = TINY.but(sizes={"iris-tv": Size(1, 2)}, sigmas=(10.0,), rules=("sdp", "marginal_sdp"))
@@ -45,7 +46,7 @@ def report(tmp_path_factory):
     with Store(folder / "store.sqlite") as store:
         wanted = drilldown.chosen("worst:2", frame)
         made = drill_downs(store, [*wanted, "ffffffffffffffff/sdp"], folder / "html", said)
-    build(made_up.results(frame), folder / "html", made_up.SECTIONS)
+    build(made_up.results(frame, database=folder / "store.sqlite"), folder / "html", made_up.SECTIONS)
     return folder / "html", frame, wanted, made, said
 
 
@@ -92,11 +93,11 @@ def test_every_number_leads_to_its_measurements_and_these_to_their_pages(report)
 def test_a_page_goes_when_its_measurement_changes(report):
     folder, frame, wanted, made, _ = report
     place = folder / drilldown.FOLDER
-    assert set(drilldown.kept(place, frame)) == set(wanted)
+    assert set(drilldown.current_pages(place, frame)) == set(wanted)
     changed = frame.assign(value=frame["value"].where(frame["key"] != wanted[0], 0.5))
     copies = {path: path.read_bytes() for path in made}
     try:
-        assert set(drilldown.kept(place, changed)) == {wanted[1]}
+        assert set(drilldown.current_pages(place, changed)) == {wanted[1]}
         assert not (place / drilldown.file_name(wanted[0])).exists()
     finally:
         for path, content in copies.items():
@@ -108,13 +109,13 @@ def test_a_page_that_other_code_made_goes(report, monkeypatch):
     copies = {path: path.read_bytes() for path in made}
     monkeypatch.setattr(drilldown, "code", lambda: "of tomorrow")
     try:
-        assert drilldown.kept(folder / drilldown.FOLDER, frame) == {}
+        assert drilldown.current_pages(folder / drilldown.FOLDER, frame) == {}
         assert not any(path.exists() for path in made)
     finally:
         for path, content in copies.items():
             path.write_bytes(content)
     monkeypatch.undo()
-    assert set(drilldown.kept(folder / drilldown.FOLDER, frame)) == set(wanted)
+    assert set(drilldown.current_pages(folder / drilldown.FOLDER, frame)) == set(wanted)
 
 
 def test_files_of_a_user_stay(report, monkeypatch):
@@ -129,8 +130,8 @@ def test_files_of_a_user_stay(report, monkeypatch):
     monkeypatch.setattr(drilldown, "MOST_PAGES", 2)
     with Store(folder.parent / "store.sqlite") as store:
         drill_downs(store, wanted, folder, Said())
-    assert set(drilldown.kept(folder / drilldown.FOLDER, frame)) == set(wanted)
-    build(made_up.results(frame), folder, made_up.SECTIONS)
+    assert set(drilldown.current_pages(folder / drilldown.FOLDER, frame)) == set(wanted)
+    build(made_up.results(frame, database=folder.parent / "store.sqlite"), folder, made_up.SECTIONS)
     for path in (*theirs, odd):
         assert path.exists()
         path.unlink()
@@ -143,8 +144,8 @@ def test_a_rule_that_is_its_own_reference_is_said_to_be(report):
         found = drill(store, wanted[0])
     by_construction = "Reference: the same integrals as this rule’s."
     assert not found.own_reference
-    assert by_construction not in told(drilldown.page(found))
-    assert by_construction in told(drilldown.page(replace(found, own_reference=True)))
+    assert by_construction not in told(drilldown.page(found, TRAITS))
+    assert by_construction in told(drilldown.page(replace(found, own_reference=True), TRAITS))
 
 
 def test_figures_that_do_not_fit_are_left_out_and_named(report, monkeypatch):
@@ -153,7 +154,7 @@ def test_figures_that_do_not_fit_are_left_out_and_named(report, monkeypatch):
     for most in (80_000, 40_000):
         monkeypatch.setattr(drilldown, "MOST_BYTES", most)
         with Store(folder.parent / "store.sqlite") as store:
-            text = drilldown.page(drill(store, wanted[0]))
+            text = drilldown.page(drill(store, wanted[0]), TRAITS)
         sizes.append(text.count("<figure"))
         assert len(text.encode()) <= most
         said = re.search("Left out, to keep this page small: ([^.]*)\\.", told(text))[1].split("; ")
@@ -162,14 +163,13 @@ def test_figures_that_do_not_fit_are_left_out_and_named(report, monkeypatch):
     assert 4 > sizes[0] > sizes[1]
     monkeypatch.setattr(drilldown, "MOST_BYTES", 5_000)
     with Store(folder.parent / "store.sqlite") as store, pytest.raises(ValueError, match="more than 5,000"):
-        drilldown.page(drill(store, wanted[0]))
+        drilldown.page(drill(store, wanted[0]), TRAITS)
 
 
 def test_the_command_names_what_is_not_the_default():
-    plain = drilldown.command("KEY", "sdp-bench run --all\nsdp-bench run iris-tv", drilldown.REPORT)
+    plain = drilldown.command("KEY", drilldown.DATABASE, drilldown.REPORT)
     assert plain == "sdp-bench report --drill-down KEY"
-    recorded = "sdp-bench run iris-tv --database 'my runs.sqlite'"
-    line = drilldown.command("a/sdp/tv:x=1,y=2", recorded, Path("out"))
+    line = drilldown.command("a/sdp/tv:x=1,y=2", Path("my runs.sqlite"), Path("out"))
     assert line == ("sdp-bench report --drill-down a/sdp/tv:x=1,y=2 --database 'my runs.sqlite' --output out")
 
 
@@ -179,7 +179,10 @@ def test_every_row_has_a_key_that_works_as_printed(report):
     keys = re.findall("<code>([^<]*/[^<]*)</code></td></tr>", text)
     assert keys
     assert set(keys) <= set(frame["key"])
-    assert text.count("--drill-down KEY") == 1
+    command = (
+        f"sdp-bench report --drill-down KEY --database {folder.parent / 'store.sqlite'} --output {folder}"
+    )
+    assert text.count(command) == 1
     for key in keys:
         assert drilldown.chosen(key, frame) == [key]
 
@@ -219,11 +222,11 @@ def test_keys_hold_commas_and_so_do_lists_of_them():
 def test_lists_are_bounded_and_say_what_they_leave_out(tmp_path):
     results = made_up.results(made_up.frame(depths=(1,), nets=5, inputs=6, suites=("iris-tv",)))
     frame, numbers = results.frame, page(results, [Tables()])[1]
-    (sheet,) = sheets.sheets(numbers, frame, {})
+    (sheet,) = sheets.sheets(numbers, frame, {}, TRAITS)
     listing = sheet.parts[0][1][0]
     assert (listing.count, listing.shown) == (30, sheets.MOST_ROWS)
     assert listing.rows.count("<tr>") == sheets.MOST_ROWS
-    (small,) = sheets.sheets(numbers, frame, {}, most_bytes=200_000)
+    (small,) = sheets.sheets(numbers, frame, {}, TRAITS, most_bytes=200_000)
     sizes = [len(each.rows) for _, listings in small.parts for each in listings]
     assert sum(sizes) < 200_000
     assert min(each.shown for _, listings in small.parts for each in listings) >= 1

@@ -14,6 +14,7 @@ from sdp_bench.reports.sections.claims.judging import judge
 from sdp_bench.reports.sections.claims.measurements import addresses, numbers_of_claims
 from sdp_bench.reports.tables.frame import checked
 from tests.reports import made_up
+from tests.reports.made_up import TRAITS
 from tests.reports.sections.test_claims import suite
 from tests.reports.sections.test_sections import oracle_frame, sensitivity_frame
 
@@ -26,7 +27,7 @@ def listed(numbers, frame):
     """Anchors and what stands at them, by file."""
     return {
         sheet.page.file: {each.anchor: each for _, listings in sheet.parts for each in listings}
-        for sheet in sheets.sheets(numbers, frame, {})
+        for sheet in sheets.sheets(numbers, frame, {}, TRAITS)
     }
 
 
@@ -81,7 +82,7 @@ def test_nets_of_several_depths_that_are_judged_together_have_a_list_of_their_ow
     own = [number for number in numbers_of(frame) if number.group.page.section == "choice"]
     assert own
     assert {len(number.rows) for number in own} == {6}
-    (sheet,) = sheets.sheets(own, frame, {})
+    (sheet,) = sheets.sheets(own, frame, {}, TRAITS)
     listing = sheet.parts[0][1][0]
     assert listing.rows.count("1 layer<") == listing.rows.count("2 layers<") == 3
 

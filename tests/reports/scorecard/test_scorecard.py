@@ -11,10 +11,10 @@ from scipy import stats
 
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.scorecard import page as scorecard
-from sdp_bench.reports.scorecard.contests import contests
+from sdp_bench.reports.scorecard.comparisons import comparisons
 from sdp_bench.reports.scorecard.page import Candidate, build, judge, page
 from sdp_bench.reports.tables.frame import checked
-from tests.reports.made_up import NO_FAILURES, frame, meta
+from tests.reports.made_up import NO_FAILURES, TRAITS, frame, meta
 
 REPORT = {
     "rule": "mine",
@@ -49,79 +49,84 @@ def block(found, metric):
 
 
 def test_a_rule_with_half_the_distance_of_sdp_is_better_everywhere():
-    found = contests(with_mine(), "mine")
+    found = comparisons(with_mine(), "mine", TRAITS)
     for name in ("tv_headline", "tv_paper", "tv_class", "w1", "bures"):
         each = block(found, name)
-        assert each.tally("sdp") == {"better": len(each.places)}, name
+        assert each.tally("sdp") == {"better": len(each.conditions)}, name
     assert not block(found, "std_ratio").tally("sdp")[
         "worse"
     ]  # at half its |log ratio|, with outputs averaged
-    back = contests(with_mine(), "sdp")
+    back = comparisons(with_mine(), "sdp", TRAITS)
     assert block(back, "tv_headline").tally("mine") == {"worse": 5}
 
 
 def test_a_copy_of_a_rule_is_level_with_it_everywhere():
-    for each in contests(with_mine(factor=1.0), "mine"):
-        assert each.tally("sdp") == {"level": len(each.places)}
-        assert all(place.duel("sdp").gain == 0 for place in each.places)
+    for each in comparisons(with_mine(factor=1.0), "mine", TRAITS):
+        assert each.tally("sdp") == {"level": len(each.conditions)}
+        assert all(condition.comparison("sdp").gain == 0 for condition in each.conditions)
 
 
 def test_gain_and_interval_are_those_of_the_paired_t_test():
     data = with_mine(nets=5)
-    place = block(contests(data, "mine"), "tv_headline").places[1]
-    chosen = data[(data.metric == "tv_headline") & (data.sigma == place.sigma)]
+    condition = block(comparisons(data, "mine", TRAITS), "tv_headline").conditions[1]
+    chosen = data[(data.metric == "tv_headline") & (data.sigma == condition.sigma)]
     sides = chosen.pivot_table("value", "net", "rule")
     difference = sides["dvia"] - sides["mine"]
     interval = stats.ttest_1samp(difference, 0).confidence_interval()
-    duel = place.duel("dvia")
-    assert duel.gain == pytest.approx(difference.mean())
-    assert (duel.gain - duel.half_width, duel.gain + duel.half_width) == pytest.approx(tuple(interval))
+    comparison = condition.comparison("dvia")
+    assert comparison.gain == pytest.approx(difference.mean())
+    assert (
+        comparison.gain - comparison.half_width,
+        comparison.gain + comparison.half_width,
+    ) == pytest.approx(tuple(interval))
     better = stats.ttest_rel(sides["dvia"], sides["mine"]).pvalue <= 0.05
-    assert (duel.outcome in ("better", "worse")) == better
-    assert place.value == pytest.approx(1 - sides["mine"].mean())
+    assert (comparison.outcome in ("better", "worse")) == better
+    assert condition.value == pytest.approx(1 - sides["mine"].mean())
     ranks = sides.drop(columns=["oracle_moments"], errors="ignore").mean().rank()
-    assert place.rank == ranks["mine"]
+    assert condition.rank == ranks["mine"]
 
 
 def test_two_nets_rest_on_the_measurements_errors_and_sampling_is_not_judged():
     data = with_mine(nets=2)
-    place = block(contests(data, "mine"), "tv_headline").places[0]
-    assert place.fixed
-    chosen = data[(data.metric == "tv_headline") & (data.sigma == place.sigma)]
+    condition = block(comparisons(data, "mine", TRAITS), "tv_headline").conditions[0]
+    assert condition.fixed
+    chosen = data[(data.metric == "tv_headline") & (data.sigma == condition.sigma)]
     errors = chosen[chosen.rule.isin(["mine", "dvia"])].stderr
-    assert place.duel("dvia").half_width == pytest.approx(1.959964 * np.sqrt((errors**2).sum()) / 2)
-    assert place.duel("monte_carlo:samples=5").outcome == "unjudged"
+    assert condition.comparison("dvia").half_width == pytest.approx(1.959964 * np.sqrt((errors**2).sum()) / 2)
+    assert condition.comparison("monte_carlo:samples=5").outcome == "unjudged"
 
 
 def test_of_a_ratio_the_mean_absolute_logarithm_counts():
     data = with_mine(nets=3)
-    place = block(contests(data, "mine"), "std_ratio").places[0]
-    own = data[(data.metric == "std_ratio") & (data.sigma == place.sigma) & (data.rule == "mine")]
+    condition = block(comparisons(data, "mine", TRAITS), "std_ratio").conditions[0]
+    own = data[(data.metric == "std_ratio") & (data.sigma == condition.sigma) & (data.rule == "mine")]
     by_net = np.log(own.value).abs().groupby(own.net).mean()
-    assert place.value == pytest.approx(np.exp(by_net).mean())
-    assert place.count == 3
+    assert condition.value == pytest.approx(np.exp(by_net).mean())
+    assert condition.count == 3
 
 
 def test_an_infinite_distance_loses_to_a_finite_one():
     data = with_mine()
     lost = (data.rule == "dvia") & (data.metric == "bures") & (data.sigma == 1.0)
     data.loc[lost, "value"] = math.inf
-    places = block(contests(data, "mine"), "bures").places
-    assert [place.duel("dvia").outcome for place in places if place.sigma == 1.0] == ["better"]
+    conditions = block(comparisons(data, "mine", TRAITS), "bures").conditions
+    assert [condition.comparison("dvia").outcome for condition in conditions if condition.sigma == 1.0] == [
+        "better"
+    ]
 
 
 def test_a_place_where_the_rule_failed_stays_without_a_value():
     data = with_mine()
     data = data[~((data.rule == "mine") & (data.sigma == 10.0))]
-    each = block(contests(data, "mine"), "tv_headline")
-    assert [place.sigma for place in each.places if not place.measured] == [10.0]
+    each = block(comparisons(data, "mine", TRAITS), "tv_headline")
+    assert [condition.sigma for condition in each.conditions if not condition.measured] == [10.0]
     assert sum(each.tally("sdp").values()) == 4
 
 
 def test_costs_are_multiples_of_sdp_and_samples():
     data = with_mine()
     data.loc[data.rule == "mine", "seconds"] = 4e-3
-    (table,) = scorecard.cost_tables(data)
+    (table,) = scorecard.cost_tables(data, TRAITS)
     rows = {row.rule: row for row in table.rows}
     assert rows["mine"].times_sdp == pytest.approx(2.0)
     # Made-up sampling takes 2e-4 s and 2e-6 s a sample.
@@ -129,7 +134,9 @@ def test_costs_are_multiples_of_sdp_and_samples():
 
 
 def verdict(candidate, data, failures=NO_FAILURES):
-    return " ".join(judge(Results(data, {}, failures), candidate, scorecard.cost_tables(data)).verdict)
+    return " ".join(
+        judge(Results(data, {}, failures), candidate, scorecard.cost_tables(data, TRAITS)).verdict
+    )
 
 
 def test_the_verdict_says_what_was_found():

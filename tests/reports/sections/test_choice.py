@@ -17,6 +17,7 @@ from sdp_bench.reports.statistics.costs import Costs, SamplingTime
 from sdp_bench.reports.statistics.replicates import Replicates
 from sdp_bench.reports.tables.frame import checked
 from tests.reports import made_up
+from tests.reports.made_up import TRAITS
 
 MC = {f"monte_carlo:samples={k}": k for k in (5, 10, 100, 1000)}
 HEADLINE = recorded_metric("tv_headline")
@@ -38,7 +39,7 @@ def measured(
     rng = np.random.default_rng(seed)
     rows = []
     for net in range(nets):
-        for place in range(inputs):
+        for condition in range(inputs):
             for number, sigma in enumerate(sigmas):
                 shared = rng.normal(0, 0.05)
                 for rule, distance in distances.items():
@@ -51,7 +52,7 @@ def measured(
                             "depth": depth,
                             "net": f"net {depth} {net}",
                             "seed": net,
-                            "input": place + (inputs * net if own else 0),
+                            "input": condition + (inputs * net if own else 0),
                             "sigma": sigma,
                             "rule": rule,
                             "metric": "tv_headline",
@@ -74,35 +75,35 @@ SAMPLED = {rule: 0.6 / math.sqrt(k) + 0.3 for rule, k in MC.items()}
 
 def only(frame):
     """The one band of a choice, and its first place."""
-    (band,) = choice(frame).bands
-    return band, band.places[0]
+    (band,) = choice(frame, TRAITS).bands
+    return band, band.conditions[0]
 
 
-def answer(place, budget):
-    return next(each for each in place.answers if each.budget == budget)
+def answer(condition, budget):
+    return next(each for each in condition.answers if each.budget == budget)
 
 
 def test_a_rule_that_is_slower_and_less_accurate_is_off_the_front():
     frame = measured({"sdp": 0.2, "dvia": 0.4}, {"sdp": 1e-3, "dvia": 1e-2})
-    _, place = only(frame)
-    assert (place.standing("sdp").front, place.standing("dvia").front) == (ON, OFF)
-    assert place.standing("dvia").by == "sdp"
+    _, condition = only(frame)
+    assert (condition.standing("sdp").front, condition.standing("dvia").front) == (ON, OFF)
+    assert condition.standing("dvia").beaten_by == "sdp"
 
 
 def test_a_rule_that_is_slower_and_more_accurate_is_on_the_front_too():
     frame = measured({"marginal_sdp": 0.7, "sdp": 0.2}, {"marginal_sdp": 1e-4, "sdp": 1e-3})
-    _, place = only(frame)
-    assert {each.front for each in place.standings} == {ON}
-    contest = place.answers[-1].best
+    _, condition = only(frame)
+    assert {each.front for each in condition.standings} == {ON}
+    contest = condition.answers[-1].best
     assert (contest.leader, contest.tied, contest.decided) == ("sdp", (), True)
 
 
 def test_rules_that_are_alike_are_tied_and_the_slower_one_is_undecided():
     frame = measured({"sdp": 0.2, "dvia": 0.2}, {"sdp": 1e-3, "dvia": 1e-2}, noise=0.05)
-    _, place = only(frame)
-    contest = place.answers[-1].best
+    _, condition = only(frame)
+    contest = condition.answers[-1].best
     assert {contest.leader, *contest.tied} == {"sdp", "dvia"}
-    assert place.standing("dvia").front == UNDECIDED
+    assert condition.standing("dvia").front == UNDECIDED
 
 
 def test_the_same_numbers_are_a_tie():
@@ -122,8 +123,11 @@ def test_a_crossing_at_a_sigma_is_said():
     frame = measured(
         {"sdp": (0.1, 0.3, 0.6), "moment_matching": (0.2, 0.2, 0.3)}, sigmas=(0.1, 1.0, 10.0), noise=0.001
     )
-    (band,) = choice(frame).bands
-    assert [place.answers[-1].best.leader for place in band.places] == ["sdp", *["moment_matching"] * 2]
+    (band,) = choice(frame, TRAITS).bands
+    assert [condition.answers[-1].best.leader for condition in band.conditions] == [
+        "sdp",
+        *["moment_matching"] * 2,
+    ]
     (sentence,) = by_nets([band])
     assert sentence == (
         "4 ReLU layers: SDP at σ\u00a0=\u00a00.1 (shown to be best); "
@@ -134,30 +138,30 @@ def test_a_crossing_at_a_sigma_is_said():
 def test_what_the_time_allows_is_taken_and_sampling_is_a_candidate():
     seconds = {"sdp": 2e-4 + 2e-6 * 400, "moment_matching": 1.0}
     distances = {"sdp": 0.31, "moment_matching": 0.2} | SAMPLED
-    band, place = only(measured(distances, seconds))
+    band, condition = only(measured(distances, seconds))
     assert band.budgets == [10, 100, 1000, math.inf]
-    assert answer(place, 10).best.leader == "monte_carlo:samples=10"
-    assert answer(place, 10).without is None
-    assert answer(place, 100).best.leader == "monte_carlo:samples=100"
-    assert answer(place, 1000).best.leader == "sdp"  # 0.31 against 0.319 of k = 1000
-    assert answer(place, math.inf).best.leader == "moment_matching"
+    assert answer(condition, 10).best.leader == "monte_carlo:samples=10"
+    assert answer(condition, 10).deterministic is None
+    assert answer(condition, 100).best.leader == "monte_carlo:samples=100"
+    assert answer(condition, 1000).best.leader == "sdp"  # 0.31 against 0.319 of k = 1000
+    assert answer(condition, math.inf).best.leader == "moment_matching"
 
 
 def test_cost_in_samples_is_that_of_the_line_through_sampling_times():
     band, _ = only(measured({"sdp": 0.2, "dvia": 0.3} | SAMPLED, {"sdp": 1e-3, "dvia": 0.1}))
     assert band.costs.sampling.overhead == pytest.approx(2e-4)
-    assert band.costs.sampling.each == pytest.approx(2e-6)
+    assert band.costs.sampling.per_sample == pytest.approx(2e-6)
     assert band.costs.misfit == pytest.approx(1)
-    assert band.costs.of["sdp"].samples == pytest.approx(400)
-    assert band.costs.of["dvia"].samples == pytest.approx(49_900)
-    assert band.costs.of["monte_carlo:samples=100"].samples == 100
+    assert band.costs.by_rule["sdp"].samples == pytest.approx(400)
+    assert band.costs.by_rule["dvia"].samples == pytest.approx(49_900)
+    assert band.costs.by_rule["monte_carlo:samples=100"].samples == 100
 
 
 def test_times_are_the_fastest_of_an_architecture_and_the_geometric_mean_over_depths():
     quick, slow = measured({"sdp": 0.2}, {"sdp": 1e-3}), measured({"sdp": 0.2}, {"sdp": 4e-3}, depth=6)
     busy = measured({"sdp": 0.2}, {"sdp": 5.0}, sigmas=(10.0,))
-    costs = Costs.measured(pd.concat([quick, slow, busy]))
-    assert costs.of["sdp"].seconds == pytest.approx(2e-3)
+    costs = Costs.measured(pd.concat([quick, slow, busy]), TRAITS)
+    assert costs.by_rule["sdp"].seconds == pytest.approx(2e-3)
 
 
 def test_a_time_below_the_overhead_costs_no_sample():
@@ -197,13 +201,15 @@ def test_a_winner_between_equal_rules_is_claimed_in_one_of_twenty_at_most(nets, 
     rng = np.random.default_rng(7)
     rules = ("sdp", "dvia", "unscented")[:count]
     claimed, runs = 0, 800
-    net, place = (index.ravel() for index in np.indices((nets, inputs)))
-    number = np.arange(nets * inputs) if own else place
+    net, condition = (index.ravel() for index in np.indices((nets, inputs)))
+    number = np.arange(nets * inputs) if own else condition
     for _ in range(runs):
         values = rng.normal(0, 0.02, (nets, count))[net] + rng.normal(0, 0.01, (nets * inputs, count))
         if inputs > 1:
             values += rng.normal(0, 0.03, (number.max() + 1, count))[number]
-        claimed += Replicates(rules, values, np.zeros_like(values), net, number).contest(rules).decided
+        claimed += (
+            Replicates(rules, values, np.zeros_like(values), net, number, frozenset()).contest(rules).decided
+        )
     assert claimed / runs <= 0.05 + 3 * 0.008
 
 
@@ -214,7 +220,9 @@ def test_the_best_rule_is_nearly_always_among_those_named():
     kept, runs = 0, 800
     for _ in range(runs):
         values = rng.normal([0.0, 0.01, 0.01, 0.5], 0.02, (6, 4))
-        contest = Replicates(rules, values, np.zeros((6, 4)), net, np.zeros(6, int)).contest(rules)
+        contest = Replicates(rules, values, np.zeros((6, 4)), net, np.zeros(6, int), frozenset()).contest(
+            rules
+        )
         kept += "sdp" in {contest.leader, *contest.tied}
         assert "moment_matching" not in {contest.leader, *contest.tied}
     assert kept / runs >= 0.95 - 3 * 0.008
@@ -222,21 +230,21 @@ def test_the_best_rule_is_nearly_always_among_those_named():
 
 def test_with_one_net_and_input_only_the_oracle_error_is_known_and_sampling_is_not_ranked():
     distances = {"sdp": 0.3, "dvia": 0.3005, "unscented": 0.4, "monte_carlo:samples=10": 0.1}
-    band, place = only(measured(distances, {"unscented": 1e-5}, nets=1, noise=0.0))
-    contest = place.answers[-1].best
-    assert place.fixed
+    band, condition = only(measured(distances, {"unscented": 1e-5}, nets=1, noise=0.0))
+    contest = condition.answers[-1].best
+    assert condition.fixed
     assert (contest.leader, contest.tied) == ("sdp", ("dvia",))  # 0.0005 against 0.00057
-    assert place.answers[-1].once == "monte_carlo:samples=10"
-    assert place.standing("monte_carlo:samples=10").front == UNDECIDED
-    assert math.isnan(place.standing("monte_carlo:samples=10").half_width)
+    assert condition.answers[-1].single_draw == "monte_carlo:samples=10"
+    assert condition.standing("monte_carlo:samples=10").front == UNDECIDED
+    assert math.isnan(condition.standing("monte_carlo:samples=10").half_width)
     assert next(by_nets([band])).endswith("(on 1 net × 1 input alone).")
     assert not list(sentences([band]))
 
 
 def test_inputs_are_replicates_where_nets_are_too_few():
-    _, place = only(measured({"sdp": 0.2, "dvia": 0.4}, nets=1, inputs=5))
-    assert not place.fixed
-    assert (place.behind, place.answers[-1].best.decided) == ("1 net × 5 inputs", True)
+    _, condition = only(measured({"sdp": 0.2, "dvia": 0.4}, nets=1, inputs=5))
+    assert not condition.fixed
+    assert (condition.design, condition.answers[-1].best.decided) == ("1 net × 5 inputs", True)
 
 
 def test_depths_with_few_nets_are_judged_together_and_others_alone():
@@ -244,18 +252,18 @@ def test_depths_with_few_nets_are_judged_together_and_others_alone():
     parts = [
         measured(rules, nets=count, depth=depth) for depth, count in ((1, 1), (2, 2), (4, 5), (6, 1), (9, 2))
     ]
-    bands = choice(pd.concat(parts, ignore_index=True)).bands
+    bands = choice(pd.concat(parts, ignore_index=True), TRAITS).bands
     assert [band.depths for band in bands] == [(1, 2), (4,), (6, 9)]
     assert [band.title for band in bands] == ["1 and 2 ReLU layers", "4 ReLU layers", "6 and 9 ReLU layers"]
-    assert bands[0].places[0].behind == "3 nets × 1 input"
+    assert bands[0].conditions[0].design == "3 nets × 1 input"
 
 
 def test_recipes_of_one_depth_are_kept_apart():
     rules = {"sdp": 0.2, "dvia": 0.4}
     one = measured(rules, recipe="sgd 0.01")
     other = measured({"sdp": 0.4, "dvia": 0.2}, recipe="adam 0.001").assign(net=lambda f: f["net"] + " adam")
-    bands = choice(pd.concat([one, other], ignore_index=True)).bands
-    assert {(band.variant, band.places[0].answers[-1].best.leader) for band in bands} == {
+    bands = choice(pd.concat([one, other], ignore_index=True), TRAITS).bands
+    assert {(band.variant, band.conditions[0].answers[-1].best.leader) for band in bands} == {
         ("sgd 0.01", "sdp"),
         ("adam 0.001", "dvia"),
     }
@@ -275,37 +283,37 @@ def test_references_are_no_candidates():
 def test_other_metrics_stand_in_where_the_headline_is_missing():
     w1 = {"metric": "w1", "experiment": "iris-w1", "sigma": 0.1}
     both = pd.concat([measured({"sdp": 0.3, "dvia": 0.5}), measured({"sdp": 0.5, "dvia": 0.3}, **w1)])
-    assert [band.metric.name for band in choice(both).bands] == ["tv_headline"]
-    band, place = only(measured({"sdp": 0.5, "dvia": 0.3}, **w1))
-    assert (band.metric.name, place.answers[-1].best.leader) == ("w1", "dvia")
-    assert place.standing("dvia").value < place.standing("sdp").value
-    (main, _) = choice_figures(choice(measured({"sdp": 0.5, "dvia": 0.3}, **w1)))
+    assert [band.metric.name for band in choice(both, TRAITS).bands] == ["tv_headline"]
+    band, condition = only(measured({"sdp": 0.5, "dvia": 0.3}, **w1))
+    assert (band.metric.name, condition.answers[-1].best.leader) == ("w1", "dvia")
+    assert condition.standing("dvia").value < condition.standing("sdp").value
+    (main, _) = choice_figures(choice(measured({"sdp": 0.5, "dvia": 0.3}, **w1), TRAITS))
     assert "a distance, the axis is turned round" in main.caption
 
 
 def test_nothing_to_choose_from():
-    assert choice(checked(pd.DataFrame())) is None
-    assert choice(measured({"sdp": 0.2})) is None
-    assert choice(measured({"sdp": 0.2, "oracle_moments": 0.1})) is None
-    assert choice(measured({"sdp": 1.0, "dvia": 2.0}, metric="std_ratio", component="0")) is None
+    assert choice(checked(pd.DataFrame()), TRAITS) is None
+    assert choice(measured({"sdp": 0.2}), TRAITS) is None
+    assert choice(measured({"sdp": 0.2, "oracle_moments": 0.1}), TRAITS) is None
+    assert choice(measured({"sdp": 1.0, "dvia": 2.0}, metric="std_ratio", component="0"), TRAITS) is None
 
 
 def test_without_sampling_times_there_is_one_budget_and_cost_in_seconds():
-    band, place = only(measured({"sdp": 0.2, "dvia": 0.4}))
+    band, condition = only(measured({"sdp": 0.2, "dvia": 0.4}))
     assert band.budgets == [math.inf]
-    assert math.isnan(band.costs.of["sdp"].samples)
-    assert place.standing("sdp").worth is None
-    (main, rest) = choice_figures(choice(measured({"sdp": 0.2, "dvia": 0.4})))
+    assert math.isnan(band.costs.by_rule["sdp"].samples)
+    assert condition.standing("sdp").worth is None
+    (main, rest) = choice_figures(choice(measured({"sdp": 0.2, "dvia": 0.4}), TRAITS))
     assert "samples</text>" not in main.panels[0].svg.replace("\n", "")
     assert rest is None
 
 
 def test_without_times_rules_are_still_compared_and_no_front_is_drawn():
     frame = measured({"sdp": 0.2, "dvia": 0.4}).assign(seconds=math.nan)
-    _, place = only(frame)
-    assert place.answers[-1].best.leader == "sdp"
-    assert {each.front for each in place.standings} == {UNDECIDED}
-    assert choice_figures(choice(frame)) == (None, None)
+    _, condition = only(frame)
+    assert condition.answers[-1].best.leader == "sdp"
+    assert {each.front for each in condition.standings} == {UNDECIDED}
+    assert choice_figures(choice(frame, TRAITS)) == (None, None)
 
 
 def test_rules_are_named_with_sample_counts_together():
@@ -315,13 +323,13 @@ def test_rules_are_named_with_sample_counts_together():
         "monte_carlo:samples=5",
         "monte_carlo:samples=100,sampler=sobol",
     ]
-    assert names(rules) == "SDP, Sobol MC k=100 and MC k=5, 100"
-    assert names(["sdp"]) == "SDP"
+    assert names(rules, TRAITS) == "SDP, Sobol MC k=100 and MC k=5, 100"
+    assert names(["sdp"], TRAITS) == "SDP"
 
 
 def test_sentences_count_what_is_shown():
     frame = measured({"sdp": 0.2} | SAMPLED, {"sdp": 2e-4}, sigmas=(0.1, 1.0))
-    said = list(sentences(choice(frame).bands))
+    said = list(sentences(choice(frame, TRAITS).bands))
     assert said[0].startswith("Without sampling, at any price, SDP is best")
     assert said[1] == (
         "In the time of 10 samples not sampling is shown to be better at 2 of 2 places and sampling at 0; "

@@ -325,7 +325,7 @@ def test_a_measurement_that_failed_leaves_out_its_pair_only(true):
     holes = true.assign(value=true["value"].where(~true.index.isin(row)))
     finding = by_key(judge(holes))["w1-dvia-4"].shown.findings[1]
     assert (finding.nets, finding.among) == (29, 30)
-    assert finding.behind == "29 of 30 nets"
+    assert finding.design == "29 of 30 nets"
     pair = true[true["net"] != "iris-claims 4 07"]
     assert finding.mean == pytest.approx(by_key(judge(pair))["w1-dvia-4"].shown.findings[1].mean)
 

@@ -7,12 +7,13 @@ from sdp_bench.reports.style.drawing import styles
 from sdp_bench.reports.tables import tables
 from sdp_bench.reports.tables.frame import checked
 from tests.reports import made_up
+from tests.reports.made_up import TRAITS
 
 
 def drawn(frame):
     frame = checked(frame)
-    winners = tables.headline(list(tables.tables(frame)))
-    return figures(winners, frame.groupby(["activation", "depth", "rule"])["seconds"].median())
+    winners = tables.headline(list(tables.tables(frame, TRAITS)))
+    return figures(winners, TRAITS, frame.groupby(["activation", "depth", "rule"])["seconds"].median())
 
 
 @pytest.fixture(scope="module")
@@ -67,9 +68,9 @@ def test_heat_maps_show_the_means(quick):
 
 
 def test_a_rule_looks_the_same_whatever_it_is_drawn_with():
-    every = styles(made_up.RULES)
+    every = styles(made_up.RULES, TRAITS)
     for rule in ("sdp", "marginal_moment_matching"):
-        assert styles([rule])[rule] == every[rule]
+        assert styles([rule], TRAITS)[rule] == every[rule]
     assert len({style.colour for style in every.values()}) == len(every)
 
 

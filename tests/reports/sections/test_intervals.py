@@ -7,6 +7,7 @@ import pytest
 
 from sdp_bench.bench.experiments.uci.experiment import EXPERIMENT
 from sdp_bench.reports.sections.uci import intervals
+from tests.reports.made_up import TRAITS
 
 
 def frame(values):
@@ -40,7 +41,8 @@ def section():
                 ("yacht", "pnn", "mpiw", {0: 0.1, 1: 0.1, 2: 0.1}),
                 ("concrete", "pnn", "qualified", {0: 0, 1: 0}),
             ]
-        )
+        ),
+        TRAITS,
     )
 
 
@@ -77,14 +79,14 @@ def test_a_mean_over_fewer_seeds_does_not_win():
         ("yacht", "pnn", "mpiw", {0: 0.2, 1: 0.2}),
         ("yacht", "pnn", "picp", {0: 0.95, 1: 0.95}),
     ]
-    sdp, _, _, pnn = intervals(frame(rows)).tables[0].rows[0].cells
+    sdp, _, _, pnn = intervals(frame(rows), TRAITS).tables[0].rows[0].cells
     assert (sdp.numbers[1].best, pnn.numbers[1].best) == (False, True)
 
 
 def test_ways_of_running_a_set_are_not_mixed():
     few = frame([("yacht", "pnn", "qualified", {0: 1}), ("yacht", "pnn", "mpiw", {0: 0.5})])
     many = frame([("yacht", "pnn", "qualified", {0: 1}), ("yacht", "pnn", "mpiw", {0: 0.1})])
-    section = intervals(pd.concat([few, many.assign(recipe="longer")]))
+    section = intervals(pd.concat([few, many.assign(recipe="longer")]), TRAITS)
     widths = {row.dataset: row.cells[3].numbers[1].mean for row in section.tables[0].rows}
     assert widths == {"yacht (a)": 0.5, "yacht (b)": 0.1}
     assert [run[2] for run in section.runs] == ["as published", "longer"]
@@ -101,4 +103,4 @@ def test_none_qualified_is_said_and_not_a_crash(section):
 
 def test_no_section_without_measurements():
     empty = frame([("yacht", "sdp", "qualified", {0: 1})])
-    assert intervals(empty.assign(experiment="iris-tv")) is None
+    assert intervals(empty.assign(experiment="iris-tv"), TRAITS) is None

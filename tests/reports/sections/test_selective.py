@@ -48,7 +48,7 @@ def whole():
 def test_all_lines_of_the_paper_stand_beside_its_numbers(whole):
     section = selective(whole)
     assert [half.part for half in section.halves] == ["(a)", "(b)"]
-    lines = [line for half in section.halves for line in half.lines]
+    lines = [line for half in section.halves for line in half.rows]
     assert [(line.objective, line.method, line.score, line.paper) for line in lines] == [
         ("softmax", "–", "softmax entropy", "21.4 ± 0.6"),
         ("softmax", "–", "orthonormal certificates", "24.2 ± 0.9"),
@@ -65,7 +65,7 @@ def test_all_lines_of_the_paper_stand_beside_its_numbers(whole):
 
 
 def test_means_and_spreads_are_over_seeds_in_per_cent(whole):
-    line = selective(whole).halves[0].lines[1]
+    line = selective(whole).halves[0].rows[1]
     assert line.seeds == 2
     assert line.area.name == "100 certificates"
     assert line.area.mean == pytest.approx(30.0)
@@ -106,7 +106,7 @@ def test_the_finding_tells_the_default_reading_from_the_others():
 
 def test_one_seed_has_no_spread_and_the_page_says_so():
     section = selective(frame(rows("softmax", "pairwise_gaussian", [0.2])))
-    assert section.halves[0].lines[0].area.sd != section.halves[0].lines[0].area.sd
+    assert section.halves[0].rows[0].area.sd != section.halves[0].rows[0].area.sd
     assert "one seed, so no spread is known" in section.finding
 
 

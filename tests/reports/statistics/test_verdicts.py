@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from sdp_bench.oracles.estimate.multiplicity import holm
-from sdp_bench.reports.statistics.verdicts import LEVEL, Verdict, agree, decide, every, some, t_tests
+from sdp_bench.reports.statistics.verdicts import (
+    LEVEL,
+    Verdict,
+    agree,
+    decide,
+    p_of_every_part,
+    p_of_some_part,
+    t_tests,
+)
 
 NETS, CLAIMS, PARTS = 30, 8, 5
 DELTA, SD = 0.01, 0.02  # margin in 1 - TV, and a plausible spread of paired differences between nets
@@ -37,8 +45,8 @@ def rates(means, seed, nets=NETS, times=TIMES):
     for _ in range(8):  # in parts, to keep memory small
         effects = rng.normal(means[..., None], SD, size=(times // 8, *means.shape, nets))
         tests = t_tests(effects, -DELTA)
-        holds.append(holm(every(tests.above)) <= LEVEL)
-        fails.append(holm(some(tests.below)) <= LEVEL)
+        holds.append(holm(p_of_every_part(tests.above)) <= LEVEL)
+        fails.append(holm(p_of_some_part(tests.below)) <= LEVEL)
     return np.concatenate(holds), np.concatenate(fails)
 
 
@@ -77,9 +85,9 @@ def test_one_net_has_no_t():
 
 
 def test_a_claim_is_as_sure_as_its_least_sure_part():
-    assert every([0.001, 0.2, 0.01]) == 0.2
-    assert some([0.001, 0.2, 0.01]) == pytest.approx(0.003)
-    assert some([0.9, 0.8]) == 1
+    assert p_of_every_part([0.001, 0.2, 0.01]) == 0.2
+    assert p_of_some_part([0.001, 0.2, 0.01]) == pytest.approx(0.003)
+    assert p_of_some_part([0.9, 0.8]) == 1
 
 
 def test_holm_by_hand():

@@ -6,38 +6,6 @@ from sdp_bench.reports.style import labels
 
 
 @pytest.mark.parametrize(
-    ("rule", "label"),
-    [
-        ("sdp", "SDP"),
-        ("marginal_sdp", "marginal SDP"),
-        ("dvia", "DVIA"),
-        ("moment_matching", "moment matching (full)"),
-        ("marginal_moment_matching", "marginal moment matching"),
-        ("monte_carlo:samples=100", "MC estimate k=100"),
-        ("monte_carlo", "MC estimate k=100"),
-        ("monte_carlo:samples=100,sampler=sobol", "MC estimate k=100, Sobol"),
-        ("unscented", "unscented"),
-        ("unscented:alpha=0.5,beta=2", "unscented (alpha=0.5, beta=2)"),
-        ("my_rule", "my_rule"),
-        ("my_rule:samples=5", "my_rule (samples=5)"),
-    ],
-)
-def test_rule_labels(rule, label):
-    assert labels.rule_label(rule) == label
-
-
-def test_sampling_rules_come_last_by_size():
-    rules = ["monte_carlo:samples=100", "zeta", "monte_carlo:samples=5", "marginal_sdp", "sdp", "sdp"]
-    assert labels.in_order(rules) == [
-        "sdp",
-        "marginal_sdp",
-        "zeta",
-        "monte_carlo:samples=5",
-        "monte_carlo:samples=100",
-    ]
-
-
-@pytest.mark.parametrize(
     ("x", "decimals", "text"),
     [
         (0.97914, 4, "0.9791"),
@@ -79,8 +47,3 @@ def test_spread_has_the_places_of_its_mean():
 )
 def test_durations(seconds, text):
     assert labels.duration(seconds).replace("\u00a0", " ") == text
-
-
-def test_one_layer_is_not_many():
-    assert labels.layers_label("relu", 1) == "1 ReLU layer"
-    assert labels.layers_label("leaky_relu", 4) == "4 Leaky-ReLU layers"

@@ -9,13 +9,14 @@ from sdp_bench.reports.sections.summary import words
 from sdp_bench.reports.tables import tables
 from sdp_bench.reports.tables.frame import checked
 from tests.reports import made_up
+from tests.reports.made_up import TRAITS
 from tests.reports.tables.test_tables import measured
 
 RULES = {"sdp": [0.1, 0.2], "marginal_sdp": [0.8, 0.9], "oracle_again": [0.012, 0.013]}
 
 
-def cauchy(metric, sigma=0.1, values=RULES, **also):
-    return measured(values, metric, sigma, experiment="iris-cauchy", **also)
+def cauchy(metric, sigma=0.1, values=RULES, **companion):
+    return measured(values, metric, sigma, experiment="iris-cauchy", **companion)
 
 
 def by_output(metric, steps, values=RULES):
@@ -45,24 +46,24 @@ def frame():
 
 
 def test_the_largest_distance_stands_beside_the_mean_of_the_same_output(frame):
-    shown = {table.metric.name: table for table in tables.tables(frame)}
+    shown = {table.metric.name: table for table in tables.tables(frame, TRAITS)}
     assert list(shown) == ["tv_joint", "tv_output", "tv_class", "quantile_mean", "iqr_ratio"]
     for j, row in enumerate(shown["quantile_mean"].rows):
         sdp = row.cells[0]
         assert (row.component, sdp.rule) == (str(j), "sdp")
         assert sdp.mean == pytest.approx(0.15 + 0.1 * j)
-        assert sdp.also == pytest.approx(1.15 + j)
+        assert sdp.companion == pytest.approx(1.15 + j)
         assert sdp.best
     assert {table.scale for table in shown.values()} == {"γ"}
     assert not any(table.sources for table in shown.values())
 
 
 def test_gaussian_suites_keep_their_sigma():
-    assert {table.scale for table in tables.tables(checked(measured({"sdp": [0.1]})))} == {"σ"}
+    assert {table.scale for table in tables.tables(checked(measured({"sdp": [0.1]})), TRAITS)} == {"σ"}
 
 
 def test_a_second_oracle_is_never_the_best(frame):
-    for table in tables.tables(frame):
+    for table in tables.tables(frame, TRAITS):
         for row in table.rows:
             assert [cell.rule for cell in row.cells if cell and cell.best] == ["sdp"]
 
@@ -81,7 +82,7 @@ def test_the_page_says_what_the_noise_is_and_that_the_paper_has_no_such_number(f
 
 
 def test_the_summary_says_how_much_mass_is_shared(frame):
-    (sentence,) = words.sentences(list(tables.tables(frame)), pd.Series(dtype=float))
+    (sentence,) = words.sentences(list(tables.tables(frame, TRAITS)), pd.Series(dtype=float), TRAITS)
     assert "which the paper never measured" in sentence
     assert "SDP shares 0.850 at γ\u00a0=\u00a00.1 and 0.800 at γ\u00a0=\u00a01 of the mass" in sentence
     assert "the exact law would show 0.990" in sentence
@@ -89,5 +90,5 @@ def test_the_summary_says_how_much_mass_is_shared(frame):
 
 def test_heavy_tails_are_not_among_the_winners_of_gaussian_noise(frame):
     both = pd.concat([frame, checked(measured({"sdp": [0.3], "dvia": [0.2]}))])
-    (winner,) = tables.headline(list(tables.tables(both)))
+    (winner,) = tables.headline(list(tables.tables(both, TRAITS)))
     assert winner.experiment == "iris-tv"

@@ -7,9 +7,10 @@ import pytest
 from sdp_bench.reports.tables import tables
 from sdp_bench.reports.tables.frame import checked
 from tests.reports import made_up
+from tests.reports.made_up import TRAITS
 
 
-def measured(values, metric="tv_headline", sigma=1.0, stderr=1e-4, **also):
+def measured(values, metric="tv_headline", sigma=1.0, stderr=1e-4, **companion):
     """Frame with one row a value: `values` maps rules to the values over nets and inputs."""
     rows = []
     for rule, numbers in values.items():
@@ -34,12 +35,12 @@ def measured(values, metric="tv_headline", sigma=1.0, stderr=1e-4, **also):
                 "seconds": 0.1,
                 "accuracy": 0.98,
             }
-            rows.append(row | also)
+            rows.append(row | companion)
     return pd.DataFrame(rows)
 
 
 def only_row(frame):
-    (table,) = tables.tables(checked(frame))
+    (table,) = tables.tables(checked(frame), TRAITS)
     (row,) = table.rows
     return table, row, {cell.rule: cell for cell in row.cells if cell}
 
@@ -50,7 +51,7 @@ def test_means_and_sds_are_of_one_minus_tv():
     assert cells["sdp"].sd == pytest.approx(math.sqrt(0.05 / 3))
     assert (cells["dvia"].mean, cells["dvia"].sd) == (0.5, 0.0)
     assert (row.floor, row.floor95) == pytest.approx((0.99, 0.98))
-    assert (table.nets, table.units, table.behind) == (2, 4, "2 nets × 2 inputs")
+    assert (table.nets, table.units, table.design) == (2, 4, "2 nets × 2 inputs")
 
 
 def test_best_is_the_highest_overlap():
@@ -159,7 +160,7 @@ def test_largest_pair_stands_beside_the_class():
     ]
     table, _, cells = only_row(pd.concat([decision, *pairs]))
     assert table.metric.name == "tv_class"
-    assert cells["sdp"].also == pytest.approx(1 - (0.4 + 0.5) / 2)
+    assert cells["sdp"].companion == pytest.approx(1 - (0.4 + 0.5) / 2)
 
 
 def test_infinite_divergence_makes_the_mean_infinite():
@@ -177,7 +178,7 @@ def test_rounding_is_not_taken_for_an_indefinite_covariance():
 
 def test_missing_rule_leaves_its_cell_empty():
     frame = pd.concat([measured({"sdp": [0.1], "dvia": [0.2]}), measured({"sdp": [0.1]}, sigma=10.0)])
-    (table,) = tables.tables(checked(frame))
+    (table,) = tables.tables(checked(frame), TRAITS)
     assert [[cell and cell.rule for cell in row.cells] for row in table.rows] == [
         ["sdp", "dvia"],
         ["sdp", None],
@@ -202,7 +203,7 @@ def test_every_mean_of_a_whole_frame_agrees_with_pandas():
     whole = frame[frame["metric"].isin(["tv_headline", "tv_paper", "w1", "std_ratio", "bures"])]
     expected = whole.groupby(["metric", "depth", "sigma", "component", "rule"])["value"].agg(["mean", "std"])
     seen = 0
-    for table in tables.tables(checked(whole)):
+    for table in tables.tables(checked(whole), TRAITS):
         for row in table.rows:
             for cell in row.cells:
                 mean, sd = expected.loc[(table.metric.name, table.depth, row.sigma, row.component, cell.rule)]
@@ -213,7 +214,7 @@ def test_every_mean_of_a_whole_frame_agrees_with_pandas():
 
 
 def test_rules_are_ordered_alike_everywhere():
-    for table in tables.tables(checked(made_up.frame(depths=(1,)))):
+    for table in tables.tables(checked(made_up.frame(depths=(1,))), TRAITS):
         assert list(table.rules) == [
             "sdp",
             "dvia",

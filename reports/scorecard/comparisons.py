@@ -1,4 +1,4 @@
-"""One rule against each of the others: better, worse or level, at every place and by every metric."""
+"""One rule against each of the others: better, worse or level, under every condition and by every metric."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import pandas as pd
 from sdp_bench.bench.metrics import Metric, recorded_metric
 from sdp_bench.reports.statistics.ranking import UNIT, Scores
 from sdp_bench.reports.statistics.replicates import LEVEL, Replicates
-from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.nets import NetKind
+from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.frame import noise_symbol
 
 Outcome = Literal["better", "worse", "level", "unjudged"]
@@ -23,8 +24,8 @@ NETS = ["activation", "depth", "network", "recipe"]
 
 
 @dataclass(frozen=True)
-class Duel:
-    """The rule against another one at one place.
+class Comparison:
+    """The rule against another one at one condition.
 
     `gain` is how much better the rule is in the mean of what is ranked (total variation, a distance, the
     absolute logarithm of a ratio), `half_width` half of its 95 % interval.
@@ -38,15 +39,14 @@ class Duel:
 
 
 @dataclass(frozen=True)
-class Place:
+class Condition:
     """The rule on one kind of net at one sigma; without a `value` it was not measured there.
 
     `exact` counts the measurements, of `count`, that cannot be told from the exact law. `rank` is the place
     among the rules that are not references, by mean.
     """
 
-    activation: str
-    depth: int
+    kind: NetKind
     scale: str
     sigma: float
     value: float
@@ -56,8 +56,8 @@ class Place:
     count: int
     rank: int
     ranked: int
-    duels: tuple[Duel, ...]
-    behind: str
+    comparisons: tuple[Comparison, ...]
+    design: str
     fixed: bool
 
     @property
@@ -66,46 +66,48 @@ class Place:
         return not math.isnan(self.value)
 
     @property
-    def whole(self) -> bool:
+    def indistinguishable(self) -> bool:
         """Whether no measurement can be told from the exact law."""
         return self.exact == self.count
 
     @property
-    def short(self) -> float:
+    def shortfall(self) -> float:
         """How far the rule is from what the exact law shows, on the metric's scale; lower is better."""
         return abs(self.value - self.floor)
 
-    def duel(self, other: str) -> Duel | None:
+    def comparison(self, other: str) -> Comparison | None:
         """Against one rule."""
-        return next((duel for duel in self.duels if duel.other == other), None)
+        return next((comparison for comparison in self.comparisons if comparison.other == other), None)
 
 
 @dataclass(frozen=True)
-class Contests:
-    """All places of one metric."""
+class Comparisons:
+    """The rule against the others under all conditions, by one metric."""
 
     metric: Metric
     others: tuple[str, ...]
-    places: tuple[Place, ...]
+    conditions: tuple[Condition, ...]
 
     @property
-    def measured(self) -> list[Place]:
-        """Places where the rule has a value."""
-        return [place for place in self.places if place.measured]
+    def measured(self) -> list[Condition]:
+        """Conditions under which the rule has a value."""
+        return [condition for condition in self.conditions if condition.measured]
 
     @property
     def mean_rank(self) -> float:
         """Mean of the ranks; NaN where there is none."""
-        ranks = [place.rank for place in self.measured]
+        ranks = [condition.rank for condition in self.measured]
         return sum(ranks) / len(ranks) if ranks else math.nan
 
     def tally(self, other: str) -> Counter[str]:
         """How often the rule is better than another, worse, level, unjudged."""
-        duels = [duel for place in self.measured if (duel := place.duel(other))]
-        return Counter(duel.outcome for duel in duels)
+        comparisons = [
+            comparison for condition in self.measured if (comparison := condition.comparison(other))
+        ]
+        return Counter(comparison.outcome for comparison in comparisons)
 
 
-def contests(frame: pd.DataFrame, rule: str) -> list[Contests]:
+def comparisons(frame: pd.DataFrame, rule: str, traits: RuleTraits) -> list[Comparisons]:
     """The rule against all others, by every metric that ranks.
 
     Parameters
@@ -113,17 +115,24 @@ def contests(frame: pd.DataFrame, rule: str) -> list[Contests]:
     frame : DataFrame
         Measurements as :func:`sdp_bench.reports.tables.frame.checked` gives them.
     rule : str
+    traits : RuleTraits
+        Of all rules.
+
+    Returns
+    -------
+    list of Contests
+        One for each metric, in the metrics' own order.
     """
     frame = _one_number(frame)
     ranked = [metric for metric in map(recorded_metric, frame["metric"].unique()) if metric.better]
-    found = []
+    by_metric = []
     for metric in sorted(ranked, key=lambda metric: metric.rank):
         chosen = frame[frame["metric"] == metric.name]
-        others = tuple(other for other in labels.in_order(chosen["rule"]) if other != rule)
-        places = tuple(_places(metric, chosen, rule, others))
-        if places:
-            found.append(Contests(metric, others, places))
-    return found
+        others = tuple(other for other in traits.in_order(chosen["rule"]) if other != rule)
+        conditions = tuple(_conditions(metric, chosen, rule, others, traits))
+        if conditions:
+            by_metric.append(Comparisons(metric, others, conditions))
+    return by_metric
 
 
 def _one_number(frame: pd.DataFrame) -> pd.DataFrame:
@@ -143,8 +152,8 @@ def _one_number(frame: pd.DataFrame) -> pd.DataFrame:
             relative=(ratios["stderr"] / ratios["value"].where(ratios["value"] > 0, math.nan)) ** 2,
             beyond=(ratios["value"] - ratios["floor"]).abs() > ratios["floor95"] - ratios["floor"],
         )
-    place = [*UNIT, "noise", "sigma", "rule", "metric"]
-    groups = ratios.groupby(place, sort=False)
+    measurement = [*UNIT, "noise", "sigma", "rule", "metric"]
+    groups = ratios.groupby(measurement, sort=False)
     joined = groups.first()
     value = np.exp(groups["log"].mean())
     error = np.sqrt(groups["relative"].sum()) / groups.size()
@@ -155,18 +164,22 @@ def _one_number(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([plain, joined.reset_index()], ignore_index=True)
 
 
-def _places(metric: Metric, chosen: pd.DataFrame, rule: str, others: Sequence[str]) -> Iterator[Place]:
+def _conditions(
+    metric: Metric, chosen: pd.DataFrame, rule: str, others: Sequence[str], traits: RuleTraits
+) -> Iterator[Condition]:
     keys = ["noise", *NETS]
     for _, kind in chosen.groupby(keys, sort=True, dropna=False):
         for _, part in kind.groupby("sigma", sort=True):
-            yield _place(metric, part, rule, others)
+            yield _condition(metric, part, rule, others, traits)
 
 
-def _place(metric: Metric, part: pd.DataFrame, rule: str, others: Sequence[str]) -> Place:
-    where = part.iloc[0]
+def _condition(
+    metric: Metric, part: pd.DataFrame, rule: str, others: Sequence[str], traits: RuleTraits
+) -> Condition:
+    first = part.iloc[0]
     own = part[part["rule"] == rule]
-    scores = Scores.of(metric, part, tuple(labels.in_order(part["rule"])))
-    means = {name: mean for name, mean in scores.means().items() if not labels.is_reference(name)}
+    scores = Scores.of(metric, part, tuple(traits.in_order(part["rule"])))
+    means = {name: mean for name, mean in scores.means().items() if not traits.is_reference(name)}
     value = float(metric.shown(own["value"].to_numpy()).mean()) if len(own) else math.nan
     floor, floor95 = (
         float(metric.shown(part[name].dropna().to_numpy()).mean()) if part[name].notna().any() else math.nan
@@ -175,12 +188,11 @@ def _place(metric: Metric, part: pd.DataFrame, rule: str, others: Sequence[str])
     within = own["value"] <= own["floor95"]
     if metric.better == "one" and "beyond" in own:
         within = ~own["beyond"].astype(bool)
-    first = Replicates.of(metric, part)
-    return Place(
-        str(where["activation"]),
-        int(where["depth"]),
-        str(where["noise"]),
-        float(where["sigma"]),
+    replicates = Replicates.of(metric, part, traits)
+    return Condition(
+        NetKind(str(first["activation"]), int(first["depth"])),
+        str(first["noise"]),
+        float(first["sigma"]),
         value,
         floor,
         floor95,
@@ -188,33 +200,37 @@ def _place(metric: Metric, part: pd.DataFrame, rule: str, others: Sequence[str])
         len(own),
         1 + sum(mean < means[rule] for mean in means.values()) if rule in means else 0,
         len(means),
-        tuple(_duel(metric, part, rule, other) for other in others if {rule, other} <= set(part["rule"])),
-        first.behind,
-        first.fixed,
+        tuple(
+            _comparison(metric, part, rule, other, traits)
+            for other in others
+            if {rule, other} <= set(part["rule"])
+        ),
+        replicates.design,
+        replicates.fixed,
     )
 
 
-def _duel(metric: Metric, part: pd.DataFrame, rule: str, other: str) -> Duel:
+def _comparison(metric: Metric, part: pd.DataFrame, rule: str, other: str, traits: RuleTraits) -> Comparison:
     values = part[part["rule"] == other]["value"].to_numpy()
     value = float(metric.shown(values).mean())
     both = part[part["rule"].isin([rule, other])]
-    whole = both.groupby(UNIT)["rule"].transform("nunique") == 2
-    pair = Replicates.of(metric, both[whole]) if whole.any() else None
+    paired = both.groupby(UNIT)["rule"].transform("nunique") == 2
+    pair = Replicates.of(metric, both[paired], traits) if paired.any() else None
     if pair is None or len(pair.rules) < 2:  # an infinite distance has no mean difference
         own = part[part["rule"] == rule]["value"]
         outcome: Outcome = "unjudged"
         if np.isinf(values).any() != np.isinf(own).any():
             outcome = "better" if np.isinf(values).any() else "worse"
-        return Duel(other, value, math.nan, math.nan, outcome)
+        return Comparison(other, value, math.nan, math.nan, outcome)
     gain = pair.mean(other) - pair.mean(rule)
     outcome = "level"
-    if pair.fixed and (labels.is_sampling(rule) or labels.is_sampling(other)):
+    if pair.fixed and pair.sampling:
         outcome = "unjudged"
     elif pair.p_better(rule, other) <= LEVEL / 2:
         outcome = "better"
     elif pair.p_better(other, rule) <= LEVEL / 2:
         outcome = "worse"
-    return Duel(other, value, gain, _half_width(pair, rule, other), outcome)
+    return Comparison(other, value, gain, _half_width(pair, rule, other), outcome)
 
 
 def _half_width(pair: Replicates, rule: str, other: str) -> float:
@@ -226,5 +242,6 @@ def _half_width(pair: Replicates, rule: str, other: str) -> float:
         np.hypot(pair.errors[:, columns[0]], pair.errors[:, columns[1]])[:, None],
         pair.nets,
         pair.inputs,
+        frozenset(),
     )
     return difference.half_width("difference")

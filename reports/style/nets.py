@@ -1,0 +1,55 @@
+"""Kinds of nets, as pages name and order them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sdp_bench.bench.nets.architectures import IMAGE_DEPTHS
+from sdp_ref.activations import ACTIVATIONS, Activation
+
+_CLASSIFIERS = {"resnet18": "ResNet-18", "cnn3": "Three-layer CNN"}
+_OWN = "own"  # what a user's net has before its name, in the place of an activation
+
+
+@dataclass(frozen=True)
+class NetKind:
+    """Nets of one non-linearity and depth, an image classifier, or a user's net.
+
+    Attributes
+    ----------
+    activation : str
+        As records have it: name of the non-linearity, with its parameters, or of the image classifier.
+    depth : int
+        Hidden layers.
+    """
+
+    activation: str
+    depth: int
+
+    @property
+    def label(self) -> str:
+        """For people: ``4 ReLU layers``, or the name of an image classifier or a user's net."""
+        if self.is_classifier:
+            return _CLASSIFIERS.get(self.activation, self.activation)
+        kind, _, name = self.activation.partition(":")
+        if kind == _OWN:
+            return name
+        return f"{self.depth} {activation_label(self.activation)} layer{'' if self.depth == 1 else 's'}"
+
+    @property
+    def is_classifier(self) -> bool:
+        """Whether it is an image classifier, whose accuracy is that on test images."""
+        return self.activation in IMAGE_DEPTHS
+
+
+def activation_label(activation: str) -> str:
+    """Name of a non-linearity for people."""
+    name, _, parameters = activation.partition(":")
+    label = ACTIVATIONS[name].label if name in ACTIVATIONS else name
+    return f"{label} ({parameters})" if parameters else label
+
+
+def activation_rank(activation: str) -> int:
+    """Rank of a non-linearity in the order that tables use."""
+    name = activation.partition(":")[0]
+    return ACTIVATIONS[name].rank if name in ACTIVATIONS else Activation.rank

@@ -1,0 +1,54 @@
+import pytest
+
+from sdp_bench.reports.style.rules import RuleTraits
+from sdp_ref.rules import Traits
+
+
+@pytest.mark.parametrize(
+    ("rule", "label"),
+    [
+        ("sdp", "SDP"),
+        ("marginal_sdp", "marginal SDP"),
+        ("dvia", "DVIA"),
+        ("moment_matching", "moment matching (full)"),
+        ("marginal_moment_matching", "marginal moment matching"),
+        ("monte_carlo:samples=100", "MC estimate k=100"),
+        ("monte_carlo", "MC estimate k=100"),
+        ("monte_carlo:samples=100,sampler=sobol", "MC estimate k=100, Sobol"),
+        ("unscented", "unscented"),
+        ("unscented:alpha=0.5,beta=2", "unscented (alpha=0.5, beta=2)"),
+        ("my_rule", "my_rule"),
+        ("my_rule:samples=5", "my_rule (samples=5)"),
+    ],
+)
+def test_rule_labels(rule, label):
+    assert RuleTraits().label(rule) == label
+
+
+def test_sampling_rules_come_last_by_size():
+    rules = ["monte_carlo:samples=100", "zeta", "monte_carlo:samples=5", "marginal_sdp", "sdp", "sdp"]
+    assert RuleTraits().in_order(rules) == [
+        "sdp",
+        "marginal_sdp",
+        "zeta",
+        "monte_carlo:samples=5",
+        "monte_carlo:samples=100",
+    ]
+
+
+def test_what_is_stored_of_a_rule_counts_and_not_its_name():
+    traits = RuleTraits({
+        "monte_carlo:samples=5": Traits("ours", rank=1),
+        "mine": Traits("Mine", sampling=0, rank=90),
+        "again": Traits("Again", reference=True),
+    })  # fmt: skip
+    assert not traits.is_sampling("monte_carlo:samples=5")
+    assert traits.is_sampling("mine")
+    assert traits.is_reference("again")
+    assert traits.label("mine") == "Mine"
+    assert traits.in_order(["sdp", "again", "mine", "monte_carlo:samples=5"]) == [
+        "monte_carlo:samples=5",
+        "sdp",
+        "mine",
+        "again",
+    ]

@@ -1,0 +1,109 @@
+"""A user's rule in the results: what pages say of it is what the results keep, not what its name suggests."""
+
+import numpy as np
+import pytest
+
+from sdp_bench.bench.results.record import Record, RunDescription, Selection, StoredNet, Unit
+from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.settings import Settings
+from sdp_bench.reports.drilldown.page import chosen
+from sdp_bench.reports.page import page
+from sdp_bench.reports.results import results_of
+from sdp_bench.reports.scorecard import page as scorecard
+from sdp_bench.reports.sections.choice.choice import choice
+from sdp_bench.reports.style.rules import RuleTraits
+from sdp_ref.rules import Traits
+from tests.reports.made_up import SECTIONS
+from tests.reports.test_page import told
+
+METRIC = "tv_headline:cells=512,pilot_samples=131072"
+TRAITS = {
+    "sdp": Traits("SDP", "#0072b2", rank=10),
+    "dvia": Traits("DVIA", "#d55e00", rank=20),
+    "mine": Traits("Mine & yours", "#123456", sampling=0, rank=90),
+    "bound": Traits("The bound", reference=True, rank=300),
+}
+DISTANCES = {"sdp": 0.2, "dvia": 0.4, "mine": 0.1, "bound": 0.01}
+
+
+def stored(path, nets):
+    """Results in which a user's sampling rule is the best, and a reference better still."""
+    rng = np.random.default_rng(0)
+    kept = [
+        StoredNet(f"{number:016x}", "4-100-3", "relu", 1, number, 0.98, {}, "adam", "trained")
+        for number in range(nets)
+    ]
+    units = [Unit(f"{n:016x}", net.digest, 3, "gaussian", 1.0, "mc", 10_000) for n, net in enumerate(kept)]
+    records = [
+        Record(
+            unit.key, rule, METRIC, None, value + rng.normal(0, 1e-3), 0.01, 0.012, 4e-4, "1", 1e-3, "mark"
+        )
+        for unit in units
+        for rule, value in DISTANCES.items()
+    ]
+    run = RunDescription(
+        command="sdp-bench run iris-tv",
+        preset="quick",
+        settings=Settings().as_dict(),
+        experiments={"iris-tv": Selection((METRIC,), tuple(TRAITS))},
+        left_out=(),
+        environment={},
+    )
+    with Store(path, writing=True) as store:
+        members = [("iris-tv", unit.key) for unit in units]
+        number = store.begin_run(run, nets=kept, units=units, rules=TRAITS, members=members)
+        store.write_group(number, records, [], [])
+        store.finish_run(number, 1.0)
+    with Store(path) as store:
+        return results_of(store)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    return stored(tmp_path_factory.mktemp("stored") / "r.sqlite", nets=4)
+
+
+def test_the_report_never_calls_a_sampling_plugin_the_best_that_does_not_sample(results):
+    text = told(page(results, SECTIONS)[0])
+    assert "the best of the rules that do not sample is SDP in all of them" in text
+    assert "sampling does better still (Mine & yours in 1)" in text
+    (row,) = results.tables[0].rows
+    assert (row.winner.rule, row.leader.rule) == ("mine", "sdp")
+    (band,) = choice(results.tabled, results.traits).bands
+    for answer in band.conditions[0].answers:
+        assert (answer.best.leader, answer.sampling, answer.deterministic.leader) == ("mine", True, "sdp")
+
+
+def test_nor_does_the_scorecard(results):
+    (answer,) = scorecard.answers(results.frame, results.traits)
+    assert (answer.best[0].leader, answer.deterministic[0].leader) == ("mine", "sdp")
+    judged = scorecard.judge(results, scorecard.Candidate("dvia"), [])
+    assert "against SDP 0 better, 1 worse; level at the rest" in " ".join(judged.verdict)
+
+
+def test_a_sampling_plugin_is_drawn_once_and_not_ranked_where_no_spread_is_known(tmp_path):
+    results = stored(tmp_path / "r.sqlite", nets=1)
+    (answer,) = scorecard.answers(results.frame, results.traits)
+    assert answer.best[0].leader == "sdp"
+    (band,) = choice(results.tabled, results.traits).bands
+    assert band.conditions[0].answers[-1].single_draw == "mine"
+
+
+def test_label_colour_order_and_reference_are_those_stored(results):
+    assert list(results.styles) == ["sdp", "dvia", "mine", "bound"]
+    assert results.styles["dvia"].colour == "#d55e00"
+    assert results.styles["mine"].label == "Mine & yours"
+    assert results.styles["mine"].colour not in {TRAITS[rule].colour for rule in TRAITS}  # sampling is grey
+    (row,) = results.tables[0].rows
+    assert not any(cell.best for cell in row.cells if cell.rule == "bound")
+
+
+def test_the_names_alone_would_have_said_otherwise(results):
+    """So that the tests above can fail."""
+    (answer,) = scorecard.answers(results.frame, RuleTraits())
+    assert answer.deterministic[0].leader != "sdp"
+
+
+def test_neither_sampling_nor_references_are_drilled_into_as_the_worst(results):
+    keys = chosen("worst:8", results.frame)
+    assert {key.split("/")[1] for key in keys} == {"sdp", "dvia"}
