@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sdp_bench.oracles.moments.moments import METRICS, Moments, Prediction, checked_arguments
+from sdp_bench.oracles.moments.moments import METRICS, Moments, Prediction, checked_arguments, no_spread
 
 
 def moment_errors(
@@ -64,7 +64,7 @@ def relative_spread(moments: Moments, prediction: Prediction) -> float:
     """
     _, _, covariance = checked_arguments(moments, prediction)
     values, vectors = np.linalg.eigh(moments.covariance)
-    kept = values > moments.null_variance * (values[-1] + np.square(moments.mean).sum())
+    kept = values > no_spread(values, moments.null_variance, np.square(moments.mean).sum())
     if not kept.any():
         return math.nan
     variances = np.einsum("ij,ik,kj->j", vectors, covariance, vectors)[kept] / values[kept]

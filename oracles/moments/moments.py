@@ -251,7 +251,7 @@ def _within_support(metric: Metric, needs_covariance: bool) -> Metric:
 
     def restricted(means: Array, covariances: Array, mean: Array, covariance: Array, eps: float) -> Array:
         values, vectors = np.linalg.eigh(covariances.mean(0))
-        null = eps * (values[-1] + np.square(means).sum(1).mean())
+        null = no_spread(values, eps, np.square(means).sum(1).mean())
         support, rest = vectors[:, values > null], vectors[:, values <= null]
         off_mean = np.square((mean - means.mean(0)) @ rest).sum()
         off_spread = np.trace(rest.T @ covariance @ rest) if needs_covariance else 0.0
@@ -268,6 +268,36 @@ def _within_support(metric: Metric, needs_covariance: bool) -> Metric:
         )
 
     return restricted
+
+
+def no_spread(values: Array, null_variance: float, square: float) -> float:
+    """Eigenvalue of an oracle's covariance up to which rounding alone may have made it.
+
+    Parameters
+    ----------
+    values : ndarray, shape (m,)
+        Eigenvalues, the largest last.
+    null_variance : float
+        See :class:`Moments`.
+    square : float
+        Squared norm of the mean.
+
+    Returns
+    -------
+    float
+        In squared units of the outputs: what rounding of the sampled outputs, or of the matrix, may add to
+        an eigenvalue 0, whichever is more.
+    """
+    return max(null_variance * (values[-1] + square), _rounding(values))
+
+
+def _rounding(values: Array) -> float:
+    """What rounding in float64 may make of an eigenvalue 0 beside these.
+
+    Eigenvalues of a symmetric m x m matrix C are computed to within p(m) eps norm(C), p a modest function of
+    m (LAPACK Users' Guide, 4.7), and the entries of C have rounding of that order themselves.
+    """
+    return float(4 * len(values) * np.finfo(np.float64).eps * values[-1])
 
 
 def _mahalanobis(means: Array, covariances: Array, mean: Array, _: Array, _null: float) -> Array:
@@ -289,9 +319,10 @@ def _gelbrich(means: Array, covariances: Array, mean: Array, covariance: Array, 
     return np.sqrt(np.maximum(0, squared))
 
 
-def _kl(means: Array, covariances: Array, mean: Array, covariance: Array, null: float) -> Array:
+def _kl(means: Array, covariances: Array, mean: Array, covariance: Array, _null: float) -> Array:
     values, vectors = np.linalg.eigh(covariance)
-    if values[0] <= null * (values[-1] + np.square(mean).sum()):
+    # A prediction has no rounding of sampled outputs in it: only that of the matrix makes it singular.
+    if values[0] <= _rounding(values):
         return np.full(len(means), np.inf)
     whitening = vectors / np.sqrt(values)
     ratios = np.linalg.eigvalsh(whitening.T @ covariances @ whitening)
