@@ -87,6 +87,11 @@ class Subject:
     def estimate(self, net: Net, x: Law) -> Prediction:
         """Prediction that can be compared with exact values: a sampling rule's with many draws.
 
+        Returns
+        -------
+        Prediction
+            Without its graph.
+
         Raises
         ------
         NotApplicable
@@ -150,6 +155,18 @@ class Subject:
 
 def as_prediction(law: object, x: Law) -> Prediction:
     """Result of a rule, flattened.
+
+    Parameters
+    ----------
+    law : object
+        What the rule gave.
+    x : Law
+        What it was given.
+
+    Returns
+    -------
+    Prediction
+        Of outputs of one dimension, with the graph of `law`.
 
     Raises
     ------

@@ -162,6 +162,20 @@ def _in_double(
     """Apply `function` in float64 to parts of the batch that are not long in memory.
 
     Thin directions of the output have variances that float32 sums of products would lose.
+
+    Parameters
+    ----------
+    function : callable
+        Of a Jacobian (b, m, n) and the noise of its rows.
+    jacobian : Tensor, shape (B, m, n)
+    noise : Tensor, shape (B, ...)
+        Covariances, variances or scales of the input.
+    create_graph : bool
+        Whether the result keeps its graph: it is then made in one part.
+
+    Returns
+    -------
+    Tensor, shape (B, ...), float64
     """
     rows = max(1, _PART // max(1, 8 * jacobian[0].numel()))
     if create_graph or rows >= len(jacobian):

@@ -37,6 +37,10 @@ class MarginalRule(LayerwiseRule):
 def spread_of(law: Law) -> Tensor:
     """Variance of a :class:`DiagonalGaussian`, scale of the other marginal families.
 
+    Returns
+    -------
+    Tensor, shape (B, *event)
+
     Raises
     ------
     NoFormulaError
