@@ -43,8 +43,8 @@ def moment_errors(
     return _log(values), float(noise.std()) if np.isfinite(noise).all() else 0.0
 
 
-_FEW = 16
-_TINY = 1e-300
+_FEW = 16  # draws whose errors say what the oracle's noise adds; more would say the same
+_TINY = 1e-300  # a distance of 0 has a logarithm all the same
 
 
 def _log(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -288,27 +288,27 @@ def no_spread(values: Array, null_variance: float, square: float) -> float:
         In squared units of the outputs: what rounding of the sampled outputs, or of the matrix, may add to
         an eigenvalue 0, whichever is more.
     """
-    return max(null_variance * (values[-1] + square), _rounding(values))
+    return max(float(null_variance * (values[-1] + square)), _rounding(values))
 
 
 def _rounding(values: Array) -> float:
-    """What rounding in float64 may make of an eigenvalue 0 beside these.
-
-    Eigenvalues of a symmetric m x m matrix C are computed to within p(m) eps norm(C), p a modest function of
-    m (LAPACK Users' Guide, 4.7), and the entries of C have rounding of that order themselves.
-    """
+    """What rounding in float64 may make of an eigenvalue 0 beside these, the largest of which is last."""
+    # Eigenvalues of a symmetric m x m matrix C are computed to within p(m) eps norm(C), p a modest function
+    # of m (LAPACK Users' Guide, 4.7), and the entries of C have rounding of that order themselves.
     return float(4 * len(values) * np.finfo(np.float64).eps * values[-1])
 
 
 def _mahalanobis(means: Array, covariances: Array, mean: Array, _: Array, _null: float) -> Array:
     shifts = means - mean
     squared = np.einsum("ri,ri->r", shifts, np.linalg.solve(covariances, shifts[..., None])[..., 0])
-    return np.sqrt(np.maximum(0, squared))  # a replicate of few samples can be indefinite
+    distances: Array = np.sqrt(np.maximum(0, squared))  # a replicate of few samples can be indefinite
+    return distances
 
 
 def _gelbrich(means: Array, covariances: Array, mean: Array, covariance: Array, _null: float) -> Array:
     values, vectors = np.linalg.eigh(covariance)
     root = vectors * np.sqrt(np.maximum(0, values)) @ vectors.T
+    # tr (P^1/2 C P^1/2)^1/2: the prediction's root, and not the oracle's, is the same for all replicates.
     cross = np.linalg.eigvalsh(root @ covariances @ root)
     squared = (
         np.square(means - mean).sum(1)
@@ -316,7 +316,8 @@ def _gelbrich(means: Array, covariances: Array, mean: Array, covariance: Array, 
         + np.maximum(0, values).sum()
         - 2 * np.sqrt(np.maximum(0, cross)).sum(1)
     )
-    return np.sqrt(np.maximum(0, squared))
+    distances: Array = np.sqrt(np.maximum(0, squared))
+    return distances
 
 
 def _kl(means: Array, covariances: Array, mean: Array, covariance: Array, _null: float) -> Array:
@@ -327,8 +328,10 @@ def _kl(means: Array, covariances: Array, mean: Array, covariance: Array, _null:
     whitening = vectors / np.sqrt(values)
     ratios = np.linalg.eigvalsh(whitening.T @ covariances @ whitening)
     shifts = (means - mean) @ whitening
+    # r - 1 - log r of each ratio r, by log1p: near 1 it is half the square of what is left of r.
     excess = np.maximum(ratios, _LEAST_RATIO) - 1
-    return (excess - np.log1p(excess)).sum(1) / 2 + np.square(shifts).sum(1) / 2
+    divergences: Array = (excess - np.log1p(excess)).sum(1) / 2 + np.square(shifts).sum(1) / 2
+    return divergences
 
 
 def checked_arguments(oracle: Moments | Samples, prediction: Prediction) -> tuple[Moments, Array, Array]:

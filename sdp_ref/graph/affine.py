@@ -241,7 +241,10 @@ class Normalisation(Affine):
 
 
 class AveragePool(Affine):
-    """AvgPool1d and AvgPool2d, in every mode: sums over windows times one weight an output."""
+    """AvgPool1d and AvgPool2d, in every mode: sums over windows times one weight an output.
+
+    All entries of a row of A are equal, so that a power of that one weight is that of them all.
+    """
 
     def check(self, x: Tensor) -> None:
         """See :class:`Affine`."""
@@ -286,6 +289,7 @@ class AdaptiveAveragePool(Affine):
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
         """See :class:`Affine`."""
+        # A mean times its count: torch has no adaptive sum.
         y: Tensor = self.module(x) * self._counts(x) * weight
         return y
 
@@ -346,6 +350,7 @@ class Elementwise(Affine):
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
         """See :class:`Affine`."""
+        # A shift may also repeat components, which the product with ones does.
         if isinstance(self.module, Shift) and torch.broadcast_shapes(x.shape, weight.shape) == x.shape:
             return x
         return x * weight

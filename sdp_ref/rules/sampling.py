@@ -100,6 +100,7 @@ class MonteCarlo(Rule):
             event = outputs.shape[2:]
             outputs = outputs.flatten(2)
             mean = outputs.mean(1)
+            # Products in float64: float32 sums of them lose the thin directions of the outputs.
             centred = (outputs - mean.unsqueeze(1)).double()
             covariance = centred.mT @ centred / (self.samples - 1)
             return unchecked(Gaussian, mean.unflatten(1, event), covariance.to(mean.dtype))

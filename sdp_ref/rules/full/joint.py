@@ -35,6 +35,7 @@ class Joint:
     ) -> None:
         self.means = {0: mean}
         self._variances = {} if variance is None else {0: variance.flatten(1)}
+        # Of pairs i <= j only: the other half is theirs, transposed.
         self._blocks = {} if covariance is None else {(0, 0): covariance}
 
     @property

@@ -130,6 +130,7 @@ class FullCovarianceRule(LayerwiseRule):
             except CovarianceSizeError:
                 if x.batch == 1:
                     raise
+            # In halves: what a batch takes is known at its largest step only.
             parts = [propagate(x[: x.batch // 2]), propagate(x[x.batch // 2 :])]
             fields = ([getattr(part, name) for part in parts] for name in ("mean", "covariance"))
             return unchecked(Gaussian, *(torch.cat(field) for field in fields))
