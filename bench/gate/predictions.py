@@ -44,6 +44,19 @@ def predict(rule: Propagator, scope: Scope, known: RuleBaseline | None = None) -
     """Predictions of one rule in all cells, a sampling rule's under the baseline's seeds where it has any.
 
     It must say the same twice, up to rounding (:data:`sdp_bench.bench.gate.answers.drift.REPEATABLE`).
+
+    Parameters
+    ----------
+    rule : Propagator
+    scope : Scope
+        Cells and probes.
+    known : RuleBaseline, optional
+        Of the rule.
+
+    Returns
+    -------
+    Predicted
+        With an error in place of predictions, if the rule fails in a cell.
     """
     moments: dict[str, PredictedMoments] = {}
     for group in scope.groups:
@@ -65,6 +78,11 @@ def predict(rule: Propagator, scope: Scope, known: RuleBaseline | None = None) -
 
 def draws(rule: Propagator, cell: Cell, seeds: Sequence[int]) -> list[PredictedMoments]:
     """Moments that a sampling rule predicts in a cell under each of some seeds.
+
+    Returns
+    -------
+    list of PredictedMoments
+        One a seed, in their order.
 
     Raises
     ------

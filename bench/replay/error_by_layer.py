@@ -192,6 +192,18 @@ def halves(moments: Moments) -> tuple[Pair, Pair]:
     Half of a distance between two halves is spread as the distance of all samples' moments from the true
     ones is. Unlike replicates by multipliers, halves have covariances that are positive semi-definite.
 
+    Returns
+    -------
+    tuple of Tensor, shapes (15, m) and (15, m, m), float64
+        Means and covariances of the halves.
+    tuple of Tensor, shapes (15, m) and (15, m, m), float64
+        Of what each leaves.
+
+    Raises
+    ------
+    ValueError
+        If the moments are not of 16 blocks.
+
     References
     ----------
     McCarthy, "Pseudo-replication: half samples", Rev. Int. Stat. Inst. 1969.
