@@ -67,7 +67,7 @@ def predict(rule: Propagator, scope: Scope, known: RuleBaseline | None = None) -
             seeds = [seed if old is None else old for seed, old in zip(seeds, kept, strict=bool(seeds))]
         try:
             first, second = (_predicted(rule, group, group.law, seeds) for _ in range(2))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  a rule may raise anything
             return Predicted(error=f"{group.title}: {one_line(error)}")
         if not all(repeats(a, b) for a, b in zip(first, second, strict=True)):
             hint = "" if hasattr(rule, "seed") else "; a sampling rule needs a field `seed`"
@@ -108,6 +108,6 @@ def answers(rule: Propagator, probes: Iterable[Probe]) -> dict[str, Answer]:
             with torch.no_grad(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # that a marginal rule drops covariances, say
                 found[probe.key] = Answer.of(prepared(rule, probe.build(), seeds)(probe.law))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  a rule may raise anything, and that is its answer
             found[probe.key] = Answer(refusal=one_line(error))
     return found

@@ -173,7 +173,7 @@ def group_of(unit: str, stored_run: Run, settings: Settings, net: Net) -> tuple[
 
     Returns
     -------
-    Group
+    LawGroup
     int
         Place of the input in it.
 

@@ -188,7 +188,8 @@ class Store(Queries):
         wanted = set(wanted)
         with self._transaction() as db:
             for table in ("records", "failures"):
-                db.executemany(f"DELETE FROM {table} WHERE unit = ? AND rule = ? AND metric = ?", wanted)
+                statement = f"DELETE FROM {table} WHERE unit = ? AND rule = ? AND metric = ?"  # noqa: S608  as above
+                db.executemany(statement, wanted)
             db.executemany(
                 "DELETE FROM failures WHERE unit = ? AND rule = ? AND metric IS NULL",
                 {(unit, rule) for unit, rule, _ in wanted},

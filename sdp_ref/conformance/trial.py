@@ -122,7 +122,7 @@ def _smallest(case: Case, failed: Verdict) -> tuple[AnyGaussian, Verdict]:
     def on(part: AnyGaussian) -> Verdict | None:
         try:
             verdict = case.judge(copy.deepcopy(case.net), copy.deepcopy(part))
-        except (Exception, SystemExit):
+        except (Exception, SystemExit):  # noqa: BLE001  another failure than the one that is made smaller
             return None
         return None if verdict.passed else verdict
 
@@ -148,7 +148,7 @@ def rows_of(x: AnyGaussian, rows: Sequence[int]) -> AnyGaussian:
 def _raises_alone(subject: Subject, net: nn.Module, x: AnyGaussian, row: int, error: BaseException) -> bool:
     try:
         subject.predict(copy.deepcopy(net), copy.deepcopy(x[row]))
-    except (Exception, SystemExit) as other:
+    except (Exception, SystemExit) as other:  # noqa: BLE001  a rule may raise anything
         return type(other) is type(error)
     return False
 
@@ -178,7 +178,7 @@ def _judged(check: Check, subject: Subject, seed: int) -> CheckResult:
             net = x = None
     except (UnsupportedError, NotApplicable) as error:
         refused.append(str(error))
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit) as error:  # noqa: BLE001  a rule may raise anything: that is a finding
         text = " ".join(str(error).split())
         judged += 1
         example = None

@@ -68,7 +68,7 @@ def works(rules: Mapping[str, Propagator], group: LawGroup) -> tuple[dict[str, W
     Parameters
     ----------
     rules : mapping of str to Propagator
-    group : Group
+    group : LawGroup
         Whose net it is.
 
     Returns
@@ -90,7 +90,7 @@ def works(rules: Mapping[str, Propagator], group: LawGroup) -> tuple[dict[str, W
             propagate = prepared(rule, net, seeds_of(rule, keys))
             work: Work = torch.no_grad()(lambda propagate=propagate: propagate(law))
             work()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  a rule may raise anything
             failed[name] = one_line(error)
             continue
         found[name] = work
