@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 _QUANTILES = (0.0005, 0.9995)
-_MOST_CELLS = 2**24
+_MOST_CELLS = 2**24  # 128 MB of counts
 _TINY = 1e-300
 
 
