@@ -37,10 +37,8 @@ def on_page_markdown(markdown: str, **_: object) -> str:
 
 
 def on_page_content(html: str, **_: object) -> str:
-    """Turn roles such as :func:`sdp_ref.rule`, which docstrings are written with, into links.
-
-    And take "Tensor, shape (B, m)" back from the tuple that the parser of types makes of it.
-    """
+    """Turn roles such as :func:`sdp_ref.rule`, which docstrings are written with, into links."""
+    # And take "Tensor, shape (B, m)" back from the tuple that the parser of types makes of it.
     html = _TYPE.sub(lambda match: f"<code>{_untupled(match[1])}</code>", html)
     return _ROLE.sub(r'<autoref optional identifier="\1"><code>\1</code></autoref>', html)
 

@@ -44,7 +44,7 @@ def main() -> None:
     except SystemExit as stop:
         # Commands end with a number; anything else comes from code that is not ours.
         code = stop.code if isinstance(stop.code, int) else FAILED
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  the last one to see it
         expected = getattr(error, "exit_code", None)
         if expected is None:
             traceback.print_exc()

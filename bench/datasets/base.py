@@ -339,10 +339,11 @@ class ImageClassification(Dataset):
                 names = [name for name, _ in copies]
                 used.append((names[0], *self.read([content for _, content in copies], names)))
             elif parts is not None:
-                raise _missing(f"{self.title} {split}", [f for f in part.files if f.path not in there])
+                absent = [file for file in part.files if file.path not in there]
+                raise DataMissingError(_missing(f"{self.title} {split}", absent))
         if not used:
             absent = [file for part in chosen for file in part.files if file.path not in there]
-            raise _missing(f"{self.title} {split}", absent)
+            raise DataMissingError(_missing(f"{self.title} {split}", absent))
         labels = np.concatenate([labels for _, _, labels in used]).astype(np.int64)
         published = sum(part.images for part in self.splits[split])
         whole_parts = sum(len(some) for _, _, some in used) == sum(part.images for part in chosen)
@@ -405,7 +406,7 @@ def _complete(title: str, files: Sequence[DataFile]) -> dict[str, bytes]:
     """Contents of all of `files`, by path."""
     there = download.contents(files)
     if absent := [file for file in files if file.path not in there]:
-        raise _missing(title, absent)
+        raise DataMissingError(_missing(title, absent))
     return there
 
 
@@ -416,7 +417,8 @@ def _whole_or_in_part(file: DataFile, there: Mapping[str, bytes]) -> tuple[str, 
     return download.partial_copy(file)
 
 
-def _missing(what: str, absent: Sequence[DataFile]) -> DataMissingError:
+def _missing(what: str, absent: Sequence[DataFile]) -> str:
+    """What is not there, where it was looked for, and what to do about it."""
     paths = ", ".join(file.path for file in absent)
     sources = dict.fromkeys(file.archive or file for file in absent)
     addresses = ", ".join(source.url for source in sources if source.url)
@@ -432,4 +434,4 @@ def _missing(what: str, absent: Sequence[DataFile]) -> DataMissingError:
             f"put it (SHA-256 {hashes}) into "
             f"{'that folder' if local else f'a folder and set {download.VARIABLE} to it'}"
         )
-    return DataMissingError(f"{what} is not {where}, which takes {needed}; {how}")
+    return f"{what} is not {where}, which takes {needed}; {how}"

@@ -62,6 +62,10 @@ class DataFile:
 def local_copy() -> Path | None:
     """The folder that ``SDP_BENCH_DATA`` names, or None if it names none.
 
+    Returns
+    -------
+    Path or None
+
     Raises
     ------
     DataMissingError
@@ -85,7 +89,16 @@ def download_folder() -> Path:
 def contents(files: Sequence[DataFile]) -> dict[str, bytes]:
     """Contents, by path, of those of `files` that are there or can be downloaded.
 
-    With a local copy nothing is downloaded. What is returned has been checked against its hash.
+    With a local copy nothing is downloaded.
+
+    Parameters
+    ----------
+    files : sequence of DataFile
+
+    Returns
+    -------
+    dict of str to bytes
+        Each checked against its hash; what is neither there nor published is left out.
 
     Raises
     ------

@@ -20,12 +20,23 @@ IDX_UINT8 = 8
 
 
 def idx(content: bytes, name: str) -> np.ndarray:
-    """Array of a gzipped IDX file (LeCun): unsigned bytes, of the shape that its header gives.
+    """Array of a gzipped IDX file (LeCun).
+
+    Parameters
+    ----------
+    content : bytes
+    name : str
+        For messages.
+
+    Returns
+    -------
+    ndarray of uint8
+        Of the shape that the header gives.
 
     Raises
     ------
     RunFailedError
-        If `content` is something else; `name` is for the message.
+        If `content` is something else.
     """
     try:
         raw = gzip.decompress(content)
@@ -81,23 +92,35 @@ def cifar_batch(content: bytes, name: str) -> tuple[np.ndarray, np.ndarray]:
         If `content` is something else, or asks for code to be run; `name` is for the message.
     """
     try:
-        batch = _ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
-        pixels = np.asarray(batch[b"data"])
-        labels = np.asarray(batch[b"labels"])
-        if pixels.dtype != np.uint8 or labels.shape != (len(pixels),) or labels.dtype.kind != "i":
-            raise ValueError("data must be bytes, with a whole number as label of each row")
-        return pixels.reshape(-1, 3, 32, 32), labels.astype(np.int64)
+        return _images_and_labels(_ArrayUnpickler(io.BytesIO(content), encoding="bytes").load())
     except Exception as error:  # unpickling what is no pickle raises almost anything
         raise RunFailedError(f"{name} is not a batch of CIFAR-10 ({error})") from error
 
 
+def _images_and_labels(batch: Any) -> tuple[np.ndarray, np.ndarray]:
+    pixels, labels = np.asarray(batch[b"data"]), np.asarray(batch[b"labels"])
+    if pixels.dtype != np.uint8 or labels.shape != (len(pixels),) or labels.dtype.kind != "i":
+        raise ValueError("data must be bytes, with a whole number as label of each row")
+    return pixels.reshape(-1, 3, 32, 32), labels.astype(np.int64)
+
+
 def columns(content: bytes, name: str) -> np.ndarray:
-    """Table of numbers separated by white space, shape (rows, columns), float64.
+    """Table of numbers separated by white space.
+
+    Parameters
+    ----------
+    content : bytes
+    name : str
+        For messages.
+
+    Returns
+    -------
+    ndarray, shape (rows, columns), float64
 
     Raises
     ------
     RunFailedError
-        If `content` is something else; `name` is for the message.
+        If `content` is something else.
     """
     try:
         table = np.array([line.split() for line in content.decode("ascii").splitlines() if line.strip()])
@@ -116,7 +139,7 @@ def _encode(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
-class _ArrayUnpickler(pickle.Unpickler):
+class _ArrayUnpickler(pickle.Unpickler):  # noqa: S301  this is what makes it safe
     """Reads arrays, texts, numbers, lists and dictionaries, and refuses all else.
 
     A pickle can name any function to be called; this knows the ones that arrays are made by.

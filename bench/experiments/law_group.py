@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -143,6 +144,11 @@ class LawGroup(Group):
         """Groups that ask about the same net and noise as one, net by net and from little noise to much.
 
         Experiments that ask about the same law share its oracle.
+
+        Returns
+        -------
+        list of LawGroup
+            One a law, or several where its inputs are images.
         """
         by_law: dict[tuple[str, Noise, float], list[LawGroup]] = {}
         for group in groups:
@@ -287,7 +293,7 @@ def measured(oracle: Oracle, prediction: Prediction, rule: str, metric: str, sec
 
 
 def _known(value: float) -> float | None:
-    return None if value != value else float(value)
+    return None if math.isnan(value) else float(value)
 
 
 def _joined(groups: Sequence[LawGroup]) -> Iterator[LawGroup]:

@@ -172,6 +172,11 @@ def oracle_key(net: Net, x: Tensor, noise: str, sampler: str, samples: int) -> O
 def canonical_rules(specs: Sequence[str], plugins: Sequence[Plugin] = ()) -> tuple[str, ...]:
     """Rule specs in the one form that records use; names of `plugins` are in it already.
 
+    Returns
+    -------
+    tuple of str
+        In the order of `specs`, each once.
+
     Raises
     ------
     UserError

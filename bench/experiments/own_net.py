@@ -95,6 +95,13 @@ def samples_for(net: OwnNet, oracles: int, outputs: int) -> tuple[int, str]:
     oracles : int
         Pairs of an input and a sigma.
     outputs : int
+
+    Returns
+    -------
+    int
+        Samples of an oracle.
+    str
+        For people; empty if there is nothing to say.
     """
     if outputs > HISTOGRAM_OUTPUTS:
         most, why = _MANY_OUTPUTS, f"{outputs} outputs"

@@ -8,7 +8,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import is_dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -63,6 +63,10 @@ def prediction_of(rule: Propagator, law: Law, oracle: Oracle) -> Prediction:
     A stable law has independent components: it tells the outputs one by one. What a rule that linearises
     the net, one with a method `linear_image`, says of them together, the law of f(x) + J eps, has no closed
     form and is sampled, from the same noise for all.
+
+    Returns
+    -------
+    Prediction
     """
     if hasattr(rule, "linear_image") and isinstance(law, Cauchy | SymmetricStable):
         return Prediction(law, oracle, functools.partial(_samples_of_image, rule.linear_image, oracle))
@@ -107,7 +111,7 @@ def _with_seed(rule: Propagator, seed: int) -> Propagator:
         return replace(rule, seed=seed)
     changed: Any = copy.copy(rule)
     changed.seed = seed
-    return changed
+    return cast(Propagator, changed)
 
 
 def _of_net(rule: Propagator, net: nn.Module) -> Callable[[Law], Law]:

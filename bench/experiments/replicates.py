@@ -74,6 +74,10 @@ class Replicated:
         """Key of the unit of one seed, 16 hexadecimal digits.
 
         In the form that the first results files had, so that what they measured is still known.
+
+        Returns
+        -------
+        str
         """
         nets = {"label": self.label, "activation": self.activation, "depth": self.depth}
         recipe = {"experiment": self.experiment, "text": self.text, "identity": self.identity}

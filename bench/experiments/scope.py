@@ -53,10 +53,11 @@ class Scope:
         LeftOut or None
         """
         activation, where = net.architecture.activation, f"{noise.name} noise"
-        for place, refused in (
+        attempts: tuple[tuple[str, Callable[[], str]], ...] = (
             (activation, lambda: self._refused_net(rule, net)),
             (where, lambda: self._refused_noise(rule, noise)),
-        ):
+        )
+        for place, refused in attempts:
             if (rule, place) not in self._refusals:
                 self._refusals[rule, place] = refused()
             if reason := self._refusals[rule, place]:
@@ -92,6 +93,10 @@ def _refusal(attempt: Callable[[], object]) -> str:
     """Why a rule does not support what it is asked to do; empty if it does.
 
     Whatever else is wrong with it is for its groups to record.
+
+    Returns
+    -------
+    str
     """
     try:
         with outside(), no_exit():

@@ -136,6 +136,10 @@ class Baseline:
 def read(path: Path) -> Baseline:
     """Baseline in a file.
 
+    Returns
+    -------
+    Baseline
+
     Raises
     ------
     UserError

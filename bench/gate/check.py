@@ -83,6 +83,15 @@ class Outcome:
 def rules_of(specs: Sequence[str]) -> dict[str, Propagator]:
     """Rules by spec, of specs and addresses of plug-ins.
 
+    Parameters
+    ----------
+    specs : sequence of str
+
+    Returns
+    -------
+    dict of str to Propagator
+        In the order of `specs`, each under its canonical spec.
+
     Raises
     ------
     UserError

@@ -44,6 +44,19 @@ def predict(rule: Propagator, scope: Scope, known: RuleBaseline | None = None) -
     """Predictions of one rule in all cells, a sampling rule's under the baseline's seeds where it has any.
 
     It must say the same twice, up to rounding (:data:`sdp_bench.bench.gate.answers.drift.REPEATABLE`).
+
+    Parameters
+    ----------
+    rule : Propagator
+    scope : Scope
+        Cells and probes.
+    known : RuleBaseline, optional
+        Of the rule.
+
+    Returns
+    -------
+    Predicted
+        With an error in place of predictions, if the rule fails in a cell.
     """
     moments: dict[str, PredictedMoments] = {}
     for group in scope.groups:
@@ -54,7 +67,7 @@ def predict(rule: Propagator, scope: Scope, known: RuleBaseline | None = None) -
             seeds = [seed if old is None else old for seed, old in zip(seeds, kept, strict=bool(seeds))]
         try:
             first, second = (_predicted(rule, group, group.law, seeds) for _ in range(2))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  a rule may raise anything
             return Predicted(error=f"{group.title}: {one_line(error)}")
         if not all(repeats(a, b) for a, b in zip(first, second, strict=True)):
             hint = "" if hasattr(rule, "seed") else "; a sampling rule needs a field `seed`"
@@ -65,6 +78,11 @@ def predict(rule: Propagator, scope: Scope, known: RuleBaseline | None = None) -
 
 def draws(rule: Propagator, cell: Cell, seeds: Sequence[int]) -> list[PredictedMoments]:
     """Moments that a sampling rule predicts in a cell under each of some seeds.
+
+    Returns
+    -------
+    list of PredictedMoments
+        One a seed, in their order.
 
     Raises
     ------
@@ -90,6 +108,6 @@ def answers(rule: Propagator, probes: Iterable[Probe]) -> dict[str, Answer]:
             with torch.no_grad(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # that a marginal rule drops covariances, say
                 found[probe.key] = Answer.of(prepared(rule, probe.build(), seeds)(probe.law))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  a rule may raise anything, and that is its answer
             found[probe.key] = Answer(refusal=one_line(error))
     return found

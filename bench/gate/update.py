@@ -9,7 +9,7 @@ from pathlib import Path
 from sdp_bench.bench.environment import describe, one_thread
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.gate.answers.drift import THRESHOLD, drift
-from sdp_bench.bench.gate.baseline import Baseline, RuleBaseline, read, write
+from sdp_bench.bench.gate.baseline import Baseline, Errors, RuleBaseline, read, write
 from sdp_bench.bench.gate.cells import Scope
 from sdp_bench.bench.gate.check import Options, Step, predict_all, rules_of
 from sdp_bench.bench.gate.comparisons import probes, sampling, speed
@@ -134,7 +134,7 @@ def _predicted(
     return predicted
 
 
-def _errors(rule: Propagator, scope: Scope, predicted: Predicted) -> dict[str, sampling.Errors]:
+def _errors(rule: Propagator, scope: Scope, predicted: Predicted) -> dict[str, Errors]:
     """How a sampling rule does in each cell; nothing of other rules."""
     found = {}
     for key, cell in scope.cells.items():

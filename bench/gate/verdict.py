@@ -129,6 +129,11 @@ def exit_code(verdicts: Iterable[Verdict]) -> int:
 
     What has to be looked at outranks a failure: 1 is what stops a change, and a failure of another rule must
     not hide it.
+
+    Returns
+    -------
+    int
+        0, 1 or 3.
     """
     statuses = {verdict.status for verdict in verdicts}
     if statuses & {"regression", "changed"}:

@@ -96,9 +96,14 @@ def reached(*roots: object, packages: Collection[str] = PACKAGES) -> str:
 
 
 def closure(*roots: object, packages: Collection[str] = PACKAGES) -> tuple[object, ...]:
-    """What `roots` rest on: functions, classes and values of this project, in the order of discovery.
+    """What `roots` rest on: functions, classes and values of this project.
 
     Parameters and errors are those of :func:`reached`.
+
+    Returns
+    -------
+    tuple of object
+        In the order of discovery.
     """
     walk = _Walk(packages)
     walk.digest(roots)
@@ -169,42 +174,59 @@ class _Walk:
             self.objects += self._unused.pop(name, [])
 
     def _described(self, thing: Any) -> str:
+        return self._code(thing) or self._bound(thing) or self._value(thing) or self._instance(thing)
+
+    def _code(self, thing: Any) -> str:
+        """Functions, classes, modules and what they hold; "" for anything else."""
+        text = ""
         match thing:
             case _Member():
-                return f"{thing.owner}.{thing.name} {self._text(thing.value)}"
+                text = f"{thing.owner}.{thing.name} {self._text(thing.value)}"
             case types.FunctionType():
-                return self._function(thing)
+                text = self._function(thing)
             case types.ModuleType():
-                return self._module(thing)
+                text = self._module(thing)
             case type():
-                return self._class(thing)
+                text = self._class(thing)
+        return text
+
+    def _bound(self, thing: Any) -> str:
+        """What is made of functions: methods, partials, properties; "" for anything else."""
+        text = ""
+        match thing:
             case types.MethodType():
-                return f"method {self._text((thing.__func__, thing.__self__))}"
+                text = f"method {self._text((thing.__func__, thing.__self__))}"
             case functools.partial() | functools.partialmethod():
-                return f"partial {self._text((thing.func, thing.args, thing.keywords))}"
+                text = f"partial {self._text((thing.func, thing.args, thing.keywords))}"
             case property():
-                return f"property {self._text((thing.fget, thing.fset, thing.fdel))}"
+                text = f"property {self._text((thing.fget, thing.fset, thing.fdel))}"
             case functools.cached_property():
-                return f"property {self._text((thing.func, None, None))}"
+                text = f"property {self._text((thing.func, None, None))}"
             case classmethod() | staticmethod():
-                return f"{type(thing).__name__} {self._text(thing.__func__)}"
+                text = f"{type(thing).__name__} {self._text(thing.__func__)}"
+        return text
+
+    def _value(self, thing: Any) -> str:
+        """Values by their content: arrays, collections, members of an enumeration; "" for anything else."""
+        text = ""
+        match thing:
             case enum.Enum():
-                return f"member {self._text((type(thing), thing.name, thing.value))}"
+                text = f"member {self._text((type(thing), thing.name, thing.value))}"
             case Tensor():
                 content = thing.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
-                return f"{thing.dtype} {tuple(thing.shape)} {self._array(content)}"
+                text = f"{thing.dtype} {tuple(thing.shape)} {self._array(content)}"
             case np.ndarray() | np.generic():
-                return self._array(np.asarray(thing))
+                text = self._array(np.asarray(thing))
             case Mapping():
                 entries = sorted(thing.items(), key=lambda entry: self._shape(entry[0]))
-                return f"mapping {self._text(tuple(entries))}"
+                text = f"mapping {self._text(tuple(entries))}"
             case set() | frozenset():
-                return f"set {self._text(tuple(sorted(thing, key=self._shape)))}"
+                text = f"set {self._text(tuple(sorted(thing, key=self._shape)))}"
             case list() | tuple():
-                return f"{self._text(type(thing))} {self._text(tuple(thing))}"
+                text = f"{self._text(type(thing))} {self._text(tuple(thing))}"
             case PurePath():
-                return "path"  # where something stands, and not what it is
-        return self._instance(thing)
+                text = "path"  # where something stands, and not what it is
+        return text
 
     def _array(self, array: np.ndarray) -> str:
         if array.dtype.hasobject:
@@ -219,8 +241,9 @@ class _Walk:
             state = getattr(thing, "__dict__", {})
             # What it gets in use does not tell what it is.
             return self._state(kind, {name: v for name, v in state.items() if not _is_made(kind, name)})
-        if kind in copyreg.dispatch_table or kind.__reduce__ is not object.__reduce__:
-            reduce: Any = copyreg.dispatch_table.get(kind, kind.__reduce__)
+        own: Any = kind.__reduce__
+        if kind in copyreg.dispatch_table or own is not object.__reduce__:
+            reduce: Any = copyreg.dispatch_table.get(kind, own)
             try:
                 return self._text((kind, reduce(thing)))
             except (TypeError, RuntimeError, pickle.PickleError):  # a lock, a generator
@@ -337,19 +360,21 @@ class _Walk:
         while isinstance(value, _CACHED):
             value = value.__wrapped__
         if type(value) in _PLAIN:
-            return f"{type(value).__name__} {value!r}"
-        if isinstance(value, tuple):
-            return f"({','.join(map(self._shape, value))})"
-        if isinstance(value, enum.Enum):
-            return f"{self._shape(type(value))} {value.name}"
-        if isinstance(value, _NAMED) and not self._is_ours(value):
-            return _name(value)
-        if isinstance(value, types.FunctionType):
-            return "".join(part if isinstance(part, str) else "#" for part in template(value).body)
-        if isinstance(value, type):
+            text = f"{type(value).__name__} {value!r}"
+        elif isinstance(value, tuple):
+            text = f"({','.join(map(self._shape, value))})"
+        elif isinstance(value, enum.Enum):
+            text = f"{self._shape(type(value))} {value.name}"
+        elif isinstance(value, _NAMED) and not self._is_ours(value):
+            text = _name(value)
+        elif isinstance(value, types.FunctionType):
+            text = "".join(part if isinstance(part, str) else "#" for part in template(value).body)
+        elif isinstance(value, type):
             members = {name: v for name, v in sorted(vars(value).items()) if self._is_written(name, v)}
-            return f"{list(members)} {[self._shape(v) for v in members.values() if _is_code(v)]}"
-        return self._shape(type(value))
+            text = f"{list(members)} {[self._shape(v) for v in members.values() if _is_code(v)]}"
+        else:
+            text = self._shape(type(value))
+        return text
 
 
 def _name(value: Any) -> str:

@@ -77,6 +77,11 @@ _templates: dict[tuple[str, types.CodeType], Template] = {}
 def template(function: types.FunctionType) -> Template:
     """Function as text and references; its module is parsed once a process.
 
+    Returns
+    -------
+    Template
+        Equal for functions that are written alike, names of what they use apart.
+
     Raises
     ------
     ValueError

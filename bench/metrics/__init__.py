@@ -45,6 +45,11 @@ def metric(text: str, options: Mapping[str, Any] = MappingProxyType({})) -> Metr
     options : mapping of str to value
         Of any metric; it takes its own where `text` does not give them. What neither gives has its default.
 
+    Returns
+    -------
+    Metric
+        With all its options.
+
     Raises
     ------
     UserError

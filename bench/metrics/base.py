@@ -121,6 +121,10 @@ class Metric(ABC):
     def of(cls, written: Mapping[str, str], options: Mapping[str, Any]) -> Self:
         """Metric with some options as text, others as values; what neither has takes its default.
 
+        Returns
+        -------
+        Metric
+
         Raises
         ------
         UserError
@@ -169,6 +173,11 @@ class Metric(ABC):
 
     def measure(self, oracle: Oracle, prediction: Prediction) -> Measurements:
         """Estimates by component.
+
+        Yields
+        ------
+        (str or None, Estimate)
+            Component, None where there is one number, and what was found of it.
 
         Raises
         ------

@@ -65,6 +65,11 @@ class Oracle:
         """An independent draw, which fixes bins and cells before any rule is looked at.
 
         The same for every sampler and number of samples of the oracle; no larger than the sampling's samples.
+
+        Returns
+        -------
+        Tensor, shape (rows, m)
+            Of the net's dtype; `rows` is the smaller of `samples` and the sampling's own.
         """
         key = replace(self.key, sampler="mc", samples=min(samples, self.sampling.samples))
         return self._once(("pilot", samples), lambda: self._draw(key.samples, key.seed("pilot"), "mc"))
@@ -83,7 +88,8 @@ class Oracle:
         # Not functools.cache: on a method it would keep every oracle, and its samples, for ever.
         if key not in self._made:
             self._made[key] = make()
-        return self._made[key]
+        made: T = self._made[key]
+        return made
 
     @property
     def sampler(self) -> Sampler:
@@ -98,6 +104,10 @@ class Oracle:
         """Samples of net(x), x of `law` (on the CPU): as many as the oracle's, for a prediction; float64.
 
         All rules' samples are made from the same noise, but not the oracle's.
+
+        Returns
+        -------
+        Tensor, shape (samples, m), float64
         """
         seed = self.key.seed("rule")
         return sample_outputs(net, law, self.key.samples, seed=seed, sampler=self.sampler).double()

@@ -67,7 +67,7 @@ class Wasserstein(WassersteinMetric):
 
     def seconds(self, samples: int, rules: int) -> float:  # noqa: ARG002
         """See `Metric.seconds`: 1 s at 2000 points a side, growing as n^2.2."""
-        return (rules + self.w1_pairs) * (self.w1_points / 2000) ** 2.2
+        return float((rules + self.w1_pairs) * (self.w1_points / 2000) ** 2.2)
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class CertifiedWasserstein(WassersteinMetric):
 
     def seconds(self, samples: int, rules: int) -> float:  # noqa: ARG002
         """See `Metric.seconds`: 30 s at 30 000 points a side, growing as n^1.5."""
-        return (rules + self.w1_pairs) * 30.0 * (self.certified_points / 30_000) ** 1.5
+        return float((rules + self.w1_pairs) * 30.0 * (self.certified_points / 30_000) ** 1.5)
 
 
 @dataclass(frozen=True)

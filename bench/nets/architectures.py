@@ -139,7 +139,8 @@ class BasicBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Images of shape (B, channels, H, W) to (B, planes, H / stride, W / stride)."""
         y = self.relu1(self.bn1(self.conv1(x)))
-        return self.relu2(self.bn2(self.conv2(y)) + self.downsample(x))
+        z: Tensor = self.relu2(self.bn2(self.conv2(y)) + self.downsample(x))
+        return z
 
 
 class ResNet18(nn.Module):
@@ -172,7 +173,8 @@ class ResNet18(nn.Module):
         """Images of shape (B, channels, H, W) to scores of shape (B, classes)."""
         x = self.relu(self.bn1(self.conv1(x)))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        return self.fc(torch.flatten(self.avgpool(x), 1))
+        scores: Tensor = self.fc(torch.flatten(self.avgpool(x), 1))
+        return scores
 
 
 def resnet18(classes: int = 10, *, channels: int = 3, width: int = 64, seed: int = 0) -> ResNet18:
@@ -180,6 +182,11 @@ def resnet18(classes: int = 10, *, channels: int = 3, width: int = 64, seed: int
 
     Initial weights are torchvision's (convolutions normal, by fan out). `seed` alone decides them;
     torch's global generator is left as it was.
+
+    Returns
+    -------
+    ResNet18
+        From images (B, channels, H, W) to scores (B, classes).
     """
     with _seeded(seed):
         return ResNet18(channels, classes, width).eval()
@@ -195,6 +202,11 @@ def cnn3(
     64x14x14 = 12 544 units on MNIST: the paper puts DVIA, whose cost it takes to be linear in the
     largest layer, at "over 12 500" passes there (10 816 without padding). torch's own initial
     weights, decided by `seed` alone.
+
+    Returns
+    -------
+    Sequential
+        From images (B, channels, size, size) to scores (B, classes).
     """
     with _seeded(seed):
         side = math.ceil(math.ceil(size / 2) / 2)

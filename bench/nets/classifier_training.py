@@ -68,6 +68,10 @@ def get_classifier(
     report : callable, optional
         Told how far training has come.
 
+    Returns
+    -------
+    TrainedClassifier
+
     Raises
     ------
     DataMissingError
@@ -115,6 +119,11 @@ def train(
     checkpoint : Path
     device, budget, report
         As for :func:`get_classifier`.
+
+    Returns
+    -------
+    TrainedClassifier
+        With the history of its epochs and its accuracy on `test`.
 
     Raises
     ------

@@ -102,6 +102,11 @@ def default_recipe(network: str, images: str, parts: tuple[str, ...], *, short: 
     ``resnet18``: SGD with momentum .9, cosine from .1, weight decay 5e-4, batch 128, what the set says of
     augmentation, 100 epochs; the paper gives none. ``cnn3``: the paper's, Adam 1e-3, batch 128,
     100 epochs. `short` is for a CPU and minutes: 5 epochs in bfloat16, or 10 epochs of ``cnn3``.
+
+    Returns
+    -------
+    ImageRecipe
+        With seed 0.
     """
     if network == "cnn3":
         return ImageRecipe(
@@ -189,6 +194,10 @@ class TrainedClassifier:
     @classmethod
     def from_bytes(cls, content: bytes, source: str) -> TrainedClassifier:
         """Inverse of :meth:`to_bytes`.
+
+        Returns
+        -------
+        TrainedClassifier
 
         Raises
         ------

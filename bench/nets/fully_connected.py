@@ -111,6 +111,10 @@ class TrainedNet:
     def from_bytes(cls, content: bytes, source: str) -> TrainedNet:
         """Inverse of :meth:`to_bytes`.
 
+        Returns
+        -------
+        TrainedNet
+
         Raises
         ------
         ValueError
@@ -141,6 +145,11 @@ def file_name(architecture: Architecture, recipe: Recipe, seed: int) -> str:
 
 def get_nets(architecture: Architecture, recipe: Recipe, seeds: Sequence[int]) -> list[TrainedNet]:
     """Nets of `seeds`, from the cache where they are there, else trained together and put there.
+
+    Returns
+    -------
+    list of TrainedNet
+        In the order of the seeds.
 
     Raises
     ------
@@ -177,6 +186,11 @@ def train(architecture: Architecture, recipe: Recipe, seeds: Sequence[int]) -> l
     """Train one net a seed, all together: stacked weights, one batched matrix product a layer.
 
     Initial weights are torch's default for linear layers, drawn from a generator of the seed alone.
+
+    Returns
+    -------
+    list of TrainedNet
+        One a seed, each with its accuracy on the training set.
     """
     data = dataset(recipe.dataset, TabularClassification).load(recipe.features)
     function = architecture.nonlinearity()

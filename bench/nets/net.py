@@ -25,6 +25,10 @@ Net = TrainedNet | TrainedClassifier | OwnNet
 def net_from_bytes(content: bytes, source: str) -> Net:
     """Inverse of ``to_bytes``, whichever kind of net it is.
 
+    Returns
+    -------
+    TrainedNet, TrainedClassifier or OwnNet
+
     Raises
     ------
     ValueError
@@ -58,6 +62,11 @@ def stored(net: Net) -> StoredNet:
 
 def inputs_of(net: Net) -> LabelledTable | LabelledImages:
     """What a net is asked about: the table or the test images of its data set, or what came with it.
+
+    Returns
+    -------
+    LabelledTable or LabelledImages
+        All rows: which of them are asked about is the experiment's choice.
 
     Raises
     ------

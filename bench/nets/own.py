@@ -124,6 +124,10 @@ class OwnNet:
     def build(self) -> nn.Module:
         """The net itself in evaluation mode, on the CPU, with outputs of shape (B, m).
 
+        Returns
+        -------
+        nn.Module
+
         Raises
         ------
         UserError
@@ -159,6 +163,11 @@ class OwnNet:
     @classmethod
     def from_bytes(cls, content: bytes, source: str) -> OwnNet:
         """Inverse of :meth:`to_bytes`, of which no code will be run.
+
+        Returns
+        -------
+        OwnNet
+            Not to be trusted: :meth:`build` refuses it.
 
         Raises
         ------
@@ -196,6 +205,11 @@ def find(address: str, inputs: Path, rows: int | None = None) -> OwnNet:
         Array of shape (B, *event), as ``numpy.save`` writes it.
     rows : int, optional
         Take the first ones only.
+
+    Returns
+    -------
+    OwnNet
+        With its inputs, and notes on what was done to either.
 
     Raises
     ------
@@ -236,6 +250,18 @@ def _made(code: Code) -> tuple[nn.Module, bool]:
     """Net on the CPU, made from a fixed state of torch's generator, and whether it had half precision.
 
     Such weights are taken as float32, which is the least that oracles and rules are measured in.
+
+    Returns
+    -------
+    nn.Module
+        A copy of its own.
+    bool
+        Whether a parameter or buffer was of half precision.
+
+    Raises
+    ------
+    UserError
+        If the code gives no module.
     """
     made = code.load()
     if not isinstance(made, nn.Module):

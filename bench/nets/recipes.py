@@ -74,6 +74,11 @@ def attempt(architecture: Architecture, accuracies: Callable[[Recipe], Iterable[
     architecture : Architecture
     accuracies : callable
         Trains the nets of a recipe and returns their training accuracies.
+
+    Returns
+    -------
+    list of Trial
+        Of the candidates that were tried, in their order; the last one trained all seeds, if any did.
     """
     trials: list[Trial] = []
     for recipe in CANDIDATES:

@@ -78,7 +78,7 @@ def read(path: Path, decode: Callable[[bytes], T], *, put_aside: bool = False) -
         return decode(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except Exception as error:  # whatever the system, safetensors, json and torch make of it
+    except Exception as error:  # noqa: BLE001  whatever the system, safetensors, json and torch make of it
         if put_aside:
             _put_aside(path, str(error).partition("\n")[0] or type(error).__name__)
         return None

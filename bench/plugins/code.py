@@ -95,6 +95,11 @@ class Code:
     def load(self) -> Any:
         """Attribute that the address names; its module is run once a process.
 
+        Returns
+        -------
+        object
+            A class, a function, or whatever the module has under that name.
+
         Raises
         ------
         UserError
@@ -181,6 +186,25 @@ def _own_modules(source: str, package: str, base: Path, address: str) -> Files:
     Imports anywhere count, those in functions too; what `importlib` is asked for by a name made at run time
     cannot be seen. What is installed, the standard library and this project are no modules of the user's;
     those of the source's own package are, wherever it is.
+
+    Parameters
+    ----------
+    source, package : str
+        Of the module that imports them.
+    base : Path
+        The folder.
+    address : str
+        Of the plug-in, for messages.
+
+    Returns
+    -------
+    tuple of (str, str)
+        Path below the folder and source of each, by path.
+
+    Raises
+    ------
+    UserError
+        If one cannot be read.
     """
     top = package.partition(".")[0]
     found: dict[str, str] = {}

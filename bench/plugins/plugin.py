@@ -70,6 +70,10 @@ class Plugin:
     def from_json(cls, plain: Mapping[str, Any]) -> Plugin:
         """From its fields as JSON gives them back; those of schema 2 were one mapping with the code's.
 
+        Returns
+        -------
+        Plugin
+
         Raises
         ------
         KeyError, TypeError, ValueError
@@ -99,6 +103,11 @@ class Plugin:
 
     def load(self) -> Any:
         """What it stands for, made once a process.
+
+        Returns
+        -------
+        object
+            Of the type that its kind asks for.
 
         Raises
         ------
@@ -148,9 +157,7 @@ def find(address: str, kind: Kind[T]) -> Plugin:
     found = code.find(place, attribute, address)
     made = _made(Plugin("", kind.noun, found, options))
     try:
-        if not isinstance(made, kind.type) or not isinstance(made.name, str):  # type: ignore[attr-defined]
-            raise UserError(f"{address}: a {kind.noun} has {kind.needs}, {made!r} has not")
-        name = str(getattr(made, "spec", made.name))  # type: ignore[attr-defined]
+        name = _name_of(made, kind, address)
     except UserError:
         raise
     except Exception as error:
@@ -160,6 +167,12 @@ def find(address: str, kind: Kind[T]) -> Plugin:
     if name.partition(":")[0] in kind.built_in():
         raise UserError(f"{address}: '{name}' is the name of a built-in {kind.noun}; choose another")
     return Plugin(name, kind.noun, found, options)
+
+
+def _name_of(made: Any, kind: Kind[Any], address: str) -> str:
+    if not isinstance(made, kind.type) or not isinstance(made.name, str):
+        raise UserError(f"{address}: a {kind.noun} has {kind.needs}, {made!r} has not")
+    return str(getattr(made, "spec", made.name))
 
 
 def plugin_of(spec: str, plugins: Iterable[Plugin], kind: str = "rule") -> Plugin | None:

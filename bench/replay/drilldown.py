@@ -82,6 +82,10 @@ def drill(
     known : dict, optional
         True moments of the layers, by unit: those of the last one are kept there for its next rule.
 
+    Returns
+    -------
+    Drilldown
+
     Raises
     ------
     UserError

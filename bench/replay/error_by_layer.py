@@ -44,7 +44,7 @@ from sdp_bench.bench.replay.layers import (
     moments_after,
 )
 from sdp_bench.oracles.estimate.estimate import Estimate
-from sdp_bench.oracles.moments.moments import Moments
+from sdp_bench.oracles.moments.moments import Moments, no_spread
 from sdp_bench.oracles.sampling.noise import Seed
 
 
@@ -181,8 +181,8 @@ def error_by_layer(
     outputs = layer_moments.moments[-1]
     return ErrorByLayer(
         tuple(found),
-        _at_output(images, outputs, _over_spread(outputs)),
-        _at_output(images, outputs, _whitening(outputs)),
+        _at_output(images, outputs, _over_spread(outputs), independent=independent),
+        _at_output(images, outputs, _whitening(outputs), independent=independent),
     )
 
 
@@ -191,6 +191,18 @@ def halves(moments: Moments) -> tuple[Pair, Pair]:
 
     Half of a distance between two halves is spread as the distance of all samples' moments from the true
     ones is. Unlike replicates by multipliers, halves have covariances that are positive semi-definite.
+
+    Returns
+    -------
+    tuple of Tensor, shapes (15, m) and (15, m, m), float64
+        Means and covariances of the halves.
+    tuple of Tensor, shapes (15, m) and (15, m, m), float64
+        Of what each leaves.
+
+    Raises
+    ------
+    ValueError
+        If the moments are not of 16 blocks.
 
     References
     ----------
@@ -239,12 +251,14 @@ def _at_layer(
     )
 
 
-def _at_output(images: Pair, moments: Moments, scale: Tensor) -> OutputErrors:
+def _at_output(images: Pair, moments: Moments, scale: Tensor, *, independent: bool) -> OutputErrors:
     """Distances between images of neighbours, [T_0 = R_0, D_1, R_1, T_1, ...], and of the last two."""
     laws = Gaussians.of(images, scale)
     ruled, closed, steps = 0, 0, []
     for k in range((len(laws.mean) - 1) // 3):
-        cut, rule, true = 3 * k + 1, 3 * k + 2, 3 * k + 3
+        rule, true = 3 * k + 2, 3 * k + 3
+        # A rule that drops nothing has no cut: D_k is then R_{k-1} carried on, but for rounding.
+        cut = 3 * k + 1 if independent else ruled
         steps += [(cut, rule), (ruled, cut), (closed, true)]
         ruled, closed = rule, true
     first, second = zip(*steps, (ruled, closed), strict=True)
@@ -304,8 +318,7 @@ def _over_spread(moments: Moments) -> Tensor:
 def _whitening(moments: Moments) -> Tensor:
     """Matrix to principal coordinates of unit variance, over the root of their number."""
     values, vectors = np.linalg.eigh(moments.covariance)
-    null = moments.null_variance * (values[-1] + np.square(moments.mean).sum())
-    kept = values > null
+    kept = values > no_spread(values, moments.null_variance, np.square(moments.mean).sum())
     if not kept.any():
         return _over_spread(moments)
     matrix = (vectors[:, kept] / np.sqrt(values[kept])).T / np.sqrt(kept.sum())

@@ -97,6 +97,11 @@ def layers_of(net: Net) -> list[Layer]:
     net : nn.Module or function of one tensor
         Its parameters are shared, not copied.
 
+    Returns
+    -------
+    list of Layer
+        From the input to the output; each reads one value, and one only is read after it.
+
     Raises
     ------
     ValueError
@@ -285,7 +290,8 @@ def _sampled(
         law = unchecked(Gaussian, m.reshape(1, *shape), c[None])
 
         def flat(rows: Tensor) -> Tensor:
-            return layer(rows).flatten(1)
+            outputs: Tensor = layer(rows)
+            return outputs.flatten(1)
 
         found = Moments.from_stream(_twice(stream_outputs(flat, law, REFERENCE_SAMPLES, seed=seed)))
         yield torch.from_numpy(found.mean), torch.from_numpy(found.covariance)

@@ -135,6 +135,11 @@ def stored_measurement(store: Store, key: str, *, trusted: bool = False) -> Stor
 def components_of(store: Store, key: str) -> list[dict[str, Any]]:
     """Components of the one measurement that a key, or the beginning of one, stands for.
 
+    Returns
+    -------
+    list of dict
+        Rows of the store, one a component.
+
     Raises
     ------
     UserError
@@ -156,6 +161,21 @@ def group_of(unit: str, stored_run: Run, settings: Settings, net: Net) -> tuple[
     """The group that a net, input and noise were measured in, and their place there.
 
     Rules see the same batch again: another batch size may round differently.
+
+    Parameters
+    ----------
+    unit : str
+        Key of net, input and noise.
+    stored_run : Run
+    settings : Settings
+        Of the run.
+    net : Net
+
+    Returns
+    -------
+    LawGroup
+    int
+        Place of the input in it.
 
     Raises
     ------

@@ -25,7 +25,18 @@ MANIFEST = "manifest.json"
 
 
 def merge(sources: Sequence[Path], target: Path) -> int:
-    """Put the results of several files into a new one; returns the number of measurements.
+    """Put the results of several files into a new one.
+
+    Parameters
+    ----------
+    sources : sequence of Path
+    target : Path
+        Of the new file.
+
+    Returns
+    -------
+    int
+        Number of measurements in it.
 
     Raises
     ------
@@ -66,6 +77,11 @@ def export(store: Store, folder: Path, fmt: str = "csv", *, weights: bool = True
     weights : bool
         Keep the nets' weights, as hexadecimal text; without them a measurement cannot be replayed.
 
+    Returns
+    -------
+    list of Path
+        Files that were written, the manifest last.
+
     Raises
     ------
     UserError
@@ -90,7 +106,18 @@ def export(store: Store, folder: Path, fmt: str = "csv", *, weights: bool = True
 
 
 def import_(folder: Path, store: Store) -> int:
-    """Put what :func:`export` wrote into a results file; returns the number of new measurements.
+    """Put what :func:`export` wrote into a results file.
+
+    Parameters
+    ----------
+    folder : Path
+    store : Store
+        Open for writing.
+
+    Returns
+    -------
+    int
+        Number of measurements that were new.
 
     Raises
     ------
@@ -129,6 +156,10 @@ def import_(folder: Path, store: Store) -> int:
 @contextmanager
 def opened(folder: Path) -> Iterator[Store]:
     """A results file of what :func:`export` wrote, for as long as the block runs.
+
+    Yields
+    ------
+    Store
 
     Raises
     ------

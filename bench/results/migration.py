@@ -89,8 +89,7 @@ def migrate(db: sqlite3.Connection) -> None:
             db.execute(statement)
         for table in reversed(TABLES):
             db.execute(f"DROP TABLE old_{table}")
-        if broken := db.execute("PRAGMA foreign_key_check").fetchone():
-            raise RunFailedError(f"the results cannot be brought to schema {schema.SCHEMA}: {broken}")
+        _check_references(db)
         db.execute("COMMIT")
     except BaseException:
         if db.in_transaction:
@@ -98,8 +97,23 @@ def migrate(db: sqlite3.Connection) -> None:
         raise
 
 
+def _check_references(db: sqlite3.Connection) -> None:
+    if broken := db.execute("PRAGMA foreign_key_check").fetchone():
+        raise RunFailedError(f"the results cannot be brought to schema {schema.SCHEMA}: {broken}")
+
+
 def migrated(frames: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     """Tables of schema 2, as they are exported, as tables of today's schema.
+
+    Parameters
+    ----------
+    frames : mapping of str to DataFrame
+        By the names of :data:`TABLES`.
+
+    Returns
+    -------
+    dict of str to DataFrame
+        As :func:`sdp_bench.bench.results.tables.read` gives them.
 
     Raises
     ------

@@ -69,13 +69,16 @@ class Queries:
     def run(self, number: int | None = None) -> Run:
         """One run, the newest by default.
 
+        Returns
+        -------
+        Run
+
         Raises
         ------
         UserError
             If there is no such run.
         """
-        where, values = ("WHERE id = ?", (number,)) if number is not None else ("", ())
-        rows = self._rows(f"SELECT * FROM runs {where} ORDER BY id DESC LIMIT 1", values)
+        rows = self._rows("SELECT * FROM runs WHERE id = COALESCE(?, id) ORDER BY id DESC LIMIT 1", (number,))
         if not rows:
             raise UserError(
                 f"no run {number} in {self.path}" if number is not None else f"no run in {self.path}"
@@ -108,10 +111,14 @@ class Queries:
         }
 
     def frame(self, run: Run) -> pd.DataFrame:
-        """Measurements of a run's experiments, one row each, long format; see :class:`Record`.
+        """Measurements of a run's experiments.
 
-        `component` is empty, and not missing, where a metric has one number: what is grouped by it is to
-        keep these rows. `recipe` is how the net was trained or, without a net, the design of the unit.
+        Returns
+        -------
+        DataFrame
+            One row each, long format; see :class:`Record`. `component` is empty, and not missing, where a
+            metric has one number: what is grouped by it is to keep these rows. `recipe` is how the net was
+            trained or, without a net, the design of the unit.
         """
         parts = []
         for name, selection in run.experiments.items():

@@ -221,6 +221,16 @@ def same_number(a: float, b: float, stderr: float | None = None) -> bool:
 
     A rule sees the inputs of its group as one batch, and batches of other sizes round otherwise. Where
     a number is a small difference of large ones, or a sample lies at a cell's edge, that shows.
+
+    Parameters
+    ----------
+    a, b : float
+    stderr : float, optional
+        Of either.
+
+    Returns
+    -------
+    bool
     """
     noise = 0.0 if stderr is None or math.isnan(stderr) else stderr / 100
     return a == b or math.isclose(a, b, rel_tol=1e-9, abs_tol=max(1e-12, noise))

@@ -11,6 +11,7 @@ from dataclasses import asdict, astuple
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
+from typing import cast
 
 import filelock
 import pandas as pd
@@ -151,7 +152,7 @@ class Store(Queries):
             Number of the run.
         """
         with self._transaction() as db:
-            run = db.execute(
+            inserted = db.execute(
                 "INSERT INTO runs (started, command, preset, settings, experiments, left_out, environment) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (
@@ -160,8 +161,8 @@ class Store(Queries):
                     json.dumps([asdict(line) for line in description.left_out]),
                     json.dumps(description.environment),
                 ),
-            ).lastrowid
-            assert run is not None
+            )
+            run = cast(int, inserted.lastrowid)  # of a table with an INTEGER PRIMARY KEY
             rows = [tuple({**vars(net), "recipe": json.dumps(net.recipe)}.values()) for net in nets]
             db.executemany(schema.insertion("nets", tables.KEEP_WEIGHTS), rows)
             db.executemany(schema.insertion("units", "ON CONFLICT DO NOTHING"), map(astuple, units))
@@ -187,7 +188,8 @@ class Store(Queries):
         wanted = set(wanted)
         with self._transaction() as db:
             for table in ("records", "failures"):
-                db.executemany(f"DELETE FROM {table} WHERE unit = ? AND rule = ? AND metric = ?", wanted)
+                statement = f"DELETE FROM {table} WHERE unit = ? AND rule = ? AND metric = ?"  # noqa: S608  as above
+                db.executemany(statement, wanted)
             db.executemany(
                 "DELETE FROM failures WHERE unit = ? AND rule = ? AND metric IS NULL",
                 {(unit, rule) for unit, rule, _ in wanted},
@@ -216,6 +218,11 @@ class Store(Queries):
         """Put the tables of another file beside what is here.
 
         See :func:`sdp_bench.bench.results.tables.add`, also for what it raises.
+
+        Returns
+        -------
+        int
+            Measurements that were new.
         """
         with self._transaction() as db:
             return tables.add(db, others)

@@ -25,7 +25,8 @@ def read(db: sqlite3.Connection) -> dict[str, pd.DataFrame]:
     frames = {}
     for name in schema.TABLES:
         types = {c: _TYPES[each.kind] for c, each in schema.columns()[name].items() if each.kind in _TYPES}
-        frames[name] = pd.read_sql_query(f"SELECT * FROM {name}", db).astype(types)
+        query = f"SELECT * FROM {name}"  # noqa: S608  a name of the schema
+        frames[name] = pd.read_sql_query(query, db).astype(types)
     return frames
 
 
@@ -87,7 +88,8 @@ def _count(db: sqlite3.Connection) -> int:
 def _refuse_conflicts(db: sqlite3.Connection, records: pd.DataFrame) -> None:
     """Raise if a measurement in `records` is in `db` with another value, rounding apart, or by other code."""
     names = ["unit", "rule", "metric", "component", "value", "stderr", "fingerprint"]
-    known = {tuple(row[:4]): row[4:] for row in db.execute(f"SELECT {', '.join(names)} FROM records")}
+    query = f"SELECT {', '.join(names)} FROM records"  # noqa: S608  the names above
+    known = {tuple(row[:4]): row[4:] for row in db.execute(query)}
     conflicts = [
         "/".join(str(part) for part in row[:4] if part is not None)
         for row in rows_of(records[names])

@@ -24,6 +24,11 @@ def conformance(rule: str, chosen: Sequence[Plugin], limit: float | None = None)
     limit : float, optional
         Seconds after which it is stopped.
 
+    Returns
+    -------
+    dict
+        As :meth:`sdp_ref.conformance.ConformanceReport.as_dict` gives it.
+
     Raises
     ------
     Exception

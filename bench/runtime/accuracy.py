@@ -27,6 +27,11 @@ def parameters() -> list[list[str]]:
 
     asv tells a commit the place of a parameter in these lists, as another commit has them: where there are no
     CI cells each place must be there, to be skipped.
+
+    Returns
+    -------
+    list of list of str
+        Names of nets and noise levels, then of rules.
     """
     if ci is None:
         return [["no CI cells at this commit"], ["-"] * _PLACES]

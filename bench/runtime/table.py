@@ -185,6 +185,10 @@ def save(rows: list[Row], path: str | Path) -> None:
 def load(path: str | Path) -> list[Row]:
     """Read what :func:`save` wrote.
 
+    Returns
+    -------
+    list of Row
+
     Raises
     ------
     ValueError
@@ -225,6 +229,11 @@ def beside_paper(rows: list[Row], published: pd.DataFrame) -> list[Comparison]:
     published : DataFrame
         The paper's Table 6 as it is kept in ``runtime_cifar10.csv``: `architecture`, `method`,
         `metric` and `value`, the seconds of an epoch.
+
+    Returns
+    -------
+    list of Comparison
+        One a row.
     """
     epochs = published[published["metric"] == "time_per_epoch"]
     seconds = {(str(row.architecture), str(row.method)): float(str(row.value)) for row in epochs.itertuples()}

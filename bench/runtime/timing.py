@@ -16,6 +16,11 @@ def clock(device: str | torch.device = "cpu") -> float:
     On a CPU with one thread it counts the time of this process (user and system), which other processes
     on the machine hardly change: it is what a quiet machine takes. With more threads it is the wall
     clock, and so it is on a GPU, once the device has done all that it was given.
+
+    Returns
+    -------
+    float
+        From a start of no meaning: differences count.
     """
     if torch.device(device).type == "cuda":
         torch.cuda.synchronize(device)
@@ -69,6 +74,10 @@ class Ratio:
     @classmethod
     def of(cls, numerator: list[float], denominator: list[float]) -> Ratio:
         """Ratios of the like rounds of two lists of times.
+
+        Returns
+        -------
+        Ratio
 
         Raises
         ------

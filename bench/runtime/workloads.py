@@ -43,6 +43,15 @@ def build(name: str, seed: int = 0) -> tuple[nn.Module, tuple[int, ...]]:
     name : str
         ``cnn3`` and ``resnet18`` on 3x32x32 images, or ``mlp-4x100`` for a net on four inputs with four
         hidden layers of 100 units; ``mlp-4x100-10`` has 10 outputs and not 3.
+    seed : int
+        Of the weights.
+
+    Returns
+    -------
+    nn.Module
+        In evaluation mode.
+    tuple of int
+        Shape of one input.
 
     Raises
     ------
@@ -94,7 +103,12 @@ class Workload:
         return (REGULAR, *RULES, *([DISTPROP] if installed else []))
 
     def forward(self, method: str) -> Callable[[], tuple[Tensor, Tensor | None]]:
-        """A forward pass without gradients, once ready: the location, and covariance or variance.
+        """A forward pass without gradients, once ready.
+
+        Returns
+        -------
+        callable
+            Gives the location (B, m), and covariance or variance, None of the net itself.
 
         Raises
         ------
@@ -116,7 +130,12 @@ class Workload:
         return run
 
     def training_step(self, method: str) -> Callable[[], Tensor]:
-        """Loss on location and scale, and its gradient in the weights; gives the loss.
+        """Loss on location and scale, and its gradient in the weights.
+
+        Returns
+        -------
+        callable
+            Leaves the gradients in the parameters, and gives the loss.
 
         Raises
         ------
@@ -148,7 +167,8 @@ class Workload:
 
     def _regular(self) -> Tensor:
         with torch.no_grad():
-            return self.net(self.inputs)
+            outputs: Tensor = self.net(self.inputs)
+        return outputs
 
     def _distprop(self, *, create_graph: bool) -> Callable[[], tuple[Tensor, Tensor | None]]:
         package: Any = importlib.import_module(DISTPROP)

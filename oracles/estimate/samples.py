@@ -12,6 +12,11 @@ Samples = Tensor | NDArray[np.floating]
 def matrix_of(samples: Samples) -> NDArray[np.floating]:
     """Samples as an array of shape (samples, m), in their own precision.
 
+    Returns
+    -------
+    ndarray, shape (samples, m)
+        Shares its memory where it can.
+
     Raises
     ------
     ValueError

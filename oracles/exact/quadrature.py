@@ -250,6 +250,7 @@ def exact_wasserstein(p: Mixed, q: Mixed) -> float:
     for side, end in (("left", -math.inf), ("right", math.inf)):
         if _heavy(p, end) != _heavy(q, end):
             raise ValueError(f"W1 is infinite: the {side} tails differ and have no mean")
+    # Left of it differences are taken from the left tail, right of it from the right one.
     centre = float(np.mean([piece.location for piece in (*p.pieces, *q.pieces)] or [0.0]))
 
     def reach(standard: Standard) -> float:
@@ -297,6 +298,7 @@ def _crossings(function: Callable[[Array], Array], grid: Array, low: float, high
         Increasing.
     """
     inside = grid[(grid > low) & (grid < high)]
+    # A hair inside: at an edge itself one density jumps.
     ends = [np.nextafter(end, toward) for end, toward in ((low, high), (high, low)) if math.isfinite(end)]
     points = np.unique(np.concatenate([inside, ends]))
     if len(points) < 2:

@@ -124,6 +124,7 @@ def fourier_integrals(x: Array, alpha: float) -> tuple[Array, Array]:
     ray = np.exp(1j * angle)
     density, survival = np.empty_like(x), np.empty_like(x)
 
+    # Below 1 the integral over t itself; above, over x t, so that exp(ixt) has one scale for all x.
     near = x <= 1
     last = math.log(_DIGITS / math.cos(alpha * angle)) / alpha
     radius = np.exp(np.arange(-_DIGITS / min(alpha, 1), last, _STEP))
@@ -148,6 +149,7 @@ def _spline(stretched: Array, values: Array, power: float) -> Function:
     end = stretched[-1]
 
     def value(x: Array) -> Array:
-        return spline(np.minimum(x, end)) - power * np.maximum(x - end, 0.0)
+        logarithms: Array = spline(np.minimum(x, end)) - power * np.maximum(x - end, 0.0)
+        return logarithms
 
     return value

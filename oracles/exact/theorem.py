@@ -172,6 +172,7 @@ def _nearest_density(candidate: Callable[[float, float], Candidate], ratio: floa
         return law(x).tv
 
     grid = sorted(itertools.product(_LOCATIONS, _LOG_SCALES), key=lambda x: law(x).tv)
+    # Without derivatives: total variation has kinks where a crossing of the densities comes or goes.
     found = [
         optimize.minimize(
             distance,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sdp_bench.oracles.moments.moments import METRICS, Moments, Prediction, checked_arguments
+from sdp_bench.oracles.moments.moments import METRICS, Moments, Prediction, checked_arguments, no_spread
 
 
 def moment_errors(
@@ -43,8 +43,8 @@ def moment_errors(
     return _log(values), float(noise.std()) if np.isfinite(noise).all() else 0.0
 
 
-_FEW = 16
-_TINY = 1e-300
+_FEW = 16  # draws whose errors say what the oracle's noise adds; more would say the same
+_TINY = 1e-300  # a distance of 0 has a logarithm all the same
 
 
 def _log(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -64,7 +64,7 @@ def relative_spread(moments: Moments, prediction: Prediction) -> float:
     """
     _, _, covariance = checked_arguments(moments, prediction)
     values, vectors = np.linalg.eigh(moments.covariance)
-    kept = values > moments.null_variance * (values[-1] + np.square(moments.mean).sum())
+    kept = values > no_spread(values, moments.null_variance, np.square(moments.mean).sum())
     if not kept.any():
         return math.nan
     variances = np.einsum("ij,ik,kj->j", vectors, covariance, vectors)[kept] / values[kept]

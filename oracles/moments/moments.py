@@ -251,7 +251,7 @@ def _within_support(metric: Metric, needs_covariance: bool) -> Metric:
 
     def restricted(means: Array, covariances: Array, mean: Array, covariance: Array, eps: float) -> Array:
         values, vectors = np.linalg.eigh(covariances.mean(0))
-        null = eps * (values[-1] + np.square(means).sum(1).mean())
+        null = no_spread(values, eps, np.square(means).sum(1).mean())
         support, rest = vectors[:, values > null], vectors[:, values <= null]
         off_mean = np.square((mean - means.mean(0)) @ rest).sum()
         off_spread = np.trace(rest.T @ covariance @ rest) if needs_covariance else 0.0
@@ -270,15 +270,45 @@ def _within_support(metric: Metric, needs_covariance: bool) -> Metric:
     return restricted
 
 
+def no_spread(values: Array, null_variance: float, square: float) -> float:
+    """Eigenvalue of an oracle's covariance up to which rounding alone may have made it.
+
+    Parameters
+    ----------
+    values : ndarray, shape (m,)
+        Eigenvalues, the largest last.
+    null_variance : float
+        See :class:`Moments`.
+    square : float
+        Squared norm of the mean.
+
+    Returns
+    -------
+    float
+        In squared units of the outputs: what rounding of the sampled outputs, or of the matrix, may add to
+        an eigenvalue 0, whichever is more.
+    """
+    return max(float(null_variance * (values[-1] + square)), _rounding(values))
+
+
+def _rounding(values: Array) -> float:
+    """What rounding in float64 may make of an eigenvalue 0 beside these, the largest of which is last."""
+    # Eigenvalues of a symmetric m x m matrix C are computed to within p(m) eps norm(C), p a modest function
+    # of m (LAPACK Users' Guide, 4.7), and the entries of C have rounding of that order themselves.
+    return float(4 * len(values) * np.finfo(np.float64).eps * values[-1])
+
+
 def _mahalanobis(means: Array, covariances: Array, mean: Array, _: Array, _null: float) -> Array:
     shifts = means - mean
     squared = np.einsum("ri,ri->r", shifts, np.linalg.solve(covariances, shifts[..., None])[..., 0])
-    return np.sqrt(np.maximum(0, squared))  # a replicate of few samples can be indefinite
+    distances: Array = np.sqrt(np.maximum(0, squared))  # a replicate of few samples can be indefinite
+    return distances
 
 
 def _gelbrich(means: Array, covariances: Array, mean: Array, covariance: Array, _null: float) -> Array:
     values, vectors = np.linalg.eigh(covariance)
     root = vectors * np.sqrt(np.maximum(0, values)) @ vectors.T
+    # tr (P^1/2 C P^1/2)^1/2: the prediction's root, and not the oracle's, is the same for all replicates.
     cross = np.linalg.eigvalsh(root @ covariances @ root)
     squared = (
         np.square(means - mean).sum(1)
@@ -286,18 +316,22 @@ def _gelbrich(means: Array, covariances: Array, mean: Array, covariance: Array, 
         + np.maximum(0, values).sum()
         - 2 * np.sqrt(np.maximum(0, cross)).sum(1)
     )
-    return np.sqrt(np.maximum(0, squared))
+    distances: Array = np.sqrt(np.maximum(0, squared))
+    return distances
 
 
-def _kl(means: Array, covariances: Array, mean: Array, covariance: Array, null: float) -> Array:
+def _kl(means: Array, covariances: Array, mean: Array, covariance: Array, _null: float) -> Array:
     values, vectors = np.linalg.eigh(covariance)
-    if values[0] <= null * (values[-1] + np.square(mean).sum()):
+    # A prediction has no rounding of sampled outputs in it: only that of the matrix makes it singular.
+    if values[0] <= _rounding(values):
         return np.full(len(means), np.inf)
     whitening = vectors / np.sqrt(values)
     ratios = np.linalg.eigvalsh(whitening.T @ covariances @ whitening)
     shifts = (means - mean) @ whitening
+    # r - 1 - log r of each ratio r, by log1p: near 1 it is half the square of what is left of r.
     excess = np.maximum(ratios, _LEAST_RATIO) - 1
-    return (excess - np.log1p(excess)).sum(1) / 2 + np.square(shifts).sum(1) / 2
+    divergences: Array = (excess - np.log1p(excess)).sum(1) / 2 + np.square(shifts).sum(1) / 2
+    return divergences
 
 
 def checked_arguments(oracle: Moments | Samples, prediction: Prediction) -> tuple[Moments, Array, Array]:

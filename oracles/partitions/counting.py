@@ -47,7 +47,8 @@ class Edges:
         # Monotone in the value, so that no edge of an earlier step is above it, whatever the rounding.
         place = values - self._low
         place *= self._scale
-        return np.clip(place, 0, self._last, out=place).astype(np.intp)
+        steps: Cells = np.clip(place, 0, self._last, out=place).astype(np.intp)
+        return steps
 
     def below(self, values: NDArray[np.float64]) -> Cells:
         """Number of edges below each value."""

@@ -32,6 +32,7 @@ def central_axes(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDAr
     directions : ndarray, shape (m, m)
         In columns, the widest first.
     """
+    # About the median, which a few huge samples do not move, as they would a mean.
     distances = np.square(values - np.median(values, axis=0)).sum(1)
     nearest = values[distances <= np.sort(distances)[len(values) // 2]]
     centre = nearest.mean(0)
@@ -87,7 +88,7 @@ class OutputBins:
     @property
     def cells(self) -> int:
         """Number of bins of one output."""
-        return self.edges.shape[1] + 1
+        return int(self.edges.shape[1]) + 1
 
     def counts(self, samples: Samples) -> NDArray[np.int64]:
         """Number of samples in every bin of every output, shape (m, cells)."""

@@ -38,7 +38,8 @@ _NULL = 1e-10  # of the largest variance: less is rounding
 def without_shift(samples: Samples) -> Array:
     """Samples less the mean of their outputs, shape (samples, m), float64."""
     values = matrix_of(samples).astype(np.float64)
-    return values - values.mean(1, keepdims=True)
+    centred: Array = values - values.mean(1, keepdims=True)
+    return centred
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +100,8 @@ class Margin:
 
 def _margin(columns: Columns) -> Array:
     highest = np.partition(columns, len(columns) - 2, axis=0)[-2:]
-    return highest[1] - highest[0]
+    margins: Array = highest[1] - highest[0]
+    return margins
 
 
 @dataclass(frozen=True)
@@ -261,7 +263,8 @@ def _candidates(oracle: Array, rule: Array, count: int, seed: int) -> Array:
     drawn = np.random.default_rng(seed).standard_normal((r, count))
     vectors = np.hstack([shift, axes, np.eye(r), drawn])
     lengths = np.linalg.norm(vectors, axis=0)
-    return vectors[:, lengths > 0] / lengths[lengths > 0]
+    candidates: Array = vectors[:, lengths > 0] / lengths[lengths > 0]
+    return candidates
 
 
 def energy_distance(
@@ -296,8 +299,10 @@ def energy_distance(
     x, y = x[:n], y[:n]
     across, within, other = cdist(x, y), cdist(x, x), cdist(y, y)
     a, b = across.mean(1), across.mean(0)
+    # Without the zeros of a point's distance to itself: that makes the statistic unbiased.
     own, theirs = within.sum(1) / (len(x) - 1), other.sum(1) / (len(y) - 1)
     value = 2 * across.mean() - own.mean() - theirs.mean()
+    # Hoeffding's projections: the first-order term of a U-statistic's variance.
     variance = np.var(2 * (a - own)) / len(x) + np.var(2 * (b - theirs)) / len(y)
     generator = np.random.default_rng(seed)
     half = len(x) // 2

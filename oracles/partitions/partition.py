@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 _QUANTILES = (0.0005, 0.9995)
-_MOST_CELLS = 2**24
+_MOST_CELLS = 2**24  # 128 MB of counts
 _TINY = 1e-300
 
 
@@ -121,7 +121,7 @@ class AxisBins:
     @property
     def cells(self) -> int:
         """Number of cells, the outer ones included."""
-        return (self.bins + 2) ** len(self.low)
+        return int((self.bins + 2) ** len(self.low))
 
     def counts(self, samples: Samples) -> NDArray[np.int64]:
         """Number of samples in every cell, shape (cells,); the first axis varies slowest."""
@@ -235,7 +235,7 @@ class ScoreDifferences:
     @property
     def cells(self) -> int:
         """Number of bins of one pair."""
-        return self.edges.shape[1] + 1
+        return int(self.edges.shape[1]) + 1
 
     def counts(self, samples: Samples) -> NDArray[np.int64]:
         """Number of samples in every bin of every pair, shape (pairs, cells)."""

@@ -70,7 +70,7 @@ class Quantiles:
     @property
     def samples(self) -> int:
         """Number of samples, N."""
-        return self.ordered.shape[1]
+        return int(self.ordered.shape[1])
 
     @property
     def values(self) -> Array:
@@ -199,4 +199,5 @@ def _over(top: Array, bottom: Array, equal: float) -> Array:
 def _between(ordered: Array, places: Array) -> Array:
     """Values at fractional places of an ordered line, by linear interpolation."""
     below = np.minimum(places.astype(np.intp), len(ordered) - 2)
-    return ordered[below] + (places - below) * (ordered[below + 1] - ordered[below])
+    values: Array = ordered[below] + (places - below) * (ordered[below + 1] - ordered[below])
+    return values

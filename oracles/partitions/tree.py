@@ -92,6 +92,7 @@ class EqualMassTree:
         rounding = rounding_of(pilot)
         deviations = values - centre
         coordinates = deviations @ directions
+        # Of a sample's largest output, not of its coordinate: a rotation mixes the rounding of all outputs.
         slack = rounding * (np.abs(values).max(1) + np.abs(centre).max())
         is_null = (np.abs(coordinates) <= slack[:, None]).all(0)
         thresholds = _grow(coordinates[:, ~is_null], cells)
@@ -155,5 +156,7 @@ def _split(ordered: NDArray[np.float64]) -> float:
     if not inside:
         return float(ordered[-1])
     cut = min(inside, key=lambda end: abs(end - half))
+    # Between the two, so that rounding of a sample at either leaves it on its side. Of neighbouring floats
+    # the middle rounds to one, and the lower one alone will do: what is at or below goes left.
     middle = (ordered[cut - 1] + ordered[cut]) / 2
     return float(middle if middle < ordered[cut] else ordered[cut - 1])

@@ -54,7 +54,7 @@ def stables(alpha: float) -> Variates:
     def draw(generator: np.random.Generator, shape: tuple[int, int]) -> Block:
         uniform = generator.random((*shape, 2))  # pairs side by side: a shorter draw begins a longer one
         angle = math.pi * (uniform[..., 0] - 0.5)
-        exponential = -np.log1p(-uniform[..., 1])
+        exponential = -np.log1p(-uniform[..., 1])  # of 1 - U, which is never 0
         tail = np.power(np.cos((1 - alpha) * angle) / exponential, (1 - alpha) / alpha)
         return np.sin(alpha * angle) / np.cos(angle) ** (1 / alpha) * tail
 
@@ -63,7 +63,8 @@ def stables(alpha: float) -> Variates:
 
 def normal_quantile(probability: NDArray[np.float64]) -> Block:
     """Standard normal quantiles, float32."""
-    return ndtri(probability).astype(np.float32)
+    quantiles: Block = ndtri(probability).astype(np.float32)
+    return quantiles
 
 
 def cauchy_quantile(probability: NDArray[np.float64]) -> Block:
@@ -73,7 +74,7 @@ def cauchy_quantile(probability: NDArray[np.float64]) -> Block:
 
 def block_rows(dimension: int) -> int:
     """Rows of a block: a power of two that depends on the dimension alone."""
-    return 2 ** max(6, (_BLOCK_VALUES // dimension).bit_length() - 1)
+    return 1 << max(6, (_BLOCK_VALUES // dimension).bit_length() - 1)
 
 
 def monte_carlo_blocks(

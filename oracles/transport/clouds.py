@@ -51,7 +51,8 @@ class Cloud:
 
 def lengths(a: Cloud, b: Cloud, i: Ints, j: Ints) -> Floats:
     """|a_i - b_j| of some pairs, shape of `i` and `j`."""
-    return np.linalg.norm(a.points[i] - b.points[j], axis=1)
+    distances: Floats = np.linalg.norm(a.points[i] - b.points[j], axis=1)
+    return distances
 
 
 def paired_length(a: Cloud, b: Cloud, partner: Ints) -> float:

@@ -59,7 +59,7 @@ class ReducedCosts:
 
 def lipschitz_extension(z: Floats, y: Floats, v: Floats, guess: Ints) -> Floats:
     """min_j |z - y_j| - v_j; y[guess] is taken to be near the minimum, which saves work."""
-    f = np.linalg.norm(z - y[guess], axis=1) - v[guess]
+    f: Floats = np.linalg.norm(z - y[guess], axis=1) - v[guess]
     blocks = ReducedCosts(z, f, y, v)
     change = np.zeros(len(z))
 

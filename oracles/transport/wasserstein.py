@@ -196,7 +196,7 @@ def _line(x: Points, y: Points) -> tuple[Points, Points]:
     slope = np.sign(np.cumsum(step)[:-1])
     potential = np.empty(len(pooled))
     potential[order] = np.concatenate([[0.0], np.cumsum(slope * np.diff(ordered))])
-    potential -= potential.mean()
+    potential -= potential.mean()  # any constant will do; this keeps the sums below small
     return potential[: len(x)], -potential[len(x) :]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -141,7 +141,7 @@ def _listing(
     )
 
 
-_VARIES = {
+_VARIES: dict[str, Callable[[Metric, Any], str]] = {
     "depth": lambda _, value: labels.plural(int(value), "layer"),
     "rule": lambda _, label: label,
     "sigma": lambda _, value: f"σ = {value:g}",

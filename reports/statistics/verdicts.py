@@ -105,14 +105,16 @@ def t_tests(effects: ArrayLike, thresholds: ArrayLike = 0.0) -> MeanTests:
 def p_of_every_part(p: ArrayLike) -> NDArray[np.float64]:
     """p-value of "every part", from those of the parts along the last axis (intersection-union)."""
     # The claim is false if one part is, and that part alone has to be rejected in error: no correction.
-    return np.asarray(p, dtype=float).max(-1)
+    largest: NDArray[np.float64] = np.asarray(p, dtype=float).max(-1)
+    return largest
 
 
 def p_of_some_part(p: ArrayLike) -> NDArray[np.float64]:
     """p-value of "some part", from those of the parts along the last axis (Bonferroni)."""
     # Parts share nets and rules, so that nothing but the sum of their errors bounds that of any of them.
     p = np.asarray(p, dtype=float)
-    return np.minimum(1.0, p.shape[-1] * p.min(-1))
+    adjusted: NDArray[np.float64] = np.minimum(1.0, p.shape[-1] * p.min(-1))
+    return adjusted
 
 
 def decide(holds: float, fails: float) -> Verdict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -26,7 +27,6 @@ def check_rule(
     declare as a known fault, or if none ran.
     """
     import json
-    from pathlib import Path
 
     import sdp_ref
     from sdp_bench.bench import files, rules

@@ -10,7 +10,7 @@ import click
 from sdp_bench.commands.options import FAILED, database, file_, folder_
 
 if TYPE_CHECKING:
-    from sdp_bench.bench.results.store import Record
+    from sdp_bench.bench.results.record import Record
 
 
 @click.command()

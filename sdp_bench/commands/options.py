@@ -16,7 +16,7 @@ FAILED = 3
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 
-class Numbers(click.ParamType):
+class Numbers(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
     """Numbers separated by commas."""
 
     def __init__(self, kind: type[int] | type[float]) -> None:
@@ -33,7 +33,7 @@ class Numbers(click.ParamType):
             self.fail(f"'{value}' is not a list of {what} separated by commas", param, ctx)
 
 
-class Shard(click.ParamType):
+class Shard(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
     """A part i/n, counted from 1."""
 
     name = "i/n"
@@ -48,7 +48,7 @@ class Shard(click.ParamType):
         return int(part), int(parts)
 
 
-class Rules(click.ParamType):
+class Rules(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
     """Rule specs separated by commas; a part with '=' and no ':' goes on with the spec before it."""
 
     name = "rules"

@@ -13,7 +13,7 @@ from sdp_ref.activations.numerics.covariances import gate, like_exact
 from sdp_ref.activations.numerics.logistic_mixture import mixture_for
 from sdp_ref.activations.numerics.quadrature import smooth_mean_variance
 
-_LARGEST_SLOPE = 0.25
+_LARGEST_SLOPE = 0.25  # at 0
 
 
 @dataclass(frozen=True)

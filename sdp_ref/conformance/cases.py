@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from sdp_ref.activations import ACTIVATIONS, activation
 from sdp_ref.conformance import reference
 from sdp_ref.conformance.subject import Subject
-from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
+from sdp_ref.laws import DiagonalGaussian, Gaussian
+from sdp_ref.laws.gaussian import AnyGaussian
 
 WIDTHS = ((1, 1, 1), (2, 2, 2), (3, 3, 2), (4, 4, 3, 2))
 """Inputs, hidden units, outputs. No layer is wider than the one before, so that no covariance is singular:
@@ -51,7 +52,8 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply to a batch."""
-        return x + self.branch(x)
+        y: Tensor = x + self.branch(x)
+        return y
 
 
 IMAGE = (1, 3, 3)
@@ -61,16 +63,25 @@ IMAGE = (1, 3, 3)
 def structured(name: str | None, seed: int) -> dict[str, tuple[nn.Sequential, tuple[int, ...]]]:
     """Nets that are no plain chain of Linear and activation, with the event shape of their input.
 
-    Flattened image, convolution, Sequential in a Sequential, residual connection; affine without an
-    activation.
+    Parameters
+    ----------
+    name : str, optional
+        Of an activation; without one the nets are affine.
+    seed : int
+        Of the weights.
+
+    Returns
+    -------
+    dict of str to (Sequential, tuple of int)
+        A flattened image, a convolution, a Sequential in a Sequential, a residual connection, each with the
+        event shape that it takes.
     """
     between = [] if name is None else [activation(name).build()]
     first, last, more = dense((2, 2, 2, 2), None, seed)
     rng = np.random.default_rng([seed, 9])
     conv = nn.Conv2d(1, 2, 2, dtype=torch.float64).requires_grad_(False)
-    conv.weight.copy_(tensor(np.round(rng.uniform(-0.9, 0.9, (2, 1, 2, 2)), 2)))
-    assert conv.bias is not None
-    conv.bias.copy_(tensor(np.round(rng.uniform(-0.5, 0.5, 2), 2)))
+    weight = tensor(np.round(rng.uniform(-0.9, 0.9, (2, 1, 2, 2)), 2))
+    conv.load_state_dict({"weight": weight, "bias": tensor(np.round(rng.uniform(-0.5, 0.5, 2), 2))})
     return {
         "flattened": (chain(nn.Flatten(), *dense((9, 2), None, seed), *between), IMAGE),
         "convolution": (chain(conv, *between, nn.Flatten(), *dense((8, 2), None, seed)), IMAGE),
@@ -79,11 +90,10 @@ def structured(name: str | None, seed: int) -> dict[str, tuple[nn.Sequential, tu
     }
 
 
-def of_shape(x: Law, shape: tuple[int, ...]) -> Law:
+def of_shape(x: AnyGaussian, shape: tuple[int, ...]) -> AnyGaussian:
     """Law over vectors as one over events of this shape."""
     if isinstance(x, Gaussian):
         return Gaussian(x.mean.unflatten(1, shape), x.covariance)
-    assert isinstance(x, DiagonalGaussian)
     return DiagonalGaussian(x.mean.unflatten(1, shape), x.variance.unflatten(1, shape))
 
 
@@ -126,7 +136,7 @@ def full(n: int, seed: int, batch: int = 1) -> Gaussian:
     return Gaussian(tensor(mean), tensor(covariance))
 
 
-def generic(subject: Subject, seed: int, *, bias: bool = True) -> Iterator[tuple[nn.Sequential, Law]]:
+def generic(subject: Subject, seed: int, *, bias: bool = True) -> Iterator[tuple[nn.Sequential, AnyGaussian]]:
     """Ladder of nets with one kind of kink and one smooth kind, as far as the rule takes them."""
     for name in representative(subject):
         for widths in WIDTHS:
@@ -143,26 +153,22 @@ def representative(subject: Subject) -> list[str]:
     return kinked[:1] + smooth[-1:]
 
 
-def indices(x: Law, whole: Law) -> list[int]:
+def indices(x: AnyGaussian, whole: AnyGaussian) -> list[int]:
     """Where each law of `x` is in `whole`, all of whose laws differ."""
-    assert isinstance(x, Gaussian | DiagonalGaussian)
-    assert isinstance(whole, Gaussian | DiagonalGaussian)
     same = (x.mean.unsqueeze(1) == whole.mean).all(-1)
     same &= (x.covariance.unsqueeze(1) == whole.covariance).all((-2, -1))
     return [int(i) for i in same.int().argmax(1)]
 
 
-def shrunk(x: Law, factor: float) -> Law:
+def shrunk(x: AnyGaussian, factor: float) -> AnyGaussian:
     """Law with this multiple of the covariance about the same mean."""
     if isinstance(x, Gaussian):
         return Gaussian(x.mean, factor * x.covariance)
-    assert isinstance(x, DiagonalGaussian)
     return DiagonalGaussian(x.mean, factor * x.variance)
 
 
-def scaled(x: Law, factor: float) -> Law:
+def scaled(x: AnyGaussian, factor: float) -> AnyGaussian:
     """Law of factor X."""
     if isinstance(x, Gaussian):
         return Gaussian(factor * x.mean, factor**2 * x.covariance)
-    assert isinstance(x, DiagonalGaussian)
     return DiagonalGaussian(factor * x.mean, factor**2 * x.variance)

@@ -28,7 +28,20 @@ CALL = "y = rule.propagate(net, x)\nprint(y.mean, y.covariance)"
 def as_code(net: nn.Module, x: Law, rule: Any, calls: str = "") -> str:
     """Python lines that build `net` and `x` and call the rule.
 
-    Of a rule that comes with the package they make it too; another is left to the reader as `rule`.
+    Parameters
+    ----------
+    net : nn.Module
+        Of modules that the kit makes nets from.
+    x : Law
+    rule : Rule or other object
+        Of one that comes with the package the lines make it too; another is left to the reader as `rule`.
+    calls : str
+        Lines after these; by default the prediction is printed.
+
+    Returns
+    -------
+    str
+        Lines to be run as they are.
     """
     dtype = str(x.location.dtype)
     lines = ["import torch", "from torch import nn", "import sdp_ref as sr"]
@@ -49,19 +62,26 @@ def as_code(net: nn.Module, x: Law, rule: Any, calls: str = "") -> str:
 
 
 def _module(net: nn.Module) -> str:
-    if isinstance(net, nn.Sequential):
-        return f"nn.Sequential({', '.join(_module(child) for child in net)})"
-    if isinstance(net, nn.Linear):
-        return f"nn.Linear({net.in_features}, {net.out_features})"
-    if isinstance(net, nn.Conv2d):
-        return f"nn.Conv2d({net.in_channels}, {net.out_channels}, {tuple(net.kernel_size)})"
-    if isinstance(net, Residual):
-        return f"Residual({_module(net.branch)})"
-    if isinstance(net, nn.BatchNorm1d):
-        return f"nn.BatchNorm1d({net.num_features})"
-    if isinstance(net, nn.Dropout):
-        return f"nn.Dropout({net.p})"
-    return f"nn.{type(net).__name__}()"
+    namespace = "" if isinstance(net, Residual) else "nn."
+    return f"{namespace}{type(net).__name__}({_arguments(net)})"
+
+
+def _arguments(net: nn.Module) -> str:
+    text = ""
+    match net:
+        case nn.Sequential():
+            text = ", ".join(_module(child) for child in net)
+        case Residual():
+            text = _module(net.branch)
+        case nn.Linear():
+            text = f"{net.in_features}, {net.out_features}"
+        case nn.Conv2d():
+            text = f"{net.in_channels}, {net.out_channels}, {tuple(net.kernel_size)}"
+        case nn.BatchNorm1d():
+            text = str(net.num_features)
+        case nn.Dropout():
+            text = str(net.p)
+    return text
 
 
 def _values(x: Law) -> list[Any]:

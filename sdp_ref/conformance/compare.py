@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from sdp_ref.conformance.subject import DRAWS, Prediction, Subject
 from sdp_ref.conformance.trial import Verdict
-from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
+from sdp_ref.laws.gaussian import AnyGaussian
 
 RELATIVE = 1e-5
 STANDARD_ERRORS = 6.0
@@ -64,11 +64,10 @@ def of_gaussian(covariance: Tensor) -> StandardErrors:
     return StandardErrors((v / DRAWS).sqrt(), ((product + covariance.square()) / DRAWS).sqrt())
 
 
-def simulated(subject: Subject, net: nn.Module, x: Law) -> StandardErrors | None:
+def simulated(subject: Subject, net: nn.Module, x: AnyGaussian) -> StandardErrors | None:
     """Of a sampling rule, standard errors where the samples are those of net(X), from 2^13 of it."""
     if not subject.sampling:
         return None
-    assert isinstance(x, Gaussian | DiagonalGaussian)
     noise = _normals(x.dimension) @ x.factor().mT
     outputs = net((x.mean.unsqueeze(1) + noise).flatten(0, 1)).detach().unflatten(0, (x.batch, -1)).flatten(2)
     centred = outputs - outputs.mean(1, keepdim=True)
@@ -102,6 +101,11 @@ def expected(
     relative : float
     mean_scale : Tensor, optional
         In whose units means are compared; by default standard deviation and mean.
+
+    Returns
+    -------
+    Expected
+        Tolerances in units of the outputs, of the covariance in squared ones.
     """
     s = covariance.diagonal(dim1=-2, dim2=-1).abs().sqrt()
     # an output that hardly varies is compared at a thousandth of the largest: cancellation is no fault
@@ -122,7 +126,18 @@ def like(other: Prediction, errors: StandardErrors | None) -> Expected:
     """What a second prediction must be if it is to agree with `other`, both being estimates of one law.
 
     Samples may be others (they may depend on the order of inputs, or on the batch), so both have their
-    standard error, `errors`.
+    standard error.
+
+    Parameters
+    ----------
+    other : Prediction
+    errors : StandardErrors or None
+        Of either prediction, if it samples.
+
+    Returns
+    -------
+    Expected
+        With tolerances for the difference of the two.
     """
     if errors is not None:
         errors = StandardErrors(2**0.5 * errors.mean, 2**0.5 * errors.covariance)

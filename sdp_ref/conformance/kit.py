@@ -123,6 +123,14 @@ def check_rule(
 def named_checks(only: str | Collection[str] | None) -> list[Check]:
     """Checks of these names, all for None, in the kit's order.
 
+    Parameters
+    ----------
+    only : str, collection of str or None
+
+    Returns
+    -------
+    list of Check
+
     Raises
     ------
     ValueError

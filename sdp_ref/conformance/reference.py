@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def _table() -> dict[str, tuple[Pair, ...]]:
     return {name: tuple(_pair(row) for row in rows) for name, rows in json.loads(text).items()}
 
 
-def _pair(row: dict) -> Pair:
+def _pair(row: dict[str, Any]) -> Pair:
     first, second = (
         Unit(*(row[key][i] for key in ("mean", "std", "expectation", "variance", "spread"))) for i in (0, 1)
     )

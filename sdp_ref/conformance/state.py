@@ -21,9 +21,8 @@ def seed_globally(seed: int) -> None:
 
 def generators() -> tuple[Any, ...]:
     """State of the global generators, in a form that can be compared."""
-    legacy = np.random.get_state(legacy=True)  # noqa: NPY002
-    assert isinstance(legacy, tuple)
-    numpy_state = (legacy[1].tobytes(), *legacy[2:])
+    _, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002
+    numpy_state = (np.asarray(keys).tobytes(), *rest)
     return bytes(torch.default_generator.get_state().numpy()), numpy_state, random.getstate()
 
 

@@ -87,6 +87,11 @@ class Subject:
     def estimate(self, net: Net, x: Law) -> Prediction:
         """Prediction that can be compared with exact values: a sampling rule's with many draws.
 
+        Returns
+        -------
+        Prediction
+            Without its graph.
+
         Raises
         ------
         NotApplicable
@@ -123,7 +128,7 @@ class Subject:
         x = DiagonalGaussian(*torch.ones(2, 1, 2, dtype=torch.float64))
         try:
             a, b = self.predict(net, x), self.predict(net, x, other)
-        except (Exception, SystemExit):  # for the checks to meet
+        except (Exception, SystemExit):  # noqa: BLE001  for the checks to meet
             return False
         return not (torch.equal(a.mean, b.mean) and torch.equal(a.covariance, b.covariance))
 
@@ -142,7 +147,7 @@ class Subject:
                 self.rule.propagate(net.eval(), x)
             except UnsupportedError:
                 continue
-            except (Exception, SystemExit):  # supported and broken: for the checks to meet
+            except (Exception, SystemExit):  # noqa: BLE001  supported and broken: for the checks to meet
                 return True
             return True
         return False
@@ -150,6 +155,18 @@ class Subject:
 
 def as_prediction(law: object, x: Law) -> Prediction:
     """Result of a rule, flattened.
+
+    Parameters
+    ----------
+    law : object
+        What the rule gave.
+    x : Law
+        What it was given.
+
+    Returns
+    -------
+    Prediction
+        Of outputs of one dimension, with the graph of `law`.
 
     Raises
     ------
@@ -189,7 +206,7 @@ def with_attribute(rule: Any, name: str, value: Any) -> Any:
             return dataclasses.replace(rule, **{name: value})  # type: ignore[type-var]
         other = copy.copy(rule)
         setattr(other, name, value)
-    except Exception:
+    except Exception:  # noqa: BLE001  a class of the user's may refuse in its own way
         return None
     return other if getattr(other, name, None) == value else None
 

@@ -7,14 +7,15 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 
-from torch import Tensor, nn
+from torch import nn
 
 from sdp_ref.conformance.code import as_code
 from sdp_ref.conformance.report import CheckResult, Status
 from sdp_ref.conformance.state import preserved
 from sdp_ref.conformance.subject import NotApplicable, Subject
 from sdp_ref.errors import UnsupportedError
-from sdp_ref.laws import Law, unchecked
+from sdp_ref.laws import unchecked
+from sdp_ref.laws.gaussian import AnyGaussian
 
 _NOTABLE = 1e-3
 """Share of a tolerance from which a report prints it: further down it may be rounding, which differs between
@@ -47,7 +48,7 @@ class Verdict:
     row: int | None = None
 
 
-Judge = Callable[[nn.Module, Law], Verdict]
+Judge = Callable[[nn.Module, AnyGaussian], Verdict]
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Case:
     """A net, the law of its input, and the judge of what a rule does there."""
 
     net: nn.Module
-    x: Law
+    x: AnyGaussian
     judge: Judge
 
 
@@ -81,6 +82,19 @@ def run(check: Check, subject: Subject, seed: int) -> CheckResult:
 
     A case that raises `UnsupportedError` or `NotApplicable` does not count; any other error fails, and so
     does a `SystemExit`: a rule may not end the process that checks it.
+
+    Parameters
+    ----------
+    check : Check
+    subject : Subject
+        The rule.
+    seed : int
+        Of the cases.
+
+    Returns
+    -------
+    CheckResult
+        "failed" with the smallest example that shows it, "skipped" if no case was judged.
     """
     start = time.perf_counter()
     with preserved():
@@ -101,14 +115,14 @@ def run(check: Check, subject: Subject, seed: int) -> CheckResult:
     )
 
 
-def _smallest(case: Case, failed: Verdict) -> tuple[Law, Verdict]:
+def _smallest(case: Case, failed: Verdict) -> tuple[AnyGaussian, Verdict]:
     """Fewest laws of the batch beside which the case still fails, and its verdict there."""
     x, found = case.x, failed
 
-    def on(part: Law) -> Verdict | None:
+    def on(part: AnyGaussian) -> Verdict | None:
         try:
             verdict = case.judge(copy.deepcopy(case.net), copy.deepcopy(part))
-        except (Exception, SystemExit):
+        except (Exception, SystemExit):  # noqa: BLE001  another failure than the one that is made smaller
             return None
         return None if verdict.passed else verdict
 
@@ -125,16 +139,16 @@ def _smallest(case: Case, failed: Verdict) -> tuple[Law, Verdict]:
     return x, found
 
 
-def rows_of(x: Law, rows: Sequence[int]) -> Law:
+def rows_of(x: AnyGaussian, rows: Sequence[int]) -> AnyGaussian:
     """Some laws of a batch."""
     values = (getattr(x, f.name) for f in fields(x))
-    return unchecked(type(x), *(v[list(rows)] if isinstance(v, Tensor) else v for v in values))
+    return unchecked(type(x), *(v[list(rows)] for v in values))
 
 
-def _raises_alone(subject: Subject, net: nn.Module, x: Law, row: int, error: BaseException) -> bool:
+def _raises_alone(subject: Subject, net: nn.Module, x: AnyGaussian, row: int, error: BaseException) -> bool:
     try:
         subject.predict(copy.deepcopy(net), copy.deepcopy(x[row]))
-    except (Exception, SystemExit) as other:
+    except (Exception, SystemExit) as other:  # noqa: BLE001  a rule may raise anything
         return type(other) is type(error)
     return False
 
@@ -164,7 +178,7 @@ def _judged(check: Check, subject: Subject, seed: int) -> CheckResult:
             net = x = None
     except (UnsupportedError, NotApplicable) as error:
         refused.append(str(error))
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit) as error:  # noqa: BLE001  a rule may raise anything: that is a finding
         text = " ".join(str(error).split())
         judged += 1
         example = None

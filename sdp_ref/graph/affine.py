@@ -49,7 +49,8 @@ class Affine(ABC):
 
     def value(self, x: Tensor) -> Tensor:
         """A x + b for x of shape (N, *event), in the dtype of `x`."""
-        return self.module(x)
+        y: Tensor = self.module(x)
+        return y
 
     @abstractmethod
     def weight(self, x: Tensor) -> Tensor:
@@ -81,6 +82,16 @@ class Affine(ABC):
 
         Taken relative to the largest scale of each input, so that powers of the scales that matter
         neither over- nor underflow.
+
+        Parameters
+        ----------
+        scale : Tensor, shape (N, *event)
+        alpha : float
+            In (0, 2].
+
+        Returns
+        -------
+        Tensor, shape (N, *out)
         """
         if self.diagonal:
             return self.spread(scale, 1)
@@ -93,6 +104,10 @@ class Affine(ABC):
         """Power of the weight, kept from call to call where it is a parameter that no gradient goes to.
 
         Optimisers and ``load_state_dict`` are noticed; writing through ``weight.data`` is not.
+
+        Returns
+        -------
+        Tensor, of the shape of the weight
         """
         weight = self.weight(x)
         keep = isinstance(weight, nn.Parameter) and not weight.is_inference()
@@ -101,7 +116,8 @@ class Affine(ABC):
         key = (weight, weight._version, weight.data_ptr(), exponent)
         if self._cache is None or not _same(self._cache[0], key):
             self._cache = (key, _raised(weight.detach(), exponent))
-        return self._cache[1]
+        kept: Tensor = self._cache[1]
+        return kept
 
 
 def _like(x: Tensor, like: Tensor) -> Tensor:
@@ -130,7 +146,8 @@ class LinearMap(Affine):
 
     def weight(self, x: Tensor) -> Tensor:  # noqa: ARG002
         """See :class:`Affine`."""
-        return self.module.weight
+        weight: Tensor = self.module.weight
+        return weight
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
         """See :class:`Affine`."""
@@ -160,7 +177,8 @@ class Convolution(Affine):
 
     def weight(self, x: Tensor) -> Tensor:  # noqa: ARG002
         """See :class:`Affine`."""
-        return self.module.weight
+        weight: Tensor = self.module.weight
+        return weight
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
         """See :class:`Affine`."""
@@ -208,12 +226,13 @@ class Normalisation(Affine):
         """See :class:`Affine`."""
         m = self.module
         mean, variance = m.running_mean.to(x.dtype), m.running_var.to(x.dtype)
-        return F.batch_norm(x, mean, variance, _cast(m.weight, x), _cast(m.bias, x), False, 0.0, m.eps)
+        y: Tensor = F.batch_norm(x, mean, variance, _cast(m.weight, x), _cast(m.bias, x), False, 0.0, m.eps)
+        return y
 
     def weight(self, x: Tensor) -> Tensor:
         """See :class:`Affine`."""
         root = (self.module.running_var.to(x.dtype) + self.module.eps).sqrt()
-        gain = 1 / root if self.module.weight is None else self.module.weight.to(x.dtype) / root
+        gain: Tensor = 1 / root if self.module.weight is None else self.module.weight.to(x.dtype) / root
         return gain.reshape(-1, *[1] * (x.ndim - 2))
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
@@ -222,7 +241,10 @@ class Normalisation(Affine):
 
 
 class AveragePool(Affine):
-    """AvgPool1d and AvgPool2d, in every mode: sums over windows times one weight an output."""
+    """AvgPool1d and AvgPool2d, in every mode: sums over windows times one weight an output.
+
+    All entries of a row of A are equal, so that a power of that one weight is that of them all.
+    """
 
     def check(self, x: Tensor) -> None:
         """See :class:`Affine`."""
@@ -231,7 +253,8 @@ class AveragePool(Affine):
     def weight(self, x: Tensor) -> Tensor:
         """See :class:`Affine`."""
         ones = torch.ones_like(x[:1, :1])
-        return self.module(ones) / self._summed(ones)  # (inside / divisor) / inside
+        weight: Tensor = self.module(ones) / self._summed(ones)  # (inside / divisor) / inside
+        return weight
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
         """See :class:`Affine`."""
@@ -239,7 +262,8 @@ class AveragePool(Affine):
 
     def rows(self, x: Tensor) -> Tensor:
         """See :class:`Affine`."""
-        return self.module(x)
+        y: Tensor = self.module(x)
+        return y
 
     def _summed(self, x: Tensor) -> Tensor:
         m = self.module
@@ -265,11 +289,14 @@ class AdaptiveAveragePool(Affine):
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
         """See :class:`Affine`."""
-        return self.module(x) * self._counts(x) * weight
+        # A mean times its count: torch has no adaptive sum.
+        y: Tensor = self.module(x) * self._counts(x) * weight
+        return y
 
     def rows(self, x: Tensor) -> Tensor:
         """See :class:`Affine`."""
-        return self.module(x)
+        y: Tensor = self.module(x)
+        return y
 
     def _counts(self, x: Tensor) -> Tensor:
         """How many inputs each output averages: window i of m over n is [i n // m, ceil((i + 1) n / m))."""
@@ -297,11 +324,13 @@ class MeanOver(Affine):
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
         """See :class:`Affine`."""
-        return x.sum(self.module.dims, self.module.keepdim) * weight
+        y: Tensor = x.sum(self.module.dims, self.module.keepdim) * weight
+        return y
 
     def rows(self, x: Tensor) -> Tensor:
         """See :class:`Affine`."""
-        return self.module(x)
+        y: Tensor = self.module(x)
+        return y
 
 
 class Elementwise(Affine):
@@ -311,7 +340,7 @@ class Elementwise(Affine):
 
     def weight(self, x: Tensor) -> Tensor:
         """See :class:`Affine`."""
-        constant = self.module.of(x)
+        constant: Tensor = self.module.of(x)
         match self.module:
             case Scale():
                 return constant
@@ -321,6 +350,7 @@ class Elementwise(Affine):
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
         """See :class:`Affine`."""
+        # A shift may also repeat components, which the product with ones does.
         if isinstance(self.module, Shift) and torch.broadcast_shapes(x.shape, weight.shape) == x.shape:
             return x
         return x * weight
@@ -351,7 +381,8 @@ class Rearrangement(Affine):
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:  # noqa: ARG002
         """See :class:`Affine`."""
-        return self.module(x)
+        y: Tensor = self.module(x)
+        return y
 
 
 AFFINE: dict[type[nn.Module], type[Affine]] = {

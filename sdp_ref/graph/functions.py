@@ -51,9 +51,9 @@ def _conv(kind: type[nn.Conv1d | nn.Conv2d]) -> Callable[..., nn.Module]:
 def _elementwise(kind: type[nn.Module]) -> Callable[..., nn.Module]:
     @functools.wraps(kind, updated=())
     def build(*args: Any, **options: Any) -> nn.Module:
-        module: Any = kind(*args, **options)
+        module = kind(*args, **options)
         if hasattr(module, "inplace"):  # whether an op writes over its input is read from its call
-            module.inplace = False
+            module.inplace = False  # type: ignore[assignment]  # a plain attribute
         return module
 
     return build

@@ -38,10 +38,12 @@ def max_pool(module: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
         raise NoFormulaError(f"{kind} on an event of shape {tuple(x.shape[1:])}")
     if module.return_indices:
         raise NoFormulaError(f"{kind} with return_indices")
-    pool: Any
+    m: Any = module
     if isinstance(module, nn.AdaptiveMaxPool1d | nn.AdaptiveMaxPool2d):
-        pool = F.adaptive_max_pool1d if one else F.adaptive_max_pool2d
-        return pool(x, module.output_size, return_indices=True)
-    assert isinstance(module, nn.MaxPool1d | nn.MaxPool2d)
-    m, pool = module, F.max_pool1d if one else F.max_pool2d
-    return pool(x, m.kernel_size, m.stride, m.padding, m.dilation, m.ceil_mode, return_indices=True)
+        adaptive: Any = F.adaptive_max_pool1d if one else F.adaptive_max_pool2d
+        maxima, index = adaptive(x, m.output_size, return_indices=True)
+    else:
+        pool: Any = F.max_pool1d if one else F.max_pool2d
+        options = (m.kernel_size, m.stride, m.padding, m.dilation, m.ceil_mode)
+        maxima, index = pool(x, *options, return_indices=True)
+    return maxima, index

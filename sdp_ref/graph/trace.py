@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, fx, nn
@@ -141,7 +141,12 @@ class _Reader:
         sizes = self._size_of(node)
         if sizes is not None:
             self.known[node] = sizes
-            return True
+        elif self._is_constant(node):
+            self._compute(node)
+        return node in self.known
+
+    def _is_constant(self, node: fx.Node) -> bool:
+        """Whether an op reads nothing but constants, and writes over none of them."""
         inputs = node.all_input_nodes
         name = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")
         if node.op == "call_module" or not all(n in self.known for n in inputs) or str(name).endswith("_"):
@@ -149,9 +154,11 @@ class _Reader:
         arguments = [self.known[n] for n in inputs]
         if any(isinstance(a, Size) or a is BATCH for a in arguments):
             return False
+        return self._arguments(node)[1].get("inplace", False) is not True
+
+    def _compute(self, node: fx.Node) -> None:
+        """Note what an op makes of constants; one that refuses them, or draws random numbers, stays an op."""
         args, kwargs = self._arguments(node)
-        if kwargs.get("inplace", False) is True:
-            return False
         before = _generator_states()
         try:
             if node.op == "call_method":
@@ -160,41 +167,24 @@ class _Reader:
                 function: Any = _IN_PLACE_OPERATORS.get(node.target, node.target)
                 result = function(*args, **kwargs)
         except (TypeError, RuntimeError, AttributeError, IndexError):
-            return False
+            return
         after = _generator_states()
         if not all(torch.equal(a, b) for a, b in zip(before, after, strict=True)):  # draws are no constants
             torch.set_rng_state(before[0])
             if len(before) > 1:
                 torch.cuda.set_rng_state_all(before[1:])
-            return False
+            return
         self.known[node] = result
-        return True
 
     def _size_of(self, node: fx.Node) -> Any:
         """Size or shape that a node stands for, None if it is something else."""
         first = node.args[0] if node.args else None
+        asked = None
         if isinstance(first, fx.Node) and first in self.value:
-            index = self.value[first]
-            if node.op == "call_method" and node.target == "size":
-                dims = [*node.args[1:], *node.kwargs.values()]
-                return _dimension(Size(index, lambda s: s), dims[0]) if dims else Size(index, lambda s: s)
-            if node.op == "call_function" and node.target is getattr and node.args[1] == "shape":
-                return Size(index, lambda s: s)
-        if node.op != "call_function" or node.target not in _ON_SIZES or node.kwargs:
-            return None
-        args, _ = self._arguments(node)
-        if len(args) != 2 or not any(isinstance(a, Size) for a in args):
-            return None
-        a, b = args
-        if node.target is operator.getitem:
-            return _dimension(a, b) if isinstance(b, int) else None
-        if any(not isinstance(v, int | Size) for v in (a, b)):
-            return None
-        owners = {v.of for v in (a, b) if isinstance(v, Size)}
-        if len(owners) != 1:
-            return None
-        function: Any = node.target
-        return Size(owners.pop(), lambda s: function(_number_of(a, s), _number_of(b, s)))
+            asked = _asked_size(node, self.value[first])
+        if asked is None and node.op == "call_function" and node.target in _ON_SIZES and not node.kwargs:
+            return _computed_size(node.target, self._arguments(node)[0])
+        return asked
 
     def _arguments(self, node: fx.Node) -> tuple[list[Any], dict[str, Any]]:
         def given(n: fx.Node) -> Any:
@@ -217,33 +207,40 @@ class _Reader:
             self.steps.append(Step(module, tuple(v.index for v in values), path))
             return Value(len(self.steps))
 
-        def unknown(text: str) -> None:
-            del self.steps[before:]
-            self.steps.append(Step(Unknown(text), inputs, path))
-
         in_place = self._in_place(node, args, kwargs)
         if in_place and not self._may_write(node):
-            unknown(f"{_describe(node)} over a value of which a view is read later")
-        elif node.op == "call_module":
+            unknown = f"{_describe(node)} over a value of which a view is read later"
+        else:
+            unknown = self._unknown_unless_emitted(node, emit, args, kwargs)
+            if not unknown and len(self.steps) == before:  # an op that gives back what it took
+                unknown = f"{_describe(node)} with these arguments"
+        if unknown:
+            del self.steps[before:]
+            self.steps.append(Step(Unknown(unknown), inputs, path))
+        self._bind(node, len(self.steps), in_place=in_place)
+
+    def _unknown_unless_emitted(
+        self, node: fx.Node, emit: Callable[..., Value], args: list[Any], kwargs: dict[str, Any]
+    ) -> str:
+        """Add the steps that a node stands for; what is unknown about it, "" if nothing is."""
+        if node.op == "call_module":
             module = self.modules[str(node.target)]
+            if kwargs:
+                args = [*args, *kwargs.values()] if not args else [*args, None]
             try:
-                if kwargs:
-                    args = [*args, *kwargs.values()] if not args else [*args, None]
                 emit(module, *args)
             except TypeError:
-                unknown(f"{type(module).__name__} with these arguments")
+                return f"{type(module).__name__} with these arguments"
         elif node.target not in FUNCTIONS:
-            unknown(_describe(node))
+            return _describe(node)
         else:
             try:
                 FUNCTIONS[node.target](emit, *args, **kwargs)
             except NoFormulaError as error:
-                unknown(str(error))
+                return str(error)
             except (TypeError, IndexError):
-                unknown(f"{_describe(node)} with these arguments")
-        if len(self.steps) == before:  # an op that gives back what it took
-            unknown(f"{_describe(node)} with these arguments")
-        self._bind(node, len(self.steps), in_place=in_place)
+                return f"{_describe(node)} with these arguments"
+        return ""
 
     def _in_place(self, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> bool:
         """Whether an op writes its result over its first input."""
@@ -259,8 +256,7 @@ class _Reader:
 
     def _may_write(self, node: fx.Node) -> bool:
         """Whether nobody will read, by another view of it, what an op is about to write over."""
-        first = node.args[0]
-        assert isinstance(first, fx.Node)
+        first = cast(fx.Node, node.args[0])  # `_in_place` has looked
         others = self.storage[first] - self.same[first]
         return not any(self.order[user] > self.order[node] for other in others for user in other.users)
 
@@ -288,6 +284,29 @@ class _Reader:
 
 def _generator_states() -> list[Tensor]:
     return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else ())]
+
+
+def _asked_size(node: fx.Node, value: int) -> Any:
+    """Size or shape that an op asks of a value, None if it does something else."""
+    shape = Size(value, lambda s: s)
+    if node.op == "call_method" and node.target == "size":
+        dims = [*node.args[1:], *node.kwargs.values()]
+        return _dimension(shape, dims[0]) if dims else shape
+    asks = node.op == "call_function" and node.target is getattr and node.args[1] == "shape"
+    return shape if asks else None
+
+
+def _computed_size(function: Any, args: list[Any]) -> Any:
+    """Size that a function makes of sizes of one value, None if they are none."""
+    if len(args) != 2 or not any(isinstance(a, Size) for a in args):
+        return None
+    a, b = args
+    if function is operator.getitem:
+        return _dimension(a, b) if isinstance(b, int) else None
+    owners = {v.of for v in (a, b) if isinstance(v, Size)}
+    if len(owners) != 1 or any(not isinstance(v, int | Size) for v in (a, b)):
+        return None
+    return Size(owners.pop(), lambda s: function(_number_of(a, s), _number_of(b, s)))
 
 
 def _dimension(shape: Size, dim: Any) -> Any:
@@ -364,7 +383,8 @@ class _Wrapped(nn.Module):
         self.net = net
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.net(x)
+        y: Tensor = self.net(x)
+        return y
 
 
 def _describe(node: fx.Node) -> str:

@@ -64,13 +64,13 @@ class Walk:
     @classmethod
     def to(cls, origin: Node, value: Tensor) -> Walk:
         """Walk from `value` to the tensor that `origin` made."""
-        assert value.grad_fn is not None
+        end: Node = value.grad_fn
         leads: dict[Node, bool] = {origin: True}
         nodes: list[Node] = []
         stack: list[tuple[Node, Iterator[Any]]] = []
-        if value.grad_fn is not origin:
-            leads[value.grad_fn] = False
-            stack.append((value.grad_fn, iter(value.grad_fn.next_functions)))
+        if end is not origin:
+            leads[end] = False
+            stack.append((end, iter(end.next_functions)))
         while stack:  # depth first, without recursion: nets may be deeper than Python's stack
             node, edges = stack[-1]
             for before, _ in edges:
@@ -87,13 +87,26 @@ class Walk:
             node: [i for i, (before, _) in enumerate(node.next_functions) if leads.get(before, False)]
             for node in nodes
         }
-        return cls(origin, (value.grad_fn, value.output_nr), nodes[::-1], wanted)
+        return cls(origin, (end, value.output_nr), nodes[::-1], wanted)
 
     def pull_back(self, basis: Tensor, x: Tensor, bound: int) -> Tensor:
         """Pull cotangents (K, B, *out) of the value back to the input: (K, B, *event).
 
         A stack of cotangents that takes more than `bound` bytes at some node goes on from there in
         parts, so that the small values near the output are worked on together all the same.
+
+        Parameters
+        ----------
+        basis : Tensor, shape (K, B, *out)
+        x : Tensor, shape (B, *event)
+            The input: its shape and dtype.
+        bound : int
+            Bytes.
+
+        Returns
+        -------
+        Tensor, shape (K, B, *event)
+            Zero where the value does not depend on the input.
         """
         return self._from(0, {self.end: _Cotangents(basis, False)}, len(basis), x, bound)
 
@@ -133,7 +146,8 @@ class Walk:
         """Of the largest value that `node` makes or takes."""
         before = (node.next_functions[i] for i in self.wanted[node])
         values = [*node._input_metadata, *(n._input_metadata[k] for n, k in before)]
-        return max(math.prod(v.shape) * v.dtype.itemsize for v in values)
+        sizes: list[int] = [math.prod(v.shape) * v.dtype.itemsize for v in values]
+        return max(sizes)
 
     def _pull(self, node: Node, given: dict[int, _Cotangents], wanted: list[int]) -> list[_Cotangents | None]:
         name = node.name()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -58,9 +58,8 @@ def jacobian_of(
     with torch.enable_grad(), _RightDerivative():
         # A copy, since an op may write over its input and autograd lets none write over a leaf.
         start = point.clone()
-        origin = start.grad_fn
+        origin: Any = start.grad_fn
         value = net(start)
-    assert origin is not None
     outputs, inputs = value[0].numel(), x[0].numel()
     with torch.set_grad_enabled(create_graph):
         jacobian = None
@@ -78,7 +77,7 @@ def _forward_jacobian(net: Net, x: Tensor, outputs: int, max_bytes: int) -> Tens
     basis = torch.eye(n, dtype=x.dtype, device=x.device).reshape(n, 1, *x.shape[1:]).expand(n, *x.shape)
 
     def column(tangent: Tensor) -> Tensor:
-        return torch.func.jvp(lambda v: net(v.clone()), (x,), (tangent,))[1]
+        return cast(Tensor, torch.func.jvp(lambda v: net(v.clone()), (x,), (tangent,))[1])  # of one output
 
     try:
         with _RightDerivative():

@@ -74,16 +74,23 @@ class Gaussian(Law):
         Cholesky's where the covariance is positive definite; else by eigenvectors, with negative
         eigenvalues (rounding, or a rule whose covariance is indefinite) clipped to zero. There the
         gradient leaves out the turning of the eigenvectors, which need not have one.
+
+        Returns
+        -------
+        Tensor, shape (B, n, n), float64
+            In units of the components; lower triangular where it is Cholesky's.
         """
         covariance = self.covariance.double()
+        factor: Tensor
         factor, failed = torch.linalg.cholesky_ex(covariance)
         singular = failed != 0
         if not bool(singular.any()):
             return factor
         rest = covariance[singular]
         vectors = torch.linalg.eigh(rest.detach()).eigenvectors
+        # Rayleigh quotients: equal to the eigenvalues, and their gradient needs no gaps between those.
         values = (vectors * (rest @ vectors)).sum(-2)
-        clipped = vectors * _sqrt(values).unsqueeze(-2)
+        clipped: Tensor = vectors * _sqrt(values).unsqueeze(-2)
         if not bool(failed.eq(0).any()):
             return clipped
         definite = torch.linalg.cholesky(covariance[~singular])
@@ -130,6 +137,10 @@ class DiagonalGaussian(Law):
     def factor(self) -> Tensor:
         """A matrix F with F F^T = covariance, shape (B, n, n), float64."""
         return torch.diag_embed(self.standard_deviation.flatten(1))
+
+
+AnyGaussian = Gaussian | DiagonalGaussian
+"""A law that has a mean and a covariance."""
 
 
 def _sqrt(x: Tensor) -> Tensor:

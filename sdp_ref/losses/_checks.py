@@ -14,15 +14,27 @@ _DTYPES = (torch.float32, torch.float64)
 _FIELDS: dict[type[Law], str] = {Gaussian: "covariance", DiagonalGaussian: "variance", Cauchy: "scale"}
 
 
-def check_law(what: str, law: object, *families: type[Law]) -> None:
+def check_law(what: str, law: Law, *families: type[Law]) -> None:
     """Refuse other families, half precision, wrong shapes and entries that are not finite.
 
     Laws that rules return were never validated, so their shapes are looked at here too.
+
+    Parameters
+    ----------
+    what : str
+        Who asks, for the message.
+    law : Law
+    *families : type
+        What it may be.
+
+    Raises
+    ------
+    ValueError
+        If it is anything else.
     """
     if not isinstance(law, families):
         names = ", ".join(family.__name__ for family in families)
         raise ValueError(f"{what} takes a law of {names}, got {type(law).__name__}")
-    assert isinstance(law, Law)
     if law.location.dtype not in _DTYPES:
         raise ValueError(f"{what} works in float32 or float64, got {law.location.dtype}; use law.to(...)")
     name = next(field for family, field in _FIELDS.items() if isinstance(law, family))

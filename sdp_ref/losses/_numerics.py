@@ -61,7 +61,8 @@ class _LogNdtr(Function):
 
     @staticmethod
     def forward(z: Tensor) -> Tensor:
-        return torch.special.log_ndtr(z)
+        value: Tensor = torch.special.log_ndtr(z)
+        return value
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], _output: Tensor) -> None:
@@ -70,7 +71,8 @@ class _LogNdtr(Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (z,) = ctx.saved_tensors
-        return gradient * _Ratio.apply(z)
+        product: Tensor = gradient * _Ratio.apply(z)
+        return product
 
 
 class _Ratio(Function):
@@ -78,7 +80,10 @@ class _Ratio(Function):
 
     @staticmethod
     def forward(z: Tensor) -> Tensor:
-        return math.sqrt(2 / math.pi) / torch.special.erfcx(-z / math.sqrt(2))
+        # phi / Phi = sqrt(2 / pi) exp(-z^2 / 2) / erfc(-z / sqrt 2): far out both underflow, and their ratio,
+        # which erfcx(x) = exp(x^2) erfc(x) gives, does not.
+        ratio: Tensor = math.sqrt(2 / math.pi) / torch.special.erfcx(-z / math.sqrt(2))
+        return ratio
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], _output: Tensor) -> None:
@@ -87,23 +92,27 @@ class _Ratio(Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (z,) = ctx.saved_tensors
-        ratio = _Ratio.apply(z)
-        return -gradient * ratio * (z + ratio)
+        ratio: Tensor = _Ratio.apply(z)
+        product: Tensor = -gradient * ratio * (z + ratio)
+        return product
 
 
 def widen(x: Tensor) -> Tensor:
     """`x` in float64, its gradient saturated to what its own dtype holds."""
-    return _Widen.apply(x)
+    wide: Tensor = _Widen.apply(x)
+    return wide
 
 
 def narrow(x: Tensor, dtype: torch.dtype) -> Tensor:
     """`x` in `dtype`, saturated at :func:`limit`."""
-    return _Narrow.apply(x, dtype)
+    value: Tensor = _Narrow.apply(x, dtype)
+    return value
 
 
 def log_ndtr(z: Tensor) -> Tensor:
     """Logarithm of the standard normal distribution function, float64, gradients true in both tails."""
-    return _LogNdtr.apply(z)
+    value: Tensor = _LogNdtr.apply(z)
+    return value
 
 
 def root(x: Tensor) -> Tensor:

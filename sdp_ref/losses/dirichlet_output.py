@@ -143,6 +143,7 @@ def _log_concentrations(
     check_law("a Dirichlet output", law, Gaussian, DiagonalGaussian)
     check_classes("a Dirichlet output", law.location)
     c1, c2 = _constant("offset", offset), _constant("slope", slope)
+    # In logarithms: a softmax that underflows still has a concentration, and its gradient.
     logarithms = torch.log_softmax(widen(law.location), 1)
     variance = widen(law.variance).clamp(min=0)
     deviation = root((logarithms.mul(2).exp() * variance).sum(1))

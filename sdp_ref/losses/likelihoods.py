@@ -56,6 +56,7 @@ def gaussian_nll(law: Gaussian | DiagonalGaussian, targets: Tensor, reduction: R
         distance = (residual / variance.sqrt()).square().sum(1)
         logarithm = variance.log().sum(1)
     else:
+        # With a jitter: covariances of rules are singular, or slightly indefinite, now and then.
         covariance = widen(law.covariance)
         factor = torch.linalg.cholesky(_jittered((covariance + covariance.mT) / 2, gaussian_jitter(law)))
         white = torch.linalg.solve_triangular(factor, residual.unsqueeze(2), upper=False)

@@ -167,7 +167,7 @@ def _log_matrix(law: Scores) -> Tensor:
     twice: Tensor | float = 0.0
     if isinstance(law, Gaussian):
         covariance = widen(law.covariance)
-        twice = covariance + covariance.mT
+        twice = covariance + covariance.mT  # and not 2 S: both triangles alike in the gradient
     logarithms = _log_probability(
         law,
         location.unsqueeze(2) - location.unsqueeze(1),

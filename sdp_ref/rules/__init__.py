@@ -57,6 +57,10 @@ def rule(name: str, **parameters: Any) -> Rule:
     **parameters
         The rule's parameters, ``samples=100`` say.
 
+    Returns
+    -------
+    Rule
+
     Raises
     ------
     ValueError
@@ -79,6 +83,11 @@ def rule(name: str, **parameters: Any) -> Rule:
 
 def parse_parameters(name: str, text: str) -> dict[str, Any]:
     """Parameters written as ``key=value,...``, for the rule `name`.
+
+    Returns
+    -------
+    dict of str to bool, int, float or str
+        Each value as what it can be read as first.
 
     Raises
     ------

@@ -45,8 +45,10 @@ def predicted(rule: Propagator, net: Net, x: Law) -> Law:
 
     Raises
     ------
-    ValueError, UnsupportedError
-        As :func:`sdp_ref.propagate`, which takes names of rules too.
+    ValueError
+        If net and law do not fit together, or the result is not finite.
+    UnsupportedError
+        If the rule has no formula for an op of the net or for the family of `x`.
     """
     if not isinstance(x, Law):
         raise ValueError(f"x must be a law such as sdp_ref.Gaussian, got {type(x).__name__}")
@@ -175,6 +177,17 @@ class Rule(ABC):
 def check_outputs(inputs: Tensor, outputs: object) -> Tensor:
     """Outputs of a net, if they are one row of floating-point numbers for each input.
 
+    Parameters
+    ----------
+    inputs : Tensor, shape (B, *event)
+    outputs : object
+        What the net gave for them.
+
+    Returns
+    -------
+    Tensor, shape (B, *out)
+        The outputs.
+
     Raises
     ------
     ValueError
@@ -192,6 +205,17 @@ def check_outputs(inputs: Tensor, outputs: object) -> Tensor:
 
 def as_gaussian(rule: str, x: Law) -> Gaussian:
     """Law `x` with a full covariance matrix.
+
+    Parameters
+    ----------
+    rule : str
+        Name of the rule that asks, for the message.
+    x : Law
+
+    Returns
+    -------
+    Gaussian
+        `x` itself if it is one.
 
     Raises
     ------

@@ -56,6 +56,7 @@ def _relu(_rule: LayerwiseRule, _module: nn.Module, law: Gaussian) -> Law:
     return unchecked(Gaussian, mean.reshape(law.mean.shape), covariance)
 
 
+# The difference arcsin p - p costs up to three digits above it, and more below, where nine terms are exact.
 _SERIES_BELOW = 0.1
 # (arcsin p - p) / p^3 = sum_n coefficient_n p^(2n)
 _SERIES = [math.comb(2 * n, n) / (4**n * (2 * n + 1)) for n in range(1, 10)]

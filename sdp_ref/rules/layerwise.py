@@ -44,6 +44,16 @@ class LayerwiseRule(Rule):
 
         It is called as ``handler(rule, module, *laws)`` and returns the law of the module's
         output. A functional form of an op (``F.relu``) arrives as the module that does the same.
+
+        Parameters
+        ----------
+        *kinds : type
+            Classes of modules.
+
+        Returns
+        -------
+        callable
+            The decorator, which gives the function back.
         """
 
         def register(handler: HandlerT) -> HandlerT:
@@ -61,6 +71,16 @@ class LayerwiseRule(Rule):
 
         The decorated function is called once a net, as ``make(rule, module)``, and returns the
         function of the laws.
+
+        Parameters
+        ----------
+        *kinds : type
+            Classes of modules.
+
+        Returns
+        -------
+        callable
+            The decorator, which gives the function back.
         """
 
         def register(make: HandlerT) -> HandlerT:
@@ -97,6 +117,13 @@ class LayerwiseRule(Rule):
 
     def operations(self, net: Net) -> tuple[list[trace.Step], list[Handler]]:
         """Steps of a net, each with what this rule does there.
+
+        Returns
+        -------
+        list of Step
+            In the order in which they are taken.
+        list of callable
+            From the laws of a step's inputs to that of its output, or what a subclass makes of it.
 
         Raises
         ------

@@ -108,6 +108,7 @@ _MANY = 1000
 
 def _rows_at_a_time(net: Net, location: Tensor, max_bytes: int) -> int:
     """How many rows' Jacobians fit, twice, in the memory bound; at least one."""
+    # Twice: the Jacobian, and its product with the noise.
     of_one_output = 2 * location[0].numel() * location.element_size()
     if len(location) == 1 or len(location) * _MANY * of_one_output <= max_bytes:
         return len(location)
@@ -137,7 +138,7 @@ def _linearised(net: Net, x: Law, *, create_graph: bool, max_bytes: int) -> Law:
             return unchecked(SymmetricStable, location, scale.reshape(location.shape).to(dtype), x.alpha)
         case _:
             raise NoFormulaError(f"{type(x).__name__} input")
-    covariance = (covariance + covariance.mT) / 2
+    covariance = (covariance + covariance.mT) / 2  # a product of three matrices is symmetric up to rounding
     return unchecked(Gaussian, location, covariance.to(dtype))
 
 
@@ -162,6 +163,20 @@ def _in_double(
     """Apply `function` in float64 to parts of the batch that are not long in memory.
 
     Thin directions of the output have variances that float32 sums of products would lose.
+
+    Parameters
+    ----------
+    function : callable
+        Of a Jacobian (b, m, n) and the noise of its rows.
+    jacobian : Tensor, shape (B, m, n)
+    noise : Tensor, shape (B, ...)
+        Covariances, variances or scales of the input.
+    create_graph : bool
+        Whether the result keeps its graph: it is then made in one part.
+
+    Returns
+    -------
+    Tensor, shape (B, ...), float64
     """
     rows = max(1, _PART // max(1, 8 * jacobian[0].numel()))
     if create_graph or rows >= len(jacobian):

@@ -15,6 +15,7 @@ from torch import nn
 from sdp_ref.activations import ELEMENTWISE, activation_of
 from sdp_ref.errors import UnsupportedError
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable, unchecked
+from sdp_ref.rules.base import as_gaussian
 from sdp_ref.rules.full.elementwise import elementwise_input
 from sdp_ref.rules.full.rule import FullCovarianceRule
 from sdp_ref.rules.layerwise import LayerwiseRule
@@ -88,8 +89,8 @@ class MomentMatching(FullCovarianceRule):
 
     def finish(self, law: Law, x: Law) -> Law:
         """As :class:`FullCovarianceRule`; a variance that rounding made negative is 0."""
-        assert isinstance(law, Gaussian)
-        return super().finish(unchecked(Gaussian, law.mean, elementwise_input(law)[1]), x)
+        full = as_gaussian(self.name, law)
+        return super().finish(unchecked(Gaussian, full.mean, elementwise_input(full)[1]), x)
 
 
 @MomentMatching.prepares(*ELEMENTWISE)

@@ -100,6 +100,7 @@ class MonteCarlo(Rule):
             event = outputs.shape[2:]
             outputs = outputs.flatten(2)
             mean = outputs.mean(1)
+            # Products in float64: float32 sums of them lose the thin directions of the outputs.
             centred = (outputs - mean.unsqueeze(1)).double()
             covariance = centred.mT @ centred / (self.samples - 1)
             return unchecked(Gaussian, mean.unflatten(1, event), covariance.to(mean.dtype))
@@ -128,7 +129,8 @@ def _sobol(seed: Any, samples: int, dimension: int) -> Tensor:
     word = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]) >> 1
     points = SobolEngine(dimension, scramble=True, seed=word).draw(samples, dtype=torch.float64)
     # a scrambled point lies on a grid of 2^-30: its left end may be 0, where the quantile is infinite
-    return torch.special.ndtri(points + 2.0**-31)
+    normals: Tensor = torch.special.ndtri(points + 2.0**-31)
+    return normals
 
 
 _SAMPLERS: dict[str, Callable[[Any, int, int], Tensor]] = {"mc": _independent, "sobol": _sobol}
@@ -147,5 +149,5 @@ def _draw(x: Gaussian | DiagonalGaussian, normals: Tensor) -> Tensor:
         noise = normals * x.standard_deviation.flatten(1).unsqueeze(1)
     else:
         noise = normals @ x.factor().mT
-    noise = noise.unflatten(2, x.event_shape).to(x.mean.dtype)
-    return x.mean.unsqueeze(1) + noise
+    draws: Tensor = x.mean.unsqueeze(1) + noise.unflatten(2, x.event_shape).to(x.mean.dtype)
+    return draws

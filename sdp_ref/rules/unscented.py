@@ -67,6 +67,7 @@ class Unscented(Rule):
             weights = values.new_full((2 * n + 1, 1), 0.5 / (n + kappa))
             weights[0] = kappa / (n + kappa)
             mean = (weights * values).sum(1)
+            # Not E[y y^T] - m m^T, which cancels where the mean is large, and may then be indefinite.
             centred = values - mean.unsqueeze(1)
             covariance = centred.mT @ (weights * centred)
             dtype = outputs.dtype

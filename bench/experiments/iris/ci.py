@@ -55,6 +55,11 @@ standard errors from the scrambles. Cells hold 512 points of the oracle each."""
 def nets() -> list[TrainedNet]:
     """The committed nets of :data:`ARCHITECTURES`, seed 0.
 
+    Returns
+    -------
+    list of TrainedNet
+        One an architecture, in their order.
+
     Raises
     ------
     RunFailedError

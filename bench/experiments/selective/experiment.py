@@ -139,6 +139,11 @@ def _some(data: LabelledImages, count: int) -> Tensor:
 def load(limit: int | None = None) -> Images:
     """MNIST and EMNIST letters.
 
+    Returns
+    -------
+    Images
+        MNIST for training and tests, letters as what has no class.
+
     Raises
     ------
     DataMissingError
@@ -225,6 +230,10 @@ class SelectivePrediction(ReplicateExperiment):
 
     def expand(self, scope: Scope) -> Expansion:
         """See `Experiment`: its groups are objectives times seeds.
+
+        Returns
+        -------
+        Expansion
 
         Raises
         ------

@@ -50,6 +50,11 @@ def risk_coverage(uncertainty: ArrayLike, wrong: ArrayLike) -> RiskCoverage:
     wrong : array of bool, shape (N,)
         Whether the prediction, had it been accepted, is an error.
 
+    Returns
+    -------
+    RiskCoverage
+        One point for each distinct uncertainty, after (0, 0).
+
     Raises
     ------
     ValueError
@@ -75,6 +80,10 @@ def perfect(outside: float) -> RiskCoverage:
     ----------
     outside : float
         Share of inputs without a right class, in [0, 1]. Half of them give an area of 12.5 %.
+
+    Returns
+    -------
+    RiskCoverage
 
     Raises
     ------

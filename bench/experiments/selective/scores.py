@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -77,7 +78,7 @@ class _View:
     @cached_property
     def location(self) -> Tensor:
         if self.objective.rule in (None, PROPAGATED):
-            return self.model.net(self.pixels).double()
+            return cast(Tensor, self.model.net(self.pixels)).double()
         return self.gaussian.location
 
     @cached_property
@@ -85,24 +86,22 @@ class _View:
         sigma = self.objective.sigma or SIGMA
         law = sr.DiagonalGaussian(self.pixels, torch.full_like(self.pixels, sigma**2))
         propagated = predicted(self.objective.rule or PROPAGATED, self.model.net, law)
-        assert isinstance(propagated, sr.Gaussian | sr.DiagonalGaussian)
-        return propagated.to(torch.float64)
+        return cast(sr.Gaussian | sr.DiagonalGaussian, propagated).to(torch.float64)  # as the noise is
 
     @cached_property
     def cauchy(self) -> sr.Cauchy:
         law = sr.Cauchy(self.pixels, torch.full_like(self.pixels, self.objective.sigma or SIGMA))
         propagated = predicted(self.objective.rule or PROPAGATED, self.model.net, law)
-        assert isinstance(propagated, sr.Cauchy)
-        return propagated.to(torch.float64)
+        return cast(sr.Cauchy, propagated).to(torch.float64)  # as the noise is
 
     def score(self, name: str) -> dict[str, Tensor]:
         """Uncertainties by reading."""
         if name == "softmax_entropy":
             return {"": losses.softmax_entropy(self.location)}
         if name == "orthonormal_certificates":
-            assert self.certificates is not None
-            features = self.model.net[:-1](self.pixels) - self.certificates.center
-            squares = (features @ self.certificates.certificates).double().square()
+            fitted = cast(losses.OrthonormalCertificates, self.certificates)  # `evaluate` has seen to it
+            features = self.model.net[:-1](self.pixels) - fitted.center
+            squares = (features @ fitted.certificates).double().square()
             return {str(count): squares[:, :count].sum(1) for count in CERTIFICATES}
         if name == "dirichlet":
             alpha = losses.dirichlet(self.gaussian, self.model.offset, self.model.slope)
@@ -142,6 +141,11 @@ def evaluate(
     digits : Digits
         Those that it was trained on, for certificates.
     pixels : Tensor, shape (N, C, H, W), uint8
+
+    Returns
+    -------
+    Scored
+        Classes and scores, on the CPU, in the order of `pixels`.
     """
     device = next(model.net.parameters()).device
     certificates = None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
@@ -52,7 +53,8 @@ class Objective:
 
     def law(self, net: nn.Module, pixels: Tensor) -> sr.Law:
         """Law of the scores of noisy `pixels`, (B, C, H, W), differentiable in the net's weights."""
-        assert self.rule is not None
+        if self.rule is None:
+            raise ValueError(f"the objective '{self.name}' propagates no law")
         rule = replace(self.rule, create_graph=True) if isinstance(self.rule, SDP) else self.rule
         variance = torch.full_like(pixels, self.sigma**2)
         return predicted(rule, net, sr.DiagonalGaussian(pixels, variance))
@@ -130,8 +132,7 @@ class Trainer:
         self.objective, self.seed, self.step = objective, seed, 0
         self.pixels, self.labels = digits.pixels.to(device), digits.labels.to(device)
         net = digits.architecture.build(seed).to(device)
-        assert isinstance(net, nn.Sequential)
-        self.net = net
+        self.net = cast(nn.Sequential, net)  # as cnn3 is
         self.raw = nn.Parameter(torch.full((2,), START, device=device))
         self.optimizer = torch.optim.Adam([*net.parameters(), self.raw], lr=LEARNING_RATE)
         self.steps_an_epoch = math.ceil(len(self.labels) / BATCH)
@@ -139,6 +140,11 @@ class Trainer:
 
     def run(self) -> Iterator[int]:
         """Train to the last step; gives the number of steps done after each.
+
+        Yields
+        ------
+        int
+            Steps done so far.
 
         Raises
         ------
@@ -175,10 +181,9 @@ class Trainer:
             return F.cross_entropy(self.net(pixels), labels)
         law = self.objective.law(self.net, pixels)
         if self.objective.name == "dirichlet":
-            assert isinstance(law, sr.Gaussian | sr.DiagonalGaussian)
-            return losses.dirichlet_nll(law, labels, *F.softplus(self.raw))
-        assert isinstance(law, sr.Gaussian | sr.DiagonalGaussian | sr.Cauchy)
-        return losses.pairwise_loss(law, labels)
+            gaussian = cast(sr.Gaussian | sr.DiagonalGaussian, law)  # as the noise is
+            return losses.dirichlet_nll(gaussian, labels, *F.softplus(self.raw))
+        return losses.pairwise_loss(cast(sr.Gaussian | sr.DiagonalGaussian | sr.Cauchy, law), labels)
 
     @property
     def model(self) -> Model:
@@ -224,6 +229,10 @@ def get_model(
     seed, epochs : int
     device : str
     report : callable, optional
+
+    Returns
+    -------
+    Model
 
     Raises
     ------

@@ -114,6 +114,10 @@ class PredictionIntervals(ReplicateExperiment):
     def expand(self, scope: Scope) -> Expansion:
         """See `Experiment`: its groups are sets times objectives.
 
+        Returns
+        -------
+        Expansion
+
         Raises
         ------
         UserError

@@ -49,6 +49,11 @@ class Splits:
 def rows_of(count: int, seed: int) -> dict[str, np.ndarray]:
     """Rows for training, validation and test under a seed.
 
+    Returns
+    -------
+    dict of str to ndarray
+        Row numbers by part: ``train``, ``validation``, ``test``.
+
     Raises
     ------
     UserError
@@ -68,6 +73,11 @@ def splits(data: RegressionTable, seeds: Sequence[int], dtype: torch.dtype = tor
     """Split and scale a set for each seed, by the mean and population sd of its training rows.
 
     A feature without variance keeps its scale.
+
+    Returns
+    -------
+    Splits
+        Features and targets in standard deviations, stacked over seeds.
 
     Raises
     ------
@@ -127,6 +137,11 @@ class Intervals:
         """Intervals between predicted quantiles, with the Gaussians of which they would be the central 95 %.
 
         These give quantile regression a likelihood; the paper prints one and does not say how.
+
+        Returns
+        -------
+        Intervals
+            In the units of the quantiles.
         """
         return cls(low, high, (low + high) / 2, ((high - low) / (2 * NORMAL_95)).square())
 
@@ -172,6 +187,10 @@ def best_variance(validation: Scores, shape: tuple[int, int]) -> Tensor:
         Candidates are settings times variances.
     shape : (int, int)
         Settings and variances.
+
+    Returns
+    -------
+    Tensor, shape (S, settings), int64
     """
     coverage, width = (t.unflatten(1, shape) for t in (validation.picp, validation.mpiw))
     fits = qualified(coverage)

@@ -83,6 +83,11 @@ def evaluate(
     splits : Splits
     settings : sequence of Setting
     seeds : sequence of int
+
+    Returns
+    -------
+    list of Selected
+        One a seed, in their order.
     """
     predict = _predictor(method, nets, splits, len(settings), seeds)
     candidates: list[Tensor | None] = [None]
@@ -192,7 +197,8 @@ class _Sampled:
         self._seeds = seeds
 
     def __call__(self, part: str, variance: Tensor | None) -> Intervals:
-        assert variance is not None
+        if variance is None:
+            raise ValueError("samples need an input variance")
         means, variances = [], []
         for place, seed in enumerate(self._seeds):
             x = self._splits.features[part][place]

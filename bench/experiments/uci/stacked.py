@@ -97,7 +97,8 @@ def _likelihood(residual: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _pinball(out: Tensor, y: Tensor, levels: Tensor | None) -> Tensor:
-    assert levels is not None
+    if levels is None:
+        raise ValueError("a pinball loss needs levels")
     return ((y < out).to(y.dtype) - levels).div_(y.shape[2])
 
 
@@ -179,6 +180,13 @@ class Nets:
         """Outputs, and for the first of them the squared norm of its Jacobian at x, shape (N, B).
 
         Times an input variance this is SDP's output variance; at a kink it takes the derivative 0.
+
+        Returns
+        -------
+        Tensor, shape (N, outputs, B)
+            The outputs.
+        Tensor, shape (N, B)
+            Squared norms, in squared units of the output over those of the inputs.
         """
         hidden = self._hidden(x)
         slopes = torch.bmm(self.weight.mT, (hidden > 0) * self.second[:, :1].mT)

@@ -41,6 +41,11 @@ def get_nets(
     epochs : int
     report : callable, optional
 
+    Returns
+    -------
+    Nets
+        Seed by seed, each with all settings.
+
     Raises
     ------
     RunFailedError

@@ -49,11 +49,22 @@ class Drift:
 
 
 def drift(old: PredictedMoments, new: PredictedMoments) -> Drift:
-    """Drift from `old` to `new`: exactly 0 if all numbers are equal, infinite if the outputs are not as many.
+    """Drift from `old` to `new`.
 
     L L^T is the older covariance. Its numerically null directions, of a variance below 1e-12 of the largest
     (and 1e-18 of the squared mean), count as if they had that variance, so that a rule which gives them
     spread is seen and the rounding of one which does not is not.
+
+    Parameters
+    ----------
+    old, new : PredictedMoments
+        The baseline's, and today's.
+
+    Returns
+    -------
+    Drift
+        In units of the older standard deviations: exactly 0 if all numbers are equal, infinite if the outputs
+        are not as many.
     """
     if old.mean.shape != new.mean.shape:
         return Drift(np.inf, np.inf)

@@ -89,10 +89,20 @@ class PredictedMoments:
     def from_json(cls, entry: dict[str, Any]) -> PredictedMoments:
         """From plain values.
 
+        Parameters
+        ----------
+        entry : dict
+            As :meth:`to_json` gives them.
+
+        Returns
+        -------
+        PredictedMoments
+
         Raises
         ------
-        ValueError, KeyError, TypeError
-            If they are no moments.
+        ValueError
+            If they are no moments: of unequal size, or not finite. A KeyError or TypeError passes where a
+            field is missing or is no list of numbers.
         """
         spread = entry["covariance"] if "covariance" in entry else entry["variance"]
         moments = cls(np.array(entry["mean"], dtype=float), np.array(spread, dtype=float), entry.get("seed"))
@@ -128,6 +138,11 @@ class Answer:
     @classmethod
     def of(cls, law: Law) -> Answer:
         """Answer of a law, batch 1.
+
+        Returns
+        -------
+        Answer
+            Of a law without moments its locations and squared scales.
 
         Raises
         ------

@@ -127,7 +127,7 @@ def _ask(compared: Sequence[_Comparison], cells: Sequence[Cell], draw: int, step
                     errors[each.name, key] = sampling.compare(
                         each.rule, cell, oracle, each.old.errors[key], seeds
                     )
-                except Exception as error:  # of a rule under other seeds
+                except Exception as error:  # noqa: BLE001  a rule may raise anything under other seeds
                     asked.failures[each.name, key] = one_line(error)
             elif each.needs_oracle(key):
                 laws = each.old.predictions[key].law, each.new.moments[key].law

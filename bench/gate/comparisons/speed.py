@@ -63,8 +63,20 @@ class Timing:
 def works(rules: Mapping[str, Propagator], group: LawGroup) -> tuple[dict[str, Work], dict[str, str]]:
     """What is timed on a net: a regular pass and each rule, on one batch of 8 inputs, in float64.
 
-    A rule's work for the net alone (`prepare`) is done before. Rules that
-    fail are left out, and named with what they say.
+    A rule's work for the net alone (`prepare`) is done before.
+
+    Parameters
+    ----------
+    rules : mapping of str to Propagator
+    group : LawGroup
+        Whose net it is.
+
+    Returns
+    -------
+    found : dict of str to callable
+        The regular pass, and the rules that can be timed.
+    failed : dict of str to str
+        The others, with what they say.
     """
     net = group.net.build().double()
     data = trained.inputs_of(group.net)
@@ -78,7 +90,7 @@ def works(rules: Mapping[str, Propagator], group: LawGroup) -> tuple[dict[str, W
             propagate = prepared(rule, net, seeds_of(rule, keys))
             work: Work = torch.no_grad()(lambda propagate=propagate: propagate(law))
             work()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  a rule may raise anything
             failed[name] = one_line(error)
             continue
         found[name] = work
@@ -153,6 +165,11 @@ def baseline_speeds(
 ) -> dict[str, dict[str, Speed]]:
     """Ratios to keep, by rule and net.
 
+    Returns
+    -------
+    dict of str to dict of str to Speed
+        Times over those of a regular pass.
+
     Raises
     ------
     RunFailedError
@@ -180,6 +197,21 @@ def judge(
     A rule is slower if both the lower confidence bound of its median ratio and the ratio of the shortest
     times are more than :data:`LIMIT` times the baseline's, at first and in two further measurements with
     more rounds.
+
+    Parameters
+    ----------
+    baseline : Baseline
+    rules : mapping of str to Propagator
+    scope : Scope
+        Of its groups, the nets are timed once each.
+    timing : Timing
+    step : callable
+        Told how far it is: number, of how many, and what.
+
+    Returns
+    -------
+    Verdict
+        With a finding for each rule and net.
     """
     findings: list[Finding] = []
     nets = _nets(scope)

@@ -107,6 +107,12 @@ class Manifest:
     def from_dict(cls, plain: dict[str, Any]) -> tuple[Manifest, str]:
         """Manifest and the hash that stands beside it, which is not compared here.
 
+        Returns
+        -------
+        Manifest
+        str
+            The hash as it is written, 16 hexadecimal digits.
+
         Raises
         ------
         UserError
@@ -166,6 +172,11 @@ def _model() -> str:
     """Family and model of the processor, and what the environment asks of its BLAS.
 
     Clouds give one name to processors of several generations.
+
+    Returns
+    -------
+    str
+        To be put behind the processor's name; empty where the system does not say.
     """
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].splitlines()
@@ -193,6 +204,17 @@ def ci_oracles() -> list[tuple[LawGroup, int, Oracle]]:
 
 def record(group: LawGroup, place: int, oracle: Oracle) -> Manifest:
     """Manifest of an oracle, after its checks.
+
+    Parameters
+    ----------
+    group : LawGroup
+    place : int
+        Of the oracle's input in the group.
+    oracle : Oracle
+
+    Returns
+    -------
+    Manifest
 
     Raises
     ------
@@ -238,6 +260,11 @@ def save(manifests: Iterable[Manifest], path: Path = MANIFESTS) -> None:
 
 def load(path: Path = MANIFESTS) -> list[tuple[Manifest, str]]:
     """Manifests of a file, each with the hash that stands beside it.
+
+    Returns
+    -------
+    list of (Manifest, str)
+        In the order of the file.
 
     Raises
     ------

@@ -75,9 +75,16 @@ class Statistics:
 
 
 def standard_errors(moments: Moments) -> tuple[Array, Array]:
-    """Standard errors of mean and covariance, shapes (m,) and (m, m), from the spread over blocks.
+    """Standard errors of mean and covariance, from the spread over blocks.
 
     Those of the multiplier bootstrap in `Moments`, without its simulation.
+
+    Returns
+    -------
+    ndarray, shape (m,)
+        Of the mean, in units of the outputs.
+    ndarray, shape (m, m)
+        Of the covariance, in squared units.
     """
     weights = moments.block_weights
     factor = len(weights) / (len(weights) - 1)
@@ -148,7 +155,16 @@ SAME_PLATFORM = Tolerance(samples=0.0, mean=1e-6, covariance=1e-6, cells=0.0, cl
 
 
 def distances(stored: Statistics, again: Statistics) -> dict[str, tuple[float, str, str]]:
-    """How far apart two draws are: of each statistic its distance, the tolerance's field, and the unit.
+    """How far apart two draws are.
+
+    Parameters
+    ----------
+    stored, again : Statistics
+
+    Returns
+    -------
+    dict of str to (float, str, str)
+        Of each statistic its distance, the tolerance's field that bounds it, and the unit.
 
     Raises
     ------
@@ -186,6 +202,11 @@ def disagreements(
     tolerance : Tolerance
     bitwise : bool
         Whether all samples must be equal to the last bit.
+
+    Yields
+    ------
+    (str, str)
+        Name of the statistic, and the line.
     """
     if again.dtype != stored.dtype:
         yield "dtype", f"samples are {again.dtype}, stored {stored.dtype}"

@@ -28,6 +28,17 @@ def rotating_shard(parts: int = SHARDS) -> tuple[tuple[int, int], str]:
 
     By the number of the run on GitHub Actions, else by the day of the year (UTC): consecutive runs or days
     go through all parts.
+
+    Parameters
+    ----------
+    parts : int
+
+    Returns
+    -------
+    (int, int)
+        Part i of n, counted from 1.
+    str
+        What chose it, for people.
     """
     number = os.environ.get("GITHUB_RUN_NUMBER", "")
     if number.isdigit():

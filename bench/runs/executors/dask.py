@@ -65,7 +65,9 @@ class DaskWorkers(Executor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Queue a call; see :class:`concurrent.futures.Executor`."""
-        return self._executor.submit(functools.partial(_call, self._threads, fn), *args, **kwargs)
+        call = functools.partial(_call, self._threads, fn)
+        future: Future[Any] = self._executor.submit(call, *args, **kwargs)
+        return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Leave the cluster, or end it if it was started here."""

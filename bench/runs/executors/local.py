@@ -82,7 +82,7 @@ class LocalProcesses(Executor):
         if self._is_closed:
             call.cancel()
         try:
-            return pickle.loads(call.result())
+            return pickle.loads(call.result())  # noqa: S301  of a process that this one started
         except TimeoutError as error:
             raise TimeLimitError(f"stopped at the time limit of {self._limit:g} s") from error
         except ProcessExpired as error:
@@ -100,7 +100,9 @@ class LocalProcesses(Executor):
                 self._has_started = True
 
     def _start(self, limit: float | None, fn: Callable[..., Any], *args: Any) -> ProcessFuture[Any]:
-        process = concurrent.process(timeout=limit, context=self._context)(fn)  # type: ignore[call-overload]
+        process: Callable[..., ProcessFuture[Any]] = concurrent.process(  # type: ignore[call-overload]
+            timeout=limit, context=self._context
+        )(fn)
         try:
             return process(*args)
         except (OSError, EOFError):  # the fork server was killed
@@ -125,7 +127,7 @@ def _call(content: bytes, threads: int, memory: float | None, over: Event) -> by
     threading.Thread(target=_follow_driver, daemon=True).start()
     if memory is not None:
         threading.Thread(target=_watch_memory, args=(memory * 2**30, over), daemon=True).start()
-    fn, args, kwargs = pickle.loads(content)
+    fn, args, kwargs = pickle.loads(content)  # noqa: S301  of the process that started this one
     return pickle.dumps(fn(*args, **kwargs))
 
 

@@ -144,7 +144,7 @@ class Part:
         """Effects from mean scores, shape (nets, terms): shape (nets,); not finite where a score is not."""
         coefficients = np.array([coefficient for coefficient, _, _ in self.terms])
         with np.errstate(invalid="ignore"):
-            effects = scores @ coefficients
+            effects: NDArray[np.float64] = scores @ coefficients
             if self.scale.relative:
                 size = scores.mean(1)
                 effects = np.divide(effects, size, out=np.zeros_like(effects), where=size != 0)

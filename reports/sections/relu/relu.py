@@ -144,7 +144,7 @@ def nearer(rule: str = "marginal_moment_matching", other: str = "sdp", sigma: fl
 
     def lead(mean: float) -> float:
         mine, theirs = wasserstein_over_mean([mean], sigma, (rule, other))["w1"]
-        return mine - theirs
+        return float(mine - theirs)
 
     means = _grid(sigma)
     w1 = wasserstein_over_mean(means, sigma, (rule, other)).pivot_table("w1", "mean", "rule")

@@ -26,6 +26,8 @@ _UNDERFLOW = 40.0  # exp(-40^2 / 2) is 0 in float64
 _VARIANCE_FLOOR = 1e-8  # below it a mixture's relative error no longer depends on the variance
 
 MeanVariance = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+Terms = tuple[Tensor, Tensor]
+"""Scales and weights of a mixture, each of shape (terms,)."""
 
 
 def with_diagonal(covariance: Tensor, variance: Tensor) -> Tensor:
@@ -44,6 +46,7 @@ def ramp_covariance(mean: Tensor, variance: Tensor, covariance: Tensor, slope: f
     rho = rho + (rho.clamp(-1, 1) - rho).detach()  # rounding beyond 1 must not stop the gradient
     h_i, h_j = h[:, i], h[:, j]
     reached = torch.maximum(h_i.abs(), h_j.abs()) < _UNDERFLOW
+    # A pair of which one unit never reaches its kink has no bend: the density there is 0.
     bend = by_correlation(_ramp_bend, torch.where(reached, rho, torch.nan), h_i, h_j, rho)
     mean_slope = slope + (1 - slope) * cdf(h)
     unit = rho * mean_slope[:, i] * mean_slope[:, j] + (1 - slope) ** 2 * bend
@@ -53,7 +56,7 @@ def ramp_covariance(mean: Tensor, variance: Tensor, covariance: Tensor, slope: f
 def gelu_covariance(mean: Tensor, variance: Tensor, covariance: Tensor) -> Tensor:
     """Covariances of x Phi(x)."""
     one = mean.new_ones(1)
-    return _over_layer(partial(_over_pairs, gated, one, one), mean, variance, covariance)
+    return _over_layer(partial(_over_pairs, gated, (one, one)), mean, variance, covariance)
 
 
 def _ramp_bend(h: Tensor, k: Tensor, rho: Tensor, count: int, limit: float) -> Tensor:
@@ -61,8 +64,7 @@ def _ramp_bend(h: Tensor, k: Tensor, rho: Tensor, count: int, limit: float) -> T
 
 
 def gate(
-    scales: Tensor,
-    weights: Tensor,
+    terms: Terms,
     m_i: Tensor,
     m_j: Tensor,
     v_i: Tensor,
@@ -72,14 +74,15 @@ def gate(
     limit: float,
 ) -> Tensor:
     """Cov(f(X), f(Y)) of f(x) = sum_a weights_a Phi(x / scales_a), pair by pair."""
+    scales, weights = terms
+    # Phi(x / sigma) = P(sigma Z < x): each term is a step of X - sigma Z, of variance v + sigma^2.
     s_i, s_j = _smoothed(v_i, scales)[:, :, None], _smoothed(v_j, scales)[:, None, :]
     h, k = torch.broadcast_tensors(m_i[:, None, None] / s_i, m_j[:, None, None] / s_j)
     return price_integral(h, k, c[:, None, None] / (s_i * s_j), 1, count, limit) @ weights @ weights
 
 
 def gated(
-    scales: Tensor,
-    weights: Tensor,
+    terms: Terms,
     m_i: Tensor,
     m_j: Tensor,
     v_i: Tensor,
@@ -89,6 +92,7 @@ def gated(
     limit: float,
 ) -> Tensor:
     """Cov(f(X), f(Y)) of f(x) = sum_a weights_a x Phi(x / scales_a), pair by pair."""
+    scales, weights = terms
     s_i, s_j = _smoothed(v_i, scales), _smoothed(v_j, scales)
     t_i, t_j = m_i[:, None] / s_i, m_j[:, None] / s_j
     slope_i = (cdf(t_i) + t_i * pdf(t_i) * (scales / s_i) ** 2) @ weights
@@ -106,7 +110,8 @@ def gated(
         mu_i, mu_j = a * (x - r * y) * inverse, b * (y - r * x) * inverse
         across = a * b * r * inverse
         own = (1 + a * a * inverse - mu_i * mu_i) * (1 + b * b * inverse - mu_j * mu_j)
-        return own + 2 * across * (across + 2 * mu_i * mu_j)
+        both: Tensor = own + 2 * across * (across + 2 * mu_i * mu_j)
+        return both
 
     bend = price_integral(h, k, c[:, None, None] / product, 2, count, limit, factor)
     return c * slope_i * slope_j + (bend * product) @ weights @ weights
@@ -114,17 +119,18 @@ def gated(
 
 def _over_pairs(
     kernel: Callable[..., Tensor],
-    scales: Tensor,
-    weights: Tensor,
+    terms: Terms,
     m_i: Tensor,
     m_j: Tensor,
     v_i: Tensor,
     v_j: Tensor,
     c: Tensor,
 ) -> Tensor:
+    # The least smoothed term has the largest correlation: as many nodes as it needs serve them all.
+    scales = terms[0]
     narrowest = scales.min()
     correlation = (c / (_smoothed(v_i, narrowest) * _smoothed(v_j, narrowest))[..., 0]).clamp(-1, 1)
-    kernel = partial(kernel, scales, weights)
+    kernel = partial(kernel, terms)
     return by_correlation(kernel, correlation, m_i, m_j, v_i, v_j, c, width=len(scales) ** 2)
 
 
@@ -147,8 +153,24 @@ def like_exact(
 
     A congruence, so that the result with its exact diagonal stays positive semi-definite, and no
     covariance exceeds what its variances allow, even where both are far below the mixture's error.
+
+    Parameters
+    ----------
+    kernel : callable
+        :func:`gate` or :func:`gated`.
+    mixture : LogisticMixture
+    mean, variance : Tensor, shape (B, n)
+    covariance : Tensor, shape (B, n, n)
+    exact : callable
+        Mean and variance of one unit's output, from those of its input.
+
+    Returns
+    -------
+    Tensor, shape (B, n, n)
+        Zero on the diagonal.
     """
-    values = partial(_over_pairs, kernel, mean.new_tensor(mixture.scales), mean.new_tensor(mixture.weights))
+    terms = (mean.new_tensor(mixture.scales), mean.new_tensor(mixture.weights))
+    values = partial(_over_pairs, kernel, terms)
     rough = _over_layer(values, mean, variance, covariance)
     floored = variance.clamp(min=_VARIANCE_FLOOR)
     own, true = values(mean, mean, floored, floored, floored), exact(mean, floored)[1]

@@ -20,7 +20,9 @@ from torch.utils.checkpoint import checkpoint
 
 _CHUNK = 2**16  # of values at a time: few calls, and what they touch stays in cache
 _ELEMENTS = 2**18  # of one temporary in a chunk: 2 MiB, which a cache holds; some tens live at once
-_TAIL = -2.0  # below it the repeated integrals are taken from their continued fraction
+# Below it the repeated integrals are taken from their continued fraction: I_1 = pdf(h) + h I_0(h) cancels to
+# 1 / h^2 of its terms there, and I_2 to 1 / h^4.
+_TAIL = -2.0
 # Bands of -h, and the terms after which the fraction agrees with a thousand to rounding in them. From 40
 # on the density, and with it every repeated integral, is 0 in float64.
 _TAIL_BANDS = ((2.0, 3.0, 96), (3.0, 5.0, 56), (5.0, 8.0, 28), (8.0, 16.0, 20), (16.0, 40.0, 12))
@@ -38,7 +40,8 @@ def pdf(h: Tensor) -> Tensor:
 
 def cdf(h: Tensor) -> Tensor:
     """Distribution function of the standard normal law at `h`, relatively accurate in the left tail."""
-    return 0.5 * torch.special.erfc(h * -math.sqrt(0.5))
+    phi: Tensor = 0.5 * torch.special.erfc(h * -math.sqrt(0.5))  # 1 + erf is 0 from h = -8.3 on
+    return phi
 
 
 class _RepeatedIntegrals(torch.autograd.Function):
@@ -142,20 +145,29 @@ def price_integral(
         Arc sine of the largest abs(rho).
     factor : callable, optional
         factor(r, 1 - r^2) of tensors with a last axis of nodes.
+
+    Returns
+    -------
+    Tensor, shape of `h`
+        The integral; without a factor it has the sign of rho^n.
     """
     t, weight = gauss_legendre(count, h.device)
     left = limit * t * t
     angle = limit - left
     u = torch.sin(angle) / math.sin(limit)
-    rest = 2 * torch.cos((limit + angle) / 2) * torch.sin(left / 2) / math.sin(limit)  # 1 - u
+    # 1 - u as a product: next to rho the sines agree in all their digits
+    rest = 2 * torch.cos((limit + angle) / 2) * torch.sin(left / 2) / math.sin(limit)
+    # du = 2 t limit cos(angle) / sin(limit) dt, and 1 / (2 pi) of the density
     weight = weight * t * torch.cos(angle) * (limit / math.sin(limit) / math.pi)
     if order == 2:
         weight = weight * rest
 
+    # p(h, k; -r) = p(h, -k; r): the singularity is at r = 1 alone
     sign = torch.where(rho < 0, -1.0, 1.0)
     size = rho * sign
     k = k * sign
     r = size[..., None] * u
+    # 1 - r^2 = (1 - r) (1 + r) with 1 - r = (1 - u) + (1 - size) u, a sum of positive terms
     cosine2 = (rest + (1 - size)[..., None] * u) * (1 + r)
     # h^2 - 2 h k r + k^2 over 2 (1 - r^2), without its cancellation near r = 1
     exponent = (0.5 * (h - k) ** 2)[..., None] / cosine2 + (h * k)[..., None] / (1 + r)

@@ -51,6 +51,7 @@ def smooth_mean_variance(
     chunks = [
         recomputed(_quadrature, function, a, b) for a, b in zip(m.split(step), safe.split(step), strict=True)
     ]
+    # Taylor's series to order v^2: a rule of nodes would take the differences of equal numbers there.
     f, df, d2f = function(m), derivative(m), second_derivative(m)
     ef = torch.where(small, f + 0.5 * d2f * v, torch.cat([c[0] for c in chunks]))
     varf = torch.where(small, df * df * v + 0.5 * (d2f * v) ** 2, torch.cat([c[1] for c in chunks]))
@@ -59,8 +60,10 @@ def smooth_mean_variance(
 
 def _quadrature(function: Callable[[Tensor], Tensor], m: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     s = v.sqrt()
+    # Where the nodes lie is no part of the integral: moving them adds nothing but the quadrature's own error.
     u, weight = _nodes(m.detach(), s.detach())
     at_mean = function(m)
+    # From f(m), and not from 0: a function that is nearly constant keeps all digits of its variance.
     difference = function(m[:, None] + s[:, None] * u) - at_mean[:, None]
     shift = (weight * difference).sum(-1)
     return at_mean + shift, (weight * (difference - shift[:, None]) ** 2).sum(-1)

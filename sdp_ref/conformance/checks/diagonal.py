@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import cast
 
 import torch
 from torch import nn
@@ -15,7 +16,8 @@ from sdp_ref.conformance.checks.moments import stated_tolerance
 from sdp_ref.conformance.reference import Unit
 from sdp_ref.conformance.subject import NotApplicable, Subject
 from sdp_ref.conformance.trial import Case, Judge, Verdict
-from sdp_ref.laws import DiagonalGaussian, Law
+from sdp_ref.laws import DiagonalGaussian
+from sdp_ref.laws.gaussian import AnyGaussian
 
 
 def diagonal(subject: Subject, seed: int) -> Iterator[Case]:
@@ -24,6 +26,11 @@ def diagonal(subject: Subject, seed: int) -> Iterator[Case]:
     A rule's mean says what it does with the unit's Gaussian input X: E f(X) if it integrates, f(E X) if it
     linearises. Where the mean is the one or the other, the variance must be Var f(X) or f'(E X)^2 Var X. A
     rule that does neither (sigma points) is not judged on that, a sampling one by `sampling-error`.
+
+    Yields
+    ------
+    Case
+        One unit of each activation with known moments, then nets of several outputs.
     """
     for name in reference.known(subject.activations):
         rows = [u for u in reference.single(name) if u.std == 1 and -4 <= u.mean <= 4]
@@ -37,8 +44,8 @@ _EQUAL = 1e-4  # of the standard deviation of f(X): that is the mean
 _CONSISTENT = 1e-3  # relative, of variances: DVIA's are 12 % off at mean / std = -2, quadratures 1e-6
 
 
-def _judge_of_units(subject: Subject, name: str, rows: Sequence[Unit], whole: Law) -> Judge:
-    def judge(net: nn.Module, x: Law) -> Verdict:
+def _judge_of_units(subject: Subject, name: str, rows: Sequence[Unit], whole: AnyGaussian) -> Judge:
+    def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
         if subject.sampling:
             raise NotApplicable("the variance of a unit alone is an estimate (see sampling-error)")
         got = subject.estimate(net, x)
@@ -83,11 +90,10 @@ def _consistent(subject: Subject, name: str, unit: Unit, mean: float, variance: 
 
 
 def _in_company(subject: Subject, seed: int) -> Iterator[Case]:
-    def judge(net: nn.Module, x: Law) -> Verdict:
-        assert isinstance(net, nn.Sequential)
+    def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
         whole = subject.estimate(net, x)
-        *before, last = net
-        assert isinstance(last, nn.Linear)
+        *before, end = net.children()
+        last = cast(nn.Linear, end)  # as `cases.dense` makes it
         for i in range(last.out_features):
             alone = chain(*before, linear(last.weight[i : i + 1], last.bias[i : i + 1]))
             part = type(whole)(

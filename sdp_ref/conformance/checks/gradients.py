@@ -15,7 +15,8 @@ from sdp_ref.conformance import cases
 from sdp_ref.conformance.cases import tensor, units
 from sdp_ref.conformance.subject import NotApplicable, Prediction, Subject, with_attribute
 from sdp_ref.conformance.trial import Case, Verdict
-from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
+from sdp_ref.laws import DiagonalGaussian, Gaussian
+from sdp_ref.laws.gaussian import AnyGaussian
 
 _STEPS = (1e-4, 1e-5, 1e-6, 1e-7)
 """Of the differences. One that agrees is enough: a sample or sigma point may cross a kink within a step."""
@@ -28,6 +29,11 @@ def gradients(subject: Subject, seed: int) -> Iterator[Case]:
     """Of a random combination of mean and covariance, in the input law and the weights.
 
     At singular inputs, where a derivative need not exist, they are only asked to be finite.
+
+    Yields
+    ------
+    Case
+        Nets of a hidden layer, then pairs of units with a singular input.
     """
     rule = (
         with_attribute(subject.rule, "create_graph", True) if hasattr(subject.rule, "create_graph") else None
@@ -45,7 +51,7 @@ def gradients(subject: Subject, seed: int) -> Iterator[Case]:
         yield Case(units(name, 2, last=True), singular, lambda net, x: _finite(subject, rule, net, x))
 
 
-def _singular() -> Iterator[Law]:
+def _singular() -> Iterator[AnyGaussian]:
     zero = tensor([[0.5, -0.25]])
     yield DiagonalGaussian(zero, 0 * zero)
     yield DiagonalGaussian(zero, tensor([[0.0, 1.0]]))
@@ -53,16 +59,15 @@ def _singular() -> Iterator[Law]:
         yield Gaussian(zero, tensor([[[1.0, rho], [rho, 1.0]]]))
 
 
-def _leaves(x: Law) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Law]]:
+def _leaves(x: AnyGaussian) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], AnyGaussian]]:
     """Tensors to differentiate in, and the law that they make: always a valid one."""
     if isinstance(x, DiagonalGaussian):
         return [x.mean.clone(), x.variance.clone()], lambda v: DiagonalGaussian(v[0], v[1])
-    assert isinstance(x, Gaussian)
     root = torch.linalg.cholesky(x.covariance)
     return [x.mean.clone(), root], lambda v: Gaussian(v[0], v[1] @ v[1].mT)
 
 
-def _scalar(subject: Subject, rule: Any, net: nn.Module, x: Law) -> Tensor:
+def _scalar(subject: Subject, rule: Any, net: nn.Module, x: AnyGaussian) -> Tensor:
     got = subject.predict(net, x, rule)
     if not (got.mean.requires_grad or got.covariance.requires_grad) and torch.is_grad_enabled():
         raise NotApplicable("its result carries no graph")
@@ -80,13 +85,15 @@ def _combined(got: Prediction) -> Tensor:
     return total
 
 
-def _repeats(subject: Subject, rule: Any, net: nn.Module, x: Law) -> None:
+def _repeats(subject: Subject, rule: Any, net: nn.Module, x: AnyGaussian) -> None:
     first, second = (subject.predict(net, x, rule).detached() for _ in range(2))
     if not (torch.allclose(first.mean, second.mean) and torch.allclose(first.covariance, second.covariance)):
         raise NotApplicable("it does not repeat itself (see determinism): differences would be noise")
 
 
-def _code(subject: Subject, x: Law, leaf: str, step: float | None = None, index: tuple[int, ...] = ()) -> str:
+def _code(
+    subject: Subject, x: AnyGaussian, leaf: str, step: float | None = None, index: tuple[int, ...] = ()
+) -> str:
     """Lines that print the gradient in a leaf, and with a step what finite differences give beside it."""
     lines = []
     if hasattr(subject.rule, "create_graph"):
@@ -130,7 +137,7 @@ def _code(subject: Subject, x: Law, leaf: str, step: float | None = None, index:
 _SECOND = ("variance", "factor of the covariance", "covariance")
 
 
-def _against_differences(subject: Subject, rule: Any, net: nn.Module, x: Law) -> Verdict:
+def _against_differences(subject: Subject, rule: Any, net: nn.Module, x: AnyGaussian) -> Verdict:
     values, law_of = _leaves(x)
     leaves = [v.requires_grad_() for v in values]
     weights = dict(net.named_parameters())
@@ -175,7 +182,7 @@ def _against_differences(subject: Subject, rule: Any, net: nn.Module, x: Law) ->
 
 
 def _differences(
-    subject: Subject, rule: Any, net: nn.Module, leaf: Tensor, law: Callable[[], Law], step: float
+    subject: Subject, rule: Any, net: nn.Module, leaf: Tensor, law: Callable[[], AnyGaussian], step: float
 ) -> Tensor:
     result = torch.zeros_like(leaf, requires_grad=False)
     for index in np.ndindex(*leaf.shape):
@@ -189,9 +196,8 @@ def _differences(
     return result
 
 
-def _finite(subject: Subject, rule: Any, net: nn.Module, x: Law) -> Verdict:
+def _finite(subject: Subject, rule: Any, net: nn.Module, x: AnyGaussian) -> Verdict:
     mean = x.location.clone().requires_grad_()
-    assert isinstance(x, Gaussian | DiagonalGaussian)
     second = (x.variance if isinstance(x, DiagonalGaussian) else x.covariance).clone().requires_grad_()
     total = _scalar(subject, rule, net, type(x)(mean, second))
     found = torch.autograd.grad(total, [mean, second], allow_unused=True)

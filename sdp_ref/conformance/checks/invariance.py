@@ -15,7 +15,8 @@ from sdp_ref.conformance.compare import within
 from sdp_ref.conformance.state import generators, seed_globally
 from sdp_ref.conformance.subject import NotApplicable, Prediction, Subject, as_prediction
 from sdp_ref.conformance.trial import Case, Verdict
-from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
+from sdp_ref.laws import DiagonalGaussian, Gaussian
+from sdp_ref.laws.gaussian import AnyGaussian
 
 SCALES = (1e-6, 1e-3, 1e3, 1e6)
 
@@ -26,7 +27,7 @@ def scale(subject: Subject, seed: int) -> Iterator[Case]:
     if not homogeneous:
         raise NotApplicable("it takes no positively homogeneous activation (ReLU, LeakyReLU)")
 
-    def judge(net: nn.Module, x: Law) -> Verdict:
+    def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
         one = subject.estimate(net, x)
         errors, worst = compare.simulated(subject, net, x), Verdict(True)
         for c in SCALES:
@@ -48,7 +49,7 @@ def scale(subject: Subject, seed: int) -> Iterator[Case]:
             yield Case(net, x, judge)
 
 
-def _scaled_code(x: Law) -> str:
+def _scaled_code(x: AnyGaussian) -> str:
     if isinstance(x, Gaussian):
         return "sr.Gaussian(c * x.mean, c**2 * x.covariance)"
     return "sr.DiagonalGaussian(c * x.mean, c**2 * x.variance)"
@@ -59,22 +60,25 @@ def permutation(subject: Subject, seed: int) -> Iterator[Case]:
 
     Correlated inputs keep their order: a factor of their covariance may depend on it, and points that
     are made with it (the unscented transform's) then differ.
+
+    Yields
+    ------
+    Case
+        Nets of one kind of kink and one smooth kind, each judged beside itself in another order.
     """
 
-    def judge(net: nn.Module, x: Law) -> Verdict:
-        assert isinstance(net, nn.Sequential)
-        layers = [m for m in net if isinstance(m, nn.Linear)]
+    def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
+        layers = [m for m in net.children() if isinstance(m, nn.Linear)]
         sizes = [layers[0].in_features, *(layer.out_features for layer in layers)]
         orders = [torch.arange(n).roll(1) for n in sizes]
         if isinstance(x, Gaussian):
             orders[0] = torch.arange(sizes[0])
-            y: Law = x
+            y: AnyGaussian = x
         else:
-            assert isinstance(x, DiagonalGaussian)
             y = DiagonalGaussian(x.mean[:, orders[0]], x.variance[:, orders[0]])
         modules: list[nn.Module] = []
         number = 0
-        for module in net:
+        for module in net.children():
             if isinstance(module, nn.Linear):
                 before, after = orders[number], orders[number + 1]
                 modules.append(linear(module.weight[after][:, before], module.bias[after]))
@@ -126,7 +130,7 @@ _LARGE = (5, 17)
 def batch(subject: Subject, seed: int) -> Iterator[Case]:
     """A law's prediction does not depend on the laws beside it."""
 
-    def judge(net: nn.Module, x: Law) -> Verdict:
+    def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
         together = subject.estimate(net, x)
         for row in range(x.batch):
             alone = x[row]
@@ -169,7 +173,7 @@ def _same(one: Prediction, other: Prediction, calls: str) -> Verdict:
 def determinism(subject: Subject, seed: int) -> Iterator[Case]:
     """The same call gives the same numbers again."""
 
-    def judge(net: nn.Module, x: Law) -> Verdict:
+    def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
         one, other = (subject.predict(net, x).detached() for _ in range(2))
         return _same(one, other, _TWICE + _SHOWN)
 
@@ -180,10 +184,10 @@ def determinism(subject: Subject, seed: int) -> Iterator[Case]:
 def global_generators(subject: Subject, seed: int) -> Iterator[Case]:
     """Global generators of torch, numpy and Python neither matter nor move."""
 
-    def result(net: nn.Module, x: Law) -> Prediction:
+    def result(net: nn.Module, x: AnyGaussian) -> Prediction:
         return as_prediction(subject.rule.propagate(net, x), x).detached()
 
-    def judge(net: nn.Module, x: Law) -> Verdict:
+    def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
         seed_globally(1)
         before = generators()
         one = result(net, x)

@@ -13,7 +13,8 @@ from sdp_ref.conformance.cases import chain, indices, linear, tensor, units
 from sdp_ref.conformance.reference import Pair
 from sdp_ref.conformance.subject import DRAWS, NotApplicable, Subject
 from sdp_ref.conformance.trial import Case, Verdict
-from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
+from sdp_ref.laws import DiagonalGaussian, Gaussian
+from sdp_ref.laws.gaussian import AnyGaussian
 
 CLAIMS = ("moments", "marginal moments", "second order")
 """Claims that are checked: of mean and covariance, of mean and variance, of a mean at small noise."""
@@ -36,7 +37,9 @@ def joint_moments(subject: Subject, _seed: int) -> Iterator[Case]:
             net, x = _joint_input(name, rows, last=last)
             want = _joint_expected(subject, rows, last=last)
 
-            def judge(net: nn.Module, x: Law, want: compare.Expected = want, whole: Law = x) -> Verdict:
+            def judge(
+                net: nn.Module, x: AnyGaussian, want: compare.Expected = want, whole: AnyGaussian = x
+            ) -> Verdict:
                 got = subject.estimate(net, x)
                 if not got.full:
                     text = (
@@ -63,7 +66,9 @@ def marginal_moments(subject: Subject, _seed: int) -> Iterator[Case]:
         spread = tensor([[[unit.spread]] for unit in rows])
         want = _tolerances(subject, mean, covariance, spread, std)
 
-        def judge(net: nn.Module, x: Law, want: compare.Expected = want, whole: Law = x) -> Verdict:
+        def judge(
+            net: nn.Module, x: AnyGaussian, want: compare.Expected = want, whole: AnyGaussian = x
+        ) -> Verdict:
             return compare.within(subject.estimate(net, x), want.rows(indices(x, whole)))
 
         yield Case(net, x, judge)
@@ -141,12 +146,17 @@ def mean_shift(subject: Subject, _seed: int) -> Iterator[Case]:
 
     A tenth of the true change is asked for: linearisation and DVIA show most of it, sigma points at five
     standard deviations (kappa = 20) a quarter where a tanh saturates.
+
+    Yields
+    ------
+    Case
+        Two units of each activation with known moments.
     """
 
     def judge_of(name: str, low: float, high: float) -> Case:
         truth, other = _true_change(name, low, high), _correlated(high)
 
-        def judge(net: nn.Module, x: Law) -> Verdict:
+        def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
             here, there = subject.estimate(net, x), subject.estimate(net, other)
             if not here.full:
                 raise NotApplicable("a marginal result has no off-diagonal entries")

@@ -35,6 +35,7 @@ class Joint:
     ) -> None:
         self.means = {0: mean}
         self._variances = {} if variance is None else {0: variance.flatten(1)}
+        # Of pairs i <= j only: the other half is theirs, transposed.
         self._blocks = {} if covariance is None else {(0, 0): covariance}
 
     @property
@@ -73,15 +74,20 @@ class Joint:
 
     def replace(self, old: int, new: int, mean: Tensor, variance: Tensor) -> None:
         """Put in the place of the only value one whose components are independent too."""
-        assert self.live == (old,)
+        if self.live != (old,):
+            raise ValueError(f"value {old} is not the only live one: {self.live}")
         self.means, self._variances, self._blocks = {new: mean}, {new: variance.flatten(1)}, {}
 
     def add(self, value: int, mean: Tensor, covariance: Tensor, cross: dict[int, Tensor]) -> None:
         """Take a new value, with its covariance with each live one, (B, n_live, n).
 
-        Its number must be above those of the live ones.
+        Raises
+        ------
+        ValueError
+            If its number is not above those of the live ones.
         """
-        assert all(other < value for other in self.means)
+        if any(other >= value for other in self.means):
+            raise ValueError(f"value {value} does not come after the live ones: {self.live}")
         self.means[value] = mean
         self._blocks[value, value] = covariance
         self._blocks.update({(other, value): block for other, block in cross.items()})

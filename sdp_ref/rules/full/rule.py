@@ -101,9 +101,9 @@ class FullCovarianceRule(LayerwiseRule):
 
     def finish(self, law: Law, x: Law) -> Law:
         """Symmetrise the rounding away and go back to the dtype of `x`."""
-        assert isinstance(law, Gaussian)
-        covariance = (law.covariance + law.covariance.mT) / 2
-        return unchecked(Gaussian, law.mean, covariance).to(dtype=x.location.dtype)
+        full = as_gaussian(self.name, law)
+        covariance = (full.covariance + full.covariance.mT) / 2
+        return unchecked(Gaussian, full.mean, covariance).to(dtype=x.location.dtype)
 
     def prepare(self, net: Net) -> Callable[[Law], Law]:
         """Trace the net and find a handler for each op; see :class:`Rule`."""
@@ -113,7 +113,7 @@ class FullCovarianceRule(LayerwiseRule):
         last = len(steps)
 
         def walk(x: Law) -> Law:
-            joint = _begun(self.start(x))
+            joint = _begun(self.name, self.start(x))
             for move in moves:
                 others = tuple(v for v in joint.live if v not in move.unneeded)
                 budget = Budget(self.name, move.path, self.max_bytes)
@@ -130,6 +130,7 @@ class FullCovarianceRule(LayerwiseRule):
             except CovarianceSizeError:
                 if x.batch == 1:
                     raise
+            # In halves: what a batch takes is known at its largest step only.
             parts = [propagate(x[: x.batch // 2]), propagate(x[x.batch // 2 :])]
             fields = ([getattr(part, name) for part in parts] for name in ("mean", "covariance"))
             return unchecked(Gaussian, *(torch.cat(field) for field in fields))
@@ -147,11 +148,11 @@ class FullCovarianceRule(LayerwiseRule):
         return ElementwiseStep(handler, step.module, self.declared("_derivatives", kind), self.temporaries)
 
 
-def _begun(law: Law) -> Joint:
+def _begun(rule: str, law: Law) -> Joint:
     if isinstance(law, DiagonalGaussian):
         return Joint(law.mean, variance=law.variance)
-    assert isinstance(law, Gaussian)
-    return Joint(law.mean, covariance=law.covariance)
+    full = as_gaussian(rule, law)
+    return Joint(full.mean, covariance=full.covariance)
 
 
 @FullCovarianceRule.prepares(*AFFINE)

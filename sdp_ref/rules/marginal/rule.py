@@ -37,6 +37,10 @@ class MarginalRule(LayerwiseRule):
 def spread_of(law: Law) -> Tensor:
     """Variance of a :class:`DiagonalGaussian`, scale of the other marginal families.
 
+    Returns
+    -------
+    Tensor, shape (B, *event)
+
     Raises
     ------
     NoFormulaError
@@ -80,6 +84,7 @@ def _affine(_rule: MarginalRule, module: nn.Module) -> Callable[[Law], Law]:
 @MarginalRule.handles(Add)
 def _add(_rule: MarginalRule, _module: nn.Module, a: Law, b: Law) -> Law:
     location = a.location + b.location
+    # Spreads add up as those of independent values: what correlates the two branches is dropped.
     first, second = torch.broadcast_tensors(spread_of(a), spread_of(b))
     if isinstance(a, SymmetricStable):
         both = torch.stack([first, second], -1)

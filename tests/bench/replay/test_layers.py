@@ -112,6 +112,7 @@ def test_a_residual_block_without_a_formula_is_referred_to_samples() -> None:
     np.testing.assert_allclose(covariance, exact.covariance.detach(), atol=0.1)  # type: ignore[attr-defined]
 
 
+@pytest.mark.rounding
 @pytest.mark.parametrize("activation", [nn.ReLU, nn.GELU])
 def test_moment_matching_has_no_rule_error(activation: type[nn.Module]) -> None:
     found = of_rule(chain(3, 12, 12, 2, activation=activation), "moment_matching")

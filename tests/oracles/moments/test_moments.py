@@ -168,6 +168,34 @@ def test_kl_is_infinite_exactly_where_it_is() -> None:
     assert kl(0 * full, [0.0, 0.0], [1.0, 0.0]) == math.inf
 
 
+ROTATION = np.linalg.qr(np.random.default_rng(2).standard_normal((3, 3)))[0]
+
+
+def rotated(variances: list[float]) -> Gaussian:
+    covariance = ROTATION * variances @ ROTATION.T
+    return gaussian(np.zeros(3), (covariance + covariance.T) / 2)
+
+
+@pytest.mark.rounding
+def test_a_direction_that_only_rounding_fills_has_no_spread() -> None:
+    flat = from_moments(np.zeros(3), np.eye(3)) * [1.0, 2.0, 0.0] @ ROTATION.T
+    assert oracles.gaussian_kl(flat, rotated([1.0, 4.0, 0.0])).value == pytest.approx(0, abs=1e-12)
+    assert oracles.gaussian_kl(flat, rotated([1.0, 4.0, 1.0])).value == math.inf
+
+
+@pytest.mark.rounding
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_only_a_covariance_that_rounding_tells_from_a_singular_one_is_singular(dtype: type) -> None:
+    samples = (from_moments(np.zeros(3), np.eye(3)) @ ROTATION.T).astype(dtype)
+    for ordinary in (1e-14, 1e-8):
+        # -log det of the thin direction and what the true variance of 1 is in units of the predicted one
+        expected = (1 / ordinary - 1 + math.log(ordinary)) / 2
+        found = oracles.gaussian_kl(samples, rotated([1.0, 1.0, ordinary])).value
+        assert found == pytest.approx(expected, rel=0.1)
+    for singular in (0.0, 1e-17, 1e-16):
+        assert oracles.gaussian_kl(samples, rotated([1.0, 1.0, singular])).value == math.inf
+
+
 def test_an_indefinite_prediction_has_infinite_kl_and_a_finite_distance() -> None:
     indefinite = torch.tensor([[[1.0, 0.5], [0.5, 0.2]]], dtype=torch.float64)
     prediction = unchecked(Gaussian, torch.zeros(1, 2, dtype=torch.float64), indefinite)
