@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from sdp_bench.bench.results.exchange import opened
 from sdp_bench.bench.results.record import Run
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runtime.table import Row, load
-from sdp_bench.bench.settings import Settings
+from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.reports.style.drawing import Style, styles
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.frame import checked
@@ -176,27 +176,30 @@ def _meta_of(store: Store, run: Run) -> dict[str, Any]:
         "started": run.started,
         "finished": run.finished,
         "seconds": run.seconds,
-        "options": _options(settings),
+        "options": _options(settings, run.experiments),
         "left_out": run.left_out,
         "environment": run.environment,
         "nets": store.nets(run),
     }
 
 
-def _options(settings: Settings) -> dict[str, Any]:
+def _options(settings: Settings, experiments: Collection[str]) -> dict[str, Any]:
     """Settings by the names of their options, for people."""
     design = asdict(settings.design)
-    sizes = {
-        name: ", ".join(f"{value} {field}" for field, value in asdict(size).items() if value)
-        for name, size in settings.sizes.items()
-    }
+    sizes = {name: _size(size) for name, size in settings.sizes.items() if name in experiments}
     return {
         **design,
         "training": design["training"] or "each architecture's own recipe",
         **asdict(settings.sampling),
         **settings.metrics,
-        "sizes": sizes,
+        "sizes": sizes or None,
         "rules": settings.rules,
         "plugins": [plugin.address for plugin in settings.plugins] or None,
         "slow_rules": settings.slow_rules,
     }
+
+
+def _size(size: Size) -> str:
+    """Size in words: ``2 nets, 1 inputs``."""
+    counts = [f"{getattr(size, name)} {name}" for name in ("nets", "inputs", "samples", "epochs")]
+    return ", ".join([*(each for each in counts if not each.startswith("None")), *(size.datasets or ())])
