@@ -134,13 +134,7 @@ def train(
     """
     if data.parts != recipe.parts:
         raise ValueError(f"the recipe is for {', '.join(recipe.parts)}, the images are {data.description}")
-    shape = (architecture.channels, architecture.size, architecture.size)
-    if data.shape != shape or test.shape != shape:
-        raise ValueError(
-            f"{architecture.label} takes images of shape {shape}, got {data.shape}, {test.shape}"
-        )
-    if int(max(data.labels.max(), test.labels.max())) >= architecture.classes:
-        raise ValueError(f"{architecture.label} has too few classes for {data.title}")
+    _require_fit(architecture, data, test)
     with _numerics():
         kept = storage.Checkpoint(checkpoint, lambda: _Run(architecture, recipe, data, device))
         run = kept.training
@@ -156,6 +150,17 @@ def train(
         tuple(run.history),
         run.seconds,
     )
+
+
+def _require_fit(architecture: ImageArchitecture, data: LabelledImages, test: LabelledImages) -> None:
+    """Raise a ValueError if images are not of the shape, or have more classes, than an architecture's."""
+    shape = (architecture.channels, architecture.size, architecture.size)
+    if data.shape != shape or test.shape != shape:
+        raise ValueError(
+            f"{architecture.label} takes images of shape {shape}, got {data.shape}, {test.shape}"
+        )
+    if int(max(data.labels.max(), test.labels.max())) >= architecture.classes:
+        raise ValueError(f"{architecture.label} has too few classes for {data.title}")
 
 
 def accuracy(net: nn.Module, data: LabelledImages, device: str = "cpu") -> float:

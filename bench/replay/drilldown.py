@@ -67,6 +67,16 @@ class Drilldown:
     own_reference: bool = False
 
 
+def _require_current(made: StoredMeasurement) -> None:
+    """Raise a UserError if a measurement was made by other code than today's."""
+    rule, metric = made.first["rule"], made.first["metric"]
+    if made.first["fingerprint"] != fingerprints.of_measurement(rule, metric, made.settings.plugins):
+        raise UserError(
+            f"the code of {rule} or of {metric.partition(':')[0]} has changed since it was measured; "
+            "run the experiment again"
+        )
+
+
 def drill(
     store: Store, key: str, *, trusted: bool = False, known: dict[str, LayerMoments] | None = None
 ) -> Drilldown:
@@ -99,12 +109,7 @@ def drill(
     rule = made.rule
     if isinstance(rule, Reference):
         raise UserError(f"'{first['rule']}' is a reference and no rule: there is nothing to drill into")
-    now = fingerprints.of_measurement(first["rule"], first["metric"], made.settings.plugins)
-    if first["fingerprint"] != now:
-        raise UserError(
-            f"the code of {first['rule']} or of {first['metric'].partition(':')[0]} has changed since it "
-            "was measured; run the suite again"
-        )
+    _require_current(made)
     prediction, _ = made.prediction()
     found: ErrorByLayer | None = None
     missing, skipped = "", tuple[str, ...]()

@@ -190,13 +190,7 @@ def sample_layers(
     for layer in layers:
         value = layer(value.clone())
         values.append(value)
-    sizes = [v[0].numel() for v in values]
-    need = 8 * (BLOCKS + 2) * sum(n * n for n in sizes)
-    if need > max_bytes:
-        raise ValueError(
-            f"the covariances of its layers would take {need / 1e9:.3g} GB (the widest has {max(sizes):,} "
-            f"units), more than {max_bytes / 1e9:.3g} GB"
-        )
+    _require_room([v[0].numel() for v in values], max_bytes)
     sums = [_Sums(v) for v in values]
     bounds = np.cumsum([0, *(samples // BLOCKS + (b < samples % BLOCKS) for b in range(BLOCKS))])
     done = 0
@@ -212,6 +206,16 @@ def sample_layers(
                     total.take(block, hidden)
             done += len(piece)
     return LayerMoments(tuple(s.moments() for s in sums), tuple(v.shape[1:] for v in values))
+
+
+def _require_room(units: Sequence[int], max_bytes: int) -> None:
+    """Raise a ValueError if covariance matrices over so many units each would take more than `max_bytes`."""
+    need = 8 * (BLOCKS + 2) * sum(count * count for count in units)
+    if need > max_bytes:
+        raise ValueError(
+            f"the covariances of its layers would take {need / 1e9:.3g} GB (the widest has {max(units):,} "
+            f"units), more than {max_bytes / 1e9:.3g} GB"
+        )
 
 
 class _Sums:

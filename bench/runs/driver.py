@@ -117,11 +117,7 @@ def run(
         progress.say(f"{skipped} of {len(plan.groups)} groups are measured already")
     failed = 0
     if todo:
-        expected = costs.elapsed(sorted((group.seconds for group in todo), reverse=True), jobs)
-        progress.say(
-            f"{len(todo)} groups on {jobs} workers: about {_duration(expected)} (by costs measured on a "
-            "2-core AVX-512 CPU)"
-        )
+        _say_expected(todo, jobs, progress)
         executor = make_executor(jobs, threads)
         try:
             failed = _measure(store, number, todo, done, executor, progress)
@@ -133,6 +129,14 @@ def run(
     if failed:
         progress.say(f"failures: {failed}; the next run tries again what failed")
     return failed
+
+
+def _say_expected(groups: Sequence[Group], jobs: int, progress: Progress) -> None:
+    expected = costs.elapsed(sorted((group.seconds for group in groups), reverse=True), jobs)
+    progress.say(
+        f"{len(groups)} groups on {jobs} workers: about {_duration(expected)} (by costs measured on a "
+        "2-core AVX-512 CPU)"
+    )
 
 
 def _begin(

@@ -151,36 +151,37 @@ def pairwise_summary(
     def redrawn(pool: Cells, size: int) -> Cells:
         return pool[:, generator.integers(pool.shape[1], size=size)]
 
-    def distances(a: Cells, b: Cells) -> Array:
-        return np.array(
-            [
-                np.abs(
-                    np.bincount(x, minlength=partition.cells) / len(x)
-                    - np.bincount(y, minlength=partition.cells) / len(y)
-                ).sum()
-                / 2
-                for x, y in zip(a, b, strict=True)
-            ]
-        )
-
     once, twice = [], []
     for _ in range(redraws):
         first = redrawn(cells, len(ours))
-        once.append(distances(first, redrawn(cells, len(theirs))))
-        twice.append(distances(redrawn(first, len(ours)), redrawn(first, len(theirs))))
-
-    def floor(statistic: NDArray[np.float64], again: NDArray[np.float64]) -> Floor:
-        bias = statistic.mean() - again.mean()
-        return Floor(float(statistic.mean() + bias), float(np.quantile(statistic, 0.95) + bias))
-
+        once.append(_distances(first, redrawn(cells, len(theirs)), partition.cells))
+        again = redrawn(first, len(ours))
+        twice.append(_distances(again, redrawn(first, len(theirs)), partition.cells))
     simulated, resimulated = np.array(once), np.array(twice)
     top = int(values.argmax())
-    highest = floor(simulated.max(1), resimulated.max(1))
-    average = floor(simulated.mean(1), resimulated.mean(1))
+    highest = _floor(simulated.max(1), resimulated.max(1))
+    average = _floor(simulated.mean(1), resimulated.mean(1))
     return PairedDifferences(
         Estimate(float(values[top]), highest.mean, highest.upper95, float(errors[top])),
         Estimate(float(values.mean()), average.mean, average.upper95, float(errors.mean())),
     )
+
+
+def _distances(first: Cells, second: Cells, cells: int) -> Array:
+    """Total variation of each pair's bins between two samples of cells."""
+    return np.array(
+        [
+            np.abs(np.bincount(x, minlength=cells) / len(x) - np.bincount(y, minlength=cells) / len(y)).sum()
+            / 2
+            for x, y in zip(first, second, strict=True)
+        ]
+    )
+
+
+def _floor(statistic: Array, again: Array) -> Floor:
+    """Floor of a bootstrapped statistic, less the bias that bootstrapping once more shows."""
+    bias = statistic.mean() - again.mean()
+    return Floor(float(statistic.mean() + bias), float(np.quantile(statistic, 0.95) + bias))
 
 
 def _cells_of(partition: ScoreDifferences, samples: NDArray[np.floating]) -> Cells:

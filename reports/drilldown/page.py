@@ -21,6 +21,7 @@ from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.prediction import Prediction
 from sdp_bench.bench.metrics.total_variation import CellTotalVariation
 from sdp_bench.bench.replay.drilldown import Drilldown, drill, rule_errors
+from sdp_bench.bench.replay.error_by_layer import ErrorByLayer, OutputErrors
 from sdp_bench.bench.replay.layers import LayerMoments
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import is_address
@@ -294,20 +295,9 @@ def page(drilldown: Drilldown, traits: RuleTraits, database: Path = DATABASE) ->
         "command": _replay(drilldown, database),
     }
     drawn: list[Callable[[], Any]] = []
-    if drilldown.errors is not None:
-        names = drawings.layer_names(drilldown.errors)
-        output, scale = errors_as_seen(metric, drilldown.errors)
-        sampling = traits.is_sampling(rule)
-        constant = drilldown.errors.layers[-1].constant
-        context |= {
-            "names": names,
-            "output": output,
-            "scale": scale,
-            "verdict": CONSTANT
-            if constant
-            else verdict(output, names, sampling=sampling).replace(" %", _PERCENT),
-        }
-        errors = drilldown.errors
+    if (errors := drilldown.errors) is not None:
+        output, scale = errors_as_seen(metric, errors)
+        context |= _by_layer(errors, output, scale, sampling=traits.is_sampling(rule))
         drawn.append(lambda: drawings.by_layer(errors, output, scale))
     oracle, prediction = drilldown.oracle, drilldown.prediction
     if _has_moments(drilldown):
@@ -318,6 +308,16 @@ def page(drilldown: Drilldown, traits: RuleTraits, database: Path = DATABASE) ->
         drawn.append(lambda: drawings.covariances(oracle.moments, prediction))
     context["figures"] = [figure for draw in drawn if (figure := draw()) is not None]
     return _bounded(context, traits)
+
+
+def _by_layer(errors: ErrorByLayer, output: OutputErrors, scale: str, *, sampling: bool) -> dict[str, Any]:
+    """What the page says of the layers: their names, the error at the output, and a verdict."""
+    names = drawings.layer_names(errors)
+    if errors.layers[-1].constant:
+        said = CONSTANT
+    else:
+        said = verdict(output, names, sampling=sampling).replace(" %", _PERCENT)
+    return {"names": names, "output": output, "scale": scale, "verdict": said}
 
 
 def _bounded(context: dict[str, Any], traits: RuleTraits) -> str:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from sdp_bench.commands.options import Rules, Shard, file_
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _manifests = click.option(
     "--manifests", type=file_, help="File of manifests (default: the committed one of the CI cells)."
@@ -62,7 +66,6 @@ def check(
     """
     import json
 
-    from sdp_bench.bench import files
     from sdp_bench.bench.errors import RunFailedError, UserError
     from sdp_bench.bench.gate import render
     from sdp_bench.bench.gate.baseline import read
@@ -87,24 +90,32 @@ def check(
     with meter("check") as bar:
         outcome = compare(known, options, step=bar.done)
     click.echo(render.text(outcome))
-    wanted = (
-        (json_file, lambda: json.dumps(outcome.as_dict(), indent=1, allow_nan=False) + "\n"),
-        (junit_file, lambda: render.junit(outcome)),
-        (markdown_file, lambda: render.markdown(outcome)),
-    )
-    unwritten = []
-    for path, content in wanted:
-        if path is None:
-            continue
-        try:
-            files.write(path, content())
-        except RunFailedError as error:  # the others are written all the same
-            unwritten.append(str(error))
+    plain = json.dumps(outcome.as_dict(), indent=1, allow_nan=False) + "\n"
+    contents: dict[Path | None, str | bytes] = {
+        json_file: plain,
+        junit_file: render.junit(outcome),
+        markdown_file: render.markdown(outcome),
+    }
+    unwritten = _unwritten({path: content for path, content in contents.items() if path})
     if unwritten and not outcome.exit_code:
         raise RunFailedError("; ".join(unwritten))
     for line in unwritten:
         click.echo(line, err=True)
     raise SystemExit(outcome.exit_code)
+
+
+def _unwritten(contents: Mapping[Path, str | bytes]) -> list[str]:
+    """Write files, and give a line for each that cannot be: the others are written all the same."""
+    from sdp_bench.bench import files
+    from sdp_bench.bench.errors import RunFailedError
+
+    lines = []
+    for path, content in contents.items():
+        try:
+            files.write(path, content)
+        except RunFailedError as error:
+            lines.append(str(error))
+    return lines
 
 
 @click.group()

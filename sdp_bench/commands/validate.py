@@ -101,40 +101,35 @@ def validate(
     if not rules and not net_address:
         raise UserError("name a rule, path/to/my_rule.py:MyRule, or a net, --net path/to/net.py:build")
     net, experiments, settings, notes = _plan(rules, net_address, inputs_file, rows, chosen)
-    tested = canonical_rules((settings.rules or ())[: len(_named(rules))], settings.plugins)
-    candidates = [_candidate(name, settings.plugins) for name in tested]
-    if conformance and candidates:
-        candidates = [_conformed(each, settings.plugins, kit_limit) for each in candidates]
+    plugins = settings.plugins
+    tested = canonical_rules((settings.rules or ())[: len(_named(rules))], plugins)
+    candidates = [_candidate(name, plugins) for name in tested]
+    if conformance:
+        candidates = [_conformed(each, plugins, kit_limit) for each in candidates]
     # What hangs or dies in the kit would do so in the driver too.
     stuck = {each.name for each in candidates if each.trouble}
+    nets = None if net is None else [net]
+    request = Request(experiments, _without(settings, stuck), nets, command_line(), str(chosen["preset"]))
     failures = 0
     with Store(database, writing=True) as store:
         if not stuck or set(tested) - stuck:
-            request = Request(
-                experiments,
-                _without(settings, stuck),
-                nets=None if net is None else [net],
-                command=command_line(),
-                preset=str(chosen["preset"]),
-            )
-            failures = run(
-                store,
-                request,
-                jobs,
-                lambda jobs, threads: LocalProcesses(jobs, threads, group_limit),
-                Screen(),
-            )
+            failures = run(store, request, jobs, lambda n, k: LocalProcesses(n, k, group_limit), Screen())
             results = results_of(store)
         else:
-            results = _before(store, candidates, settings.plugins)
+            results = _before(store, candidates, plugins)
     measured = set(results.frame["rule"]) if len(results.frame) else set()
     candidates = [replace(each, unmeasured=each.name not in measured | stuck) for each in candidates]
     click.echo(f"scorecard: {build(results, candidates, output, notes)}")
+    _end(candidates, is_whole=not (failures or stuck))
+
+
+def _end(candidates: list[Candidate], *, is_whole: bool) -> None:
+    """Say the verdicts, and leave with the exit code that they make."""
     for each in candidates:
         _say_verdict(each)
     if any(each.unexpected or each.unchecked for each in candidates):
         raise SystemExit(BAD_VERDICT)
-    if failures or stuck or any(each.unmeasured for each in candidates):
+    if not is_whole or any(each.unmeasured for each in candidates):
         raise SystemExit(FAILED)
 
 

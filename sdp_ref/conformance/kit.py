@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -104,20 +105,20 @@ def check_rule(
     Global generators, default dtype, grad mode and thread count are put back after every check.
     """
     chosen = built_in(rule) if isinstance(rule, str) else _valid(rule)
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise ValueError(f"seed must be an integer of at least 0, got {seed!r}")
-    checks = named_checks(only)
-    subject = Subject(chosen, seed)
+    checks, subject = named_checks(only), Subject(chosen, _valid_seed(seed))
+    unknown = _unknown(subject) if only is None else ()
     results = []
-    for result in (run(check, subject, seed) for check in checks):
-        results.append(result)
-        if progress is not None:
-            progress(result)
-    for result in _unknown(subject) if only is None else ():
+    for result in itertools.chain((run(check, subject, seed) for check in checks), unknown):
         results.append(result)
         if progress is not None:
             progress(result)
     return ConformanceReport(str(getattr(chosen, "spec", chosen.name)), tuple(results), seed)
+
+
+def _valid_seed(seed: int) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise ValueError(f"seed must be an integer of at least 0, got {seed!r}")
+    return seed
 
 
 def named_checks(only: str | Collection[str] | None) -> list[Check]:
