@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.results.record import LeftOut, Run, Selection
+from sdp_bench.bench.results.record import LeftOut, Run, Selection, StoredNet, Verification
 from sdp_ref.rules import Traits
 
 _FRAME = """
@@ -44,6 +44,13 @@ SELECT DISTINCT n.network, n.activation, n.depth, n.seed, n.digest, n.accuracy,
        n.recipe_label AS recipe, n.source
 FROM members m JOIN units u ON u.key = m.unit JOIN nets n ON n.digest = u.net
 WHERE m.run = ? ORDER BY n.activation, n.depth, n.seed"""
+
+_RECORDS = """
+SELECT r.unit, r.rule, r.metric, r.component, r.value, r.floor, r.floor95, r.stderr, r.fingerprint, r.run,
+       u.net, n.network, n.activation, COALESCE(n.seed, u.seed) AS seed, u.input, u.noise, u.sigma, u.dataset,
+       u.objective
+FROM records r JOIN units u ON u.key = r.unit LEFT JOIN nets n ON n.digest = u.net
+ORDER BY r.unit, r.rule, r.metric, r.component"""
 
 _FIND = """
 SELECT r.*, u.net, u.input, u.noise, u.sigma, u.sampler, u.samples, u.dataset, u.objective, n.weights
@@ -135,6 +142,42 @@ class Queries:
         rules = {rule for selection in run.experiments.values() for rule in selection.rules}
         frame = pd.read_sql_query(_FAILURES, self._connection, params=(run.id,))
         return frame[frame.rule.isin(rules) | frame.rule.isna()].reset_index(drop=True)
+
+    def records(self) -> pd.DataFrame:
+        """All records of all runs, with what they were measured on; what is not known is missing."""
+        types = {name: kind for name, kind in _TYPES.items() if name in ("seed", "input")}
+        return pd.read_sql_query(_RECORDS, self._connection).astype(types)
+
+    def asked(self) -> pd.DataFrame:
+        """What the runs asked for together: experiment, unit, rule and metric, each combination once.
+
+        Experiments share units, so that a measurement may be asked for by several of them.
+        """
+        selections = [
+            (number, name, rule, metric)
+            for number in self.runs()
+            for name, selection in self.run(number).experiments.items()
+            for rule in selection.rules
+            for metric in selection.metrics
+        ]
+        names = ["run", "experiment", "rule", "metric"]
+        members = pd.read_sql_query("SELECT run, experiment, unit FROM members", self._connection)
+        found = members.merge(pd.DataFrame(selections, columns=names), on=["run", "experiment"])
+        return found.drop(columns="run").drop_duplicates(ignore_index=True)
+
+    def stored_nets(self) -> dict[str, StoredNet]:
+        """All nets, by digest, with their weights where these are kept."""
+        rows = self._rows("SELECT * FROM nets", ())
+        return {row["digest"]: StoredNet(**{**row, "recipe": json.loads(row["recipe"])}) for row in rows}
+
+    def verifications(self) -> list[Verification]:
+        """Evidence by which records of older code got the fingerprints of newer code, the oldest first."""
+        rows = self._rows("SELECT * FROM verifications ORDER BY finished", ())
+        nested = ({name: json.loads(row[name]) for name in ("environment", "experiments")} for row in rows)
+        return [
+            Verification(**{**row, **values, "experiments": tuple(values["experiments"])})
+            for row, values in zip(rows, nested, strict=True)
+        ]
 
     def nets(self, run: Run) -> list[dict[str, Any]]:
         """Nets that a run measured on, without their weights."""

@@ -216,6 +216,46 @@ class Run(RunDescription):
     seconds: float | None
 
 
+@dataclass(frozen=True)
+class Verification:
+    """Evidence that some records, made by other code than today's, are what today's code gives.
+
+    Attributes
+    ----------
+    finished : str
+        ISO 8601, UTC.
+    environment : mapping
+        Processor, versions and commit, as of a run.
+    experiments : tuple of str
+        That it was about.
+    share : float
+        Of the predictions (unit and rule) that was to be measured again, in (0, 1].
+    seed : int
+        Of its choice.
+    measured : int
+        Records measured again; all agreed, since nothing is stamped otherwise.
+    redrawn : int
+        Of these, those whose floor agrees within the error of its simulation, and not to rounding.
+    unrepeatable : int
+        Records that could not have been chosen: of a net that is not to be had again, say.
+    stamped : int
+        Records that got today's fingerprints, those measured again among them.
+    remaining : int
+        Records that kept the old ones: nothing of their kind was measured again.
+    """
+
+    finished: str
+    environment: Mapping[str, Any]
+    experiments: tuple[str, ...]
+    share: float
+    seed: int
+    measured: int
+    redrawn: int
+    unrepeatable: int
+    stamped: int
+    remaining: int
+
+
 def same_number(a: float, b: float, stderr: float | None = None) -> bool:
     """Whether two values differ by no more than rounding, or by a hundredth of their standard error.
 

@@ -14,7 +14,7 @@ TABLES = ("nets", "units", "rules", "runs", "members", "records", "failures", "v
 """Tables of a results file, those first that others refer to."""
 
 JSON_COLUMNS = ("settings", "experiments", "left_out", "environment")
-"""Columns of `runs` that hold nested values as JSON."""
+"""Columns of `runs` and `verifications` that hold nested values as JSON."""
 
 # The primary key of a table WITHOUT ROWID cannot be NULL: what may be unknown is unique by an index.
 DEFINITIONS = """
@@ -45,8 +45,9 @@ CREATE TABLE failures (
     run INTEGER NOT NULL);
 CREATE UNIQUE INDEX one_failure ON failures (unit, COALESCE(rule, ''), COALESCE(metric, ''));
 CREATE TABLE verifications (
-    finished TEXT NOT NULL, environment TEXT NOT NULL, share REAL NOT NULL, seed INTEGER NOT NULL,
-    measured INTEGER NOT NULL, unrepeatable INTEGER NOT NULL, stamped INTEGER NOT NULL,
+    finished TEXT NOT NULL, environment TEXT NOT NULL, experiments TEXT NOT NULL, share REAL NOT NULL,
+    seed INTEGER NOT NULL, measured INTEGER NOT NULL, redrawn INTEGER NOT NULL,
+    unrepeatable INTEGER NOT NULL, stamped INTEGER NOT NULL, remaining INTEGER NOT NULL,
     PRIMARY KEY (finished, environment, seed));
 """
 
