@@ -10,6 +10,8 @@ import click
 
 DATABASE = Path("sdp-bench.sqlite")
 RUNTIME = Path("runtime.csv")
+BAD_VERDICT = 1
+"""Exit code of a bad verdict."""
 FAILED = 3
 """Exit code where something failed to run."""
 
@@ -46,6 +48,23 @@ class Shard(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
         if not (slash and part.isdigit() and parts.isdigit() and 1 <= int(part) <= int(parts)):
             self.fail(f"'{value}' is not a part i/n with 1 <= i <= n", param, ctx)
         return int(part), int(parts)
+
+
+class Share(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
+    """A share above 0 and at most 100 %: ``2%`` or ``0.02``."""
+
+    name = "share"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The share as a number."""
+        text = str(value).strip()
+        try:
+            share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        except ValueError:
+            self.fail(f"'{value}' is no share; write 2% or 0.02", param, ctx)
+        if not 0 < share <= 1:
+            self.fail(f"'{value}' is no share above 0 and at most 100%", param, ctx)
+        return share
 
 
 class Rules(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none

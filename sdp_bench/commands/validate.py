@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sdp_bench.commands.options import Numbers, Rules
+from sdp_bench.commands.options import BAD_VERDICT, FAILED, Numbers, Rules
 
 if TYPE_CHECKING:
     from sdp_bench.bench.experiments import Experiment
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from sdp_bench.reports.results import Results
     from sdp_bench.reports.scorecard.page import Candidate
 
-BAD_VERDICT, FAILED = 1, 3
 SCORECARD = Path("reports/html/scorecard")
 DATABASE = Path("validate.sqlite")
 KIT_LIMIT = 600.0  # s

@@ -2,11 +2,13 @@
 
 import dataclasses
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
 
+from sdp_bench.bench import environment
 from sdp_bench.bench.datasets.base import RegressionTable, TabularRegression
 from sdp_bench.bench.datasets.uci import YACHT
 from sdp_bench.bench.errors import RunFailedError, UserError
@@ -16,11 +18,13 @@ from sdp_bench.bench.experiments.uci import experiment, training
 from sdp_bench.bench.experiments.uci.intervals import splits
 from sdp_bench.bench.experiments.uci.stacked import SQUARED_ERROR, Problem, Setting
 from sdp_bench.bench.nets import storage
+from sdp_bench.bench.replay import verify
 from sdp_bench.bench.results import exchange
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs import group as run
 from sdp_bench.bench.runs.plan import plan_of
 from sdp_bench.bench.settings import Settings
+from sdp_bench.commands.progress import Screen
 from tests.bench.conftest import begin
 
 SETTINGS = Settings().but(nets=2, datasets=("yacht",), training={"epochs": 100})
@@ -84,6 +88,22 @@ def test_other_code_makes_it_be_measured_again(tmp_path, monkeypatch):
         assert run.current(store, groups) == frozenset()
     frame, _ = store_of(tmp_path / "r.sqlite")
     assert set(frame.fingerprint) == {"new"}
+
+
+def test_results_of_older_code_are_verified(tmp_path, monkeypatch):
+    store_of(tmp_path / "r.sqlite")
+    monkeypatch.setattr(replicates.ReplicateExperiment, "fingerprint", property(lambda _: "new"))
+    request = verify.Request(1e-6, 0)
+    with Store(tmp_path / "r.sqlite", writing=True) as store:
+        prepared = verify.prepare(store, request, lambda: ThreadPoolExecutor(1), Screen())
+        assert len({unit for unit, _, _ in prepared.chosen}) == 1
+        assert {rule for _, rule, _ in prepared.chosen} == set(UCI.rules)
+        machine = environment.describe("cpu", 1, 1)
+        outcome = verify.measure_and_stamp(
+            store, request, prepared, lambda: ThreadPoolExecutor(1), machine, Screen()
+        )
+        assert (outcome.disagreements, outcome.failures) == ((), [])
+        assert set(store.records()["fingerprint"]) == {"new"}
 
 
 def test_seeds_are_added_to_those_that_are_there(tmp_path):

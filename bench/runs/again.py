@@ -1,0 +1,124 @@
+"""Some measurements of some groups made again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Executor, Future, as_completed
+from dataclasses import dataclass, replace
+
+from sdp_bench.bench.errors import one_line
+from sdp_bench.bench.experiments.base import Group
+from sdp_bench.bench.experiments.law_group import Asked, LawGroup
+from sdp_bench.bench.results.record import Record
+from sdp_bench.bench.results.unfinished import MeasuredAgain
+from sdp_bench.bench.results.verify import Cell
+from sdp_bench.bench.runs.driver import Progress
+from sdp_bench.bench.runs.executors import lost
+from sdp_bench.bench.runs.group import GroupResult, run_group
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is measured again of one group: `cells` of it, in about so many seconds on one core."""
+
+    group: Group
+    cells: frozenset[Cell]
+    seconds: float
+
+
+def parts_of(groups: Mapping[Cell, Group], chosen: Collection[Cell]) -> tuple[Part, ...]:
+    """What was chosen, by groups, the longest first: no worker is left alone with the last long one.
+
+    Parameters
+    ----------
+    groups : dict of (unit, rule, metric) to group
+    chosen : collection of (unit, rule, metric)
+    """
+    cells: dict[int, set[Cell]] = {}
+    for cell in chosen:
+        cells.setdefault(id(groups[cell]), set()).add(cell)
+    by_id = {id(group): group for group in groups.values()}
+    parts = [
+        Part(by_id[number], frozenset(own), _seconds(by_id[number], own)) for number, own in cells.items()
+    ]
+    return tuple(sorted(parts, key=lambda part: (-part.seconds, min(part.cells))))
+
+
+def measure_again(
+    parts: Collection[Part],
+    known: MeasuredAgain,
+    make_executor: Callable[[], Executor],
+    keep: Callable[[Collection[Cell], Collection[Record]], None],
+    progress: Progress,
+) -> MeasuredAgain:
+    """Measure parts of groups; what fails is named, and the others go on.
+
+    Parameters
+    ----------
+    parts : collection of Part
+    known : MeasuredAgain
+        What is there already, and is not measured again.
+    make_executor : callable
+    keep : callable of (cells, records)
+        Takes what came of a group as soon as it is there.
+    progress : Progress
+
+    Returns
+    -------
+    MeasuredAgain
+        With what was known.
+    """
+    todo = [replace(part, cells=part.cells - known.cells) for part in parts]
+    todo = [part for part in todo if part.cells]
+    again = MeasuredAgain(list(known.records), set(known.cells))
+    if not todo:
+        return again
+    total, spent = sum(part.seconds for part in todo), 0.0
+    executor = make_executor()
+    try:
+        with progress.meter("groups") as meter:
+            futures = {executor.submit(run_group, part.group, part.cells): part for part in todo}
+            for count, future in enumerate(as_completed(futures), 1):
+                part = futures[future]
+                made = _result(part, future)
+                keep(made.cells, made.records)
+                for line in made.failures:
+                    meter.note(f"failed: {line}")
+                again.records += made.records
+                again.cells |= made.cells
+                again.failures += made.failures
+                spent += part.seconds
+                meter.done(count, len(todo), part.group.title, spent / total)
+    finally:
+        executor.shutdown(wait=False, cancel_futures=True)
+    return again
+
+
+def _seconds(group: Group, cells: Collection[Cell]) -> float:
+    """Time (s) that some cells of a group take on one core: of an oracle's group only these, else all."""
+    if not isinstance(group, LawGroup):
+        return group.seconds
+    subjects = []
+    for subject in group.subjects:
+        pairs = [(m, rule) for m, rule in subject.pairs if (subject.key.hex, rule, m) in cells]
+        if pairs:
+            subjects.append(replace(subject, asked=tuple(Asked("", (m,), (rule,)) for m, rule in pairs)))
+    return replace(group, subjects=tuple(subjects)).seconds
+
+
+def _result(part: Part, future: Future[GroupResult]) -> MeasuredAgain:
+    """What came of a part; what stopped its worker is a failure of all of it."""
+    try:
+        result = future.result()
+    except lost() as error:
+        return MeasuredAgain(failures=[f"{part.group.title}: {one_line(error)}"])
+    failed = [(failure.unit, failure.rule, failure.metric) for failure in result.failures]
+    lines = [f"{part.group.title}: {each.rule or 'oracle'}: {each.error}" for each in result.failures]
+    went_through = {cell for cell in part.cells if not any(_is_of(cell, each) for each in failed)}
+    records = [one for one in result.records if (one.unit, one.rule, one.metric) in went_through]
+    return MeasuredAgain(records, went_through, list(dict.fromkeys(lines)))
+
+
+def _is_of(cell: Cell, failure: tuple[str, str | None, str | None]) -> bool:
+    """Whether a failure, of all rules or metrics where it names none, is one of this measurement."""
+    return all(part in (own, None) for own, part in zip(cell, failure, strict=True))
