@@ -114,6 +114,16 @@ class Preparation:
             for name, own in sorted(cells.items())
         ]
 
+    def evidence(self, stamped: set[Cell]) -> dict[str, Any]:
+        """Fields of a `Verification` that go by what was stamped."""
+        old = self.outdated
+        return {
+            "experiments": tuple(sorted(self.asked["experiment"].unique())),
+            "unrepeatable": self.count(old.cells - old.groups.keys()),
+            "stamped": self.count(stamped),
+            "remaining": self.count(old.cells - stamped),
+        }
+
     def remaining(self, stamped: set[Cell]) -> dict[str, int]:
         """Records that keep an old fingerprint, by experiment and kind of net, and the reason."""
         found: dict[str, set[Cell]] = {}
@@ -228,18 +238,14 @@ def measure_and_stamp(
         elsewhere = sorted(made_on - {described["cpu"]})
         return Outcome(compared.disagreements, again.failures, elsewhere=elsewhere)
     stamped = verify.stampable(outdated.measurements, again.cells)
-    remaining = outdated.cells - stamped
     verification = Verification(
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
         environment=described,
-        experiments=tuple(sorted(preparation.asked["experiment"].unique())),
         share=request.share,
         seed=request.seed,
         measured=len(stored),
         redrawn=compared.redrawn,
-        unrepeatable=preparation.count(outdated.cells - outdated.groups.keys()),
-        stamped=preparation.count(stamped),
-        remaining=preparation.count(remaining),
+        **preparation.evidence(stamped),
     )
     store.stamp([(*cell, outdated.marks[cell]) for cell in sorted(stamped)], verification)
     unfinished.remove()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -171,19 +171,24 @@ def agreement(stored: pd.DataFrame, again: Iterable[Record], asked: pd.DataFrame
     apart = [
         (key, name) for (key, name), relation in relations.items() if relation == "apart" or key[2] in changed
     ]
+    return Agreement(tuple(_named(apart, old, new, asked)), len(redrawn - {key for key, _ in apart}))
+
+
+def _named(
+    apart: Iterable[tuple[Key, str]], old: Mapping[Key, Any], new: Mapping[Key, Any], asked: pd.DataFrame
+) -> Iterator[Disagreement]:
+    """Numbers that disagree, with all that names them."""
     units = {row.unit: _described(row) for row in old.values()}
     experiments = asked.groupby(["unit", "rule", "metric"])["experiment"].agg(
         lambda own: ", ".join(sorted(own))
     )
-    found = tuple(
-        Disagreement(
-            *(experiments.get(key[:3], ""), units[key[0]], key[1], key[2], key[3] or "", _NUMBERS[name]),
+    for key, name in apart:
+        unit, rule, metric, component = key
+        yield Disagreement(
+            *(experiments.get(key[:3], ""), units[unit], rule, metric, component or "", _NUMBERS[name]),
             stored=_number(old.get(key), name),
             again=_number(new.get(key), name),
         )
-        for key, name in apart
-    )
-    return Agreement(found, len(redrawn - {key for key, _ in apart}))
 
 
 def _relation(before: Any, after: Any, name: str) -> str:
