@@ -47,7 +47,7 @@ def nets_again(
         if each.weights is None and (kind := _kind(each)):
             kinds.setdefault(kind, []).append(each)
             continue
-        net = _from_weights(each) if each.weights is not None else _classifier(each)
+        net = _from_weights(each.weights) if each.weights is not None else _classifier(each)
         if isinstance(net, str):
             reasons[each.digest] = net
         else:
