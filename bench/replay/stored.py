@@ -119,7 +119,7 @@ def stored_measurement(store: Store, key: str, *, trusted: bool = False) -> Stor
             "--trust-code runs it, if you trust where this file comes from"
         )
     if first["net"] is None:
-        raise UserError("this measurement has no oracle; run its suite again to repeat it")
+        raise UserError("this measurement has no oracle; run its experiment again to repeat it")
     if first["weights"] is None:
         raise RunFailedError("these results were exported without the nets' weights; nothing to replay")
     net = net_from_bytes(first["weights"], "stored")
