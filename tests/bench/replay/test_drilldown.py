@@ -47,7 +47,7 @@ def test_what_is_measured_by_other_code_than_todays_is_not_drilled_into(measured
     monkeypatch.setattr(fingerprints, "of_measurement", lambda *_: "of tomorrow")
     with (
         Store(path) as store,
-        pytest.raises(UserError, match=r"code of sdp or of tv_headline has changed .* run the experiment again"),
+        pytest.raises(UserError, match=r"code of sdp or of tv_headline has changed .* run the experiment"),
     ):
         drill(store, key["sdp"])
 
