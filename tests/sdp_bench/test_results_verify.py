@@ -11,6 +11,8 @@ from sdp_bench.bench.results import exchange
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import resolve
 from sdp_bench.commands.exchange import results
+from sdp_bench.reports.page import page as page_of
+from sdp_bench.reports.results import results_of
 from tests.bench.conftest import TINY, make_plan, run_all
 
 SMALL = TINY.but(rules=("sdp", "monte_carlo:samples=10"))
@@ -92,6 +94,9 @@ def test_where_all_agree_the_rest_is_stamped_and_the_evidence_travels(whole, fil
     exchange.merge([file, tmp_path / "imported.sqlite"], tmp_path / "merged.sqlite")
     with Store(tmp_path / "merged.sqlite") as store:
         assert store.verifications() == [made]
+        page, _ = page_of(results_of(store))
+    assert "<h3>Measured again</h3>" in page
+    assert f"all agree, rounding apart; {made.stamped:,} records stamped, 0 not" in page
 
 
 def test_what_is_of_todays_code_needs_no_stamp(whole):
