@@ -321,3 +321,15 @@ def test_the_cache_is_listed_and_cleared(invoke, tmp_path, monkeypatch):
     assert "2 kB  x.safetensors\n       1 kB  x.safetensors.damaged" in invoke("cache", "list")[1]
     assert "2 files removed" in invoke("cache", "clear")[1]
     assert "0 files in" in invoke("cache", "list")[1]
+
+
+def test_the_package_itself_is_the_command(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "sdp_bench", "replay", "x"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("Error: no results at ")
