@@ -59,8 +59,8 @@ class Design:
     activation : str, optional
     depths : tuple of int, optional
         Activation and hidden layers of the nets.
-    width : int
-        Units of a hidden layer; the nets have 4 inputs and 3 outputs.
+    width : int, optional
+        Units of a hidden layer.
     nets, inputs, samples : int, optional
         As :class:`Size` has them.
     sigmas : tuple of float, optional
@@ -79,7 +79,7 @@ class Design:
 
     activation: str | None = None
     depths: tuple[int, ...] | None = None
-    width: int = 100
+    width: int | None = None
     nets: int | None = None
     inputs: int | None = None
     samples: int | None = None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Self
 
+from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.scope import Scope
 from sdp_bench.bench.nets.architectures import Architecture, ImageArchitecture
 from sdp_bench.bench.nets.fully_connected import Recipe
@@ -126,6 +127,16 @@ class Experiment(ABC):
     presets: Mapping[str, Size] = field(default_factory=dict)
     options: frozenset[str] = frozenset()
     classifiers: tuple[ImageArchitecture, ...] = ()
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            if str(each.type).startswith("tuple[") and not isinstance(
+                value := getattr(self, each.name), tuple
+            ):
+                raise UserError(f"experiment '{self.name}': {each.name} must be a tuple, got {value!r}")
+        for name, size in self.presets.items():
+            if not isinstance(size, Size):
+                raise UserError(f"experiment '{self.name}': the preset {name} must have a Size, got {size!r}")
 
     def size(self, settings: Settings) -> Size:
         """How much it does under `settings`."""

@@ -9,8 +9,8 @@ from typing import Any
 from torch import Tensor
 
 import sdp_ref
-from sdp_bench.bench.datasets.base import stratified_rows
-from sdp_bench.bench.datasets.iris import IRIS
+from sdp_bench.bench.datasets import dataset
+from sdp_bench.bench.datasets.base import TabularClassification, stratified_rows
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.base import Expansion, Experiment
 from sdp_bench.bench.experiments.law_group import Asked, LawGroup, Subject
@@ -109,7 +109,12 @@ class LawExperiment(Experiment):
         found: dict[tuple[Architecture, Recipe], None] = {}
         for own in self.architectures:
             for depth in design.depths or (own.depth,):
-                architecture = Architecture(depth, design.activation or own.activation, design.width)
+                architecture = replace(
+                    own,
+                    depth=depth,
+                    activation=design.activation or own.activation,
+                    width=design.width or own.width,
+                )
                 for recipe in self._recipes(architecture, design.training):
                     found[architecture, recipe] = None
         return list(found)
@@ -124,8 +129,18 @@ class LawExperiment(Experiment):
         """See `Experiment`."""
         canonical_rules(settings.rules or self.rules, settings.plugins)
         inputs = self.size(settings).inputs or 0
-        if self.architectures and inputs > (flowers := len(IRIS.load().labels)):
-            raise UserError(f"inputs must be between 1 and {flowers}, got {inputs}")
+        for architecture, recipe in self.kinds(settings):
+            data = dataset(recipe.dataset, TabularClassification).load(recipe.features)
+            rows, columns = data.features.shape
+            classes = int(data.labels.max()) + 1
+            if (columns, classes) != (architecture.inputs, architecture.outputs):
+                raise UserError(
+                    f"experiment '{self.name}': the net {architecture.label} takes {architecture.inputs} columns "
+                    f"and tells {architecture.outputs} classes apart, the data set '{recipe.dataset}' has "
+                    f"{columns} and {classes}"
+                )
+            if inputs > rows:
+                raise UserError(f"inputs must be between 1 and {rows}, got {inputs}")
         for measured in self.measures(settings):
             measured.check(settings.sampling, self.samples(settings))
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -136,9 +137,14 @@ class TrainedNet:
 
 def file_name(architecture: Architecture, recipe: Recipe, seed: int) -> str:
     """Name under which a net is cached: readable, and unique by a hash of the recipe."""
-    # The data set stands in the name itself; without it in the hash, older nets keep their names.
+    # The data set stands in the name itself; without it in the hash, nets of Iris keep the names that they had.
+    # Other sets may change while somebody writes them, and a net of what a set was is none of what it is.
     options = {name: value for name, value in asdict(recipe).items() if name != "dataset"}
-    key = keys.digest(asdict(architecture), options)[:8]
+    parts: list[Any] = [asdict(architecture), options]
+    if recipe.dataset != "iris":
+        data = dataset(recipe.dataset, TabularClassification).load(recipe.features)
+        parts += [data.features, data.labels]
+    key = keys.digest(*parts)[:8]
     shape = f"{architecture.depth}x{architecture.width}"
     return f"{recipe.dataset}-{architecture.activation}-{shape}-{key}-seed{seed}.safetensors"
 

@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 @click.command("list")
 @click.option("--preset", default="paper", show_default=True, type=click.Choice(["smoke", "quick", "paper"]))
 def list_(preset: str) -> None:
-    """List the experiments, presets and rules."""
+    """List the experiments, presets, metrics, data sets and rules."""
     import sdp_ref
+    from sdp_bench.bench.datasets import names
+    from sdp_bench.bench.datasets.base import Dataset
     from sdp_bench.bench.experiments import experiments
     from sdp_bench.bench.experiments.presets import PRESETS
     from sdp_bench.bench.experiments.presets import preset as preset_of
-    from sdp_bench.bench.metrics import metric
+    from sdp_bench.bench.metrics import metric, metrics
     from sdp_bench.bench.metrics.references import references
     from sdp_bench.bench.rules import RULES
     from sdp_ref.registry import installed
@@ -43,6 +45,8 @@ def list_(preset: str) -> None:
             f"  {name:<8}{each_settings.design.net_source} nets, {each_settings.sampling.samples} samples, "
             f"W1 on {points[0]} points, certified on {points[1]}"
         )
+    click.echo(f"\nMetrics\n  {', '.join(metrics())}")
+    click.echo(f"\nData sets\n  {', '.join(names(Dataset))}")
     click.echo(f"\nRules\n  {', '.join(sdp_ref.rules())}\n  with parameters: monte_carlo:samples=100")
     click.echo(f"  in the place of a rule: {', '.join(references())}")
     click.echo(
