@@ -48,7 +48,7 @@ def of_measurement(rule: str, metric: str, plugins: Sequence[Plugin] = ()) -> st
     UserError
         If there is no such metric, the code of a plug-in cannot be run, or a part of it has no source.
     """
-    return fingerprint(rule=_of_rule(rule, plugin_of(rule, plugins)), metric=_of_metric(metric))
+    return _of_pair(rule, metric, plugin_of(rule, plugins))
 
 
 def are_current(frame: pd.DataFrame, rules: Collection[str], plugins: Sequence[Plugin]) -> pd.Series[bool]:
@@ -85,6 +85,11 @@ def rule_code(spec: str, plugin: Plugin | None = None) -> tuple[object, ...]:
 def metric_code(spec: str) -> tuple[object, ...]:
     """What the numbers of a metric rest on, given a prediction, as :func:`reached` takes it."""
     return metric_of(spec).measure, *_COMPARISON
+
+
+@functools.cache  # a run asks for every cell
+def _of_pair(rule: str, metric: str, plugin: Plugin | None) -> str:
+    return fingerprint(rule=_of_rule(rule, plugin), metric=_of_metric(metric))
 
 
 @functools.cache

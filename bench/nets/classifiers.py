@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import asdict, dataclass, replace
 
@@ -170,7 +171,7 @@ class TrainedClassifier:
         """Seed of the recipe."""
         return self.recipe.seed
 
-    @property
+    @functools.cached_property
     def digest(self) -> str:
         """Hash of architecture and weights, 16 hexadecimal digits."""
         return keys.digest(asdict(self.architecture), self.state)[:16]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -87,7 +88,7 @@ class TrainedNet:
     state: dict[str, Tensor]
     source: str = "trained"
 
-    @property
+    @functools.cached_property
     def digest(self) -> str:
         """Hash of architecture and weights, 16 hexadecimal digits."""
         return keys.digest(asdict(self.architecture), self.state)[:16]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import time
 import warnings
 from dataclasses import asdict, dataclass
@@ -109,7 +110,7 @@ class OwnNet:
     source: str = "yours"
     trusted: bool = True
 
-    @property
+    @functools.cached_property
     def digest(self) -> str:
         """Hash of shapes, weights and source, 16 hexadecimal digits."""
         shapes = {k: v for k, v in asdict(self.architecture).items() if k != "name"}

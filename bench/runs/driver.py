@@ -177,7 +177,7 @@ def _measure(
             count += 1
             spent += expected[id(group)]
             failed += len(result.failures)
-            for line in dict.fromkeys(f"{f.rule}: {f.error}" for f in result.failures):
+            for line in dict.fromkeys(f"{f.rule or 'all rules'}: {f.error}" for f in result.failures):
                 meter.note(f"failed: {group.title}: {line}")
             meter.done(count, len(groups), group.title, spent / sum(expected.values()))
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sdp_bench.bench.datasets.download import DataMissingError
-from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.errors import OutsideError, UserError, outside
 from sdp_bench.bench.experiments.base import Experiment, Group
 from sdp_bench.bench.experiments.scope import Scope
 from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.nets.net import Net
+from sdp_bench.bench.plugins.code import no_exit
 from sdp_bench.bench.plugins.plugin import Plugin
 from sdp_bench.bench.results.record import LeftOut, Selection, Unit
 from sdp_bench.bench.rules import rule_of
 from sdp_bench.bench.settings import Settings
 from sdp_ref.rules import Traits, traits
+
+_COLOUR = re.compile("#[0-9A-Fa-f]{6}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,9 +119,16 @@ def _selection(groups: Sequence[Group]) -> Selection:
 
 
 def traits_of(rule: str, plugins: Sequence[Plugin] = ()) -> Traits:
-    """Traits of a rule or reference; of a method of an experiment, which is no rule, its name alone."""
+    """Traits of a rule or reference; of what is no rule, or declares traits that are none, its name alone."""
     try:
         made = rule_of(rule, plugins)
     except ValueError:
         return Traits(rule)
-    return made.traits if isinstance(made, Reference) else traits(made)
+    if isinstance(made, Reference):
+        return made.traits
+    try:
+        with outside(), no_exit():  # a plug-in may declare anything
+            found = traits(made)
+    except OutsideError:
+        return Traits(rule)
+    return found if _COLOUR.fullmatch(str(found.colour)) else replace(found, colour=None)

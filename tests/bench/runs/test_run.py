@@ -13,20 +13,23 @@ from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments import chosen, experiment, fingerprints
 from sdp_bench.bench.experiments.laws import canonical_rules
 from sdp_bench.bench.experiments.presets import PRESETS, preset
+from sdp_bench.bench.identity import keys
 from sdp_bench.bench.metrics.moments import GaussianDivergence
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.prediction import Prediction
 from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
 from sdp_bench.bench.nets.architectures import Architecture
-from sdp_bench.bench.nets.fully_connected import Recipe, get_nets
+from sdp_bench.bench.nets.fully_connected import Recipe, TrainedNet, get_nets
+from sdp_bench.bench.nets.recipes import recipe_for
 from sdp_bench.bench.replay import replay
 from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.rules import resolve
 from sdp_bench.bench.runs import group as run
 from sdp_bench.bench.runs.executors.local import LocalProcesses
-from sdp_bench.bench.runs.plan import plan_of
+from sdp_bench.bench.runs.plan import plan_of, traits_of
 from sdp_bench.bench.settings import Size
 from sdp_ref.laws import unchecked
-from sdp_ref.rules import linearization
+from sdp_ref.rules import Traits, linearization, traits
 from tests.bench.conftest import TINY, begin, make_plan, run_all
 
 NUMBERS = ["experiment", "rule", "metric_spec", "component", "unit", "value", "floor", "floor95", "stderr"]
@@ -440,3 +443,37 @@ def test_unknown_names_are_answered_with_the_valid_ones():
         canonical_rules(["monte_carlo:samples=10,seed=3"])
     with pytest.raises(UserError, match="choose from smoke, quick, paper"):
         preset("full", {})
+
+
+def test_a_plan_hashes_the_weights_of_a_net_once(monkeypatch):
+    architecture = Architecture(1, width=8)
+    recipe = dataclasses.replace(recipe_for(architecture), epochs=100)
+    net = TrainedNet(architecture, recipe, 0, 0.9, architecture.build().state_dict())
+    hashed = []
+    digest = keys.digest
+    monkeypatch.setattr(keys, "digest", lambda *parts: hashed.append(net.state in parts) or digest(*parts))
+    plan = plan_of(chosen(("iris-std",)), TINY, [net])
+    assert plan.units
+    assert sum(hashed) == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "label = property(lambda self: 1 / 0)",
+        "rank = property(lambda self: exit(1))",
+        "sampling = 'many'",
+        "colour = (0.1, 0.2, 0.3)",
+    ],
+)
+def test_traits_that_are_none_are_left_out_of_a_plan(tmp_path, body):
+    source = f"class Odd:\n    name = 'odd'\n    {body}\n    def propagate(self, net, x):\n        return x\n"
+    (tmp_path / "odd.py").write_text(source)
+    names, plugins = resolve((f"{tmp_path / 'odd.py'}:Odd",))
+    assert names == ("odd",)
+    assert traits_of("odd", plugins) == Traits("odd")
+
+
+def test_traits_of_all_rules_are_theirs():
+    for name in sdp_ref.rules():
+        assert traits_of(name) == traits(sdp_ref.rule(name))
