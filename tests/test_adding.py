@@ -83,6 +83,35 @@ def test_metric_data_set_and_experiment_are_known_by_name(run):
 
 
 @pytest.mark.slow
+def test_metric_data_set_and_experiment_are_on_the_page(run, tmp_path):
+    command = ("-m", "sdp_bench.cli")
+    file = ("--database", str(tmp_path / "wine.sqlite"))
+    run(
+        *command,
+        "run",
+        "small-noise",
+        "--preset",
+        "quick",
+        "--nets",
+        "1",
+        "--samples",
+        "20000",
+        "--jobs",
+        "1",
+        *file,
+    )
+    run(*command, "report", "--no-committed", *file, "--output", str(tmp_path))
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    for shown in (
+        "Small noise",
+        "Where every net is nearly linear",
+        "Distance of the predicted mean",
+        "wine-cultivars",
+    ):
+        assert shown in page
+
+
+@pytest.mark.slow
 def test_rule_activation_and_section_are_on_the_page(run, tmp_path):
     command = ("-m", "sdp_bench.cli")
     trained = ("--net-source", "trained", "--epochs", "50", "--activation", "softplus", "--depth", "1")

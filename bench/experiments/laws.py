@@ -135,9 +135,9 @@ class LawExperiment(Experiment):
             classes = int(data.labels.max()) + 1
             if (columns, classes) != (architecture.inputs, architecture.outputs):
                 raise UserError(
-                    f"experiment '{self.name}': the net {architecture.label} takes {architecture.inputs} columns "
-                    f"and tells {architecture.outputs} classes apart, the data set '{recipe.dataset}' has "
-                    f"{columns} and {classes}"
+                    f"experiment '{self.name}': the net {architecture.label} takes {architecture.inputs} "
+                    f"columns and tells {architecture.outputs} classes apart, the data set "
+                    f"'{recipe.dataset}' has {columns} and {classes}"
                 )
             if inputs > rows:
                 raise UserError(f"inputs must be between 1 and {rows}, got {inputs}")

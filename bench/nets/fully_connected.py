@@ -138,7 +138,7 @@ class TrainedNet:
 
 def file_name(architecture: Architecture, recipe: Recipe, seed: int) -> str:
     """Name under which a net is cached: readable, and unique by a hash of the recipe."""
-    # The data set stands in the name itself; without it in the hash, nets of Iris keep the names that they had.
+    # The data set stands in the name itself; without it in the hash, nets of Iris keep their names.
     # Other sets may change while somebody writes them, and a net of what a set was is none of what it is.
     options = {name: value for name, value in asdict(recipe).items() if name != "dataset"}
     parts: list[Any] = [asdict(architecture), options]

@@ -98,7 +98,7 @@ def plan_of(experiments: Sequence[Experiment], settings: Settings, nets: Sequenc
             continue
         left_out |= dict.fromkeys(expansion.left_out)
         if expansion.groups:
-            selections[experiment.name] = _selection(expansion.groups)
+            selections[experiment.name] = _selection(experiment, expansion.groups)
         for group in expansion.groups:
             groups.setdefault(type(group), []).append(group)
     if not groups and missing:
@@ -111,11 +111,12 @@ def plan_of(experiments: Sequence[Experiment], settings: Settings, nets: Sequenc
     return Plan(settings, shared, selections, tuple(left_out))
 
 
-def _selection(groups: Sequence[Group]) -> Selection:
-    """Metrics and rules of an experiment's own groups, in their order."""
+def _selection(experiment: Experiment, groups: Sequence[Group]) -> Selection:
+    """Metrics and rules of an experiment's own groups; methods in its own order, rules as asked for."""
     cells = [cell for group in groups for cell in group.cells]
     metrics, rules = dict.fromkeys(cell[2] for cell in cells), dict.fromkeys(cell[1] for cell in cells)
-    return Selection(tuple(metrics), tuple(rules))
+    ordered = list(rules) if experiment.has_oracle else sorted(rules, key=experiment.rules.index)
+    return Selection(tuple(metrics), tuple(ordered))
 
 
 def traits_of(rule: str, plugins: Sequence[Plugin] = ()) -> Traits:

@@ -80,11 +80,10 @@ class UciGroup(ReplicateGroup):
         """See :class:`ReplicateGroup`."""
         with outside():
             parts = intervals.splits(dataset(self.dataset, TabularRegression).load(), self.seeds)
-        features = {part: x.to(self.device) for part, x in parts.features.items()}
-        targets = {part: y.to(self.device) for part, y in parts.targets.items()}
-        parts = replace(parts, features=features, targets=targets, ranges=parts.ranges.to(self.device))
-        problem = Problem(features["train"], targets["train"], self.seeds)
-        with outside():
+            features = {part: x.to(self.device) for part, x in parts.features.items()}
+            targets = {part: y.to(self.device) for part, y in parts.targets.items()}
+            parts = replace(parts, features=features, targets=targets, ranges=parts.ranges.to(self.device))
+            problem = Problem(features["train"], targets["train"], self.seeds)
             nets = get_nets(self.dataset, problem, OBJECTIVES[self.objective], self.grid, self.epochs)
         for method in methods:
             with outside(), torch.no_grad():

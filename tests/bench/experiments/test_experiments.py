@@ -13,6 +13,7 @@ from sdp_bench.bench.experiments import chosen, experiment, experiments
 from sdp_bench.bench.experiments.base import Group
 from sdp_bench.bench.experiments.presets import PRESETS, preset
 from sdp_bench.bench.experiments.uci.experiment import EXPERIMENT, PredictionIntervals
+from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.results.record import Failure, LeftOut
 from sdp_bench.bench.runs.group import run_group
 from sdp_bench.bench.runs.plan import plan_of
@@ -83,6 +84,7 @@ def test_a_set_has_several_groups_on_the_same_units():
     assert len(plan.members) == len(set(plan.members)) == 2 * 2  # sets and seeds
     cells = [cell for group in plan.groups for cell in group.cells]
     assert len(cells) == len(set(cells)) == 4 * len(EXPERIMENT.rules) * len(EXPERIMENT.metrics)
+    assert plan.experiments["uci"].rules == EXPERIMENT.rules
 
 
 def test_one_without_its_data_is_left_out_where_there_is_other_work():
@@ -124,3 +126,25 @@ def test_a_mistake_of_the_project_is_no_failure_of_a_rule():
     group = Mistaken()
     with pytest.raises(KeyError, match="a mistake of ours"):
         run_group(group, group.cells)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"metrics": "bures"}, "metrics must be a tuple, got 'bures'"),
+        ({"sigmas": 0.1}, "sigmas must be a tuple, got 0.1"),
+        ({"presets": {"quick": 2}}, "the preset quick must have a Size, got 2"),
+    ],
+)
+def test_what_is_no_experiment_is_one_line(changes, message):
+    with pytest.raises(UserError, match=message):
+        dataclasses.replace(experiment("iris-std"), **changes)
+
+
+def test_a_net_that_does_not_fit_its_data_set_is_refused_before_it_is_trained():
+    other = dataclasses.replace(experiment("iris-std"), architectures=(Architecture(1, inputs=6, outputs=2),))
+    with pytest.raises(UserError, match=r"takes 6 columns and tells 2 classes apart, .* 'iris' has 4 and 3"):
+        other.check(preset("quick"))
+    narrow = dataclasses.replace(experiment("iris-std"), architectures=(Architecture(1, width=20),))
+    assert [kind.width for kind, _ in narrow.kinds(preset("quick"))] == [20]
+    assert [kind.width for kind, _ in narrow.kinds(preset("quick", {"width": 30}))] == [30]
