@@ -93,14 +93,21 @@ class ReplicateGroup(Group):
 
     Attributes
     ----------
-    experiment : ReplicateExperiment
+    name : str
+        Of the experiment.
+    metrics : tuple of str
+        The first is there wherever a method was scored.
+    mark : str
+        Fingerprint of the experiment's code, which itself does not travel with the group.
     replicated : Replicated
     methods : tuple of str
     seeds : tuple of int
     device : str
     """
 
-    experiment: ReplicateExperiment = field(repr=False)
+    name: str
+    metrics: tuple[str, ...] = field(repr=False)
+    mark: str = field(repr=False)
     replicated: Replicated
     methods: tuple[str, ...]
     seeds: tuple[int, ...]
@@ -136,7 +143,7 @@ class ReplicateGroup(Group):
     @property
     def members(self) -> tuple[tuple[str, str], ...]:
         """See `Group`."""
-        return tuple((self.experiment.name, unit.key) for unit in self.units)
+        return tuple((self.name, unit.key) for unit in self.units)
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -144,18 +151,18 @@ class ReplicateGroup(Group):
         return tuple(
             (unit.key, method, metric)
             for unit in self.units
-            for metric in self.experiment.metrics
+            for metric in self.metrics
             for method in self.methods
         )
 
     def left(self, current: Collection[Cell]) -> list[Cell]:
         """See `Group`: a method whose first metric is there is there in full."""
-        first = self.experiment.metrics[0]
+        first = self.metrics[0]
         return [cell for cell in self.cells if (cell[0], cell[1], first) not in current]
 
     def fingerprint(self, rule: str, metric: str) -> str:  # noqa: ARG002
         """See `Group`: all methods and metrics rest on the same code."""
-        return self.experiment.fingerprint
+        return self.mark
 
     def measure(self, cells: Collection[Cell]) -> Iterator[Record | Failure]:
         """See `Group`: what is measured before a failure is kept."""

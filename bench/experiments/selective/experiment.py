@@ -258,7 +258,8 @@ class SelectivePrediction(ReplicateExperiment):
             text = f"{images.description}; {how}"
             replicated = Replicated(self.name, f"MNIST {name}", text, identity[:16], "cnn3", 3)
             for seed in range(size.nets or 0):
-                shared = (self, replicated, SCORES[name], (seed,), scope.settings.sampling.device)
+                own = (self.name, self.metrics, self.fingerprint, replicated)
+                shared = (*own, SCORES[name], (seed,), scope.settings.sampling.device)
                 groups.append(SelectiveGroup(*shared, name, epochs, limit, steps, len(labels)))
         return Expansion(groups)
 

@@ -138,7 +138,8 @@ class PredictionIntervals(ReplicateExperiment):
             replicated = Replicated(self.name, f"{name} {features}-64", text, identity)
             for objective in dict.fromkeys(METHODS[rule].name for rule in self.rules):
                 methods = tuple(rule for rule in self.rules if METHODS[rule].name == objective)
-                shared = (self, replicated, methods, seeds, scope.settings.sampling.device)
+                own = (self.name, self.metrics, self.fingerprint, replicated)
+                shared = (*own, methods, seeds, scope.settings.sampling.device)
                 groups.append(UciGroup(*shared, name, objective, epochs, rows, features, GRID))
         return Expansion(groups)
 

@@ -1,6 +1,7 @@
 """Selective prediction: images of digits and letters, three objectives, five scores, and their records."""
 
 import dataclasses
+import pickle
 
 import numpy as np
 import pytest
@@ -306,6 +307,13 @@ def test_groups_are_objectives_by_seeds_known_by_their_images_and_epochs(made_up
         assert keys.isdisjoint(g.units[0].key for g in groups_of(other))
     assert "letters ABCDEFGHIJKLMNOPQRS" in groups[0].units[0].design
     assert "1 epochs" in groups[0].units[0].design
+
+
+def test_groups_travel_to_workers(made_up):
+    for group in groups_of(SMALL):
+        again = pickle.loads(pickle.dumps(group))
+        assert (again.title, again.cells) == (group.title, group.cells)
+        assert again.fingerprint("dirichlet", "rcauc") == EXPERIMENT.fingerprint
 
 
 def test_the_paper_s_numbers_of_seeds_and_epochs(made_up):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -78,6 +79,12 @@ def test_every_method_is_measured_for_every_seed_and_then_done(tmp_path):
     again, _ = store_of(tmp_path / "other.sqlite")
     numbers = ["rule", "metric", "seed", "value"]
     assert again[numbers].equals(frame[numbers])
+
+
+def test_groups_travel_to_workers():
+    for group in groups_of():
+        again = pickle.loads(pickle.dumps(group))
+        assert (again.title, again.cells, again.grid) == (group.title, group.cells, group.grid)
 
 
 def test_other_code_makes_it_be_measured_again(tmp_path, monkeypatch):
