@@ -217,7 +217,7 @@ def _numbers(
     for name in names:
         for reading in READINGS[name]:
             curve = risk_coverage(scored.uncertainty[name, reading].numpy(), wrong)
-            yield name, "rcauc", curve.area, reading
+            yield name, "rcauc", curve.area, reading or None
             if reading == READINGS[name][0]:
                 for point in POINTS:
                     yield name, "risk", float(curve.at(float(point))), point

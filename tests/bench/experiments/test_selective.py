@@ -341,6 +341,7 @@ def test_a_group_gives_all_that_it_wants(place, made_up, cache):
         assert np.trapezoid(risk, dx=0.01) == pytest.approx(area, abs=2e-3)
         assert area >= 0.125
     assert {r.unit_of_measure for r in result.records} == {"1"}
+    assert "" not in {r.component for r in result.records}  # what has one number has no name for it
 
 
 def test_only_what_is_wanted_is_measured(made_up, cache):
