@@ -184,7 +184,9 @@ class TrainedClassifier:
 
     def to_bytes(self) -> bytes:
         """As a safetensors file with all that is not weights in its metadata."""
-        about = {name: value for name, value in vars(self).items() if name not in ("state", "source")}
+        # Fields alone: what is worked out once and kept, such as the digest, is no part of the file.
+        names = (each.name for each in fields(self) if each.name not in ("state", "source"))
+        about = {name: getattr(self, name) for name in names}
         about |= {
             "architecture": asdict(self.architecture),
             "recipe": asdict(self.recipe),
