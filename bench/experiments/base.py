@@ -11,11 +11,8 @@ from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.scope import Scope
 from sdp_bench.bench.nets.architectures import Architecture, ImageArchitecture
 from sdp_bench.bench.nets.fully_connected import Recipe
-from sdp_bench.bench.results.record import Failure, LeftOut, Record, Unit
+from sdp_bench.bench.results.record import Cell, Failure, LeftOut, Record, Unit
 from sdp_bench.bench.settings import Settings, Size
-
-Cell = tuple[str, str, str]
-"""What one measurement is known by: key of the unit, rule, metric."""
 
 
 class Group(ABC):

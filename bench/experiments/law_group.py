@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from sdp_bench.bench.errors import OutsideError, outside
 from sdp_bench.bench.experiments import costs, fingerprints
-from sdp_bench.bench.experiments.base import Cell, Group
+from sdp_bench.bench.experiments.base import Group
 from sdp_bench.bench.experiments.predict import predict, prediction_of
 from sdp_bench.bench.identity.keys import OracleKey
 from sdp_bench.bench.metrics import metric as metric_of
@@ -22,7 +22,7 @@ from sdp_bench.bench.metrics.prediction import Prediction
 from sdp_bench.bench.metrics.references import Reference, references
 from sdp_bench.bench.nets.net import Net
 from sdp_bench.bench.noise import GAUSSIAN, Noise
-from sdp_bench.bench.results.record import Failure, Record, Unit
+from sdp_bench.bench.results.record import Cell, Failure, Record, Unit
 from sdp_bench.bench.settings import Settings
 from sdp_ref.laws import Law
 from sdp_ref.rules import Propagator
@@ -180,10 +180,11 @@ class LawGroup(Group):
                     predictors[name] = self._predictor(name, net)
             except OutsideError as error:
                 yield from self._failures(name, error, begun)
+        law = self.law
         for place, subject in enumerate(self.subjects):
             asked = [(metric, rule) for metric, rule in pairs[subject.key.hex] if rule in predictors]
             if asked:
-                oracle = Oracle(net, self.law[place], subject.key, self.settings.sampling)
+                oracle = Oracle(net, law[place], subject.key, self.settings.sampling)
                 yield from _compared(oracle, place, predictors, asked)
 
     def _predictor(self, name: str, net: nn.Module) -> _Predictor:

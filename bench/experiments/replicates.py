@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 from sdp_bench.bench.environment import one_thread
 from sdp_bench.bench.errors import OutsideError
-from sdp_bench.bench.experiments.base import Cell, Experiment, Group
+from sdp_bench.bench.experiments.base import Experiment, Group
 from sdp_bench.bench.identity import keys
 from sdp_bench.bench.identity.fingerprint import reached
-from sdp_bench.bench.results.record import Failure, Record, Unit
+from sdp_bench.bench.results.record import Cell, Failure, Record, Unit
 from sdp_bench.bench.settings import Settings
 
 

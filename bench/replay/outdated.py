@@ -18,9 +18,9 @@ from sdp_bench.bench.nets.net import Net
 from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
 from sdp_bench.bench.replay.nets import nets_again
 from sdp_bench.bench.replay.stored import settings_of, work_of
-from sdp_bench.bench.results.record import Run
+from sdp_bench.bench.results.record import Cell, Run
 from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.results.verify import Cell, Measurement, measurements
+from sdp_bench.bench.results.verify import Measurement, measurements
 from sdp_bench.bench.runs.driver import Progress
 from sdp_bench.bench.settings import Settings
 

@@ -27,10 +27,10 @@ from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.replay.outdated import Outdated, find_outdated
 from sdp_bench.bench.results import verify
 from sdp_bench.bench.results.comparison import Disagreement, agreement
-from sdp_bench.bench.results.record import Record, Verification
+from sdp_bench.bench.results.record import Cell, Record, Verification
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.results.unfinished import Unfinished
-from sdp_bench.bench.results.verify import CELL, Cell
+from sdp_bench.bench.results.verify import CELL
 from sdp_bench.bench.runs.again import Part, measure_again, parts_of
 from sdp_bench.bench.runs.driver import Progress
 

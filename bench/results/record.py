@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+Cell = tuple[str, str, str]
+"""What one measurement is known by: key of the unit, rule, metric."""
+
 
 @dataclass(frozen=True)
 class StoredNet:

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sdp_bench.bench.errors import RunFailedError
-from sdp_bench.bench.results.record import Record
-from sdp_bench.bench.results.verify import Cell
+from sdp_bench.bench.results.record import Cell, Record
 
 _MACHINE = ("cpu", "device", "torch", "numpy", "scipy", "POT")
 

@@ -21,9 +21,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from sdp_bench.bench.identity import keys
-
-Cell = tuple[str, str, str]
-"""A measurement: unit, rule and metric."""
+from sdp_bench.bench.results.record import Cell
 
 CELL = ["unit", "rule", "metric"]
 

@@ -8,8 +8,8 @@ from concurrent.futures import Executor, Future, as_completed
 from dataclasses import dataclass, replace
 
 from sdp_bench.bench.errors import one_line
-from sdp_bench.bench.experiments.base import Cell, Group
-from sdp_bench.bench.results.record import Failure, Record
+from sdp_bench.bench.experiments.base import Group
+from sdp_bench.bench.results.record import Cell, Failure, Record
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs.executors import lost
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sdp_bench.bench.experiments.iris.nets import FOUR, SIGMAS, W1_SIGMAS, architectures
 from sdp_bench.bench.experiments.laws import MARGINAL_RULES, LawExperiment
 from sdp_bench.bench.nets.fully_connected import Recipe
 from sdp_bench.bench.settings import Size
 
-_METRICS = ("tv_headline", "tv_paper", "tv_class", "std_ratio")
 _RULES = ("sdp", "dvia", "moment_matching", *MARGINAL_RULES, "monte_carlo:samples=100")
 
 CLAIMS = LawExperiment(
     name="iris-claims",
     description="the paper's claims: nets as replicates, each with inputs of its own",
     rank=70,
-    metrics=_METRICS,
+    metrics=("tv_headline", "tv_paper", "tv_class", "std_ratio"),
     sigmas=SIGMAS,
     architectures=FOUR,
     rules=_RULES,
@@ -36,16 +37,11 @@ WASSERSTEIN = LawExperiment(
     own_inputs=True,
 )
 
-OTHER_RECIPE = LawExperiment(
+OTHER_RECIPE = replace(
+    CLAIMS,
     name="iris-claims-recipe",
     description="the paper's claims on nets trained in another way",
     rank=90,
-    metrics=_METRICS,
-    sigmas=SIGMAS,
-    architectures=FOUR,
-    rules=_RULES,
     paper=Size(30, 1),
-    presets={"quick": Size(4, 1)},
     recipes=(Recipe("adam", 1e-3),),
-    own_inputs=True,
 )
