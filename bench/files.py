@@ -49,6 +49,24 @@ def write(path: Path, content: bytes | str) -> Path:
     return path
 
 
+def cache_folder(kind: str) -> Path:
+    """Folder of what one kind of work keeps: in ``SDP_BENCH_CACHE``, or this user's cache folder.
+
+    Parameters
+    ----------
+    kind : str
+        "nets" or "pages".
+
+    Returns
+    -------
+    Path
+        It need not be there.
+    """
+    import platformdirs
+
+    return Path(os.environ.get("SDP_BENCH_CACHE") or platformdirs.user_cache_dir("sdp-bench")) / kind
+
+
 def check_writable(path: Path) -> None:
     """Find out whether :func:`write` can write a file, before the work that gives its content.
 

@@ -40,6 +40,8 @@ class Size:
     datasets : tuple of str, optional
     on_request : bool
         Whether it is left out where all experiments are asked for: it needs data, or time.
+    depths : tuple of int, optional
+        Hidden layers of those of its nets that it looks at; all of them by default.
     """
 
     nets: int | None = None
@@ -48,6 +50,7 @@ class Size:
     epochs: int | None = None
     datasets: tuple[str, ...] | None = None
     on_request: bool = False
+    depths: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)

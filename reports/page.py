@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from sdp_bench.bench.files import write, writing
 from sdp_bench.bench.results.store import Store
+from sdp_bench.reports import committed
+from sdp_bench.reports.committed import Committed
 from sdp_bench.reports.drilldown import page as drilldown
 from sdp_bench.reports.numbers import sheets
 from sdp_bench.reports.numbers.number import FOLDER, Number
+from sdp_bench.reports.parts import Cover, Part, assembled, write_lists
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Section, tabulated
 from sdp_bench.reports.section import sections as every_section
@@ -17,12 +21,10 @@ from sdp_bench.reports.writing import environment
 
 PAGE = "index.html"
 DATA = "results.csv"
-COMMITTED = "committed"
-"""Folder of the page of the committed results, in that of the report."""
 
 
 def build(results: Results, folder: Path, sections: Sequence[Section] | None = None) -> Path:
-    """Write the report of a run, and that of the committed results where these are given.
+    """Write the report of a run, and beside it that of the committed results where these are given.
 
     Parameters
     ----------
@@ -31,7 +33,7 @@ def build(results: Results, folder: Path, sections: Sequence[Section] | None = N
         Where ``index.html``, ``results.csv`` and the folder of lists go; made if need be. Each file is
         replaced as a whole or not at all.
     sections : sequence of Section, optional
-        What pages are made of; by default every section that there is.
+        What the page is made of; by default every section that there is.
 
     Returns
     -------
@@ -43,36 +45,55 @@ def build(results: Results, folder: Path, sections: Sequence[Section] | None = N
     RunFailedError
         If the folder cannot be written.
     """
-    sections = every_section() if sections is None else sections
     with writing(folder):
+        made, numbers = parts(results, every_section() if sections is None else sections)
+        links: tuple[tuple[str, str], ...] = ()
         if results.committed is not None:
-            _build_one(results.committed, folder / COMMITTED, sections)
-        return _build_one(results, folder, sections)
+            here = [one for one in made if one.beside]
+            results.committed.show(folder / committed.FOLDER, here, [(f"../{PAGE}", "This run")])
+            links = ((f"{committed.FOLDER}/{committed.PAGE}", committed.TITLE),)
+        drilled = drilldown.hrefs(drilldown.current_pages(folder / drilldown.FOLDER, results.frame), up="../")
+        command = drilldown.command("KEY", results.database, folder) if results.database else ""
+        _write_numbers(results, numbers, folder / FOLDER, DATA, drilled, command)
+        write(folder / DATA, results.frame.to_csv(index=False, lineterminator="\n"))
+        return write(folder / PAGE, assembled(made, Cover(results.title, results.meta, DATA, links)))
 
 
-def _build_one(results: Results, folder: Path, sections: Sequence[Section]) -> Path:
-    text, numbers = page(results, sections)
-    _write_numbers(results, numbers, folder)
-    write(folder / DATA, results.frame.to_csv(index=False, lineterminator="\n"))
-    return write(folder / PAGE, text)
-
-
-def page(results: Results, sections: Sequence[Section] | None = None) -> tuple[str, list[Number]]:
-    """HTML text of the report, and its numbers, whose lists :func:`build` writes.
+def keep(results: Results, folder: Path, sections: Sequence[Section] | None = None) -> Committed:
+    """Make the page of the committed results, for reports to show.
 
     Parameters
     ----------
     results : Results
+    folder : Path
+        Made if need be.
     sections : sequence of Section, optional
-        By default every section that there is.
+        As :func:`build` has them.
 
     Returns
     -------
-    text : str
+    Committed
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    made, numbers = parts(results, every_section() if sections is None else sections)
+    _write_numbers(results, numbers, folder / FOLDER, committed.DATA)
+    return Committed.keep(folder, results.frame, made, results.meta.get("finished") or "")
+
+
+def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], list[Number]]:
+    """Parts of a page, and its numbers, whose lists :func:`build` writes.
+
+    Parameters
+    ----------
+    results : Results
+    sections : sequence of Section
+
+    Returns
+    -------
+    parts : list of Part
     numbers : list of Number
         Of those that rest on the same measurements only the first.
     """
-    sections = every_section() if sections is None else sections
     results = tabulated(results, sections)
     shown = [(section, context) for section in sections if (context := section.build(results)) is not None]
     numbers: dict[tuple[int, ...], Number] = {}
@@ -80,18 +101,16 @@ def page(results: Results, sections: Sequence[Section] | None = None) -> tuple[s
         for number in section.numbers(results, context):
             numbers.setdefault(tuple(sorted(number.rows)), number)
     templates = environment(results.traits, {rows: number.address for rows, number in numbers.items()})
-    text = templates.get_template("page.html").render(
-        meta={"preset": "", "finished": ""} | dict(results.meta),
-        title=results.title,
-        measured=len(results.frame) > 0,
-        navigation=[entry for section, context in shown for entry in section.navigation(context)],
-        sections=[
-            templates.get_template(str(section.template)).render(context) for section, context in shown
-        ],
-        link=f"{COMMITTED}/{PAGE}" if results.committed is not None else "",
-        data=DATA,
-    )
-    return text, list(numbers.values())
+    made = [
+        Part(
+            section.order,
+            tuple(section.navigation(context)),
+            templates.get_template(str(section.template)).render(context),
+            section.beside,
+        )
+        for section, context in shown
+    ]
+    return made, list(numbers.values())
 
 
 def drill_downs(
@@ -124,16 +143,15 @@ def drill_downs(
     return drilldown.make(store, keys, folder / drilldown.FOLDER, progress, trusted=trusted)
 
 
-def _write_numbers(results: Results, numbers: Sequence[Number], folder: Path) -> None:
-    """Write the lists of measurements, and take away those of an older report but no other file."""
-    frame = results.frame
-    drilled = drilldown.hrefs(drilldown.current_pages(folder / drilldown.FOLDER, frame), up="../")
-    command = drilldown.command("KEY", results.database, folder) if results.database else ""
-    lists = folder / FOLDER
-    template, written = environment(results.traits).get_template(str(sheets.TEMPLATE)), set()
-    for sheet in sheets.sheets(numbers, frame, drilled, results.traits):
-        text = template.render(sheet=sheet, data=DATA, command=command)
-        written.add(write(lists / sheet.page.file, text))
-    for old in set(lists.glob("*.html")) - written:
-        if "numbers" in drilldown.tags(old):
-            old.unlink(missing_ok=True)
+def _write_numbers(
+    results: Results,
+    numbers: Sequence[Number],
+    folder: Path,
+    data: str,
+    drilled: Mapping[str, str] = MappingProxyType({}),
+    command: str = "",
+) -> None:
+    template = environment(results.traits).get_template(str(sheets.TEMPLATE))
+    made = sheets.sheets(numbers, results.frame, drilled, results.traits)
+    texts = {one.page.file: template.render(sheet=one, data=data, command=command) for one in made}
+    write_lists(folder, texts)

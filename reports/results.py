@@ -10,12 +10,14 @@ from typing import Any
 
 import pandas as pd
 
+from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.experiments import experiments
 from sdp_bench.bench.results.exchange import opened
 from sdp_bench.bench.results.record import Run, Verification
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runtime.table import Row, load
 from sdp_bench.bench.settings import Settings, Size
+from sdp_bench.reports.committed import TITLE, Committed
 from sdp_bench.reports.style.drawing import Style, styles
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.frame import checked
@@ -46,12 +48,14 @@ class Results:
         What ``sdp-bench runtime`` timed; may be empty.
     title : str
         Of the page, where it is not that of a run.
+    published : bool
+        Whether they come with the package: on their page stands, too, what no run enters.
     traits : RuleTraits
         Of its rules; by default of the package's own alone.
     database : Path, optional
         Results file with the nets' weights, for the commands that go on from it; None where there is none.
-    committed : Results, optional
-        Those that come with the package, whose verdicts stand beside these.
+    committed : Committed, optional
+        Those that come with the package, which stand beside these.
     untabled : frozenset of str
         Experiments that are shown otherwise than as tables.
 
@@ -66,9 +70,10 @@ class Results:
     failures: pd.DataFrame = field(default_factory=pd.DataFrame)
     runtime: tuple[Row, ...] = ()
     title: str = ""
+    published: bool = False
     traits: RuleTraits = field(default_factory=RuleTraits)
     database: Path | None = None
-    committed: Results | None = None
+    committed: Committed | None = None
     untabled: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
@@ -106,11 +111,27 @@ class Results:
 
 
 def committed_results() -> Results:
-    """Results that come with the package."""
-    with opened(BASELINES) as store:
-        committed = results_of(store, store.runs(), tuple(load(BASELINES / "runtime.csv")))
+    """Results that come with the package.
+
+    Returns
+    -------
+    Results
+
+    Raises
+    ------
+    RunFailedError
+        If they are missing or damaged.
+    """
+    try:
+        timed = tuple(load(BASELINES / "runtime.csv"))
+        with opened(BASELINES) as store:
+            committed = results_of(store, store.runs(), timed)
+    except (UserError, ValueError, OSError) as error:
+        raise RunFailedError(
+            f"the results that come with the package are damaged: {error}; reinstall it"
+        ) from error
     # The file they were read into is gone.
-    return replace(committed, title="Committed results", database=None)
+    return replace(committed, title=TITLE, published=True, database=None)
 
 
 def results_of(store: Store, numbers: Sequence[int] = (), runtime: tuple[Row, ...] = ()) -> Results:

@@ -36,12 +36,15 @@ class Section:
         Place on the page: sections stand in ascending order.
     experiments : tuple of str
         Experiments whose results it shows in its own way; those that no section names are shown as tables.
+    beside : bool
+        Whether it also stands on the page of the committed results, beside what that has.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     order: ClassVar[int]
     experiments: ClassVar[tuple[str, ...]] = ()
+    beside: ClassVar[bool] = False
 
     def build(self, results: Results) -> Context | None:
         """What the template shows, by default nothing of the results; None for no section."""

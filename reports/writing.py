@@ -61,6 +61,7 @@ def environment(traits: RuleTraits, links: Links | None = None) -> Environment:
         "drawing": Markup,
     }
     templates.tests["nan"] = math.isnan
+    templates.globals["inf"] = math.inf
     templates.globals["links"] = links or {}
     return templates
 

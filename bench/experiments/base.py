@@ -145,6 +145,7 @@ class Experiment(ABC):
             design.training.get("epochs") or given.epochs or self.paper.epochs,
             design.datasets or given.datasets or self.paper.datasets,
             given.on_request or self.paper.on_request,
+            None if design.depths else given.depths or self.paper.depths,
         )
 
     @property

@@ -79,7 +79,7 @@ class LawExperiment(Experiment):
     def extent(self, settings: Settings) -> str:
         """See `Experiment`."""
         depths: dict[str, list[int]] = {}
-        for architecture in self.architectures:
+        for architecture in self._own_architectures(settings):
             depths.setdefault(architecture.activation, []).append(architecture.depth)
         nets = [f"{kind} {'/'.join(map(str, each))}" for kind, each in depths.items()]
         nets += [architecture.label for architecture in self.classifiers]
@@ -107,7 +107,7 @@ class LawExperiment(Experiment):
         """See `Experiment`."""
         design = settings.design
         found: dict[tuple[Architecture, Recipe], None] = {}
-        for own in self.architectures:
+        for own in self._own_architectures(settings):
             for depth in design.depths or (own.depth,):
                 architecture = replace(
                     own,
@@ -118,6 +118,10 @@ class LawExperiment(Experiment):
                 for recipe in self._recipes(architecture, design.training):
                     found[architecture, recipe] = None
         return list(found)
+
+    def _own_architectures(self, settings: Settings) -> list[Architecture]:
+        depths = self.size(settings).depths
+        return [each for each in self.architectures if depths is None or each.depth in depths]
 
     def _recipes(self, architecture: Architecture, training: Mapping[str, Any]) -> list[Recipe]:
         if not self.recipes:

@@ -78,7 +78,7 @@ class TrainedNet:
     state : dict of str to Tensor
         Weights, float32, on the CPU.
     source : str
-        "trained" (now), "cache" or "committed".
+        "trained" (now), "cache" or "committed" (with the package).
     """
 
     architecture: Architecture
@@ -151,7 +151,7 @@ def file_name(architecture: Architecture, recipe: Recipe, seed: int) -> str:
 
 
 def get_nets(architecture: Architecture, recipe: Recipe, seeds: Sequence[int]) -> list[TrainedNet]:
-    """Nets of `seeds`, from the cache where they are there, else trained together and put there.
+    """Nets of `seeds`: those that come with the package, or of the cache; others are trained and cached.
 
     Returns
     -------
@@ -163,12 +163,10 @@ def get_nets(architecture: Architecture, recipe: Recipe, seeds: Sequence[int]) -
     RunFailedError
         If the cache folder cannot be written.
     """
-    folder = storage.cache_folder()
-    paths = {seed: folder / file_name(architecture, recipe, seed) for seed in seeds}
-    decode = partial(TrainedNet.from_bytes, source="cache")
-    read = {seed: storage.read(path, decode, put_aside=True) for seed, path in paths.items()}
-    found = {seed: net for seed, net in read.items() if net}
+    found = {seed: net for seed in seeds if (net := _kept(architecture, recipe, seed))}
     if absent := [seed for seed in seeds if seed not in found]:
+        folder = storage.cache_folder()
+        paths = {seed: folder / file_name(architecture, recipe, seed) for seed in absent}
         storage.check_writable(paths[absent[0]])
         for net in train(architecture, recipe, absent):
             storage.write(paths[net.seed], net.to_bytes())
@@ -177,16 +175,28 @@ def get_nets(architecture: Architecture, recipe: Recipe, seeds: Sequence[int]) -
 
 
 def missing(architecture: Architecture, recipe: Recipe, seeds: Sequence[int]) -> list[int]:
-    """Seeds whose nets are not in the cache (a damaged one there may come out as present)."""
-    folder = storage.cache_folder()
-    return [seed for seed in seeds if not (folder / file_name(architecture, recipe, seed)).exists()]
+    """Seeds whose nets would have to be trained (a damaged one may come out as present)."""
+    folders = storage.cache_folder(), COMMITTED
+    names = {seed: file_name(architecture, recipe, seed) for seed in seeds}
+    return [seed for seed, name in names.items() if not any((each / name).exists() for each in folders)]
 
 
 def committed(architecture: Architecture, recipe: Recipe, seeds: int) -> list[TrainedNet]:
     """Those of the nets of seeds 0, 1, ... that come with the package."""
-    paths = (COMMITTED / file_name(architecture, recipe, seed) for seed in range(seeds))
-    found = (storage.read(path, partial(TrainedNet.from_bytes, source="committed")) for path in paths)
-    return [net for net in found if net]
+    return [net for seed in range(seeds) if (net := _committed(architecture, recipe, seed))]
+
+
+def _kept(architecture: Architecture, recipe: Recipe, seed: int) -> TrainedNet | None:
+    """A net of the package, whose weights are the same on every machine, or else of the cache."""
+    if net := _committed(architecture, recipe, seed):
+        return net
+    path = storage.cache_folder() / file_name(architecture, recipe, seed)
+    return storage.read(path, partial(TrainedNet.from_bytes, source="cache"), put_aside=True)
+
+
+def _committed(architecture: Architecture, recipe: Recipe, seed: int) -> TrainedNet | None:
+    path = COMMITTED / file_name(architecture, recipe, seed)
+    return storage.read(path, partial(TrainedNet.from_bytes, source="committed"))
 
 
 def train(architecture: Architecture, recipe: Recipe, seeds: Sequence[int]) -> list[TrainedNet]:

@@ -43,10 +43,8 @@ TrainingT = TypeVar("TrainingT", bound=Training)
 
 
 def cache_folder() -> Path:
-    """Folder of trained nets: ``SDP_BENCH_CACHE``, or this user's cache folder."""
-    import platformdirs
-
-    return Path(os.environ.get("SDP_BENCH_CACHE") or platformdirs.user_cache_dir("sdp-bench")) / "nets"
+    """Folder of trained nets."""
+    return files.cache_folder("nets")
 
 
 def cached_files() -> list[Path]:

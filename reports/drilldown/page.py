@@ -27,6 +27,7 @@ from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import is_address
 from sdp_bench.reports.drilldown import figures as drawings
 from sdp_bench.reports.drilldown.words import CONSTANT, errors_as_seen, verdict
+from sdp_bench.reports.parts import tags
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.nets import NetKind
 from sdp_bench.reports.style.rules import RuleTraits
@@ -234,16 +235,6 @@ def current_pages(folder: Path, frame: pd.DataFrame) -> dict[str, str]:
         else:
             path.unlink(missing_ok=True)
     return current
-
-
-def tags(path: Path) -> dict[str, str]:
-    """What a file says of itself in its ``sdp-bench-`` tags, as escaped there; nothing if it is not ours."""
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            head = file.read(1000)
-    except OSError:
-        return {}
-    return dict(re.findall(r'<meta name="sdp-bench-(\w+)" content="([^"]*)">', head))
 
 
 def _pages(folder: Path) -> dict[Path, dict[str, str]]:

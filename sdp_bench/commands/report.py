@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from sdp_bench.commands.options import FAILED, Numbers, database, folder_, runtime_table
 
@@ -53,23 +54,33 @@ def report(
     trust_code: bool,
     runtime_table: Path,
 ) -> None:
-    """Write the HTML report of a run.
+    """Write the HTML report of a run, and the page of the results that come with the package.
+
+    Where nothing has been measured yet, that page alone.
 
     Exit code: 2 if a key that --drill-down names is not that of one measurement; 3 if a page that it asks
-    for cannot be made (the reason is printed; the report is written).
+    for cannot be made, or the committed results are damaged (the reason is printed; the report is written).
     """
     from dataclasses import replace
 
+    from sdp_bench.bench.errors import RunFailedError
     from sdp_bench.bench.replay.stored import components_of
     from sdp_bench.bench.results.store import Store
     from sdp_bench.commands.progress import meter
+    from sdp_bench.reports.committed import FOLDER
     from sdp_bench.reports.drilldown import page
+    from sdp_bench.reports.kept import committed as kept
     from sdp_bench.reports.page import build, drill_downs
-    from sdp_bench.reports.results import committed_results, results_of
+    from sdp_bench.reports.results import results_of
 
     timed = _timed(runtime_table)
     if numbers and all_runs:
         raise click.UsageError("--run and --all-runs exclude each other")
+    if _nothing_measured(database) and committed:
+        shown = kept(_say).show(output / FOLDER)
+        _say("nothing is measured here yet; `sdp-bench run --all --preset quick` does that, in minutes")
+        click.echo(f"committed results: {shown}")
+        return
     missing = 0
     with Store(database) as store:
         results = results_of(store, store.runs() if all_runs else numbers or (), timed)
@@ -82,10 +93,28 @@ def report(
             missing = len(keys) - len(made)
             click.echo(f"drill-downs: {len(made)} of {len(keys)} made in {output / page.FOLDER}")
     if committed:
-        results = replace(results, committed=committed_results())
+        try:
+            results = replace(results, committed=kept(_say))
+        except RunFailedError as error:
+            _say(f"Error: {error}")
+            missing += 1
     click.echo(f"report: {build(results, output)}")
+    if results.committed is not None:
+        click.echo(f"committed results, and what was measured here: {output / FOLDER / 'index.html'}")
     if missing:
         raise SystemExit(FAILED)
+
+
+def _say(line: str) -> None:
+    click.echo(line, err=True)
+
+
+def _nothing_measured(database: Path) -> bool:
+    """Whether there is no results file where it is by default, and nothing is asked of one."""
+    context = click.get_current_context()
+    asked = ("database", "numbers", "all_runs", "wanted")
+    given = any(context.get_parameter_source(name) == ParameterSource.COMMANDLINE for name in asked)
+    return not database.exists() and not given
 
 
 def _timed(path: Path) -> tuple[Row, ...]:

@@ -27,6 +27,6 @@ HEAVY_TAILS = LawExperiment(
     sigmas=GAMMAS,
     architectures=RELU,
     rules=("sdp", "marginal_sdp", ORACLE_AGAIN.name),
-    presets={"quick": Size(2, 1)},
+    presets={"quick": Size(1, 1)},
     noise=CAUCHY,
 )

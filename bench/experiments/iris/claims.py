@@ -20,7 +20,7 @@ CLAIMS = LawExperiment(
     architectures=FOUR,
     rules=_RULES,
     paper=Size(30, 3),
-    presets={"quick": Size(4, 1)},
+    presets={"quick": Size(4, 1, on_request=True)},
     own_inputs=True,
 )
 
@@ -33,7 +33,7 @@ WASSERSTEIN = LawExperiment(
     architectures=architectures(relu=(4, 6)),
     rules=_RULES[:-1],
     paper=Size(30, 1),
-    presets={"quick": Size(3, 1)},
+    presets={"quick": Size(3, 1, on_request=True)},
     own_inputs=True,
 )
 

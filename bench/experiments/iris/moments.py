@@ -17,5 +17,5 @@ STANDARD_DEVIATIONS = LawExperiment(
     sigmas=SIGMAS,
     architectures=RELU,
     rules=ALL_RULES[:-1],
-    presets={"quick": Size(2, 1)},
+    presets={"quick": Size(1, 1)},
 )

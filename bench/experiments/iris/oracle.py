@@ -26,5 +26,6 @@ TEN_TIMES = replace(
     name="iris-oracle-10x",
     description="the same cells from ten times the samples",
     rank=120,
+    presets={"quick": Size(1, 1, on_request=True)},
     scale=10,
 )

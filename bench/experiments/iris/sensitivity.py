@@ -21,7 +21,7 @@ SENSITIVITY = LawExperiment(
     architectures=FOUR,
     rules=("sdp", "dvia", "moment_matching", "marginal_sdp", "monte_carlo:samples=100"),
     paper=Size(5, 3),
-    presets={"quick": Size(1, 1)},
+    presets={"quick": Size(1, 1, on_request=True)},
     recipes=(
         Recipe("sgd", 1e-2),
         Recipe("adam", 1e-4),

@@ -21,7 +21,7 @@ RELU_NETS = LawExperiment(
     metrics=(*_METRICS, "tv_difference"),
     sigmas=SIGMAS,
     architectures=RELU,
-    presets={"quick": Size(2, 1)},
+    presets={"quick": Size(1, 1)},
 )
 
 DEEP_NETS = LawExperiment(
@@ -33,7 +33,7 @@ DEEP_NETS = LawExperiment(
     metrics=_METRICS,
     sigmas=SIGMAS[:4],
     architectures=architectures(relu=(9, 14, 19, 24)),
-    presets={"quick": Size(1, 1)},
+    presets={"quick": Size(1, 1, depths=(9,))},
 )
 
 OTHER_ACTIVATIONS = LawExperiment(
@@ -46,5 +46,5 @@ OTHER_ACTIVATIONS = LawExperiment(
     metrics=_METRICS,
     sigmas=SIGMAS,
     architectures=architectures(leaky_relu=(1, 2, 4, 6), sigmoid=(4,), silu=(1, 2, 4, 6), gelu=(1, 2, 4, 6)),
-    presets={"quick": Size(1, 1)},
+    presets={"quick": Size(1, 1, depths=(4,))},
 )

@@ -17,7 +17,7 @@ SAMPLED = LawExperiment(
     sigmas=W1_SIGMAS,
     architectures=RELU,
     rules=(*FULL_RULES, *MARGINAL_RULES, ORACLE_MOMENTS.name),
-    presets={"quick": Size(2, 1)},
+    presets={"quick": Size(1, 1)},
 )
 
 CERTIFIED = LawExperiment(

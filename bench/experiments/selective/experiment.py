@@ -271,7 +271,10 @@ EXPERIMENT = SelectivePrediction(
     metrics=METRICS,
     rules=tuple(READINGS),
     paper=Size(nets=10, epochs=EPOCHS),
-    presets={"smoke": Size(on_request=True), "quick": Size(nets=1, samples=10_000, epochs=2)},
+    presets={
+        "smoke": Size(on_request=True),
+        "quick": Size(nets=1, samples=10_000, epochs=2, on_request=True),
+    },
     options=frozenset({"epochs"}),
     code=(*TRAINING, evaluate, _numbers),
 )

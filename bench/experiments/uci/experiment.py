@@ -153,7 +153,7 @@ EXPERIMENT = PredictionIntervals(
     paper=Size(nets=20, epochs=EPOCHS, datasets=PAPER),
     presets={
         "smoke": Size(epochs=20, datasets=("yacht",), on_request=True),
-        "quick": Size(nets=3, epochs=500, datasets=("yacht", "boston")),
+        "quick": Size(nets=3, epochs=500, datasets=("yacht", "boston"), on_request=True),
     },
     options=frozenset({"epochs", "datasets"}),
     code=(*TRAINING, intervals.splits, evaluate, _numbers),

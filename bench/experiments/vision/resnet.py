@@ -30,6 +30,6 @@ RESNET = LawExperiment(
     sigmas=SIGMAS,
     rules=("sdp", *MARGINAL_RULES, "monte_carlo:samples=10", ORACLE_MOMENTS.name),
     paper=Size(1, 500, samples=5000),
-    presets={"quick": Size(1, 4, samples=500)},
+    presets={"quick": Size(1, 4, samples=500, on_request=True)},
     classifiers=(ImageArchitecture("resnet18"),),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sdp_bench.reports.committed import FOLDER, TITLE
 from sdp_bench.reports.numbers.number import Number
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
@@ -21,14 +22,13 @@ class Claims(Section):
     experiments = tuple(SUITES)
 
     def build(self, results: Results) -> Context | None:
-        """Verdicts by source; None where no claim could be looked at."""
-        judged = [Source(results.title or "This run", judge(results.frame))]
-        if results.committed is not None:
-            committed = results.committed
-            judged.append(Source(committed.title, judge(committed.frame), folder="committed/"))
-        judged = [source for source in judged if any_measured(source.judgements)]
-        if results.frame.empty or not judged:
+        """Verdicts by source; None where this run measured nothing that a claim is about."""
+        own = Source(results.title or "This run", judge(results.frame))
+        if not any_measured(own.judgements):
             return None
+        judged = [own]
+        if results.committed is not None:
+            judged.append(Source(TITLE, judge(results.committed.frame), folder=f"{FOLDER}/"))
         return {"sources": judged, "not_judged": NOT_JUDGED, "addresses": addresses}
 
     def numbers(self, results: Results, context: Context) -> Iterator[Number]:

@@ -1,0 +1,102 @@
+"""The results that come with the package, as the page that was made of them once."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from sdp_bench.bench.files import write
+from sdp_bench.reports.numbers.number import FOLDER as NUMBERS
+from sdp_bench.reports.parts import Cover, Part, assembled, write_lists
+from sdp_bench.reports.tables.frame import checked
+
+FOLDER = "committed"
+"""Of their page, in the report's."""
+TITLE = "Committed results"
+DATA = "results.csv.gz"
+PAGE = "index.html"
+_PARTS = "parts.json"
+
+
+@dataclass(frozen=True)
+class Committed:
+    """What :meth:`keep` wrote.
+
+    Attributes
+    ----------
+    folder : Path
+        The parts of the page, the lists behind its numbers, and all measurements.
+    """
+
+    folder: Path
+
+    @classmethod
+    def keep(cls, folder: Path, frame: pd.DataFrame, parts: Sequence[Part], finished: str) -> Committed:
+        """Write the parts of their page and all measurements; the lists are written beside them.
+
+        Parameters
+        ----------
+        folder : Path
+        frame : DataFrame
+        parts : sequence of Part
+        finished : str
+            When the newest of them was measured, as ISO 8601.
+
+        Returns
+        -------
+        Committed
+        """
+        # without the time of day, so that the same results give the same bytes
+        packed = {"method": "gzip", "compresslevel": 6, "mtime": 0}
+        frame.to_csv(folder / DATA, index=False, lineterminator="\n", compression=packed)
+        content = {"finished": finished, "parts": [asdict(part) for part in parts]}
+        write(folder / _PARTS, json.dumps(content))
+        return cls(folder)
+
+    @functools.cached_property
+    def frame(self) -> pd.DataFrame:
+        """All measurements, as `checked` gives them."""
+        return checked(pd.read_csv(self.folder / DATA, low_memory=False, keep_default_na=True))
+
+    @functools.cached_property
+    def _kept(self) -> tuple[str, list[Part]]:
+        content = json.loads((self.folder / _PARTS).read_text(encoding="utf-8"))
+        parts = (
+            Part(one["order"], tuple((a, b) for a, b in one["navigation"]), one["html"])
+            for one in content["parts"]
+        )
+        return content["finished"], list(parts)
+
+    def show(self, folder: Path, more: Sequence[Part] = (), links: Sequence[tuple[str, str]] = ()) -> Path:
+        """Write the page into a report, with the lists behind its numbers and the measurements.
+
+        Parameters
+        ----------
+        folder : Path
+            Of this page.
+        more : sequence of Part
+            That this machine's run adds.
+        links : sequence of (str, str)
+            Addresses and titles of other pages.
+
+        Returns
+        -------
+        Path
+            The page.
+
+        Raises
+        ------
+        RunFailedError
+            If the folder cannot be written.
+        """
+        lists = sorted((self.folder / NUMBERS).glob("*.html"))
+        write_lists(folder / NUMBERS, {each.name: each.read_text(encoding="utf-8") for each in lists})
+        write(folder / DATA, (self.folder / DATA).read_bytes())
+        finished, parts = self._kept
+        cover = Cover(TITLE, {"finished": finished}, DATA, tuple(links))
+        return write(folder / PAGE, assembled([*parts, *more], cover))

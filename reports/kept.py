@@ -1,0 +1,94 @@
+"""The page of the committed results, made once and kept in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import sdp_ref
+from sdp_bench import bench, oracles, reports
+from sdp_bench.bench import files
+from sdp_bench.reports.committed import Committed
+from sdp_bench.reports.page import keep
+from sdp_bench.reports.results import BASELINES, committed_results
+
+MOST = 3
+"""Pages that are kept: those of the newest versions of code or results."""
+
+_SOURCES = ("*.py", "*.html", "*.css", "*.csv", "*.json")
+_DRAWN_BY = ("jinja2", "matplotlib", "numpy", "pandas", "scipy", "seaborn", "torch")
+_PLUGGED_IN = ("sdp_bench.sections", "sdp_bench.experiments", "sdp_bench.metrics")
+
+
+def committed(say: Callable[[str], None]) -> Committed:
+    """The committed results with their page, which is made if it has not been made of this code yet.
+
+    Parameters
+    ----------
+    say : callable of str
+        Where it is told that the page is being made, which takes about half a minute.
+
+    Returns
+    -------
+    Committed
+
+    Raises
+    ------
+    RunFailedError
+        If the committed results are missing or damaged, or nothing can be written.
+    """
+    pages = files.cache_folder("pages")
+    folder = pages / digest()
+    if not folder.is_dir():
+        say("making the page of the committed results, once for this version: about half a minute")
+        with files.writing(pages):
+            _make(folder)
+    return Committed(folder)
+
+
+def digest() -> str:
+    """Hash of all that the page is made by: results, code, libraries; 16 hexadecimal digits."""
+    sha = hashlib.sha256()
+    for path in _sources():
+        content = path.read_bytes()
+        sha.update(f"{path.name} {len(content)}\n".encode() + content)
+    for name in _DRAWN_BY:
+        sha.update(f"{name} {importlib.metadata.version(name)}\n".encode())
+    for group in _PLUGGED_IN:
+        for point in sorted(importlib.metadata.entry_points(group=group)):
+            sha.update(f"{group} {point.value} {point.dist and point.dist.version}\n".encode())
+    return sha.hexdigest()[:16]
+
+
+def _sources() -> Iterator[Path]:
+    """Files of this package that the page rests on, in an order that is the same everywhere."""
+    rooms = (
+        Path(each.__file__).resolve().parent for each in (sdp_ref, bench, oracles, reports) if each.__file__
+    )
+    written = Path(reports.__file__ or "").resolve().parent / "html"  # reports of runs, in a checkout
+    for room in rooms:
+        found = {path for pattern in _SOURCES for path in room.rglob(pattern)}
+        yield from sorted(path for path in found if not path.is_relative_to(written))
+    yield from sorted(path for path in BASELINES.glob("*") if path.is_file())
+
+
+def _make(folder: Path) -> None:
+    """Make the page in a folder of its own, which then gets its name; keep the newest pages alone."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    place = Path(tempfile.mkdtemp(dir=folder.parent, prefix="."))
+    try:
+        keep(committed_results(), place)
+        try:
+            place.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # else another process made it meanwhile
+                raise
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    made = sorted(folder.parent.glob("[0-9a-f]" * 16), key=lambda path: path.stat().st_mtime)
+    for old in made[:-MOST]:
+        shutil.rmtree(old, ignore_errors=True)

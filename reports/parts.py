@@ -1,0 +1,91 @@
+"""A page as parts, what sections made, put together; and the lists of measurements behind its numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sdp_bench.bench.files import write
+from sdp_bench.reports.style.rules import RuleTraits
+from sdp_bench.reports.writing import environment
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a section made.
+
+    Attributes
+    ----------
+    order : int
+        Place on the page: parts stand in ascending order.
+    navigation : tuple of (str, str)
+        Anchors and titles.
+    html : str
+    beside : bool
+        As :class:`sdp_bench.reports.section.Section` has it.
+    """
+
+    order: int
+    navigation: tuple[tuple[str, str], ...]
+    html: str
+    beside: bool = False
+
+
+@dataclass(frozen=True)
+class Cover:
+    """What stands around the parts of a page.
+
+    Attributes
+    ----------
+    title : str
+        Of the page, where it is not that of a run.
+    meta : mapping
+        `preset` and `finished`, where they are known.
+    data : str
+        Name of the file with all measurements, beside the page; empty without any.
+    links : tuple of (str, str)
+        Addresses and titles of other pages.
+    """
+
+    title: str
+    meta: Mapping[str, Any]
+    data: str
+    links: tuple[tuple[str, str], ...] = ()
+
+
+def assembled(parts: Sequence[Part], cover: Cover) -> str:
+    """HTML text of the page that some parts make."""
+    ordered = sorted(parts, key=lambda part: part.order)
+    return (
+        environment(RuleTraits())
+        .get_template("page.html")
+        .render(
+            title=cover.title,
+            meta={"preset": "", "finished": ""} | dict(cover.meta),
+            data=cover.data,
+            links=cover.links,
+            navigation=[entry for part in ordered for entry in part.navigation],
+            sections=[part.html for part in ordered],
+        )
+    )
+
+
+def write_lists(folder: Path, texts: Mapping[str, str]) -> None:
+    """Write pages of lists, by file name, and take away those of an older report but no other file."""
+    written = {write(folder / name, text) for name, text in texts.items()}
+    for old in set(folder.glob("*.html")) - written:
+        if "numbers" in tags(old):
+            old.unlink(missing_ok=True)
+
+
+def tags(path: Path) -> dict[str, str]:
+    """What a file says of itself in its ``sdp-bench-`` tags, as escaped there; nothing if it is not ours."""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            head = file.read(1000)
+    except OSError:
+        return {}
+    return dict(re.findall(r'<meta name="sdp-bench-(\w+)" content="([^"]*)">', head))
