@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -34,6 +34,7 @@ from sdp_bench.bench.experiments.selective.training import (
     get_model,
 )
 from sdp_bench.bench.identity import keys
+from sdp_bench.bench.identity.fingerprint import reached
 from sdp_bench.bench.results.record import Record, Unit
 from sdp_bench.bench.settings import Size
 
@@ -166,6 +167,8 @@ class SelectiveGroup(ReplicateGroup):
         As :class:`Images` takes it.
     steps, tested : int
         Of training, and images to score.
+    training : str
+        Hash of the code that trains, by which models are cached.
     """
 
     objective: str
@@ -173,6 +176,7 @@ class SelectiveGroup(ReplicateGroup):
     limit: int | None
     steps: int
     tested: int
+    training: str = field(repr=False)
 
     def unit(self, seed: int) -> Unit:
         """See :class:`ReplicateGroup`."""
@@ -202,7 +206,7 @@ class SelectiveGroup(ReplicateGroup):
         with outside():
             images = load(self.limit)
             pixels, labels = images.tested
-            model = get_model(images.problem, objective, seed, self.epochs, self.device)
+            model = get_model(images.problem, objective, seed, self.epochs, self.training, self.device)
             scored = evaluate(model, objective, methods, images.problem, pixels)
         for name, metric, value, component in _numbers(scored, labels, methods):
             yield self.record(seed, name, metric, value, component)
@@ -247,6 +251,7 @@ class SelectivePrediction(ReplicateExperiment):
         images = load(limit)
         pixels, labels = images.tested
         steps = epochs * -(-len(images.problem.labels) // BATCH)
+        training = reached(*TRAINING)
         groups = []
         for name, objective in OBJECTIVES.items():
             noise = f", {objective.rule.name} at sigma {objective.sigma:g}" if objective.rule else ""
@@ -260,7 +265,7 @@ class SelectivePrediction(ReplicateExperiment):
             for seed in range(size.nets or 0):
                 own = (self.name, self.metrics, self.fingerprint, replicated)
                 shared = (*own, SCORES[name], (seed,), scope.settings.sampling.device)
-                groups.append(SelectiveGroup(*shared, name, epochs, limit, steps, len(labels)))
+                groups.append(SelectiveGroup(*shared, name, epochs, limit, steps, len(labels), training))
         return Expansion(groups)
 
 

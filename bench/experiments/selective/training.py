@@ -17,7 +17,6 @@ from torch.nn import functional as F  # noqa: N812
 import sdp_ref as sr
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.identity import keys
-from sdp_bench.bench.identity.fingerprint import reached
 from sdp_bench.bench.nets import storage
 from sdp_bench.bench.nets.architectures import ImageArchitecture
 from sdp_ref import losses
@@ -214,6 +213,7 @@ def get_model(
     objective: Objective,
     seed: int,
     epochs: int,
+    code: str,
     device: str = "cpu",
     report: Report | None = None,
 ) -> Model:
@@ -227,6 +227,8 @@ def get_model(
     digits : Digits
     objective : Objective
     seed, epochs : int
+    code : str
+        Hash of :data:`TRAINING`, made once, where a run is planned: a worker would parse all of it again.
     device : str
     report : callable, optional
 
@@ -248,15 +250,13 @@ def get_model(
         if not all(bool(tensor.isfinite().all()) for tensor in trainer.net.state_dict().values()):
             raise RunFailedError(f"training on digits diverged ({objective.name}, seed {seed})")
 
-    path = _path(digits, objective, seed, epochs)
+    path = _path(digits, objective, seed, epochs, code)
     return storage.trained(path, lambda: Trainer(digits, objective, seed, epochs, device), steps).model
 
 
-def _path(digits: Digits, objective: Objective, seed: int, epochs: int) -> Path:
-    identity = keys.digest(
-        *(digits.pixels, digits.labels, digits.classes, objective.name, seed, epochs),
-        reached(*TRAINING),
-    )
+def _path(digits: Digits, objective: Objective, seed: int, epochs: int, code: str) -> Path:
+    known = digits.pixels, digits.labels, digits.classes, objective.name, seed, epochs, code
+    identity = keys.digest(*known)
     return storage.cache_folder() / f"selective-{objective.name}-{identity[:12]}-seed{seed}.safetensors"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 
 import torch
 
@@ -19,6 +19,7 @@ from sdp_bench.bench.experiments.uci.methods import METHODS, Selected, evaluate
 from sdp_bench.bench.experiments.uci.stacked import BATCH, OBJECTIVES, Problem, Setting
 from sdp_bench.bench.experiments.uci.training import TRAINING, get_nets
 from sdp_bench.bench.identity import keys
+from sdp_bench.bench.identity.fingerprint import reached
 from sdp_bench.bench.results.record import Record, Unit
 from sdp_bench.bench.settings import Size
 
@@ -46,6 +47,8 @@ class UciGroup(ReplicateGroup):
     rows, features : int
         Of the set.
     grid : tuple of Setting
+    training : str
+        Hash of the code that trains, by which nets are cached.
     """
 
     dataset: str
@@ -54,6 +57,7 @@ class UciGroup(ReplicateGroup):
     rows: int
     features: int
     grid: tuple[Setting, ...]
+    training: str = field(repr=False)
 
     def unit(self, seed: int) -> Unit:
         """See :class:`ReplicateGroup`."""
@@ -84,7 +88,8 @@ class UciGroup(ReplicateGroup):
             targets = {part: y.to(self.device) for part, y in parts.targets.items()}
             parts = replace(parts, features=features, targets=targets, ranges=parts.ranges.to(self.device))
             problem = Problem(features["train"], targets["train"], self.seeds)
-            nets = get_nets(self.dataset, problem, OBJECTIVES[self.objective], self.grid, self.epochs)
+            asked = OBJECTIVES[self.objective], self.grid, self.epochs
+            nets = get_nets(self.dataset, problem, *asked, self.training)
         for method in methods:
             with outside(), torch.no_grad():
                 found = evaluate(method, nets, parts, self.grid, self.seeds)
@@ -126,6 +131,7 @@ class PredictionIntervals(ReplicateExperiment):
         """
         size = self.size(scope.settings)
         seeds, epochs = tuple(range(size.nets or 0)), size.epochs or EPOCHS
+        training = reached(*TRAINING)
         groups = []
         for name in size.datasets or ():
             data = dataset(name, TabularRegression).load()
@@ -140,7 +146,7 @@ class PredictionIntervals(ReplicateExperiment):
                 methods = tuple(rule for rule in self.rules if METHODS[rule].name == objective)
                 own = (self.name, self.metrics, self.fingerprint, replicated)
                 shared = (*own, methods, seeds, scope.settings.sampling.device)
-                groups.append(UciGroup(*shared, name, objective, epochs, rows, features, GRID))
+                groups.append(UciGroup(*shared, name, objective, epochs, rows, features, GRID, training))
         return Expansion(groups)
 
 

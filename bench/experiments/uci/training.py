@@ -10,7 +10,6 @@ import torch
 from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.bench.experiments.uci.stacked import OBJECTIVES, Nets, Objective, Problem, Setting, Trainer
 from sdp_bench.bench.identity import keys
-from sdp_bench.bench.identity.fingerprint import reached
 from sdp_bench.bench.nets import storage
 
 TRAINING = (Trainer, Trainer.run, *OBJECTIVES.values())
@@ -26,6 +25,7 @@ def get_nets(
     objective: Objective,
     settings: Sequence[Setting],
     epochs: int,
+    code: str,
     report: Report | None = None,
 ) -> Nets:
     """Nets of an objective for all seeds and settings, from the cache or else trained and put there.
@@ -39,6 +39,8 @@ def get_nets(
     problem, objective, settings
         As :class:`sdp_bench.bench.experiments.uci.stacked.Trainer` takes them.
     epochs : int
+    code : str
+        Hash of :data:`TRAINING`, made once, where a run is planned: a worker would parse all of it again.
     report : callable, optional
 
     Returns
@@ -62,16 +64,15 @@ def get_nets(
         if not bool(torch.stack(finite).all(0).any()):
             raise RunFailedError(f"training on {name} diverged ({objective.name})")
 
-    path = _path(name, problem, objective, settings, epochs)
+    path = _path(name, problem, objective, settings, epochs, code)
     return storage.trained(path, lambda: Trainer(problem, objective, settings), steps).nets
 
 
 def _path(
-    name: str, problem: Problem, objective: Objective, settings: Sequence[Setting], epochs: int
+    name: str, problem: Problem, objective: Objective, settings: Sequence[Setting], epochs: int, code: str
 ) -> Path:
     grid = [(setting.learning_rate, setting.weight_decay) for setting in settings]
     identity = keys.digest(
-        *(problem.features, problem.targets, list(problem.seeds), objective.name, grid, epochs),
-        reached(*TRAINING),
+        *(problem.features, problem.targets, list(problem.seeds), objective.name, grid, epochs), code
     )
     return storage.cache_folder() / f"intervals-{name}-{objective.name}-{identity[:12]}.safetensors"

@@ -148,7 +148,7 @@ def test_the_objectives_of_a_seed_start_from_one_net_and_seeds_differ():
 @pytest.mark.parametrize("name", ["softmax", "dirichlet"])
 def test_a_training_that_was_killed_goes_on_to_the_same_weights(name, cache, monkeypatch):
     problem = Digits(TRAIN.pixels.repeat(3, 1, 1, 1), TRAIN.labels.repeat(3))
-    whole = get_model(problem, OBJECTIVES[name], 0, 3)
+    whole = get_model(problem, OBJECTIVES[name], 0, 3, "code")
     for file in cache.iterdir():
         file.unlink()
 
@@ -161,10 +161,10 @@ def test_a_training_that_was_killed_goes_on_to_the_same_weights(name, cache, mon
 
     monkeypatch.setattr(storage, "SAVE_SECONDS", -1.0)
     with pytest.raises(KilledError):
-        get_model(problem, OBJECTIVES[name], 0, 3, report=kill)
+        get_model(problem, OBJECTIVES[name], 0, 3, "code", report=kill)
     assert [file.suffix for file in cache.iterdir()] == [".checkpoint"]
     seen = []
-    again = get_model(problem, OBJECTIVES[name], 0, 3, report=lambda done, _: seen.append(done))
+    again = get_model(problem, OBJECTIVES[name], 0, 3, "code", report=lambda done, _: seen.append(done))
     assert seen == [4, 5, 6]
     assert same(again.net.state_dict(), whole.net.state_dict())
     assert again.offset == whole.offset
@@ -172,15 +172,17 @@ def test_a_training_that_was_killed_goes_on_to_the_same_weights(name, cache, mon
 
 
 def test_a_model_of_the_cache_is_not_trained_again_and_a_damaged_one_is(cache):
-    first = get_model(PROBLEM, OBJECTIVES["softmax"], 0, 2)
+    first = get_model(PROBLEM, OBJECTIVES["softmax"], 0, 2, "code")
     seen = []
-    second = get_model(PROBLEM, OBJECTIVES["softmax"], 0, 2, report=lambda done, _: seen.append(done))
+    second = get_model(PROBLEM, OBJECTIVES["softmax"], 0, 2, "code", report=lambda done, _: seen.append(done))
     assert seen == []
     assert same(first.net.state_dict(), second.net.state_dict())
     (file,) = cache.iterdir()
     file.write_bytes(file.read_bytes()[:-100])
     with pytest.warns(UserWarning, match="is damaged"):
-        third = get_model(PROBLEM, OBJECTIVES["softmax"], 0, 2, report=lambda done, _: seen.append(done))
+        third = get_model(
+            PROBLEM, OBJECTIVES["softmax"], 0, 2, "code", report=lambda done, _: seen.append(done)
+        )
     assert seen == [1, 2]
     assert same(first.net.state_dict(), third.net.state_dict())
 
@@ -190,7 +192,7 @@ def test_a_cache_that_cannot_be_written_is_found_out_at_once(tmp_path, monkeypat
     blocked.write_text("")
     monkeypatch.setenv("SDP_BENCH_CACHE", str(blocked))
     with pytest.raises(RunFailedError, match="SDP_BENCH_CACHE"):
-        get_model(PROBLEM, OBJECTIVES["softmax"], 0, 1)
+        get_model(PROBLEM, OBJECTIVES["softmax"], 0, 1, "code")
 
 
 # Scores -----------------------------------------------------------------------------------------

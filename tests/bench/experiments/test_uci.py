@@ -182,9 +182,9 @@ def problem():
     return Problem(parts.features["train"], parts.targets["train"], (0, 1))
 
 
-def nets(epochs=6, report=None, **changes):
+def nets(epochs=6, report=None, code="code", **changes):
     made = dataclasses.replace(problem(), **changes)
-    return training.get_nets("yacht", made, SQUARED_ERROR, GRID, epochs, report)
+    return training.get_nets("yacht", made, SQUARED_ERROR, GRID, epochs, code, report)
 
 
 class StopError(Exception):
@@ -229,6 +229,14 @@ def test_trained_nets_come_from_the_cache_unless_it_is_damaged(cache):
     path.write_bytes(path.read_bytes()[:100])
     with pytest.warns(UserWarning, match="is damaged"):
         assert same(nets(), whole)
+
+
+def test_nets_that_other_code_trained_are_not_taken(cache):
+    seen = []
+    nets()
+    nets(code="other", report=lambda done, _: seen.append(done))
+    assert seen == [1, 2, 3, 4, 5, 6]
+    assert len(list(cache.iterdir())) == 2
 
 
 def test_a_cache_that_cannot_be_written(cache, monkeypatch):

@@ -22,6 +22,10 @@ def threads():
     return torch.get_num_threads()
 
 
+def is_imported(module):
+    return module in sys.modules
+
+
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -52,6 +56,12 @@ def test_calls_run_elsewhere_with_their_share_of_threads(executor):
     assert executor.submit(os.getpid).result() != os.getpid()
     assert executor.submit(threads).result() == 1
     assert list(executor.map(double, range(8))) == [0, 2, 4, 6, 8, 10, 12, 14]
+
+
+def test_what_is_slow_to_import_is_there_from_the_start(executor):
+    names = ["torch", "ot", "sdp_bench.bench.experiments.law_group", "sdp_bench.bench.metrics.transport"]
+    assert all(executor.map(is_imported, names))
+    assert not executor.submit(is_imported, "antigravity").result()
 
 
 def test_an_error_is_passed_on(executor):
