@@ -18,7 +18,7 @@ from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.nets import NetKind, activation_rank
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.display import displayed
-from sdp_bench.reports.tables.frame import noise_symbol, with_brackets, with_largest
+from sdp_bench.reports.tables.frame import COLUMNS, noise_symbol, with_brackets, with_largest
 
 _ROUNDING = 1e-10  # an eigenvalue this far below zero, relative to the largest, may be float64's doing
 
@@ -146,7 +146,8 @@ def tables(frame: pd.DataFrame, traits: RuleTraits) -> Iterator[Table]:
     Table
         One for each metric of each kind of net in each suite; a metric's companion is in its table.
     """
-    frame = with_brackets(with_largest(frame.assign(row=frame.index)))
+    # Rows are chosen thousands of times, which takes the longer the more columns they have.
+    frame = with_brackets(with_largest(frame[list(COLUMNS)].assign(row=frame.index)))
     companions = {recorded_metric(name).companion for name in frame["metric"].unique()}
     for _, kind in frame.groupby(["experiment", "activation", "depth", "network"], sort=True):
         names = sorted(set(kind["metric"]) - companions, key=lambda name: (recorded_metric(name).rank, name))

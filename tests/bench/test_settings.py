@@ -92,7 +92,7 @@ def test_the_design_of_a_run_goes_before_that_of_a_preset_and_the_papers():
     assert uci.size(Settings()).nets == 20
     assert uci.size(preset("quick")).nets == 3
     assert uci.size(preset("quick", {"nets": 5, "epochs": 9, "datasets": ("yacht",)})) == Size(
-        5, None, None, 9, ("yacht",)
+        5, None, None, 9, ("yacht",), on_request=True
     )
     assert uci.size(preset("smoke")).on_request
     assert experiment("iris-tv").size(preset("smoke", {"inputs": 4})).inputs == 4

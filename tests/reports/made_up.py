@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 
 from sdp_bench.oracles.exact.theorem import check_theorem
-from sdp_bench.reports.page import page
+from sdp_bench.reports.page import assembled, parts
+from sdp_bench.reports.parts import Cover
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import sections
 from sdp_bench.reports.sections.relu import OneReLU
@@ -238,7 +239,8 @@ def results(data, failures=NO_FAILURES, **more):
 
 def text_of(data):
     """The page of some measurements alone."""
-    return page(Results(data), SECTIONS)[0]
+    results = Results(data)
+    return assembled(parts(results, SECTIONS)[0], Cover(results.title, results.meta, "results.csv"))
 
 
 def rendered(section, /, **context):

@@ -8,7 +8,8 @@ import pytest
 
 from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.bench.results.record import LeftOut
-from sdp_bench.reports.page import build
+from sdp_bench.reports.committed import DATA, TITLE
+from sdp_bench.reports.page import build, keep
 from sdp_bench.reports.results import Results
 from tests.reports import made_up
 
@@ -261,7 +262,8 @@ def test_what_other_runs_made_is_said(tmp_path):
 def test_committed_results_get_a_page_of_their_own(tmp_path):
     frame = made_up.frame(depths=(1,), rules=made_up.FEW, suites=("iris-tv",))
     other = made_up.frame(depths=(2,), rules=made_up.FEW, suites=("iris-tv",), seed=1)
-    committed = made_up.results(other, title="Committed results")
+    published = made_up.results(other, title=TITLE, published=True)
+    committed = keep(published, tmp_path / "kept", made_up.SECTIONS)
     page = build(made_up.results(frame, committed=committed), tmp_path, made_up.SECTIONS)
     theirs = tmp_path / "committed" / "index.html"
     assert 'href="committed/index.html"' in page.read_text(encoding="utf-8")
@@ -270,7 +272,29 @@ def test_committed_results_get_a_page_of_their_own(tmp_path):
     assert "iris-tv-relu-2" in text
     assert "iris-tv-relu-1" not in text
     assert 'href="committed/index.html"' not in text
-    assert len(pd.read_csv(tmp_path / "committed" / "results.csv")) == len(other)
+    assert 'href="../index.html"' in text
+    assert len(pd.read_csv(tmp_path / "committed" / DATA)) == len(other)
+    parser = outline(text)
+    assert parser.open == parser.wrong == []
+    assert {"summary", "relu", "settings"} <= set(parser.ids)
+    linked = {target.partition("#")[0] for target in parser.targets if target.startswith("numbers/")}
+    assert linked == {f"numbers/{each.name}" for each in (theirs.parent / "numbers").iterdir()}
+
+
+def test_one_relu_stands_on_the_page_of_the_committed_results_alone(tmp_path):
+    frame = made_up.frame(depths=(1,), rules=made_up.FEW, suites=("iris-tv",))
+    assert 'id="relu"' not in built(tmp_path, frame)
+
+
+def test_the_page_of_the_committed_results_is_not_changed_by_being_shown(tmp_path):
+    frame = made_up.frame(depths=(1,), rules=made_up.FEW, suites=("iris-tv",))
+    committed = keep(made_up.results(frame, title=TITLE, published=True), tmp_path / "kept", made_up.SECTIONS)
+    before = {path.name: path.read_bytes() for path in committed.folder.rglob("*") if path.is_file()}
+    alone = committed.show(tmp_path / "alone").read_text(encoding="utf-8")
+    assert "This run" not in told(alone)
+    build(made_up.results(frame, committed=committed), tmp_path / "run", made_up.SECTIONS)
+    assert {path.name: path.read_bytes() for path in committed.folder.rglob("*") if path.is_file()} == before
+    assert committed.show(tmp_path / "alone").read_text(encoding="utf-8") == alone
 
 
 def test_what_was_left_out_is_said_once(tmp_path):

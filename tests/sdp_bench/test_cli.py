@@ -171,10 +171,11 @@ def test_a_replay_that_differs_says_so(finished, tmp_path):
         (["run", "--all", "--jobs", "0"], "--jobs"),
         (["run", "--all", "--inputs", "200"], "between 1 and 150"),
         (
-            ["run", "--all", "--preset", "smoke", "--activation", "gelu"],
+            ["run", "--all", "--preset", "smoke", "--activation", "gelu", "--width", "7"],
             "no net of these experiments is committed",
         ),
-        (["report"], "no results at"),
+        (["report", "--run", "1"], "no results at"),
+        (["report", "--database", "none.sqlite"], "no results at"),
         (["report", "--database", "."], "directory"),
         (["replay", "abc"], "no results at"),
         (["run", "--all", "--shard", "3/2"], "not a part i/n"),

@@ -84,10 +84,12 @@ class MeasuredHere(Section):
         if results.committed is None or results.frame.empty or "key" not in results.frame:
             return None
         whole, by_experiment = agreement(results.frame, results.committed.frame)
+        described = results.meta.get("environment", {})
+        machine = [described.get("cpu"), f"torch {described['torch']}" if "torch" in described else None]
         return {
             "whole": whole,
             "experiments": by_experiment,
-            "machine": results.meta.get("environment", {}),
+            "machine": ", ".join(filter(None, machine)),
             "rows": whole.apart.head(MOST_ROWS).to_dict("records"),
         }
 
