@@ -72,6 +72,7 @@ def report(
     from sdp_bench.reports.kept import committed as kept
     from sdp_bench.reports.page import build, drill_downs
     from sdp_bench.reports.results import results_of
+    from sdp_bench.reports.sections.here import MeasuredHere
 
     timed = _timed(runtime_table)
     if numbers and all_runs:
@@ -101,6 +102,8 @@ def report(
     click.echo(f"report: {build(results, output)}")
     if results.committed is not None:
         click.echo(f"committed results, and what was measured here: {output / FOLDER / 'index.html'}")
+        if found := MeasuredHere().build(results):
+            click.echo(found["whole"].sentence)
     if missing:
         raise SystemExit(FAILED)
 

@@ -90,6 +90,36 @@ def test_report_and_table(finished):
     assert set(table.experiment) == {"iris-tv", "iris-w1", "iris-std"}
 
 
+def test_damaged_committed_results_are_one_line_and_the_report_is_written(
+    finished, invoke, monkeypatch, tmp_path
+):
+    monkeypatch.setattr("sdp_bench.reports.results.BASELINES", tmp_path / "nothing")
+    monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path / "cache"))
+    code, out, err = invoke("report", "--database", str(finished / "sdp-bench.sqlite"), "--output", "page")
+    assert code == 3
+    assert err.splitlines()[-1].startswith("Error: the results that come with the package are damaged")
+    assert out.strip() == f"report: {Path('page') / 'index.html'}"
+    assert 'href="committed' not in (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_before_anything_is_measured_the_report_is_of_the_committed_results(finished, invoke, tmp_path):
+    theirs = Path("reports") / "html" / "committed" / "index.html"
+    code, out, err = invoke("report")
+    assert (code, out.strip()) == (0, f"committed results: {theirs}")
+    assert "nothing is measured here yet" in err
+    alone = theirs.read_text(encoding="utf-8")
+    assert 'id="claims"' in alone
+    assert 'id="here"' not in alone
+    shutil.copy(finished / "sdp-bench.sqlite", tmp_path)
+    code, out, _ = invoke("report")
+    assert code == 0
+    assert out.splitlines()[1] == f"committed results, and what was measured here: {theirs}"
+    assert out.splitlines()[2].startswith("None of the ")  # nets of 8 units
+    for page in (theirs, theirs.parents[1] / "index.html"):
+        assert 'id="here"' in page.read_text(encoding="utf-8")
+
+
 @pytest.mark.slow
 def test_runs_shown_together_count_each_cell_once_as_the_newest_measured_it(tmp_path):
     tiny = ("run", "iris-tv", "iris-w1", *TINY)
