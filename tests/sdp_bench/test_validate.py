@@ -90,6 +90,11 @@ class Refusing(Good):
         raise sr.UnsupportedError(self.name, "anything")
 
 
+class Lines:
+    def __repr__(self):
+        return "one line,\\nand another"
+
+
 class Starting(Good):
     def __init__(self):
         raise ValueError("not today")
@@ -244,6 +249,7 @@ def test_a_rule_of_which_nothing_is_known_is_no_good_rule(call, monkeypatch, tmp
         ((), "name a rule, path/to/my_rule.py:MyRule, or a net"),
         (("absent.py:Rule",), "cannot read absent.py"),
         (("theirs.py:Absent",), "there is no Absent"),
+        (("theirs.py:Lines",), "a rule has a name and propagate(net, x), one line, and another has not"),
         (("theirs.py:Starting",), "cannot make the rule: ValueError: not today"),
         (("spd",), "unknown rule 'spd'"),
         (("theirs.py:Good", "--sigma", "0"), "sigma must be positive"),
