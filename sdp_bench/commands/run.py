@@ -51,7 +51,7 @@ def list_(preset: str) -> None:
     click.echo(f"  in the place of a rule: {', '.join(references())}")
     click.echo(
         "  of yours: path/to/rule.py:MyRule, package.module:MyRule"
-        + "".join(f", {n}" for n in installed(RULES.group))
+        + "".join(f", {n}" for n in installed(RULES.group, RULES.built_in()))
     )
 
 
