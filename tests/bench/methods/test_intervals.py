@@ -16,7 +16,7 @@ from sdp_bench.bench.methods.uci.intervals import GRID, Scores, select, splits
 from sdp_bench.bench.methods.uci.methods import evaluate
 from sdp_bench.bench.methods.uci.scores import gaussian_nll, mpiw, picp
 from sdp_bench.bench.methods.uci.stacked import OBJECTIVES, Nets, Problem, Trainer
-from tests.bench.experiments.test_stacked import copy_of
+from tests.bench.methods.test_stacked import copy_of
 
 SEEDS = (0, 1)
 SETTINGS = GRID[:2] + GRID[5:7]
