@@ -59,11 +59,13 @@ def members(package: str, base: str) -> Mapping[str, Any]:
         *own,
         *(each for each in _source(home).classes if home not in {one.source.module for one in own}),
     ]
+    titles = {each.title for each in known}
     found: dict[str, tuple[_Class, _Source]] = {}
     for each in own:
         lineage = _lineage(each, known)
         if each.given.get("name") and kind in {one.title for one in lineage[1:]}:
-            each.check(lineage)
+            if {base for one in lineage if one.title != kind for base in one.bases} <= titles:
+                each.check(lineage)  # else a base from elsewhere may have what it lacks here
             _add(found, each.value("name", str), each, each.source)
     ranks = {name: _rank(_lineage(each, known)) for name, (each, _) in found.items()}
     return _Members({name: found[name][0] for name in sorted(found, key=ranks.__getitem__)})

@@ -99,6 +99,12 @@ def test_two_classes_of_one_name_are_kept_apart(package):
     }
 
 
+def test_what_a_base_from_elsewhere_has_is_not_missed(package):
+    imports = "from types import SimpleNamespace\nfrom BASE import Thing\n"
+    package.write("ant.py", imports + "class A(SimpleNamespace, Thing):\n    name = 'a'")
+    assert list(package.members) == ["a"]
+
+
 def test_an_object_is_found_by_its_file(package):
     package.write("ones.py", "from BASE import Thing\none = Thing()\none.name = 'first'\nother = 3")
     package.write("users.py", f"from {package.name}.ones import one")
