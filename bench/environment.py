@@ -11,8 +11,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from sdp_bench.bench.errors import UserError
 
 
@@ -23,6 +21,8 @@ def cores() -> int:
 
 def describe(device: str, jobs: int, threads: int) -> dict[str, Any]:
     """Machine, versions and parallelism, as plain values."""
+    import torch
+
     cuda = device.startswith("cuda")
     return {
         "cpu": cpu_name(),
@@ -40,6 +40,8 @@ def describe(device: str, jobs: int, threads: int) -> dict[str, Any]:
 
 def check_device(device: str) -> None:
     """Raise a UserError if torch cannot use a device."""
+    import torch
+
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
@@ -48,6 +50,8 @@ def check_device(device: str) -> None:
 
 def cpu_name() -> str:
     """Model of the processor, and the instructions that torch uses of it."""
+    import torch
+
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
@@ -85,6 +89,8 @@ def _commit() -> str:
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Let torch work on one thread: the same rounding on any number of cores, and times that compare."""
+    import torch
+
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

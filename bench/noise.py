@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Law, SymmetricStable
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -51,14 +52,20 @@ class Noise:
 
 
 def _gaussian(locations: Tensor, scale: float) -> Law:
+    import torch
+
     return DiagonalGaussian(locations, torch.full_like(locations, scale**2))
 
 
 def _cauchy(locations: Tensor, scale: float) -> Law:
+    import torch
+
     return Cauchy(locations, torch.full_like(locations, scale))
 
 
 def _stable(locations: Tensor, scale: float, *, alpha: float) -> Law:
+    import torch
+
     return SymmetricStable(locations, torch.full_like(locations, scale), alpha)
 
 

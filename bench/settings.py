@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Self
 
+from sdp_bench.bench import metrics
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.metrics.references import Reference
-from sdp_bench.bench.nets.fully_connected import Recipe
+from sdp_bench.bench.nets.recipes import Recipe
 from sdp_bench.bench.plugins.plugin import Plugin
 from sdp_bench.bench.rules import rule_of
 from sdp_bench.bench.sampling import Sampling
@@ -172,16 +173,15 @@ class Settings:
         TypeError
             If there is no such option.
         """
-        from sdp_bench.bench import metrics  # which loads all that measures
-
         own, design, sampling = (_taken(options, part) for part in (self, self.design, self.sampling))
         if training := _taken(options, Recipe()):
             design["training"] = {**design.get("training", self.design.training), **training}
         known = {*own, *design, *sampling, *training}
         measured = {name: value for name, value in options.items() if name not in known}
-        if unknown := measured.keys() - metrics.options():
-            raise TypeError(f"no such settings: {', '.join(sorted(unknown))}")
-        metrics.check(measured)
+        if measured:  # to ask the metrics imports them all
+            if unknown := measured.keys() - metrics.options():
+                raise TypeError(f"no such settings: {', '.join(sorted(unknown))}")
+            metrics.check(measured)
         return replace(
             self,
             **{

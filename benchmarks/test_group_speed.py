@@ -19,7 +19,8 @@ from sdp_bench.bench.experiments.presets import PRESETS
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
 from sdp_bench.bench.nets.architectures import Architecture
-from sdp_bench.bench.nets.fully_connected import Recipe, committed
+from sdp_bench.bench.nets.fully_connected import committed
+from sdp_bench.bench.nets.recipes import Recipe
 from sdp_bench.bench.runs import group as run
 from sdp_bench.bench.runs.executors.local import LocalProcesses
 from sdp_bench.bench.runs.plan import plan_of

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from sdp_bench.bench.experiments.uci.intervals import GRID
-from sdp_bench.bench.experiments.uci.stacked import BATCH, OBJECTIVES, Problem, Trainer
+from sdp_bench.bench.methods.uci.intervals import GRID
+from sdp_bench.bench.methods.uci.stacked import BATCH, OBJECTIVES, Problem, Trainer
 
 ROUNDS, SEEDS, ROWS, FEATURES = 7, 20, 364, 13  # boston
 EPOCHS = 3

@@ -1,37 +1,46 @@
 """What is true: samples of f(x + eps), distances to them, and how uncertain those are."""
 
-from sdp_bench.oracles.estimate.estimate import Estimate, Floor, Ratio
-from sdp_bench.oracles.estimate.tails import require_mean, require_moments
-from sdp_bench.oracles.exact.quadrature import Mixed, exact_total_variation, exact_wasserstein
-from sdp_bench.oracles.exact.theorem import Optimality, check_theorem
-from sdp_bench.oracles.moments.moments import Moments, bures, gaussian_kl, mean_error, std_ratio
-from sdp_bench.oracles.partitions.heavy_tails import OutputBins, central_axes
-from sdp_bench.oracles.partitions.partition import (
-    AxisBins,
-    Classes,
-    EqualMassTree,
-    Partition,
-    ScoreDifferences,
-    pairwise_total_variation,
-    total_variation,
-    total_variation_floor,
-    total_variation_of_counts,
-)
-from sdp_bench.oracles.partitions.quantiles import (
-    Quantiles,
-    interquartile_ratio,
-    largest_quantile_distance,
-    mean_quantile_distance,
-)
-from sdp_bench.oracles.sampling.outputs import sample_outputs, standard_normals, stream_outputs
-from sdp_bench.oracles.transport.certified import Bracket, certified_wasserstein
-from sdp_bench.oracles.transport.large import certified, certified_floor
-from sdp_bench.oracles.transport.wasserstein import (
-    sliced_wasserstein,
-    wasserstein,
-    wasserstein_1d,
-    wasserstein_floor,
-)
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sdp_ref.lazy import exports
+
+if TYPE_CHECKING:
+    from sdp_bench.oracles.estimate.estimate import Estimate, Floor, Ratio
+    from sdp_bench.oracles.estimate.tails import require_mean, require_moments
+    from sdp_bench.oracles.exact.quadrature import Mixed, exact_total_variation, exact_wasserstein
+    from sdp_bench.oracles.exact.theorem import Optimality, check_theorem
+    from sdp_bench.oracles.moments.moments import Moments, bures, gaussian_kl, mean_error, std_ratio
+    from sdp_bench.oracles.partitions.heavy_tails import OutputBins, central_axes
+    from sdp_bench.oracles.partitions.partition import (
+        AxisBins,
+        Classes,
+        EqualMassTree,
+        Partition,
+        ScoreDifferences,
+        pairwise_total_variation,
+        total_variation,
+        total_variation_floor,
+        total_variation_of_counts,
+    )
+    from sdp_bench.oracles.partitions.quantiles import (
+        Quantiles,
+        interquartile_ratio,
+        largest_quantile_distance,
+        mean_quantile_distance,
+    )
+    from sdp_bench.oracles.sampling.outputs import sample_outputs, standard_normals, stream_outputs
+    from sdp_bench.oracles.transport.certified import Bracket, certified_wasserstein
+    from sdp_bench.oracles.transport.large import certified, certified_floor
+    from sdp_bench.oracles.transport.wasserstein import (
+        sliced_wasserstein,
+        wasserstein,
+        wasserstein_1d,
+        wasserstein_floor,
+    )
+else:
+    __getattr__ = exports(__name__)
 
 __all__ = [
     "AxisBins",

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from sdp_bench.reports.numbers.number import Number
 from sdp_bench.reports.results import Results
-from sdp_ref.registry import installed, members
+from sdp_ref.registry import RegistryError, installed, loaded, members
 
 GROUP = "sdp_bench.sections"
 """Entry points by which other packages bring sections."""
@@ -82,9 +82,24 @@ class Section:
 
 
 def sections() -> list[Section]:
-    """Sections of the package and of those that are installed beside it, in the order of the page."""
-    kinds = [*members("sdp_bench.reports.sections", Section).values()]
-    kinds += [point.load() for point in installed(GROUP).values()]
+    """Sections of the package and of those that are installed beside it, in the order of the page.
+
+    Returns
+    -------
+    list of Section
+
+    Raises
+    ------
+    RegistryError
+        If a file or an entry point is no section.
+    """
+    own = members("sdp_bench.reports.sections", "sdp_bench.reports.section.Section")
+    kinds: list[type[Section]] = list(own.values())
+    for point in installed(GROUP, own).values():
+        kind = loaded(point, type)
+        if not issubclass(kind, Section):
+            raise RegistryError(f"the entry point '{point.name}' ({GROUP}): {point.value} is no Section")
+        kinds.append(kind)
     return sorted((kind() for kind in kinds), key=lambda section: section.order)
 
 

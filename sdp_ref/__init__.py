@@ -9,13 +9,21 @@ torch.Size([1, 3, 3])
 
 from __future__ import annotations
 
-from sdp_ref import losses
-from sdp_ref.conformance import ConformanceReport, check_rule
+from typing import TYPE_CHECKING
+
 from sdp_ref.errors import CovarianceSizeError, UnsupportedError
-from sdp_ref.graph.trace import Net
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable
-from sdp_ref.rules import LayerwiseRule, Propagator, Rule, rule, rules
+from sdp_ref.lazy import exports
+from sdp_ref.rules import Propagator, Rule, rule, rules
 from sdp_ref.rules.base import predicted
+
+if TYPE_CHECKING:
+    from sdp_ref import losses
+    from sdp_ref.conformance import ConformanceReport, check_rule
+    from sdp_ref.graph.trace import Net
+    from sdp_ref.rules import LayerwiseRule
+else:
+    __getattr__ = exports(__name__)
 
 __all__ = [
     "Cauchy",

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from sdp_bench.bench.datasets.base import Dataset
 from sdp_bench.bench.errors import UserError
-from sdp_ref.registry import installed, instances
+from sdp_ref.registry import installed, instances, loaded
 
 ENTRY_POINTS = "sdp_bench.datasets"
 """Group in which an installed package names its data sets."""
@@ -38,7 +38,11 @@ def names(kind: type[D]) -> tuple[str, ...]:
     -------
     tuple of str
     """
-    brought = [name for name, point in installed(ENTRY_POINTS).items() if isinstance(point.load(), kind)]
+    brought = [
+        name
+        for name, point in installed(ENTRY_POINTS, _known()).items()
+        if isinstance(loaded(point, Dataset), kind)
+    ]
     return (*(name for name, known in _known().items() if isinstance(known, kind)), *brought)
 
 
@@ -62,7 +66,7 @@ def dataset(name: str, kind: type[D]) -> D:
     """
     found = _known().get(name)
     if found is None and (point := installed(ENTRY_POINTS).get(name)):
-        found = point.load()
+        found = loaded(point, Dataset)
     if not isinstance(found, kind):
         raise UserError(f"unknown data set '{name}'; choose from {', '.join(names(kind))}")
     return found

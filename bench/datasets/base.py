@@ -5,16 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from sdp_bench.bench.datasets import download
 from sdp_bench.bench.datasets.download import DataFile, DataMissingError
 from sdp_bench.bench.errors import RunFailedError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FEATURE_SCALINGS = ("raw", "standardised")
 
@@ -208,6 +209,8 @@ class TabularClassification(Dataset):
         RunFailedError
             If features and classes do not belong together.
         """
+        import torch
+
         if scaling not in FEATURE_SCALINGS:
             choices = ", ".join(FEATURE_SCALINGS)
             raise ValueError(f"unknown feature scaling '{scaling}'; choose from {choices}")
@@ -253,6 +256,8 @@ class TabularRegression(Dataset):
         RunFailedError
             If it is not what was published.
         """
+        import torch
+
         content = _complete(self.title, self.files)[self.file.path]
         table = torch.from_numpy(self.read(content, self.file.name))
         features, targets = table[:, :-1].contiguous(), table[:, -1].contiguous()
@@ -327,6 +332,8 @@ class ImageClassification(Dataset):
         RunFailedError
             If a file is damaged.
         """
+        import torch
+
         if split not in self.splits:
             raise ValueError(f"unknown split '{split}'; choose from {', '.join(self.splits)}")
         chosen = self._chosen(split, parts)

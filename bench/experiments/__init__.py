@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.base import Experiment
-from sdp_ref.registry import installed, instances
+from sdp_ref.registry import installed, instances, loaded
 
 __all__ = ["Experiment", "chosen", "experiment", "experiments"]
 
@@ -30,8 +30,8 @@ def experiments() -> Mapping[str, Experiment]:
     mapping of str to Experiment
     """
     found = instances(__name__, Experiment)
-    for name, point in installed(ENTRY_POINTS).items():
-        found.setdefault(name, point.load())
+    for name, point in installed(ENTRY_POINTS, found).items():
+        found[name] = loaded(point, Experiment)
     return MappingProxyType(dict(sorted(found.items(), key=lambda item: item[1].rank)))
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments.scope import Scope
 from sdp_bench.bench.nets.architectures import Architecture, ImageArchitecture
-from sdp_bench.bench.nets.fully_connected import Recipe
+from sdp_bench.bench.nets.recipes import Recipe
 from sdp_bench.bench.results.record import Cell, Failure, LeftOut, Record, Unit
 from sdp_bench.bench.settings import Settings, Size
+
+if TYPE_CHECKING:
+    from sdp_bench.bench.experiments.scope import Scope
 
 
 class Group(ABC):

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 import sdp_ref
 from sdp_bench.bench.datasets import dataset
 from sdp_bench.bench.datasets.base import TabularClassification, stratified_rows
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.base import Expansion, Experiment
-from sdp_bench.bench.experiments.law_group import Asked, LawGroup, Subject
-from sdp_bench.bench.experiments.scope import Scope
 from sdp_bench.bench.identity import keys
 from sdp_bench.bench.identity.keys import OracleKey
 from sdp_bench.bench.metrics import Metric, metric
 from sdp_bench.bench.metrics.references import ORACLE_MOMENTS, references
 from sdp_bench.bench.nets.architectures import Architecture, ImageArchitecture
-from sdp_bench.bench.nets.fully_connected import Recipe
-from sdp_bench.bench.nets.net import Net, inputs_of
-from sdp_bench.bench.nets.recipes import recipe_for
+from sdp_bench.bench.nets.recipes import Recipe, recipe_for
 from sdp_bench.bench.noise import GAUSSIAN, Noise
 from sdp_bench.bench.plugins.plugin import Plugin
 from sdp_bench.bench.results.record import LeftOut
 from sdp_bench.bench.settings import Settings, Size
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sdp_bench.bench.experiments.law_group import LawGroup
+    from sdp_bench.bench.experiments.scope import Scope
+    from sdp_bench.bench.nets.net import Net
 
 FULL_RULES = ("sdp", "dvia", "moment_matching", "unscented")
 MARGINAL_RULES = ("marginal_sdp", "marginal_moment_matching")
@@ -166,6 +167,9 @@ class LawExperiment(Experiment):
 
     def _groups(self, net: Net, rules: tuple[str, ...], settings: Settings) -> list[LawGroup]:
         """Groups of one net: one for each noise level."""
+        from sdp_bench.bench.experiments.law_group import Asked, LawGroup, Subject
+        from sdp_bench.bench.nets.net import inputs_of
+
         data, inputs, samples = inputs_of(net), self.size(settings).inputs or 0, self.samples(settings)
         if inputs > len(data.labels):
             raise UserError(f"inputs must be between 1 and {len(data.labels)}, got {inputs}")

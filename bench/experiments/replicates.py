@@ -12,7 +12,6 @@ from sdp_bench.bench.environment import one_thread
 from sdp_bench.bench.errors import OutsideError
 from sdp_bench.bench.experiments.base import Experiment, Group
 from sdp_bench.bench.identity import keys
-from sdp_bench.bench.identity.fingerprint import reached
 from sdp_bench.bench.results.record import Cell, Failure, Record, Unit
 from sdp_bench.bench.settings import Settings
 
@@ -22,14 +21,12 @@ class ReplicateExperiment(Experiment):
     """How good methods are on data, by scores.
 
     The first of its metrics is recorded for every seed and method, the others where there are such numbers.
-
-    Attributes
-    ----------
-    code : tuple of object
-        Functions, classes and constants that its numbers rest on.
     """
 
-    code: tuple[object, ...]
+    @property
+    @abstractmethod
+    def code(self) -> tuple[object, ...]:
+        """Functions, classes and constants that its numbers rest on."""
 
     @property
     def has_oracle(self) -> bool:
@@ -43,6 +40,8 @@ class ReplicateExperiment(Experiment):
     @functools.cached_property
     def fingerprint(self) -> str:
         """Hash of the code that could change its numbers."""
+        from sdp_bench.bench.identity.fingerprint import reached
+
         return reached(*self.code)
 
 

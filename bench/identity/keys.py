@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 
 def digest(*parts: Any) -> str:
@@ -22,6 +21,8 @@ def digest(*parts: Any) -> str:
 
 
 def _feed(sha: Any, part: Any) -> None:
+    from torch import Tensor
+
     if isinstance(part, Tensor):
         array = part.detach().cpu().contiguous().numpy()
         sha.update(f"tensor {array.dtype} {array.shape} ".encode())

@@ -30,8 +30,7 @@ ENTRY_POINTS = "sdp_bench.metrics"
 @functools.cache
 def metrics() -> Mapping[str, type[Metric]]:
     """Metrics that come with the package, by name, in the order of tables."""
-    found = members(__name__, Metric)
-    return MappingProxyType(dict(sorted(found.items(), key=lambda item: item[1].rank)))
+    return members(__name__, "sdp_bench.bench.metrics.base.Metric")
 
 
 def metric(text: str, options: Mapping[str, Any] = MappingProxyType({})) -> Metric:
@@ -100,7 +99,7 @@ def check(options: Mapping[str, Any]) -> None:
 def _kind(name: str) -> type[Metric]:
     if name in metrics():
         return metrics()[name]
-    others = installed(ENTRY_POINTS)
+    others = installed(ENTRY_POINTS, metrics())
     if name not in others:
         raise UserError(f"unknown metric '{name}'; choose from {', '.join((*metrics(), *others))}")
     place = others[name].value

@@ -87,7 +87,7 @@ class Metric(ABC):
     title: ClassVar[str]
     label: ClassVar[str]
     about: ClassVar[str] = ""
-    rank: ClassVar[int] = 10**6
+    rank: ClassVar[int] = 1_000_000
     unit: ClassVar[str] = "1"
     better: ClassVar[Better] = "lower"
     perfect: ClassVar[float] = 0.0

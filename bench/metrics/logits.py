@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import torch
+from typing import TYPE_CHECKING
 
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.metrics.base import Measurements, Metric, count
-from sdp_bench.bench.metrics.oracle import Oracle
-from sdp_bench.bench.metrics.prediction import Prediction
-from sdp_bench.bench.sampling import Sampling
-from sdp_bench.oracles.moments.moments import bures
-from sdp_bench.oracles.partitions.logits import (
-    Margin,
-    energy_distance,
-    pairwise_summary,
-    sliced_total_variation,
-)
-from sdp_bench.oracles.partitions.partition import ScoreDifferences
 from sdp_ref.laws import Gaussian, unchecked
+
+if TYPE_CHECKING:
+    from sdp_bench.bench.metrics.oracle import Oracle
+    from sdp_bench.bench.metrics.prediction import Prediction
+    from sdp_bench.bench.sampling import Sampling
 
 
 @dataclass(frozen=True)
@@ -39,6 +32,8 @@ class MarginTotalVariation(Metric):
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
         """One number; see `Metric.estimates`."""
+        from sdp_bench.oracles.partitions.logits import Margin
+
         cells = oracle.of_pilot(Margin.from_samples, self.pilot_samples, bins=self.margin_bins)
         yield None, oracle.total_variation(cells, prediction.samples)
 
@@ -62,6 +57,9 @@ class PairTotalVariation(Metric):
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
         """The largest and the mean; see `Metric.estimates`."""
+        from sdp_bench.oracles.partitions.logits import pairwise_summary
+        from sdp_bench.oracles.partitions.partition import ScoreDifferences
+
         cells = oracle.of_pilot(ScoreDifferences.from_samples, self.pilot_samples, bins=self.margin_bins)
         seed = oracle.key.seed("floor pairs")
         summary = pairwise_summary(oracle.samples, prediction.samples, cells, seed=seed)
@@ -88,6 +86,8 @@ class SlicedTotalVariation(Metric):
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
         """One number; see `Metric.estimates`."""
+        from sdp_bench.oracles.partitions.logits import sliced_total_variation
+
         seed = oracle.key.seed("directions")
         yield (
             None,
@@ -119,6 +119,8 @@ class EnergyDistance(Metric):
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
         """One number; see `Metric.estimates`."""
+        from sdp_bench.oracles.partitions.logits import energy_distance
+
         seed = oracle.key.seed("floor energy")
         yield None, energy_distance(oracle.samples, prediction.samples, seed=seed)
 
@@ -140,6 +142,10 @@ class LogitBures(Metric):
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
         """One number; see `Metric.estimates`."""
+        import torch
+
+        from sdp_bench.oracles.moments.moments import bures
+
         law = prediction.gaussian
         mean, covariance = law.mean.double(), law.covariance.double()
         centring = torch.eye(mean.shape[1], dtype=mean.dtype) - 1 / mean.shape[1]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-
-import torch
+from typing import TYPE_CHECKING
 
 from sdp_bench.bench.metrics.base import Measurements, Metric, RatioMetric
-from sdp_bench.bench.metrics.oracle import Oracle
-from sdp_bench.bench.metrics.prediction import Prediction
 from sdp_bench.oracles.estimate.estimate import Estimate
-from sdp_bench.oracles.moments.moments import bures, gaussian_kl, std_ratio
+
+if TYPE_CHECKING:
+    from sdp_bench.bench.metrics.oracle import Oracle
+    from sdp_bench.bench.metrics.prediction import Prediction
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,8 @@ class StandardDeviationRatio(RatioMetric):
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
         """One number an output; see `Metric.estimates`."""
+        from sdp_bench.oracles.moments.moments import std_ratio
+
         for output, estimate in enumerate(std_ratio(oracle.moments, prediction.gaussian)):
             yield str(output), estimate
 
@@ -47,6 +49,8 @@ class BuresDistance(Metric):
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
         """One number; see `Metric.estimates`."""
+        from sdp_bench.oracles.moments.moments import bures
+
         yield None, bures(oracle.moments, prediction.gaussian)
 
 
@@ -65,6 +69,8 @@ class GaussianDivergence(Metric):
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
         """One number; see `Metric.estimates`."""
+        from sdp_bench.oracles.moments.moments import gaussian_kl
+
         yield None, gaussian_kl(oracle.moments, prediction.gaussian)
 
 
@@ -84,6 +90,8 @@ class SmallestEigenvalue(Metric):
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:  # noqa: ARG002
         """One number; see `Metric.estimates`."""
+        import torch
+
         values = torch.linalg.eigvalsh(prediction.gaussian.covariance[0].double())
         largest = float(values[-1])
         smallest = float(values[0]) / largest if largest > 0 else 0.0

@@ -5,17 +5,15 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sdp_bench.bench.metrics.base import Measurements, Metric, RatioMetric
-from sdp_bench.bench.metrics.oracle import Oracle
-from sdp_bench.bench.metrics.prediction import Prediction
-from sdp_bench.oracles.estimate.estimate import Estimate
-from sdp_bench.oracles.partitions.quantiles import (
-    Quantiles,
-    interquartile_ratio,
-    largest_quantile_distance,
-    mean_quantile_distance,
-)
+
+if TYPE_CHECKING:
+    from sdp_bench.bench.metrics.oracle import Oracle
+    from sdp_bench.bench.metrics.prediction import Prediction
+    from sdp_bench.oracles.estimate.estimate import Estimate
+    from sdp_bench.oracles.partitions.quantiles import Quantiles
 
 
 @dataclass(frozen=True)
@@ -53,6 +51,8 @@ class MeanQuantileDistance(QuantileMetric):
 
     def distance(self, oracle: Quantiles, predicted: Quantiles) -> Sequence[Estimate]:
         """See :func:`sdp_bench.oracles.partitions.quantiles.mean_quantile_distance`."""
+        from sdp_bench.oracles.partitions.quantiles import mean_quantile_distance
+
         return mean_quantile_distance(oracle, predicted)
 
 
@@ -68,6 +68,8 @@ class LargestQuantileDistance(QuantileMetric):
 
     def distance(self, oracle: Quantiles, predicted: Quantiles) -> Sequence[Estimate]:
         """See :func:`sdp_bench.oracles.partitions.quantiles.largest_quantile_distance`."""
+        from sdp_bench.oracles.partitions.quantiles import largest_quantile_distance
+
         return largest_quantile_distance(oracle, predicted)
 
 
@@ -86,4 +88,6 @@ class InterquartileRatio(RatioMetric, QuantileMetric):
 
     def distance(self, oracle: Quantiles, predicted: Quantiles) -> Sequence[Estimate]:
         """See :func:`sdp_bench.oracles.partitions.quantiles.interquartile_ratio`."""
+        from sdp_bench.oracles.partitions.quantiles import interquartile_ratio
+
         return interquartile_ratio(oracle, predicted)

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
-import torch
-
 from sdp_ref.laws import Gaussian, Law
 from sdp_ref.rules import Traits
 
@@ -109,4 +107,6 @@ def references() -> Mapping[str, Reference]:
 
 
 def _gaussian(moments: Moments) -> Gaussian:
+    import torch
+
     return Gaussian(torch.from_numpy(moments.mean)[None], torch.from_numpy(moments.covariance)[None])

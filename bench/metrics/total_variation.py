@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.metrics.base import Better, Measurements, Metric, choice, count
-from sdp_bench.bench.metrics.oracle import Oracle
-from sdp_bench.bench.metrics.prediction import Prediction
-from sdp_bench.bench.sampling import Sampling
-from sdp_bench.oracles.partitions.heavy_tails import OutputBins, central_axes
-from sdp_bench.oracles.partitions.partition import (
-    AxisBins,
-    Classes,
-    EqualMassTree,
-    Partition,
-    ScoreDifferences,
-)
-from sdp_bench.oracles.partitions.tree import Axes, principal_axes
+
+if TYPE_CHECKING:
+    from sdp_bench.bench.metrics.oracle import Oracle
+    from sdp_bench.bench.metrics.prediction import Prediction
+    from sdp_bench.bench.sampling import Sampling
+    from sdp_bench.oracles.partitions.partition import AxisBins, Classes, EqualMassTree, Partition
+    from sdp_bench.oracles.partitions.tree import Axes
 
 
 @dataclass(frozen=True)
@@ -69,6 +64,8 @@ class EqualMassTotalVariation(CellTotalVariation):
 
     def partition(self, oracle: Oracle) -> EqualMassTree:
         """See `CellTotalVariation.partition`."""
+        from sdp_bench.oracles.partitions.partition import EqualMassTree
+
         return oracle.of_pilot(
             EqualMassTree.from_samples, self.pilot_samples, cells=self.cells, axes=self.axes
         )
@@ -106,6 +103,8 @@ class HeadlineTotalVariation(EqualMassTotalVariation):
     @property
     def axes(self) -> Axes:
         """See `EqualMassTotalVariation.axes`."""
+        from sdp_bench.oracles.partitions.tree import principal_axes
+
         return principal_axes
 
 
@@ -139,12 +138,16 @@ class AxisTotalVariation(CellTotalVariation):
 
     def partition(self, oracle: Oracle) -> AxisBins:
         """See `CellTotalVariation.partition`; the range "joint" is none of the oracle alone."""
+        from sdp_bench.oracles.partitions.partition import AxisBins
+
         return oracle.of_pilot(
             AxisBins.from_samples, self.pilot_samples, bins=self.bins, bin_range=self.bin_range
         )
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
         """One number; see `Metric.estimates`."""
+        from sdp_bench.oracles.partitions.partition import AxisBins
+
         if self.bin_range != "joint":
             yield from super().estimates(oracle, prediction)
             return
@@ -172,6 +175,8 @@ class CentralTotalVariation(EqualMassTotalVariation):
     @property
     def axes(self) -> Axes:
         """See `EqualMassTotalVariation.axes`."""
+        from sdp_bench.oracles.partitions.heavy_tails import central_axes
+
         return central_axes
 
 
@@ -194,6 +199,8 @@ class OutputTotalVariation(SharedMass):
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
         """One number an output; see `Metric.estimates`."""
+        from sdp_bench.oracles.partitions.heavy_tails import OutputBins
+
         cells = oracle.of_pilot(OutputBins.from_samples, self.pilot_samples, bins=self.output_bins)
         for output, estimate in enumerate(oracle.total_variations(cells, prediction.outputs)):
             yield str(output), estimate
@@ -223,6 +230,8 @@ class ClassTotalVariation(CellTotalVariation):
 
     def partition(self, oracle: Oracle) -> Classes:
         """See `CellTotalVariation.partition`."""
+        from sdp_bench.oracles.partitions.partition import Classes
+
         return Classes(oracle.samples.shape[1])
 
 
@@ -243,6 +252,8 @@ class DifferenceTotalVariation(SharedMass):
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
         """One number a pair of classes, ``0-1``; see `Metric.estimates`."""
+        from sdp_bench.oracles.partitions.partition import ScoreDifferences
+
         cells = oracle.of_pilot(ScoreDifferences.from_samples, self.pilot_samples, bins=self.difference_bins)
         estimates = oracle.total_variations(cells, prediction.samples)
         for (i, j), estimate in zip(cells.pairs, estimates, strict=True):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.metrics.base import Measurements, Metric, count
-from sdp_bench.bench.metrics.oracle import Oracle
-from sdp_bench.bench.metrics.prediction import Prediction
-from sdp_bench.bench.sampling import Sampling
-from sdp_bench.oracles.transport.large import certified, certified_floor
-from sdp_bench.oracles.transport.wasserstein import sliced_wasserstein, wasserstein, wasserstein_floor
+
+if TYPE_CHECKING:
+    from sdp_bench.bench.metrics.oracle import Oracle
+    from sdp_bench.bench.metrics.prediction import Prediction
+    from sdp_bench.bench.sampling import Sampling
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,8 @@ class Wasserstein(WassersteinMetric):
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
         """One number; see `Metric.estimates`."""
+        from sdp_bench.oracles.transport.wasserstein import wasserstein, wasserstein_floor
+
         floor = oracle.of_samples(wasserstein_floor, self.w1_points, pairs=self.w1_pairs)
         yield None, wasserstein(oracle.samples, prediction.samples, self.w1_points, floor=floor)
 
@@ -94,6 +97,8 @@ class CertifiedWasserstein(WassersteinMetric):
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
         """The middle of the bracket, and its bounds; see `Metric.estimates`."""
+        from sdp_bench.oracles.transport.large import certified, certified_floor
+
         floor = oracle.of_samples(certified_floor, self.certified_points, pairs=self.w1_pairs)
         estimate, bracket = certified(oracle.samples, prediction.samples, self.certified_points, floor=floor)
         yield None, estimate
@@ -125,5 +130,7 @@ class SlicedWasserstein(WassersteinMetric):
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
         """One number; see `Metric.estimates`."""
+        from sdp_bench.oracles.transport.wasserstein import sliced_wasserstein
+
         seed = oracle.key.seed("slices") % 2**32  # more bits would be other directions than before
         yield None, sliced_wasserstein(oracle.samples, prediction.samples, seed=seed)

@@ -6,11 +6,14 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING
 
 from sdp_ref.activations import ACTIVATIONS, activation
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from sdp_bench.bench.nets.resnet import ResNet18
 
 PARAMETERS: dict[str, dict[str, float]] = {"leaky_relu": {"negative_slope": 0.1}}
 """Of activations in the paper's nets, where they differ from torch's defaults."""
@@ -58,6 +61,8 @@ class Architecture:
 
     def build(self) -> nn.Sequential:
         """A net of this architecture, with torch's own initial weights."""
+        from torch import nn
+
         layers: list[nn.Module] = []
         for n, m in zip(self.widths[:-1], self.widths[1:], strict=True):
             layers += [nn.Linear(n, m), self.nonlinearity()]
@@ -120,63 +125,6 @@ class ImageArchitecture:
         return IMAGE_NETWORKS[self.name](self, seed)
 
 
-class BasicBlock(nn.Module):
-    """Two 3x3 convolutions and a shortcut (He et al. 2016, figure 2), as in torchvision."""
-
-    def __init__(self, channels: int, planes: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(channels, planes, 3, stride, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(planes)
-        self.relu1 = nn.ReLU()
-        self.conv2 = nn.Conv2d(planes, planes, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(planes)
-        self.relu2 = nn.ReLU()
-        self.downsample: nn.Module = nn.Identity()
-        if stride != 1 or channels != planes:
-            projection = nn.Conv2d(channels, planes, 1, stride, bias=False)
-            self.downsample = nn.Sequential(projection, nn.BatchNorm2d(planes))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Images of shape (B, channels, H, W) to (B, planes, H / stride, W / stride)."""
-        y = self.relu1(self.bn1(self.conv1(x)))
-        z: Tensor = self.relu2(self.bn2(self.conv2(y)) + self.downsample(x))
-        return z
-
-
-class ResNet18(nn.Module):
-    """ResNet-18 (He et al. 2016) with the stem for small images.
-
-    The stem is one 3x3 convolution of stride 1, without the max-pooling that follows torchvision's
-    7x7 one; all else, and the names of the weights, are torchvision's.
-
-    Parameters
-    ----------
-    channels, classes, width : int
-    """
-
-    def __init__(self, channels: int = 3, classes: int = 10, width: int = 64) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(channels, width, 3, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.relu = nn.ReLU()
-        self.layer1 = _stage(width, width, 1)
-        self.layer2 = _stage(width, 2 * width, 2)
-        self.layer3 = _stage(2 * width, 4 * width, 2)
-        self.layer4 = _stage(4 * width, 8 * width, 2)
-        self.avgpool = nn.AdaptiveAvgPool2d(1)
-        self.fc = nn.Linear(8 * width, classes)
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Images of shape (B, channels, H, W) to scores of shape (B, classes)."""
-        x = self.relu(self.bn1(self.conv1(x)))
-        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        scores: Tensor = self.fc(torch.flatten(self.avgpool(x), 1))
-        return scores
-
-
 def resnet18(classes: int = 10, *, channels: int = 3, width: int = 64, seed: int = 0) -> ResNet18:
     """ResNet-18 for small images, in evaluation mode; 11 173 962 parameters by default.
 
@@ -188,6 +136,8 @@ def resnet18(classes: int = 10, *, channels: int = 3, width: int = 64, seed: int
     ResNet18
         From images (B, channels, H, W) to scores (B, classes).
     """
+    from sdp_bench.bench.nets.resnet import ResNet18
+
     with _seeded(seed):
         return ResNet18(channels, classes, width).eval()
 
@@ -208,6 +158,8 @@ def cnn3(
     Sequential
         From images (B, channels, size, size) to scores (B, classes).
     """
+    from torch import nn
+
     with _seeded(seed):
         side = math.ceil(math.ceil(size / 2) / 2)
         return nn.Sequential(
@@ -227,13 +179,11 @@ IMAGE_NETWORKS: dict[str, Callable[[ImageArchitecture, int], nn.Module]] = {
 IMAGE_DEPTHS = {"resnet18": 18, "cnn3": 3}
 
 
-def _stage(channels: int, planes: int, stride: int) -> nn.Sequential:
-    return nn.Sequential(BasicBlock(channels, planes, stride), BasicBlock(planes, planes, 1))
-
-
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
     """Let `seed` decide what is drawn on the CPU inside; the global generator is put back."""
+    import torch
+
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -16,52 +15,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from sdp_bench.bench.datasets import dataset
-from sdp_bench.bench.datasets.base import FEATURE_SCALINGS, TabularClassification
+from sdp_bench.bench.datasets.base import TabularClassification
 from sdp_bench.bench.identity import keys
 from sdp_bench.bench.nets import storage
 from sdp_bench.bench.nets.architectures import Architecture
+from sdp_bench.bench.nets.recipes import Recipe
 
-OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
-EPOCHS = 5000
-"""The paper's."""
+_OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
 
 COMMITTED = Path(__file__).parent / "committed"
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How a net is trained: what the paper leaves open, beside its 5000 epochs of cross-entropy.
-
-    Full-batch steps without momentum, decay or schedule. `features` is the scaling of the inputs, `dataset`
-    names a tabular classification set.
-
-    Raises
-    ------
-    ValueError
-        If an option is unknown or not positive.
-    """
-
-    optimizer: str = "sgd"
-    learning_rate: float = 1e-2
-    epochs: int = EPOCHS
-    features: str = "raw"
-    dataset: str = "iris"
-
-    def __post_init__(self) -> None:
-        if self.optimizer not in OPTIMIZERS:
-            raise ValueError(f"unknown optimizer '{self.optimizer}'; choose from {', '.join(OPTIMIZERS)}")
-        if self.features not in FEATURE_SCALINGS:
-            choices = ", ".join(FEATURE_SCALINGS)
-            raise ValueError(f"unknown feature scaling '{self.features}'; choose from {choices}")
-        if not 0 < self.learning_rate < math.inf or self.epochs < 1:
-            raise ValueError("learning rate and epochs must be positive and finite")
-
-    @property
-    def label(self) -> str:
-        """In few words: ``sgd 0.01, raw features``, and the epochs where they are not the paper's."""
-        epochs = "" if self.epochs == EPOCHS else f", {self.epochs} epochs"
-        rows = "" if self.dataset == "iris" else f"{self.dataset}: "
-        return f"{rows}{self.optimizer} {self.learning_rate:g}, {self.features} features{epochs}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,7 +174,7 @@ def train(architecture: Architecture, recipe: Recipe, seeds: Sequence[int]) -> l
     data = dataset(recipe.dataset, TabularClassification).load(recipe.features)
     function = architecture.nonlinearity()
     layers = _initial_layers(architecture, seeds)
-    optimizer = OPTIMIZERS[recipe.optimizer](
+    optimizer = _OPTIMIZERS[recipe.optimizer](
         [tensor for layer in layers for tensor in layer],
         lr=recipe.learning_rate,  # type: ignore[call-arg]
     )

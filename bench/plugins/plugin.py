@@ -10,7 +10,6 @@ from types import FunctionType
 from typing import Any, Generic, TypeVar
 
 from sdp_bench.bench.errors import UserError, one_line
-from sdp_bench.bench.identity.fingerprint import PACKAGES, reached
 from sdp_bench.bench.plugins import code
 from sdp_bench.bench.plugins.code import Code, no_exit
 from sdp_ref.registry import installed
@@ -99,6 +98,8 @@ class Plugin:
     @property
     def mark(self) -> str:
         """Hash of what it rests on, 16 hexadecimal digits."""
+        from sdp_bench.bench.identity.fingerprint import PACKAGES, reached
+
         return reached(*self.roots, packages=PACKAGES | self.code.packages)
 
     def load(self) -> Any:

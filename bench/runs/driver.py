@@ -14,8 +14,9 @@ from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments import costs
 from sdp_bench.bench.experiments.base import Experiment, Group
 from sdp_bench.bench.nets.architectures import Architecture
-from sdp_bench.bench.nets.fully_connected import Recipe, committed, get_nets, missing
+from sdp_bench.bench.nets.fully_connected import committed, get_nets, missing
 from sdp_bench.bench.nets.net import Net, best_classifier, stored
+from sdp_bench.bench.nets.recipes import Recipe
 from sdp_bench.bench.results.record import RunDescription
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs.executors.local import LocalProcesses

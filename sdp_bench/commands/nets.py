@@ -11,7 +11,7 @@ from sdp_bench.commands.options import file_
 
 if TYPE_CHECKING:
     from sdp_bench.bench.nets.architectures import Architecture
-    from sdp_bench.bench.nets.fully_connected import Recipe
+    from sdp_bench.bench.nets.recipes import Recipe
 
 
 @click.command()

@@ -10,7 +10,7 @@ import click
 from sdp_bench.commands.options import FAILED, Shard, database, runtime_table, settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Executor
 
     from sdp_bench.bench.experiments import Experiment
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 @click.option("--preset", default="paper", show_default=True, type=click.Choice(["smoke", "quick", "paper"]))
 def list_(preset: str) -> None:
     """List the experiments, presets, metrics, data sets and rules."""
+    click.echo("\n".join([*_listed(preset)]))  # all of it, or an error alone
+
+
+def _listed(preset: str) -> Iterator[str]:
     import sdp_ref
     from sdp_bench.bench.datasets import names
     from sdp_bench.bench.datasets.base import Dataset
@@ -34,25 +38,23 @@ def list_(preset: str) -> None:
     from sdp_ref.registry import installed
 
     settings = preset_of(preset)
-    click.echo(f"Experiments (nets x inputs, or seeds, as in the preset {preset})")
+    yield f"Experiments (nets x inputs, or seeds, as in the preset {preset})"
     for each in experiments().values():
-        click.echo(f"  {each.name}\n      {each.description}\n      {each.extent(settings)}")
-    click.echo("\nPresets")
+        yield f"  {each.name}\n      {each.description}\n      {each.extent(settings)}"
+    yield "\nPresets"
     for name, each_settings in PRESETS.items():
         options = each_settings.metric_options
         points = metric("w1", options).points, metric("w1_certified", options).points
-        click.echo(
+        yield (
             f"  {name:<8}{each_settings.design.net_source} nets, {each_settings.sampling.samples} samples, "
             f"W1 on {points[0]} points, certified on {points[1]}"
         )
-    click.echo(f"\nMetrics\n  {', '.join(metrics())}")
-    click.echo(f"\nData sets\n  {', '.join(names(Dataset))}")
-    click.echo(f"\nRules\n  {', '.join(sdp_ref.rules())}\n  with parameters: monte_carlo:samples=100")
-    click.echo(f"  in the place of a rule: {', '.join(references())}")
-    click.echo(
-        "  of yours: path/to/rule.py:MyRule, package.module:MyRule"
-        + "".join(f", {n}" for n in installed(RULES.group))
-    )
+    yield f"\nMetrics\n  {', '.join(metrics())}"
+    yield f"\nData sets\n  {', '.join(names(Dataset))}"
+    yield f"\nRules\n  {', '.join(sdp_ref.rules())}\n  with parameters: monte_carlo:samples=100"
+    yield f"  in the place of a rule: {', '.join(references())}"
+    others = installed(RULES.group, RULES.built_in())
+    yield ", ".join(("  of yours: path/to/rule.py:MyRule", "package.module:MyRule", *others))
 
 
 @click.command()

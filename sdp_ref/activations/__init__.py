@@ -6,23 +6,23 @@ quadratures; covariances follow from Price's theorem (see :mod:`sdp_ref.activati
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
+from typing import TYPE_CHECKING
 
-from torch import nn
-from torch.nn.utils.parametrize import type_before_parametrizations
-
-from sdp_ref.activations.base import Activation
+from sdp_ref.lazy import exports
 from sdp_ref.registry import members
+
+if TYPE_CHECKING:
+    from sdp_ref.activations.base import Activation
+    from sdp_ref.activations.elementwise import ELEMENTWISE, activation_of
+else:
+    __getattr__ = exports(__name__)
 
 __all__ = ["ACTIVATIONS", "ELEMENTWISE", "Activation", "activation", "activation_of"]
 
-ACTIVATIONS: dict[str, type[Activation]] = dict(
-    sorted(members(__name__, Activation).items(), key=lambda item: item[1].rank)
-)
+ACTIVATIONS: Mapping[str, type[Activation]] = members(__name__, "sdp_ref.activations.base.Activation")
 """All there are, by name, in the order of tables."""
-
-ELEMENTWISE: dict[type[nn.Module], type[Activation]] = {kind.module: kind for kind in ACTIVATIONS.values()}
-"""The same by the module that applies them."""
 
 
 def activation(name: str, **parameters: float) -> Activation:
@@ -53,23 +53,3 @@ def activation(name: str, **parameters: float) -> Activation:
         takes = ", ".join(valid) if valid else "no parameters"
         raise ValueError(f"activation {name!r} has no parameter {unknown[0]!r}; it takes {takes}")
     return kind(**parameters)
-
-
-def activation_of(module: nn.Module) -> Activation:
-    """Non-linearity that a module applies.
-
-    Parameters
-    ----------
-    module : nn.Module
-        Of a type in :data:`ELEMENTWISE`.
-
-    Returns
-    -------
-    Activation
-
-    Raises
-    ------
-    NoFormulaError
-        If it has options for which there are no formulas.
-    """
-    return ELEMENTWISE[type_before_parametrizations(module)].of(module)

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sdp_ref import rules
 from sdp_ref.conformance.cases import Residual
 from sdp_ref.laws import Law
+from sdp_ref.rules.base import Rule
 
 RESIDUAL = """
 class Residual(nn.Module):
@@ -55,7 +55,7 @@ def as_code(net: nn.Module, x: Law, rule: Any, calls: str = "") -> str:
         lines += ["}, strict=False)"]
     parts = ", ".join(_tensor(v) if isinstance(v, Tensor) else repr(v) for v in _values(x))
     lines += [f"x = sr.{type(x).__name__}({parts})"]
-    built_in = isinstance(rule, rules.Rule) and type(rule).__module__.startswith("sdp_ref.")
+    built_in = isinstance(rule, Rule) and type(rule).__module__.startswith("sdp_ref.")
     spec = getattr(rule, "spec", None) or getattr(rule, "name", "?")
     lines += [f"rule = sr.rule({spec!r})" if built_in else f"# rule: yours, {spec!r}"]
     return "\n".join([*lines, *(calls or CALL).splitlines()])

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 LawT = TypeVar("LawT", bound="Law")
 
@@ -51,6 +52,8 @@ class Law:
 
     def to(self: LawT, *args: Any, **kwargs: Any) -> LawT:
         """Same law with every tensor moved or cast as by :meth:`torch.Tensor.to`."""
+        from torch import Tensor
+
         moved = (getattr(self, f.name) for f in fields(self))
         return unchecked(type(self), *(v.to(*args, **kwargs) if isinstance(v, Tensor) else v for v in moved))
 
@@ -65,11 +68,16 @@ def unchecked(family: type[LawT], *values: object) -> LawT:
 
 def joined(laws: Sequence[LawT]) -> LawT:
     """Batch made of the parts of one: laws of one family and event shape, one after the other."""
+    import torch
+    from torch import Tensor
+
     values = ([getattr(law, f.name) for law in laws] for f in fields(laws[0]))
     return unchecked(type(laws[0]), *(torch.cat(v) if isinstance(v[0], Tensor) else v[0] for v in values))
 
 
 def _row(value: Any, index: slice) -> Any:
+    from torch import Tensor
+
     return value[index] if isinstance(value, Tensor) else value
 
 
@@ -94,6 +102,9 @@ def check_tensor(name: str, value: object, location: Tensor | None = None) -> Te
     ValueError
         If it is not.
     """
+    import torch
+    from torch import Tensor
+
     if not isinstance(value, Tensor):
         raise ValueError(f"{name} must be a torch tensor, got {type(value).__name__}")
     if not value.is_floating_point():

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from sdp_ref.laws.base import Law, check_location, check_scale, check_tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _ASYMMETRY = 1e-6  # of the largest diagonal entry; float32 products are symmetric to about 1e-7
 _INDEFINITE = 1e-6  # of the largest eigenvalue; float32 products of a factor reach about 1e-7
@@ -33,6 +34,8 @@ class Gaussian(Law):
     covariance: Tensor
 
     def __post_init__(self) -> None:
+        import torch
+
         check_location("mean", self.mean)
         check_tensor("covariance", self.covariance, self.mean)
         n = self.dimension
@@ -80,6 +83,8 @@ class Gaussian(Law):
         Tensor, shape (B, n, n), float64
             In units of the components; lower triangular where it is Cholesky's.
         """
+        import torch
+
         covariance = self.covariance.double()
         factor: Tensor
         factor, failed = torch.linalg.cholesky_ex(covariance)
@@ -132,10 +137,14 @@ class DiagonalGaussian(Law):
     @property
     def covariance(self) -> Tensor:
         """Diagonal covariance as a dense matrix, shape (B, n, n)."""
+        import torch
+
         return torch.diag_embed(self.variance.flatten(1))
 
     def factor(self) -> Tensor:
         """A matrix F with F F^T = covariance, shape (B, n, n), float64."""
+        import torch
+
         return torch.diag_embed(self.standard_deviation.flatten(1))
 
 
@@ -145,5 +154,7 @@ AnyGaussian = Gaussian | DiagonalGaussian
 
 def _sqrt(x: Tensor) -> Tensor:
     """Square root, 0 for what is not positive; its gradient there is 0 and not infinite."""
+    import torch
+
     positive = x > 0
     return torch.where(positive, torch.where(positive, x, 1.0).sqrt(), 0.0)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from sdp_ref.laws.base import Law, check_location, check_scale
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +82,8 @@ def stable_scale(weight: Tensor, scale: Tensor, alpha: float) -> Tensor:
     -------
     Tensor, shape (..., m)
     """
+    import torch
+
     terms = weight.abs() * scale.unsqueeze(-2)
     largest = terms.amax(-1, keepdim=True)
     safe = torch.where(largest > 0, largest, torch.ones_like(largest))
@@ -89,5 +92,7 @@ def stable_scale(weight: Tensor, scale: Tensor, alpha: float) -> Tensor:
 
 def power(x: Tensor, exponent: float) -> Tensor:
     """x**exponent for x >= 0; the gradient at 0 is 0, where that of a small power is infinite."""
+    import torch
+
     positive = ~(x <= 0)  # so that NaN stays NaN
     return torch.where(positive, torch.where(positive, x, 1.0).pow(exponent), 0.0)

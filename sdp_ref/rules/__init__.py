@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from sdp_ref.lazy import exports
 from sdp_ref.registry import members
 from sdp_ref.rules.base import Propagator, Rule
-from sdp_ref.rules.dvia import DVIA
-from sdp_ref.rules.full.rule import FullCovarianceRule
-from sdp_ref.rules.layerwise import LayerwiseRule
-from sdp_ref.rules.linearization import SDP
-from sdp_ref.rules.marginal.linearization import MarginalSDP
-from sdp_ref.rules.marginal.rule import MarginalRule
-from sdp_ref.rules.moment_matching import MarginalMomentMatching, MomentMatching
-from sdp_ref.rules.sampling import MonteCarlo
 from sdp_ref.rules.traits import Traits, traits
-from sdp_ref.rules.unscented import Unscented
+
+if TYPE_CHECKING:
+    from sdp_ref.rules.dvia import DVIA
+    from sdp_ref.rules.full.rule import FullCovarianceRule
+    from sdp_ref.rules.layerwise import LayerwiseRule
+    from sdp_ref.rules.linearization import SDP
+    from sdp_ref.rules.marginal.linearization import MarginalSDP
+    from sdp_ref.rules.marginal.rule import MarginalRule
+    from sdp_ref.rules.moment_matching import MarginalMomentMatching, MomentMatching
+    from sdp_ref.rules.sampling import MonteCarlo
+    from sdp_ref.rules.unscented import Unscented
+else:
+    __getattr__ = exports(__name__)
 
 __all__ = [
     "DVIA",
@@ -38,7 +44,7 @@ __all__ = [
 ]
 
 # Made here and not at each call: what hashes the code that a function can reach comes by the rules.
-_RULES = dict(sorted(members(__name__, Rule).items(), key=lambda item: item[1].rank))
+_RULES: Mapping[str, type[Rule]] = members(__name__, "sdp_ref.rules.base.Rule")
 
 
 def rules() -> tuple[str, ...]:

@@ -8,14 +8,15 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from types import MappingProxyType
-from typing import Any, ClassVar, Protocol, runtime_checkable
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from sdp_ref.errors import NoFormulaError, UnsupportedError
-from sdp_ref.graph.trace import Net
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, unchecked
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sdp_ref.graph.trace import Net
 
 
 @runtime_checkable
@@ -50,6 +51,9 @@ def predicted(rule: Propagator, net: Net, x: Law) -> Law:
     UnsupportedError
         If the rule has no formula for an op of the net or for the family of `x`.
     """
+    import torch
+    from torch import nn
+
     if not isinstance(x, Law):
         raise ValueError(f"x must be a law such as sdp_ref.Gaussian, got {type(x).__name__}")
     if not callable(net):
@@ -193,6 +197,8 @@ def check_outputs(inputs: Tensor, outputs: object) -> Tensor:
     ValueError
         If they are not.
     """
+    from torch import Tensor
+
     if not isinstance(outputs, Tensor):
         raise ValueError(f"a net must return one tensor, got {type(outputs).__name__}")
     if outputs.ndim < 2 or outputs.shape[0] != inputs.shape[0] or not outputs.is_floating_point():

@@ -13,7 +13,8 @@ from sdp_bench.bench.experiments import experiments
 from sdp_bench.bench.experiments.laws import oracle_key
 from sdp_bench.bench.identity.keys import OracleKey
 from sdp_bench.bench.nets.architectures import Architecture
-from sdp_bench.bench.nets.fully_connected import Recipe, TrainedNet, get_nets
+from sdp_bench.bench.nets.fully_connected import TrainedNet, get_nets
+from sdp_bench.bench.nets.recipes import Recipe
 from sdp_bench.bench.noise import CAUCHY, GAUSSIAN
 from sdp_bench.bench.settings import Size
 from tests.bench.conftest import TINY, make_plan

@@ -1,16 +1,30 @@
 import importlib
+import sys
 from dataclasses import dataclass
+from importlib.metadata import EntryPoint
 
 import pytest
 
-from sdp_ref.registry import installed, instances, members
+from sdp_ref import registry
+from sdp_ref.registry import RegistryError, installed, instances, loaded, members
 
 BASE = """
-class Thing:
-    name: str
+from abc import abstractmethod
+from typing import ClassVar
 
-class Unnamed(Thing):
-    pass
+class Thing:
+    name: ClassVar[str]
+    title: ClassVar[str]
+    rank: ClassVar[int] = 50
+
+    @abstractmethod
+    def work(self): ...
+
+class Working(Thing):
+    title = "working"
+
+    def work(self):
+        return 1
 """
 
 
@@ -25,47 +39,136 @@ class Package:
         file = self.folder / path
         file.parent.mkdir(exist_ok=True)
         (file.parent / "__init__.py").touch()
-        file.write_text(text)
+        file.write_text(text.replace("BASE", f"{self.name}.base"))
 
     @property
-    def thing(self):
-        return importlib.import_module(f"{self.name}.base").Thing
+    def members(self):
+        return members(self.name, f"{self.name}.base.Thing")
+
+    def module(self, name):
+        return importlib.import_module(f"{self.name}.{name}")
 
 
 @pytest.fixture
 def package(tmp_path, monkeypatch, request):
-    name = f"things_{request.node.name}"
+    name = f"things_{request.node.name.partition('[')[0]}"
     (tmp_path / name).mkdir()
     monkeypatch.syspath_prepend(tmp_path)
     package = Package(name, tmp_path / name)
     package.write("base.py", BASE)
-    return package
+    yield package
+    for module in [each for each in sys.modules if each.partition(".")[0] == name]:
+        del sys.modules[module]
 
 
 def test_a_class_is_found_by_its_file_and_nothing_else(package):
-    package.write("zebra.py", f"from {package.name}.base import Thing\nclass A(Thing):\n    name = 'a'")
+    package.write("zebra.py", "from BASE import Working\nclass A(Working):\n    name = 'a'")
     package.write("wing/ant.py", f"from {package.name}.zebra import A\nclass B(A):\n    name = 'b'")
     package.write("wing/bee.py", f"from {package.name}.zebra import A\nclass Unnamed(A):\n    pass")
-    found = members(package.name, package.thing)
+    package.write("other.py", "class Other:\n    name = 'other'")
+    found = package.members
     assert {name: kind.__name__ for name, kind in found.items()} == {"a": "A", "b": "B"}
     assert list(found) == ["b", "a"]  # in the order of the modules' names
+    assert found["b"] is package.module("wing.ant").B
+
+
+def test_rank_comes_before_the_order_of_modules(package):
+    package.write("ant.py", "from BASE import Working\nclass A(Working):\n    name = 'a'")
+    package.write("bee.py", "from BASE import Working\nclass B(Working):\n    name = 'b'\n    rank = 7")
+    package.write("cat.py", f"from {package.name} import bee\nclass C(bee.B):\n    name = 'c'")
+    assert list(package.members) == ["b", "c", "a"]
+
+
+def test_names_are_known_before_anything_is_imported(package):
+    package.write(
+        "ant.py", "from BASE import Working as W\nclass A(W):\n    name = 'a'\nraise SystemError('read')"
+    )
+    found = package.members
+    assert (list(found), "a" in found, "b" in found, len(found)) == (["a"], True, False, 1)
+    assert not any(module.startswith(f"{package.name}.") for module in sys.modules)
+    with pytest.raises(RegistryError, match=r"ant\.py cannot be imported: SystemError: read"):
+        found["a"]
+
+
+def test_two_classes_of_one_name_are_kept_apart(package):
+    for file in ("one", "two"):
+        package.write(f"{file}.py", f"from BASE import Working\nclass Same(Working):\n    name = '{file}'")
+    assert {name: kind.__module__.rpartition(".")[2] for name, kind in package.members.items()} == {
+        "one": "one",
+        "two": "two",
+    }
+
+
+def test_what_a_base_from_elsewhere_has_is_not_missed(package):
+    imports = "from types import SimpleNamespace\nfrom BASE import Thing\n"
+    package.write("ant.py", imports + "class A(SimpleNamespace, Thing):\n    name = 'a'")
+    assert list(package.members) == ["a"]
 
 
 def test_an_object_is_found_by_its_file(package):
-    text = f"from {package.name}.base import Thing\none = Thing()\none.name = 'first'\nother = 3"
-    package.write("ones.py", text)
+    package.write("ones.py", "from BASE import Thing\none = Thing()\none.name = 'first'\nother = 3")
     package.write("users.py", f"from {package.name}.ones import one")
-    (found,) = instances(package.name, package.thing).items()
-    assert found == ("first", importlib.import_module(f"{package.name}.ones").one)
+    (found,) = instances(package.name, package.module("base").Thing).items()
+    assert found == ("first", package.module("ones").one)
 
 
-def test_one_name_is_given_once(package):
-    for file in ("one.py", "two.py"):
-        package.write(file, f"from {package.name}.base import Thing\nclass A(Thing):\n    name = 'a'")
-    with pytest.raises(ValueError, match=r"two members are named 'a': .*one\.A.*two\.A"):
-        members(package.name, package.thing)
+def test_a_module_that_makes_no_object_is_not_imported(package):
+    package.write(
+        "heavy.py", "LIMIT = 3\n\ndef work():\n    made = work()\n    return made\n\nraise SystemError"
+    )
+    package.write("pair.py", "from BASE import Thing\none, two = Thing(), Thing()\none.name, two.name = '12'")
+    assert list(instances(package.name, package.module("base").Thing)) == ["1", "2"]
+
+
+BROKEN = {
+    "class A(Working:": r"ant\.py cannot be read: SyntaxError",
+    "class A(Thing):\n    name = 'a'": r"ant\.py: A lacks title, work",
+    "class A(Working):\n    name = 'z'": r"zebra\.py: the name 'z' is taken .*ant\.py",
+    "class A(Working):\n    name = 'a' + 'b'": r"ant\.py: name of A must be written out",
+    "class A(Working):\n    name = 'a'\n    rank = min(1, 2)": r"ant\.py: rank of A must be written out",
+}
+
+
+@pytest.mark.parametrize(("text", "message"), BROKEN.items(), ids=range(len(BROKEN)))
+def test_what_is_wrong_with_a_file_of_a_class_is_said(package, text, message):
+    package.write("ant.py", f"from BASE import Thing, Working\n{text}")
+    package.write("zebra.py", "from BASE import Working\nclass Z(Working):\n    name = 'z'")
+    with pytest.raises(RegistryError, match=message):
+        _ = package.members
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("one = Thing()\none.name = 'z'", r"zebra\.py: the name 'z' is taken"),
+        ("one = Thing(1)", r"ant\.py cannot be imported: TypeError"),
+        ("import no_such_module\none = Thing()", r"ant\.py cannot be imported: ModuleNotFoundError.*no_such"),
+    ],
+)
+def test_what_is_wrong_with_a_file_of_an_object_is_said(package, text, message):
+    package.write("ant.py", f"from BASE import Thing\n{text}")
+    package.write("zebra.py", "from BASE import Thing\none = Thing()\none.name = 'z'")
+    with pytest.raises(RegistryError, match=message):
+        instances(package.name, package.module("base").Thing)
 
 
 def test_what_packages_bring_is_found_by_its_group():
     assert installed("console_scripts")["pytest"].module == "_pytest.config"
     assert installed("sdp_bench.no_such_group") == {}
+
+
+def test_a_name_is_given_once(monkeypatch):
+    points = [EntryPoint("same", "this:one", "group"), EntryPoint("same", "that:one", "group")]
+    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+    with pytest.raises(RegistryError, match=r"the entry point 'same' \(group\).* has the same name"):
+        installed("group")
+    with pytest.raises(RegistryError, match=r"the entry point 'same' \(group\): the name is taken already"):
+        installed("group", ["same"])
+
+
+def test_what_is_wrong_with_an_entry_point_is_said():
+    assert loaded(EntryPoint("good", "math:pi", "group"), float) > 3
+    with pytest.raises(RegistryError, match=r"the entry point 'bad' \(group\): math:pi is no str"):
+        loaded(EntryPoint("bad", "math:pi", "group"), str)
+    with pytest.raises(RegistryError, match=r"'gone' \(group\) cannot be loaded: ModuleNotFoundError"):
+        loaded(EntryPoint("gone", "no_such_module:one", "group"), str)

@@ -8,17 +8,18 @@ nets and laws that have what these cells do not.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sdp_bench.bench.errors import RunFailedError
-from sdp_bench.bench.experiments.law_group import LawGroup
 from sdp_bench.bench.experiments.laws import FULL_RULES, MARGINAL_RULES, LawExperiment
-from sdp_bench.bench.experiments.scope import Scope
 from sdp_bench.bench.nets.architectures import Architecture
-from sdp_bench.bench.nets.fully_connected import TrainedNet, committed, file_name
 from sdp_bench.bench.nets.recipes import recipe_for
 from sdp_bench.bench.sampling import Sampling
 from sdp_bench.bench.settings import Design, Settings, Size
+
+if TYPE_CHECKING:
+    from sdp_bench.bench.experiments.law_group import LawGroup
+    from sdp_bench.bench.nets.fully_connected import TrainedNet
 
 RULES = (
     *FULL_RULES,
@@ -65,6 +66,8 @@ def nets() -> list[TrainedNet]:
     RunFailedError
         If one is missing or damaged.
     """
+    from sdp_bench.bench.nets.fully_connected import committed, file_name
+
     found = []
     for architecture in ARCHITECTURES:
         recipe = recipe_for(architecture)
@@ -100,6 +103,9 @@ def groups(rules: Sequence[str] | None = None, **options: Any) -> list[LawGroup]
     RunFailedError
         If a net is missing.
     """
+    from sdp_bench.bench.experiments.law_group import LawGroup
+    from sdp_bench.bench.experiments.scope import Scope
+
     settings = SETTINGS.but(rules=None if rules is None else tuple(rules), **options)
     groups = EXPERIMENT.expand(Scope(settings, nets())).groups
     return list(LawGroup.shared([group for group in groups if isinstance(group, LawGroup)]))

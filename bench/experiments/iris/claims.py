@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from sdp_bench.bench.experiments.iris.nets import FOUR, SIGMAS, W1_SIGMAS, architectures
 from sdp_bench.bench.experiments.laws import MARGINAL_RULES, LawExperiment
-from sdp_bench.bench.nets.fully_connected import Recipe
+from sdp_bench.bench.nets.recipes import Recipe
 from sdp_bench.bench.settings import Size
 
 _RULES = ("sdp", "dvia", "moment_matching", *MARGINAL_RULES, "monte_carlo:samples=100")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sdp_bench.bench.experiments.iris.nets import FOUR, SIGMAS
 from sdp_bench.bench.experiments.laws import LawExperiment
-from sdp_bench.bench.nets.fully_connected import Recipe
+from sdp_bench.bench.nets.recipes import Recipe
 from sdp_bench.bench.settings import Size
 
 SENSITIVITY = LawExperiment(

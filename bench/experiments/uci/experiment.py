@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
-
-import torch
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 from sdp_bench.bench.datasets import dataset
 from sdp_bench.bench.datasets.base import TabularRegression
-from sdp_bench.bench.errors import outside
 from sdp_bench.bench.experiments.base import Expansion
-from sdp_bench.bench.experiments.replicates import Replicated, ReplicateExperiment, ReplicateGroup
-from sdp_bench.bench.experiments.scope import Scope
-from sdp_bench.bench.experiments.uci import intervals
-from sdp_bench.bench.experiments.uci.intervals import GRID
-from sdp_bench.bench.experiments.uci.methods import METHODS, Selected, evaluate
-from sdp_bench.bench.experiments.uci.stacked import BATCH, OBJECTIVES, Problem, Setting
-from sdp_bench.bench.experiments.uci.training import TRAINING, get_nets
+from sdp_bench.bench.experiments.replicates import Replicated, ReplicateExperiment
 from sdp_bench.bench.identity import keys
-from sdp_bench.bench.identity.fingerprint import reached
-from sdp_bench.bench.results.record import Record, Unit
+from sdp_bench.bench.methods.uci import METHODS
 from sdp_bench.bench.settings import Size
+
+if TYPE_CHECKING:
+    from sdp_bench.bench.experiments.scope import Scope
 
 PAPER = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "wine", "yacht")
 """Its data sets."""
@@ -31,89 +24,20 @@ METRICS = (
     *("learning_rate", "weight_decay", "input_variance"),
 )
 
-_STEP = 1.2e-5  # s a net and step, one thread
-_PROPAGATED = 2.0  # times as long, with the likelihood of the propagated law
-_SAMPLE = 4e-9  # s a net, row, input variance and sample
-
-
-@dataclass(frozen=True, eq=False)
-class UciGroup(ReplicateGroup):
-    """All seeds and settings of one set under one objective, which are trained together.
-
-    Attributes
-    ----------
-    dataset, objective : str
-    epochs : int
-    rows, features : int
-        Of the set.
-    grid : tuple of Setting
-    training : str
-        Hash of the code that trains, by which nets are cached.
-    """
-
-    dataset: str
-    objective: str
-    epochs: int
-    rows: int
-    features: int
-    grid: tuple[Setting, ...]
-    training: str = field(repr=False)
-
-    def unit(self, seed: int) -> Unit:
-        """See :class:`ReplicateGroup`."""
-        replicated = self.replicated
-        return Unit(replicated.key(seed), dataset=self.dataset, seed=seed, design=replicated.text)
-
-    @property
-    def title(self) -> str:
-        """See :class:`ReplicateGroup`."""
-        return f"UCI {self.dataset} {self.objective}"
-
-    @property
-    def seconds(self) -> float:
-        """See :class:`ReplicateGroup`."""
-        nets = len(self.seeds) * len(self.grid)
-        train, validation = 0.72 * self.rows, 0.18 * self.rows
-        steps = self.epochs * -(-train // BATCH)
-        factor = _PROPAGATED if OBJECTIVES[self.objective].propagated else 1.0
-        samples = sum(int(name.partition("=")[2]) for name in self.methods if "samples=" in name)
-        scanned = len(intervals.DECADES) + len(intervals.REFINEMENT) - 1
-        return 1.0 + nets * (factor * steps * _STEP + validation * scanned * samples * _SAMPLE)
-
-    def records(self, methods: Sequence[str]) -> Iterator[Record]:
-        """See :class:`ReplicateGroup`."""
-        with outside():
-            parts = intervals.splits(dataset(self.dataset, TabularRegression).load(), self.seeds)
-            features = {part: x.to(self.device) for part, x in parts.features.items()}
-            targets = {part: y.to(self.device) for part, y in parts.targets.items()}
-            parts = replace(parts, features=features, targets=targets, ranges=parts.ranges.to(self.device))
-            problem = Problem(features["train"], targets["train"], self.seeds)
-            asked = OBJECTIVES[self.objective], self.grid, self.epochs
-            nets = get_nets(self.dataset, problem, *asked, self.training)
-        for method in methods:
-            with outside(), torch.no_grad():
-                found = evaluate(method, nets, parts, self.grid, self.seeds)
-            for seed, chosen in zip(self.seeds, found, strict=True):
-                for metric, value in _numbers(chosen).items():
-                    yield self.record(seed, method, metric, value)
-
-
-def _numbers(chosen: Selected) -> dict[str, float]:
-    """Numbers of one seed: how many settings qualified and, if any did, what the selected one shows."""
-    numbers = {"qualified": float(chosen.qualified)}
-    if chosen.setting is None:
-        return numbers
-    numbers |= chosen.test
-    numbers |= {f"validation_{name}": value for name, value in chosen.validation.items() if name != "nll"}
-    numbers |= asdict(chosen.setting)
-    if chosen.input_variance == chosen.input_variance:
-        numbers["input_variance"] = chosen.input_variance
-    return numbers
-
 
 @dataclass(frozen=True, kw_only=True)
 class PredictionIntervals(ReplicateExperiment):
     """Prediction intervals on regression sets."""
+
+    @property
+    def code(self) -> tuple[object, ...]:
+        """See `ReplicateExperiment`."""
+        from sdp_bench.bench.experiments.uci.group import numbers_of
+        from sdp_bench.bench.methods.uci import intervals
+        from sdp_bench.bench.methods.uci.methods import evaluate
+        from sdp_bench.bench.methods.uci.training import TRAINING
+
+        return (*TRAINING, intervals.splits, evaluate, numbers_of)
 
     def expand(self, scope: Scope) -> Expansion:
         """See `Experiment`: its groups are sets times objectives.
@@ -129,6 +53,12 @@ class PredictionIntervals(ReplicateExperiment):
         DataMissingError
             If the file of a set is not there.
         """
+        from sdp_bench.bench.experiments.uci.group import UciGroup
+        from sdp_bench.bench.identity.fingerprint import reached
+        from sdp_bench.bench.methods.uci import intervals
+        from sdp_bench.bench.methods.uci.intervals import GRID
+        from sdp_bench.bench.methods.uci.training import TRAINING
+
         size = self.size(scope.settings)
         seeds, epochs = tuple(range(size.nets or 0)), size.epochs or EPOCHS
         training = reached(*TRAINING)
@@ -136,14 +66,12 @@ class PredictionIntervals(ReplicateExperiment):
         for name in size.datasets or ():
             data = dataset(name, TabularRegression).load()
             rows, features = data.features.shape
-            intervals.splits(
-                data, seeds[:1]
-            )  # raises for a set that cannot be used, before anything is trained
+            intervals.splits(data, seeds[:1])  # raises for a set that cannot be used, before training
             identity = keys.digest(data.features, data.targets, epochs, [asdict(s) for s in GRID])[:16]
             text = f"{data.description}; {len(GRID)} settings, {epochs} epochs"
             replicated = Replicated(self.name, f"{name} {features}-64", text, identity)
-            for objective in dict.fromkeys(METHODS[rule].name for rule in self.rules):
-                methods = tuple(rule for rule in self.rules if METHODS[rule].name == objective)
+            for objective in dict.fromkeys(METHODS[rule] for rule in self.rules):
+                methods = tuple(rule for rule in self.rules if METHODS[rule] == objective)
                 own = (self.name, self.metrics, self.fingerprint, replicated)
                 shared = (*own, methods, seeds, scope.settings.sampling.device)
                 groups.append(UciGroup(*shared, name, objective, epochs, rows, features, GRID, training))
@@ -162,5 +90,4 @@ EXPERIMENT = PredictionIntervals(
         "quick": Size(nets=3, epochs=500, datasets=("yacht", "boston"), on_request=True),
     },
     options=frozenset({"epochs", "datasets"}),
-    code=(*TRAINING, intervals.splits, evaluate, _numbers),
 )

@@ -48,9 +48,9 @@ class LocalProcesses(Executor):
         self, jobs: int, threads: int, limit: float | None = None, memory: float | None = None
     ) -> None:
         self._threads, self._limit, self._memory = threads, limit, memory
-        # A fork server has imported what workers need, and forks before any thread is started.
+        # A fork server has imported all that measures already, and forks before any thread is started.
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["sdp_bench.bench.runs.worker"])
+        self._context.set_forkserver_preload(["sdp_bench.bench.runs.preloaded"])
         self._slots = ThreadPoolExecutor(jobs)
         self._starting, self._has_started, self._is_closed = threading.Lock(), False, False
         self._running: set[ProcessFuture[bytes]] = set()

@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from sdp_bench.bench.experiments.selective.experiment import EXPERIMENT, SCORES
-from sdp_bench.bench.experiments.selective.risk_coverage import perfect
-from sdp_bench.bench.experiments.selective.scores import READINGS
+from sdp_bench.bench.experiments.selective.experiment import EXPERIMENT
+from sdp_bench.bench.methods.selective import READINGS, SCORES
+from sdp_bench.bench.methods.selective.risk_coverage import perfect
 from sdp_bench.reports.paper.printed import experiment
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.drawing import INK, Figure, Panel, canvas_of, look, svg_of

@@ -19,10 +19,11 @@ from sdp_bench.bench.identity import keys
 from sdp_bench.bench.identity.fingerprint import PACKAGES, closure, reached
 from sdp_bench.bench.identity.keys import OracleKey
 from sdp_bench.bench.metrics import metric as metric_of
-from sdp_bench.bench.metrics import metrics, moments, oracle, transport
+from sdp_bench.bench.metrics import metrics, oracle
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.references import references
 from sdp_bench.bench.settings import Settings
+from sdp_bench.oracles.moments import moments
 from sdp_bench.oracles.transport import wasserstein
 from sdp_ref.activations import activation
 from sdp_ref.laws import DiagonalGaussian
@@ -106,7 +107,7 @@ def test_what_a_rule_is_called_and_drawn_like_does_not_count(monkeypatch):
     ("place", "name", "those"),
     [
         (moments, "gaussian_kl", {"gaussian_kl"}),
-        (transport, "sliced_wasserstein", {"w1_sliced"}),
+        (wasserstein, "sliced_wasserstein", {"w1_sliced"}),
         (wasserstein, "floor_of", {"w1", "w1_certified", "w1_sliced"}),
     ],
 )

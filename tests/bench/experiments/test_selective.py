@@ -12,9 +12,12 @@ from sdp_bench.bench.datasets.base import ImageClassification, LabelledImages
 from sdp_bench.bench.datasets.download import DataMissingError
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.experiments.scope import Scope
-from sdp_bench.bench.experiments.selective.experiment import EXPERIMENT, METRICS, POINTS, SCORES, Images
-from sdp_bench.bench.experiments.selective.scores import CERTIFICATES, READINGS, evaluate
-from sdp_bench.bench.experiments.selective.training import (
+from sdp_bench.bench.experiments.selective.experiment import EXPERIMENT, METRICS
+from sdp_bench.bench.experiments.selective.group import POINTS, Images
+from sdp_bench.bench.identity.fingerprint import reached
+from sdp_bench.bench.methods.selective import CERTIFICATES, READINGS, SCORES
+from sdp_bench.bench.methods.selective.scores import evaluate
+from sdp_bench.bench.methods.selective.training import (
     OBJECTIVES,
     START,
     Digits,
@@ -22,7 +25,6 @@ from sdp_bench.bench.experiments.selective.training import (
     Trainer,
     get_model,
 )
-from sdp_bench.bench.identity.fingerprint import reached
 from sdp_bench.bench.nets import storage
 from sdp_bench.bench.runs import group as run
 from sdp_bench.bench.settings import Settings, Size

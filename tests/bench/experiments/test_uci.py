@@ -15,9 +15,11 @@ from sdp_bench.bench.datasets.uci import YACHT
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.experiments import replicates
 from sdp_bench.bench.experiments.scope import Scope
-from sdp_bench.bench.experiments.uci import experiment, training
-from sdp_bench.bench.experiments.uci.intervals import splits
-from sdp_bench.bench.experiments.uci.stacked import SQUARED_ERROR, Problem, Setting
+from sdp_bench.bench.experiments.uci import experiment
+from sdp_bench.bench.experiments.uci import group as work
+from sdp_bench.bench.methods.uci import intervals, training
+from sdp_bench.bench.methods.uci.intervals import splits
+from sdp_bench.bench.methods.uci.stacked import SQUARED_ERROR, Problem, Setting
 from sdp_bench.bench.nets import storage
 from sdp_bench.bench.replay import verify
 from sdp_bench.bench.results import exchange
@@ -39,7 +41,7 @@ def _small(monkeypatch):
     random = np.random.default_rng(0)
     x = torch.from_numpy(random.standard_normal((200, 3)))
     y = x[:, 0].tanh() + torch.from_numpy(random.standard_normal(200)) / 10
-    monkeypatch.setattr(experiment, "GRID", GRID)
+    monkeypatch.setattr(intervals, "GRID", GRID)
     monkeypatch.setattr(
         TabularRegression, "load", lambda self: RegressionTable(self.title, x, y, (f"{self.name}.txt",))
     )
@@ -127,12 +129,12 @@ def test_seeds_are_added_to_those_that_are_there(tmp_path):
 
 def test_what_was_measured_before_a_failure_is_kept(monkeypatch):
     (group, *_) = groups_of()
-    evaluate = experiment.evaluate
+    evaluate = work.evaluate
 
     def failing(method, *arguments):
         return 1 / 0 if method == "monte_carlo:samples=1000" else evaluate(method, *arguments)
 
-    monkeypatch.setattr(experiment, "evaluate", failing)
+    monkeypatch.setattr(work, "evaluate", failing)
     result = run.run_group(group, group.cells)
     assert {record.rule for record in result.records} >= {"monte_carlo:samples=10", "monte_carlo:samples=100"}
     lost = {failure.rule for failure in result.failures}
@@ -151,7 +153,7 @@ def test_results_go_through_an_export(tmp_path):
 
 def test_a_failure_is_recorded_for_each_seed_and_method(monkeypatch):
     (group, *_) = groups_of()
-    monkeypatch.setattr(experiment, "get_nets", lambda *_: 1 / 0)
+    monkeypatch.setattr(work, "get_nets", lambda *_: 1 / 0)
     result = run.run_group(group, group.cells)
     assert result.records == []
     assert {failure.error for failure in result.failures} == {"ZeroDivisionError: division by zero"}

@@ -196,7 +196,7 @@ def test_an_installed_package_may_bring_a_metric(monkeypatch):
         name = "mine"
         bins: int = 3
 
-    monkeypatch.setattr(registry, "installed", lambda group: {"mine": Point(lambda: Mine)})
+    monkeypatch.setattr(registry, "installed", lambda group, taken=(): {"mine": Point(lambda: Mine)})
     assert metric("mine:bins=4").bins == 4
     assert metric(metric("mine:bins=4").spec) == Mine(4)  # a record leads back to it
     with pytest.raises(UserError, match=r"choose from tv_headline.*, mine$"):
@@ -213,7 +213,7 @@ def test_an_installed_package_may_bring_a_metric(monkeypatch):
     ],
 )
 def test_what_an_installed_package_brings_instead_is_told_in_one_line(monkeypatch, made, message):
-    monkeypatch.setattr(registry, "installed", lambda group: {"mine": Point(made)})
+    monkeypatch.setattr(registry, "installed", lambda group, taken=(): {"mine": Point(made)})
     with pytest.raises(UserError, match=message) as told:
         metric("mine")
     assert "\n" not in str(told.value)

@@ -12,7 +12,8 @@ from sdp_bench.bench.experiments import experiments
 from sdp_bench.bench.experiments.presets import preset
 from sdp_bench.bench.nets import fully_connected, recipes, storage
 from sdp_bench.bench.nets.architectures import Architecture
-from sdp_bench.bench.nets.fully_connected import Recipe, TrainedNet, file_name, get_nets, train
+from sdp_bench.bench.nets.fully_connected import TrainedNet, file_name, get_nets, train
+from sdp_bench.bench.nets.recipes import Recipe
 from sdp_ref.activations import ACTIVATIONS
 
 SHORT = Recipe(epochs=300)

@@ -19,8 +19,8 @@ from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.prediction import Prediction
 from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
 from sdp_bench.bench.nets.architectures import Architecture
-from sdp_bench.bench.nets.fully_connected import Recipe, TrainedNet, get_nets
-from sdp_bench.bench.nets.recipes import recipe_for
+from sdp_bench.bench.nets.fully_connected import TrainedNet, get_nets
+from sdp_bench.bench.nets.recipes import Recipe, recipe_for
 from sdp_bench.bench.replay import replay
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import resolve

@@ -13,7 +13,8 @@ import sdp_ref
 from sdp_bench.bench.datasets.base import stratified_rows
 from sdp_bench.bench.datasets.iris import IRIS
 from sdp_bench.bench.nets.architectures import Architecture
-from sdp_bench.bench.nets.fully_connected import Recipe, committed
+from sdp_bench.bench.nets.fully_connected import committed
+from sdp_bench.bench.nets.recipes import Recipe
 from sdp_bench.oracles.sampling.outputs import sample_outputs
 from sdp_bench.oracles.transport.certified import Bracket, certified_wasserstein
 

@@ -3,9 +3,10 @@
 import pandas as pd
 import pytest
 
-from sdp_bench.bench.experiments.selective.experiment import EXPERIMENT, POINTS, SCORES
-from sdp_bench.bench.experiments.selective.risk_coverage import perfect
-from sdp_bench.bench.experiments.selective.scores import READINGS
+from sdp_bench.bench.experiments.selective.experiment import EXPERIMENT
+from sdp_bench.bench.experiments.selective.group import POINTS
+from sdp_bench.bench.methods.selective import READINGS, SCORES
+from sdp_bench.bench.methods.selective.risk_coverage import perfect
 from sdp_bench.reports.page import build
 from sdp_bench.reports.sections.selective import SelectivePrediction
 from sdp_bench.reports.sections.selective.selective import PERFECT, selective

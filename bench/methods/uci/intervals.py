@@ -12,8 +12,8 @@ from torch import Tensor
 
 from sdp_bench.bench.datasets.base import RegressionTable
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments.uci.scores import NORMAL_95, gaussian_nll, mpiw, picp
-from sdp_bench.bench.experiments.uci.stacked import Setting
+from sdp_bench.bench.methods.uci.scores import NORMAL_95, gaussian_nll, mpiw, picp
+from sdp_bench.bench.methods.uci.stacked import Setting
 
 TEST_SHARE, VALIDATION_SHARE = 0.1, 0.2
 """Of all rows, and of those that are left."""

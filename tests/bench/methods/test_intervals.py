@@ -11,12 +11,12 @@ from scipy import stats
 
 from sdp_bench.bench.datasets.base import RegressionTable
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments.uci import intervals, methods
-from sdp_bench.bench.experiments.uci.intervals import GRID, Scores, select, splits
-from sdp_bench.bench.experiments.uci.methods import METHODS, evaluate
-from sdp_bench.bench.experiments.uci.scores import gaussian_nll, mpiw, picp
-from sdp_bench.bench.experiments.uci.stacked import Nets, Problem, Trainer
-from tests.bench.experiments.test_stacked import copy_of
+from sdp_bench.bench.methods.uci import METHODS, intervals, methods
+from sdp_bench.bench.methods.uci.intervals import GRID, Scores, select, splits
+from sdp_bench.bench.methods.uci.methods import evaluate
+from sdp_bench.bench.methods.uci.scores import gaussian_nll, mpiw, picp
+from sdp_bench.bench.methods.uci.stacked import OBJECTIVES, Nets, Problem, Trainer
+from tests.bench.methods.test_stacked import copy_of
 
 SEEDS = (0, 1)
 SETTINGS = GRID[:2] + GRID[5:7]
@@ -139,20 +139,20 @@ def parts():
 @pytest.fixture(scope="module")
 def stacks(parts):
     made = {}
-    for objective in METHODS.values():
-        if objective.name not in made:
+    for name in METHODS.values():
+        if name not in made:
             data = Problem(parts.features["train"], parts.targets["train"], SEEDS)
-            trainer = Trainer(data, objective, SETTINGS)
+            trainer = Trainer(data, OBJECTIVES[name], SETTINGS)
             for _ in trainer.run(100):
                 pass
-            made[objective.name] = trainer.nets
+            made[name] = trainer.nets
     return made
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_what_is_selected_scores_as_a_plain_evaluation_says(method, parts, stacks):
     """Each method again for one net, with torch's own layers and autograd."""
-    nets = stacks[METHODS[method].name]
+    nets = stacks[METHODS[method]]
     found = evaluate(method, nets, parts, SETTINGS, SEEDS)
     assert len(found) == len(SEEDS)
     assert any(chosen.setting for chosen in found)

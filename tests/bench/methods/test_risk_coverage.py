@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdp_bench.bench.experiments.selective.risk_coverage import perfect, risk_coverage
+from sdp_bench.bench.methods.selective.risk_coverage import perfect, risk_coverage
 
 CASES = st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=1, max_size=40)
 

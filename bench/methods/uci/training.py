@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 
 from sdp_bench.bench.errors import RunFailedError
-from sdp_bench.bench.experiments.uci.stacked import OBJECTIVES, Nets, Objective, Problem, Setting, Trainer
 from sdp_bench.bench.identity import keys
+from sdp_bench.bench.methods.uci.stacked import OBJECTIVES, Nets, Objective, Problem, Setting, Trainer
 from sdp_bench.bench.nets import storage
 
 TRAINING = (Trainer, Trainer.run, *OBJECTIVES.values())
@@ -37,7 +37,7 @@ def get_nets(
     name : str
         Of the data set, for the file's name.
     problem, objective, settings
-        As :class:`sdp_bench.bench.experiments.uci.stacked.Trainer` takes them.
+        As :class:`sdp_bench.bench.methods.uci.stacked.Trainer` takes them.
     epochs : int
     code : str
         Hash of :data:`TRAINING`, made once, where a run is planned: a worker would parse all of it again.

@@ -12,32 +12,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from sdp_bench.bench.experiments.uci import intervals
-from sdp_bench.bench.experiments.uci.intervals import DECADES, REFINEMENT, Intervals, Scores, Splits
-from sdp_bench.bench.experiments.uci.stacked import (
-    GAUSSIAN,
-    PROPAGATED,
-    QUANTILES,
-    SQUARED_ERROR,
-    Nets,
-    Setting,
-)
+from sdp_bench.bench.methods.uci import intervals
+from sdp_bench.bench.methods.uci.intervals import DECADES, REFINEMENT, Intervals, Scores, Splits
+from sdp_bench.bench.methods.uci.stacked import Nets, Setting
 
-SAMPLES = (5, 10, 100, 1000)
 LEVELS = (0.025, 0.975)
 PNN_FLOOR = 1e-6
 """Added to a PNN's predicted variance."""
-
-METHODS = {
-    "sdp": SQUARED_ERROR,
-    "sdp_nll": PROPAGATED,
-    "sdp+pnn": GAUSSIAN,
-    "pnn": GAUSSIAN,
-    "sqr": QUANTILES,
-    **{f"monte_carlo:samples={k}": SQUARED_ERROR for k in SAMPLES},
-}
-"""What each is trained by: `sdp` propagates through a net trained by squared error, after the fact; `sdp_nll`
-through one trained by the likelihood of the propagated law."""
 
 _COLUMNS = 256  # noisy inputs at a time: the hidden units of a seed's nets (1 MB) stay in a core's cache
 
@@ -77,7 +58,7 @@ def evaluate(
     Parameters
     ----------
     method : str
-        One of :data:`METHODS`.
+        One of :data:`sdp_bench.bench.methods.uci.METHODS`.
     nets : Nets
         Trained by the method's objective, seed by seed.
     splits : Splits

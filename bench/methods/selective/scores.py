@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.distributions import Dirichlet
 
 import sdp_ref as sr
-from sdp_bench.bench.experiments.selective.training import Digits, Model, Objective, exact_products
+from sdp_bench.bench.methods.selective import CERTIFICATES, COMBINED
+from sdp_bench.bench.methods.selective.training import Digits, Model, Objective, exact_products
 from sdp_ref import losses
 from sdp_ref.rules import SDP
 from sdp_ref.rules.base import predicted
@@ -21,30 +22,9 @@ SIGMA = 0.1
 """Standard deviation, or Cauchy scale, of the input noise under SDP, in units of pixels in [0, 1]."""
 PROPAGATED = SDP()
 """Rule for models that were trained without one."""
-CERTIFICATES = (100, 1000, 5000)
-"""Numbers of orthonormal certificates; the first is the default of their authors' code."""
 CERTIFIED = 20_000
 """Training images that certificates are fitted to, at most: the features of each take 25 kB, five times that
 in the fit."""
-
-_COMBINED = ("mean", "geometric", "minimum")
-_BORROWED = tuple(f"sd_{name}" for name in _COMBINED)
-READINGS: dict[str, tuple[str, ...]] = {
-    "softmax_entropy": ("",),
-    "orthonormal_certificates": tuple(str(count) for count in CERTIFICATES),
-    "dirichlet": ("law", "mean", "concentration"),
-    "pairwise_gaussian": _COMBINED,
-    "pairwise_cauchy": (*_COMBINED, *_BORROWED),
-}
-"""Scores, and the readings of what the paper leaves open, the first of which is the default.
-
-Of certificates, how many there are. Of a Dirichlet output, the entropy of the law itself, the entropy of its
-mean (which is softmax(mean): the variance has no part in it), or minus the logarithm of its total
-concentration. Of pairwise probabilities, how they become class scores
-(:func:`sdp_ref.losses.pairwise_scores`), whose entropy is taken. Of Cauchy pairs, the scales too: those of
-propagated Cauchy noise or, with ``sd_``, the standard deviations of the propagated Gaussian law, since the
-paper speaks of Cauchy scores also under moment matching, which has no Cauchy noise.
-"""
 
 _ROWS = 250
 _TINY = 1e-300  # a concentration of 0 has no entropy; no softmax in float64 that is above 0 lies below this
@@ -120,7 +100,7 @@ class _View:
     def _pairwise(self, law: sr.Gaussian | sr.DiagonalGaussian | sr.Cauchy) -> dict[str, Tensor]:
         return {
             combine: losses.entropy(losses.pairwise_scores(law, combine))  # type: ignore[arg-type]
-            for combine in _COMBINED
+            for combine in COMBINED
         }
 
 

@@ -6,8 +6,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import sdp_ref as sr
-from sdp_bench.bench.experiments.uci import stacked
-from sdp_bench.bench.experiments.uci.stacked import (
+from sdp_bench.bench.methods.uci import stacked
+from sdp_bench.bench.methods.uci.stacked import (
     GAUSSIAN,
     OBJECTIVES,
     SQUARED_ERROR,

@@ -1,0 +1,197 @@
+"""One classifier of digits: trained, or taken from the cache, and scored on digits and letters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from sdp_bench.bench.datasets.base import LabelledImages, stratified_rows
+from sdp_bench.bench.datasets.emnist import EMNIST_LETTERS
+from sdp_bench.bench.datasets.mnist import MNIST
+from sdp_bench.bench.errors import UserError, outside
+from sdp_bench.bench.experiments.replicates import ReplicateGroup
+from sdp_bench.bench.methods.selective import READINGS, SCORES
+from sdp_bench.bench.methods.selective.risk_coverage import risk_coverage
+from sdp_bench.bench.methods.selective.scores import Scored, evaluate
+from sdp_bench.bench.methods.selective.training import OBJECTIVES, Digits, get_model
+from sdp_bench.bench.results.record import Record, Unit
+
+TESTED = 10_000
+"""Digits, and letters, to test on."""
+POINTS = (*(f"{percent / 100:.2f}" for percent in range(101)),)
+"""Coverages at which the risk is recorded."""
+
+_STEPS = {"softmax": 0.03, "dirichlet": 0.7, "pairwise_gaussian": 0.42}  # s a batch, one thread
+_LAWS = {"softmax": 0.002, "dirichlet": 0.003, "pairwise_gaussian": 0.002}  # s an image, to score
+_FIT = 120.0  # s, certificates
+
+
+@dataclass(frozen=True, eq=False)
+class Images:
+    """Images of a run: to train on, to predict on, and to abstain from.
+
+    Parameters
+    ----------
+    train, digits, letters : LabelledImages
+        As published.
+    limit : int, optional
+        Of each, at most so many; of digits and letters to test on, never more than 10 000, and as many
+        of the ones as of the others. Where that is not all, the classes are taken in turn, each in a
+        fixed shuffle.
+
+    Raises
+    ------
+    UserError
+        If the limit is not positive, labels are no digits, or the images to train on are of one class.
+    """
+
+    train: LabelledImages
+    digits: LabelledImages
+    letters: LabelledImages
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and self.limit < 1:
+            raise UserError(f"images to train on must be positive, got {self.limit}")
+        if self.digits.shape != self.train.shape or self.letters.shape != self.train.shape:
+            shapes = ", ".join(str(part.shape) for part in (self.train, self.digits, self.letters))
+            raise UserError(f"images of digits and letters must have one shape, got {shapes}")
+        _ = self.problem
+        if bool(((self.digits.labels < 0) | (self.digits.labels > 9)).any()):
+            raise UserError("labels of the digits to test on must lie in 0..9")
+
+    @cached_property
+    def problem(self) -> Digits:
+        """Images to train on."""
+        rows = _some(self.train, self.limit or len(self.train))
+        return Digits(self.train.pixels[rows], self.train.labels[rows])
+
+    @cached_property
+    def tested(self) -> tuple[Tensor, Tensor]:
+        """Images to test on, digits first, and their labels: a letter's is -1, which nothing predicts."""
+        digits, letters = _some(self.digits, self._half), _some(self.letters, self._half)
+        labels = [self.digits.labels[digits], torch.full((len(letters),), -1)]
+        return torch.cat([self.digits.pixels[digits], self.letters.pixels[letters]]), torch.cat(labels)
+
+    @property
+    def alphabet(self) -> str:
+        """Letters among those to test on."""
+        rows = _some(self.letters, self._half)
+        return "".join(chr(64 + int(label)) for label in self.letters.labels[rows].unique())
+
+    @property
+    def _half(self) -> int:
+        return min(self.limit or TESTED, TESTED, len(self.digits), len(self.letters))
+
+    @property
+    def description(self) -> str:
+        """What is used, of what."""
+        labels = self.tested[1]
+        trained, digits, letters = len(self.problem.labels), int((labels >= 0).sum()), int((labels < 0).sum())
+        return (
+            f"trained on {trained} images of {self.train.description}; tested on {digits} of "
+            f"{self.digits.description} and {letters} of {self.letters.description}, classes in turn; "
+            f"letters {self.alphabet}"
+        )
+
+
+def _some(data: LabelledImages, count: int) -> Tensor:
+    """Rows of an image set: all, or `count` of them, the classes in turn."""
+    if count >= len(data):
+        return torch.arange(len(data))
+    return torch.tensor(stratified_rows(data.labels, count))
+
+
+def load(limit: int | None = None) -> Images:
+    """MNIST and EMNIST letters.
+
+    Returns
+    -------
+    Images
+        MNIST for training and tests, letters as what has no class.
+
+    Raises
+    ------
+    DataMissingError
+        If a set is not there.
+    UserError
+        As :class:`Images`.
+    """
+    return Images(MNIST.load("train"), MNIST.load("test"), EMNIST_LETTERS.load("test"), limit)
+
+
+@dataclass(frozen=True, eq=False)
+class SelectiveGroup(ReplicateGroup):
+    """One objective and seed: its model is trained, or taken from the cache, and scored.
+
+    Attributes
+    ----------
+    objective : str
+    epochs : int
+    limit : int or None
+        As :class:`Images` takes it.
+    steps, tested : int
+        Of training, and images to score.
+    training : str
+        Hash of the code that trains, by which models are cached.
+    """
+
+    objective: str
+    epochs: int
+    limit: int | None
+    steps: int
+    tested: int
+    training: str = field(repr=False)
+
+    def unit(self, seed: int) -> Unit:
+        """See :class:`ReplicateGroup`."""
+        return Unit(
+            self.replicated.key(seed),
+            dataset="mnist",
+            objective=self.objective,
+            seed=seed,
+            design=self.replicated.text,
+        )
+
+    @property
+    def title(self) -> str:
+        """See :class:`ReplicateGroup`."""
+        return f"selective {self.objective} seed {self.seeds[0]}"
+
+    @property
+    def seconds(self) -> float:
+        """See :class:`ReplicateGroup`."""
+        fit = _FIT if "orthonormal_certificates" in SCORES[self.objective] else 0.0
+        return self.steps * _STEPS[self.objective] + self.tested * _LAWS[self.objective] + fit
+
+    def records(self, methods: Sequence[str]) -> Iterator[Record]:
+        """See :class:`ReplicateGroup`."""
+        (seed,) = self.seeds
+        objective = OBJECTIVES[self.objective]
+        with outside():
+            images = load(self.limit)
+            pixels, labels = images.tested
+            model = get_model(images.problem, objective, seed, self.epochs, self.training, self.device)
+            scored = evaluate(model, objective, methods, images.problem, pixels)
+        for name, metric, value, component in numbers_of(scored, labels, methods):
+            yield self.record(seed, name, metric, value, component)
+
+
+def numbers_of(
+    scored: Scored, labels: Tensor, names: Sequence[str]
+) -> Iterator[tuple[str, str, float, str | None]]:
+    """Score, metric, value and component of what one model's predictions show."""
+    wrong = (scored.predicted != labels).numpy()
+    accuracy = float(1 - wrong[labels.numpy() >= 0].mean())
+    for name in names:
+        for reading in READINGS[name]:
+            curve = risk_coverage(scored.uncertainty[name, reading].numpy(), wrong)
+            yield name, "rcauc", curve.area, reading or None
+            if reading == READINGS[name][0]:
+                for point in POINTS:
+                    yield name, "risk", float(curve.at(float(point))), point
+        yield name, "accuracy", accuracy, None

@@ -1,0 +1,97 @@
+"""One data set under one objective: all its nets are trained together, and scored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+import torch
+
+from sdp_bench.bench.datasets import dataset
+from sdp_bench.bench.datasets.base import TabularRegression
+from sdp_bench.bench.errors import outside
+from sdp_bench.bench.experiments.replicates import ReplicateGroup
+from sdp_bench.bench.methods.uci import intervals
+from sdp_bench.bench.methods.uci.methods import Selected, evaluate
+from sdp_bench.bench.methods.uci.stacked import BATCH, OBJECTIVES, Problem, Setting
+from sdp_bench.bench.methods.uci.training import get_nets
+from sdp_bench.bench.results.record import Record, Unit
+
+_STEP = 1.2e-5  # s a net and step, one thread
+_PROPAGATED = 2.0  # times as long, with the likelihood of the propagated law
+_SAMPLE = 4e-9  # s a net, row, input variance and sample
+
+
+@dataclass(frozen=True, eq=False)
+class UciGroup(ReplicateGroup):
+    """All seeds and settings of one set under one objective, which are trained together.
+
+    Attributes
+    ----------
+    dataset, objective : str
+    epochs : int
+    rows, features : int
+        Of the set.
+    grid : tuple of Setting
+    training : str
+        Hash of the code that trains, by which nets are cached.
+    """
+
+    dataset: str
+    objective: str
+    epochs: int
+    rows: int
+    features: int
+    grid: tuple[Setting, ...]
+    training: str = field(repr=False)
+
+    def unit(self, seed: int) -> Unit:
+        """See :class:`ReplicateGroup`."""
+        replicated = self.replicated
+        return Unit(replicated.key(seed), dataset=self.dataset, seed=seed, design=replicated.text)
+
+    @property
+    def title(self) -> str:
+        """See :class:`ReplicateGroup`."""
+        return f"UCI {self.dataset} {self.objective}"
+
+    @property
+    def seconds(self) -> float:
+        """See :class:`ReplicateGroup`."""
+        nets = len(self.seeds) * len(self.grid)
+        train, validation = 0.72 * self.rows, 0.18 * self.rows
+        steps = self.epochs * -(-train // BATCH)
+        factor = _PROPAGATED if OBJECTIVES[self.objective].propagated else 1.0
+        samples = sum(int(name.partition("=")[2]) for name in self.methods if "samples=" in name)
+        scanned = len(intervals.DECADES) + len(intervals.REFINEMENT) - 1
+        return 1.0 + nets * (factor * steps * _STEP + validation * scanned * samples * _SAMPLE)
+
+    def records(self, methods: Sequence[str]) -> Iterator[Record]:
+        """See :class:`ReplicateGroup`."""
+        with outside():
+            parts = intervals.splits(dataset(self.dataset, TabularRegression).load(), self.seeds)
+            features = {part: x.to(self.device) for part, x in parts.features.items()}
+            targets = {part: y.to(self.device) for part, y in parts.targets.items()}
+            parts = replace(parts, features=features, targets=targets, ranges=parts.ranges.to(self.device))
+            problem = Problem(features["train"], targets["train"], self.seeds)
+            asked = OBJECTIVES[self.objective], self.grid, self.epochs
+            nets = get_nets(self.dataset, problem, *asked, self.training)
+        for method in methods:
+            with outside(), torch.no_grad():
+                found = evaluate(method, nets, parts, self.grid, self.seeds)
+            for seed, chosen in zip(self.seeds, found, strict=True):
+                for metric, value in numbers_of(chosen).items():
+                    yield self.record(seed, method, metric, value)
+
+
+def numbers_of(chosen: Selected) -> dict[str, float]:
+    """Numbers of one seed: how many settings qualified and, if any did, what the selected one shows."""
+    numbers = {"qualified": float(chosen.qualified)}
+    if chosen.setting is None:
+        return numbers
+    numbers |= chosen.test
+    numbers |= {f"validation_{name}": value for name, value in chosen.validation.items() if name != "nll"}
+    numbers |= asdict(chosen.setting)
+    if chosen.input_variance == chosen.input_variance:
+        numbers["input_variance"] = chosen.input_variance
+    return numbers

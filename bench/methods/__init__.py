@@ -1,0 +1,1 @@
+"""Methods that are trained and scored on data, without an oracle."""

@@ -1,0 +1,30 @@
+"""What a fork server imports once, so that no group has to: rules, metrics, oracles and what they use.
+
+Declarations import what measures when it is needed (``docs/design.md``), and a group runs in a process of its
+own, which would import it for itself alone.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import ot  # noqa: F401  with what it brings, it takes longer than many a group
+
+import sdp_bench.oracles
+import sdp_ref
+from sdp_bench.bench.experiments import law_group
+from sdp_bench.bench.experiments.selective import group as selective
+from sdp_bench.bench.experiments.uci import group as uci
+from sdp_bench.bench.metrics import metrics
+from sdp_bench.bench.runs import group
+from sdp_ref.registry import RegistryError
+
+GROUPS = (group, law_group, selective, uci)
+
+for _package in (sdp_bench.oracles, sdp_ref):
+    for _name in _package.__all__:
+        getattr(_package, _name)
+with suppress(RegistryError):  # which the group that needs it will report
+    for _name in sdp_ref.rules():
+        sdp_ref.rule(_name)
+    dict(metrics())

@@ -1,0 +1,201 @@
+"""What there is to run: `list` says all of it without what measures, and what cannot be read is one line."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import sdp_ref
+from sdp_bench.bench.datasets import names
+from sdp_bench.bench.datasets.base import Dataset
+from sdp_bench.bench.experiments import experiments
+from sdp_bench.bench.experiments.presets import PRESETS, preset
+from sdp_bench.bench.metrics import metrics
+from sdp_bench.bench.metrics.references import references
+from tests.project import ROOT, copy_of_project
+
+LISTED = """
+import sys
+from sdp_bench import cli
+sys.argv = ["sdp-bench", "list", *sys.argv[1:]]
+try:
+    cli.main()
+finally:
+    print(*sorted({"torch", "scipy", "pandas", "sklearn", "ot"} & set(sys.modules)), file=sys.stderr)
+"""
+
+
+def python(*words, path=ROOT, folder=None):
+    return subprocess.run(
+        [sys.executable, *words],
+        cwd=folder or path,
+        env={**os.environ, "PYTHONPATH": str(path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_everything_is_listed_and_nothing_that_measures_is_imported(name):
+    done = python("-c", LISTED, "--preset", name)
+    assert (done.returncode, done.stderr.strip()) == (0, "")
+    blocks = dict(block.split("\n", 1) for block in done.stdout.rstrip().split("\n\n"))
+    shown = "\n".join(
+        f"  {each.name}\n      {each.description}\n      {each.extent(preset(name))}"
+        for each in experiments().values()
+    )
+    assert blocks.pop(f"Experiments (nets x inputs, or seeds, as in the preset {name})") == shown
+    assert [line.split()[0] for line in blocks.pop("Presets").splitlines()] == list(PRESETS)
+    assert blocks.pop("Metrics").strip() == ", ".join(metrics())
+    assert blocks.pop("Data sets").strip() == ", ".join(names(Dataset))
+    rules, _, others, _ = blocks.pop("Rules").splitlines()
+    assert rules.strip() == ", ".join(sdp_ref.rules())
+    assert others.endswith(", ".join(references()))
+    assert not blocks
+
+
+def test_names_that_are_read_are_those_of_the_classes():
+    for name, kind in metrics().items():
+        assert kind.name == name
+    assert [kind.rank for kind in metrics().values()] == sorted(kind.rank for kind in metrics().values())
+    assert [sdp_ref.rule(name).name for name in sdp_ref.rules()] == list(sdp_ref.rules())
+    ranks = [sdp_ref.rule(name).rank for name in sdp_ref.rules()]
+    assert ranks == sorted(ranks)
+
+
+MINE = f"{ROOT}/docs/examples/second_order.py:SecondOrder"
+
+
+# What cannot be read -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    return copy_of_project(tmp_path_factory.mktemp("broken") / "project")
+
+
+EXPERIMENT = """
+from sdp_bench.bench.experiments.laws import LawExperiment
+
+ONE = LawExperiment(name="{name}", description="one"{more})
+"""
+METRIC = """
+from sdp_bench.bench.metrics.base import Metric
+
+class One(Metric):
+    name = "{name}"
+    label = "one"
+    {more}
+"""
+SET = """
+from sdp_bench.bench.datasets.base import TabularClassification
+
+ONE = TabularClassification("{name}", "One"{more})
+"""
+FILES = {
+    "bench/experiments/one.py": (EXPERIMENT, ", metrics=('w1',), sigmas=(1.0,)", "iris-tv", "sigmas"),
+    "bench/datasets/one.py": (SET, ", 'free', None", "iris", "read"),
+    "bench/metrics/one.py": (
+        METRIC,
+        "title = 'one'\n    def estimates(self, oracle, prediction): ...",
+        "w1",
+        "title",
+    ),
+}
+CASES = [
+    *(
+        (file, "import no_such_module\n" + text.format(name="one", more=more), "no_such_module")
+        for file, (text, more, _, _) in FILES.items()
+        if "metrics" not in file
+    ),
+    *((file, "def broken(:\nclass A(B): ...\nX = f()\n", "SyntaxError") for file in FILES),
+    *(
+        (file, text.format(name=name, more=more), f"'{name}'")
+        for file, (text, more, name, _) in FILES.items()
+    ),
+    *((file, text.format(name="one", more=""), field) for file, (text, _, _, field) in FILES.items()),
+]
+
+
+@pytest.mark.parametrize(("file", "text", "word"), CASES, ids=range(len(CASES)))
+def test_a_file_that_cannot_be_taken_is_one_line(project, file, text, word):
+    (project / file).write_text(text)
+    try:
+        done = python("-m", "sdp_bench", "list", path=project)
+    finally:
+        (project / file).unlink()
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, done.stdout, line[:7]) == (3, "", "Error: ")
+    assert word in line
+    assert "/one.py" in line
+
+
+@pytest.mark.parametrize(
+    "words", [("run", "iris-tv"), ("validate", MINE, "--no-conformance")], ids=("run", "validate")
+)
+def test_other_commands_say_it_in_one_line_too(project, tmp_path, words):
+    file = project / "bench/experiments/one.py"
+    file.write_text("import no_such_module\nONE = one()\n")
+    try:
+        done = python("-m", "sdp_bench", *words, path=project, folder=tmp_path)
+    finally:
+        file.unlink()
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "bench/experiments/one.py cannot be imported: ModuleNotFoundError" in line
+
+
+SECTION = """
+from sdp_bench.reports.section import Section
+
+class One(Section):
+    name = "one"
+    title = "One"
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (SECTION, "One lacks order"),
+        (SECTION + "    order = 1\nimport no_such_module", "cannot be imported: ModuleNotFoundError"),
+        (SECTION.replace('"one"', '"tables"') + "    order = 1", "the name 'tables' is taken already"),
+    ],
+    ids=("lacks", "import", "taken"),
+)
+def test_a_section_that_cannot_be_taken_is_named(project, text, said):
+    folder = project / "reports/sections/one"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(text)
+    try:
+        done = python("-c", "from sdp_bench.reports.section import sections; sections()", path=project)
+    finally:
+        shutil.rmtree(folder)
+    last = done.stderr.splitlines()[-1]
+    assert "/sections/one/__init__.py" in last
+    assert said in last
+
+
+@pytest.mark.parametrize(
+    ("group", "point", "word"),
+    [
+        ("sdp_bench.experiments", "mine = no_such_module:ONE", "No module named 'no_such_module'"),
+        ("sdp_bench.experiments", "mine = math:pi", "math:pi is no Experiment"),
+        ("sdp_bench.experiments", "iris-tv = math:pi", "taken"),
+        ("sdp_bench.datasets", "mine = no_such_module:ONE", "No module named 'no_such_module'"),
+        ("sdp_bench.datasets", "iris = math:pi", "taken"),
+    ],
+)
+def test_an_entry_point_that_cannot_be_taken_is_one_line(tmp_path, group, point, word):
+    installed = tmp_path / "theirs-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (installed / "entry_points.txt").write_text(f"[{group}]\n{point}\n")
+    done = python("-m", "sdp_bench", "list", path=f"{ROOT}{os.pathsep}{tmp_path}", folder=tmp_path)
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 3
+    assert f"the entry point '{point.split()[0]}' ({group}) of the package theirs" in line
+    assert word in line
