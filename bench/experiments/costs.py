@@ -19,8 +19,9 @@ _DRAW = 0.25e-6  # s a sample: an oracle's input noise, a rule's samples
 _IMAGE = {"resnet18": 0.02, "cnn3": 0.0005}  # s a forward pass of one image
 _RULE_PASSES = 40  # forward passes that a rule costs, in float64
 _PRODUCTS = 28e9  # flops of the products that a layer's covariances are summed from, a second
-_LAYER_ERRORS = 0.08  # s: roots of the covariances of one layer of 100 units, and their distances
-_CUT = 0.01  # s that a rule is asked about the net that ends after a layer
+_LAYER_ERRORS = 0.15  # s: roots of the covariances of one layer of 100 units, and their distances
+_CUT = 0.02  # s that a rule is asked about the net that ends after a layer
+_FINDING = 1.0  # s: a stored measurement's net and input, and the first use of what draws
 _PAGE = 2.0  # s: a drill-down's figures
 _TRAINING = 1.2e-6  # s an epoch, net and hidden unit
 
@@ -132,7 +133,7 @@ def of_drilldown(net: Net, samples: int, rule: str) -> Effort:
     architecture = net.architecture
     page = _PAGE + 1e-6 * samples
     if not isinstance(architecture, Architecture):  # nothing is said by layer
-        return Effort(0.0, 0.0, page)
+        return Effort(_FINDING, 0.0, page)
     depth, units = architecture.depth, architecture.width
     activation = ACTIVATIONS[architecture.activation]
     flops = 2 * sum(n * m for n, m in pairwise(architecture.widths))
@@ -144,5 +145,5 @@ def of_drilldown(net: Net, samples: int, rule: str) -> Effort:
     images = depth * (depth + 1) * of_layer
     asked = depth * (depth + 1) * of_layer if rule.partition(":")[0] == "moment_matching" else 0.0
     layers = (2 * depth + 1) * (_CUT + _LAYER_ERRORS * (units / 100) ** 3 / 2)
-    truth = (samples * forward + drawn * (forward + products)) / 2
+    truth = _FINDING + (samples * forward + drawn * (forward + products)) / 2
     return Effort(truth, asked + images / 2 + layers, page)

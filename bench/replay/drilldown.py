@@ -97,9 +97,11 @@ class Truth:
 
     @classmethod
     def of(cls, oracle: Oracle, advance: Advance = lambda _: None) -> Truth:
-        """Draw the layers of an oracle; `advance` is told the share of them that is through."""
+        """Draw an oracle and its layers; `advance` is told the share of the work that is done."""
+        oracle.samples  # noqa: B018
         try:
-            return cls(oracle, _layer_moments(oracle, advance), "")
+            # the oracle's own draw is about a third of it
+            return cls(oracle, _layer_moments(oracle, lambda share: advance((1 + 2 * share) / 3)), "")
         except ValueError as error:
             return cls(oracle, None, str(error))
 
