@@ -137,6 +137,8 @@ def drill_downs(
 
     Raises
     ------
+    UserError
+        If a key is not that of one measurement, or of one that is never drilled into.
     RunFailedError
         If the folder cannot be written.
     """

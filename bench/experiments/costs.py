@@ -6,7 +6,8 @@ off by a factor, the same for all groups, so shares of the whole stay right.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from sdp_bench.bench.nets.architectures import Architecture, ImageArchitecture
@@ -17,6 +18,11 @@ _FLOPS = 75e9  # of an oracle's forward pass, a second
 _DRAW = 0.25e-6  # s a sample: an oracle's input noise, a rule's samples
 _IMAGE = {"resnet18": 0.02, "cnn3": 0.0005}  # s a forward pass of one image
 _RULE_PASSES = 40  # forward passes that a rule costs, in float64
+_PRODUCTS = 28e9  # flops of the products that a layer's covariances are summed from, a second
+_LAYER_ERRORS = 0.15  # s: roots of the covariances of one layer of 100 units, and their distances
+_CUT = 0.02  # s that a rule is asked about the net that ends after a layer
+_FINDING = 1.0  # s: a stored measurement's net and input, and the first use of what draws
+_PAGE = 2.0  # s: a drill-down's figures
 _TRAINING = 1.2e-6  # s an epoch, net and hidden unit
 
 
@@ -65,3 +71,79 @@ def elapsed(work: Sequence[float], workers: int) -> float:
     for piece in work:
         ends[ends.index(min(ends))] += piece
     return max(ends)
+
+
+_MOST_PRODUCTS = 1.3e11
+
+
+def samples_by_layer(samples: int, units: Iterable[int]) -> int:
+    """How many of an oracle's samples give the moments of its layers in a drill-down.
+
+    All of a million for up to 12 hidden layers of 100 units, half a million for 24: as many, to a power of
+    two, as their products are summed of in some seconds.
+
+    Parameters
+    ----------
+    samples : int
+        Of the oracle.
+    units : iterable of int
+        Of the layers whose covariances are summed.
+
+    Returns
+    -------
+    int
+        At most `samples`, and no fewer than 2^14 of them.
+    """
+    most = max(2**14, int(_MOST_PRODUCTS / sum(n * n for n in units)))
+    return samples if samples <= most else 1 << (most.bit_length() - 1)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """Time (s) that a drill-down takes on two cores, about.
+
+    Attributes
+    ----------
+    truth : float
+        For what is drawn of the net, which all rules share.
+    rule, page : float
+        For the rule's errors, and the page.
+    """
+
+    truth: float
+    rule: float
+    page: float
+
+
+def of_drilldown(net: Net, samples: int, rule: str) -> Effort:
+    """What a drill-down takes.
+
+    Parameters
+    ----------
+    net : Net
+    samples : int
+        Of the oracle.
+    rule : str
+        Its spec.
+
+    Returns
+    -------
+    Effort
+    """
+    architecture = net.architecture
+    page = _PAGE + 1e-6 * samples
+    if not isinstance(architecture, Architecture):  # nothing is said by layer
+        return Effort(_FINDING, 0.0, page)
+    depth, units = architecture.depth, architecture.width
+    activation = ACTIVATIONS[architecture.activation]
+    flops = 2 * sum(n * m for n, m in pairwise(architecture.widths))
+    forward = flops / _FLOPS + activation.value_seconds * units * depth + _DRAW
+    drawn = samples_by_layer(samples, [units] * depth)
+    products = depth * 2 * units**2 / _PRODUCTS
+    of_layer = activation.layer_seconds * (units / 100) ** 2
+    # at each activation what the true laws and the rule's were at all those before it
+    images = depth * (depth + 1) * of_layer
+    asked = depth * (depth + 1) * of_layer if rule.partition(":")[0] == "moment_matching" else 0.0
+    layers = (2 * depth + 1) * (_CUT + _LAYER_ERRORS * (units / 100) ** 3 / 2)
+    truth = _FINDING + (samples * forward + drawn * (forward + products)) / 2
+    return Effort(truth, asked + images / 2 + layers, page)

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments import fingerprints, predict
+from sdp_bench.bench.experiments import costs, fingerprints, predict
 from sdp_bench.bench.identity.keys import OracleKey
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.prediction import Prediction
 from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.replay.error_by_layer import ErrorByLayer, error_by_layer
-from sdp_bench.bench.replay.layers import Layer, LayerMoments, layers_of, merged, sample_layers
-from sdp_bench.bench.replay.stored import StoredMeasurement, stored_measurement
+from sdp_bench.bench.replay.layers import Advance, Layer, LayerMoments, layers_of, merged, sample_layers
+from sdp_bench.bench.replay.stored import StoredMeasurement, find, stored_measurement
 from sdp_bench.bench.results.store import Store
 from sdp_bench.oracles.estimate.tails import GAUSSIAN, stability
+from sdp_bench.oracles.sampling.forward import in_threads
 from sdp_ref.errors import UnsupportedError
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
 from sdp_ref.rules import MarginalMomentMatching, MomentMatching, Propagator
@@ -77,8 +79,69 @@ def _require_current(made: StoredMeasurement) -> None:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """What is true of a net, an input and their noise, whatever the rule.
+
+    Attributes
+    ----------
+    oracle : Oracle
+    layers : LayerMoments, optional
+        None where nothing can be said by layer; `missing` says why.
+    missing : str
+    """
+
+    oracle: Oracle
+    layers: LayerMoments | None
+    missing: str
+
+    @classmethod
+    def of(cls, oracle: Oracle, advance: Advance = lambda _: None) -> Truth:
+        """Draw an oracle and its layers; `advance` is told the share of the work that is done."""
+        oracle.samples  # noqa: B018
+        try:
+            # the oracle's own draw is about a third of it
+            return cls(oracle, _layer_moments(oracle, lambda share: advance((1 + 2 * share) / 3)), "")
+        except ValueError as error:
+            return cls(oracle, None, str(error))
+
+
+def effort(store: Store, key: str, *, trusted: bool = False) -> costs.Effort:
+    """What a drill-down will take.
+
+    Parameters are those of :func:`drill`.
+
+    Returns
+    -------
+    Effort
+
+    Raises
+    ------
+    UserError
+        If the key is unknown or stands for several measurements, or is of something that is never drilled
+        into: a reference, a net of the user's, what has no oracle, a rule whose code is not trusted.
+    RunFailedError
+        If the weights are not there.
+    """
+    found = find(store, key, trusted=trusted)
+    first = found.rows[0]
+    _no_reference(first["rule"], found.settings.rule(first["rule"]))
+    return costs.of_drilldown(found.net, first["samples"], first["rule"])
+
+
+def _no_reference(name: str, rule: Propagator | Reference) -> Propagator:
+    if isinstance(rule, Reference):
+        raise UserError(f"'{name}' is a reference and no rule: there is nothing to drill into")
+    return rule
+
+
 def drill(
-    store: Store, key: str, *, trusted: bool = False, known: dict[str, LayerMoments] | None = None
+    store: Store,
+    key: str,
+    *,
+    trusted: bool = False,
+    known: dict[str, Truth] | None = None,
+    advance: Advance = lambda _: None,
 ) -> Drilldown:
     """Make a stored measurement's laws again and find where its error enters.
 
@@ -90,7 +153,9 @@ def drill(
     trusted : bool
         Whether the stored code of a plug-in rule may be run.
     known : dict, optional
-        True moments of the layers, by unit: those of the last one are kept there for its next rule.
+        What is true, by unit: that of the last one is kept there for its next rule.
+    advance : callable
+        Told how much of its :func:`effort` is done, in seconds.
 
     Returns
     -------
@@ -106,21 +171,26 @@ def drill(
     """
     made = stored_measurement(store, key, trusted=trusted)
     first = made.first
-    rule = made.rule
-    if isinstance(rule, Reference):
-        raise UserError(f"'{first['rule']}' is a reference and no rule: there is nothing to drill into")
+    rule = _no_reference(first["rule"], made.rule)
     _require_current(made)
+    known = {} if known is None else known
+    work, done = costs.of_drilldown(made.net, first["samples"], first["rule"]), 0.0
+    if (truth := known.get(first["unit"])) is None:
+        truth = Truth.of(made.oracle, lambda share: advance(share * work.truth))
+        known.clear()
+        known[first["unit"]] = truth
+        done = work.truth
+    made = replace(made, oracle=truth.oracle)
     prediction, _ = made.prediction()
     found: ErrorByLayer | None = None
-    missing, skipped = "", tuple[str, ...]()
-    try:
-        layer_moments = (known or {}).get(first["unit"]) or _layer_moments(made.oracle)
-        if known is not None:
-            known.clear()
-            known[first["unit"]] = layer_moments
-        found, skipped = rule_errors(rule, made.oracle, layer_moments)
-    except (ValueError, UnsupportedError) as error:
-        missing = str(error)
+    missing, skipped = truth.missing, tuple[str, ...]()
+    if truth.layers is not None:
+        try:
+            found, skipped = rule_errors(
+                rule, made.oracle, truth.layers, lambda share: advance(done + share * work.rule)
+            )
+        except (ValueError, UnsupportedError) as error:
+            missing = str(error)
     return Drilldown(
         key=f"{first['unit']}/{first['rule']}/{first['metric']}",
         record=first,
@@ -137,7 +207,10 @@ def drill(
 
 
 def rule_errors(
-    rule: Propagator, oracle: Oracle, layer_moments: LayerMoments | None = None
+    rule: Propagator,
+    oracle: Oracle,
+    layer_moments: LayerMoments | None = None,
+    advance: Advance = lambda _: None,
 ) -> tuple[ErrorByLayer, tuple[str, ...]]:
     """Errors of a rule by layer, for the net, input and seeds of an oracle.
 
@@ -149,6 +222,8 @@ def rule_errors(
         The layers' moments are those of its own samples.
     layer_moments : LayerMoments, optional
         These moments, where they are known already.
+    advance : callable
+        Told the share of the work that is done, these moments apart.
 
     Returns
     -------
@@ -163,38 +238,62 @@ def rule_errors(
     UnsupportedError
         If the rule fails for the whole net.
     """
-    key = oracle.key
     layer_moments = layer_moments or _layer_moments(oracle)
     double = layers_of(copy.deepcopy(oracle.net).cpu().double())
+    # in a thread of its own, of which each step has one: matrices of a layer are too small for more
+    (asked,) = in_threads(iter([functools.partial(_laws_by_layer, rule, double, oracle, advance)]))
+    parts = [merged(double[a:b]) for a, b in itertools.pairwise(asked.cuts)]
+    moments, shapes = layer_moments.moments, layer_moments.shapes
+    kept = LayerMoments(tuple(moments[c] for c in asked.cuts), tuple(shapes[c] for c in asked.cuts))
+    found = error_by_layer(
+        parts,
+        kept,
+        asked.laws,
+        independent=asked.independent,
+        seed=oracle.key.seed("layers"),
+        advance=lambda share: advance((1 + share) / 2),
+    )
+    return found, tuple(asked.skipped)
+
+
+@dataclass
+class _Asked:
+    """What a rule says of a net cut after its layers: laws at the input and at `cuts`."""
+
+    laws: list[tuple[Tensor, Tensor]]
+    cuts: list[int]
+    skipped: list[str]
+    independent: bool
+
+
+def _laws_by_layer(rule: Propagator, layers: Sequence[Layer], oracle: Oracle, advance: Advance) -> _Asked:
     wide = oracle.law.to(device="cpu", dtype=torch.float64)
-    laws, cuts, skipped = [_moments(wide)], [0], []
-    independent = True
-    for place in range(1, len(double) + 1):
+    asked = _Asked([_moments(wide)], [0], [], independent=True)
+    for place in range(1, len(layers) + 1):
         try:
-            predicted = _after(rule, double[:place], wide, key)
+            predicted = _after(rule, layers[:place], wide, oracle.key)
             pair = _moments(predicted)
         except (ValueError, UnsupportedError, NotImplementedError) as error:
-            if place == len(double):
+            if place == len(layers):
                 raise
-            skipped.append(f"{double[place - 1].label} at '{double[place - 1].paths[-1]}': {error}")
+            asked.skipped.append(f"{layers[place - 1].label} at '{layers[place - 1].paths[-1]}': {error}")
             continue
-        independent &= isinstance(predicted, DiagonalGaussian)
-        laws.append(pair)
-        cuts.append(place)
-    parts = [merged(double[a:b]) for a, b in itertools.pairwise(cuts)]
-    moments, shapes = layer_moments.moments, layer_moments.shapes
-    kept = LayerMoments(tuple(moments[c] for c in cuts), tuple(shapes[c] for c in cuts))
-    found = error_by_layer(parts, kept, laws, independent=independent, seed=key.seed("layers"))
-    return found, tuple(skipped)
+        asked.independent &= isinstance(predicted, DiagonalGaussian)
+        asked.laws.append(pair)
+        asked.cuts.append(place)
+        advance(place / len(layers) / 2)
+    return asked
 
 
-def _layer_moments(oracle: Oracle) -> LayerMoments:
+def _layer_moments(oracle: Oracle, advance: Advance = lambda _: None) -> LayerMoments:
     if stability(oracle.law) != GAUSSIAN:
         raise ValueError("this noise has no moments, so that no errors by layer can be told")
     key, net = oracle.key, copy.deepcopy(oracle.net).cpu()
     sampler: Any = key.sampler
     law = oracle.law.to(device="cpu")
-    return sample_layers(layers_of(net), law, key.samples, seed=key.seed("oracle"), sampler=sampler)
+    return sample_layers(
+        layers_of(net), law, key.samples, seed=key.seed("oracle"), sampler=sampler, advance=advance
+    )
 
 
 def _after(rule: Propagator, layers: Sequence[Layer], law: Law, key: OracleKey) -> Law:

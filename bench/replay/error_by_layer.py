@@ -26,8 +26,9 @@ so that the triangle inequality holds; it is divided by the root of the true tot
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -39,13 +40,17 @@ from sdp_bench.bench.replay.layers import (
     BLOCKS,
     REFERENCE_SAMPLES,
     ROUNDING,
+    Advance,
     Layer,
     LayerMoments,
     moments_after,
 )
 from sdp_bench.oracles.estimate.estimate import Estimate
 from sdp_bench.oracles.moments.moments import Moments, no_spread
+from sdp_bench.oracles.sampling.forward import in_threads
 from sdp_bench.oracles.sampling.noise import Seed
+
+_FLOAT64 = 1e-12  # of a law's size: what rounding in float64 may leave of nothing
 
 
 @dataclass(frozen=True)
@@ -127,11 +132,14 @@ class ErrorByLayer:
         Distances in the true outputs' own principal coordinates of unit variance, over the root of their
         number: every direction counts alike, as in cells of equal mass. Directions without variance
         are left out.
+    samples : int
+        That the layers' true moments rest on.
     """
 
     layers: tuple[LayerErrors, ...]
     spread: OutputErrors
     whitened: OutputErrors
+    samples: int
 
 
 @torch.no_grad()
@@ -142,6 +150,7 @@ def error_by_layer(
     *,
     independent: bool,
     seed: Seed = 0,
+    advance: Advance = lambda _: None,
 ) -> ErrorByLayer:
     """Find where the error of a rule enters.
 
@@ -158,31 +167,33 @@ def error_by_layer(
         Whether the rule's family has no covariances.
     seed : int or SeedSequence
         Of reference samples, in layers without a formula.
+    advance : callable
+        Told the share of the work that is done.
 
     Returns
     -------
     ErrorByLayer
     """
-    start = _pair(laws[:1])
-    rule, true = start, start
-    # The laws seen at the layer that has been reached: [R_0 = T_0, D_1, R_1, T_1, D_2, R_2, T_2, ...].
-    images, found = start, []
+    path, tasks = _Path(_pair(laws[:1])), []
+    work = sum(range(1, len(layers) + 1)) + len(layers)
     for place, layer in enumerate(layers):
-        closed = _diagonal(true) if independent else true
-        batch = _pair([*_rows(images), *_rows(rule), *_rows(closed)])
-        after = moments_after(layer, *batch, layer_moments.shapes[place], seed=seed)
-        images = _at(after, slice(None, -2))
-        exact, closure = _at(after, slice(-2, -1)), _at(after, slice(-1, None))
         moments = layer_moments.moments[place + 1]
-        marginal = _diagonal(exact) if independent else exact
         rule, true = _pair([laws[place + 1]]), _true(moments)
-        found.append(_at_layer(layer, moments, rule, exact, marginal, closure))
-        images = _pair([*_rows(images), *_rows(marginal), *_rows(rule), *_rows(true)])
+        through = partial(moments_after, layer, shape=layer_moments.shapes[place], seed=seed)
+        exact, closure = path.step(through, rule, true, independent=independent)
+        marginal = _diagonal(exact) if independent else exact
+        tasks.append(partial(_at_layer, layer, moments, rule, exact, marginal, closure))
+        advance(sum(range(1, place + 2)) / work)
+    found = []
+    for at_layer in in_threads(iter(tasks)):
+        found.append(at_layer)
+        advance((work - len(layers) + len(found)) / work)
     outputs = layer_moments.moments[-1]
     return ErrorByLayer(
         tuple(found),
-        _at_output(images, outputs, _over_spread(outputs), independent=independent),
-        _at_output(images, outputs, _whitening(outputs), independent=independent),
+        path.at_output(outputs, _over_spread(outputs)),
+        path.at_output(outputs, _whitening(outputs)),
+        layer_moments.moments[0].samples,
     )
 
 
@@ -251,26 +262,77 @@ def _at_layer(
     )
 
 
-def _at_output(images: Pair, moments: Moments, scale: Tensor, *, independent: bool) -> OutputErrors:
-    """Distances between images of neighbours, [T_0 = R_0, D_1, R_1, T_1, ...], and of the last two."""
-    laws = Gaussians.of(images, scale)
-    ruled, closed, steps = 0, 0, []
-    for k in range((len(laws.mean) - 1) // 3):
-        rule, true = 3 * k + 2, 3 * k + 3
-        # A rule that drops nothing has no cut: D_k is then R_{k-1} carried on, but for rounding.
-        cut = 3 * k + 1 if independent else ruled
-        steps += [(cut, rule), (ruled, cut), (closed, true)]
-        ruled, closed = rule, true
-    first, second = zip(*steps, (ruled, closed), strict=True)
-    lengths = distance(laws[first], laws[second]).tolist()
-    split = _Split.of(moments, scale)
-    total = Estimate(lengths[-1], *split.noise, split.stderr(laws[[ruled]]))
-    return OutputErrors(
-        tuple(lengths[:-1:3]),
-        tuple(lengths[1:-1:3]),
-        tuple(lengths[2:-1:3]),
-        total,
-        _rounding(moments, scale),
+class _Path:
+    """The laws seen so far, carried on to the layer that has been reached, each once.
+
+    A law that is that of its neighbour there, but for rounding, is not carried on beside it: nothing enters
+    between the two.
+
+    Parameters
+    ----------
+    start : Pair
+        The input's law.
+    """
+
+    def __init__(self, start: Pair) -> None:
+        self._images, self._true, self._rule, self._truth = start, start, 0, 0
+        self._steps: list[tuple[int, int]] = []  # at each layer: formula, dropped, closure
+
+    def step(
+        self, through: Callable[[Tensor, Tensor], Pair], rule: Pair, true: Pair, *, independent: bool
+    ) -> tuple[Pair, Pair]:
+        """Go through a layer, after which the rule's law and the true one are these.
+
+        Returns
+        -------
+        exact, closure : Pair
+            What the layer makes of the rule's law before it, and of the Gaussian with the true moments there.
+        """
+        closed = _rows(_diagonal(self._true)) if independent else []
+        images = through(*_pair([*_rows(self._images), *closed]))
+        self._images = _at(images, slice(0, len(self._images[0])))
+        exact = _at(images, slice(self._rule, self._rule + 1))
+        closure = _at(images, slice(-1, None)) if independent else self._law(self._truth)
+        # A rule that drops nothing has no cut.
+        cut = self._seen(self._rule, _diagonal(exact)) if independent else self._rule
+        ruled, closed_in = self._seen(cut, rule), self._seen(self._truth, true)
+        self._steps += [(cut, ruled), (self._rule, cut), (self._truth, closed_in)]
+        self._rule, self._truth, self._true = ruled, closed_in, true
+        return exact, closure
+
+    def at_output(self, moments: Moments, scale: Tensor) -> OutputErrors:
+        """Distances between images of neighbours, and of the rule's law and the true one."""
+        laws = Gaussians.of(self._images, scale)
+        first, second = zip(*self._steps, (self._rule, self._truth), strict=True)
+        lengths = distance(laws[first], laws[second]).tolist()
+        split = _Split.of(moments, scale)
+        total = Estimate(lengths[-1], *split.noise, split.stderr(laws[[self._rule]]))
+        return OutputErrors(
+            tuple(lengths[:-1:3]),
+            tuple(lengths[1:-1:3]),
+            tuple(lengths[2:-1:3]),
+            total,
+            _rounding(moments, scale),
+        )
+
+    def _law(self, place: int) -> Pair:
+        return _at(self._images, slice(place, place + 1))
+
+    def _seen(self, neighbour: int, law: Pair) -> int:
+        """Place of a law among the images: its neighbour's if it is the same."""
+        if _same(self._law(neighbour), law):
+            return neighbour
+        self._images = _pair([*_rows(self._images), *_rows(law)])
+        return len(self._images[0]) - 1
+
+
+def _same(a: Pair, b: Pair) -> bool:
+    """Whether two laws differ by no more than rounding in float64."""
+    spread = float(a[1].diagonal(dim1=-2, dim2=-1).sum())
+    size = float(a[0].square().sum()) ** 0.5 + spread**0.5
+    return (
+        float((a[0] - b[0]).abs().max()) <= _FLOAT64 * size
+        and float((a[1] - b[1]).abs().max()) <= _FLOAT64 * spread
     )
 
 

@@ -6,9 +6,11 @@ a chain, a whole block of a residual net.
 
 from __future__ import annotations
 
+import copy
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -16,18 +18,22 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
+from sdp_bench.bench.experiments.costs import samples_by_layer
 from sdp_bench.oracles.moments.moments import Moments
+from sdp_bench.oracles.sampling.forward import in_threads
 from sdp_bench.oracles.sampling.noise import SCRAMBLES, Seed
 from sdp_bench.oracles.sampling.outputs import Sampler, stream_outputs
 from sdp_ref.activations import ELEMENTWISE
 from sdp_ref.graph.affine import AFFINE
 from sdp_ref.graph.ops import Unknown
 from sdp_ref.graph.trace import Net, Step, UntraceableError, trace
-from sdp_ref.laws import Gaussian, Law, unchecked
+from sdp_ref.laws import Gaussian, Law, joined, unchecked
 from sdp_ref.rules import MomentMatching
 from sdp_ref.rules.layerwise import IDENTITIES
 
 Array = NDArray[np.float64]
+Advance = Callable[[float], None]
+"""Told how far something has come, as a share from 0 to 1."""
 
 BLOCKS = SCRAMBLES
 """Blocks of samples, independent of each other under either sampler."""
@@ -38,7 +44,8 @@ MAX_BYTES = 2 * 2**30
 REFERENCE_SAMPLES = 2**17
 """Samples of a layer's output where its moments have no formula."""
 
-_ROWS = 4096  # a chunk whose activations stay in cache
+_BATCH = 8  # laws that a thread takes through a layer at once
+_ROWS = 1024  # a chunk whose activations stay in cache, in float64 too
 
 ROUNDING = 2.7
 """Units in the last place below which a spread counts as none, as in `oracles.moments.moments`."""
@@ -159,8 +166,12 @@ def sample_layers(
     seed: Seed,
     sampler: Sampler = "mc",
     max_bytes: int = MAX_BYTES,
+    advance: Advance = lambda _: None,
 ) -> LayerMoments:
     """True moments of the input and of every layer's output, from the draws of `sample_outputs`.
+
+    Of an affine layer, but for the last, they are the affine images of those before it, which is what the
+    same samples give but for rounding.
 
     Parameters
     ----------
@@ -169,10 +180,13 @@ def sample_layers(
     x : Gaussian or DiagonalGaussian, batch 1
         Law of the net's input, on the CPU.
     samples : int
-        At least 64. Memory does not grow with them.
+        At least 64; fewer are drawn where a net has so many units that it would take long, see
+        :func:`sdp_bench.bench.experiments.costs.samples_by_layer`. Memory does not grow with them.
     seed, sampler
         As in :func:`sdp_bench.oracles.sampling.outputs.sample_outputs`: the same inputs are drawn.
     max_bytes : int
+    advance : callable
+        Told the share of the samples that are through.
 
     Returns
     -------
@@ -191,21 +205,86 @@ def sample_layers(
         value = layer(value.clone())
         values.append(value)
     _require_room([v[0].numel() for v in values], max_bytes)
-    sums = [_Sums(v) for v in values]
+    mapped = [False, *(layer.affine for layer in layers[:-1]), False]
+    sums = [None if skipped else _Sums(v) for v, skipped in zip(values, mapped, strict=True)]
+    samples = samples_by_layer(samples, [len(each.centre) for each in sums if each is not None])
     bounds = np.cumsum([0, *(samples // BLOCKS + (b < samples % BLOCKS) for b in range(BLOCKS))])
+    stream = stream_outputs(nn.Flatten(), x, samples, seed=seed, sampler=sampler)
+    through = partial(_through, layers, sums, x.event_shape)
     done = 0
-    for inputs in stream_outputs(nn.Flatten(), x, samples, seed=seed, sampler=sampler):
-        inside = bounds[(bounds > done) & (bounds < done + len(inputs))] - done
-        for piece in inputs.tensor_split(inside.tolist()):
-            block = int(np.searchsorted(bounds, done, side="right")) - 1
-            for chunk in piece.split(_ROWS):
-                hidden = chunk.reshape(-1, *x.event_shape)
-                sums[0].take(block, hidden)
-                for layer, total in zip(layers, sums[1:], strict=True):
-                    hidden = layer(hidden)
-                    total.take(block, hidden)
-            done += len(piece)
-    return LayerMoments(tuple(s.moments() for s in sums), tuple(v.shape[1:] for v in values))
+    for piece in in_threads(partial(through, rows) for rows in _within(stream, bounds.tolist())):
+        block = int(np.searchsorted(bounds, done, side="right")) - 1
+        for total, part in zip(sums, piece.parts, strict=True):
+            if total is not None and part is not None:
+                total.add(block, piece.rows, *part)
+        done += piece.rows
+        advance(done / samples)
+    (moments,) = in_threads(iter([partial(_completed, layers, sums, values)]))
+    return LayerMoments(moments, tuple(v.shape[1:] for v in values))
+
+
+def _within(stream: Iterator[Tensor], bounds: Sequence[int]) -> Iterator[Tensor]:
+    """Consecutive rows of a stream, in pieces of which none goes over a bound."""
+    done = 0
+    for rows in stream:
+        inside = [bound - done for bound in bounds if done < bound < done + len(rows)]
+        yield from rows.tensor_split(inside)
+        done += len(rows)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Sums and products of some samples at every place of a net; None where they are not wanted."""
+
+    rows: int
+    parts: list[tuple[Tensor, Tensor] | None]
+
+
+@torch.no_grad()
+def _through(
+    layers: Sequence[Layer], sums: Sequence[_Sums | None], shape: torch.Size, inputs: Tensor
+) -> _Piece:
+    parts = [None if total is None else total.zeros() for total in sums]
+    for chunk in inputs.split(_ROWS):
+        hidden = chunk.reshape(-1, *shape)
+        for place, (total, part) in enumerate(zip(sums, parts, strict=True)):
+            if place:
+                hidden = layers[place - 1](hidden)
+            if total is not None and part is not None:
+                moved = hidden.flatten(1).double().sub_(total.centre)
+                part[0].add_(moved.sum(0))
+                part[1].addmm_(moved.mT, moved)
+    return _Piece(len(inputs), parts)
+
+
+@torch.no_grad()
+def _completed(
+    layers: Sequence[Layer], sums: Sequence[_Sums | None], values: Sequence[Tensor]
+) -> tuple[Moments, ...]:
+    """Moments at every place: those of samples, and affine images of them."""
+    found: list[Moments] = []
+    for place, total in enumerate(sums):
+        if total is not None:
+            found.append(total.moments())
+        else:
+            found.append(_image(layers[place - 1], found[-1], values[place - 1].shape[1:]))
+    return tuple(found)
+
+
+def _image(layer: Layer, moments: Moments, shape: torch.Size) -> Moments:
+    """Moments of what an affine layer makes of samples with these, block by block."""
+    means = np.concatenate([moments.mean[None], moments.block_means])
+    covariances = np.concatenate([moments.covariance[None], moments.block_covariances])
+    double = copy.deepcopy(layer).double()
+    pair = moments_after(double, torch.from_numpy(means), torch.from_numpy(covariances), shape, seed=0)
+    mean, covariance = (part.numpy() for part in pair)
+    return replace(
+        moments,
+        mean=mean[0],
+        covariance=covariance[0],
+        block_means=mean[1:],
+        block_covariances=covariance[1:],
+    )
 
 
 def _require_room(units: Sequence[int], max_bytes: int) -> None:
@@ -229,11 +308,14 @@ class _Sums:
         self.sums = torch.zeros(BLOCKS, n, dtype=torch.float64)
         self.products = torch.zeros(BLOCKS, n, n, dtype=torch.float64)
 
-    def take(self, block: int, values: Tensor) -> None:
-        moved = values.flatten(1).double() - self.centre
-        self.counts[block] += len(moved)
-        self.sums[block] += moved.sum(0)
-        self.products[block].addmm_(moved.mT, moved)
+    def zeros(self) -> tuple[Tensor, Tensor]:
+        """Where a part of the sums and products may be gathered."""
+        return torch.zeros_like(self.sums[0]), torch.zeros_like(self.products[0])
+
+    def add(self, block: int, count: int, part: Tensor, products: Tensor) -> None:
+        self.counts[block] += count
+        self.sums[block] += part
+        self.products[block] += products
 
     def moments(self) -> Moments:
         counts = self.counts.numpy()
@@ -281,7 +363,11 @@ def moments_after(
     """
     if layer.exact:
         law = unchecked(Gaussian, mean.reshape(-1, *shape), covariance)
-        after = MomentMatching().prepare(layer)(law)
+        propagate = MomentMatching().prepare(
+            layer
+        )  # here and not in the threads: a net is traced in one only
+        parts = (partial(propagate, law[k : k + _BATCH]) for k in range(0, law.batch, _BATCH))
+        after = joined(list(in_threads(parts)))
         return after.location.flatten(1), after.covariance  # type: ignore[attr-defined]
     pairs = list(_sampled(layer, mean, covariance, shape, seed))
     return torch.stack([m for m, _ in pairs]), torch.stack([c for _, c in pairs])

@@ -84,8 +84,29 @@ class StoredMeasurement:
         return predict.prediction_of(rule, predicted[self.place], self.oracle), seconds
 
 
-def stored_measurement(store: Store, key: str, *, trusted: bool = False) -> StoredMeasurement:
-    """Find a stored measurement with the net, input and seeds that it is known by.
+@dataclass(frozen=True)
+class Found:
+    """A stored measurement that may be made again, before its input is looked for.
+
+    Attributes
+    ----------
+    rows : list of dict
+        Its components as stored.
+    run : Run
+        That made it.
+    settings : Settings
+        Of that run.
+    net : Net
+    """
+
+    rows: list[dict[str, Any]]
+    run: Run
+    settings: Settings
+    net: Net
+
+
+def find(store: Store, key: str, *, trusted: bool = False) -> Found:
+    """Find a stored measurement that may be made again.
 
     Parameters
     ----------
@@ -97,7 +118,7 @@ def stored_measurement(store: Store, key: str, *, trusted: bool = False) -> Stor
 
     Returns
     -------
-    StoredMeasurement
+    Found
 
     Raises
     ------
@@ -105,8 +126,7 @@ def stored_measurement(store: Store, key: str, *, trusted: bool = False) -> Stor
         If the key is unknown or stands for several measurements, or is of a rule whose code is stored
         and not trusted, of a net of the user's, or of what has no oracle.
     RunFailedError
-        If the weights are not there, or the oracle's key cannot be met again (another version of the data,
-        say).
+        If the weights are not there.
     """
     rows = components_of(store, key)
     first = rows[0]
@@ -128,9 +148,30 @@ def stored_measurement(store: Store, key: str, *, trusted: bool = False) -> Stor
             f"a net of yours ({net.architecture.name}) is not replayed: its code is not stored as trusted; "
             "`sdp-bench validate --net` measures it from its file"
         )
-    group, place = group_of(first["unit"], stored_run, settings, net)
-    oracle = Oracle(net.build(), group.law[place], group.subjects[place].key, settings.sampling)
-    return StoredMeasurement(rows, settings, net, group, place, oracle)
+    return Found(rows, stored_run, settings, net)
+
+
+def stored_measurement(store: Store, key: str, *, trusted: bool = False) -> StoredMeasurement:
+    """Find a stored measurement with the net, input and seeds that it is known by.
+
+    Parameters are those of :func:`find`.
+
+    Returns
+    -------
+    StoredMeasurement
+
+    Raises
+    ------
+    UserError
+        As :func:`find`.
+    RunFailedError
+        If the weights are not there, or the oracle's key cannot be met again (another version of the data,
+        say).
+    """
+    found = find(store, key, trusted=trusted)
+    group, place = group_of(found.rows[0]["unit"], found.run, found.settings, found.net)
+    oracle = Oracle(found.net.build(), group.law[place], group.subjects[place].key, found.settings.sampling)
+    return StoredMeasurement(found.rows, found.settings, found.net, group, place, oracle)
 
 
 def components_of(store: Store, key: str) -> list[dict[str, Any]]:

@@ -12,11 +12,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 Network = Callable[[Tensor], Tensor]
+T = TypeVar("T")
 
 _CHUNK_ROWS = 4096
 _CHUNK_VALUES = 2**19  # inputs of a chunk, for events so large that fewer rows fill the cache
@@ -62,7 +64,7 @@ def chunked_forward(net: Network, event: torch.Size) -> Network:
     return Chain([step for step in steps if step is not None], event[0])
 
 
-def in_threads(tasks: Iterator[Callable[[], Tensor]]) -> Iterator[Tensor]:
+def in_threads(tasks: Iterator[Callable[[], T]]) -> Iterator[T]:
     """Results of tasks in order, from as many threads as torch uses, with one thread for each task.
 
     Cheaper than many threads for each small matrix product, which would wait for each other after
@@ -70,7 +72,7 @@ def in_threads(tasks: Iterator[Callable[[], Tensor]]) -> Iterator[Tensor]:
 
     Yields
     ------
-    Tensor
+    T
         Result of each task.
     """
     threads = torch.get_num_threads()

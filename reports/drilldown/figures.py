@@ -50,6 +50,7 @@ _OUTPUTS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#
 _MASSES = (0.5, 0.9, 0.99)
 _SHADES = ((0.54, 0.54, 0.54, 0.25), (0.54, 0.54, 0.54, 0.5), (0.54, 0.54, 0.54, 0.8))
 _BINS = 72
+_DRAWN = 2**20  # samples: more show nothing more
 _AXES = 3
 _NOTHING = 1e-4  # of all that enters
 _LARGEST_MATRIX = 10
@@ -154,7 +155,9 @@ def projections(oracle: Oracle, prediction: Prediction, style: Style) -> Drawing
         return None
     spreads = np.sqrt(values[kept])
     axes_matrix = vectors[:, kept] / spreads
-    samples = (oracle.samples.double().numpy() - moments.mean) @ axes_matrix
+    drawn = oracle.samples[:_DRAWN]
+    samples = (drawn.double().numpy() - moments.mean) @ axes_matrix
+    which = "" if len(drawn) == len(oracle.samples) else f"first {len(drawn):,} "
     law = _moments_of(prediction)
     mean, covariance = (law[0] - moments.mean) @ axes_matrix, axes_matrix.T @ law[1] @ axes_matrix
     panels = []
@@ -175,9 +178,9 @@ def projections(oracle: Oracle, prediction: Prediction, style: Style) -> Drawing
     return Drawing(
         anchor="figure-projections",
         title="Oracle and prediction in the oracle’s principal axes",
-        caption="Grey: the smallest regions with 50, 90 and 99 % of the oracle’s samples. Lines: the regions "
-        "with the same masses under the rule’s law. Axes in units of the oracle’s standard deviation along "
-        "each; ellipses may run out of the frame.",
+        caption=f"Grey: the smallest regions with 50, 90 and 99 % of the oracle’s {which}samples. Lines: the "
+        "regions with the same masses under the rule’s law. Axes in units of the oracle’s standard deviation "
+        "along each; ellipses may run out of the frame.",
         panels=tuple(panels),
         legend=legend,
     )

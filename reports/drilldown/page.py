@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import pandas as pd
 
-from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.files import write
 from sdp_bench.bench.identity import keys
 from sdp_bench.bench.identity.fingerprint import reached
@@ -20,9 +20,8 @@ from sdp_bench.bench.metrics import primary, recorded_metric
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.prediction import Prediction
 from sdp_bench.bench.metrics.total_variation import CellTotalVariation
-from sdp_bench.bench.replay.drilldown import Drilldown, drill, rule_errors
+from sdp_bench.bench.replay.drilldown import Drilldown, Truth, drill, effort, rule_errors
 from sdp_bench.bench.replay.error_by_layer import ErrorByLayer, OutputErrors
-from sdp_bench.bench.replay.layers import LayerMoments
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import is_address
 from sdp_bench.reports.drilldown import figures as drawings
@@ -79,13 +78,13 @@ def chosen(text: str, frame: pd.DataFrame) -> list[str]:
         If it is none of these, or more than :data:`MOST_PAGES`.
     """
     text = text.strip()
-    if text in ("", "none"):
+    if text == "none":
         return []
     if text.startswith("worst"):
-        count = text.removeprefix("worst").removeprefix(":")
-        if not count.isdigit() or not 1 <= int(count) <= MOST_PAGES:
+        number = re.fullmatch(r"worst:([0-9]{1,9})", text)
+        if number is None or not 1 <= int(number[1]) <= MOST_PAGES:
             raise UserError(f"'{text}': write worst:n, n from 1 to {MOST_PAGES}")
-        return worst(frame, int(count))
+        return worst(frame, int(number[1]))
     keys_given = re.split(rf",(?={_SUBJECT})", text)
     if not all(re.match(r"[0-9a-f]{4,16}(/|$)", key) for key in keys_given):
         raise UserError(
@@ -149,7 +148,7 @@ def make(
     *,
     trusted: bool = False,
 ) -> list[Path]:
-    """Write the pages of some measurements; one that fails is a note.
+    """Write the pages of some measurements; how long that takes is a note before, one that fails is another.
 
     Parameters
     ----------
@@ -169,28 +168,77 @@ def make(
 
     Raises
     ------
+    UserError
+        As :func:`efforts`, before any page is made.
     RunFailedError
         If the folder cannot be written.
     """
     made: list[Path] = []
     traits = RuleTraits(store.rules())
-    progress.done(0, len(requested), "")
-    known: dict[str, LayerMoments] = {}
-    for number, key in enumerate(sorted(requested), start=1):  # rules of one unit after each other
+    ordered = efforts(store, requested, trusted=trusted)
+    finished, whole = 0.0, sum(ordered.values()) or 1.0
+    about = labels.duration(max(1, round(whole))).replace("\u00a0", " ")
+    progress.note(
+        f"{labels.plural(len(ordered), 'drill-down page')}: about {about} in all, on two free cores"
+    )
+
+    def advance(seconds: float) -> None:
+        progress.done(number, len(ordered), key, (finished + seconds) / whole)
+
+    known: dict[str, Truth] = {}
+    for number, (key, seconds) in enumerate(ordered.items()):  # rules of one unit after each other
+        advance(0.0)
         try:
-            drilldown = drill(store, key, trusted=trusted, known=known)
+            drilldown = drill(store, key, trusted=trusted, known=known, advance=advance)
             text = page(drilldown, traits, store.path)
         except (UserError, ValueError, UnsupportedError, RuntimeError, ArithmeticError) as error:
             line = str(error).splitlines()[0] if str(error) else type(error).__name__
             progress.note(f"no drill-down of {key}: {line}")
         else:
             made.append(write(folder / file_name(drilldown.key), text))
-        progress.done(number, len(requested), key)
+        finished += seconds
+        progress.done(number + 1, len(ordered), key, finished / whole)
     pages = sorted(_pages(folder), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in pages[MOST_PAGES:]:
         progress.note(f"more than {MOST_PAGES} drill-downs: {path.name} is taken away")
         path.unlink(missing_ok=True)
     return made
+
+
+def efforts(store: Store, requested: Iterable[str], *, trusted: bool = False) -> dict[str, float]:
+    """Time (s) that each of some pages takes, about, in the order in which they are made.
+
+    What is true of a net, an input and their noise is drawn once for all its rules: it counts for the first.
+
+    Parameters
+    ----------
+    store : Store
+    requested : iterable of str
+        As :func:`make` takes them.
+    trusted : bool
+        Whether the stored code of plug-in rules may be run.
+
+    Returns
+    -------
+    dict of str to float
+        By key, of two quiet cores; 0 where no page can be made.
+
+    Raises
+    ------
+    UserError
+        If a key is unknown or stands for several measurements, or is of something that is never drilled into.
+    """
+    found, unit = {}, ""
+    for key in sorted(set(requested)):
+        found[key], last, unit = 0.0, unit, key.partition("/")[0]
+        try:
+            work = effort(store, key, trusted=trusted)
+            found[key] = work.rule + work.page + (work.truth if unit != last else 0.0)
+        except (RunFailedError, ValueError):
+            continue  # told when its page is not made
+        except UserError as error:
+            raise UserError(f"no drill-down of {key}: {error}") from error
+    return found
 
 
 def file_name(key: str) -> str:

@@ -42,13 +42,11 @@ class _Lines:
 
     def done(self, count: int, total: int, text: str, share: float | None = None) -> None:
         elapsed = time.monotonic() - self._start
-        if not count:
-            return
-        if count < total and elapsed - self._said < self._interval:
+        share = count / total if share is None else share
+        if not share or (count < total and elapsed - self._said < self._interval):
             return
         self._said = elapsed
-        share = count / total if share is None else share
-        left = max(0.0, elapsed * (1 - share) / share) if share > 0 else 0.0
+        left = max(0.0, elapsed * (1 - share) / share)
         line = f"{self._title} {count}/{total} ({_rate(count, elapsed)}, {_duration(left)} left) {text}"
         self._console.print(line.rstrip(), markup=False, highlight=False, soft_wrap=True)
 

@@ -39,8 +39,8 @@ HTML = Path("reports/html")
     default="none",
     show_default=True,
     metavar="worst:N|KEY,...|none",
-    help="Measurements to make pages of that show at which layer the error enters; seconds for each. "
-    "Pages made before stay.",
+    help="Measurements to make pages of that show at which layer the error enters; up to half a minute for "
+    "each, which is told first. Pages made before stay.",
 )
 @click.option("--trust-code", is_flag=True, help="Run the stored code of plug-in rules, for a drill-down.")
 @runtime_table
@@ -58,13 +58,13 @@ def report(
 
     Where nothing has been measured yet, that page alone.
 
-    Exit code: 2 if a key that --drill-down names is not that of one measurement; 3 if a page that it asks
-    for cannot be made, or the committed results are damaged (the reason is printed; the report is written).
+    Exit code: 2 if a key that --drill-down names is not that of one measurement, of a rule against an oracle;
+    3 if a page that it asks for cannot be made, or the committed results are damaged (the reason is printed;
+    the report is written).
     """
     from dataclasses import replace
 
     from sdp_bench.bench.errors import RunFailedError
-    from sdp_bench.bench.replay.stored import components_of
     from sdp_bench.bench.results.store import Store
     from sdp_bench.commands.progress import meter
     from sdp_bench.reports.committed import FOLDER
@@ -86,8 +86,6 @@ def report(
     with Store(database) as store:
         results = results_of(store, store.runs() if all_runs else numbers or (), timed)
         keys = page.chosen(wanted, results.frame)
-        for key in keys:
-            components_of(store, key)  # so that a bad one is told before any page is made
         if keys:
             with meter("drill-downs") as progress:
                 made = drill_downs(store, keys, output, progress, trusted=trust_code)

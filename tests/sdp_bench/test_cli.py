@@ -142,6 +142,8 @@ def test_runs_shown_together_count_each_cell_once_as_the_newest_measured_it(tmp_
     [
         ("ffffffffffffffff/sdp", 2, "no measurement has a key that begins with"),
         ("{unit}", 2, "begins the keys of"),
+        ("worst:0", 2, "'worst:0': write worst:n, n from 1 to 100"),
+        ("", 2, "'' is neither none, worst:n nor keys of measurements"),
         ("{first}", 3, "no drill-down of {first}: the code of sdp or of"),
     ],
 )
@@ -157,6 +159,8 @@ def test_a_page_that_is_asked_for_and_not_made_is_no_success(finished, tmp_path,
     assert done.returncode == exit_code, done.stderr
     assert message.format(**names) in done.stderr
     assert (tmp_path / "reports").exists() == (exit_code == 3)
+    estimate = "1 drill-down page: about"
+    assert (estimate in done.stderr.partition(message.format(**names))[0]) == (exit_code == 3)
 
 
 def test_replay_from_the_table(finished):

@@ -10,6 +10,7 @@ import pytest
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.replay.drilldown import drill
 from sdp_bench.bench.replay.error_by_layer import OutputErrors
+from sdp_bench.bench.results.record import Record, RunDescription, Selection, Unit
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.settings import Size
 from sdp_bench.oracles.estimate.estimate import Estimate
@@ -19,6 +20,7 @@ from sdp_bench.reports.numbers import sheets
 from sdp_bench.reports.numbers.number import FOLDER
 from sdp_bench.reports.page import build, drill_downs, page
 from sdp_bench.reports.sections.tables import Tables
+from sdp_ref.rules import Traits
 from tests.bench.conftest import TINY, make_plan, run_all
 from tests.reports import made_up
 from tests.reports.made_up import TRAITS
@@ -29,10 +31,12 @@ SETTINGS = TINY.but(sizes={"iris-tv": Size(1, 2)}, sigmas=(10.0,), rules=("sdp",
 
 class Said:
     def __init__(self):
-        self.notes, self.steps = [], []
+        self.notes, self.steps, self.shares, self.told = [], [], [], []
 
     def done(self, count, total, text, share=None):
+        self.told.append(len(self.notes))
         self.steps.append((count, total))
+        self.shares.append(share)
 
     def note(self, text):
         self.notes.append(text)
@@ -43,9 +47,14 @@ def report(tmp_path_factory):
     folder = tmp_path_factory.mktemp("drill")
     frame = run_all(folder / "store.sqlite", make_plan(SETTINGS, ("iris-tv",)))
     said = Said()
-    with Store(folder / "store.sqlite") as store:
-        wanted = drilldown.chosen("worst:2", frame)
-        made = drill_downs(store, [*wanted, "ffffffffffffffff/sdp"], folder / "html", said)
+    wanted = drilldown.chosen("worst:2", frame)
+    outdated = frame.loc[~frame["unit"].isin([key.partition("/")[0] for key in wanted]), "key"].iloc[0]
+    with Store(folder / "store.sqlite", writing=True) as store:
+        parts = outdated.split("/", 2)
+        store._connection.execute(
+            "UPDATE records SET fingerprint = 'older' WHERE unit = ? AND rule = ? AND metric = ?", parts
+        )
+        made = drill_downs(store, [*wanted, outdated], folder / "html", said)
     build(made_up.results(frame, database=folder / "store.sqlite"), folder / "html", made_up.SECTIONS)
     return folder / "html", frame, wanted, made, said
 
@@ -68,9 +77,63 @@ def test_pages_are_whole_bounded_and_from_disk(report):
 def test_a_page_that_fails_is_a_note(report):
     *_, made, said = report
     assert len(made) == 2
-    assert len(said.notes) == 1
-    assert "no measurement has a key" in said.notes[0]
+    assert len(said.notes) == 2
+    assert "has changed since it was measured" in said.notes[1]
     assert said.steps[-1] == (3, 3)
+
+
+def test_how_long_it_takes_is_said_first_and_how_far_it_has_come_on_the_way(report):
+    *_, said = report
+    assert re.fullmatch(
+        r"3 drill-down pages: about (\d+ min )?\d+ s in all, on two free cores", said.notes[0]
+    )
+    assert said.told[0] == 1
+    assert said.shares == sorted(said.shares)
+    assert said.shares[0] == 0
+    assert said.shares[-1] == pytest.approx(1)
+    assert len(set(said.shares)) > 10  # more than pages: a page tells how far it has come
+
+
+def test_what_is_true_of_a_unit_counts_once_in_an_estimate(report):
+    folder, frame, wanted, *_ = report
+    same = frame.loc[frame["unit"] == wanted[0].partition("/")[0], "key"].drop_duplicates().head(2)
+    with Store(folder.parent / "store.sqlite") as store:
+        alone = [sum(drilldown.efforts(store, [key]).values()) for key in same]
+        together = drilldown.efforts(store, same)
+    assert sum(together.values()) < sum(alone)
+    assert all(0 < seconds < 30 for seconds in together.values())
+
+
+def test_a_bad_key_is_told_before_any_page_is_made(report, tmp_path):
+    folder, _, wanted, *_ = report
+    said = Said()
+    with (
+        Store(folder.parent / "store.sqlite") as store,
+        pytest.raises(UserError, match=r"no drill-down of ffffffffffffffff/sdp: no measurement has a key"),
+    ):
+        drill_downs(store, [*wanted, "ffffffffffffffff/sdp"], tmp_path, said)
+    assert not said.notes
+    assert not said.steps
+    assert not any(tmp_path.iterdir())
+
+
+def test_measurements_without_an_oracle_are_never_drilled_into(tmp_path):
+    unit = Unit("0123456789abcdef", dataset="yacht", objective="mse", seed=0)
+    record = Record(unit.key, "pnn", "width", None, 0.5, None, None, None, "1", 1e-3, "mark")
+    run = RunDescription(
+        command="sdp-bench run uci",
+        preset="smoke",
+        settings=TINY.as_dict(),
+        experiments={"uci": Selection(("width",), ("pnn",))},
+        left_out=(),
+        environment={},
+    )
+    with Store(tmp_path / "store.sqlite", writing=True) as store:
+        members = [("uci", unit.key)]
+        number = store.begin_run(run, nets=[], units=[unit], rules={"pnn": Traits("PNN")}, members=members)
+        store.write_group(number, [record], [], [])
+        with pytest.raises(UserError, match=r"no drill-down of 0123456789abcdef/pnn/width: .* has no oracle"):
+            drill_downs(store, ["0123456789abcdef/pnn/width"], tmp_path / "html", Said())
 
 
 def test_every_number_leads_to_its_measurements_and_these_to_their_pages(report):
@@ -212,7 +275,18 @@ def test_keys_hold_commas_and_so_do_lists_of_them():
     )
     assert drilldown.chosen(f"{one},{two}", pd.DataFrame()) == [one, two]
     assert drilldown.chosen("none", pd.DataFrame()) == []
-    for wrong in ("worst:0", "worst:x", "worst:101", "sdp"):
+    for wrong in (
+        "worst:0",
+        "worst:-1",
+        "worst:x",
+        "worst:²",
+        "worst:101",
+        "worst",
+        "worst5",
+        "sdp",
+        "",
+        ",",
+    ):
         with pytest.raises(UserError):
             drilldown.chosen(wrong, pd.DataFrame())
     with pytest.raises(UserError, match="none was measured"):
