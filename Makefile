@@ -47,7 +47,7 @@ test: lint
 	$(BIN)/pytest -m "not slow" -n $(TEST_JOBS) --dist loadfile
 
 slow: $(STAMP)
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m slow -n $(TEST_JOBS) --dist loadfile
 
 # The code paths of a processor without AVX in PyTorch, MKL, oneDNN, OpenBLAS and the C library: the same numbers
 # but for rounding. A library that is not there reads no setting.

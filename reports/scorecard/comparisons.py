@@ -252,7 +252,7 @@ def _condition(
         len(own),
         means,
         tuple(
-            _comparison(metric, part, rule, other, traits)
+            _comparison(metric, part, scores, rule, other, traits)
             for other in others
             if {rule, other} <= set(part["rule"])
         ),
@@ -261,14 +261,14 @@ def _condition(
     )
 
 
-def _comparison(metric: Metric, part: pd.DataFrame, rule: str, other: str, traits: RuleTraits) -> Comparison:
-    values = part[part["rule"] == other]["value"].to_numpy()
+def _comparison(
+    metric: Metric, part: pd.DataFrame, scores: Scores, rule: str, other: str, traits: RuleTraits
+) -> Comparison:
+    values = part["value"].to_numpy()[part["rule"] == other]
     value = float(metric.shown(values).mean())
-    both = part[part["rule"].isin([rule, other])]
-    paired = both.groupby(UNIT)["rule"].transform("nunique") == 2
-    pair = Replicates.of(metric, both[paired], traits) if paired.any() else None
-    if pair is None or len(pair.rules) < 2:  # an infinite distance has no mean difference
-        own = part[part["rule"] == rule]["value"]
+    pair = Replicates.of_scores(scores.paired(rule, other), traits)
+    if not len(pair.values) or len(pair.rules) < 2:  # an infinite distance has no mean difference
+        own = part["value"].to_numpy()[part["rule"] == rule]
         outcome: Outcome = "unjudged"
         if np.isinf(values).any() != np.isinf(own).any():
             outcome = "better" if np.isinf(values).any() else "worse"

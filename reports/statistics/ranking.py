@@ -20,12 +20,14 @@ UNIT = ["net", "input"]
 class Scores:
     """What is ranked, lower is better: arrays (pairs of net and input, rules); NaN where not measured.
 
-    `errors` are the standard errors of `values`.
+    `errors` are the standard errors of `values`; `nets` and `inputs`, by number, say what each pair is of.
     """
 
     rules: tuple[str, ...]
     values: NDArray[np.float64]
     errors: NDArray[np.float64]
+    nets: NDArray[np.int64]
+    inputs: NDArray[np.int64]
 
     @classmethod
     def of(cls, metric: Metric, row: pd.DataFrame, rules: tuple[str, ...]) -> Scores:
@@ -36,7 +38,28 @@ class Scores:
         errors = values.copy()
         value, error = row["value"].to_numpy(), row["stderr"].to_numpy()
         values[units, columns], errors[units, columns] = metric.score(value), metric.score_error(value, error)
-        return cls(rules, values, errors)
+        first = np.unique(units, return_index=True)[1]
+        nets, inputs = (pd.factorize(row[name].to_numpy()[first])[0].astype(np.int64) for name in UNIT)
+        return cls(rules, values, errors, nets, inputs)
+
+    def paired(self, one: str, other: str) -> Scores:
+        """Those of two of the rules, on the pairs that both were measured on.
+
+        Parameters
+        ----------
+        one, other : str
+            Rules among `rules`.
+
+        Returns
+        -------
+        Scores
+            Of no pair where there is none.
+        """
+        columns = sorted([self.rules.index(one), self.rules.index(other)])
+        both = ~np.isnan(self.values[:, columns]).any(1)
+        nets, inputs = (pd.factorize(each[both])[0].astype(np.int64) for each in (self.nets, self.inputs))
+        rules = self.rules[columns[0]], self.rules[columns[1]]
+        return Scores(rules, self.values[both][:, columns], self.errors[both][:, columns], nets, inputs)
 
     def means(self) -> dict[str, float]:
         """Mean score of each rule that was measured."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, stdtr, stdtrit
 
 from sdp_bench.bench.metrics import Metric
-from sdp_bench.reports.statistics.ranking import UNIT, Scores
+from sdp_bench.reports.statistics.ranking import Scores
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.rules import RuleTraits
 
@@ -78,15 +78,18 @@ class Replicates:
     @classmethod
     def of(cls, metric: Metric, measured: pd.DataFrame, traits: RuleTraits) -> Replicates:
         """Those of the measurements of one metric; rules not measured on every pair are left out."""
-        scores = Scores.of(metric, measured, tuple(traits.in_order(measured["rule"])))
-        pairs = measured.drop_duplicates(UNIT)  # in the order of the rows of scores
+        return cls.of_scores(Scores.of(metric, measured, tuple(traits.in_order(measured["rule"]))), traits)
+
+    @classmethod
+    def of_scores(cls, scores: Scores, traits: RuleTraits) -> Replicates:
+        """Those of the rules that have a finite score on every pair."""
         whole = np.isfinite(scores.values).all(0)
         return cls(
             tuple(np.array(scores.rules, dtype=object)[whole]),
             scores.values[:, whole],
             scores.errors[:, whole],
-            pd.factorize(pairs["net"])[0].astype(np.int64),
-            pd.factorize(pairs["input"])[0].astype(np.int64),
+            scores.nets,
+            scores.inputs,
             frozenset(filter(traits.is_sampling, scores.rules)),
         )
 

@@ -1,5 +1,6 @@
 """Frames of measurements made up for the tests: the shape of real ones, with no run behind them."""
 
+import functools
 import hashlib
 
 import numpy as np
@@ -223,6 +224,7 @@ def meta(data=None):
     }
 
 
+@functools.cache
 def little_on_one_relu():
     """A few cases of the section on one ReLU, whose quadrature takes seconds."""
     checks = tuple(check_theorem(ratios=(0.0,)))

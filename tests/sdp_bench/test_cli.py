@@ -1,6 +1,10 @@
-"""The command as a user meets it: what it prints, its exit codes, and what it leaves behind."""
+"""The command as a user meets it: what it prints, its exit codes, and what it leaves behind.
 
-import os
+It runs in this process, where what it imports is there already, but for what only a process of its own shows.
+"""
+
+import contextlib
+import io
 import shutil
 import signal
 import sqlite3
@@ -23,29 +27,27 @@ TINY = (
 )
 
 
-def command(*words, cwd, **environment):
-    return subprocess.run(
-        [sys.executable, "-m", "sdp_bench.cli", *words],
-        cwd=cwd,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+def command(*words, cwd):
+    """Run the command in a folder: its exit code and what it printed."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.chdir(cwd):
+        patch.setattr(sys, "argv", ["sdp-bench", *words])
+        with (
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+            pytest.raises(SystemExit) as stop,
+        ):
+            cli.main()
+    return subprocess.CompletedProcess(words, stop.value.code, out.getvalue(), err.getvalue())
 
 
 @pytest.fixture
-def invoke(monkeypatch, capsys, tmp_path):
-    """Run the command in this process; returns its exit code and what it printed."""
-    monkeypatch.chdir(tmp_path)
+def invoke(tmp_path):
+    """Run the command in a folder of the test's own; returns its exit code and what it printed."""
 
     def call(*words):
-        monkeypatch.setattr(sys, "argv", ["sdp-bench", *words])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        printed = capsys.readouterr()
-        return stop.value.code, printed.out, printed.err
+        done = command(*words, cwd=tmp_path)
+        return done.returncode, done.stdout, done.stderr
 
     return call
 
@@ -59,6 +61,14 @@ def finished(tmp_path_factory):
     assert "groups 4/4" in ran.stderr
     assert "left" in ran.stderr
     return folder
+
+
+@pytest.fixture(scope="module")
+def reported(finished):
+    """What its report printed, and the table beside the page."""
+    made = command("report", "--no-committed", cwd=finished)
+    assert made.returncode == 0, made.stderr
+    return made.stdout, pd.read_csv(finished / "reports" / "html" / "results.csv")
 
 
 def test_help_does_not_load_torch():
@@ -79,13 +89,11 @@ def test_a_second_run_has_nothing_to_do(finished):
     assert "4 of 4 groups are measured already" in again.stderr
 
 
-def test_report_and_table(finished):
-    made = command("report", "--no-committed", cwd=finished)
-    assert made.returncode == 0, made.stderr
+def test_report_and_table(finished, reported):
+    said, table = reported
     page = finished / "reports" / "html" / "index.html"
-    assert made.stdout.strip() == f"report: {page.relative_to(finished)}"
+    assert said.strip() == f"report: {page.relative_to(finished)}"
     assert page.stat().st_size > 10_000
-    table = pd.read_csv(page.with_name("results.csv"))
     assert set(table.rule) == {"sdp", "monte_carlo:samples=10"}
     assert set(table.experiment) == {"iris-tv", "iris-w1", "iris-std"}
 
@@ -163,9 +171,8 @@ def test_a_page_that_is_asked_for_and_not_made_is_no_success(finished, tmp_path,
     assert (estimate in done.stderr.partition(message.format(**names))[0]) == (exit_code == 3)
 
 
-def test_replay_from_the_table(finished):
-    command("report", "--no-committed", cwd=finished)
-    table = pd.read_csv(finished / "reports" / "html" / "results.csv")
+def test_replay_from_the_table(finished, reported):
+    _, table = reported
     key = table[(table.metric == "tv_headline") & (table.rule == "monte_carlo:samples=10")].key.iloc[0]
     done = command("replay", key, cwd=finished)
     assert done.returncode == 0, done.stderr

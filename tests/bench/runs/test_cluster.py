@@ -14,7 +14,7 @@ from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs import group
 from sdp_bench.bench.runs.executors.dask import DaskWorkers
-from tests.bench.conftest import begin, make_plan, run_all
+from tests.bench.conftest import TINY, begin, make_plan, run_all
 from tests.bench.plugins.test_plugins import SOURCE, outside_settings
 from tests.bench.runs.test_run import numbers
 
@@ -28,21 +28,38 @@ def _free_port():
         return server.getsockname()[1]
 
 
-@pytest.fixture
-def cluster(tmp_path):
-    """Address of a scheduler, and its two worker processes."""
+@pytest.fixture(scope="module")
+def scheduler(tmp_path_factory):
+    """Address of a scheduler, its worker processes, and what starts one of its programs."""
+    folder = tmp_path_factory.mktemp("cluster")
+    processes = []
+
+    def start(program, *words):
+        command = [sys.executable, "-m", f"distributed.cli.dask_{program}", *words, "--no-dashboard"]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        processes.append(subprocess.Popen(command, cwd=folder, **quiet))
+
     port = _free_port()
-    address = f"tcp://127.0.0.1:{port}"
-    common = {"cwd": tmp_path, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    module = [sys.executable, "-m", "distributed.cli"]
-    scheduler = [f"{module[2]}.dask_scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]
-    worker = [f"{module[2]}.dask_worker", address, "--nthreads", "1", "--no-dashboard", "--no-nanny"]
-    processes = [subprocess.Popen([*module[:2], *scheduler], **common)]
-    processes += [subprocess.Popen([*module[:2], *worker], **common) for _ in range(2)]
-    yield address, processes[1:]
+    start("scheduler", "--host", "127.0.0.1", "--port", str(port))
+    yield f"tcp://127.0.0.1:{port}", processes, start
     for process in processes:
         process.kill()
         process.wait()
+
+
+@pytest.fixture
+def cluster(scheduler):
+    """Address of a scheduler, and its two worker processes, new ones for those that a test has killed."""
+    address, processes, start = scheduler
+    while len(alive := [each for each in processes[1:] if each.poll() is None]) < 2:
+        start("worker", address, "--nthreads", "1", "--no-nanny")
+    return address, alive
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory):
+    """The numbers of the plan, measured in this process."""
+    return numbers(run_all(tmp_path_factory.mktemp("local") / "local.sqlite", make_plan(TINY)))
 
 
 def connect(address):
@@ -59,9 +76,8 @@ def connect(address):
     return executor
 
 
-def test_a_lost_worker_loses_nothing_and_numbers_are_the_local_ones(tmp_path, plan, cluster):
+def test_a_lost_worker_loses_nothing_and_numbers_are_the_local_ones(tmp_path, plan, local, cluster):
     address, workers = cluster
-    local = numbers(run_all(tmp_path / "local.sqlite", plan))
     executor = connect(address)
     killed = []
 
@@ -79,8 +95,7 @@ def test_a_lost_worker_loses_nothing_and_numbers_are_the_local_ones(tmp_path, pl
     pd.testing.assert_frame_equal(frame, local, check_exact=True)
 
 
-def test_a_cluster_of_its_own(tmp_path, plan):
-    local = numbers(run_all(tmp_path / "local.sqlite", plan))
+def test_a_cluster_of_its_own(tmp_path, plan, local):
     with DaskWorkers(None, 2, 1) as executor, Store(tmp_path / "dask.sqlite", writing=True) as store:
         number = begin(store, plan)
         group.execute(plan.groups, frozenset(), store, number, executor, lambda *_: None)
