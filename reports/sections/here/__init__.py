@@ -17,6 +17,7 @@ MOST_ROWS = 20
 """Measurements that are listed of those that do not agree."""
 
 _IDENTITY = ["key", "component"]
+_OTHER = "other nets, inputs, settings, rules or metrics"
 
 
 @dataclass(frozen=True)
@@ -55,11 +56,11 @@ class Agreement:
         counted = labels.plural(self.measured, "measurement")
         if not self.compared:
             return (
-                f"None of the {counted} made here is among the committed ones (other nets, inputs, settings "
-                "or rules), so there is nothing to compare."
+                f"None of the {counted} made here is among the committed ones ({_OTHER}), so there is "
+                "nothing to compare."
             )
         alone = self.measured - self.compared
-        rest = f" {alone} have no counterpart (other nets, inputs, settings or rules)." if alone else ""
+        rest = f" {alone} have no counterpart ({_OTHER})." if alone else ""
         if len(self.apart):
             return (
                 f"{len(self.apart)} of the {self.compared} measurements that were made here and are among "
