@@ -122,7 +122,7 @@ def expected(
     return Expected(mean, covariance, mean_tolerance, covariance_tolerance)
 
 
-def like(other: Prediction, errors: StandardErrors | None) -> Expected:
+def like(other: Prediction, errors: StandardErrors | None, *, relative: float = RELATIVE) -> Expected:
     """What a second prediction must be if it is to agree with `other`, both being estimates of one law.
 
     Samples may be others (they may depend on the order of inputs, or on the batch), so both have their
@@ -133,6 +133,8 @@ def like(other: Prediction, errors: StandardErrors | None) -> Expected:
     other : Prediction
     errors : StandardErrors or None
         Of either prediction, if it samples.
+    relative : float
+        As :func:`expected` has it.
 
     Returns
     -------
@@ -141,7 +143,7 @@ def like(other: Prediction, errors: StandardErrors | None) -> Expected:
     """
     if errors is not None:
         errors = StandardErrors(2**0.5 * errors.mean, 2**0.5 * errors.covariance)
-    return expected(other.mean, other.covariance, errors)
+    return expected(other.mean, other.covariance, errors, relative=relative)
 
 
 def within(got: Prediction, want: Expected, calls: str = "") -> Verdict:

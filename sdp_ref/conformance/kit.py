@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 from sdp_ref.conformance.checks import (
@@ -33,6 +34,7 @@ CHECKS: tuple[Check, ...] = (
     Check("determinism", "Does the same call give the same numbers?", invariance.determinism),
     Check("global-rng", "Does it leave the global generators alone?", invariance.global_generators),
     Check("dtype", "Has the result the dtype of the input?", form.dtype),
+    Check("precision", "Are its answers in float32 those in float64?", form.precision),
     Check("symmetry", "Is the covariance symmetric?", form.symmetry),
     Check("positive-semidefinite", "Is the covariance positive semi-definite?", form.semidefinite),
     Check("diagonal", "Is a unit's variance that of the law whose mean it gives?", diagonal.diagonal),
@@ -82,6 +84,8 @@ def check_rule(
             What errors of moments it admits, where that is more than the kit's.
         create_graph : bool
             Set for the check of gradients.
+        differentiable : bool
+            False: its results carry no gradients, or none that mean anything.
     only : str or collection of str, optional
         Names of checks; all by default.
     seed : int
@@ -107,8 +111,12 @@ def check_rule(
     chosen = built_in(rule) if isinstance(rule, str) else _valid(rule)
     checks, subject = named_checks(only), Subject(chosen, _valid_seed(seed))
     unknown = _unknown(subject) if only is None else ()
-    results = []
-    for result in itertools.chain((run(check, subject, seed) for check in checks), unknown):
+    results, reasons = [], dict[str, str]()
+    for found in itertools.chain((run(check, subject, seed) for check in checks), unknown):
+        result = found
+        if found.status == "failed" and found.known is None:
+            first = reasons.setdefault(found.detail, found.name)
+            result = found if first == found.name else replace(found, same_as=first)
         results.append(result)
         if progress is not None:
             progress(result)
@@ -176,6 +184,11 @@ def _valid(rule: Any) -> Any:
     ):
         raise ValueError(
             f"rule '{rule.name}': known_faults must map names of checks to reasons, got {_short(known)}"
+        )
+    differentiable = getattr(rule, "differentiable", True)
+    if not isinstance(differentiable, bool):
+        raise ValueError(
+            f"rule '{rule.name}': differentiable must be True or False, got {_short(differentiable)}"
         )
     return rule
 

@@ -10,6 +10,9 @@ from typing import Any, Literal
 
 Status = Literal["passed", "failed", "skipped"]
 
+VERSION = 2
+"""Of the kit: it goes up where a check is added, or asks more, so that reports can be told apart."""
+
 _WIDTH = 108
 
 
@@ -32,6 +35,8 @@ class CheckResult:
     known : str or None
         Of a failure that the rule declares in ``known_faults``: why.
     seconds : float
+    same_as : str or None
+        Of a failure: the earlier check that failed for the same reason.
     """
 
     name: str
@@ -42,6 +47,7 @@ class CheckResult:
     example: str | None = None
     known: str | None = None
     seconds: float = 0.0
+    same_as: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """As plain JSON; a number that JSON does not have becomes a string."""
@@ -54,12 +60,15 @@ class CheckResult:
             "numbers": numbers,
             "example": self.example,
             "known": self.known,
+            "same_as": self.same_as,
             "seconds": round(self.seconds, 4),
         }
 
     def __str__(self) -> str:
         """Status, name and detail; of a failure also numbers and example."""
         mark = self.status.upper() if self.status == "failed" else self.status
+        if self.same_as is not None:
+            return f"{mark:8} {self.name:24} as {self.same_as}"
         lines = _wrapped(f"{mark:8} {self.name:24} ", self.detail)
         if self.known is not None:
             lines += _wrapped(" " * 9 + "known: ", self.known)
@@ -81,11 +90,14 @@ class ConformanceReport:
     checks : tuple of CheckResult
     seed : int
         Of the cases.
+    kit : int
+        Version of the kit, :data:`VERSION`.
     """
 
     rule: str
     checks: tuple[CheckResult, ...]
     seed: int = 0
+    kit: int = VERSION
 
     @property
     def passed(self) -> bool:
@@ -120,23 +132,27 @@ class ConformanceReport:
 
     @property
     def summary(self) -> str:
-        """One line: how many checks ran, passed, failed and did not apply."""
+        """One line: how many checks of which kit ran, passed, failed and did not apply."""
         known = len(self.failed) - len(self.unexpected)
         faults = f" ({known} known)" if known else ""
         return (
-            f"{self.ran} of {len(self.checks)} checks ran: {self.count('passed')} passed, "
+            f"kit {self.kit}, {self.ran} of {len(self.checks)} checks ran: {self.count('passed')} passed, "
             f"{self.count('failed')} failed{faults}, {self.count('skipped')} not applicable"
         )
 
     @property
     def causes(self) -> tuple[str, ...]:
-        """A line for each check that failed: its name, and what was seen, or why that is known."""
+        """A line for each reason of failures: the checks' names, and what was seen, or why that is known."""
         return tuple(
-            f"failed {check.name}: {' '.join(check.detail.split())}"
+            f"failed {', '.join([check.name, *self._like(check)])}: {' '.join(check.detail.split())}"
             if check.known is None
             else f"failed {check.name}, as it declares: {' '.join(check.known.split())}"
             for check in self.failed
+            if check.same_as is None
         )
+
+    def _like(self, check: CheckResult) -> list[str]:
+        return [other.name for other in self.failed if other.same_as == check.name]
 
     @property
     def verdict(self) -> str:
@@ -145,6 +161,8 @@ class ConformanceReport:
             return "has shown nothing: no check applies to it"
         every = "the one check that applies" if self.ran == 1 else f"the {self.ran} checks that apply"
         names = ", ".join(check.name for check in self.unexpected or self.failed)
+        if self.ran > 1 and len(self.unexpected) == self.ran and len(self.causes) == 1:
+            return f"fails {every}, all for one reason"
         if self.unexpected:
             return f"fails {'' if self.ran == 1 else f'{len(self.unexpected)} of '}{every} ({names})"
         if self.failed:
@@ -160,6 +178,7 @@ class ConformanceReport:
         """As plain JSON."""
         return {
             "rule": self.rule,
+            "kit": self.kit,
             "seed": self.seed,
             "passed": self.passed,
             "ran": self.ran,

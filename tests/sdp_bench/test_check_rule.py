@@ -70,7 +70,7 @@ def test_a_rule_of_ones_own_that_fails_ends_with_1_and_an_example(mine):
     assert "FAILED   affine" in output
     assert "net = nn.Sequential(nn.Linear(1, 1))" in output
     counts, cause, verdict = output.splitlines()[-3:]
-    assert counts == "1 of 1 checks ran: 0 passed, 1 failed, 0 not applicable"
+    assert counts == "kit 2, 1 of 1 checks ran: 0 passed, 1 failed, 0 not applicable"
     assert cause.startswith("failed affine: mean[0, 0] is ")
     assert verdict == "verdict: forgetful fails the one check that applies (affine)"
 

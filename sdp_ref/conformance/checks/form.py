@@ -13,9 +13,11 @@ from torch import nn
 from sdp_ref.activations import ACTIVATIONS, activation
 from sdp_ref.conformance import cases
 from sdp_ref.conformance.cases import chain, linear, tensor, units
+from sdp_ref.conformance.compare import like, simulated, within
 from sdp_ref.conformance.subject import NotApplicable, Subject
 from sdp_ref.conformance.trial import Case, Judge, Verdict
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
+from sdp_ref.laws.gaussian import AnyGaussian
 
 _DTYPE = "y = rule.propagate(net, x)\nprint(x.location.dtype, y.mean.dtype, y.covariance.dtype)"
 
@@ -35,6 +37,28 @@ def dtype(subject: Subject, seed: int) -> Iterator[Case]:
         for net, x in cases.generic(subject, seed):
             yield Case(copy.deepcopy(net).to(kind), x.to(kind), judge)
 
+
+_SINGLE = 1e-3
+"""Relative: what cancels may lose four of float32's seven digits; a fault shows from 0.1 % on."""
+
+
+def precision(subject: Subject, seed: int) -> Iterator[Case]:
+    """Answers in float32 are those in float64 to the same numbers, 0.1 % apart at most."""
+
+    def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
+        exact = subject.estimate(net, x)
+        single = subject.estimate(copy.deepcopy(net).float(), x.to(torch.float32))
+        return within(single, like(exact, simulated(subject, net, x), relative=_SINGLE), _PRECISION)
+
+    for net, x in cases.generic(subject, seed):
+        # numbers that float32 has, so that the two are asked about one law
+        yield Case(copy.deepcopy(net).float().double(), x.to(torch.float32).to(torch.float64), judge)
+
+
+_PRECISION = (
+    "y = rule.propagate(net.float(), x.to(torch.float32))\nz = rule.propagate(net.double(), x)\n"
+    "print(y.mean, z.mean, y.covariance, z.covariance, sep='\\n')"
+)
 
 _ASYMMETRY = 1e-10
 """Relative to the standard deviations: far above rounding of J S J^T, far below a formula's fault."""

@@ -34,7 +34,14 @@ def gradients(subject: Subject, seed: int) -> Iterator[Case]:
     ------
     Case
         Nets of a hidden layer, then pairs of units with a singular input.
+
+    Raises
+    ------
+    NotApplicable
+        If the rule declares that it is not differentiable.
     """
+    if not getattr(subject.rule, "differentiable", True):
+        raise NotApplicable("it declares that it is not differentiable")
     rule = (
         with_attribute(subject.rule, "create_graph", True) if hasattr(subject.rule, "create_graph") else None
     )

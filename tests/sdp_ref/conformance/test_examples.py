@@ -94,6 +94,9 @@ SHOWS = {
     **dict.fromkeys(("batch", "determinism"), apart),
     "global-rng": lambda _names, _numbers, printed: "False" in printed,
     "dtype": lambda _names, _numbers, printed: {"torch.float32", "torch.float64"} <= set(printed.split()),
+    "precision": lambda names, _numbers, _printed: (
+        names["y"].covariance.double().div(names["z"].covariance).allclose(torch.tensor(1.05).double(), 1e-5)
+    ),
     "symmetry": lambda names, numbers, _printed: (
         float((names["y"].covariance - names["y"].covariance.mT).abs().max()) == numbers["error"] > 0
     ),

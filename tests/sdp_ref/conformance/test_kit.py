@@ -12,6 +12,7 @@ from torch import nn
 
 import sdp_ref as sr
 from sdp_ref.conformance import CHECKS, CheckResult, ConformanceReport
+from sdp_ref.conformance.report import VERSION
 from sdp_ref.laws import unchecked
 from tests.sdp_ref.conformance.mutants import MUTANTS, SOUND, Gated, Marginal, Matched, Sampled
 
@@ -152,6 +153,50 @@ def test_an_error_is_a_failure_with_its_message_and_input():
         exec(report["small-noise"].example, {"rule": Raises()})
 
 
+def test_one_reason_for_many_failures_is_told_once():
+    class Broken(Gated):
+        name = "broken"
+
+        def propagate(self, net, x):
+            raise RuntimeError("forgot a key")
+
+    names = ("affine", "small-noise", "dtype", "moments")
+    report = sr.check_rule(Broken(), only=names)
+    assert [each.same_as for each in report.checks] == [None, "affine", "affine", None]
+    assert report.causes == ("failed affine, small-noise, dtype: raised RuntimeError: forgot a key",)
+    assert report.verdict == "fails the 3 checks that apply, all for one reason"
+    assert str(report).count("forgot a key") == 2  # beside the first, and as the cause
+    assert "FAILED   dtype                    as affine" in str(report)
+    assert report.as_dict()["checks"][1]["same_as"] == "affine"
+
+
+def test_failures_for_other_reasons_are_told_each():
+    class Broken(Gated):
+        name = "broken"
+
+        def propagate(self, net, x):
+            raise RuntimeError(f"cannot do {len(net)} modules")
+
+    report = sr.check_rule(Broken(), only=("affine", "small-noise"))
+    assert len(report.causes) == 2
+    assert "one reason" not in report.verdict
+
+
+def test_a_rule_may_say_that_it_is_not_differentiable():
+    detached = type("Detached", (MUTANTS["gradients"],), {"differentiable": False})()
+    report = sr.check_rule(detached, only="gradients")
+    assert report["gradients"].status == "skipped"
+    assert report["gradients"].detail == "it declares that it is not differentiable"
+    assert sr.check_rule(MUTANTS["gradients"](), only="gradients")["gradients"].status == "failed"
+
+
+def test_a_report_says_which_kit_made_it():
+    report = sr.check_rule("sdp", only="affine")
+    assert report.kit == VERSION >= 2
+    assert report.as_dict()["kit"] == VERSION
+    assert f"kit {VERSION}, 1 of 1 checks ran" in str(report)
+
+
 class SupportsNothing:
     name = "nothing"
 
@@ -228,6 +273,7 @@ def test_a_result_of_the_wrong_kind_fails(result, message):
         (type("Odd", (Gated,), {"claims": "moments"})(), "collection of strings"),
         (type("Odd", (Gated,), {"claims": [1]})(), "collection of strings"),
         (type("Odd", (Gated,), {"known_faults": ["affine"]})(), "must map"),
+        (type("Odd", (Gated,), {"differentiable": "no"})(), "differentiable must be True or False, got 'no'"),
     ],
 )
 def test_what_is_no_rule_is_told(rule, message):
@@ -293,7 +339,7 @@ def test_the_report_reads_as_text_and_as_json():
     text = str(report)
     assert text.startswith("rule 'mutant-zero-variance'")
     lines = text.splitlines()[-3:]
-    assert lines[0] == "2 of 2 checks ran: 1 passed, 1 failed, 0 not applicable"
+    assert lines[0] == f"kit {VERSION}, 2 of 2 checks ran: 1 passed, 1 failed, 0 not applicable"
     assert lines[1] == f"failed zero-variance: {report['zero-variance'].detail}"
     assert lines[2] == "verdict: mutant-zero-variance fails 1 of the 2 checks that apply (zero-variance)"
     assert "FAILED   zero-variance" in text
