@@ -239,10 +239,15 @@ def results(data, failures=NO_FAILURES, **more):
     return Results(data, meta(data), failures, **more)
 
 
+def page(results, sections=SECTIONS):
+    """The page of some results, and its numbers."""
+    made, numbers = parts(results, sections)
+    return assembled(made, Cover(results.title, results.meta, "results.csv")), numbers
+
+
 def text_of(data):
     """The page of some measurements alone."""
-    results = Results(data)
-    return assembled(parts(results, SECTIONS)[0], Cover(results.title, results.meta, "results.csv"))
+    return page(Results(data))[0]
 
 
 def rendered(section, /, **context):

@@ -7,7 +7,6 @@ from sdp_bench.bench.results.record import Record, RunDescription, Selection, St
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.settings import Settings
 from sdp_bench.reports.drilldown.page import chosen
-from sdp_bench.reports.page import page
 from sdp_bench.reports.results import results_of
 from sdp_bench.reports.scorecard.answers import answers
 from sdp_bench.reports.scorecard.candidate import Candidate
@@ -15,7 +14,7 @@ from sdp_bench.reports.scorecard.judging import judge
 from sdp_bench.reports.sections.choice.choice import choice
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_ref.rules import Traits
-from tests.reports.made_up import SECTIONS
+from tests.reports import made_up
 from tests.reports.test_page import told
 
 METRIC = "tv_headline:cells=512,pilot_samples=131072"
@@ -66,7 +65,7 @@ def results(tmp_path_factory):
 
 
 def test_the_report_never_calls_a_sampling_plugin_the_best_that_does_not_sample(results):
-    text = told(page(results, SECTIONS)[0])
+    text = told(made_up.page(results)[0])
     assert "the best of the rules that do not sample is SDP in all of them" in text
     assert "sampling does better still (Mine & yours in 1)" in text
     (row,) = results.tables[0].rows

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from sdp_bench.bench.errors import UserError
 from sdp_bench.commands.check_rule import check_rule
 from sdp_ref.conformance import CHECKS
+from sdp_ref.conformance.report import VERSION
 
 MINE = """
 import torch
@@ -49,7 +50,7 @@ def test_a_sound_rule_ends_with_0_and_the_counts():
     assert code == 0
     assert "rule 'sdp'" in output
     assert output.endswith(
-        "1 of 2 checks ran: 1 passed, 0 failed, 1 not applicable\n"
+        f"kit {VERSION}, 1 of 2 checks ran: 1 passed, 0 failed, 1 not applicable\n"
         "verdict: sdp passes the one check that applies\n"
     )
 
@@ -70,7 +71,7 @@ def test_a_rule_of_ones_own_that_fails_ends_with_1_and_an_example(mine):
     assert "FAILED   affine" in output
     assert "net = nn.Sequential(nn.Linear(1, 1))" in output
     counts, cause, verdict = output.splitlines()[-3:]
-    assert counts == "kit 2, 1 of 1 checks ran: 0 passed, 1 failed, 0 not applicable"
+    assert counts == f"kit {VERSION}, 1 of 1 checks ran: 0 passed, 1 failed, 0 not applicable"
     assert cause.startswith("failed affine: mean[0, 0] is ")
     assert verdict == "verdict: forgetful fails the one check that applies (affine)"
 

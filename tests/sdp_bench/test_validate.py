@@ -18,6 +18,7 @@ from sdp_bench.bench.runs.conformance import conformance
 from sdp_bench.bench.runs.executors import TimeLimitError
 from sdp_bench.commands.validate import validate
 from sdp_ref.conformance import CheckResult, ConformanceReport
+from sdp_ref.conformance.report import VERSION
 
 RULES = '''
 import time
@@ -142,7 +143,7 @@ def test_a_rule_is_measured_once_and_shown(call, monkeypatch, tmp_path):
     # What the rule prints itself comes before.
     first, *details, page, last = [line for line in out.splitlines() if not line.startswith("called")]
     assert first == "good"
-    assert details[0] == "  checks: 1 of 1 checks ran: 1 passed, 0 failed, 0 not applicable"
+    assert details[0] == f"  checks: kit {VERSION}, 1 of 1 checks ran: 1 passed, 0 failed, 0 not applicable"
     assert any(
         line.startswith("  iris-tv: against the rules of its kind: SDP better at 0") for line in details
     )

@@ -18,7 +18,7 @@ from sdp_bench.reports.drilldown import page as drilldown
 from sdp_bench.reports.drilldown.words import verdict
 from sdp_bench.reports.numbers import sheets
 from sdp_bench.reports.numbers.number import FOLDER
-from sdp_bench.reports.page import build, drill_downs, page
+from sdp_bench.reports.page import build, drill_downs
 from sdp_bench.reports.sections.tables import Tables
 from sdp_ref.rules import Traits
 from tests.bench.conftest import TINY, make_plan, run_all
@@ -295,7 +295,7 @@ def test_keys_hold_commas_and_so_do_lists_of_them():
 
 def test_lists_are_bounded_and_say_what_they_leave_out(tmp_path):
     results = made_up.results(made_up.frame(depths=(1,), nets=5, inputs=6, suites=("iris-tv",)))
-    frame, numbers = results.frame, page(results, [Tables()])[1]
+    frame, numbers = results.frame, made_up.page(results, [Tables()])[1]
     (sheet,) = sheets.sheets(numbers, frame, {}, TRAITS)
     listing = sheet.parts[0][1][0]
     assert (listing.count, listing.shown) == (30, sheets.MOST_ROWS)

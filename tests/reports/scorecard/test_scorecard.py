@@ -19,6 +19,7 @@ from sdp_bench.reports.scorecard.costs import cost_tables
 from sdp_bench.reports.scorecard.page import Scorecard, build, page
 from sdp_bench.reports.tables.frame import checked
 from sdp_ref.conformance import CheckResult, ConformanceReport
+from sdp_ref.conformance.report import VERSION
 from tests.reports.made_up import NO_FAILURES, TRAITS, frame, meta
 
 AFFINE = CheckResult(
@@ -141,7 +142,9 @@ def judged(candidate, data, failures=NO_FAILURES):
 def test_the_verdict_says_what_was_found():
     data = with_mine()
     failing = judged(Candidate("mine", "mine.py:Mine", report=REPORT), data)
-    assert "checks: 2 of 3 checks ran: 1 passed, 1 failed, 1 not applicable" in failing.details
+    assert (
+        f"checks: kit {VERSION}, 2 of 3 checks ran: 1 passed, 1 failed, 1 not applicable" in failing.details
+    )
     assert "checks: failed affine: covariance off <by far>" in failing.details
     assert failing.last.startswith("verdict: mine fails 1 of the 2 checks that apply (affine)")
     assert "sdp-bench check-rule mine.py:Mine shows why" in failing.last

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 from sdp_bench.bench.metrics import recorded_metric
-from sdp_bench.reports.page import page
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.sections.choice import WhichRule
 from sdp_bench.reports.sections.choice.choice import OFF, ON, UNDECIDED, as_accurate, choice
@@ -343,7 +342,7 @@ def test_the_section_shows_what_to_take(timed):
     frame = checked(made_up.frame(depths=(2, 4), nets=3, suites=("iris-tv",)))
     if not timed:
         frame["seconds"] = math.nan
-    section, _ = page(Results(frame), [WhichRule()])
+    section, _ = made_up.page(Results(frame), [WhichRule()])
     assert ("time of 100 samples" in section) is timed
     assert ('id="figure-front"' in section) is timed
     assert "What to take" in section

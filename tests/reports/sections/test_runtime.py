@@ -4,10 +4,10 @@ import pandas as pd
 import pytest
 
 from sdp_bench.bench.runtime.table import Row, load, save
-from sdp_bench.reports.page import page
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.sections.runtime import Runtime, runtime
 from sdp_bench.reports.tables.frame import COLUMNS
+from tests.reports import made_up
 
 
 def row(architecture="cnn3", phase="training_step", method="sdp", ratio=12.0):
@@ -40,10 +40,10 @@ def test_each_net_and_phase_is_a_block_with_the_papers_ratios_at_training():
 def test_the_page_shows_what_was_timed_and_nothing_where_nothing_was(tmp_path):
     save(ROWS, tmp_path / "runtime.csv")
     nothing = Results(pd.DataFrame(columns=list(COLUMNS)))
-    assert 'id="runtime"' not in page(nothing, [Runtime()])[0]
+    assert 'id="runtime"' not in made_up.page(nothing, [Runtime()])[0]
     made = pd.DataFrame(
         [dict.fromkeys(COLUMNS, 0.0) | {"experiment": "iris-tv", "rule": "sdp", "metric": "w1"}]
     )
-    text, _ = page(Results(made, runtime=tuple(load(tmp_path / "runtime.csv"))), [Runtime()])
+    text, _ = made_up.page(Results(made, runtime=tuple(load(tmp_path / "runtime.csv"))), [Runtime()])
     assert "11.00 to 13.00" in text
     assert f"{20.8 / 6.29:.2f}" in text
