@@ -42,7 +42,8 @@ class _Lines:
 
     def done(self, count: int, total: int, text: str, share: float | None = None) -> None:
         elapsed = time.monotonic() - self._start
-        share = count / total if share is None else share
+        if share is None:
+            share = count / total if total else 0.0  # a loop may turn out to have nothing to do
         if not share or (count < total and elapsed - self._said < self._interval):
             return
         self._said = elapsed
