@@ -255,7 +255,7 @@ def test_a_rule_of_which_nothing_is_known_is_no_good_rule(call, monkeypatch, tmp
         (("spd",), "unknown rule 'spd'"),
         (("theirs.py:Good", "--sigma", "0"), "sigma must be positive"),
         (("theirs.py:Good", "--sigma", "-1"), "sigma must be positive"),
-        (("theirs.py:Good", "--preset", "smoke", "--width", "7"), "no net of these experiments is"),
+        (("theirs.py:Good", "--preset", "smoke", "--activation", "tanh"), "no net of these experiments is"),
         (("theirs.py:Good", "--experiment", "absent"), "unknown experiment 'absent'"),
         (("theirs.py:Good", "--inputs", "x.npy"), "go with --net"),
         (("--net", "theirs.py:Good"), "--net needs --inputs"),
