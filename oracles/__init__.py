@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         wasserstein_floor,
     )
 else:
-    __getattr__ = exports(__name__)
+    __getattr__, __dir__ = exports(__name__)
 
 __all__ = [
     "AxisBins",

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import json
+import secrets
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import sdp_ref
 from sdp_bench import bench, oracles, reports
 from sdp_bench.bench import files
+from sdp_bench.bench.nets import storage
 from sdp_bench.reports.committed import Committed
 from sdp_bench.reports.page import keep
 from sdp_bench.reports.results import BASELINES, committed_results
@@ -19,13 +21,15 @@ from sdp_bench.reports.results import BASELINES, committed_results
 MOST = 3
 """Pages that are kept: those of the newest versions of code or results."""
 
+_CHECKSUMS = "checksums.json"
+
 _SOURCES = ("*.py", "*.html", "*.css", "*.csv", "*.json")
 _DRAWN_BY = ("jinja2", "matplotlib", "numpy", "pandas", "scipy", "seaborn", "torch")
 _PLUGGED_IN = ("sdp_bench.sections", "sdp_bench.experiments", "sdp_bench.metrics")
 
 
 def committed(say: Callable[[str], None]) -> Committed:
-    """The committed results with their page, which is made if it has not been made of this code yet.
+    """The committed results with their page, which is made if there is no whole one of this code.
 
     Parameters
     ----------
@@ -43,7 +47,8 @@ def committed(say: Callable[[str], None]) -> Committed:
     """
     pages = files.cache_folder("pages")
     folder = pages / digest()
-    if not folder.is_dir():
+    if not _is_whole(folder):
+        storage.check_writable(pages / _CHECKSUMS)
         say("making the page of the committed results, once for this version: about half a minute")
         with files.writing(pages):
             _make(folder)
@@ -76,16 +81,35 @@ def _sources() -> Iterator[Path]:
     yield from sorted(path for path in BASELINES.glob("*") if path.is_file())
 
 
+def _checksums(folder: Path) -> dict[str, str]:
+    """Hashes of all that stands in a folder, by path."""
+    found = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != _CHECKSUMS)
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in found
+    }
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether there is a page, as it was made: what clears caches may have taken parts of it."""
+    try:
+        return bool(json.loads((folder / _CHECKSUMS).read_bytes()) == _checksums(folder))
+    except (OSError, ValueError):
+        return False
+
+
 def _make(folder: Path) -> None:
     """Make the page in a folder of its own, which then gets its name; keep the newest pages alone."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    place = Path(tempfile.mkdtemp(dir=folder.parent, prefix="."))
+    place = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
+    place.mkdir()
     try:
         keep(committed_results(), place)
+        files.write(place / _CHECKSUMS, json.dumps(_checksums(place)))
+        if not _is_whole(folder):  # else another process made it meanwhile
+            shutil.rmtree(folder, ignore_errors=True)
         try:
             place.rename(folder)
         except OSError:
-            if not folder.is_dir():  # else another process made it meanwhile
+            if not _is_whole(folder):
                 raise
     finally:
         shutil.rmtree(place, ignore_errors=True)

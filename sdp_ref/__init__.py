@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sdp_ref.graph.trace import Net
     from sdp_ref.rules import LayerwiseRule
 else:
-    __getattr__ = exports(__name__)
+    __getattr__, __dir__ = exports(__name__)
 
 __all__ = [
     "Cauchy",

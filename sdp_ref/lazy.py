@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 
-def exports(package: str) -> Callable[[str], Any]:
-    """``__getattr__`` of a package that imports at its first use what its source imports for type checkers.
+def exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """``__getattr__`` and ``__dir__`` of a package that imports what its source imports for type checkers.
 
     Parameters
     ----------
@@ -21,7 +21,9 @@ def exports(package: str) -> Callable[[str], Any]:
     Returns
     -------
     callable
-        Gives a name's value, which the package keeps, or raises an AttributeError.
+        Gives a name's value, imported at its first use, which the package keeps, or raises an AttributeError.
+    callable
+        Gives all names of the package, these too.
     """
 
     def value(name: str) -> Any:
@@ -31,7 +33,10 @@ def exports(package: str) -> Callable[[str], Any]:
         found = import_module(f"{package}.{name}") if home == package else getattr(import_module(home), name)
         return vars(sys.modules[package]).setdefault(name, found)
 
-    return value
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *_homes(package)})
+
+    return value, names
 
 
 def _homes(package: str) -> dict[str, str]:

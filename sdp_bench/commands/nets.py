@@ -117,26 +117,47 @@ def recipes(output: Path, seeds: int) -> None:
 
 @click.group()
 def cache() -> None:
-    """The cache of trained nets (and of trainings under way)."""
+    """The cache: trained nets, trainings under way, and pages of the committed results."""
 
 
 @cache.command("list")
 def cache_list() -> None:
-    """List the cached nets and checkpoints with their sizes."""
+    """List the cached nets, checkpoints and pages with their sizes."""
     from sdp_bench.bench.nets import storage
 
-    files = storage.cached_files()
-    for file in files:
-        click.echo(f"{file.stat().st_size / 1e3:8.0f} kB  {file.name}")
-    click.echo(f"{len(files)} files in {storage.cache_folder()}")
+    kept, pages = storage.cached_files(), _pages()
+    for each in (*kept, *pages):
+        files = [each] if each.is_file() else [path for path in each.rglob("*") if path.is_file()]
+        click.echo(f"{sum(file.stat().st_size for file in files) / 1e3:8.0f} kB  {each.name}")
+    click.echo(f"{_counted(kept, pages)} in {storage.cache_folder().parent}")
 
 
 @cache.command("clear")
 def cache_clear() -> None:
-    """Remove the cached nets and checkpoints; the next run trains them again."""
+    """Remove what is cached; the next run trains again, and the next report makes its page again."""
+    import shutil
+
+    from sdp_bench.bench.files import writing
     from sdp_bench.bench.nets import storage
 
-    files = storage.cached_files()
-    for file in files:
-        file.unlink()
-    click.echo(f"{len(files)} files removed from {storage.cache_folder()}")
+    kept, pages = storage.cached_files(), _pages()
+    with writing(storage.cache_folder().parent):
+        for file in kept:
+            file.unlink(missing_ok=True)
+        for folder in pages:
+            shutil.rmtree(folder)
+    click.echo(f"removed {_counted(kept, pages)} from {storage.cache_folder().parent}")
+
+
+def _pages() -> list[Path]:
+    """Folders of the pages in the cache, also of those whose making was broken off."""
+    from sdp_bench.bench.files import cache_folder
+
+    return sorted(path for path in cache_folder("pages").glob("*") if path.is_dir())
+
+
+def _counted(kept: list[Path], pages: list[Path]) -> str:
+    def plural(count: int, noun: str) -> str:
+        return f"{count} {noun}" + ("" if count == 1 else "s")
+
+    return f"{plural(len(kept), 'net file')} and {plural(len(pages), 'page')}"

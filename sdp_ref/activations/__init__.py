@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sdp_ref.activations.base import Activation
     from sdp_ref.activations.elementwise import ELEMENTWISE, activation_of
 else:
-    __getattr__ = exports(__name__)
+    __getattr__, __dir__ = exports(__name__)
 
 __all__ = ["ACTIVATIONS", "ELEMENTWISE", "Activation", "activation", "activation_of"]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sdp_ref.rules.sampling import MonteCarlo
     from sdp_ref.rules.unscented import Unscented
 else:
-    __getattr__ = exports(__name__)
+    __getattr__, __dir__ = exports(__name__)
 
 __all__ = [
     "DVIA",

@@ -41,6 +41,39 @@ def test_other_code_or_results_make_another_page_and_the_newest_are_kept(made, m
     assert [folder.is_dir() for folder in folders] == [False] * (7 - kept.MOST) + [True] * kept.MOST
 
 
+@pytest.mark.parametrize("damage", ["a part is gone", "a list is gone", "cut short", "nothing is left"])
+def test_a_page_that_lost_something_is_made_again(damage, made, tmp_path):
+    folder = kept.committed(lambda _: None).folder
+    before = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    lists = sorted((folder / "numbers").iterdir())
+    gone = {"a part is gone": [folder / "parts.json"], "a list is gone": lists[:1], "nothing is left": before}
+    for path in gone.get(damage, ()):
+        (folder / path).unlink()
+    if damage == "cut short":
+        lists[0].write_bytes(lists[0].read_bytes()[:100])
+    again = kept.committed(lambda _: None)
+    assert {path: (again.folder / path).read_bytes() for path in before} == before
+    assert len(made) == 2
+    assert again.show(tmp_path / "shown").is_file()
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+
+
+def test_whoever_may_read_the_cache_may_read_the_page(made):
+    folder = kept.committed(lambda _: None).folder
+    plain = folder.parent / "plain"
+    plain.mkdir()
+    assert folder.stat().st_mode == plain.stat().st_mode
+
+
+def test_a_cache_that_cannot_be_written_is_told_before_the_work(made, monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path / "file"))
+    said = []
+    with pytest.raises(RunFailedError, match=r"cannot write .*; set SDP_BENCH_CACHE to another folder"):
+        kept.committed(said.append)
+    assert said == made == []
+
+
 def test_the_digest_is_the_same_again_and_another_for_other_tables(monkeypatch, tmp_path):
     before = kept.digest()
     assert before == kept.digest()

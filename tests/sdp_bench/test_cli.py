@@ -356,13 +356,19 @@ def test_shards_merged_exported_imported_and_compared(finished, tmp_path):
 
 def test_the_cache_is_listed_and_cleared(invoke, tmp_path, monkeypatch):
     monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path / "cache"))
-    assert "0 files in" in invoke("cache", "list")[1]
+    assert "0 net files and 0 pages in" in invoke("cache", "list")[1]
     (tmp_path / "cache" / "nets").mkdir(parents=True)
+    (tmp_path / "cache" / "pages" / "0123456789abcdef" / "numbers").mkdir(parents=True)
+    (tmp_path / "cache" / "pages" / "0123456789abcdef" / "numbers" / "x.html").write_bytes(bytes(3000))
     (tmp_path / "cache" / "nets" / "x.safetensors").write_bytes(bytes(2000))
     (tmp_path / "cache" / "nets" / "x.safetensors.damaged").write_bytes(bytes(1000))
-    assert "2 kB  x.safetensors\n       1 kB  x.safetensors.damaged" in invoke("cache", "list")[1]
-    assert "2 files removed" in invoke("cache", "clear")[1]
-    assert "0 files in" in invoke("cache", "list")[1]
+    listed = invoke("cache", "list")[1]
+    assert (
+        "2 kB  x.safetensors\n       1 kB  x.safetensors.damaged\n       3 kB  0123456789abcdef\n" in listed
+    )
+    assert "removed 2 net files and 1 page from" in invoke("cache", "clear")[1]
+    assert "0 net files and 0 pages in" in invoke("cache", "list")[1]
+    assert list((tmp_path / "cache" / "pages").iterdir()) == []
 
 
 def test_the_package_itself_is_the_command(tmp_path):

@@ -1,5 +1,6 @@
 """Local processes: a worker may die or hang without harm to the others."""
 
+import importlib
 import os
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import time
 
 import pytest
 
+import sdp_ref
 from sdp_bench.bench.runs.executors import MemoryLimitError, TimeLimitError, WorkerDiedError
 from sdp_bench.bench.runs.executors.local import LocalProcesses
 
@@ -62,6 +64,14 @@ def test_what_is_slow_to_import_is_there_from_the_start(executor):
     names = ["torch", "ot", "sdp_bench.bench.experiments.law_group", "sdp_bench.bench.metrics.transport"]
     assert all(executor.map(is_imported, names))
     assert not executor.submit(is_imported, "antigravity").result()
+
+
+def test_a_rule_that_needs_parameters_does_not_stop_all_work(monkeypatch):
+    def needy(name):
+        raise ValueError(f"{name} needs samples")
+
+    monkeypatch.setattr(sdp_ref, "rule", needy)
+    importlib.reload(importlib.import_module("sdp_bench.bench.runs.preloaded"))
 
 
 def test_an_error_is_passed_on(executor):
