@@ -60,7 +60,7 @@ class Agreement:
                 "nothing to compare."
             )
         alone = self.measured - self.compared
-        rest = f" {alone} have no counterpart ({_OTHER})." if alone else ""
+        rest = f" {alone} {'has' if alone == 1 else 'have'} no counterpart ({_OTHER})." if alone else ""
         if len(self.apart):
             return (
                 f"{len(self.apart)} of the {self.compared} measurements that were made here and are among "

@@ -46,7 +46,7 @@ def test_what_has_no_counterpart_is_counted_and_not_compared():
     other = measured(key=["v/sdp/tv", "u/dvia/tv", "v/sdp/tv"])
     whole, _ = agreement(measured(), other)
     assert (whole.measured, whole.compared, whole.equal) == (2, 1, 1)
-    assert "1 have no counterpart" in whole.sentence
+    assert "1 has no counterpart" in whole.sentence
     nothing, _ = agreement(measured(), measured(key="w"))
     assert nothing.sentence.startswith("None of the 2 measurements")
 
