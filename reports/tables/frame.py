@@ -26,7 +26,8 @@ def checked(frame: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     frame : DataFrame
-        Long format, one row each. Columns that the report does not need are kept as they are.
+        Long format, one row each. Columns that the report does not need are kept as they are. Without
+        `metric_spec` metrics have their default options, and without `recipe` nets have one in common.
 
     Returns
     -------
@@ -44,6 +45,9 @@ def checked(frame: pd.DataFrame) -> pd.DataFrame:
         raise ValueError(f"the results lack the columns {', '.join(missing)}")
     frame = frame[frame["value"].notna()].reset_index(drop=True)
     text = {name: frame[name].astype(object).where(frame[name].notna(), "").map(str) for name in _TEXT}
+    for name, default in (("metric_spec", text["metric"]), ("recipe", "")):
+        known = frame.get(name, pd.Series(index=frame.index, dtype=object))
+        text[name] = known.astype(object).where(known.notna(), default)
     numbers = {name: pd.to_numeric(frame[name]).astype(float) for name in _NUMBERS}
     return frame.assign(**text, **numbers)
 
