@@ -16,6 +16,9 @@ _TEXT = ("experiment", "network", "activation", "net", "rule", "metric", "compon
 _NUMBERS = ("depth", "seed", "input", "sigma", "value", "floor", "floor95", "stderr", "seconds", "accuracy")
 COLUMNS = _TEXT + _NUMBERS
 
+VARIANTS = ("metric_spec", "recipe")
+"""Columns that tell apart what has one name; a frame need not come with them."""
+
 BOUNDS = ("lower", "upper")
 """Components that are proven bounds of the number itself."""
 
@@ -56,7 +59,8 @@ def with_largest(frame: pd.DataFrame) -> pd.DataFrame:
     """Keep the component with the largest value of each measurement of which no other is shown."""
     largest_only = frame["metric"].map(lambda name: recorded_metric(name).largest_only).astype(bool)
     several = frame[largest_only]
-    measurement = ["experiment", "network", "activation", "depth", "net", "input", "sigma", "rule", "metric"]
+    measurement = ["experiment", "network", "activation", "depth", "net", "input", "sigma", "rule"]
+    measurement += ["metric_spec"]
     largest = several.loc[several.groupby(measurement)["value"].idxmax()].assign(component="")
     return pd.concat([frame[~largest_only], largest], ignore_index=True)
 
@@ -67,7 +71,7 @@ def with_brackets(frame: pd.DataFrame) -> pd.DataFrame:
     rest = frame[~frame["component"].isin(BOUNDS)].assign(bracket=math.nan)
     if bounds.empty:
         return rest
-    measurement = ["experiment", "net", "input", "sigma", "rule", "metric"]
+    measurement = ["experiment", "net", "input", "sigma", "rule", "metric_spec"]
     sides = bounds.pivot_table(index=measurement, columns="component", values="value")
     width = ((sides["upper"] - sides["lower"]) / sides["upper"]).fillna(0.0).rename("bracket")
     return rest.drop(columns="bracket").merge(width.reset_index(), on=measurement, how="left")
