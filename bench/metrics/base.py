@@ -71,8 +71,6 @@ class Metric(ABC):
         Whether a rule may be judged by it in the first place: the first in rank that was measured counts.
     whitens : bool
         Whether it sees all directions of the outputs alike, not the widest most.
-    convention : str
-        What the paper's total variation is called under this reading of it; empty for other metrics.
     published : str
         The paper's metric to set beside it; empty if there is none.
     needs : {"", "mean", "variance"}
@@ -99,7 +97,6 @@ class Metric(ABC):
     corrects_floor: ClassVar[bool] = False
     primary: ClassVar[bool] = False
     whitens: ClassVar[bool] = False
-    convention: ClassVar[str] = ""
     published: ClassVar[str] = ""
     needs: ClassVar[Moment] = ""
     companion: ClassVar[str] = ""
@@ -158,6 +155,11 @@ class Metric(ABC):
     def variant(self) -> str:
         """Name in a table of one metric under several options."""
         return self.title
+
+    @property
+    def convention(self) -> str:
+        """What the paper's total variation is called under this reading of it; empty for other metrics."""
+        return ""
 
     @abstractmethod
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:

@@ -91,7 +91,6 @@ class HeadlineTotalVariation(EqualMassTotalVariation):
         "along the true law’s own principal axes, so that thin directions count as much as wide ones. "
         "This is the column to trust."
     )
-    convention = "headline"
     rank = 10
     primary = True
 
@@ -99,6 +98,11 @@ class HeadlineTotalVariation(EqualMassTotalVariation):
     def variant(self) -> str:
         """See `Metric.variant`."""
         return f"{self.convention}, {self.cells} cells"
+
+    @property
+    def convention(self) -> str:
+        """See `Metric.convention`."""
+        return "headline"
 
     @property
     def axes(self) -> Axes:
@@ -120,7 +124,6 @@ class AxisTotalVariation(CellTotalVariation):
         "errors in the thin directions go unseen. The paper does not state its bin range: its values are set "
         "beside these, and need not agree."
     )
-    convention = "paper-like"
     published = "1-tv"
     rank = 20
     primary = True
@@ -134,7 +137,12 @@ class AxisTotalVariation(CellTotalVariation):
     def variant(self) -> str:
         """See `Metric.variant`."""
         ranges = {"quantiles": "pilot quantiles", "minmax": "min-max of the pilot", "joint": "joint extremes"}
-        return f"{self.convention}, {self.bins} bins, {ranges[self.bin_range]}"
+        return f"paper-like, {self.bins} bins, {ranges[self.bin_range]}"
+
+    @property
+    def convention(self) -> str:
+        """See `Metric.convention`; the range, which the paper does not state, matters more than all else."""
+        return {"quantiles": "paper-like", "minmax": "min-max", "joint": "joint extremes"}[self.bin_range]
 
     def partition(self, oracle: Oracle) -> AxisBins:
         """See `CellTotalVariation.partition`; the range "joint" is none of the oracle alone."""
@@ -216,7 +224,6 @@ class ClassTotalVariation(CellTotalVariation):
         "Shared mass of the predicted class (arg max): what the noise does to the decision. “pair” is 1 − "
         "the largest TV among the pairwise score differences, which sees margins that the class does not."
     )
-    convention = "decision"
     companion = "tv_difference"
     companion_label = "pair"
     rank = 50
@@ -227,6 +234,11 @@ class ClassTotalVariation(CellTotalVariation):
     def variant(self) -> str:
         """See `Metric.variant`."""
         return f"{self.convention} (class)"
+
+    @property
+    def convention(self) -> str:
+        """See `Metric.convention`."""
+        return "decision"
 
     def partition(self, oracle: Oracle) -> Classes:
         """See `CellTotalVariation.partition`."""

@@ -191,8 +191,6 @@ def _one_number(frame: pd.DataFrame) -> pd.DataFrame:
     frame = frame.assign(noise=frame["experiment"].map(noise_symbol)).drop_duplicates(
         [*UNIT, "noise", "sigma", "rule", "metric", "component"]
     )
-    if "recipe" not in frame:
-        frame = frame.assign(recipe="")
     plain = frame[(frame["component"] == "") | (frame["component"] == "largest")]
     ratios = frame[frame["metric"].map(lambda name: recorded_metric(name).better == "one")]
     if ratios.empty:

@@ -34,12 +34,11 @@ _ROUNDING = 1e-12  # differences this small, relative to the values themselves, 
 
 
 class Verdict(StrEnum):
-    """What became of a claim; the values are the words that people read."""
+    """What became of a claim under one convention; the values are the words that people read."""
 
     HOLDS = "holds"
     FAILS = "fails"
     UNDECIDED = "undecided"
-    DEPENDS = "depends on convention"
     NOT_MEASURED = "not measured"
 
 
@@ -123,26 +122,3 @@ def decide(holds: float, fails: float) -> Verdict:
     if holds <= LEVEL:
         return Verdict.HOLDS
     return Verdict.FAILS if fails <= LEVEL else Verdict.UNDECIDED
-
-
-def agree(verdicts: list[Verdict]) -> Verdict:
-    """One verdict from those under several conventions.
-
-    The same everywhere: that one. One that holds and one that fails: it depends on the convention. Anything
-    not measured: not measured. Else undecided.
-
-    Parameters
-    ----------
-    verdicts : list of Verdict
-        One for each convention; none counts as not measured.
-
-    Returns
-    -------
-    Verdict
-    """
-    different = set(verdicts)
-    if not different or Verdict.NOT_MEASURED in different:
-        return Verdict.NOT_MEASURED
-    if {Verdict.HOLDS, Verdict.FAILS} <= different:
-        return Verdict.DEPENDS
-    return different.pop() if len(different) == 1 else Verdict.UNDECIDED

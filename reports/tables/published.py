@@ -41,7 +41,7 @@ class Difference:
     @property
     def where(self) -> str:
         """Net, sigma and component, for people."""
-        text = f"{self.table.kind.label}, σ\u00a0=\u00a0{self.row.sigma:g}"
+        text = f"{self.table.nets_label}, σ\u00a0=\u00a0{self.row.sigma:g}"
         if self.row.component:
             text += f", {self.table.metric.component or 'component'} {self.row.component}"
         return text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,8 +17,8 @@ from sdp_bench.reports.statistics.ranking import UNIT, Scores
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.nets import NetKind, activation_rank
 from sdp_bench.reports.style.rules import RuleTraits
-from sdp_bench.reports.tables.display import displayed
-from sdp_bench.reports.tables.frame import COLUMNS, noise_symbol, with_brackets, with_largest
+from sdp_bench.reports.tables.display import displayed, variants
+from sdp_bench.reports.tables.frame import COLUMNS, VARIANTS, noise_symbol, with_brackets, with_largest
 
 _ROUNDING = 1e-10  # an eigenvalue this far below zero, relative to the largest, may be float64's doing
 
@@ -81,7 +81,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """One metric of one suite on one kind of net."""
+    """One metric of one suite on one kind of net.
+
+    `variant` are the options of the metric where the suite has it under several, `recipe` is how the nets
+    were trained where they were in several ways; each is empty where there is one.
+    """
 
     experiment: str
     network: str
@@ -93,6 +97,23 @@ class Table:
     nets: int
     units: int
     unit: str
+    variant: str = ""
+    recipe: str = ""
+
+    @property
+    def title(self) -> str:
+        """Its metric, and what tells it from other tables of that on the same kind of net."""
+        return ", ".join(filter(None, (self.metric.title, self.variant, self.recipe)))
+
+    @property
+    def label(self) -> str:
+        """Its metric in few words, and its variant."""
+        return ", ".join(filter(None, (self.metric.label, self.variant)))
+
+    @property
+    def nets_label(self) -> str:
+        """Its nets, for people."""
+        return ", ".join(filter(None, (self.kind.label, self.recipe)))
 
     @property
     def kind(self) -> NetKind:
@@ -144,22 +165,38 @@ def tables(frame: pd.DataFrame, traits: RuleTraits) -> Iterator[Table]:
     Yields
     ------
     Table
-        One for each metric of each kind of net in each suite; a metric's companion is in its table.
+        One for each metric of each kind of net in each suite; a metric's companion is in its table. A metric
+        that was measured under several options has one for each, and so have nets of several recipes.
     """
     # Rows are chosen thousands of times, which takes the longer the more columns they have.
-    frame = with_brackets(with_largest(frame[list(COLUMNS)].assign(row=frame.index)))
+    frame = with_brackets(with_largest(frame[[*COLUMNS, *VARIANTS]].assign(row=frame.index)))
     companions = {recorded_metric(name).companion for name in frame["metric"].unique()}
     for _, kind in frame.groupby(["experiment", "activation", "depth", "network"], sort=True):
-        names = sorted(set(kind["metric"]) - companions, key=lambda name: (recorded_metric(name).rank, name))
-        nets = NetKind(str(kind["activation"].iloc[0]), int(kind["depth"].iloc[0]))
-        for name in names:
-            yield _table(displayed(name, nets), kind, traits)
+        several = kind["recipe"].nunique() > 1
+        for recipe, nets in kind.groupby("recipe", sort=True):
+            for table in _tables(nets, companions, traits):
+                yield replace(table, recipe=str(recipe)) if several else table
 
 
-def _table(metric: Metric, kind: pd.DataFrame, traits: RuleTraits) -> Table:
-    chosen = kind[kind["metric"] == metric.name]
-    companions = kind[kind["metric"] == metric.companion]
-    activation, depth = str(kind["activation"].iloc[0]), int(kind["depth"].iloc[0])
+def _tables(kind: pd.DataFrame, companions: set[str], traits: RuleTraits) -> Iterator[Table]:
+    """Tables of nets of one kind and recipe."""
+    nets = NetKind(str(kind["activation"].iloc[0]), int(kind["depth"].iloc[0]))
+    specs = {str(name): variants(own.unique()) for name, own in kind.groupby("metric")["metric_spec"]}
+    names = sorted(specs.keys() - companions, key=lambda name: (recorded_metric(name).rank, name))
+    for name in names:
+        for spec, variant in specs[name].items():
+            metric = displayed(spec if variant else name, nets)
+            # Of several variants of a companion the first stands for all: a cell has room for one.
+            companion = next(iter(specs.get(metric.companion, ())), "")
+            table = _table(
+                metric, kind[kind["metric_spec"] == spec], kind[kind["metric_spec"] == companion], traits
+            )
+            yield replace(table, variant=variant)
+
+
+def _table(metric: Metric, chosen: pd.DataFrame, companions: pd.DataFrame, traits: RuleTraits) -> Table:
+    first = chosen.iloc[0]
+    activation, depth = str(first["activation"]), int(first["depth"])
     rules = tuple(traits.in_order(chosen["rule"]))
     rows = []
     for sigma in sorted(chosen["sigma"].unique()):
@@ -168,8 +205,8 @@ def _table(metric: Metric, kind: pd.DataFrame, traits: RuleTraits) -> Table:
             row = _row(metric, rules, part, companions[same], traits)
             rows.append(_with_printed(metric, activation, depth, row))
     return Table(
-        experiment=str(kind["experiment"].iloc[0]),
-        network=str(kind["network"].iloc[0]),
+        experiment=str(first["experiment"]),
+        network=str(first["network"]),
         activation=activation,
         depth=depth,
         metric=metric,
@@ -258,10 +295,19 @@ def _with_printed(metric: Metric, activation: str, depth: int, row: Row) -> Row:
     return replace(row, cells=cells)
 
 
+def first_variants(tables: Iterable[Table]) -> list[Table]:
+    """Tables without those of a metric that has been met under other options, on the same nets."""
+    met: dict[tuple[object, ...], Table] = {}
+    for table in tables:
+        nets = (table.experiment, table.network, table.activation, table.depth, table.recipe)
+        met.setdefault((table.metric.name, *nets), table)
+    return list(met.values())
+
+
 def headline(tables: Sequence[Table]) -> list[Table]:
     """Tables from which the page says which rule is best: the headline metric, else the paper-like one."""
     for name in (HeadlineTotalVariation.name, AxisTotalVariation.name):
-        chosen = [table for table in tables if table.metric.name == name]
+        chosen = [table for table in first_variants(tables) if table.metric.name == name]
         if chosen:
             return sorted(chosen, key=lambda t: (activation_rank(t.activation), t.activation, t.depth))
     return []

@@ -12,7 +12,7 @@ from sdp_bench.reports.results_page import results_page
 from sdp_bench.reports.sections.claims.judging import judge
 from sdp_bench.reports.sections.fidelity import fidelity
 from sdp_bench.reports.sections.uci import intervals
-from sdp_bench.reports.statistics.verdicts import Verdict
+from sdp_bench.reports.statistics.conventions import Outcome
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_four_uci_sets_are_there_in_full(committed):
 def test_every_claim_has_a_verdict(frame):
     judged = judge(frame)
     assert len(judged) >= 16
-    assert all(each.verdict is not Verdict.NOT_MEASURED for each in judged)
+    assert all(each.verdicts.outcome is not Outcome.NOT_MEASURED for each in judged)
 
 
 def test_certified_brackets_are_within_one_per_cent(frame):

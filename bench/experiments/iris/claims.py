@@ -15,7 +15,7 @@ CLAIMS = LawExperiment(
     name="iris-claims",
     description="the paper's claims: nets as replicates, each with inputs of its own",
     rank=70,
-    metrics=("tv_headline", "tv_paper", "tv_class", "std_ratio"),
+    metrics=("tv_headline", "tv_paper", "tv_paper:bin_range=joint", "tv_class", "std_ratio"),
     sigmas=SIGMAS,
     architectures=FOUR,
     rules=_RULES,

@@ -8,7 +8,7 @@ from sdp_bench.reports.committed import FOLDER, TITLE
 from sdp_bench.reports.numbers.number import Number
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.sections.claims.claims import NOT_JUDGED, SUITES
+from sdp_bench.reports.sections.claims.claims import CONVENTIONS, NOT_JUDGED, SUITES
 from sdp_bench.reports.sections.claims.judging import Source, any_measured, judge
 from sdp_bench.reports.sections.claims.measurements import addresses, numbers_of_claims
 
@@ -29,7 +29,12 @@ class Claims(Section):
         judged = [own]
         if results.committed is not None:
             judged.append(Source(TITLE, judge(results.committed.frame), folder=f"{FOLDER}/"))
-        return {"sources": judged, "not_judged": NOT_JUDGED, "addresses": addresses}
+        return {
+            "sources": judged,
+            "conventions": tuple(CONVENTIONS),
+            "not_judged": NOT_JUDGED,
+            "addresses": addresses,
+        }
 
     def numbers(self, results: Results, context: Context) -> Iterator[Number]:
         """Means that the effects are made of."""

@@ -13,15 +13,20 @@ it is bounded, 0 where both are 0, free of the net's own scale, and agrees with 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sdp_bench.bench.metrics import metric, metrics
-from sdp_bench.bench.metrics.total_variation import AxisTotalVariation
+from sdp_bench.bench.metrics import Metric, metric, recorded_metric
+from sdp_bench.bench.metrics.total_variation import (
+    AxisTotalVariation,
+    ClassTotalVariation,
+    HeadlineTotalVariation,
+)
 from sdp_bench.reports.paper.printed import printed
 from sdp_bench.reports.style.nets import NetKind
 from sdp_bench.reports.style.rules import RuleTraits
@@ -29,8 +34,16 @@ from sdp_bench.reports.style.rules import RuleTraits
 SUITES = {"iris-claims": "", "iris-claims-w1": "", "iris-claims-recipe": "other recipe"}
 """Suites that are judged, and how their nets were trained: by the recipe of every suite, or by another."""
 
-TV_COLUMNS = tuple(name for name, kind in metrics().items() if kind.convention)
-"""Metrics under each of which a claim on total variation is judged."""
+PAPERS_OWN = AxisTotalVariation(bin_range="joint")
+"""The total variation that comes nearest to what the paper prints, which does not state its bin range."""
+
+CONVENTIONS: Mapping[str, Metric] = MappingProxyType(
+    {
+        metric.convention: metric
+        for metric in (PAPERS_OWN, AxisTotalVariation(), HeadlineTotalVariation(), ClassTotalVariation())
+    }
+)
+"""Readings of total variation by name, the paper's own first; a claim on it is judged under each."""
 
 TV_MARGIN = 0.01
 W1_MARGIN = 1.05
@@ -74,13 +87,24 @@ def _abs_log(value: NDArray[np.float64], floor: NDArray[np.float64]) -> NDArray[
 class Scale:
     """How a metric's values become scores, before they are averaged within a net.
 
-    `metric` is empty for total variation, which is judged under each of `TV_COLUMNS`. The effect is a sum of
+    `metric` is empty for total variation, which is judged under each of `CONVENTIONS`. The effect is a sum of
     scores, on a `relative` scale divided by their mean size.
     """
 
     metric: str
     score: Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
     relative: bool = False
+
+    @property
+    def quantities(self) -> tuple[str, ...]:
+        """What is measured for it, as `quantity` has it."""
+        return (self.metric,) if self.metric else tuple(CONVENTIONS)
+
+
+def quantity(spec: str) -> str:
+    """What the metric of a record is judged as: its convention of total variation, else its bare name."""
+    recorded = recorded_metric(spec)
+    return recorded.convention or recorded.name
 
 
 SHARE = Scale("", _shared_mass)
@@ -153,7 +177,7 @@ class Part:
     @property
     def printed(self) -> float:
         """The same, in natural units, of the means that the paper prints; NaN where it prints none."""
-        measured = AxisTotalVariation() if self.scale is SHARE else metric(self.scale.metric)
+        measured = PAPERS_OWN if self.scale is SHARE else metric(self.scale.metric)
         components = ("0", "1", "2") if measured.component == "output" else ("",)
         scores = []
         for rule, sigma in self.cells:
@@ -180,8 +204,8 @@ class Claim:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Metrics under each of which it is judged; one empty name where there is no choice."""
-        return TV_COLUMNS if any(part.scale is SHARE for part in self.parts) else ("",)
+        """Names of the conventions that it is judged under; one empty name where there is no choice."""
+        return tuple(CONVENTIONS) if any(part.scale is SHARE for part in self.parts) else ("",)
 
     @property
     def where(self) -> str:
@@ -451,7 +475,7 @@ NOT_JUDGED: tuple[LeftOut, ...] = (
     LeftOut(
         "We also validated the evaluation methods by using a higher bin resolution, which also yielded very "
         "similar results.",
-        "About the paper’s own bins, whose range is not stated; the three columns of total variation here "
+        "About the paper’s own bins, whose range is not stated; the conventions of total variation here "
         "differ more than a resolution does.",
     ),
     LeftOut(

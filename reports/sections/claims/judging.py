@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,27 +12,32 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sdp_bench.bench.metrics import metric as metric_of
 from sdp_bench.oracles.estimate.multiplicity import holm
 from sdp_bench.reports.sections.claims.claims import (
     ACTIVATION,
     CLAIMS,
+    CONVENTIONS,
     RULES,
     SUITES,
-    TV_COLUMNS,
     Claim,
     Part,
+    quantity,
 )
+from sdp_bench.reports.statistics.conventions import ORDER, Verdicts, tally
 from sdp_bench.reports.statistics.verdicts import (
     MIN_NETS,
     Verdict,
-    agree,
     decide,
     p_of_every_part,
     p_of_some_part,
     t_tests,
 )
 from sdp_bench.reports.style import labels
+
+FIRST_RECIPE = "first recipe"
+"""What nets trained as in every suite are called beside others."""
+
+NO_DATA = "no data"
 
 
 @dataclass(frozen=True)
@@ -92,18 +98,20 @@ class Ruling:
 
     @property
     def convention(self) -> str:
-        """Column and recipe, for people; empty where there was no choice."""
-        return ", ".join(filter(None, (self.label, self.recipe)))
-
-    @property
-    def label(self) -> str:
-        """Column, for people."""
-        return metric_of(self.column).convention if self.column else ""
+        """Column and recipe, for people: ``headline``, ``headline (other recipe)``, ``first recipe``."""
+        if self.column and self.recipe:
+            return f"{self.column} ({self.recipe})"
+        return self.column or self.recipe or FIRST_RECIPE
 
     @property
     def comparable(self) -> bool:
         """Whether the paper's own numbers are of the same metric."""
-        return not self.column or bool(metric_of(self.column).published)
+        return not self.column or bool(CONVENTIONS[self.column].published)
+
+    @property
+    def violation(self) -> float:
+        """How far the part that decides lies on the wrong side of its threshold; NaN where none does."""
+        return self.deciding.part.threshold - self.deciding.mean if self.deciding else math.nan
 
     @property
     def deciding(self) -> Finding | None:
@@ -117,28 +125,47 @@ class Ruling:
 
 @dataclass(frozen=True)
 class Judgement:
-    """Verdict on a claim over all conventions, and the ruling under each."""
+    """What a claim comes to over all conventions, and the ruling under each, the paper's own first."""
 
     claim: Claim
-    verdict: Verdict
     rulings: tuple[Ruling, ...]
 
-    @property
+    @functools.cached_property
     def shown(self) -> Ruling:
-        """The ruling to show first: of those with the overall verdict, the first; else the first of all."""
-        return next((ruling for ruling in self.rulings if ruling.verdict is self.verdict), self.rulings[0])
+        """The ruling to put into words: of those with the verdict told first, the one that says most."""
+        first = min((ruling.verdict for ruling in self.rulings), key=ORDER.index)
+        return max(
+            (ruling for ruling in self.rulings if ruling.verdict is first),
+            key=lambda ruling: (
+                ruling.violation if first is Verdict.FAILS else 0.0,
+                ruling.reason != NO_DATA,
+            ),
+        )
+
+    @functools.cached_property
+    def verdicts(self) -> Verdicts:
+        """Its verdict over conventions."""
+        by_convention = {ruling.convention: ruling.verdict for ruling in self.rulings}
+        deciding = self.shown.deciding
+        if deciding is None or self.shown.verdict is not Verdict.FAILS:
+            return Verdicts(by_convention)
+        return Verdicts(by_convention, largest=deciding.effect)
 
     @property
-    def deciding(self) -> Finding | None:
-        """The deciding part under the convention that is shown."""
-        return self.shown.deciding
+    def recipes(self) -> Mapping[str, tuple[Ruling, ...]]:
+        """Rulings by the recipe of their nets, under a name for people."""
+        names = dict.fromkeys(ruling.recipe for ruling in self.rulings)
+        return {
+            name or FIRST_RECIPE: tuple(ruling for ruling in self.rulings if ruling.recipe == name)
+            for name in names
+        }
 
     @property
     def sentence(self) -> str:
-        """What decides, in plain words: ``1 − TV of SDP is 0.12 (0.09 to 0.15) below that of ...``."""
-        deciding = self.deciding
+        """What is shown, in plain words: ``headline: 1 − TV of SDP is 0.12 (0.09 to 0.15) below ...``."""
+        deciding = self.shown.deciding
         words = deciding.sentence if deciding else self.shown.reason
-        return ": ".join(filter(None, (self.shown.convention, words)))
+        return f"{self.shown.convention}: {words}" if len(self.rulings) > 1 else words
 
 
 @dataclass(frozen=True)
@@ -151,15 +178,16 @@ class Source:
 
     @property
     def tally(self) -> str:
-        """How many claims got which verdict, for people."""
-        counts = {verdict: sum(each.verdict is verdict for each in self.judgements) for verdict in Verdict}
-        verbs = {Verdict.HOLDS: "hold", Verdict.FAILS: "fail", Verdict.DEPENDS: "depend on convention"}
-        said = [
-            f"{count} {verbs.get(verdict, verdict) if count != 1 else verdict}"
-            for verdict, count in counts.items()
-            if count
-        ]
-        return f"{labels.plural(len(self.judgements), 'claim')}: {', '.join(said)}"
+        """How many claims come to what, for people, and which conventions nothing was measured under."""
+        measured = {
+            ruling.column
+            for judgement in self.judgements
+            for ruling in judgement.rulings
+            if ruling.verdict is not Verdict.NOT_MEASURED
+        }
+        lacking = [name for name in CONVENTIONS if measured and name not in measured]
+        said = tally(judgement.verdicts for judgement in self.judgements)
+        return f"{said}; nothing was measured under {', '.join(lacking)}" if lacking else said
 
 
 def judge(frame: pd.DataFrame) -> tuple[Judgement, ...]:
@@ -174,7 +202,7 @@ def judge(frame: pd.DataFrame) -> tuple[Judgement, ...]:
     -------
     tuple of Judgement
         One for each of `CLAIMS`, in their order. A claim on total variation has a ruling for each of
-        `TV_COLUMNS` and each recipe that is there; others one for each recipe.
+        `CONVENTIONS` and each recipe that is there; others one for each recipe.
 
     Raises
     ------
@@ -185,7 +213,7 @@ def judge(frame: pd.DataFrame) -> tuple[Judgement, ...]:
     others = sorted(set(SUITES.values()) & set(recipes) - {""})
     rulings = [ruling for recipe in ("", *others) for ruling in _rulings(recipe, frame[recipes == recipe])]
     return tuple(
-        _judgement(claim, tuple(ruling for key, ruling in rulings if key == claim.key)) for claim in CLAIMS
+        Judgement(claim, tuple(ruling for key, ruling in rulings if key == claim.key)) for claim in CLAIMS
     )
 
 
@@ -194,16 +222,6 @@ def any_measured(judgements: Iterable[Judgement]) -> bool:
     return any(
         ruling.verdict is not Verdict.NOT_MEASURED for judgement in judgements for ruling in judgement.rulings
     )
-
-
-def _judgement(claim: Claim, rulings: tuple[Ruling, ...]) -> Judgement:
-    # Another recipe may measure less than the first: what it lacks takes nothing away.
-    counted = [
-        ruling.verdict
-        for ruling in rulings
-        if not ruling.recipe or ruling.verdict is not Verdict.NOT_MEASURED
-    ]
-    return Judgement(claim, agree(counted), rulings)
 
 
 def _rulings(recipe: str, frame: pd.DataFrame) -> Iterator[tuple[str, Ruling]]:
@@ -252,7 +270,7 @@ def _corrected(
         p-values of "holds" and of "fails".
     """
     largest: dict[tuple[str, str], tuple[float, float]] = {}
-    for column in TV_COLUMNS:
+    for column in CONVENTIONS:
         family = [key for key in findings if key[1] in (column, "")]
         if not family:
             continue
@@ -309,24 +327,22 @@ class _Table:
 
 @dataclass(frozen=True, eq=False)
 class _Measured:
-    """Measurements of nets of one recipe, by metric and depth."""
+    """Measurements of nets of one recipe, by what they are judged as and depth."""
 
     tables: Mapping[tuple[str, int], _Table]
 
     @classmethod
     def of(cls, frame: pd.DataFrame) -> _Measured:
         frame = frame[(frame["activation"] == ACTIVATION) & frame["value"].notna()]
+        measured = frame["metric_spec"].map({spec: quantity(spec) for spec in frame["metric_spec"].unique()})
         tested = {
-            (metric, part.depth)
-            for claim in CLAIMS
-            for part in claim.parts
-            for metric in ([part.scale.metric] if part.scale.metric else TV_COLUMNS)
+            (name, part.depth) for claim in CLAIMS for part in claim.parts for name in part.scale.quantities
         }
         tables = {}
-        for metric, depth in sorted(tested):
-            rows = frame[(frame["metric"] == metric) & (frame["depth"] == depth)]
+        for name, depth in sorted(tested):
+            rows = frame[(measured == name) & (frame["depth"] == depth)]
             if len(rows):
-                tables[metric, depth] = _Table.of(rows)
+                tables[name, depth] = _Table.of(rows)
         return cls(tables)
 
     def table(self, part: Part, column: str) -> _Table | None:
@@ -337,7 +353,7 @@ class _Measured:
         """What of a claim was not measured, for people; empty where all was."""
         tables = [self.table(part, column) for part in claim.parts]
         if not any(tables):
-            return "no data"
+            return NO_DATA
         lacks: dict[str, set[float]] = {}
         for part, table in zip(claim.parts, tables, strict=True):
             if table is None or not len(table.scores(part)):

@@ -11,7 +11,7 @@ import pandas as pd
 
 from sdp_bench.bench.metrics import Metric, recorded_metric
 from sdp_bench.reports.numbers.number import FOLDER, Group, Number, Page, slug
-from sdp_bench.reports.sections.claims.claims import ACTIVATION, CLAIMS, RULES, SUITES, TV_COLUMNS
+from sdp_bench.reports.sections.claims.claims import ACTIVATION, CLAIMS, RULES, SUITES, quantity
 from sdp_bench.reports.sections.claims.judging import Finding, Ruling
 from sdp_bench.reports.style.nets import NetKind
 
@@ -27,24 +27,26 @@ def numbers_of_claims(frame: pd.DataFrame) -> Iterator[Number]:
     if own.empty:
         return
     cells = {
-        (metric, part.depth, sigma, rule)
+        (measured, part.depth, sigma, rule)
         for claim in CLAIMS
         for part in claim.parts
         for rule, sigma in part.cells
-        for metric in ([part.scale.metric] if part.scale.metric else TV_COLUMNS)
+        for measured in part.scale.quantities
     }
-    keys = [own["experiment"].map(SUITES), own["metric"], own["depth"], own["sigma"], own["rule"]]
+    keys = [own["experiment"].map(SUITES), own["metric_spec"], own["depth"], own["sigma"], own["rule"]]
     for key, part in own.groupby(keys, sort=True):
-        recipe, metric_name, depth, sigma, rule = cast("tuple[str, str, float, float, str]", key)
-        if (metric_name, int(depth), sigma, rule) not in cells:
+        recipe, spec, depth, sigma, rule = cast("tuple[str, str, float, float, str]", key)
+        measured = quantity(spec)
+        if (measured, int(depth), sigma, rule) not in cells:
             continue
-        metric = recorded_metric(str(metric_name))
+        metric = recorded_metric(spec)
+        heading = f"{metric.label}: {metric.variant}" if metric.convention else metric.title
         layers = NetKind(ACTIVATION, int(depth)).label
         title = f"{layers}, {recipe}" if recipe else layers
         page = Page(_file(recipe, int(depth)), title, "the paper’s claims", "claims", _ABOUT)
         yield Number(
-            Group(page, metric.name, metric.title, metric),
-            _anchor(metric.name, sigma, rule),
+            Group(page, slug(measured), heading, metric),
+            _anchor(measured, sigma, rule),
             f"{RULES.label(rule)}, σ = {sigma:g}",
             _mean(metric, part),
             tuple(sorted(part.index.tolist())),
@@ -55,12 +57,12 @@ def numbers_of_claims(frame: pd.DataFrame) -> Iterator[Number]:
 def addresses(ruling: Ruling, finding: Finding) -> list[tuple[str, str]]:
     """What an effect is made of: names of rules, with sigma where there are several, and addresses."""
     part = finding.part
-    metric = part.scale.metric or ruling.column
+    measured = part.scale.metric or ruling.column
     several = len({sigma for _, sigma in part.cells}) > 1
     lists = {}
     for rule, sigma in part.cells:
         name = RULES.label(rule) + (f" at σ = {sigma:g}" if several else "")
-        anchor = _anchor(metric, sigma, rule)
+        anchor = _anchor(measured, sigma, rule)
         lists[name] = f"{FOLDER}/{_file(ruling.recipe, part.depth)}#{anchor}"
     return list(lists.items())
 
@@ -69,8 +71,8 @@ def _file(recipe: str, depth: int) -> str:
     return f"{slug('claims', str(depth), recipe)}.html"
 
 
-def _anchor(metric: str, sigma: float, rule: str) -> str:
-    return slug(metric, f"{sigma:g}", rule)
+def _anchor(measured: str, sigma: float, rule: str) -> str:
+    return slug(measured, f"{sigma:g}", rule)
 
 
 def _mean(metric: Metric, part: pd.DataFrame) -> float:

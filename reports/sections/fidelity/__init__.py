@@ -57,7 +57,7 @@ def fidelity(frame: pd.DataFrame, poor: float) -> list[Fidelity]:
     Parameters
     ----------
     frame
-        Measurements as `checked` gives them, with `samples` and `metric_spec`.
+        Measurements as `checked` gives them, with `samples`.
     poor
         Training accuracy below which a net counts as one that did not learn.
 
@@ -66,11 +66,9 @@ def fidelity(frame: pd.DataFrame, poor: float) -> list[Fidelity]:
     list of Fidelity
         Empty without measurements, or where it is not known how many samples they took.
     """
-    if frame.empty or not {"samples", "metric_spec"} <= set(frame.columns):
+    if frame.empty or "samples" not in frame:
         return []
     designs = []
-    if "recipe" not in frame:
-        frame = frame.assign(recipe="")
     kinds = ["experiment", "activation", "depth", "recipe"]
     for (experiment, activation, depth, recipe), part in frame.groupby(kinds, sort=True):
         counts = part.drop_duplicates(["net", "input"]).groupby("net")["input"].size()

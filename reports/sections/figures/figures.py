@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 import seaborn as sns
@@ -62,6 +62,7 @@ def _cells(tables: Sequence[Table]) -> pd.DataFrame:
             {
                 "activation": table.activation,
                 "depth": table.depth,
+                "recipe": table.recipe,
                 "sigma": row.sigma,
                 "rule": cell.rule,
                 "value": cell.mean,
@@ -78,7 +79,7 @@ def _cells(tables: Sequence[Table]) -> pd.DataFrame:
 def _over_sigma(cells: pd.DataFrame, traits: RuleTraits) -> Figure:
     styled = styles(cells["rule"], traits)
     panels: list[Panel] = []
-    for (activation, depth), part in _kinds(cells):
+    for kind, recipe, part in _kinds(cells):
         canvas, axes = canvas_of(height=0.86)
         floor = part.dropna(subset=["floor95"]).drop_duplicates("sigma").sort_values("sigma")
         if len(floor):
@@ -89,7 +90,7 @@ def _over_sigma(cells: pd.DataFrame, traits: RuleTraits) -> Figure:
             sorted(part["sigma"].unique()), [f"{sigma:g}" for sigma in sorted(part["sigma"].unique())]
         )
         axes.minorticks_off()
-        title = NetKind(activation, depth).label
+        title = ", ".join(filter(None, (kind.label, recipe)))
         panels.append(
             Panel(title, svg_of(canvas, f"sigma-{len(panels)}"), _alt_over_sigma(title, part, styled))
         )
@@ -148,10 +149,13 @@ def _depth_against_sigma(cells: pd.DataFrame, traits: RuleTraits) -> Figure:
     several = cells["activation"].nunique() > 1
     for rule in traits.in_order(cells["rule"]):
         part = cells[cells["rule"] == rule]
-        grid = part.pivot_table(index=["activation", "depth"], columns="sigma", values="value")
+        grid = part.pivot_table(index=["activation", "depth", "recipe"], columns="sigma", values="value")
         canvas, axes = canvas_of(height=0.24 + 0.13 * len(grid))
         names = [
-            f"{activation_label(name)} {depth:g}" if several else f"{depth:g}" for name, depth in grid.index
+            ", ".join(
+                filter(None, (f"{activation_label(name)} {depth:g}" if several else f"{depth:g}", recipe))
+            )
+            for name, depth, recipe in grid.index
         ]
         sns.heatmap(
             grid.to_numpy(),
@@ -189,9 +193,11 @@ def _depth_against_sigma(cells: pd.DataFrame, traits: RuleTraits) -> Figure:
 def _accuracy_against_cost(cells: pd.DataFrame, traits: RuleTraits, costs: pd.Series) -> Figure:
     styled = styles(cells["rule"], traits)
     panels: list[Panel] = []
-    for (activation, depth), part in _kinds(cells):
+    for kind, recipe, part in _kinds(cells):
         spans = part.groupby("rule")["value"].agg(["mean", "min", "max"]).reset_index()
-        spans["seconds"] = [costs.get((activation, depth, rule), math.nan) for rule in spans["rule"]]
+        spans["seconds"] = [
+            costs.get((kind.activation, kind.depth, rule), math.nan) for rule in spans["rule"]
+        ]
         rule_has_cost = ~spans["rule"].map(traits.is_reference)  # a reference needs the oracle itself
         spans = spans[(spans["seconds"] > 0) & rule_has_cost]
         if spans.empty:
@@ -213,7 +219,7 @@ def _accuracy_against_cost(cells: pd.DataFrame, traits: RuleTraits, costs: pd.Se
         # Plain text: matplotlib's own labels of a logarithmic axis are formulae, slow to set.
         axes.xaxis.set_major_formatter(lambda seconds, _: labels.duration(seconds))
         axes.xaxis.set_minor_formatter(NullFormatter())
-        title = NetKind(activation, depth).label
+        title = ", ".join(filter(None, (kind.label, recipe)))
         seconds, means = (spans.set_index("rule")[name].to_dict() for name in ("seconds", "mean"))
         parts = [
             f"{styled[rule].label} {labels.duration(seconds[rule])}, {means[rule]:.2f}" for rule in rules
@@ -230,7 +236,7 @@ def _accuracy_against_cost(cells: pd.DataFrame, traits: RuleTraits, costs: pd.Se
     )
 
 
-def _kinds(cells: pd.DataFrame) -> Iterator[tuple[tuple[str, int], pd.DataFrame]]:
-    for activation, kind in cells.groupby("activation", sort=True):
-        for depth in sorted(kind["depth"].unique()):
-            yield (str(activation), int(depth)), kind[kind["depth"] == depth]
+def _kinds(cells: pd.DataFrame) -> Iterator[tuple[NetKind, str, pd.DataFrame]]:
+    for key, part in cells.groupby(["activation", "depth", "recipe"], sort=True):
+        activation, depth, recipe = cast("tuple[str, int, str]", key)
+        yield NetKind(activation, int(depth)), recipe, part

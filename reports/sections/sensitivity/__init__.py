@@ -121,15 +121,14 @@ def sensitivity(frame: pd.DataFrame) -> Sensitivity | None:
     Parameters
     ----------
     frame
-        Measurements as `checked` gives them, with `metric_spec` and `recipe`. Of
-        several kinds of net the least deep is taken.
+        Measurements as `checked` gives them. Of several kinds of net the least deep is taken.
 
     Returns
     -------
     Sensitivity or None
     """
     own = frame[frame["experiment"] == SENSITIVITY.name]
-    if own.empty or not {"metric_spec", "recipe"} <= set(own.columns):
+    if own.empty:
         return None
     own = own[(own["activation"] == own["activation"].iloc[0]) & (own["depth"] == own["depth"].min())]
     first = own.iloc[0]

@@ -14,7 +14,7 @@ from sdp_bench.bench.metrics.transport import Wasserstein
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.published import differences, orders
-from sdp_bench.reports.tables.tables import Row, Table, headline
+from sdp_bench.reports.tables.tables import Row, Table, first_variants, headline
 
 
 def sentences(tables: Sequence[Table], costs: pd.Series, traits: RuleTraits) -> list[str]:
@@ -86,7 +86,7 @@ def _what_it_costs(tables: Sequence[Table], costs: pd.Series, traits: RuleTraits
 
 
 def _with_heavy_tails(tables: Sequence[Table], traits: RuleTraits) -> list[str]:
-    chosen = [table for table in tables if table.metric.name == CentralTotalVariation.name]
+    chosen = [table for table in first_variants(tables) if table.metric.name == CentralTotalVariation.name]
     rows = [row for table in chosen for row in table.rows if row.leader]
     if not rows:
         return []
@@ -111,7 +111,7 @@ def _against_paper(tables: Sequence[Table], traits: RuleTraits) -> list[str]:
         (Wasserstein.name, "W1"),
         (StandardDeviationRatio.name, "ratio of standard deviations"),
     ):
-        chosen = [table for table in tables if table.metric.name == name]
+        chosen = [table for table in first_variants(tables) if table.metric.name == name]
         both = [each for each in differences(chosen) if not math.isnan(each.spread)]
         if not both:
             continue

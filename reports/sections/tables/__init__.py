@@ -39,7 +39,8 @@ class ExperimentTables:
     @property
     def metrics(self) -> list[Metric]:
         """Metrics of its tables, each once."""
-        return list(dict.fromkeys(table.metric for kind in self.kinds for table in kind.tables))
+        every = [table.metric for kind in self.kinds for table in kind.tables]
+        return list({(metric.name, metric.title): metric for metric in every}.values())
 
 
 class Tables(Section):
@@ -67,13 +68,15 @@ class Tables(Section):
                 small=table.experiment,
                 section=table.experiment,
             )
-            group = Group(page, table.metric.name, table.metric.title, table.metric)
+            group = Group(
+                page, slug(table.metric.name, table.variant, table.recipe), table.title, table.metric
+            )
             for row in table.rows:
                 for cell in filter(None, row.cells):
                     title = f"{results.traits.label(cell.rule)}, {table.scale} = {row.sigma:g}"
                     if row.component:
                         title += f", {table.metric.component or 'component'} {row.component}"
-                    anchor = slug(table.metric.name, f"{row.sigma:g}", row.component, cell.rule)
+                    anchor = slug(group.anchor, f"{row.sigma:g}", row.component, cell.rule)
                     yield Number(group, anchor, title, cell.mean, cell.rows)
 
 
@@ -115,8 +118,9 @@ def _indefinite(table: Table, traits: RuleTraits) -> Iterable[str]:
             total = sum(cell.count for _, cell in cells)
             lowest = min(cell.lowest for _, cell in negative)
             sigmas = ", ".join(f"{sigma:g}" for sigma, _ in negative)
+            where = ", ".join(filter(None, (table.recipe, f"σ = {sigmas}")))
             yield (
                 f"{traits.label(rule)} gave an indefinite covariance in {count} of {total} predictions "
-                f"(σ = {sigmas}; smallest eigenvalue {labels.number(lowest)} of the largest). It is clipped "
+                f"({where}; smallest eigenvalue {labels.number(lowest)} of the largest). It is clipped "
                 "only where samples of the prediction are drawn."
             )

@@ -9,10 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sdp_bench.bench.experiments import experiment
+from sdp_bench.bench.metrics import metric
 from sdp_bench.reports.sections.claims import Claims, claims, judging
-from sdp_bench.reports.sections.claims.claims import CLAIMS, NOT_JUDGED, TV_COLUMNS
+from sdp_bench.reports.sections.claims.claims import CLAIMS, CONVENTIONS, NOT_JUDGED
 from sdp_bench.reports.sections.claims.judging import Source, any_measured, judge
 from sdp_bench.reports.sections.claims.measurements import addresses
+from sdp_bench.reports.statistics.conventions import Outcome
 from sdp_bench.reports.statistics.verdicts import LEVEL, Verdict
 from sdp_bench.reports.tables.frame import checked
 from tests.reports import made_up
@@ -60,15 +63,16 @@ def suite(nets=30, name="iris-claims", depths=(4, 6), seed=0, tv=tv_of, w1=w1_of
                     "unit_of_measure": "1",
                 }
 
-                def row(rule, metric, sigma, value, floor=0.0, component="", subject=subject):
-                    keys = {"rule": rule, "metric": metric, "sigma": sigma, "component": component}
-                    rows.append(subject | keys | {"value": float(value), "floor": floor})
+                def row(rule, spec, sigma, value, floor=0.0, component="", subject=subject):
+                    keys = {"rule": rule, "metric_spec": spec, "sigma": sigma, "component": component}
+                    metric = spec.partition(":")[0]
+                    rows.append(subject | keys | {"metric": metric, "value": float(value), "floor": floor})
 
                 for rule in RULES:
                     for sigma in TV_SIGMAS:
-                        for metric in TV_COLUMNS:
+                        for convention in CONVENTIONS.values():
                             shift = 0.02 * math.sin(net) + rng.normal(0, 0.01)
-                            row(rule, metric, sigma, tv(rule, sigma) + shift)
+                            row(rule, convention.spec, sigma, tv(rule, sigma) + shift)
                         for output in "012":
                             factor = math.exp(rng.normal(0, 0.02))
                             row(rule, "std_ratio", sigma, ratio(rule, sigma) * factor, 1.0, output)
@@ -162,19 +166,20 @@ def test_a_quotient_comes_back_from_its_relative_difference(one, other):
 def test_every_claim_holds_where_it_is_true(true):
     judgements = judge(true)
     assert [each.claim for each in judgements] == list(CLAIMS)
-    assert {each.claim.key: each.verdict for each in judgements} == dict.fromkeys(
-        (claim.key for claim in CLAIMS), Verdict.HOLDS
+    assert {each.claim.key: each.verdicts.outcome for each in judgements} == dict.fromkeys(
+        (claim.key for claim in CLAIMS), Outcome.HOLDS
     )
-    assert Source("", judgements).tally == "16 claims: 16 hold"
+    assert {each.verdicts.words for each in judgements} == {"holds", "holds in all 4"}
+    assert Source("", judgements).tally == "16 claims: 16 hold everywhere"
     for each in judgements:
-        expected = list(TV_COLUMNS) if each.claim.key.startswith("tv") else [""]
+        expected = list(CONVENTIONS) if each.claim.key.startswith("tv") else [""]
         assert [ruling.column for ruling in each.rulings] == expected
         assert all(finding.nets == finding.among == 30 for finding in each.shown.findings)
 
 
 def test_effects_are_means_of_net_means(true):
     deciding = {each.claim.key: each for each in judge(true)}["tv-mc"].shown.findings[2]
-    chosen = true[where(true, metric="tv_headline", sigma=10.0, depth=4)]
+    chosen = true[where(true, metric_spec=claims.PAPERS_OWN.spec, sigma=10.0, depth=4)]
     nets = chosen.pivot_table("value", "net", "rule", aggfunc="mean")
     effects = nets[MC] - nets["sdp"]
     half = 2.045229642132703 * effects.std(ddof=1) / math.sqrt(30)  # 97.5 % point of t, 29 degrees of freedom
@@ -186,25 +191,27 @@ def test_one_bad_part_is_enough_to_fail_and_decides(true):
     bad = shifted(true, 0.2, rule="sdp", sigma=10.0, depth=4)
     found = by_key(judge(bad))
     judgement = found["tv-mc"]
-    assert judgement.verdict is Verdict.FAILS
-    assert judgement.deciding.part.sigmas == "10"
-    assert judgement.deciding.high < 0
-    assert judgement.sentence.startswith("headline: 1 − TV of SDP is 0.")
+    assert judgement.verdicts.outcome is Outcome.FAILS
+    assert judgement.shown.deciding.part.sigmas == "10"
+    assert judgement.shown.deciding.high < 0
+    assert judgement.shown.violation == max(ruling.violation for ruling in judgement.rulings)
+    assert judgement.sentence.startswith(f"{judgement.shown.convention}: 1 − TV of SDP is 0.")
     assert judgement.sentence.endswith(") below that of MC estimate k=100 at σ = 10")
-    assert found["tv-marginal-small"].verdict is Verdict.HOLDS
+    assert found["tv-marginal-small"].verdicts.outcome is Outcome.HOLDS
 
 
-def test_a_part_that_cannot_be_told_leaves_the_claim_undecided(true):
+def test_a_part_that_cannot_be_told_leaves_one_convention_undecided(true):
     level = shifted(true, 0.1, rule="sdp", sigma=10.0, depth=4, metric="tv_headline")
     judgement = by_key(judge(level))["tv-mc"]
     assert [ruling.verdict for ruling in judgement.rulings] == [
+        Verdict.HOLDS,
+        Verdict.HOLDS,
         Verdict.UNDECIDED,
         Verdict.HOLDS,
-        Verdict.HOLDS,
     ]
-    assert judgement.verdict is Verdict.UNDECIDED
-    assert judgement.shown.column == "tv_headline"
-    assert judgement.deciding.part.sigmas == "10"
+    assert judgement.verdicts.words == "holds in 3 of 4; undecided in headline"
+    assert judgement.shown.column == "joint extremes"
+    assert judgement.rulings[2].deciding.part.sigmas == "10"
 
 
 def test_as_good_as_allows_the_margin_and_better_does_not(true):
@@ -212,42 +219,76 @@ def test_as_good_as_allows_the_margin_and_better_does_not(true):
     for sigma in TV_SIGMAS:
         level = shifted(level, -0.06, rule="dvia", sigma=sigma)
     found = by_key(judge(level))
-    assert found["tv-dvia"].verdict is Verdict.HOLDS
-    assert found["tv-dvia-better"].verdict is Verdict.UNDECIDED
+    assert found["tv-dvia"].verdicts.outcome is Outcome.HOLDS
+    assert found["tv-dvia-better"].verdicts.outcome is Outcome.UNDECIDED
 
 
-def test_a_verdict_that_turns_with_the_column_depends_on_convention(true):
+def test_a_verdict_may_turn_with_the_convention_and_a_failure_is_told_first(true):
     turned = shifted(true, 0.2, rule="sdp", depth=4, metric="tv_class")
     judgement = by_key(judge(turned))["tv-dvia"]
-    assert [ruling.verdict.value for ruling in judgement.rulings] == ["holds", "holds", "fails"]
-    assert judgement.verdict is Verdict.DEPENDS
-    assert judgement.shown.column == "tv_headline"
+    assert [ruling.verdict.value for ruling in judgement.rulings] == ["holds", "holds", "holds", "fails"]
+    assert judgement.verdicts.outcome is Outcome.TURNS
+    assert judgement.shown.column == "decision"
+    effect = judgement.shown.deciding.effect
+    assert judgement.verdicts.words == f"fails in 1 of 4 (decision), effect {effect}; holds in 3"
 
 
-def test_a_verdict_that_turns_with_the_recipe_depends_on_convention(true):
+def test_one_convention_that_cannot_tell_hides_no_failure(true):
+    bad = shifted(true, 0.2, rule="sdp", depth=4)
+    blunt = shifted(bad, -0.13, rule="sdp", depth=4, metric="tv_class")  # .01 behind, and so on the margin
+    judgement = by_key(judge(blunt))["tv-dvia"]
+    assert [ruling.verdict.value for ruling in judgement.rulings] == ["fails", "fails", "fails", "undecided"]
+    largest = max(judgement.rulings[:3], key=lambda ruling: -ruling.deciding.mean).deciding.effect
+    assert judgement.verdicts.words == (f"fails in 3 of 4, largest effect {largest}; undecided in decision")
+    tally = Source("", (judgement,)).tally
+    assert tally == "1 claim: 1 fails in some conventions and holds in none"
+
+
+def test_a_verdict_that_turns_with_the_recipe(true):
     other = suite(10, "iris-claims-recipe", depths=(4,), seed=1, ratio=lambda rule, sigma: 0.9)
     found = by_key(judge(pd.concat([true, other], ignore_index=True)))
-    assert found["sd-sdp"].verdict is Verdict.DEPENDS
-    assert [ruling.convention for ruling in found["sd-sdp"].rulings] == ["", "other recipe"]
-    assert len(found["tv-mc"].rulings) == 6
-    assert found["tv-mc"].verdict is Verdict.HOLDS
+    assert found["sd-sdp"].verdicts.outcome is Outcome.TURNS
+    assert [ruling.convention for ruling in found["sd-sdp"].rulings] == ["first recipe", "other recipe"]
+    assert found["sd-sdp"].verdicts.words.startswith("fails in 1 of 2 (other recipe), effect 0.89")
+    assert list(found["tv-mc"].recipes) == ["first recipe", "other recipe"]
+    assert found["tv-mc"].verdicts.words == "holds in all 8"
     # What the other recipe did not measure takes nothing away.
     assert [ruling.verdict.value for ruling in found["w1-dvia-6"].rulings] == ["holds", "not measured"]
-    assert found["w1-dvia-6"].verdict is Verdict.HOLDS
+    assert found["w1-dvia-6"].verdicts.words == "holds; 1 not measured"
+
+
+def test_the_papers_own_convention_comes_first_and_is_judged_by_its_own_variant_alone(true):
+    without = true[true["metric_spec"] != claims.PAPERS_OWN.spec]
+    found = by_key(judge(without))["tv-mc"]
+    assert found.rulings[0].convention == claims.PAPERS_OWN.convention == "joint extremes"
+    assert found.rulings[0].verdict is Verdict.NOT_MEASURED
+    assert found.verdicts.words == "holds in all 3; 1 not measured"
+    assert Source("", judge(without)).tally == (
+        "16 claims: 16 hold everywhere; nothing was measured under joint extremes"
+    )
+    worse = shifted(true, 0.2, rule="sdp", metric_spec=claims.PAPERS_OWN.spec)
+    verdicts = [ruling.verdict.value for ruling in by_key(judge(worse))["tv-mc"].rulings]
+    assert verdicts == ["fails", "holds", "holds", "holds"]
+
+
+def test_the_suites_measure_every_convention():
+    for name in ("iris-claims", "iris-claims-recipe"):
+        measured = {claims.quantity(metric(text).spec) for text in experiment(name).metrics}
+        assert set(CONVENTIONS) <= measured
 
 
 def test_other_suites_and_activations_do_not_count(true):
     elsewhere = pd.concat(
         [true.assign(experiment="iris-tv"), true.assign(activation="tanh")], ignore_index=True
     )
-    assert {each.verdict for each in judge(elsewhere)} == {Verdict.NOT_MEASURED}
+    assert {each.verdicts.outcome for each in judge(elsewhere)} == {Outcome.NOT_MEASURED}
     assert judge(pd.concat([true, true.assign(experiment="iris-tv")], ignore_index=True)) == judge(true)
 
 
 def test_the_order_of_rows_does_not_matter(true):
     mixed = true.sample(frac=1, random_state=3)
     for one, other in zip(judge(true), judge(mixed), strict=True):
-        assert one.verdict is other.verdict
+        assert one.verdicts == other.verdicts
         for ours, theirs in zip(one.rulings, other.rulings, strict=True):
             assert (ours.holds, ours.fails) == pytest.approx((theirs.holds, theirs.fails), rel=1e-6, abs=0)
 
@@ -266,14 +307,14 @@ def test_p_values_are_corrected_over_all_claims_of_a_convention(true):
         assert ruling.holds == pytest.approx(expected[key], rel=1e-9, abs=0)
 
 
-@pytest.mark.parametrize("column", TV_COLUMNS)
+@pytest.mark.parametrize("column", CONVENTIONS)
 def test_claims_without_a_column_take_the_largest_of_their_p_values(true, column):
     # Under one column few other claims are in the family, under the others all are.
     mixed = shifted(true, 9.0, metric="std_ratio", rule="dvia", sigma=1000.0)
-    scarce = mixed[~(where(mixed, metric=column) & (mixed["rule"] != "sdp"))]
+    scarce = mixed[~(where(mixed, metric_spec=CONVENTIONS[column].spec) & (mixed["rule"] != "sdp"))]
     few, all_ = by_key(judge(scarce)), by_key(judge(mixed))
-    assert few["tv-dvia"].verdict is Verdict.NOT_MEASURED
-    assert few["sd-dvia"].verdict is Verdict.FAILS
+    assert few["tv-dvia"].verdicts.words == "holds in all 3; 1 not measured"
+    assert few["sd-dvia"].verdicts.outcome is Outcome.FAILS
     for key in (key for key in few if not key.startswith("tv")):
         ours, full = few[key].rulings[0], all_[key].rulings[0]
         assert ours.holds == pytest.approx(full.holds, rel=1e-9, abs=0)
@@ -285,27 +326,27 @@ def test_claims_without_a_column_take_the_largest_of_their_p_values(true, column
 
 def test_an_empty_frame_gives_no_verdict():
     judgements = judge(checked(pd.DataFrame()))
-    assert {each.verdict for each in judgements} == {Verdict.NOT_MEASURED}
+    assert {each.verdicts.outcome for each in judgements} == {Outcome.NOT_MEASURED}
     assert {each.sentence for each in judgements if not each.claim.key.startswith("tv")} == {"no data"}
     assert not any_measured(judgements)
-    assert Source("", judgements).tally == "16 claims: 16 not measured"
+    assert Source("", judgements).tally == "16 claims: 16 are not measured"
 
 
 def test_what_is_missing_is_named(true):
     gone = where(true, rule="dvia", sigma=10.0) | where(true, rule="dvia", sigma=100.0)
     found = by_key(judge(true[~gone]))
-    assert found["tv-dvia"].verdict is Verdict.NOT_MEASURED
-    assert found["tv-dvia"].sentence == "headline: lacks DVIA at σ = 10, 100"
+    assert found["tv-dvia"].verdicts.outcome is Outcome.NOT_MEASURED
+    assert found["tv-dvia"].sentence == "joint extremes: lacks DVIA at σ = 10, 100"
     assert found["sd-small"].sentence == "lacks DVIA at σ = 10, 100"
-    assert found["tv-mc"].verdict is Verdict.HOLDS
+    assert found["tv-mc"].verdicts.outcome is Outcome.HOLDS
     assert any_measured(found.values())
 
 
-def test_one_column_missing_is_not_measured_however_the_others_agree(true):
-    found = by_key(judge(true[~where(true, metric="tv_class", rule=MC)]))
-    assert [ruling.verdict.value for ruling in found["tv-mc"].rulings] == ["holds", "holds", "not measured"]
-    assert found["tv-mc"].verdict is Verdict.NOT_MEASURED
-    assert found["tv-mc"].sentence == "decision: lacks MC estimate k=100 at σ = 0.1, 1, 10, 100, 1000"
+def test_a_convention_that_was_not_measured_is_said_and_the_others_count(true):
+    found = by_key(judge(true[~where(true, metric="tv_class", rule=MC)]))["tv-mc"]
+    assert [ruling.verdict.value for ruling in found.rulings] == ["holds"] * 3 + ["not measured"]
+    assert found.verdicts.words == "holds in all 3; 1 not measured"
+    assert found.rulings[3].reason == "lacks MC estimate k=100 at σ = 0.1, 1, 10, 100, 1000"
 
 
 def test_rules_that_never_met_on_an_input_are_both_named(true):
@@ -333,7 +374,9 @@ def test_a_measurement_that_failed_leaves_out_its_pair_only(true):
 @pytest.mark.parametrize("nets", [1, 2])
 def test_few_nets_decide_nothing(nets):
     judgements = judge(suite(nets, depths=(4,)))
-    assert {each.verdict for each in judgements if each.claim.where == "4 ReLU layers"} == {Verdict.UNDECIDED}
+    assert {each.verdicts.outcome for each in judgements if each.claim.where == "4 ReLU layers"} == {
+        Outcome.UNDECIDED
+    }
     for each in judgements[:8]:
         assert each.shown.reason == f"{nets} net{'s' * (nets > 1)}, at least 3 are needed"
         assert (each.shown.holds, each.shown.fails) == (1, 1)
@@ -342,14 +385,14 @@ def test_few_nets_decide_nothing(nets):
 
 
 def test_three_nets_can_decide():
-    assert by_key(judge(suite(3, depths=(4,))))["sd-marginal"].verdict is Verdict.HOLDS
+    assert by_key(judge(suite(3, depths=(4,))))["sd-marginal"].verdicts.outcome is Outcome.HOLDS
 
 
 def test_few_nets_under_one_convention_leave_the_others_their_correction(true):
     some = true[~(where(true, metric="tv_class") & (true["net"] > "iris-claims 4 01"))]
     found = by_key(judge(some))["tv-mc"]
-    assert [ruling.verdict.value for ruling in found.rulings] == ["holds", "holds", "undecided"]
-    assert found.verdict is Verdict.UNDECIDED
+    assert [ruling.verdict.value for ruling in found.rulings] == ["holds"] * 3 + ["undecided"]
+    assert found.verdicts.outcome is Outcome.HOLDS_SOMEWHERE
 
 
 @pytest.mark.parametrize("value", [0.0, math.inf])
@@ -357,13 +400,13 @@ def test_what_is_not_finite_can_neither_hold_nor_fail_by_itself(true, value):
     row = true.index[where(true, metric="std_ratio", rule="dvia", sigma=100.0, depth=4)][:4]
     broken = true.assign(value=true["value"].where(~true.index.isin(row), value))
     judgement = by_key(judge(broken))["sd-dvia"]
-    assert judgement.verdict is Verdict.UNDECIDED
-    assert judgement.deciding.reason == "not finite in 1 of 30 nets"
+    assert judgement.verdicts.outcome is Outcome.UNDECIDED
+    assert judgement.shown.deciding.reason == "not finite in 1 of 30 nets"
     assert judgement.sentence == (
         "sds of DVIA are – times the true ones at σ = 100 (not finite in 1 of 30 nets)"
     )
     failing = shifted(broken, 9.0, metric="std_ratio", rule="dvia", sigma=1000.0)
-    assert by_key(judge(failing))["sd-dvia"].verdict is Verdict.FAILS
+    assert by_key(judge(failing))["sd-dvia"].verdicts.outcome is Outcome.FAILS
 
 
 def test_infinite_distances_and_opposite_infinities_raise_no_warning(true):
@@ -371,21 +414,21 @@ def test_infinite_distances_and_opposite_infinities_raise_no_warning(true):
     ratios = broken.index[broken["metric"] == "std_ratio"]
     broken.loc[ratios[::2], "value"], broken.loc[ratios[1::2], "value"] = 0.0, math.inf
     found = by_key(judge(broken))
-    assert found["w1-dvia-4"].verdict is found["sd-opposite"].verdict is Verdict.UNDECIDED
+    assert found["w1-dvia-4"].verdicts.outcome is found["sd-opposite"].verdicts.outcome is Outcome.UNDECIDED
 
 
 def test_distances_below_their_floor_are_equal(true):
     # Both W1 at the floor in all nets: corrected 0 and 0, no difference, which is within the margin.
     at_floor = true.assign(value=true["value"].where(true["metric"] != "w1", true["floor"] * 0.9))
     found = by_key(judge(at_floor))
-    finding = found["w1-dvia-4"].deciding
+    finding = found["w1-dvia-4"].shown.deciding
     assert (finding.mean, finding.low, finding.high) == (0, 0, 0)
     assert finding.above == 0.5**30
-    assert found["w1-dvia-4"].verdict is Verdict.HOLDS
+    assert found["w1-dvia-4"].verdicts.outcome is Outcome.HOLDS
     assert found["w1-dvia-4"].sentence == "W1 of SDP is 1.00 (1.00 to 1.00) times that of DVIA at σ = 0.01"
     # "Smaller", on the other hand, is neither shown nor refuted.
-    assert found["w1-marginal-4"].verdict is Verdict.UNDECIDED
-    assert found["w1-marginal-4"].deciding.above == 1
+    assert found["w1-marginal-4"].verdicts.outcome is Outcome.UNDECIDED
+    assert found["w1-marginal-4"].shown.deciding.above == 1
 
 
 def test_floors_are_taken_out_of_distances(true):
@@ -439,7 +482,8 @@ def test_intervals_are_written_to_what_is_known(numbers, expected):
 
 
 def rendered(*sources, not_judged=NOT_JUDGED):
-    return made_up.rendered(Claims(), sources=sources, not_judged=not_judged, addresses=addresses)
+    more = {"conventions": tuple(CONVENTIONS), "not_judged": not_judged, "addresses": addresses}
+    return made_up.rendered(Claims(), sources=sources, **more)
 
 
 def test_the_page_shows_every_claim_with_its_words_and_numbers(true):
@@ -452,15 +496,15 @@ def test_the_page_shows_every_claim_with_its_words_and_numbers(true):
     assert "SDP consistently outperforms MC estimation via 100 samples" in text
     assert text.count("<details>") == len(judgements)
     assert "This run" not in text  # one source needs no name
-    assert text.count("decides") == sum(len(judgement.rulings) for judgement in judgements)
+    assert text.count(">decides<") == sum(len(judgement.rulings) for judgement in judgements)
     assert all(each.reason in text for each in NOT_JUDGED)
 
 
 def test_two_sources_stand_side_by_side(true):
     few = judge(suite(2, depths=(4,)))
     text = rendered(Source("This run", few), Source("Committed <run>", judge(true)), not_judged=())
-    assert "This run: 16 claims: 14 undecided, 2 not measured." in text
-    assert "Committed &lt;run&gt;: 16 claims: 16 hold." in text
+    assert "This run: 16 claims: 14 are undecided everywhere, 2 are not measured." in text
+    assert "Committed &lt;run&gt;: 16 claims: 16 hold everywhere." in text
     assert "not judged here" not in text
     assert text.index("?</span> undecided") < text.index("✓</span> holds")
     assert "at least 3 are needed" in text
@@ -468,6 +512,6 @@ def test_two_sources_stand_side_by_side(true):
 
 def test_the_page_without_data_says_so():
     text = rendered(Source("This run", judge(checked(pd.DataFrame()))))
-    assert "16 claims: 16 not measured." in text
+    assert "16 claims: 16 are not measured." in text
     assert text.count("no data") >= len(CLAIMS)
     assert "<details>" not in text

@@ -12,7 +12,6 @@ from sdp_bench.oracles.estimate.multiplicity import holm
 from sdp_bench.reports.statistics.verdicts import (
     LEVEL,
     Verdict,
-    agree,
     decide,
     p_of_every_part,
     p_of_some_part,
@@ -23,13 +22,7 @@ NETS, CLAIMS, PARTS = 30, 8, 5
 DELTA, SD = 0.01, 0.02  # margin in 1 - TV, and a plausible spread of paired differences between nets
 TIMES = 16_000
 
-H, F, U, N, D = (
-    Verdict.HOLDS,
-    Verdict.FAILS,
-    Verdict.UNDECIDED,
-    Verdict.NOT_MEASURED,
-    Verdict.DEPENDS,
-)
+H, F, U = (Verdict.HOLDS, Verdict.FAILS, Verdict.UNDECIDED)
 
 
 def error_of(rate, times=TIMES):
@@ -109,26 +102,6 @@ def test_decide():
     assert decide(0.05, 1) is H
     assert decide(0.051, 0.05) is F
     assert decide(0.051, 0.051) is U
-
-
-@pytest.mark.parametrize(
-    ("verdicts", "expected"),
-    [
-        ([H], H),
-        ([H, H, H], H),
-        ([F, F], F),
-        ([U, U], U),
-        ([H, F], D),
-        ([H, F, U], D),
-        ([H, U], U),
-        ([F, U, F], U),
-        ([H, N], N),
-        ([H, F, N], N),
-        ([], N),
-    ],
-)
-def test_conventions_have_to_agree(verdicts, expected):
-    assert agree(verdicts) is expected
 
 
 # Error rates ----------------------------------------------------------------------------------------------

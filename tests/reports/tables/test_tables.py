@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from sdp_bench.reports.results import Results
 from sdp_bench.reports.tables import tables
 from sdp_bench.reports.tables.frame import checked
 from tests.reports import made_up
@@ -196,6 +197,68 @@ def test_unknown_metric_is_shown_unranked():
     assert table.metric.title == "novel"
     assert cells["sdp"].mean == pytest.approx(0.15)
     assert row.winner is None
+
+
+def test_a_metric_under_several_options_has_a_table_for_each():
+    usual = measured({"sdp": [0.1, 0.2]}, metric="tv_paper")
+    finer = measured(
+        {"sdp": [0.5, 0.6]},
+        metric="tv_paper",
+        metric_spec="tv_paper:bins=20,bin_range=joint,pilot_samples=131072",
+    )
+    every = list(tables.tables(checked(pd.concat([finer, usual])), TRAITS))
+    assert [table.title for table in every] == [
+        "1 − TV, bins along the output axes (paper-like), bins 10, bin range quantiles",
+        "1 − TV, bins along the output axes (paper-like), bins 20, bin range joint",
+    ]
+    assert [table.rows[0].cells[0].mean for table in every] == pytest.approx([0.85, 0.45])
+    assert tables.headline(every) == every[:1]
+    (alone,) = tables.tables(checked(finer), TRAITS)
+    assert alone.title == alone.metric.title
+
+
+def test_nets_of_several_recipes_have_a_table_for_each():
+    one = measured({"sdp": [0.1, 0.2]}, recipe="adam 0.001")
+    other = measured({"sdp": [0.5, 0.6]}, recipe="sgd 0.01").assign(net="other")
+    every = list(tables.tables(checked(pd.concat([one, other])), TRAITS))
+    assert [table.recipe for table in every] == ["adam 0.001", "sgd 0.01"]
+    assert every[1].title == "1 − TV, equal-mass cells (headline), sgd 0.01"
+    assert [table.rows[0].cells[0].mean for table in every] == pytest.approx([0.85, 0.45])
+    deeper = other.assign(depth=9, network="deeper")  # each kind of nets has one: no word on it
+    assert {table.recipe for table in tables.tables(checked(pd.concat([one, deeper])), TRAITS)} == {""}
+
+
+def test_the_largest_component_is_that_of_each_variant_by_itself():
+    def pairs(spec, values):
+        parts = [
+            measured({"sdp": [value]}, metric="tv_difference", metric_spec=spec).assign(component=pair)
+            for pair, value in values.items()
+        ]
+        return pd.concat(parts)
+
+    coarse = pairs("tv_difference:difference_bins=10,pilot_samples=131072", {"0-1": 0.1, "0-2": 0.2})
+    fine = pairs("tv_difference:difference_bins=100,pilot_samples=131072", {"0-1": 0.4, "0-2": 0.3})
+    with_class = pd.concat([coarse, fine, measured({"sdp": [0.05]}, metric="tv_class")])
+    (table,) = tables.tables(checked(with_class), TRAITS)
+    assert table.rows[0].cells[0].companion == pytest.approx(1 - 0.4)  # the usual number of bins
+
+
+def test_the_page_names_variants_and_recipes_and_lists_each_by_itself():
+    spec = "tv_headline:cells=64,pilot_samples=131072"
+    frame = pd.concat(
+        [
+            measured({"sdp": [0.1, 0.2]}, recipe="a"),
+            measured({"sdp": [0.3, 0.4]}, recipe="a", metric_spec=spec),
+            measured({"sdp": [0.5, 0.6]}, recipe="b").assign(net="other"),
+        ]
+    )
+    text, numbers = made_up.page(Results(frame))
+    own = [number for number in numbers if number.group.page.section == "iris-tv"]
+    assert len({number.address for number in own}) == len(own) == 3
+    for number in own:
+        assert f"<h4>{number.group.heading}</h4>" in text
+        assert len(number.rows) == 2
+    assert "cells 64, a" in text
 
 
 def test_every_mean_of_a_whole_frame_agrees_with_pandas():
