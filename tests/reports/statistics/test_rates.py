@@ -1,6 +1,6 @@
 """How often verdicts are wrong: made-up populations whose rates are known, and the committed ones."""
 
-import runpy
+import subprocess
 import sys
 
 import numpy as np
@@ -70,10 +70,9 @@ def test_populations_are_the_effects_of_all_parts_of_what_was_measured():
 
 
 @pytest.mark.slow
-def test_the_command_prints_the_short_table_of_the_committed_results(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", [module.__file__, "--short"])
-    runpy.run_module(module.__name__, run_name="__main__")
-    lines = capsys.readouterr().out.splitlines()
+def test_the_command_prints_the_short_table_of_the_committed_results():
+    command = [sys.executable, "-m", module.__name__, "--short"]
+    lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
     assert lines[0].split() == ["nets", "Student’s", "t", "verdicts"]
     assert len(lines) == 1 + 11 * len(NETS)
     line = next(line for line in lines if "any claim of a convention, false “holds” " in line)
