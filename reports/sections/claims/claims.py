@@ -7,7 +7,7 @@ is averaged over its inputs (and outputs) first. See `reports.statistics.verdict
 Distances W1 have their floor taken out in quadrature and may then be 0, where neither a logarithm nor a
 quotient exists. They are compared, net by net, by the symmetric relative difference (b - a) / ((a + b) / 2):
 it is bounded, 0 where both are 0, free of the net's own scale, and agrees with the log ratio to third order
-(2 tanh(log ratio / 2)), so that its t intervals suffer neither from skewed distances nor from zeros.
+(2 tanh(log ratio / 2)), so that its intervals suffer neither from skewed distances nor from zeros.
 """
 
 from __future__ import annotations

@@ -28,9 +28,9 @@ from sdp_bench.reports.statistics.verdicts import (
     MIN_NETS,
     Verdict,
     decide,
+    mean_tests,
     p_of_every_part,
     p_of_some_part,
-    t_tests,
 )
 from sdp_bench.reports.style import labels
 
@@ -226,7 +226,7 @@ def any_measured(judgements: Iterable[Judgement]) -> bool:
 
 def _rulings(recipe: str, frame: pd.DataFrame) -> Iterator[tuple[str, Ruling]]:
     """Rulings on nets of one recipe, with the keys of their claims, in the order of claims and columns."""
-    measured = _Measured.of(frame)
+    measured = Measured.of(frame)
     findings: dict[tuple[str, str], tuple[Finding, ...]] = {}
     reasons: dict[tuple[str, str], tuple[Verdict, str]] = {}
     for claim in CLAIMS:
@@ -326,13 +326,14 @@ class _Table:
 
 
 @dataclass(frozen=True, eq=False)
-class _Measured:
+class Measured:
     """Measurements of nets of one recipe, by what they are judged as and depth."""
 
     tables: Mapping[tuple[str, int], _Table]
 
     @classmethod
-    def of(cls, frame: pd.DataFrame) -> _Measured:
+    def of(cls, frame: pd.DataFrame) -> Measured:
+        """Those of a frame that claims are about."""
         frame = frame[(frame["activation"] == ACTIVATION) & frame["value"].notna()]
         measured = frame["metric_spec"].map({spec: quantity(spec) for spec in frame["metric_spec"].unique()})
         tested = {
@@ -376,11 +377,9 @@ class _Measured:
             return Finding(part, nets, among, reason=f"not finite in {infinite} of {nets} nets")
         if nets < MIN_NETS:
             return Finding(part, nets, among, float(effects.mean()), reason=labels.plural(nets, "net"))
-        tests = t_tests(effects, part.threshold)
-        mean, half = float(tests.mean), float(tests.half_width)
-        return Finding(
-            part, nets, among, mean, mean - half, mean + half, float(tests.above), float(tests.below)
-        )
+        tests = mean_tests(effects, part.threshold)
+        mean, low, high = float(tests.mean), float(tests.low), float(tests.high)
+        return Finding(part, nets, among, mean, low, high, float(tests.above), float(tests.below))
 
 
 def _interval(value: float, low: float, high: float) -> str:

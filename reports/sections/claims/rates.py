@@ -1,0 +1,259 @@
+"""How often verdicts are wrong, and how often they find what is there, under effects as they were measured.
+
+``python -m sdp_bench.reports.sections.claims.rates`` prints the table, ``--short`` one from few samples.
+
+Each part of each claim has a population: its effects in the committed results, smoothed a little. Samples of
+nets are drawn from it, for all parts of a depth and recipe the same nets, and tested against the mean of the
+population: there, on the boundary, every verdict is a false one. Beside the tests that verdicts go by stands
+Student's t alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.special import stdtr
+
+from sdp_bench.oracles.estimate.multiplicity import holm
+from sdp_bench.reports.results import committed_results
+from sdp_bench.reports.sections.claims.claims import CLAIMS, CONVENTIONS, SUITES
+from sdp_bench.reports.sections.claims.judging import Measured
+from sdp_bench.reports.statistics.verdicts import LEVEL, mean_tests, p_of_every_part, p_of_some_part
+
+NETS = (30, 10)
+"""Sizes of samples: that of the committed results, and that of a run of ten nets."""
+TIMES, SHORT_TIMES = 10_000, 400
+"""Samples of each size."""
+DOMINATED = 0.5
+"""Share of the squared deviations from which on one net is said to carry a part."""
+
+_AT_ONCE = 200  # samples, to keep memory small
+_P = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """Effects of one part, shape (nets,), under one convention."""
+
+    recipe: str
+    column: str
+    claim: str
+    depth: int
+    threshold: float
+    effects: NDArray[np.float64]
+
+    @cached_property
+    def dominated(self) -> bool:
+        """Whether one net carries most of the spread."""
+        squares = (self.effects - self.effects.mean()) ** 2
+        return bool(squares.max() > DOMINATED * squares.sum())
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A figure by Student's t and by the tests of verdicts, each with its Monte Carlo standard error."""
+
+    nets: int
+    what: str
+    student: float
+    student_error: float
+    verdicts: float
+    verdicts_error: float
+
+    def __str__(self) -> str:
+        """Line of the table."""
+        pairs = ((self.student, self.student_error), (self.verdicts, self.verdicts_error))
+        return _line(self.nets, self.what, *(f"{value:.4f} ± {error:.4f}" for value, error in pairs))
+
+
+def populations(frame: pd.DataFrame) -> tuple[Population, ...]:
+    """Populations of all parts of all claims under all conventions; those that are not finite are left out.
+
+    Parameters
+    ----------
+    frame
+        Measurements as `checked` gives them.
+
+    Returns
+    -------
+    tuple of Population
+    """
+    return tuple(_populations(frame))
+
+
+def rates(known: Sequence[Population], times: int = TIMES, seed: int = 1) -> list[Rate]:
+    """Error rates at the boundary, and power at the effects that were measured.
+
+    Parameters
+    ----------
+    known
+        Populations of some claims.
+    times
+        Samples of each size.
+    seed
+        Of the draws.
+
+    Returns
+    -------
+    list of Rate
+    """
+    rng = np.random.default_rng(seed)
+    rows = []
+    for nets in NETS:
+        p = _simulated(known, nets, times, rng)
+        rows += [
+            Rate(nets, what, *student, *own)
+            for (what, *student), (_, *own) in zip(
+                *(_figures(known, p[:, test]) for test in (0, 1)), strict=True
+            )
+        ]
+    return rows
+
+
+def _populations(frame: pd.DataFrame) -> Iterator[Population]:
+    recipes = frame["experiment"].map(SUITES)
+    for recipe in sorted(set(SUITES.values()) & set(recipes)):
+        measured = Measured.of(frame[recipes == recipe])
+        for claim in CLAIMS:
+            for column in claim.columns:
+                for part in claim.parts if not measured.lacking(claim, column) else ():
+                    table = measured.table(part, column)
+                    effects = part.effects(table.scores(part)) if table else np.empty(0)
+                    if len(effects) and np.isfinite(effects).all():
+                        yield Population(recipe, column, claim.key, part.depth, part.threshold, effects)
+
+
+def _simulated(
+    known: Sequence[Population], nets: int, times: int, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """p-values, shape (2, 2, 2, populations, times).
+
+    Against the boundary and against the threshold of the part; by Student's t and by the tests of verdicts;
+    of "above" and of "below".
+
+    Returns
+    -------
+    ndarray
+    """
+    against = (
+        np.array([[each.effects.mean()] for each in known]),
+        np.array([[each.threshold] for each in known]),
+    )
+    p = []
+    for start in range(0, times, _AT_ONCE):
+        effects = _samples(known, nets, min(_AT_ONCE, times - start), rng)
+        own = [mean_tests(effects, thresholds) for thresholds in against]
+        p.append(
+            [
+                [_student(effects, thresholds), (tests.above, tests.below)]
+                for thresholds, tests in zip(against, own, strict=True)
+            ]
+        )
+    return np.concatenate([np.array(each) for each in p], -1)
+
+
+def _samples(
+    known: Sequence[Population], nets: int, times: int, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Samples, shape (populations, times, nets); parts that were measured on the same nets share them."""
+    drawn = np.empty((len(known), times, nets))
+    groups: dict[tuple[str, int, int], list[int]] = {}
+    for index, each in enumerate(known):
+        groups.setdefault((each.recipe, each.depth, len(each.effects)), []).append(index)
+    for (_, _, count), members in groups.items():
+        effects = np.stack([known[index].effects for index in members])
+        # A Gaussian kernel with the correlations of the parts, and Silverman's width for their inner spread:
+        # means stay the same, tails as far out as they are, and what is tied in most nets stays tied.
+        middle = np.median(effects, 1, keepdims=True)
+        spread = 1.4826 * np.median(np.abs(effects - middle), 1, keepdims=True)
+        inner = np.clip(effects - middle, -2 * spread, 2 * spread)
+        inner -= inner.mean(1, keepdims=True)
+        normals = rng.standard_normal((times, nets, count))
+        noise = np.tensordot(inner, normals, (1, 2)) * 0.9 * count**-0.2 / np.sqrt(count)
+        drawn[members] = effects[:, rng.integers(0, count, (times, nets))] + noise
+    return drawn
+
+
+def _student(effects: NDArray[np.float64], thresholds: NDArray[np.float64]) -> tuple[_P, _P]:
+    nets = effects.shape[-1]
+    sd = effects.std(-1, ddof=1)
+    t = np.sqrt(nets) * (effects.mean(-1) - thresholds) / np.where(sd > 0, sd, np.inf)
+    return stdtr(nets - 1, -t), stdtr(nets - 1, t)
+
+
+def _figures(known: Sequence[Population], p: _P) -> Iterator[tuple[str, float, float]]:
+    """What the table says of one kind of test: words, figure, standard error."""
+    times = p.shape[-1]
+    (above, below), (measured_above, measured_below) = p
+    even = np.array([not each.dominated for each in known])
+    families = list(_families(known))
+
+    def rate(what: str, value: float) -> tuple[str, float, float]:
+        return what, value, float(np.sqrt(value * (1 - value) / times))
+
+    for side, each in (("above", above), ("below", below)):
+        false = (each <= LEVEL).mean(1)
+        yield rate(f"a part, false “{side}”: median", float(np.median(false)))
+        yield rate(f"a part, false “{side}”: worst", float(false[even].max()))
+        yield rate(f"a part, false “{side}”: worst, if one net may dominate", float(false.max()))
+    for note, allowed in (("", even), (", if one net may dominate", np.ones_like(even))):
+        worst = max(_false_holds(claims, above, allowed) for claims in families)
+        yield rate(f"any claim of a convention, false “holds”{note}", worst)
+    worst = max(float((_fails(claims, below) <= LEVEL).any(1).mean()) for claims in families)
+    yield rate("any claim of a convention, false “fails”", worst)
+    average = np.mean([len(claims) for claims in families])
+    for verdict, found in (
+        ("hold", [_holds(claims, measured_above) for claims in families]),
+        ("fail", [_fails(claims, measured_below) for claims in families]),
+    ):
+        counts = np.mean([(corrected <= LEVEL).sum(1) for corrected in found], 0)
+        error = float(counts.std(ddof=1) / np.sqrt(times))
+        yield f"of {average:g} claims, at their measured effects, {verdict}", float(counts.mean()), error
+
+
+def _families(known: Sequence[Population]) -> Iterator[tuple[NDArray[np.intp], ...]]:
+    """Claims that are judged together: of each, which populations are its parts."""
+    for recipe in sorted({each.recipe for each in known}):
+        for column in CONVENTIONS:
+            claims: dict[str, list[int]] = {}
+            for index, each in enumerate(known):
+                if each.recipe == recipe and each.column in (column, ""):
+                    claims.setdefault(each.claim, []).append(index)
+            if claims:
+                yield tuple(np.array(parts) for parts in claims.values())
+
+
+def _false_holds(claims: Sequence[NDArray[np.intp]], above: _P, allowed: NDArray[np.bool_]) -> float:
+    """How often any claim holds where of each only the part that errs most lies on the boundary."""
+    # The least favourable case: a claim holds where all parts do, and the others are far above.
+    parts = [own[allowed[own]] for own in claims]
+    p = [above[own] for own in parts if len(own)]
+    chosen = [each[(each <= LEVEL / len(p)).mean(1).argmax()] for each in p]
+    return float((holm(np.stack(chosen, -1)) <= LEVEL).any(1).mean())
+
+
+def _holds(claims: Iterable[NDArray[np.intp]], above: _P) -> _P:
+    """p-values of "holds", shape (times, claims)."""
+    return holm(np.stack([p_of_every_part(above[parts].T) for parts in claims], -1))
+
+
+def _fails(claims: Iterable[NDArray[np.intp]], below: _P) -> _P:
+    """p-values of "fails", shape (times, claims)."""
+    return holm(np.stack([p_of_some_part(below[parts].T) for parts in claims], -1))
+
+
+def _line(nets: int | str, what: str, student: str, verdicts: str) -> str:
+    return f"{nets:>4}  {what:<66}  {student:>16}  {verdicts:>16}"
+
+
+if __name__ == "__main__":
+    print(_line("nets", "", "Student’s t", "verdicts"))
+    short = "--short" in sys.argv[1:]
+    for row in rates(populations(committed_results().frame), SHORT_TIMES if short else TIMES):
+        print(row)
