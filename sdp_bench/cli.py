@@ -6,6 +6,7 @@ to run, 130 interrupted. Nothing heavy is imported before a command needs it, so
 
 from __future__ import annotations
 
+import io
 import sys
 import traceback
 
@@ -33,6 +34,8 @@ for _command in (
 
 def main() -> None:
     """Entry point: runs a command and turns every way it can end into its exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a verdict is worth more than its σ
     try:
         code = cli.main(standalone_mode=False)
     except click.ClickException as error:

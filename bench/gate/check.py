@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sdp_bench.bench import rules as plugins
@@ -17,7 +17,7 @@ from sdp_bench.bench.gate.comparisons import accuracy, speed
 from sdp_bench.bench.gate.comparisons.speed import Timing
 from sdp_bench.bench.gate.oracles.verify import verify
 from sdp_bench.bench.gate.predictions import Predicted, predict
-from sdp_bench.bench.gate.verdict import Finding, Status, Verdict, exit_code
+from sdp_bench.bench.gate.verdict import PASSED, RANKED, REGRESSION, Finding, Status, Verdict, exit_code
 from sdp_bench.bench.metrics.references import Reference
 from sdp_ref.rules import Propagator
 
@@ -58,11 +58,20 @@ class Outcome:
     seed : int
         Of the fresh oracles; the same seed gives the same verdict on accuracy.
     environment : dict of str to value
+    addresses : mapping of str to str
+        Where the plug-ins among the rules were found, by spec.
     """
 
     verdicts: tuple[Verdict, ...]
     seed: int
     environment: dict[str, Any]
+    addresses: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def status(self) -> str:
+        """In few words, what has to be looked at first: see :attr:`Verdict.status`."""
+        statuses = [verdict.status for verdict in self.verdicts]
+        return next((word for word in RANKED if word in statuses), PASSED)
 
     @property
     def exit_code(self) -> int:
@@ -73,7 +82,7 @@ class Outcome:
         """As plain values."""
         return {
             "exit code": self.exit_code,
-            "regressions": [verdict.kind for verdict in self.verdicts if verdict.status == "regression"],
+            "regressions": [verdict.kind for verdict in self.verdicts if verdict.status == REGRESSION],
             "seed": self.seed,
             "environment": self.environment,
             "verdicts": [verdict.as_dict() for verdict in self.verdicts],
@@ -105,6 +114,13 @@ def rules_of(specs: Sequence[str]) -> dict[str, Propagator]:
             raise UserError(f"'{name}' is a reference, no rule; it cannot regress")
         rules[name] = rule
     return rules
+
+
+def _addresses(specs: Sequence[str]) -> dict[str, str]:
+    """How the plug-ins among some rules are written on a command line, by spec."""
+    return {
+        each.name: ":".join(filter(None, (each.address, each.options))) for each in plugins.resolve(specs)[1]
+    }
 
 
 def check(
@@ -139,7 +155,8 @@ def check(
         rule and `options.allow_new` is not set.
     """
     scope = scope or Scope.of_ci()
-    rules = rules_of(scope.rules if options.rules is None else options.rules)
+    specs = scope.rules if options.rules is None else options.rules
+    rules, addresses = rules_of(specs), _addresses(specs)
     baseline.check_scope(scope)
     if not options.allow_new:
         _refuse_new(baseline, rules, scope, timed=options.speed)
@@ -157,7 +174,7 @@ def check(
         verdicts[0] = replace(verdicts[0], findings=verdicts[0].findings + findings)
     if options.oracles:
         verdicts.append(verify(report=step))
-    return Outcome(tuple(verdicts), seed, describe("cpu", 1, 1))
+    return Outcome(tuple(verdicts), seed, describe("cpu", 1, 1), addresses)
 
 
 def _refuse_new(baseline: Baseline, rules: Mapping[str, Propagator], scope: Scope, *, timed: bool) -> None:

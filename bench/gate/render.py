@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
 from sdp_bench.bench.gate.check import Outcome
-from sdp_bench.bench.gate.verdict import NOTHING, Finding, Status, Verdict
+from sdp_bench.bench.gate.comparisons import accuracy, speed
+from sdp_bench.bench.gate.oracles import verify as oracles
+from sdp_bench.bench.gate.verdict import CHANGED, FAILED, NOTHING, PASSED, STOPPING, Finding, Status, Verdict
 
 _SHOWN = 20
+_NAMED = 3  # rules
 _ORDER = (
     Status.WORSE,
     Status.CHANGED,
@@ -25,7 +30,7 @@ _NOT_RUN = {Status.FAILED: Error, Status.NEW: Skipped}
 
 
 def text(outcome: Outcome) -> str:
-    """Table of rules, what is to be said of single cells, and a line for each verdict."""
+    """Table of rules, what is to be said of single cells, a line for each verdict, and the conclusion."""
     lines = [_row(*row) for row in [("rule", *(v.kind for v in outcome.verdicts)), *_rows(outcome)]]
     for verdict in outcome.verdicts:
         told = _told(verdict)
@@ -37,15 +42,109 @@ def text(outcome: Outcome) -> str:
     lines.append("")
     for verdict in outcome.verdicts:
         lines += [verdict.summary, f"  {verdict.note}"]
-    return "\n".join(lines)
+    return "\n".join([*lines, f"verdict: {conclusion(outcome)}"])
+
+
+def conclusion(outcome: Outcome) -> str:
+    """The verdict in one sentence: what passed, or what has to be looked at and in how many places."""
+    bad = [part for verdict in outcome.verdicts for part in _causes(verdict)]
+    passed = [_passed(verdict) for verdict in outcome.verdicts if verdict.status == PASSED]
+    return f"{_word(outcome)}: {'; '.join([*bad, *(f'{each} passed' if bad else each for each in passed)])}"
+
+
+def next_steps(outcome: Outcome, baseline: Path) -> list[str]:
+    """Commands to go on with, each after what it is for; none where all is well and nothing is to take up.
+
+    Parameters
+    ----------
+    outcome : Outcome
+    baseline : Path
+        What it was compared with.
+
+    Returns
+    -------
+    list of str
+    """
+    steps = []
+    for verdict in outcome.verdicts:
+        broken = _written(outcome, verdict.having(Status.FAILED))
+        steps += [f"to see why it fails: {shlex.join(['sdp-bench', 'check-rule', rule])}" for rule in broken]
+        if verdict.kind == oracles.KIND:
+            if verdict.status == CHANGED:
+                steps.append("if that is meant: sdp-bench oracles record")
+            continue
+        only = {accuracy.KIND: ["--no-speed"], speed.KIND: ["--no-accuracy"]}[verdict.kind]
+        command = ["sdp-bench", "check", "--baseline", str(baseline)]
+        if verdict.having(Status.GONE):
+            steps.append(f"if these rules are meant to be gone: {shlex.join([*command, '--update'])}")
+        for statuses, reason, part in (
+            ((Status.WORSE, Status.CHANGED), f"if the change of {verdict.kind} is meant", only),
+            ((Status.NEW,), "to take up what is new", []),
+            ((Status.BETTER,), "to take up what is better", only),
+        ):
+            if rules := _written(outcome, verdict.having(*statuses)):
+                words = [*command, "--rules", ",".join(rules), "--update", *part]
+                steps.append(f"{reason}: {shlex.join(words)}")
+    return list(dict.fromkeys(steps))
+
+
+def _written(outcome: Outcome, findings: Sequence[Finding]) -> list[str]:
+    """Rules of some findings, as a command line names them."""
+    return [outcome.addresses.get(rule, rule) for rule in _rules(findings)]
+
+
+def _word(outcome: Outcome) -> str:
+    return "failed to run" if outcome.status == FAILED else outcome.status
+
+
+def _passed(verdict: Verdict) -> str:
+    """What was compared, of which rules, and in how many places."""
+    if verdict.kind == oracles.KIND:
+        return f"{_cells(verdict.compared)} recorded oracles"
+    rules = _rules(verdict.compared)
+    named = ", ".join(rules) if len(rules) <= _NAMED else f"{len(rules)} rules"
+    text = f"{verdict.kind} of {named} {_where(verdict, _cells(verdict.compared))}"
+    new = _rules(verdict.having(Status.NEW))
+    return f"{text} (not of {', '.join(new)})" if new else text
+
+
+def _causes(verdict: Verdict) -> Iterator[str]:
+    """What keeps a verdict from passing: which rule, and in how many places."""
+    if verdict.status == NOTHING:
+        yield f"{verdict.kind} of {', '.join(_rules(verdict.findings)) or 'no rule'}"
+    for status in (*STOPPING, Status.FAILED):
+        found = verdict.having(status)
+        if verdict.kind == oracles.KIND and found:
+            yield f"{_cells(found)} of {_cells(verdict.findings)} recorded oracles {status}"
+            continue
+        for rule in _rules(found):
+            cells = _cells(each for each in found if each.subject == rule)
+            every = _cells(each for each in verdict.findings if each.subject == rule)
+            where = f" {_where(verdict, every, f'{cells} of ')}" if cells else ""
+            yield f"{verdict.kind} of {rule} {status}{where}"
+
+
+_PLACES = {accuracy.KIND: ("in", "cell"), speed.KIND: ("on", "net")}
+
+
+def _where(verdict: Verdict, every: int, some: str = "") -> str:
+    """Places that a kind of check has: ``in 3 of 27 cells``, ``on 3 nets``."""
+    word, place = _PLACES[verdict.kind]
+    return f"{word} {some}{every} {place}{'' if every == 1 else 's'}"
+
+
+def _rules(findings: Iterable[Finding]) -> list[str]:
+    return list(dict.fromkeys(each.subject for each in findings))
+
+
+def _cells(findings: Iterable[Finding]) -> int:
+    """How many places some findings are about; all of a rule's together are none."""
+    return len({each.cell for each in findings} - {"", accuracy.ALL_CELLS})
 
 
 def markdown(outcome: Outcome) -> str:
     """Summary for a pull request: what regressed first, then the rest in short."""
-    stopped = "regression" if any(v.status == "regression" for v in outcome.verdicts) else "changed"
-    unable = "failed to run" if any(v.status == "failed" for v in outcome.verdicts) else NOTHING
-    words = {0: "passed", 1: stopped}.get(outcome.exit_code, unable)
-    lines = [f"### sdp-bench check: {words}", ""]
+    lines = [f"### sdp-bench check: {_word(outcome)}", "", f"{_sentence(conclusion(outcome))}", ""]
     lines += [
         f"- **{verdict.kind}**: {verdict.status}. {_sentence(verdict.note)}" for verdict in outcome.verdicts
     ]

@@ -30,7 +30,11 @@ class Status(StrEnum):
 STOPPING = (Status.WORSE, Status.CHANGED, Status.GONE)
 """What a person has to look at; ``--update`` accepts it."""
 
-NOTHING = "nothing compared"
+REGRESSION, CHANGED, FAILED, NOTHING = "regression", "changed", "failed", "nothing compared"
+PASSED = "passed"
+RANKED = (REGRESSION, CHANGED, FAILED, NOTHING)
+"""What a verdict may say other than that all is well, the gravest first."""
+
 _COMPARED = (*STOPPING[:2], Status.UNCHANGED, Status.ROUNDING, Status.REDRAWN, Status.BETTER)
 
 
@@ -91,14 +95,19 @@ class Verdict:
 
     @property
     def status(self) -> str:
-        """In few words: "regression", "changed", "failed" (to run), "nothing compared" or "passed"."""
+        """In few words: one of :data:`RANKED`, or :data:`PASSED`."""
         if self.having(Status.WORSE):
-            return "regression"
+            return REGRESSION
         if self.having(*STOPPING):
-            return "changed"
+            return CHANGED
         if self.having(Status.FAILED):
-            return "failed"
-        return "passed" if self.having(*_COMPARED) else NOTHING
+            return FAILED
+        return PASSED if self.compared else NOTHING
+
+    @property
+    def compared(self) -> list[Finding]:
+        """Findings of what was compared with something."""
+        return self.having(*_COMPARED)
 
     @property
     def summary(self) -> str:
@@ -136,6 +145,6 @@ def exit_code(verdicts: Iterable[Verdict]) -> int:
         0, 1 or 3.
     """
     statuses = {verdict.status for verdict in verdicts}
-    if statuses & {"regression", "changed"}:
+    if statuses & {REGRESSION, CHANGED}:
         return REGRESSION_CODE
-    return RunFailedError.exit_code if statuses & {"failed", NOTHING} else 0
+    return RunFailedError.exit_code if statuses & {FAILED, NOTHING} else 0

@@ -171,7 +171,8 @@ def find(address: str, kind: Kind[T]) -> Plugin:
 
 def _name_of(made: Any, kind: Kind[Any], address: str) -> str:
     if not isinstance(made, kind.type) or not isinstance(made.name, str):
-        raise UserError(f"{address}: a {kind.noun} has {kind.needs}, {made!r} has not")
+        shown = " ".join(repr(made).split())  # a net's takes many lines
+        raise UserError(f"{address}: a {kind.noun} has {kind.needs}, {shown} has not")
     return str(getattr(made, "spec", made.name))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import sdp_ref
 from sdp_bench.bench.errors import UserError
@@ -11,10 +10,11 @@ from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.plugins.plugin import Plugin
 from sdp_bench.bench.rules import rule_of
 from sdp_bench.bench.runs.executors.local import LocalProcesses
+from sdp_ref.conformance import ConformanceReport
 
 
-def conformance(rule: str, chosen: Sequence[Plugin], limit: float | None = None) -> dict[str, Any]:
-    """Report of the conformance kit on a rule, as plain values, from a process of its own.
+def conformance(rule: str, chosen: Sequence[Plugin], limit: float | None = None) -> ConformanceReport:
+    """Report of the conformance kit on a rule, from a process of its own.
 
     Parameters
     ----------
@@ -26,8 +26,7 @@ def conformance(rule: str, chosen: Sequence[Plugin], limit: float | None = None)
 
     Returns
     -------
-    dict
-        As :meth:`sdp_ref.conformance.ConformanceReport.as_dict` gives it.
+    ConformanceReport
 
     Raises
     ------
@@ -42,9 +41,8 @@ def conformance(rule: str, chosen: Sequence[Plugin], limit: float | None = None)
         executor.shutdown(wait=False, cancel_futures=True)
 
 
-def _checked(rule: str, chosen: tuple[Plugin, ...]) -> dict[str, Any]:
+def _checked(rule: str, chosen: tuple[Plugin, ...]) -> ConformanceReport:
     made = rule_of(rule, chosen)
     if isinstance(made, Reference):
         raise UserError(f"'{rule}' is a reference, no rule; there is nothing to check")
-    report = sdp_ref.check_rule(made)
-    return {**report.as_dict(), "passed": bool(report.passed)}
+    return sdp_ref.check_rule(made)

@@ -226,11 +226,14 @@ def nets_of(
     if settings.design.net_source == "committed":
         found = {kind: committed(*kind, seeds) for kind, seeds in kinds.items()}
         absent = [f"{a.activation} {a.label} ({r.label})" for (a, r), nets in found.items() if not nets]
-        if absent:
-            progress.say(f"left out, no net being committed: {'; '.join(absent)}")
         nets: list[Net] = [net for each in found.values() for net in each]
         if not nets:
-            raise UserError("no net of these experiments is committed; use --net-source trained")
+            raise UserError(
+                f"no net of these experiments is committed ({'; '.join(absent)}); --preset quick or "
+                "--net-source trained trains them"
+            )
+        if absent:
+            progress.say(f"left out, no net being committed: {'; '.join(absent)}")
         return nets
     _train(kinds, jobs, progress)
     plain = [n for (kind, recipe), seeds in kinds.items() for n in get_nets(kind, recipe, range(seeds))]

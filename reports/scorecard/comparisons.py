@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -42,10 +42,11 @@ class Comparison:
 class Condition:
     """The rule on one kind of net at one sigma; without a `value` it was not measured there.
 
-    `exact` counts the measurements, of `count`, that cannot be told from the exact law. `rank` is the place
-    among the rules that are not references, by mean.
+    `exact` counts the measurements, of `count`, that cannot be told from the exact law. `means` are the mean
+    scores, lower is better, of all rules that are not references.
     """
 
+    rule: str
     kind: NetKind
     scale: str
     sigma: float
@@ -54,11 +55,15 @@ class Condition:
     floor95: float
     exact: int
     count: int
-    rank: int
-    ranked: int
+    means: Mapping[str, float] = field(repr=False)
     comparisons: tuple[Comparison, ...]
     design: str
     fixed: bool
+
+    @property
+    def label(self) -> str:
+        """Kind of net and sigma, for people."""
+        return f"{self.kind.label}, {self.scale}\u00a0=\u00a0{self.sigma:g}"
 
     @property
     def measured(self) -> bool:
@@ -75,6 +80,22 @@ class Condition:
         """How far the rule is from what the exact law shows, on the metric's scale; lower is better."""
         return abs(self.value - self.floor)
 
+    @property
+    def rank(self) -> int:
+        """Place of the rule; 0 where it has none."""
+        return self.place(self.rule)
+
+    @property
+    def ranked(self) -> int:
+        """How many rules have a place."""
+        return len(self.means)
+
+    def place(self, rule: str) -> int:
+        """Place of any rule among those that are not references, by mean; 0 where it was not measured."""
+        if rule not in self.means:
+            return 0
+        return 1 + sum(mean < self.means[rule] for mean in self.means.values())
+
     def comparison(self, other: str) -> Comparison | None:
         """Against one rule."""
         return next((comparison for comparison in self.comparisons if comparison.other == other), None)
@@ -82,11 +103,15 @@ class Condition:
 
 @dataclass(frozen=True)
 class Comparisons:
-    """The rule against the others under all conditions, by one metric."""
+    """The rule against the others under all conditions, by one metric.
+
+    `leads` are the experiments of which it is the first metric, the one to say how good the rule is there.
+    """
 
     metric: Metric
     others: tuple[str, ...]
     conditions: tuple[Condition, ...]
+    leads: tuple[str, ...] = ()
 
     @property
     def measured(self) -> list[Condition]:
@@ -99,12 +124,32 @@ class Comparisons:
         ranks = [condition.rank for condition in self.measured]
         return sum(ranks) / len(ranks) if ranks else math.nan
 
+    def against(self, other: str) -> list[tuple[Condition, Comparison]]:
+        """Comparisons with one rule, where both were measured."""
+        return [(each, found) for each in self.measured if (found := each.comparison(other))]
+
+    def best(self, rules: Iterable[str]) -> str:
+        """Of some of the other rules, the one with the best mean rank where most are measured.
+
+        Parameters
+        ----------
+        rules : iterable of str
+
+        Returns
+        -------
+        str
+            Empty if there is none.
+        """
+
+        def key(rule: str) -> tuple[int, float]:
+            places = [place for each in self.measured if (place := each.place(rule))]
+            return -len(places), sum(places) / len(places) if places else math.inf
+
+        return min(rules, key=key, default="")
+
     def tally(self, other: str) -> Counter[str]:
         """How often the rule is better than another, worse, level, unjudged."""
-        comparisons = [
-            comparison for condition in self.measured if (comparison := condition.comparison(other))
-        ]
-        return Counter(comparison.outcome for comparison in comparisons)
+        return Counter(comparison.outcome for _, comparison in self.against(other))
 
 
 def comparisons(frame: pd.DataFrame, rule: str, traits: RuleTraits) -> list[Comparisons]:
@@ -120,18 +165,24 @@ def comparisons(frame: pd.DataFrame, rule: str, traits: RuleTraits) -> list[Comp
 
     Returns
     -------
-    list of Contests
+    list of Comparisons
         One for each metric, in the metrics' own order.
     """
     frame = _one_number(frame)
     ranked = [metric for metric in map(recorded_metric, frame["metric"].unique()) if metric.better]
+    ranked.sort(key=lambda metric: metric.rank)
+    leader: dict[str, str] = {}
+    for metric in ranked:
+        for experiment in frame.loc[frame["metric"] == metric.name, "experiment"].unique():
+            leader.setdefault(str(experiment), metric.name)
     by_metric = []
-    for metric in sorted(ranked, key=lambda metric: metric.rank):
+    for metric in ranked:
         chosen = frame[frame["metric"] == metric.name]
         others = tuple(other for other in traits.in_order(chosen["rule"]) if other != rule)
         conditions = tuple(_conditions(metric, chosen, rule, others, traits))
+        leads = tuple(experiment for experiment, name in leader.items() if name == metric.name)
         if conditions:
-            by_metric.append(Comparisons(metric, others, conditions))
+            by_metric.append(Comparisons(metric, others, conditions, leads))
     return by_metric
 
 
@@ -190,6 +241,7 @@ def _condition(
         within = ~own["beyond"].astype(bool)
     replicates = Replicates.of(metric, part, traits)
     return Condition(
+        rule,
         NetKind(str(first["activation"]), int(first["depth"])),
         str(first["noise"]),
         float(first["sigma"]),
@@ -198,8 +250,7 @@ def _condition(
         floor95,
         int(within.sum()),
         len(own),
-        1 + sum(mean < means[rule] for mean in means.values()) if rule in means else 0,
-        len(means),
+        means,
         tuple(
             _comparison(metric, part, rule, other, traits)
             for other in others

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 _SCALES = {"sigma": "σ", "gamma": "γ"}
 
@@ -28,6 +29,13 @@ def number(x: float, decimals: int | None = None) -> str:
     else:
         text = f"{x:.0f}" if abs(x) >= 99.95 else f"{x:#.3g}"
     return text.replace("-", "−")
+
+
+def span(values: Iterable[float], decimals: int | None = None) -> str:
+    """Write the least and the largest of some numbers, as one where they read alike: ``2.10 to 3.45``."""
+    known = list(values)
+    low, high = number(min(known), decimals), number(max(known), decimals)
+    return low if low == high else f"{low} to {high}"
 
 
 def spread(sd: float, mean: float, decimals: int | None = None) -> str:

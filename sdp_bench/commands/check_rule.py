@@ -24,7 +24,7 @@ def check_rule(
 
     RULE is a built-in rule (sdp, monte_carlo:samples=100) or one of yours: path/to/rule.py:MyRule,
     package.module:MyRule, or an entry point. The exit code is 1 if a check fails that the rule does not
-    declare as a known fault, or if none ran.
+    declare as a known fault, or if none ran. What was found stands on standard output, the verdict last.
     """
     import json
 
@@ -58,7 +58,7 @@ def check_rule(
         report = sdp_ref.check_rule(chosen, only=only or None, seed=seed, progress=told)
     except ValueError as error:
         raise UserError(str(error)) from error
-    click.echo(report.summary, err=quiet)
+    click.echo(report.conclusion, err=quiet)
     text = json.dumps(report.as_dict(), indent=1)
     if quiet:
         click.echo(text)

@@ -90,6 +90,8 @@ def check(
     with meter("check") as bar:
         outcome = compare(known, options, step=bar.done)
     click.echo(render.text(outcome))
+    for step in render.next_steps(outcome, baseline):
+        click.echo(f"next, {step}")
     plain = json.dumps(outcome.as_dict(), indent=1, allow_nan=False) + "\n"
     contents: dict[Path | None, str | bytes] = {
         json_file: plain,

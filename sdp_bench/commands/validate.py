@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sdp_bench.bench.results.store import Store
     from sdp_bench.bench.settings import Settings
     from sdp_bench.reports.results import Results
-    from sdp_bench.reports.scorecard.page import Candidate
+    from sdp_bench.reports.scorecard.candidate import Candidate
 
 SCORECARD = Path("reports/html/scorecard")
 DATABASE = Path("validate.sqlite")
@@ -82,20 +82,24 @@ def validate(
 
     A rule on which the kit hangs or dies is not measured; the others are.
 
+    What was found stands on standard output, a line for each thing and the verdict of each rule, or of the
+    net, last; the page has the same words beside all numbers. Progress goes to standard error.
+
     Exit code: 2 for bad input; else 1 if the rule fails a check that it does not declare as a known fault, or
     the kit ran and had no check that could run on it, whatever else there was; else 3 if it, or anything,
     failed to run, or nothing was measured of it; else 0.
     """
     from dataclasses import replace
 
+    from sdp_bench.bench.environment import cores
     from sdp_bench.bench.errors import UserError
     from sdp_bench.bench.experiments.laws import canonical_rules
     from sdp_bench.bench.results.store import Store
-    from sdp_bench.bench.runs.driver import Request, run
+    from sdp_bench.bench.runs.driver import Request, nets_of, run
     from sdp_bench.bench.runs.executors.local import LocalProcesses
     from sdp_bench.commands.progress import Screen, command_line
     from sdp_bench.reports.results import results_of
-    from sdp_bench.reports.scorecard.page import build
+    from sdp_bench.reports.scorecard.page import Scorecard, build
 
     if not rules and not net_address:
         raise UserError("name a rule, path/to/my_rule.py:MyRule, or a net, --net path/to/net.py:build")
@@ -103,30 +107,35 @@ def validate(
     plugins = settings.plugins
     tested = canonical_rules((settings.rules or ())[: len(_named(rules))], plugins)
     candidates = [_candidate(name, plugins) for name in tested]
+    # What cannot be measured at all is told before the kit takes its time.
+    screen, workers = Screen(), jobs or cores()
+    nets = nets_of(experiments, settings, workers, screen) if net is None else [net]
     if conformance:
         candidates = [_conformed(each, plugins, kit_limit) for each in candidates]
     # What hangs or dies in the kit would do so in the driver too.
     stuck = {each.name for each in candidates if each.trouble}
-    nets = None if net is None else [net]
     request = Request(experiments, _without(settings, stuck), nets, command_line(), str(chosen["preset"]))
     failures = 0
     with Store(database, writing=True) as store:
         if not stuck or set(tested) - stuck:
-            failures = run(store, request, jobs, lambda n, k: LocalProcesses(n, k, group_limit), Screen())
+            failures = run(store, request, jobs, lambda n, k: LocalProcesses(n, k, group_limit), screen)
             results = results_of(store)
         else:
             results = _before(store, candidates, plugins)
     measured = set(results.frame["rule"]) if len(results.frame) else set()
     candidates = [replace(each, unmeasured=each.name not in measured | stuck) for each in candidates]
-    click.echo(f"scorecard: {build(results, candidates, output, notes)}")
+    card = Scorecard.of(results, candidates, notes, own_net=net is not None)
+    for verdict in card.verdicts:
+        click.echo(verdict.details)
+    click.echo(f"scorecard: {build(card, output)}")
+    for verdict in card.verdicts:
+        click.echo(verdict.last)
     _end(candidates, is_whole=not (failures or stuck))
 
 
 def _end(candidates: list[Candidate], *, is_whole: bool) -> None:
-    """Say the verdicts, and leave with the exit code that they make."""
-    for each in candidates:
-        _say_verdict(each)
-    if any(each.unexpected or each.unchecked for each in candidates):
+    """Leave with the exit code that the verdicts make."""
+    if any(each.is_wrong for each in candidates):
         raise SystemExit(BAD_VERDICT)
     if not is_whole or any(each.unmeasured for each in candidates):
         raise SystemExit(FAILED)
@@ -182,7 +191,7 @@ def _named(rules: tuple[str, ...]) -> tuple[str, ...]:
 
 def _candidate(name: str, plugins: tuple[Plugin, ...]) -> Candidate:
     from sdp_bench.bench.plugins.plugin import plugin_of
-    from sdp_bench.reports.scorecard.page import Candidate
+    from sdp_bench.reports.scorecard.candidate import Candidate
 
     plugin = plugin_of(name, plugins)
     if plugin is None:
@@ -198,11 +207,11 @@ def _conformed(candidate: Candidate, plugins: tuple[Plugin, ...], limit: float) 
 
     click.echo(f"conformance kit on {candidate.name}", err=True)
     try:
-        candidate = replace(candidate, report=conformance(candidate.name, plugins, limit))
+        report = conformance(candidate.name, plugins, limit)
     except Exception as error:  # noqa: BLE001  a rule may raise anything, and the kit's process may die of it
         return replace(candidate, trouble=f"{type(error).__name__}: {' '.join(str(error).split())}")
-    click.echo(f"{candidate.name}: {candidate.counted}", err=True)
-    return candidate
+    click.echo(f"{candidate.name}: {report.summary}", err=True)
+    return replace(candidate, report=report)
 
 
 def _without(settings: Settings, stuck: set[str]) -> Settings:
@@ -232,16 +241,3 @@ def _before(store: Store, candidates: list[Candidate], plugins: tuple[Plugin, ..
         if names & set(frame["rule"]):
             return replace(results, frame=frame)
     return Results(pd.DataFrame(), {"command": command_line()})
-
-
-def _say_verdict(candidate: Candidate) -> None:
-    if candidate.trouble:
-        click.echo(
-            f"{candidate.name}: the conformance kit did not finish: {candidate.trouble}; it was not measured"
-        )
-    elif candidate.unexpected:
-        click.echo(f"{candidate.name} fails: {', '.join(candidate.unexpected)}")
-    elif candidate.unchecked:
-        click.echo(f"{candidate.name}: no conformance check could run, so nothing is shown")
-    if candidate.unmeasured:
-        click.echo(f"{candidate.name}: nothing was measured, it has no result on any net")

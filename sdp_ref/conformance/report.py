@@ -120,14 +120,41 @@ class ConformanceReport:
 
     @property
     def summary(self) -> str:
-        """One line: how many checks ran, passed, failed and were skipped."""
+        """One line: how many checks ran, passed, failed and did not apply."""
         known = len(self.failed) - len(self.unexpected)
         faults = f" ({known} known)" if known else ""
-        nothing = "; nothing ran, so nothing is shown" if not self.ran else ""
         return (
             f"{self.ran} of {len(self.checks)} checks ran: {self.count('passed')} passed, "
-            f"{self.count('failed')} failed{faults}, {self.count('skipped')} skipped{nothing}"
+            f"{self.count('failed')} failed{faults}, {self.count('skipped')} not applicable"
         )
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """A line for each check that failed: its name, and what was seen, or why that is known."""
+        return tuple(
+            f"failed {check.name}: {' '.join(check.detail.split())}"
+            if check.known is None
+            else f"failed {check.name}, as it declares: {' '.join(check.known.split())}"
+            for check in self.failed
+        )
+
+    @property
+    def verdict(self) -> str:
+        """In a few words that follow the rule's name: what it passes, or which checks it fails."""
+        if not self.ran:
+            return "has shown nothing: no check applies to it"
+        every = "the one check that applies" if self.ran == 1 else f"the {self.ran} checks that apply"
+        names = ", ".join(check.name for check in self.unexpected or self.failed)
+        if self.unexpected:
+            return f"fails {'' if self.ran == 1 else f'{len(self.unexpected)} of '}{every} ({names})"
+        if self.failed:
+            return f"fails only its declared faults ({names}) of {every}"
+        return f"passes {every}" if self.ran == 1 else f"passes all {self.ran} checks that apply"
+
+    @property
+    def conclusion(self) -> str:
+        """Counts, causes and verdict, a line each."""
+        return "\n".join([self.summary, *self.causes, f"verdict: {self.rule} {self.verdict}"])
 
     def as_dict(self) -> dict[str, Any]:
         """As plain JSON."""
@@ -142,8 +169,8 @@ class ConformanceReport:
         }
 
     def __str__(self) -> str:
-        """Table of all checks, with the counts last."""
-        return "\n".join([f"rule '{self.rule}'", *map(str, self.checks), self.summary])
+        """Table of all checks, with the conclusion last."""
+        return "\n".join([f"rule '{self.rule}'", *map(str, self.checks), self.conclusion])
 
 
 def _wrapped(start: str, text: str) -> list[str]:

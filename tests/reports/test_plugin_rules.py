@@ -9,7 +9,9 @@ from sdp_bench.bench.settings import Settings
 from sdp_bench.reports.drilldown.page import chosen
 from sdp_bench.reports.page import page
 from sdp_bench.reports.results import results_of
-from sdp_bench.reports.scorecard import page as scorecard
+from sdp_bench.reports.scorecard.answers import answers
+from sdp_bench.reports.scorecard.candidate import Candidate
+from sdp_bench.reports.scorecard.judging import judge
 from sdp_bench.reports.sections.choice.choice import choice
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_ref.rules import Traits
@@ -75,16 +77,17 @@ def test_the_report_never_calls_a_sampling_plugin_the_best_that_does_not_sample(
 
 
 def test_nor_does_the_scorecard(results):
-    (answer,) = scorecard.answers(results.frame, results.traits)
-    assert (answer.best[0].leader, answer.deterministic[0].leader) == ("mine", "sdp")
-    judged = scorecard.judge(results, scorecard.Candidate("dvia"), [])
-    assert "against SDP 0 better, 1 worse; level at the rest" in " ".join(judged.verdict)
+    (answer,) = answers(results.frame, results.traits)
+    assert (answer.best.contest.leader, answer.deterministic.contest.leader) == ("mine", "sdp")
+    said = judge(results, Candidate("dvia"), []).verdict.details
+    assert "against SDP, the best built-in rule: better at 0, worse at 1" in said
+    assert "against the rules of its kind: SDP better at 0, worse at 1" in said
 
 
 def test_a_sampling_plugin_is_drawn_once_and_not_ranked_where_no_spread_is_known(tmp_path):
     results = stored(tmp_path / "r.sqlite", nets=1)
-    (answer,) = scorecard.answers(results.frame, results.traits)
-    assert answer.best[0].leader == "sdp"
+    (answer,) = answers(results.frame, results.traits)
+    assert answer.best.contest.leader == "sdp"
     (band,) = choice(results.tabled, results.traits).bands
     assert band.conditions[0].answers[-1].single_draw == "mine"
 
@@ -100,8 +103,8 @@ def test_label_colour_order_and_reference_are_those_stored(results):
 
 def test_the_names_alone_would_have_said_otherwise(results):
     """So that the tests above can fail."""
-    (answer,) = scorecard.answers(results.frame, RuleTraits())
-    assert answer.deterministic[0].leader != "sdp"
+    (answer,) = answers(results.frame, RuleTraits())
+    assert answer.deterministic.contest.leader != "sdp"
 
 
 def test_neither_sampling_nor_references_are_drilled_into_as_the_worst(results):

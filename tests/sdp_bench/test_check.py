@@ -51,6 +51,7 @@ def test_unchanged_rules_pass(run, mine, tmp_path):
     assert result.exit_code == 0
     assert "accuracy: PASSED (2 unchanged)" in result.output
     assert "drift exactly 0; no oracle was needed" in result.output
+    assert result.stdout.splitlines()[-1] == "verdict: passed: accuracy of mine, sdp in 1 cell"
     found = json.loads(files["json"].read_text())
     assert found["exit code"] == 0
     assert found["regressions"] == []
@@ -70,6 +71,10 @@ def test_a_change_of_predictions_ends_in_one(run, mine, tmp_path, change):
     result = run("--rules", f"{mine}:Mine,sdp", "--no-speed", "--seed", 1, *options)
     assert result.exit_code == 1
     assert "accuracy: CHANGED of mine" in result.output
+    verdict, step = result.stdout.splitlines()[-2:]
+    assert verdict == "verdict: changed: accuracy of mine changed in 1 of 1 cell"
+    accepting = f"sdp-bench check --baseline {tmp_path / 'ci.json'} --rules {mine}:Mine --update --no-speed"
+    assert step == f"next, if the change of accuracy is meant: {accepting}"
     found = json.loads(files["json"].read_text())
     assert found["exit code"] == 1
     assert found["regressions"] == []
@@ -86,6 +91,7 @@ def test_a_change_of_predictions_ends_in_one(run, mine, tmp_path, change):
     assert "drift" in failures[0].get("message")
     summary = files["markdown"].read_text()
     assert "### sdp-bench check: changed" in summary
+    assert "Changed: accuracy of mine changed in 1 of 1 cell." in summary
     assert "| accuracy | `mine` | 4-100-3 seed 0 sigma 1, row 42 | **" in summary
     assert summary.index("`mine`") < summary.index("oracle seed 1")
 
@@ -98,12 +104,15 @@ def test_a_regression_of_speed_ends_in_one(run, mine, tmp_path):
     content = json.loads(path.read_text())
     (speed,) = content["rules"]["sdp"]["speed"].values()
     median, least = speed["median"], speed["least"]
-    for factor, code, said in ((0.1, 1, "speed: REGRESSION of sdp"), (10, 0, "speed: PASSED")):
+    for factor, code, said in (
+        (0.1, 1, "verdict: regression: speed of sdp worse on 1 of 1 net"),
+        (10, 0, "verdict: passed: speed of sdp on 1 net\nnext, to take up what is better: "),
+    ):
         speed["median"], speed["least"] = factor * median, factor * least
         path.write_text(json.dumps(content))
         result = run(*options)
         assert (result.exit_code, said in result.output) == (code, True), result.output
-        assert "accuracy" not in result.output
+        assert "accuracy:" not in result.output
 
 
 def test_update_accepts_a_change(run, mine, tmp_path):
@@ -124,6 +133,9 @@ def test_a_rule_that_fails_ends_in_three(run, mine):
     assert result.exit_code == 3
     assert "accuracy: FAILED" in result.output
     assert "ZeroDivisionError: division by zero" in result.output
+    verdict, step = result.stdout.splitlines()[-2:]
+    assert verdict == "verdict: failed to run: accuracy of mine failed"
+    assert step == f"next, to see why it fails: sdp-bench check-rule {mine}:Mine"
     refused = run("--rules", f"{mine}:Mine", "--update")
     assert isinstance(refused.exception, RunFailedError)
     assert "no baseline is written" in str(refused.exception)
@@ -140,6 +152,9 @@ def test_a_rule_that_is_not_in_the_baseline_is_bad_input_unless_allowed(run, min
     nothing = run("--rules", "unscented", "--no-speed", "--allow-new")
     assert nothing.exit_code == 3
     assert "accuracy: NOTHING COMPARED" in nothing.output
+    verdict, step = nothing.stdout.splitlines()[-2:]
+    assert verdict == "verdict: nothing compared: accuracy of unscented"
+    assert step.endswith("--rules unscented --update")
 
 
 @pytest.mark.parametrize("kind", ["json", "junit", "markdown"])
@@ -228,4 +243,8 @@ def test_an_oracle_that_drifted_fails_the_check(mine, tmp_path, monkeypatch):
     assert drifted.exit_code == 1
     assert "oracle: CHANGED" in drifted.output
     assert "off by 3 sd" in drifted.output
+    assert (
+        "verdict: changed: 1 of 1 recorded oracles changed; accuracy of mine in 1 cell passed"
+        in drifted.output
+    )
     assert outcome("--no-oracles").exit_code == 0

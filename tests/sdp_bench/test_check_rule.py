@@ -48,14 +48,20 @@ def test_a_sound_rule_ends_with_0_and_the_counts():
     code, output = run("sdp", "--only", "affine", "--only", "moments")
     assert code == 0
     assert "rule 'sdp'" in output
-    assert output.endswith("1 of 2 checks ran: 1 passed, 0 failed, 1 skipped\n")
+    assert output.endswith(
+        "1 of 2 checks ran: 1 passed, 0 failed, 1 not applicable\n"
+        "verdict: sdp passes the one check that applies\n"
+    )
 
 
 def test_known_faults_are_no_bad_verdict():
     code, output = run("dvia", "--only", "diagonal")
     assert code == 0
     assert "known: " in output
-    assert "1 failed (1 known)" in output
+    counts, cause, verdict = output.splitlines()[-3:]
+    assert "1 failed (1 known)" in counts
+    assert cause.startswith("failed diagonal, as it declares: ")
+    assert verdict.endswith("dvia fails only its declared faults (diagonal) of the one check that applies")
 
 
 def test_a_rule_of_ones_own_that_fails_ends_with_1_and_an_example(mine):
@@ -63,12 +69,16 @@ def test_a_rule_of_ones_own_that_fails_ends_with_1_and_an_example(mine):
     assert code == 1
     assert "FAILED   affine" in output
     assert "net = nn.Sequential(nn.Linear(1, 1))" in output
+    counts, cause, verdict = output.splitlines()[-3:]
+    assert counts == "1 of 1 checks ran: 0 passed, 1 failed, 0 not applicable"
+    assert cause.startswith("failed affine: mean[0, 0] is ")
+    assert verdict == "verdict: forgetful fails the one check that applies (affine)"
 
 
 def test_a_rule_of_which_nothing_ran_ends_with_1(mine):
     code, output = run(f"{mine}:Nothing", "--only", "affine")
     assert code == 1
-    assert "nothing ran" in output
+    assert output.endswith("verdict: nothing has shown nothing: no check applies to it\n")
 
 
 def test_json_goes_to_a_file_or_to_standard_output_alone(tmp_path):
@@ -81,6 +91,7 @@ def test_json_goes_to_a_file_or_to_standard_output_alone(tmp_path):
     result = CliRunner().invoke(check_rule, ["sdp", "--only", "dtype", "--json", "-"])
     assert json.loads(result.stdout)["passed"] is True
     assert "passed   dtype" in result.stderr
+    assert result.stderr.endswith("verdict: sdp passes the one check that applies\n")
 
 
 def test_a_file_that_cannot_be_written_is_told_before_any_check(tmp_path):

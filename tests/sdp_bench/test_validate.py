@@ -1,6 +1,7 @@
 """`sdp-bench validate` as a user meets it: what it leaves behind, its exit codes, and what it refuses."""
 
 import sys
+from dataclasses import replace
 
 import click
 import numpy as np
@@ -16,6 +17,7 @@ from sdp_bench.bench.runs import conformance as kit_of_runs
 from sdp_bench.bench.runs.conformance import conformance
 from sdp_bench.bench.runs.executors import TimeLimitError
 from sdp_bench.commands.validate import validate
+from sdp_ref.conformance import CheckResult, ConformanceReport
 
 RULES = '''
 import time
@@ -88,6 +90,11 @@ class Refusing(Good):
         raise sr.UnsupportedError(self.name, "anything")
 
 
+class Lines:
+    def __repr__(self):
+        return "one line,\\nand another"
+
+
 class Starting(Good):
     def __init__(self):
         raise ValueError("not today")
@@ -120,31 +127,30 @@ def call(monkeypatch, capfd, tmp_path):
 
 def conformed(monkeypatch, report):
     """Stand-in for the kit, which has tests of its own."""
-    monkeypatch.setattr(kit_of_runs, "conformance", lambda rule, chosen, limit: {"rule": rule, **report})
+    monkeypatch.setattr(kit_of_runs, "conformance", lambda rule, chosen, limit: replace(report, rule=rule))
 
 
-PASSED = {
-    "passed": True,
-    "ran": 1,
-    "counts": {"passed": 1, "failed": 0, "skipped": 0},
-    "unexpected": [],
-    "checks": [
-        {"name": "affine", "status": "passed", "detail": "", "numbers": {}, "example": None, "known": None}
-    ],
-}
-FAILED = PASSED | {
-    "passed": False,
-    "counts": {"passed": 0, "failed": 1, "skipped": 0},
-    "unexpected": ["affine"],
-    "checks": [PASSED["checks"][0] | {"status": "failed"}],
-}
+PASSED = ConformanceReport("", (CheckResult("affine", "Is it exact?", "passed", "1 case"),))
+FAILED = ConformanceReport("", (CheckResult("affine", "Is it exact?", "failed", "mean[0] is 1, must be 0"),))
+NOTHING = ConformanceReport("", (CheckResult("affine", "Is it exact?", "skipped", "it refuses all"),))
 
 
 def test_a_rule_is_measured_once_and_shown(call, monkeypatch, tmp_path):
     conformed(monkeypatch, PASSED)
     code, out, err = call("theirs.py:Good", *TINY)
     assert code == 0, err
-    assert "scorecard: card/index.html" in out
+    # What the rule prints itself comes before.
+    first, *details, page, last = [line for line in out.splitlines() if not line.startswith("called")]
+    assert first == "good"
+    assert details[0] == "  checks: 1 of 1 checks ran: 1 passed, 0 failed, 0 not applicable"
+    assert any(
+        line.startswith("  iris-tv: against the rules of its kind: SDP better at 0") for line in details
+    )
+    assert "  iris-tv: worse than SDP nowhere" in details
+    assert any(line.startswith("  cost: ") and "times what SDP takes" in line for line in details)
+    assert page == "scorecard: card/index.html"
+    assert last.startswith("verdict: good passes the one check that applies; ")
+    assert "as accurate as SDP (the best that does not sample) at all of 1 place" in last
     assert "1 of 1 checks ran" in err
     text = (tmp_path / "card" / "index.html").read_text()
     assert "theirs.py:Good" in text
@@ -172,15 +178,19 @@ def test_what_rules_raise_on_cells_is_shown_and_is_exit_code_3(call, tmp_path):
     assert set(frame.rule) >= {"sdp", "monte_carlo:samples=10"}  # the others went on
     for told in ("ArithmeticError: no such net", "variance must be finite", "variance must be &gt;= 0"):
         assert told in text
-    assert text.count("The conformance kit was not run") == 4
+    assert text.count("the conformance kit was not run") == 4
+    assert "failures: it failed in " in out
+    assert out.splitlines()[-4].startswith("verdict: raising was not checked; nothing was measured of it")
 
 
 def test_a_failed_check_is_exit_code_1_whatever_else_failed(call, monkeypatch, tmp_path):
     conformed(monkeypatch, FAILED)
     code, out, _ = call("theirs.py:Raising", *TINY)
     assert code == 1
-    assert "raising fails: affine" in out
-    assert "raising fails 1 check (affine)." in (tmp_path / "card" / "index.html").read_text()
+    assert "  checks: failed affine: mean[0] is 1, must be 0" in out
+    last = out.splitlines()[-1]
+    assert last.startswith("verdict: raising fails the one check that applies (affine); sdp-bench check-rule")
+    assert f"{last.removeprefix('verdict: ')}." in (tmp_path / "card" / "index.html").read_text()
 
 
 def test_a_kit_that_does_not_finish_stops_there_with_exit_code_3(call, tmp_path):
@@ -195,41 +205,42 @@ def test_a_rule_that_hangs_in_the_kit_stops_no_other_and_loses_nothing(call, mon
     def kit(rule, chosen, limit):
         if rule in hanging:
             raise TimeLimitError(f"stopped at the time limit of {limit:g} s")
-        return {"rule": rule, **PASSED}
+        return replace(PASSED, rule=rule)
 
     hanging = {"hanging"}
     monkeypatch.setattr(kit_of_runs, "conformance", kit)
     code, out, _ = call("theirs.py:Good", "theirs.py:Hanging", *TINY)
     assert code == 3
-    assert "hanging: the conformance kit did not finish: TimeLimitError" in out
-    assert "good" not in out
+    assert "the conformance kit did not finish: TimeLimitError" in out
+    good, hung = out.splitlines()[-2:]
+    assert good.startswith("verdict: good passes")
+    assert hung.startswith("verdict: hanging is not known to be right")
     before = pd.read_csv(tmp_path / "card" / "results.csv")
     assert "good" in set(before.rule)
     assert "hanging" not in set(before.rule)
     hanging.add("good")
     assert call("theirs.py:Good", *TINY)[0] == 3
-    assert "what is below was measured before" in (tmp_path / "card" / "index.html").read_text()
+    assert "what follows was measured before" in (tmp_path / "card" / "index.html").read_text()
     assert len(pd.read_csv(tmp_path / "card" / "results.csv")) == len(before)
     assert not (tmp_path / "card" / "conformance.json").exists()
     # By other code than now nothing of it was measured.
     with (tmp_path / "theirs.py").open("a") as file:
         file.write("\nX = 1\n")
     assert call("theirs.py:Good", *TINY)[0] == 3
-    assert "what is below was measured before" not in (tmp_path / "card" / "index.html").read_text()
+    assert "what follows was measured before" not in (tmp_path / "card" / "index.html").read_text()
     assert len(pd.read_csv(tmp_path / "card" / "results.csv")) == len(before)
 
 
 @pytest.mark.parametrize(("words", "exit_code"), [((), 1), (("--no-conformance",), 3)])
 def test_a_rule_of_which_nothing_is_known_is_no_good_rule(call, monkeypatch, tmp_path, words, exit_code):
-    nothing = {"passed": 0, "failed": 0, "skipped": 1}
-    checks = [PASSED["checks"][0] | {"status": "skipped"}]
-    conformed(monkeypatch, PASSED | {"passed": False, "ran": 0, "counts": nothing, "checks": checks})
+    conformed(monkeypatch, NOTHING)
     code, out, _ = call("theirs.py:Refusing", *words, *TINY)
     assert code == exit_code
-    assert "refusing: nothing was measured" in out
-    assert ("no conformance check could run" in out) == (exit_code == 1)
+    last = out.splitlines()[-1]
+    assert "nothing was measured of it" in last
+    assert ("no check applies to it" in last) == (exit_code == 1)
     text = (tmp_path / "card" / "index.html").read_text()
-    assert "Nothing was measured: refusing has no result" in text
+    assert "nothing was measured, it has no result on any net" in text
 
 
 @pytest.mark.parametrize(
@@ -238,10 +249,12 @@ def test_a_rule_of_which_nothing_is_known_is_no_good_rule(call, monkeypatch, tmp
         ((), "name a rule, path/to/my_rule.py:MyRule, or a net"),
         (("absent.py:Rule",), "cannot read absent.py"),
         (("theirs.py:Absent",), "there is no Absent"),
+        (("theirs.py:Lines",), "a rule has a name and propagate(net, x), one line, and another has not"),
         (("theirs.py:Starting",), "cannot make the rule: ValueError: not today"),
         (("spd",), "unknown rule 'spd'"),
         (("theirs.py:Good", "--sigma", "0"), "sigma must be positive"),
         (("theirs.py:Good", "--sigma", "-1"), "sigma must be positive"),
+        (("theirs.py:Good", "--preset", "smoke", "--activation", "gelu"), "no net of these experiments is"),
         (("theirs.py:Good", "--experiment", "absent"), "unknown experiment 'absent'"),
         (("theirs.py:Good", "--inputs", "x.npy"), "go with --net"),
         (("--net", "theirs.py:Good"), "--net needs --inputs"),
@@ -269,8 +282,15 @@ def test_rules_on_a_net_of_ones_own(call, tmp_path):
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(2, 4)))
     words = ("--net", "nets.py:build", "--inputs", "x.npy", "--sigma", "0.1,1", "--samples", "20000")
     words += ("--w1-points", "100", "--jobs", "1", "--database", "o.sqlite", "--output", "card")
-    code, _, err = call(*words, "--rules", "sdp,dvia,monte_carlo:samples=10,oracle_again")
+    code, out, err = call(*words, "--rules", "sdp,dvia,monte_carlo:samples=10,oracle_again")
     assert code == 0, err
+    title, judged_by, *levels, page, last = out.splitlines()
+    assert title == "which rule for nets.py:build"
+    assert "sampling rules, drawn once for each, are not judged" in judged_by
+    assert levels[0].startswith("  σ = 0.1")
+    assert all("SDP 0." in line and "(exact law 0." in line and " an input" in line for line in levels)
+    assert page == "scorecard: card/index.html"
+    assert last.startswith("verdict: for nets.py:build take SDP, 0.")
     assert "One output: total variation" in err
     text = (tmp_path / "card" / "index.html").read_text()
     for part in ("Which rule for this net", "One output: total variation", "nets.py:build", "DVIA: rule"):
@@ -279,8 +299,12 @@ def test_rules_on_a_net_of_ones_own(call, tmp_path):
     assert set(frame.experiment) == {"own-net"}
     assert set(frame.rule) == {"sdp", "monte_carlo:samples=10", "oracle_again"}
     assert frame.accuracy.isna().all()
-    code, _, err = call("theirs.py:Good", *words, "--rules", "sdp", "--no-conformance")
+    code, out, err = call("theirs.py:Good", *words, "--rules", "sdp", "--no-conformance")
     assert code == 0, err
+    assert "  own-net: worse than SDP nowhere" in out
+    judged, chosen = out.splitlines()[-2:]
+    assert judged.startswith("verdict: good was not checked; as accurate as SDP")
+    assert chosen.startswith("verdict: for nets.py:build take ")
     assert "good against the others" in (tmp_path / "card" / "index.html").read_text()
 
 
@@ -300,5 +324,5 @@ def test_the_kit_finds_a_wrong_rule(tmp_path):
     wrong = find(f"{path}:Wrong", plugin_rules.RULES)
     path.unlink()
     report = conformance("wrong", [wrong])
-    assert "affine" in report["unexpected"]
-    assert not report["passed"]
+    assert "affine" in [check.name for check in report.unexpected]
+    assert not report.passed

@@ -1,8 +1,10 @@
 """The scorecard: paired comparisons against direct computation, and a page that says what is known."""
 
+import html
 import json
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -11,27 +13,25 @@ from scipy import stats
 
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.scorecard import page as scorecard
+from sdp_bench.reports.scorecard.candidate import Candidate
 from sdp_bench.reports.scorecard.comparisons import comparisons
-from sdp_bench.reports.scorecard.page import Candidate, build, judge, page
+from sdp_bench.reports.scorecard.costs import cost_tables
+from sdp_bench.reports.scorecard.page import Scorecard, build, page
 from sdp_bench.reports.tables.frame import checked
+from sdp_ref.conformance import CheckResult, ConformanceReport
 from tests.reports.made_up import NO_FAILURES, TRAITS, frame, meta
 
-REPORT = {
-    "rule": "mine",
-    "passed": False,
-    "ran": 2,
-    "counts": {"passed": 1, "failed": 1, "skipped": 1},
-    "unexpected": ["affine"],
-    "checks": [
-        {"name": "affine", "question": "Is it exact on affine nets?", "status": "failed",
-         "detail": "covariance off <by far>", "numbers": {"error": 0.5, "tolerance": 1e-6},
-         "example": "net = nn.Linear(2, 2)\nrule.propagate(net, x)", "known": None},
-        {"name": "symmetry", "question": "Is it symmetric?", "status": "passed", "detail": "8 cases",
-         "numbers": {}, "example": None, "known": None},
-        {"name": "moments", "question": "Are they exact?", "status": "skipped",
-         "detail": "it does not claim them", "numbers": {}, "example": None, "known": None},
-    ],
-}  # fmt: skip
+AFFINE = CheckResult(
+    "affine",
+    "Is it exact on affine nets?",
+    "failed",
+    "covariance off <by far>",
+    {"error": 0.5, "tolerance": 1e-6},
+    "net = nn.Linear(2, 2)\nrule.propagate(net, x)",
+)
+SYMMETRY = CheckResult("symmetry", "Is it symmetric?", "passed", "8 cases")
+MOMENTS = CheckResult("moments", "Are they exact?", "skipped", "it does not claim them")
+REPORT = ConformanceReport("mine", (AFFINE, SYMMETRY, MOMENTS))
 
 
 def with_mine(nets=4, inputs=1, depths=(1,), factor=0.5, **options):
@@ -126,39 +126,86 @@ def test_a_place_where_the_rule_failed_stays_without_a_value():
 def test_costs_are_multiples_of_sdp_and_samples():
     data = with_mine()
     data.loc[data.rule == "mine", "seconds"] = 4e-3
-    (table,) = scorecard.cost_tables(data, TRAITS)
+    (table,) = cost_tables(data, TRAITS)
     rows = {row.rule: row for row in table.rows}
     assert rows["mine"].times_sdp == pytest.approx(2.0)
     # Made-up sampling takes 2e-4 s and 2e-6 s a sample.
     assert rows["mine"].samples == pytest.approx((4e-3 - 2e-4) / 2e-6, rel=1e-3)
 
 
-def verdict(candidate, data, failures=NO_FAILURES):
-    return " ".join(
-        judge(Results(data, {}, failures), candidate, scorecard.cost_tables(data, TRAITS)).verdict
-    )
+def judged(candidate, data, failures=NO_FAILURES):
+    (verdict,) = Scorecard.of(Results(data, {}, failures), [candidate]).verdicts
+    return verdict
 
 
 def test_the_verdict_says_what_was_found():
     data = with_mine()
-    said = verdict(Candidate("mine", report=REPORT), data)
-    assert said.startswith("mine fails 1 check (affine).")
-    assert "against SDP 5 better, 0 worse" in said
-    assert "times what SDP takes" in said
-    passed = REPORT | {"passed": True, "unexpected": []}
-    assert verdict(Candidate("mine", report=passed), data).startswith("mine passes 1 of the 2 conformance")
-    nothing = passed | {"ran": 0}
-    assert "so nothing is shown" in verdict(Candidate("mine", report=nothing), data)
-    assert "was not run" in verdict(Candidate("mine"), data)
-    assert "did not finish: it hung" in verdict(Candidate("mine", trouble="it hung"), data)
-    assert "what is below was measured before" in verdict(Candidate("mine", trouble="it hung"), data)
-    assert "Nothing was measured: mine has" in verdict(Candidate("mine", unmeasured=True), data)
+    failing = judged(Candidate("mine", "mine.py:Mine", report=REPORT), data)
+    assert "checks: 2 of 3 checks ran: 1 passed, 1 failed, 1 not applicable" in failing.details
+    assert "checks: failed affine: covariance off <by far>" in failing.details
+    assert failing.last.startswith("verdict: mine fails 1 of the 2 checks that apply (affine)")
+    assert "sdp-bench check-rule mine.py:Mine shows why" in failing.last
+    known = ConformanceReport("mine", (replace(AFFINE, known="as published"), SYMMETRY))
+    assert (
+        "fails only its declared faults (affine) of the 2 checks that apply"
+        in judged(Candidate("mine", report=known), data).last
+    )
+    passing = judged(Candidate("mine", report=ConformanceReport("mine", (SYMMETRY,))), data)
+    assert passing.last.startswith("verdict: mine passes the one check that applies; more accurate than")
+    nothing = ConformanceReport("mine", (MOMENTS,))
+    assert "no check applies to it" in judged(Candidate("mine", report=nothing), data).last
+    assert "was not checked" in judged(Candidate("mine"), data).last
+    hung = judged(Candidate("mine", trouble="it hung"), data)
+    assert (
+        "did not finish: it hung; it was not measured now; what follows was measured before" in hung.details
+    )
+    assert "the conformance kit did not finish" in hung.last
+    assert "nothing was measured of it" in judged(Candidate("mine", unmeasured=True), data).last
 
 
-def test_counts_say_what_ran():
-    assert Candidate("mine", report=REPORT).counted == "2 of 3 checks ran: 1 passed, 1 failed, 1 skipped"
-    known = REPORT | {"unexpected": []}
-    assert "1 failed (1 of them a declared fault)" in Candidate("mine", report=known).counted
+def test_the_verdict_counts_places_and_names_the_worst_as_the_comparisons_have_them():
+    data = with_mine(depths=(1, 2), factor=1.3)
+    each = block(comparisons(data, "mine", TRAITS), "tv_headline")
+    said = judged(Candidate("mine"), data).details
+    tally = each.tally("sdp")
+    assert tally["worse"] > 3
+    (line,) = (text for text in said.splitlines() if "iris-tv: worse than SDP" in text)
+    worst, comparison = min(each.against("sdp"), key=lambda pair: pair[1].gain)
+    assert f"at {tally['worse']} of 10 places: {worst.label} (".replace("\xa0", " ") in line
+    assert f"{worst.value:.4f} against {comparison.value:.4f}" in line
+    assert f"{comparison.gain:.4f} ± {comparison.half_width:.4f}" in line
+    assert line.endswith(f"; and {tally['worse'] - 3} more")
+    far = max(each.measured, key=lambda condition: condition.shortfall)
+    assert f"furthest from the exact law at {far.label}: {far.value:.4f}".replace("\xa0", " ") in said
+    assert f"(exact law {far.floor:.4f}, 95 % point {far.floor95:.4f})" in said
+    assert "worse than SDP nowhere" in judged(Candidate("mine"), with_mine()).details
+
+
+def test_the_best_built_in_rule_is_that_of_the_best_mean_rank():
+    data = with_mine()
+    each = block(comparisons(data, "mine", TRAITS), "tv_headline")
+    rules = [rule for rule in each.others if not TRAITS.is_reference(rule)]
+    ranks = {rule: np.mean([condition.place(rule) for condition in each.measured]) for rule in rules}
+    assert ranks[each.best(rules)] == min(ranks.values())
+    said = judged(Candidate("mine"), data).details
+    assert f"against {TRAITS.label(each.best(rules))}, the best built-in rule: better at" in said
+
+
+def test_rules_of_its_kind_sample_and_drop_correlations_as_it_does():
+    data = checked(frame(depths=(1,), nets=4, inputs=1))
+    said = judged(Candidate("marginal_sdp"), data).details
+    (line,) = (text for text in said.splitlines() if "iris-tv: against the rules of its kind" in text)
+    assert line.split("kind: ")[1].startswith("marginal moment matching better at")
+    assert "SDP" not in line
+
+
+def test_terminal_and_page_say_the_same():
+    card = Scorecard.of(Results(with_mine(), meta(), NO_FAILURES), [Candidate("mine", report=REPORT)])
+    (verdict,) = card.verdicts
+    text = html.unescape(page(card))
+    for line in verdict.lines:
+        assert f"<li>{line}</li>" in text
+    assert f"{verdict.conclusion}." in text
 
 
 def test_the_page_stands_alone_and_holds_everything(tmp_path):
@@ -168,7 +215,7 @@ def test_the_page_stands_alone_and_holds_everything(tmp_path):
     source = "class Mine:\n    '''A <rule>.'''\n"
     candidate = Candidate("mine", "mine.py:Mine", source, "0123456789abcdef", REPORT)
     results = Results(with_mine(), meta() | {"command": "sdp-bench validate mine.py:Mine"}, failures)
-    path = build(results, [candidate], tmp_path / "card", ["a note"])
+    path = build(Scorecard.of(results, [candidate], ["a note"]), tmp_path / "card")
     text = path.read_text()
     for part in (
         "mine.py:Mine", "0123456789abcdef", "A &lt;rule&gt;.", "covariance off &lt;by far&gt;",
@@ -177,7 +224,7 @@ def test_the_page_stands_alone_and_holds_everything(tmp_path):
     ):  # fmt: skip
         assert part in text, part
     assert not re.findall(r'(?:src|href)="(?!#|data:|conformance\.json|results\.csv)', text)
-    assert json.loads((path.parent / "conformance.json").read_text()) == {"mine": REPORT}
+    assert json.loads((path.parent / "conformance.json").read_text()) == {"mine": REPORT.as_dict()}
     assert len(pd.read_csv(path.parent / "results.csv")) == len(results.frame)
     ids = re.findall(r'\sid="([^"]+)"', text)
     assert len(ids) == len(set(ids))
@@ -186,27 +233,63 @@ def test_the_page_stands_alone_and_holds_everything(tmp_path):
 
 def test_a_page_without_measurements_shows_why():
     nothing = Results(pd.DataFrame(), {"command": "sdp-bench validate x.py:X"}, pd.DataFrame())
-    text = page(nothing, [Candidate("x", trouble="TimeLimitError: stopped at the time limit of 5 s")])
+    text = page(
+        Scorecard.of(nothing, [Candidate("x", trouble="TimeLimitError: stopped at the time limit of 5 s")])
+    )
     assert "The kit did not finish: TimeLimitError" in text
 
 
 def test_what_was_measured_stays_and_a_report_of_another_rule_goes(tmp_path):
-    build(Results(with_mine(), meta(), NO_FAILURES), [Candidate("mine", report=REPORT)], tmp_path)
+    build(
+        Scorecard.of(Results(with_mine(), meta(), NO_FAILURES), [Candidate("mine", report=REPORT)]), tmp_path
+    )
     before = (tmp_path / "results.csv").read_bytes()
     nothing = Results(pd.DataFrame(), {"command": "sdp-bench validate x.py:X"}, pd.DataFrame())
-    path = build(nothing, [Candidate("x", trouble="it hung")], tmp_path)
+    path = build(Scorecard.of(nothing, [Candidate("x", trouble="it hung")]), tmp_path)
     assert (tmp_path / "results.csv").read_bytes() == before
     assert not (tmp_path / "conformance.json").exists()
     assert 'href="results.csv"' not in path.read_text()
 
 
-def test_without_a_rule_the_page_says_which_to_take():
-    data = checked(frame(depths=(2,), nets=1, inputs=4, activation="own:theirs.py:build"))
-    text = page(Results(data, meta(), NO_FAILURES), [], ["2 outputs"])
+def own_net(inputs):
+    return checked(frame(depths=(2,), nets=1, inputs=inputs, activation="own:theirs.py:build"))
+
+
+def test_without_a_rule_the_page_and_the_terminal_say_which_to_take():
+    data = own_net(inputs=4)
+    card = Scorecard.of(Results(data, meta(), NO_FAILURES), [], ["2 outputs"], own_net=True)
+    text = html.unescape(page(card))
     assert "Which rule for this net" in text
     assert "theirs.py:build" in text
-    few = page(Results(data[data.input == data.input.min()], meta(), NO_FAILURES), [])
-    assert "With fewer than three inputs no spread" in few
+    (verdict,) = card.verdicts
+    assert all(f"<li>{line}</li>" in text for line in verdict.lines)
+    assert f"{verdict.conclusion}." in text
+    own = data[(data.metric == "tv_headline") & (data.sigma == 0.1)]
+    means = own.groupby("rule").value.mean()
+    best = means.idxmin()
+    assert f"σ = 0.1: {TRAITS.label(best)} {1 - means[best]:.4f} ± " in verdict.details
+    overall = data[data.metric == "tv_headline"].groupby("rule").value.mean()
+    taken = overall.idxmin()
+    assert verdict.last.startswith(
+        f"verdict: for theirs.py:build take {TRAITS.label(taken)}, {1 - overall[taken]:.4f} in the mean"
+    )
+    assert "no rule is near the exact law at σ = " in verdict.last
+
+
+def test_with_few_inputs_sampling_rules_are_not_judged():
+    data = own_net(inputs=1)
+    card = Scorecard.of(Results(data, meta(), NO_FAILURES), [], own_net=True)
+    assert "With fewer than three inputs no spread" in page(card)
+    (verdict,) = card.verdicts
+    assert "sampling rules, drawn once for each, are not judged" in verdict.details
+    assert "MC estimate" not in verdict.last
+
+
+def test_a_rule_on_a_net_of_ones_own_is_judged_and_the_net_answered():
+    data = own_net(inputs=4)
+    card = Scorecard.of(Results(data, meta(), NO_FAILURES), [Candidate("dvia")], own_net=True)
+    assert [verdict.subject for verdict in card.verdicts] == ["DVIA", "which rule for theirs.py:build"]
+    assert 'id="answer"' in page(card)
 
 
 @pytest.mark.parametrize(

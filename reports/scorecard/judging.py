@@ -1,0 +1,254 @@
+"""A rule judged: what the kit, the comparisons and the times say of it, and what follows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sdp_bench.bench.metrics import primary
+from sdp_bench.reports.results import Results
+from sdp_bench.reports.scorecard.candidate import Candidate
+from sdp_bench.reports.scorecard.comparisons import Comparison, Comparisons, Condition, comparisons
+from sdp_bench.reports.scorecard.costs import CostTable, is_built_in, on_cost, times_sdp
+from sdp_bench.reports.scorecard.verdict import Line, Verdict
+from sdp_bench.reports.statistics.costs import SAME
+from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.rules import RuleTraits
+
+_NAMED = 3  # places that are named; the page has all
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A rule under test, its name for people, and all that was found of it."""
+
+    candidate: Candidate
+    label: str
+    blocks: tuple[Comparisons, ...]
+    verdict: Verdict
+    failures: tuple[Mapping[str, Any], ...]
+
+    @property
+    def first(self) -> Comparisons | None:
+        """Comparisons by what it is judged by in the first place."""
+        return _first(self.blocks)
+
+
+def judge(results: Results, candidate: Candidate, timed: Sequence[CostTable]) -> Judged:
+    """Everything that was found of one rule."""
+    measured = candidate.name in set(results.frame["rule"])
+    blocks = tuple(comparisons(results.frame, candidate.name, results.traits)) if measured else ()
+    broken = tuple(failure for failure in results.failed if failure["rule"] in (candidate.name, ""))
+    label = results.traits.label(candidate.name)
+    lines = [*_on_checks(candidate, measured=bool(blocks))]
+    if candidate.unmeasured:
+        lines.append(Line("accuracy", "nothing was measured, it has no result on any net"))
+    if broken:
+        where = dict.fromkeys(f"{each['group']}: {each['error']}" for each in broken)
+        more = f", and {len(where) - 1} more" if len(where) > 1 else ""
+        lines.append(
+            Line("failures", f"it failed in {labels.plural(len(broken), 'place')}; {next(iter(where))}{more}")
+        )
+    leading = [block for block in blocks if block.leads and block.measured]
+    if leading:
+        lines.append(Line("accuracy", _how(leading)))
+    for block in leading:
+        lines += _on_accuracy(block, results.traits)
+    if cost := on_cost(candidate.name, timed, results.traits):
+        lines.append(Line("cost", f"{cost}; times are of few calls, factors below {SAME:g} mean nothing"))
+    conclusion = _conclusion(candidate, _first(blocks), broken, timed, results.traits)
+    return Judged(candidate, label, blocks, Verdict(label, tuple(lines), f"{label} {conclusion}"), broken)
+
+
+def _on_checks(candidate: Candidate, *, measured: bool) -> Iterator[Line]:
+    """What the conformance kit says of a rule, which has measurements or has none."""
+    if candidate.trouble:
+        rest = "; what follows was measured before" if measured else ""
+        yield Line(
+            "checks",
+            f"the conformance kit did not finish: {candidate.trouble}; it was not measured now{rest}",
+        )
+    elif candidate.report is None:
+        yield Line("checks", "the conformance kit was not run")
+    else:
+        yield Line("checks", candidate.report.summary)
+        for cause in candidate.report.causes:
+            yield Line("checks", cause)
+
+
+def _how(blocks: Sequence[Comparisons]) -> str:
+    """What a place is, and what stands behind a plus-minus."""
+    text = (
+        "a place is a kind of net at one noise level; ± is half of the 95 % interval of a paired difference"
+    )
+    if any(condition.fixed for block in blocks for condition in block.measured):
+        text += (
+            ", with fewer than three nets and inputs by the standard errors of the measurements alone, so "
+            "that it holds for these very ones, and sampling rules, drawn once, are not judged"
+        )
+    return text
+
+
+def _on_accuracy(block: Comparisons, traits: RuleTraits) -> Iterator[Line]:
+    """How good the rule is in the experiments that a metric leads."""
+    topic = ", ".join(block.leads)
+    places = labels.plural(len(block.measured), "place")
+    level = sum(condition.indistinguishable for condition in block.measured)
+    yield Line(
+        topic,
+        f"{block.metric.title}, at {places}: mean rank {block.mean_rank:.1f} of "
+        f"{max(condition.ranked for condition in block.measured)} rules, sampling ones included; first at "
+        f"{sum(condition.rank == 1 for condition in block.measured)}; not told from the exact law at {level}",
+    )
+    rivals = _rivals(block, traits)
+    for other, role in rivals.items():
+        yield Line(topic, f"against {traits.label(other)}, {role}: {_against(block, other)}")
+    if kind := _of_kind(block, traits):
+        tallies = [f"{traits.label(other)} {_tally(block, other)}" for other in kind]
+        yield Line(topic, f"against the rules of its kind: {'; '.join(tallies)}")
+    if any(found.outcome != "unjudged" for _, found in block.against("sdp")):
+        yield Line(topic, f"worse than {traits.label('sdp')} {_where_worse(block, 'sdp')}")
+    finite = [each for each in block.measured if math.isfinite(each.shortfall)]
+    if finite:
+        worst = max(finite, key=lambda each: each.shortfall)
+        yield Line(
+            topic,
+            f"furthest from the exact law at {worst.label}: {_number(block, worst.value)} (exact law "
+            f"{_number(block, worst.floor)}, 95 % point {_number(block, worst.floor95)})",
+        )
+
+
+def _rivals(block: Comparisons, traits: RuleTraits) -> dict[str, str]:
+    """The best built-in rule, and where that one samples also the best of the others, with what they are."""
+    built_in = [each for each in block.others if is_built_in(each) and not traits.is_reference(each)]
+    best = block.best(built_in)
+    plain = block.best(each for each in built_in if not traits.is_sampling(each))
+    if best == plain:
+        return {best: "the best built-in rule"} if best else {}
+    found = {best: "the best built-in rule", plain: "the best that does not sample"}
+    return {rule: role for rule, role in found.items() if rule}
+
+
+def _of_kind(block: Comparisons, traits: RuleTraits) -> list[str]:
+    """The other rules that sample, or drop correlations, as the rule does."""
+    own = block.conditions[0].rule
+
+    def kind(rule: str) -> tuple[bool, bool]:
+        return traits.is_sampling(rule), traits[rule].marginal
+
+    return [each for each in block.others if kind(each) == kind(own) and not traits.is_reference(each)]
+
+
+def _tally(block: Comparisons, other: str) -> str:
+    """Counts of places where the rule is better than another, worse, level, not judged."""
+    tally = block.tally(other)
+    parts = [f"better at {tally['better']}", f"worse at {tally['worse']}"]
+    parts += [f"level at {tally['level']}"] if tally["level"] else []
+    parts += [f"not judged at {tally['unjudged']}"] if tally["unjudged"] else []
+    return ", ".join(parts)
+
+
+def _against(block: Comparisons, other: str) -> str:
+    """How often and by how much the rule is better than another, and where it is worst."""
+    pairs = block.against(other)
+    parts = []
+    for outcome, sign in (("better", 1), ("worse", -1)):
+        gains = [sign * found.gain for _, found in pairs if found.outcome == outcome]
+        known = [gain for gain in gains if math.isfinite(gain)]
+        by = f" (by {labels.span(known, block.metric.decimals)}{_unit(block)})" if known else ""
+        parts.append(f"{outcome} at {len(gains)}{by}")
+    tally = block.tally(other)
+    parts += [f"{name} at {tally[key]}" for key, name in _REST.items() if tally[key]]
+    behind = [pair for pair in pairs if pair[1].gain < 0]
+    text = ", ".join(parts)
+    if behind:
+        worst = min(behind, key=lambda pair: pair[1].gain)
+        text += f"; worst at {_place(block, *worst)}"
+    return text
+
+
+_REST = {"level": "level", "unjudged": "not judged"}
+
+
+def _where_worse(block: Comparisons, other: str) -> str:
+    """Places where the rule is worse than another, the worst first."""
+    worse = [pair for pair in block.against(other) if pair[1].outcome == "worse"]
+    if not worse:
+        return "nowhere"
+    worse.sort(key=lambda pair: pair[1].gain if math.isfinite(pair[1].gain) else -math.inf)
+    named = "; ".join(_place(block, *pair) for pair in worse[:_NAMED])
+    more = f"; and {len(worse) - _NAMED} more" if len(worse) > _NAMED else ""
+    return f"at {len(worse)} of {labels.plural(len(block.measured), 'place')}: {named}{more}"
+
+
+def _place(block: Comparisons, condition: Condition, found: Comparison) -> str:
+    """A place, both values there, and their difference with half of its 95 % interval."""
+    text = f"{condition.label} ({_number(block, condition.value)} against {_number(block, found.value)}"
+    if math.isfinite(found.gain):
+        text += f", {_number(block, found.gain)}"
+        if math.isfinite(found.half_width):
+            text += f" ± {_number(block, found.half_width)}"
+        text += _unit(block)
+    return f"{text})"
+
+
+def _unit(block: Comparisons) -> str:
+    """What differences are in, where that is not what values are in."""
+    return " in |log|" if block.metric.better == "one" else ""
+
+
+def _number(block: Comparisons, value: float) -> str:
+    return labels.number(value, block.metric.decimals)
+
+
+def _conclusion(
+    candidate: Candidate,
+    first: Comparisons | None,
+    broken: Sequence[Mapping[str, Any]],
+    timed: Sequence[CostTable],
+    traits: RuleTraits,
+) -> str:
+    """What follows: whether it is right, whether it is more accurate than what there is, and at what cost."""
+    said = []
+    if candidate.trouble:
+        said.append("is not known to be right: the conformance kit did not finish")
+    elif candidate.report is None:
+        said.append("was not checked")
+    else:
+        said.append(candidate.report.verdict)
+    if candidate.is_wrong and candidate.report and candidate.report.unexpected:
+        said.append(f"sdp-bench check-rule {candidate.address or candidate.name} shows why")
+    if candidate.unmeasured:
+        said.append("nothing was measured of it")
+    if broken:
+        said.append(f"it failed in {labels.plural(len(broken), 'place')}")
+    if first and first.measured:
+        said += _beside_the_best(first, traits)
+    if times := times_sdp(candidate.name, timed):
+        said.append(f"it takes {times} times SDP’s time")
+    return "; ".join(said)
+
+
+def _beside_the_best(block: Comparisons, traits: RuleTraits) -> Iterator[str]:
+    for other, role in _rivals(block, traits).items():
+        tally = block.tally(other)
+        better, worse = tally["better"], tally["worse"]
+        places = labels.plural(sum(tally.values()), "place")
+        if better and worse:
+            found = f"more accurate than {{}} at {better} of {places} and less at {worse}"
+        elif better:
+            found = f"more accurate than {{}} at {better} of {places} and nowhere less"
+        elif worse:
+            found = f"less accurate than {{}} at {worse} of {places} and nowhere more"
+        elif tally["unjudged"]:
+            continue
+        else:
+            found = f"as accurate as {{}} at all of {places}, as far as can be told"
+        yield found.format(f"{traits.label(other)} ({role})")
+
+
+def _first(blocks: Sequence[Comparisons]) -> Comparisons | None:
+    known = {block.metric.name: block for block in blocks}
+    return next((known[name] for name in primary() if name in known), None)
