@@ -14,21 +14,24 @@ more                                                    changed                 
 and of a sampling rule                                  status                        verdict
 ======================================================  ============================  ==========
 drift under the baseline's seeds up to 1e-3             unchanged or rounding         passed
+more, of the same draws                                 changed                       changed
 more; under fresh seeds nothing shown                   other draws                   passed
 more; error shown to be larger, by a practical size     worse                         regression
-more; error shown to be smaller                         better                        passed
-more; another spread shown, by a practical size         changed                       changed
+more; other moments shown, by more than 1e-3            changed                       changed
+more; error alone shown to be smaller                   better                        passed
 ======================================================  ============================  ==========
 
-Drift is `comparisons.drift`. It decides alone for a rule without seeds, which says the same every day: what
+Drift is `answers.drift`. It decides alone for a rule without seeds, which says the same every day: what
 it says now is another law, and whether that is meant is no question of statistics. A mistake may bring a
 biased rule nearer to the truth. So every change stops the gate, ``--update`` accepts it, and the divergence
 from the moments of a fresh oracle, then and now, is said to help decide.
 
-"Shown" means at level 1 % after Holm's correction over all tests of the run, under fresh seeds against fresh
-oracles (`comparisons.sampling`). Cells without an oracle (`probes`) have drift alone: more than 1e-3, or a
-law where there was none, is "changed". A sampling rule that also draws otherwise where there are oracles is
-judged there.
+"Shown" means at level 1 % after Holm's correction over all tests of the run, half of the level for those of
+all cells together, under fresh seeds against the baseline's draws and fresh oracles (`comparisons.sampling`).
+Cells without an oracle (`probes`) have no error; all else is seen there, too, and a law where there was none
+is "changed".
+
+Why a rule does not pass is said in one line, from all that was found of it (`causes`).
 
 A rule that is not in the baseline is refused, unless new ones are allowed. One that is only there, though all
 are asked for, stops the gate; one that cannot be run or timed fails. A verdict in which nothing was compared

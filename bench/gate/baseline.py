@@ -9,41 +9,19 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from sdp_bench.bench import files
 from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.gate.answers.draws import Draws, Units
 from sdp_bench.bench.gate.answers.moments import Answer, PredictedMoments
 from sdp_bench.bench.gate.cells import Scope
 from sdp_bench.bench.gate.documents import as_text, structure, unstructure
 
 FORMAT = "sdp-bench gate baseline"
-VERSION = 2
-
-
-@dataclass(frozen=True)
-class Errors:
-    """How a sampling rule did in one cell over many seeds.
-
-    Attributes
-    ----------
-    metric : str
-        "kl" or "bures"; the error is the logarithm of that distance to the oracle's moments.
-    draws : int
-        Number of seeds.
-    error, error_sd : float
-        Mean and standard deviation over them.
-    spread, spread_sd : float
-        The same of :func:`sdp_bench.oracles.moments.paired.relative_spread`.
-    """
-
-    metric: str
-    draws: int
-    error: float
-    error_sd: float
-    spread: float
-    spread_sd: float
+VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -72,8 +50,8 @@ class RuleBaseline:
     ----------
     predictions : dict of str to PredictedMoments
         By the key of the cell's oracle.
-    errors : dict of str to Errors
-        Of a sampling rule.
+    draws : dict of str to Draws
+        Of a sampling rule, by the key of the cell, or of the probe if it has a law there.
     probes : dict of str to Answer
         By the key of the probe (:mod:`sdp_bench.bench.gate.probes`).
     cpu : str
@@ -83,10 +61,16 @@ class RuleBaseline:
     """
 
     predictions: dict[str, PredictedMoments]
-    errors: dict[str, Errors] = field(default_factory=dict)
+    draws: dict[str, Draws] = field(default_factory=dict)
     probes: dict[str, Answer] = field(default_factory=dict)
     cpu: str = ""
     speed: dict[str, Speed] = field(default_factory=dict)
+
+    @cached_property
+    def moments(self) -> dict[str, PredictedMoments]:
+        """By the key of the cell, or of the probe if there is a law."""
+        laws = {key: answer.moments for key, answer in self.probes.items() if answer.moments is not None}
+        return {**self.predictions, **laws}
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,6 +181,11 @@ def _check_whole(rule: RuleBaseline, baseline: Baseline) -> None:
     ):
         if kept.keys() != wanted.keys():
             raise ValueError(f"{len(kept)} {thing}s for {len(wanted)} keys, or of other keys")
+    if rule.draws and rule.draws.keys() != rule.moments.keys():
+        raise ValueError(f"draws of {len(rule.draws)} laws for {len(rule.moments)}, or of others")
+    for key, each in rule.draws.items():
+        if {len(each.mean), len(each.sd)} != {Units(rule.moments[key]).width}:
+            raise ValueError("draws of unequal size")
     ratios = [x for speed in rule.speed.values() for x in (speed.median, speed.least)]
     if not all(math.isfinite(x) and x > 0 for x in ratios):
         raise ValueError("a ratio of times that is not positive")

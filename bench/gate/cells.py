@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from torch import nn
+
 from sdp_bench.bench.experiments.iris import ci
 from sdp_bench.bench.experiments.law_group import LawGroup
 from sdp_bench.bench.gate import probes
@@ -36,7 +38,12 @@ class Cell:
         return self.group.subjects[self.place].key
 
     @property
-    def words(self) -> str:
+    def root(self) -> OracleKey:
+        """Of the seeds of a sampling rule."""
+        return self.key
+
+    @property
+    def name(self) -> str:
         """For people: ``4-100-3 seed 0 sigma 0.1, row 42``."""
         return f"{self.group.title}, row {self.group.subjects[self.place].row}"
 
@@ -44,6 +51,10 @@ class Cell:
     def law(self) -> Law:
         """Of the input, batch 1, float32."""
         return self.group.law[self.place]
+
+    def build(self) -> nn.Module:
+        """The net in float64, as the suites use it."""
+        return self.group.net.build().double()
 
     def fresh_moments(self, draw: int) -> Moments:
         """Moments of fresh samples of its oracle, `draw` being the root of their seed."""
@@ -79,6 +90,11 @@ class Scope:
         """By the keys of their oracles."""
         cells = (Cell(group, place) for group in self.groups for place in range(len(group.subjects)))
         return {cell.key.hex: cell for cell in cells}
+
+    @cached_property
+    def places(self) -> dict[str, Cell | Probe]:
+        """Cells and probes by their keys."""
+        return {**self.cells, **{probe.key: probe for probe in self.probes}}
 
     @cached_property
     def nets(self) -> dict[str, str]:

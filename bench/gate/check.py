@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from sdp_bench.bench import rules as plugins
@@ -12,12 +13,22 @@ from sdp_bench.bench.environment import describe, one_thread
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.laws import canonical_rules
 from sdp_bench.bench.gate.baseline import Baseline, RuleBaseline
+from sdp_bench.bench.gate.causes.told import Told, accepting
 from sdp_bench.bench.gate.cells import Scope
 from sdp_bench.bench.gate.comparisons import accuracy, speed
 from sdp_bench.bench.gate.comparisons.speed import Timing
 from sdp_bench.bench.gate.oracles.verify import verify
 from sdp_bench.bench.gate.predictions import Predicted, predict
-from sdp_bench.bench.gate.verdict import PASSED, RANKED, REGRESSION, Finding, Status, Verdict, exit_code
+from sdp_bench.bench.gate.verdict import (
+    PASSED,
+    RANKED,
+    REGRESSION,
+    Cause,
+    Finding,
+    Status,
+    Verdict,
+    exit_code,
+)
 from sdp_bench.bench.metrics.references import Reference
 from sdp_ref.rules import Propagator
 
@@ -58,6 +69,8 @@ class Outcome:
     seed : int
         Of the fresh oracles; the same seed gives the same verdict on accuracy.
     environment : dict of str to value
+    file : Path
+        Of the baseline.
     addresses : mapping of str to str
         Where the plug-ins among the rules were found, by spec.
     """
@@ -65,6 +78,7 @@ class Outcome:
     verdicts: tuple[Verdict, ...]
     seed: int
     environment: dict[str, Any]
+    file: Path = Path("ci.json")
     addresses: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -78,10 +92,31 @@ class Outcome:
         """See :func:`sdp_bench.bench.gate.verdict.exit_code`."""
         return exit_code(self.verdicts)
 
+    @property
+    def told(self) -> list[Told]:
+        """Why rules do not pass, one line a rule."""
+        causes: dict[str, list[tuple[str, Cause]]] = {}
+        for verdict in self.verdicts:
+            for cause in verdict.causes:
+                causes.setdefault(cause.subject, []).append((verdict.kind, cause))
+        return [self._told(rule, found) for rule, found in causes.items()]
+
+    def _told(self, rule: str, found: Sequence[tuple[str, Cause]]) -> Told:
+        kinds = [kind for kind, _ in found]
+        compared = {verdict.kind for verdict in self.verdicts for f in verdict.compared if f.subject == rule}
+        accept = self.accepting([rule], kinds[0] if len(kinds) == 1 else "")
+        return Told(tuple(cause for _, cause in found), accept, alone=compared > set(kinds))
+
+    def accepting(self, rules: Sequence[str], kind: str = "") -> str:
+        """Command that takes rules into the baseline as they are; one kind of what it has of them alone."""
+        only = {accuracy.KIND: ["--no-speed"], speed.KIND: ["--no-accuracy"]}.get(kind, [])
+        return accepting(self.file, [self.addresses.get(rule, rule) for rule in rules], only)
+
     def as_dict(self) -> dict[str, Any]:
         """As plain values."""
         return {
             "exit code": self.exit_code,
+            "causes": [told.as_dict() for told in self.told],
             "regressions": [verdict.kind for verdict in self.verdicts if verdict.status == REGRESSION],
             "seed": self.seed,
             "environment": self.environment,
@@ -128,6 +163,7 @@ def check(
     options: Options,
     scope: Scope | None = None,
     *,
+    file: Path = Path("ci.json"),
     timing: Timing | None = None,
     step: Step = lambda *_: None,
 ) -> Outcome:
@@ -139,6 +175,8 @@ def check(
     options : Options
     scope : Scope, optional
         What rules are asked about; by default the cells of continuous integration and all probes.
+    file : Path
+        Of the baseline, for the commands that are told.
     timing : Timing, optional
         How times are taken.
     step : callable
@@ -174,7 +212,7 @@ def check(
         verdicts[0] = replace(verdicts[0], findings=verdicts[0].findings + findings)
     if options.oracles:
         verdicts.append(verify(report=step))
-    return Outcome(tuple(verdicts), seed, describe("cpu", 1, 1), addresses)
+    return Outcome(tuple(verdicts), seed, describe("cpu", 1, 1), file, addresses)
 
 
 def _refuse_new(baseline: Baseline, rules: Mapping[str, Propagator], scope: Scope, *, timed: bool) -> None:

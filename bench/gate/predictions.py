@@ -16,9 +16,10 @@ from sdp_bench.bench.gate.answers.moments import Answer, PredictedMoments
 from sdp_bench.bench.gate.baseline import RuleBaseline
 from sdp_bench.bench.gate.cells import Cell, Scope
 from sdp_bench.bench.gate.probes import Probe
-from sdp_bench.bench.identity.keys import SeedRoot
 from sdp_ref.laws import Law, joined
 from sdp_ref.rules import Propagator
+
+_AT_ONCE = 128  # draws: more would only take more memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +39,12 @@ class Predicted:
     moments: dict[str, PredictedMoments] = field(default_factory=dict)
     answers: dict[str, Answer] = field(default_factory=dict)
     error: str = ""
+
+    @property
+    def laws(self) -> dict[str, PredictedMoments]:
+        """By the key of the cell, or of the probe if there is a law."""
+        found = {key: answer.moments for key, answer in self.answers.items() if answer.moments is not None}
+        return {**self.moments, **found}
 
 
 def predict(rule: Propagator, scope: Scope, known: RuleBaseline | None = None) -> Predicted:
@@ -76,20 +83,28 @@ def predict(rule: Propagator, scope: Scope, known: RuleBaseline | None = None) -
     return Predicted(moments, answers(rule, scope.probes))
 
 
-def draws(rule: Propagator, cell: Cell, seeds: Sequence[int]) -> list[PredictedMoments]:
-    """Moments that a sampling rule predicts in a cell under each of some seeds.
+def draws(rule: Propagator, place: Cell | Probe, seeds: Sequence[int]) -> list[PredictedMoments]:
+    """Moments that a sampling rule predicts in a cell or probe under each of some seeds.
 
     Returns
     -------
     list of PredictedMoments
-        One a seed, in their order.
+        One a seed, in their order; of a law without moments its locations and squared scales.
 
     Raises
     ------
     ValueError
-        If a prediction has no finite moments; and whatever the rule raises.
+        If a prediction is not finite, or of another family; and whatever the rule raises.
     """
-    return _predicted(rule, cell.group, joined([cell.law] * len(seeds)), seeds)
+    found: list[PredictedMoments] = []
+    net, law = place.build(), place.law.to(dtype=torch.float64)
+    for start in range(0, len(seeds), _AT_ONCE):
+        some = seeds[start : start + _AT_ONCE]
+        with torch.no_grad():
+            predicted = prepared(rule, net, some)(joined([law] * len(some)))
+        answers = (Answer.of(predicted[row]) for row in range(len(some)))
+        found += [answer.moments for answer in answers if answer.moments is not None]
+    return found
 
 
 def _predicted(rule: Propagator, group: LawGroup, law: Law, seeds: Sequence[int]) -> list[PredictedMoments]:
@@ -103,7 +118,7 @@ def answers(rule: Propagator, probes: Iterable[Probe]) -> dict[str, Answer]:
     """What a rule says about each probe, by its key; an error is an answer, too."""
     found = {}
     for probe in probes:
-        seeds = seeds_of(rule, [SeedRoot(probe.key)])
+        seeds = seeds_of(rule, [probe.root])
         try:
             with torch.no_grad(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # that a marginal rule drops covariances, say

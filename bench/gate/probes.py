@@ -10,12 +10,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sdp_bench.bench.identity.keys import digest
+from sdp_bench.bench.identity.keys import SeedRoot, digest
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable
 
 _INPUTS, _WIDTH, _OUTPUTS = 3, 8, 2
@@ -40,11 +41,16 @@ class Probe:
     build: Callable[[], nn.Module]
     law: Law
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Hash of net and law, 16 hexadecimal digits."""
         values = {f.name: getattr(self.law, f.name) for f in fields(self.law)}
         return digest(self.name, dict(self.build().state_dict()), type(self.law).__name__, values)[:16]
+
+    @property
+    def root(self) -> SeedRoot:
+        """Of the seeds of a sampling rule."""
+        return SeedRoot(self.key)
 
 
 class Residual(nn.Module):

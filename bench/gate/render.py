@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
@@ -30,15 +29,17 @@ _NOT_RUN = {Status.FAILED: Error, Status.NEW: Skipped}
 
 
 def text(outcome: Outcome) -> str:
-    """Table of rules, what is to be said of single cells, a line for each verdict, and the conclusion."""
+    """Table of rules, why some do not pass, what was seen in single cells, verdicts and conclusion."""
     lines = [_row(*row) for row in [("rule", *(v.kind for v in outcome.verdicts)), *_rows(outcome)]]
+    if told := outcome.told:
+        lines += ["", *map(str, told)]
     for verdict in outcome.verdicts:
-        told = _told(verdict)
-        if told:
+        found = _told(verdict)
+        if found:
             lines += ["", f"{verdict.kind}:"]
-            lines += [f"  {finding}" for finding in told[:_SHOWN]]
-        if len(told) > _SHOWN:
-            lines.append(f"  ... and {len(told) - _SHOWN} more; --json has all")
+            lines += [f"  {finding}" for finding in found[:_SHOWN]]
+        if len(found) > _SHOWN:
+            lines.append(f"  ... and {len(found) - _SHOWN} more; --json has all")
     lines.append("")
     for verdict in outcome.verdicts:
         lines += [verdict.summary, f"  {verdict.note}"]
@@ -52,14 +53,12 @@ def conclusion(outcome: Outcome) -> str:
     return f"{_word(outcome)}: {'; '.join([*bad, *(f'{each} passed' if bad else each for each in passed)])}"
 
 
-def next_steps(outcome: Outcome, baseline: Path) -> list[str]:
+def next_steps(outcome: Outcome) -> list[str]:
     """Commands to go on with, each after what it is for; none where all is well and nothing is to take up.
 
     Parameters
     ----------
     outcome : Outcome
-    baseline : Path
-        What it was compared with.
 
     Returns
     -------
@@ -67,30 +66,22 @@ def next_steps(outcome: Outcome, baseline: Path) -> list[str]:
     """
     steps = []
     for verdict in outcome.verdicts:
-        broken = _written(outcome, verdict.having(Status.FAILED))
+        broken = [outcome.addresses.get(rule, rule) for rule in _rules(verdict.having(Status.FAILED))]
         steps += [f"to see why it fails: {shlex.join(['sdp-bench', 'check-rule', rule])}" for rule in broken]
         if verdict.kind == oracles.KIND:
             if verdict.status == CHANGED:
                 steps.append("if that is meant: sdp-bench oracles record")
             continue
-        only = {accuracy.KIND: ["--no-speed"], speed.KIND: ["--no-accuracy"]}[verdict.kind]
-        command = ["sdp-bench", "check", "--baseline", str(baseline)]
         if verdict.having(Status.GONE):
-            steps.append(f"if these rules are meant to be gone: {shlex.join([*command, '--update'])}")
-        for statuses, reason, part in (
-            ((Status.WORSE, Status.CHANGED), f"if the change of {verdict.kind} is meant", only),
-            ((Status.NEW,), "to take up what is new", []),
-            ((Status.BETTER,), "to take up what is better", only),
+            steps.append(f"if these rules are meant to be gone: {outcome.accepting([])}")
+        for statuses, reason, kind in (
+            ((Status.WORSE, Status.CHANGED), f"if the change of {verdict.kind} is meant", verdict.kind),
+            ((Status.NEW,), "to take up what is new", ""),
+            ((Status.BETTER,), "to take up what is better", verdict.kind),
         ):
-            if rules := _written(outcome, verdict.having(*statuses)):
-                words = [*command, "--rules", ",".join(rules), "--update", *part]
-                steps.append(f"{reason}: {shlex.join(words)}")
+            if rules := _rules(verdict.having(*statuses)):
+                steps.append(f"{reason}: {outcome.accepting(rules, kind)}")
     return list(dict.fromkeys(steps))
-
-
-def _written(outcome: Outcome, findings: Sequence[Finding]) -> list[str]:
-    """Rules of some findings, as a command line names them."""
-    return [outcome.addresses.get(rule, rule) for rule in _rules(findings)]
 
 
 def _word(outcome: Outcome) -> str:
@@ -148,6 +139,14 @@ def markdown(outcome: Outcome) -> str:
     lines += [
         f"- **{verdict.kind}**: {verdict.status}. {_sentence(verdict.note)}" for verdict in outcome.verdicts
     ]
+    if outcome.told:
+        lines += [
+            "",
+            *(
+                f"- {_cell(f'`{t.causes[0].subject}`: {t.text}; accept with: `{t.accept}`')}"
+                for t in outcome.told
+            ),
+        ]
     told = [(verdict, finding) for verdict in outcome.verdicts for finding in _told(verdict)]
     if told:
         lines += ["", "| | rule | where | status | what was seen |", "|---|---|---|---|---|"]

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from sdp_bench.bench.environment import describe, one_thread
 from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.gate.answers.draws import Draws
 from sdp_bench.bench.gate.answers.drift import THRESHOLD, drift
-from sdp_bench.bench.gate.baseline import Baseline, Errors, RuleBaseline, read, write
-from sdp_bench.bench.gate.cells import Scope
+from sdp_bench.bench.gate.baseline import Baseline, RuleBaseline, read, write
+from sdp_bench.bench.gate.cells import Cell, Scope
 from sdp_bench.bench.gate.check import Options, Step, predict_all, rules_of
 from sdp_bench.bench.gate.comparisons import probes, sampling, speed
 from sdp_bench.bench.gate.comparisons.speed import Timing
@@ -54,12 +55,12 @@ def make(
     with one_thread():
         predicted = _predicted(rules, scope, {}, step)
         found = {
-            name: RuleBaseline(each.moments, _errors(rules[name], scope, each), each.answers)
+            name: RuleBaseline(each.moments, _draws(rules[name], scope, each, step), each.answers)
             for name, each in predicted.items()
         }
         if timing is not None:
             found = _timed(found, rules, scope, timing, step)
-    cells = {key: {"cell": cell.words, **asdict(cell.key)} for key, cell in scope.cells.items()}
+    cells = {key: {"cell": cell.name, **asdict(cell.key)} for key, cell in scope.cells.items()}
     return Baseline(describe("cpu", 1, 1), scope.nets, cells, scope.probe_names, found)
 
 
@@ -134,13 +135,15 @@ def _predicted(
     return predicted
 
 
-def _errors(rule: Propagator, scope: Scope, predicted: Predicted) -> dict[str, Errors]:
-    """How a sampling rule does in each cell; nothing of other rules."""
-    found = {}
-    for key, cell in scope.cells.items():
-        if predicted.moments[key].seed is not None:
-            seeds = sampling.fresh_seeds(rule, cell.key, 0)
-            found[key], _ = sampling.errors(rule, cell, cell.fresh_moments(0), seeds)
+def _draws(rule: Propagator, scope: Scope, predicted: Predicted, step: Step) -> dict[str, Draws]:
+    """What a sampling rule says over many seeds, in each cell and probe; nothing of other rules."""
+    found: dict[str, Draws] = {}
+    for number, (key, moments) in enumerate(predicted.laws.items() if hasattr(rule, "seed") else ()):
+        place = scope.places[key]
+        step(number, len(predicted.laws), f"{rule.name}: {place.name}")
+        oracle = place.fresh_moments(0) if isinstance(place, Cell) else None
+        seeds = sampling.fresh_seeds(rule, place, 0)
+        found[key] = sampling.sample(rule, place, moments, seeds, oracle).summary
     return found
 
 

@@ -76,6 +76,39 @@ class Finding:
         return {**asdict(self), "numbers": numbers}
 
 
+class What(StrEnum):
+    """What kind of change keeps a rule from passing."""
+
+    MEAN = "mean"
+    COVARIANCE = "covariance"
+    DIAGONAL = "off-diagonals lost"
+    EVERYTHING = "no common change"
+    ERRORS = "errors"
+    LAW = "law"
+    SPEED = "speed"
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why a rule does not pass, from all that was found of it.
+
+    Attributes
+    ----------
+    subject : str
+        Spec of the rule.
+    what : What
+    text : str
+        What has changed, by how much and where, in one line.
+    numbers : dict of str to float
+        The same as numbers.
+    """
+
+    subject: str
+    what: What
+    text: str
+    numbers: dict[str, float] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class Verdict:
     """Outcome of one kind of check.
@@ -87,11 +120,14 @@ class Verdict:
     findings : tuple of Finding
     note : str
         What a reader should know beside the findings, in one line; may be empty.
+    causes : tuple of Cause
+        Of rules that do not pass.
     """
 
     kind: str
     findings: tuple[Finding, ...]
     note: str = ""
+    causes: tuple[Cause, ...] = ()
 
     @property
     def status(self) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sdp_bench.oracles.moments.moments import METRICS, Moments, Prediction, checked_arguments, no_spread
+from sdp_bench.oracles.moments.moments import METRICS, Moments, Prediction, checked_arguments
 
 
 def moment_errors(
@@ -49,23 +48,3 @@ _TINY = 1e-300  # a distance of 0 has a logarithm all the same
 
 def _log(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.log(np.maximum(values, _TINY))
-
-
-def relative_spread(moments: Moments, prediction: Prediction) -> float:
-    """Mean predicted variance in the oracle's whitened coordinates, tr(C^-1 P) / d, as a logarithm.
-
-    Directions in which the oracle has no spread but rounding do not count; 0 is exact, and NaN if there is
-    no other.
-
-    Returns
-    -------
-    float
-        Natural logarithm: above 0 the prediction is too wide.
-    """
-    _, _, covariance = checked_arguments(moments, prediction)
-    values, vectors = np.linalg.eigh(moments.covariance)
-    kept = values > no_spread(values, moments.null_variance, np.square(moments.mean).sum())
-    if not kept.any():
-        return math.nan
-    variances = np.einsum("ij,ik,kj->j", vectors, covariance, vectors)[kept] / values[kept]
-    return float(_log(variances.mean(keepdims=True))[0])

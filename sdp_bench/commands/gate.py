@@ -88,9 +88,9 @@ def check(
         return
     known = read(baseline)
     with meter("check") as bar:
-        outcome = compare(known, options, step=bar.done)
+        outcome = compare(known, options, file=baseline, step=bar.done)
     click.echo(render.text(outcome))
-    for step in render.next_steps(outcome, baseline):
+    for step in render.next_steps(outcome):
         click.echo(f"next, {step}")
     plain = json.dumps(outcome.as_dict(), indent=1, allow_nan=False) + "\n"
     contents: dict[Path | None, str | bytes] = {

@@ -71,11 +71,16 @@ def drift(old: PredictedMoments, new: PredictedMoments) -> Drift:
     if old.equals(new):
         return Drift(0.0, 0.0)
     values, vectors = np.linalg.eigh(old.covariance)
-    least = max(_NULL * abs(values).max(), _POINT * float(np.square(old.mean).sum()), np.finfo(float).tiny)
-    whitening = vectors / np.sqrt(np.maximum(values, least))
+    whitening = vectors / np.sqrt(np.maximum(values, null_variance(old)))
     shift = whitening.T @ (new.mean - old.mean)
     change = whitening.T @ (new.covariance - old.covariance) @ whitening
     return Drift(float(np.linalg.norm(shift)), float(np.linalg.norm(change) / np.sqrt(len(shift))))
+
+
+def null_variance(moments: PredictedMoments) -> float:
+    """Variance that counts as none beside these moments."""
+    largest = float(np.linalg.norm(moments.covariance, 2))
+    return max(_NULL * largest, _POINT * float(np.square(moments.mean).sum()), float(np.finfo(float).tiny))
 
 
 def repeats(first: PredictedMoments, second: PredictedMoments) -> bool:

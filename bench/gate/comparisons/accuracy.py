@@ -5,18 +5,22 @@ See :mod:`sdp_bench.bench.gate` for the table of decisions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from sdp_bench.bench.errors import one_line
 from sdp_bench.bench.gate.answers.drift import THRESHOLD, Drift, drift
 from sdp_bench.bench.gate.baseline import Baseline, RuleBaseline
+from sdp_bench.bench.gate.causes.explain import Seen, explain
 from sdp_bench.bench.gate.cells import Cell, Scope
 from sdp_bench.bench.gate.comparisons import probes, sampling
-from sdp_bench.bench.gate.comparisons.evidence import Evidence, adjust
+from sdp_bench.bench.gate.comparisons.evidence import Evidence
+from sdp_bench.bench.gate.comparisons.sampling import Sample
 from sdp_bench.bench.gate.predictions import Predicted
-from sdp_bench.bench.gate.verdict import Finding, Status, Verdict
+from sdp_bench.bench.gate.probes import Probe
+from sdp_bench.bench.gate.verdict import Cause, Finding, Status, Verdict
 from sdp_bench.oracles.moments.moments import gaussian_kl
 from sdp_ref.rules import Propagator
 
@@ -36,32 +40,39 @@ class _Comparison:
 
     @cached_property
     def drifts(self) -> dict[str, Drift]:
-        """By the keys of the cells."""
-        return {key: drift(moments, self.new.moments[key]) for key, moments in self.old.predictions.items()}
+        """By the keys of cells and probes."""
+        found = {key: drift(moments, self.new.moments[key]) for key, moments in self.old.predictions.items()}
+        for key, answer in self.old.probes.items():
+            found[key] = probes.compare(answer, self.new.answers[key])
+        return found
 
-    @property
+    @cached_property
     def is_redrawn(self) -> bool:
         """Whether it is a sampling rule that draws otherwise under the baseline's seeds."""
-        moved = any(each.size > THRESHOLD for each in self.drifts.values())
-        return moved and hasattr(self.rule, "seed")
+        moved = any(THRESHOLD < each.size < math.inf for each in self.drifts.values())
+        return moved and bool(self.old.draws) and hasattr(self.rule, "seed")
 
-    @property
-    def has_errors(self) -> bool:
-        """Whether its errors tell more than its drift: not if it was no sampling rule in the baseline."""
-        return self.is_redrawn and bool(self.old.errors)
+    def is_drawn(self, key: str) -> bool:
+        """Whether fresh draws tell more than the drift: not of what was no law of these outputs."""
+        return self.is_redrawn and key in self.old.draws and math.isfinite(self.drifts[key].size)
 
     def needs_oracle(self, key: str) -> bool:
         """Whether there is something to ask a fresh oracle in a cell."""
-        return self.has_errors or self.drifts[key].size > THRESHOLD
+        return self.is_drawn(key) or self.drifts[key].size > THRESHOLD
 
 
 @dataclass(frozen=True, eq=False)
 class _Asked:
-    """What fresh oracles say, by rule and key of the cell; of all cells together by an empty key."""
+    """What fresh draws and oracles say, by rule and key of the place; of all together by an empty key."""
 
-    errors: dict[tuple[str, str], list[Evidence]] = field(default_factory=dict)
+    samples: dict[tuple[str, str], Sample] = field(default_factory=dict)
+    evidence: dict[tuple[str, str], list[Evidence]] = field(default_factory=dict)
     distances: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
     failures: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def keeps_its_draws(self, name: str) -> bool:
+        """Whether a rule is shown to make the baseline's random draws, and something else of them."""
+        return sampling.keeps_its_draws(self.evidence.get((name, ""), ()))
 
 
 def judge(
@@ -102,65 +113,78 @@ def judge(
             findings.append(Finding(name, "", Status.FAILED, predicted[name].error))
         else:
             compared.append(_Comparison(name, rule, baseline.rules[name], predicted[name]))
-    needed = [cell for key, cell in scope.cells.items() if any(each.needs_oracle(key) for each in compared)]
+    needed = {
+        key: place
+        for key, place in scope.places.items()
+        if any(each.needs_oracle(key) if key in scope.cells else each.is_drawn(key) for each in compared)
+    }
     asked = _ask(compared, needed, draw, step)
+    causes: list[Cause] = []
     for each in compared:
-        old, new = each.old.probes, each.new.answers
-        findings += probes.findings(each.name, baseline.probes, old, new, redrawn=each.is_redrawn)
-        findings += [_finding(each, cell, asked) for cell in scope.cells.values()]
-        if together := asked.errors.get((each.name, "")):
-            findings.append(_of_errors(each.name, ALL_CELLS, sampling.status(together), together))
-    return Verdict(KIND, tuple(findings), _note(compared, len(needed), draw))
+        found = [_finding(each, key, place, asked) for key, place in scope.places.items()]
+        if together := asked.evidence.get((each.name, "")):
+            found.append(_of_evidence(each.name, ALL_CELLS, sampling.status(together), together))
+        findings += found
+        causes += _causes(each, scope, found, asked)
+    oracles = sum(key in scope.cells for key in needed)
+    return Verdict(KIND, tuple(findings), _note(compared, oracles, draw), tuple(causes))
 
 
-def _ask(compared: Sequence[_Comparison], cells: Sequence[Cell], draw: int, step: Step) -> _Asked:
-    """Ask fresh oracles about all that needs one, with p-values adjusted for all of it."""
-    errors: dict[tuple[str, str], list[Evidence]] = {}
+def _ask(
+    compared: Sequence[_Comparison], places: Mapping[str, Cell | Probe], draw: int, step: Step
+) -> _Asked:
+    """Ask fresh draws and oracles about all that needs them, with p-values adjusted for all of it."""
     asked = _Asked()
-    for number, cell in enumerate(cells):
-        step(number, len(cells), cell.words)
-        oracle, key = cell.fresh_moments(draw), cell.key.hex
+    for number, (key, place) in enumerate(places.items()):
+        step(number, len(places), place.name)
+        oracle = place.fresh_moments(draw) if isinstance(place, Cell) else None
         for each in compared:
-            if each.has_errors:
-                seeds = sampling.fresh_seeds(each.rule, cell.key, draw)
+            if each.is_drawn(key):
+                seeds = sampling.fresh_seeds(each.rule, place, draw)
+                reference, metric = each.old.moments[key], each.old.draws[key].metric
                 try:
-                    errors[each.name, key] = sampling.compare(
-                        each.rule, cell, oracle, each.old.errors[key], seeds
-                    )
+                    found = sampling.sample(each.rule, place, reference, seeds, oracle, metric)
                 except Exception as error:  # noqa: BLE001  a rule may raise anything under other seeds
                     asked.failures[each.name, key] = one_line(error)
-            elif each.needs_oracle(key):
+                else:
+                    asked.samples[each.name, key] = found
+            elif oracle is not None and each.needs_oracle(key):
                 laws = each.old.predictions[key].law, each.new.moments[key].law
                 before, now = (gaussian_kl(oracle, law).value for law in laws)
                 asked.distances[each.name, key] = before, now
-    step(len(cells), len(cells), "")
-    for name in {name: None for name, _ in errors}:
-        errors[name, ""] = sampling.pooled([found for (rule, _), found in errors.items() if rule == name])
-    asked.errors.update(adjust(errors))
+    step(len(places), len(places), "")
+    olds = {each.name: each.old.draws for each in compared}
+    today = {each.name: each.new.laws for each in compared}
+    asked.evidence.update(sampling.evidence(olds, asked.samples, today))
     return asked
 
 
-def _finding(compared: _Comparison, cell: Cell, asked: _Asked) -> Finding:
-    place, moved = (compared.name, cell.key.hex), compared.drifts[cell.key.hex]
-    if place in asked.failures:
-        return Finding(compared.name, cell.words, Status.FAILED, asked.failures[place])
+def _finding(compared: _Comparison, key: str, place: Cell | Probe, asked: _Asked) -> Finding:
+    name, moved = compared.name, compared.drifts[key]
+    if (name, key) in asked.failures:
+        return Finding(name, place.name, Status.FAILED, asked.failures[name, key])
+    evidence = asked.evidence.get((name, key))
+    if evidence is None and isinstance(place, Probe):
+        return probes.finding(name, place.name, compared.old.probes[key], compared.new.answers[key], moved)
     status = Status.ROUNDING if moved.size else Status.UNCHANGED
     if moved.size > THRESHOLD:
         status = Status.CHANGED
-    if found := asked.errors.get(place):
-        judged = sampling.status(found)
-        if judged is not Status.REDRAWN or moved.size > THRESHOLD:
+    if evidence:
+        judged = sampling.status(evidence)
+        if moved.size <= THRESHOLD:
+            status = status if judged is Status.REDRAWN else judged
+        elif judged is Status.WORSE or not asked.keeps_its_draws(name):
             status = judged
-        return _of_errors(compared.name, cell.words, status, found, moved)
+        return _of_evidence(name, place.name, status, evidence, moved)
     text, numbers = f"drift {moved.size:.2g}", moved.numbers
-    if place in asked.distances:
-        before, now = asked.distances[place]
+    if (name, key) in asked.distances:
+        before, now = asked.distances[name, key]
         text += f"; KL to a fresh oracle {now:.3g}, before {before:.3g}"
         numbers |= {"KL": now, "KL before": before}
-    return Finding(compared.name, cell.words, status, text, numbers)
+    return Finding(name, place.name, status, text, numbers)
 
 
-def _of_errors(
+def _of_evidence(
     name: str, cell: str, status: Status, found: Sequence[Evidence], moved: Drift | None = None
 ) -> Finding:
     texts = [f"drift {moved.size:.2g}"] if moved else []
@@ -171,8 +195,31 @@ def _of_errors(
     return Finding(name, cell, status, "; ".join(texts), numbers)
 
 
+def _causes(compared: _Comparison, scope: Scope, found: Sequence[Finding], asked: _Asked) -> Iterator[Cause]:
+    """Why a rule does not pass, if it does not."""
+    statuses = {finding.cell: finding.status for finding in found}
+    drawn = asked.samples if not asked.keeps_its_draws(compared.name) else {}
+    now = compared.new.laws
+    seen = []
+    for key, place in scope.places.items():
+        sample = drawn.get((compared.name, key))
+        if sample is not None:
+            old = compared.old.draws[key]
+            seen.append(Seen.of_draws(place, statuses[place.name], sample.units, old, sample.summary))
+        else:
+            laws, comparable = (
+                (compared.old.moments.get(key), now.get(key)),
+                math.isfinite(compared.drifts[key].size),
+            )
+            seen.append(Seen(place, statuses[place.name], *laws, comparable=comparable))
+    together = next((finding for finding in found if finding.cell == ALL_CELLS), None)
+    cause = explain(compared.name, seen, together)
+    if cause is not None:
+        yield cause
+
+
 def _note(compared: Sequence[_Comparison], oracles: int, draw: int) -> str:
-    sizes = [moved.size for each in compared for moved in each.drifts.values()]
+    sizes = [each.drifts[key].size for each in compared for key in each.old.predictions]
     if not sizes:
         return "no prediction was compared"
     small = [size for size in sizes if size <= THRESHOLD]

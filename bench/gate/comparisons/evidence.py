@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from scipy.special import stdtr
+import numpy as np
+from scipy.special import chdtrc, stdtr
 
 from sdp_bench.oracles.estimate.multiplicity import holm
 
@@ -29,7 +30,7 @@ class Evidence:
     practical : float
         Differences up to this do not matter.
     p : float
-        Two-sided; once adjusted, for all tests of the run.
+        Two-sided but of :func:`nearness`; once adjusted, for all tests of the run.
     neutral : bool
         Whether it is about a change that is neither good nor bad by itself.
     """
@@ -87,7 +88,31 @@ def p_value(difference: float, stderr: float, freedom: float) -> float:
     return float(2 * stdtr(freedom, -abs(difference) / stderr))
 
 
-def adjust(evidence: Mapping[K, Sequence[Evidence]]) -> dict[K, list[Evidence]]:
-    """The same with p-values adjusted for their number (Holm 1979)."""
-    adjusted = iter(holm([one.p for each in evidence.values() for one in each]).tolist())
+def nearness(measure: str, shares: Iterable[tuple[float, int]]) -> Evidence:
+    """Whether draws are nearer to what they are compared with than independent ones would be.
+
+    Parameters
+    ----------
+    measure : str
+    shares : iterable of (float, int)
+        In each place, the share of other draws, and itself, that are as near, and their number: uniform if
+        they are independent. Places with none do not count.
+
+    Returns
+    -------
+    Evidence
+        The difference is the mean share of those farther off less one half; the p-value is one-sided, of the
+        product of the shares (Fisher 1925).
+    """
+    told = [share for share, others in shares if others]
+    if not told:
+        return Evidence(measure, 0.0, 0.0, 0.0, 1.0, True)
+    p = float(chdtrc(2 * len(told), -2 * sum(math.log(share) for share in told)))
+    return Evidence(measure, 0.5 - sum(told) / len(told), math.sqrt(1 / 12 / len(told)), 0.0, p, True)
+
+
+def adjust(evidence: Mapping[K, Sequence[Evidence]], level_share: float = 1.0) -> dict[K, list[Evidence]]:
+    """The same with p-values adjusted for their number (Holm 1979), at a share of the level."""
+    raw = [one.p for each in evidence.values() for one in each]
+    adjusted = iter(np.minimum(1.0, holm(raw) / level_share).tolist())
     return {key: [replace(one, p=next(adjusted)) for one in each] for key, each in evidence.items()}

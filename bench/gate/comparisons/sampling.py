@@ -1,118 +1,278 @@
-"""Sampling rules whose draws have changed: their errors under fresh seeds against the baseline's.
+"""Sampling rules that draw otherwise under the baseline's seeds: their law over fresh seeds, then and now.
 
-Under the baseline's own seeds a sampling rule is compared like any other. If it draws otherwise now, single
-predictions tell nothing; their law over seeds does. In each cell, and over all of them, two things are
-compared by Welch's t: the logarithm of the distance to the oracle's moments, and that of the predicted
-variance relative to the oracle's.
+Single draws tell nothing, their law does. In each cell and probe, and over all of them, the means and
+covariances that are predicted over many seeds are compared, output by output, and where there is an oracle
+the logarithm of the distance to its moments; all by Welch's t, two-sided.
+
+A draw under the baseline's seed that is nearer to the baseline's than draws under other seeds are was made
+from the same random numbers: then what has changed is what the rule makes of them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from sdp_bench.bench.gate.baseline import Errors
+from sdp_bench.bench.gate.answers.draws import FACTOR, LEVEL, SLANT, SPREAD, Draws, Units, parts
+from sdp_bench.bench.gate.answers.drift import THRESHOLD
+from sdp_bench.bench.gate.answers.moments import Array, PredictedMoments
 from sdp_bench.bench.gate.cells import Cell
-from sdp_bench.bench.gate.comparisons.evidence import Evidence, p_value
+from sdp_bench.bench.gate.comparisons.evidence import Evidence, adjust, nearness, p_value
 from sdp_bench.bench.gate.predictions import draws
+from sdp_bench.bench.gate.probes import Probe
 from sdp_bench.bench.gate.verdict import Status
-from sdp_bench.bench.identity.keys import OracleKey
-from sdp_bench.oracles.moments.draws import moment_errors, relative_spread
+from sdp_bench.oracles.moments.draws import moment_errors
 from sdp_bench.oracles.moments.moments import Moments
 from sdp_ref.rules import Propagator
 
-DRAWS = 128
-"""Seeds in each cell. Over the 27 cells the mean error of 100 samples is then known to 1 %."""
+DRAWS = 512
+"""Seeds in each cell and probe: over all 36, a change of the variances of 10 samples is known to .4 %."""
 
 PRACTICAL_ERROR = 0.05
 """Of the logarithm of a squared distance: errors 2.5 % larger, less than 5 % fewer samples make."""
 
-PRACTICAL_SPREAD = 0.01
-"""Of the logarithm of the predicted variance: 1 %, as from dividing by k and not by k - 1 at 100 samples."""
+ERROR, MEAN, VARIANCE, COVARIANCE = "log error", "mean", "variance", "covariance"
+MEAN_FACTOR = "factor of the mean"
+KEPT = ("likeness of the means", "likeness of the covariances")
 
-ERROR, SPREAD = "log error", "log spread"
 
-
-def fresh_seeds(rule: Propagator, key: OracleKey, draw: int, number: int = DRAWS) -> list[int]:
-    """Seeds for one cell from the root of a run."""
+def fresh_seeds(rule: Propagator, place: Cell | Probe, draw: int, number: int = DRAWS) -> list[int]:
+    """Seeds for one cell or probe from the root of a run."""
     spec = getattr(rule, "spec", rule.name)
-    return [key.seed(f"gate {draw} {spec} {index}") for index in range(number)]
+    return [place.root.seed(f"gate {draw} {spec} {index}") for index in range(number)]
 
 
-def errors(
-    rule: Propagator, cell: Cell, oracle: Moments, seeds: Sequence[int], metric: str = ""
-) -> tuple[Errors, float]:
-    """How a sampling rule does in a cell over some seeds, and the standard error from the oracle alone.
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Draws of a sampling rule in one place.
+
+    Attributes
+    ----------
+    units : Units
+    numbers : ndarray, shape (draws, numbers)
+        In these units.
+    metric : str
+        Of the errors; empty if there is no oracle.
+    errors : ndarray, shape (draws,), optional
+    noise : float
+        Standard error of the mean error from the oracle alone.
+    """
+
+    units: Units
+    numbers: Array
+    metric: str = ""
+    errors: Array | None = None
+    noise: float = 0.0
+
+    @property
+    def summary(self) -> Draws:
+        """As a baseline keeps it."""
+        return Draws.of(self.numbers, self.metric, self.errors)
+
+    def nearer(self, today: PredictedMoments) -> list[tuple[float, int]]:
+        """Place of a draw among these by its distance from the reference: of means, and of covariances.
+
+        Returns
+        -------
+        list of (float, int)
+            Share of these and itself that are as near, in (0, 1], and the number of these; none where all
+            are as near as each other.
+        """
+        outputs, found = len(self.units.deviation), []
+        those, it = (parts(each, outputs) for each in (self.numbers, self.units.numbers([today])))
+        at_reference = [np.zeros(outputs), np.diag(self.units.reference.covariance) / self.units.deviation**2]
+        scale = np.outer(self.units.deviation, self.units.deviation)
+        at_reference.append((self.units.reference.covariance / scale)[self.units.pairs])
+        for which in ([0], [1, 2]):
+            far, near = (
+                sum(np.square(each[k] - at_reference[k]).sum(1) for k in which) for each in (those, it)
+            )
+            share = (1 + int((far <= near).sum())) / (1 + len(far))
+            found.append((share, len(far) if np.ptp(far) > 0 else 0))
+        return found
+
+
+def sample(
+    rule: Propagator,
+    place: Cell | Probe,
+    reference: PredictedMoments,
+    seeds: Sequence[int],
+    oracle: Moments | None = None,
+    metric: str = "",
+) -> Sample:
+    """Draw from a sampling rule in one place.
 
     Parameters
     ----------
     rule : Propagator
-    cell : Cell
-    oracle : Moments
-        Of its oracle.
+    place : Cell or Probe
+    reference : PredictedMoments
+        The baseline's prediction there.
     seeds : sequence of int
+    oracle : Moments, optional
+        Of its oracle.
     metric : str
         "kl" or "bures"; if empty, KL where it is finite for all draws.
 
     Returns
     -------
-    Errors
-    float
+    Sample
     """
-    laws = [moments.law for moments in draws(rule, cell, seeds)]
-    values, noise = moment_errors(oracle, laws, metric or "kl")
-    if not metric and not np.isfinite(values).all():
-        return errors(rule, cell, oracle, seeds, "bures")
-    spreads = np.array([relative_spread(oracle, law) for law in laws])
-    found = Errors(
-        metric or "kl",
-        len(seeds),
-        float(values.mean()),
-        float(values.std(ddof=1)) if np.isfinite(values).all() else math.inf,
-        float(spreads.mean()),
-        float(spreads.std(ddof=1)),
-    )
-    return found, noise
+    return of_draws(draws(rule, place, seeds), reference, oracle, metric)
 
 
-def compare(
-    rule: Propagator, cell: Cell, oracle: Moments, old: Errors, seeds: Sequence[int]
+def of_draws(
+    drawn: Sequence[PredictedMoments],
+    reference: PredictedMoments,
+    oracle: Moments | None = None,
+    metric: str = "",
+) -> Sample:
+    """What some draws are; parameters and result as those of :func:`sample`."""
+    units = Units(reference)
+    numbers = units.numbers(drawn)
+    if oracle is None:
+        return Sample(units, numbers)
+    laws = [moments.law for moments in drawn]
+    errors, noise = moment_errors(oracle, laws, metric or "kl")
+    if not metric and not np.isfinite(errors).all():
+        return of_draws(drawn, reference, oracle, "bures")
+    return Sample(units, numbers, metric or "kl", errors, noise)
+
+
+def compare(old: Draws, today: Sample) -> list[Evidence]:
+    """Evidence in one place: on a larger error, and on other means, variances and covariances.
+
+    Parameters
+    ----------
+    old : Draws
+        The baseline's, in the units of today's.
+    today : Sample
+
+    Returns
+    -------
+    list of Evidence
+        Of several outputs the one that is shown best, its p-value corrected for their number.
+    """
+    new, outputs = today.summary, len(today.units.deviation)
+    difference, stderr = _differences(old, new, outputs)
+    freedom = min(old.number, new.number) - 1
+    found = []
+    if old.metric:
+        # The oracles differ, too: the baseline's and today's add their noise.
+        error = math.sqrt(old.error_sd**2 / old.number + new.error_sd**2 / new.number + 2 * today.noise**2)
+        moved = new.error - old.error
+        found.append(Evidence(ERROR, moved, error, PRACTICAL_ERROR, p_value(moved, error, freedom)))
+    several = zip(parts(difference, outputs)[:3], parts(stderr, outputs)[:3], strict=True)
+    for measure, (differences, stderrs) in zip((MEAN, VARIANCE, COVARIANCE), several, strict=True):
+        each = [
+            Evidence(measure, d, s, THRESHOLD, min(1.0, len(differences) * p_value(d, s, freedom)), True)
+            for d, s in zip(differences.tolist(), stderrs.tolist(), strict=True)
+        ]
+        found += sorted(each, key=lambda one: one.p)[:1]
+    return found
+
+
+def _differences(old: Draws, new: Draws, outputs: int) -> tuple[Array, Array]:
+    """Differences of the numbers and their standard errors; those of variances are relative."""
+    before, now = np.array(old.mean), np.array(new.mean)
+    stderr = np.sqrt(np.square(old.sd) / old.number + np.square(new.sd) / new.number)
+    relative = np.ones_like(before)
+    # of the mean of the two: so that no draws and their exchange differ in the mean
+    for each in (slice(outputs, 2 * outputs), slice(len(before) - 4 + SPREAD, len(before) - 4 + SPREAD + 1)):
+        relative[each] = np.maximum((before[each] + now[each]) / 2, np.finfo(float).tiny)
+    return (now - before) / relative, stderr / relative
+
+
+def pooled(
+    old: Mapping[str, Draws],
+    new: Mapping[str, Sample],
+    today: Mapping[str, PredictedMoments],
 ) -> list[Evidence]:
-    """Evidence in one cell on a larger error and on another spread."""
-    new, noise = errors(rule, cell, oracle, seeds, old.metric)
-    # The oracles differ, too: the baseline's and today's add their noise.
-    error = math.sqrt(old.error_sd**2 / old.draws + new.error_sd**2 / new.draws + 2 * noise**2)
-    spread = math.sqrt(old.spread_sd**2 / old.draws + new.spread_sd**2 / new.draws)
-    freedom = min(old.draws, new.draws) - 1
-    return _evidence(new.error - old.error, error, new.spread - old.spread, spread, freedom)
+    """Evidence over all places, for changes too small to be seen in any one.
+
+    Parameters
+    ----------
+    old : mapping of str to Draws
+    new : mapping of str to Sample
+    today : mapping of str to PredictedMoments
+        Under the baseline's seeds.
+
+    Returns
+    -------
+    list of Evidence
+        Of the error, of what all means and covariances have in common, and of how like today's predictions
+        are to the baseline's.
+    """
+    rows, errors = [], []
+    for key, each in new.items():
+        before, now = old[key], each.summary
+        difference, stderr = (x[-4:] for x in _differences(before, now, len(each.units.deviation)))
+        rows.append((difference, stderr))
+        if before.metric:
+            variance = before.error_sd**2 / before.number + now.error_sd**2 / now.number
+            errors.append((now.error - before.error, math.sqrt(variance + 2 * each.noise**2)))
+    freedom = sum(len(each.numbers) - 1 for each in new.values())
+    found = []
+    if errors:
+        difference, stderr = np.array(errors).T
+        mean, error = float(difference.mean()), float(np.linalg.norm(stderr)) / len(errors)
+        found.append(Evidence(ERROR, mean, error, PRACTICAL_ERROR, p_value(mean, error, freedom)))
+    differences, stderrs = (np.array(column) for column in zip(*rows, strict=True))
+    for measure, which in ((MEAN, LEVEL), (MEAN_FACTOR, FACTOR), (VARIANCE, SPREAD), (COVARIANCE, SLANT)):
+        # Places weigh by what they know; one without any noise must not outweigh all others.
+        weights = 1 / (np.square(stderrs[:, which]) + THRESHOLD**2)
+        weights /= weights.sum()
+        mean = float(weights @ differences[:, which])
+        error = float(np.linalg.norm(weights * stderrs[:, which]))
+        found.append(Evidence(measure, mean, error, THRESHOLD, p_value(mean, error, freedom), True))
+    nearer = zip(*(each.nearer(today[key]) for key, each in new.items()), strict=True)
+    return [*found, *(nearness(measure, column) for measure, column in zip(KEPT, nearer, strict=True))]
 
 
-def pooled(each: Sequence[Sequence[Evidence]]) -> list[Evidence]:
-    """Evidence over all cells: their mean, for changes too small to be seen in any one."""
-    number = len(each)
-    mean = [sum(one.difference for one in column) / number for column in zip(*each, strict=True)]
-    stderr = [math.hypot(*(one.stderr for one in column)) / number for column in zip(*each, strict=True)]
-    return _evidence(mean[0], stderr[0], mean[1], stderr[1], number * (DRAWS - 1))
+def evidence(
+    old: Mapping[str, Mapping[str, Draws]],
+    new: Mapping[tuple[str, str], Sample],
+    today: Mapping[str, Mapping[str, PredictedMoments]],
+) -> dict[tuple[str, str], list[Evidence]]:
+    """What fresh draws show of all rules of a run, with p-values adjusted for all of it.
+
+    Parameters
+    ----------
+    old : mapping of str to mapping of str to Draws
+        The baseline's by rule and place.
+    new : mapping of (str, str) to Sample
+        Of rules that draw otherwise now, by rule and place.
+    today : mapping of str to mapping of str to PredictedMoments
+        Under the baseline's seeds, by rule and place.
+
+    Returns
+    -------
+    dict of (str, str) to list of Evidence
+        By rule and place; of all places together under an empty key.
+    """
+    single = {(rule, key): compare(old[rule][key], found) for (rule, key), found in new.items()}
+    together = {}
+    for rule in dict.fromkeys(rule for rule, _ in new):
+        mine = {key: found for (name, key), found in new.items() if name == rule}
+        together[rule, ""] = pooled(old[rule], mine, today[rule])
+    # half of the level for the few tests of all places together, which see the smallest changes
+    return {**adjust(single, 0.5), **adjust(together, 0.5)}
 
 
-def _evidence(
-    error: float, error_stderr: float, spread: float, spread_stderr: float, freedom: float
-) -> list[Evidence]:
-    of_error, of_spread = p_value(error, error_stderr, freedom), p_value(spread, spread_stderr, freedom)
-    return [
-        Evidence(ERROR, error, error_stderr, PRACTICAL_ERROR, of_error),
-        Evidence(SPREAD, spread, spread_stderr, PRACTICAL_SPREAD, of_spread, neutral=True),
-    ]
+def keeps_its_draws(evidence: Sequence[Evidence]) -> bool:
+    """Whether a rule is shown to make the baseline's random draws, and something else of them."""
+    return any(each.measure in KEPT and each.shown for each in evidence)
 
 
 def status(evidence: Sequence[Evidence]) -> Status:
     """Status by the table of :mod:`sdp_bench.bench.gate`."""
     if any(each.worse for each in evidence):
         return Status.WORSE
-    if any(each.lower for each in evidence):
-        return Status.BETTER
     if any(each.neutral and each.matters for each in evidence):
         return Status.CHANGED
+    if any(each.lower for each in evidence):
+        return Status.BETTER
     return Status.REDRAWN

@@ -15,7 +15,7 @@ from sdp_bench.bench.experiments.law_group import LawGroup
 from sdp_bench.bench.experiments.predict import prepared, seeds_of
 from sdp_bench.bench.gate.baseline import Baseline, Speed
 from sdp_bench.bench.gate.cells import Scope, net_label
-from sdp_bench.bench.gate.verdict import Finding, Status, Verdict
+from sdp_bench.bench.gate.verdict import Cause, Finding, Status, Verdict, What
 from sdp_bench.bench.nets import net as trained
 from sdp_bench.bench.noise import GAUSSIAN
 from sdp_bench.bench.runtime.timing import Ratio, by_turns, clock
@@ -227,7 +227,20 @@ def judge(
             others.setdefault(old.cpu, []).append(name)
     for made_on, names in others.items():
         note += f"; times of {', '.join(names)} are of another processor ({made_on}), whose ratios may differ"
-    return Verdict(KIND, tuple(findings), note)
+    causes = [cause for name in rules for cause in _causes([f for f in findings if f.subject == name])]
+    return Verdict(KIND, tuple(findings), note, tuple(causes))
+
+
+def _causes(findings: Sequence[Finding]) -> Iterator[Cause]:
+    """By how much and on how many nets a rule is slower, if it is."""
+    slower = [finding for finding in findings if finding.status is Status.WORSE]
+    if slower:
+        factors = [finding.numbers["change"] for finding in slower]
+        least, most = min(factors), max(factors)
+        factor = f"{least:.2f}" if least == most else f"{least:.2f} to {most:.2f}"
+        nets = f"on {len(slower)} of {len(findings)} net{'' if len(findings) == 1 else 's'}"
+        numbers = {"least change": least, "most change": most}
+        yield Cause(slower[0].subject, What.SPEED, f"slower, {factor} times the ratio, {nets}", numbers)
 
 
 def _judged(

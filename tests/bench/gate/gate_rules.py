@@ -61,3 +61,29 @@ class Operations(TorchDispatchMode):
 
     def __call__(self):
         return self.count * 1e-3
+
+
+SAMPLER = """
+from dataclasses import dataclass
+import torch
+import sdp_ref as sr
+from torch import nn
+
+@dataclass(frozen=True)
+class Sampler:
+    seed: int = 0
+    name = "sampler"
+
+    def propagate(self, net, x):
+        law = sr.rule("monte_carlo", samples={samples}, seed=self.seed + {offset}).propagate(net, x)
+        mean, covariance = law.mean, law.covariance
+        if {when}:
+            {change}
+        return sr.Gaussian(mean, covariance)
+"""
+
+
+def write_sampler(path, change="pass", *, when="True", samples=20, offset=0):
+    """Write a sampling plug-in that says what simple Monte Carlo does, but for a change."""
+    path.write_text(SAMPLER.format(samples=samples, offset=offset, when=when, change=change))
+    return f"{path}:Sampler"

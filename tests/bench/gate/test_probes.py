@@ -202,7 +202,8 @@ class Mine:
 """
 
 
-def test_other_draws_pass_only_if_they_are_judged_elsewhere(tmp_path):
+def test_other_draws_in_a_few_cells_alone_are_no_other_seeds(tmp_path):
+    """The others are as like to the baseline's as no draw under other seeds is."""
     file = tmp_path / "mine.py"
     address = f"{file}:Mine"
     file.write_text(SAMPLER.format(offset=0, kind="sr.DiagonalGaussian"))

@@ -1,0 +1,142 @@
+"""What a sampling rule says over many seeds: numbers of each draw, with their means and standard deviations.
+
+All are relative to a reference, one prediction under a seed of its own, so that the baseline's draws and
+today's are in the same units, and neither chose them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sdp_bench.bench.gate.answers.drift import null_variance
+from sdp_bench.bench.gate.answers.moments import Array, PredictedMoments
+
+LEVEL, FACTOR, SPREAD, SLANT = range(4)
+"""Numbers of a draw that speak of all outputs: the mean's shift in standard deviations, the mean along the
+reference's, the variances, and the covariances along the reference's correlations."""
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """Coordinates in which draws are told: means and deviations of a reference.
+
+    Attributes
+    ----------
+    reference : PredictedMoments
+    """
+
+    reference: PredictedMoments
+
+    @cached_property
+    def deviation(self) -> Array:
+        """Standard deviations of the outputs; of one without spread, what rounding may make of it."""
+        variance = np.diag(self.reference.covariance)
+        return np.sqrt(np.maximum(variance, null_variance(self.reference)))
+
+    @cached_property
+    def pairs(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Rows and columns of the covariances of two outputs."""
+        return np.triu_indices(len(self.deviation), 1)
+
+    @property
+    def width(self) -> int:
+        """How many numbers a draw has."""
+        return 2 * len(self.deviation) + len(self.pairs[0]) + 4
+
+    def numbers(self, drawn: Sequence[PredictedMoments]) -> Array:
+        """Numbers of some draws, a row each: means, variances, covariances, and the four of all outputs.
+
+        Parameters
+        ----------
+        drawn : sequence of PredictedMoments
+            With as many outputs as the reference.
+
+        Returns
+        -------
+        ndarray, shape (draws, 2 m + m (m - 1) / 2 + 4)
+        """
+        scale = np.outer(self.deviation, self.deviation)
+        centre = self.reference.mean / self.deviation
+        means = np.array([each.mean for each in drawn]) / self.deviation - centre
+        covariances = np.array([each.covariance for each in drawn]) / scale
+        variances = np.diagonal(covariances, axis1=1, axis2=2)
+        correlations = covariances[:, *self.pairs]
+        # 1 plus the part of the shift along the reference's mean: a factor of the mean
+        factor = 1 + means @ centre / max(float(centre @ centre), np.finfo(float).tiny)
+        slant = correlations @ _direction((self.reference.covariance / scale)[self.pairs])
+        overall = np.stack([means.mean(1), factor, variances.mean(1), slant], 1)
+        return np.hstack([means, variances, correlations, overall])
+
+    def moments(self, numbers: Sequence[float]) -> PredictedMoments:
+        """The moments whose numbers these are."""
+        mean, variance, correlation, _ = parts(np.asarray(numbers), len(self.deviation))
+        scale = np.outer(self.deviation, self.deviation)
+        covariance = self.symmetric(variance, correlation) * scale
+        return PredictedMoments(self.reference.mean + mean * self.deviation, covariance)
+
+    def symmetric(self, diagonal: Array, pairs: Array) -> Array:
+        """Matrix of the outputs from its diagonal and what is above it."""
+        matrix = np.diag(diagonal)
+        matrix[self.pairs] = matrix.T[self.pairs] = pairs
+        return matrix
+
+
+def parts(numbers: Array, outputs: int) -> list[Array]:
+    """Means, variances, covariances and the four of all outputs, along the last axis."""
+    return np.split(numbers, [outputs, 2 * outputs, numbers.shape[-1] - 4], -1)
+
+
+def _direction(correlations: Array) -> Array:
+    norm = float(np.linalg.norm(correlations))
+    if norm == 0:
+        return np.full(correlations.shape, 1 / max(1, len(correlations)))
+    return correlations / norm
+
+
+@dataclass(frozen=True)
+class Draws:
+    """What came of many seeds in one cell or probe.
+
+    Attributes
+    ----------
+    number : int
+        Of seeds.
+    mean, sd : list of float
+        Mean and standard deviation over them of :meth:`Units.numbers`.
+    metric : str
+        "kl" or "bures" where there is an oracle; the error is the logarithm of that distance to its moments.
+    error, error_sd : float
+        Mean and standard deviation of the error.
+    """
+
+    number: int
+    mean: list[float]
+    sd: list[float]
+    metric: str = ""
+    error: float = 0.0
+    error_sd: float = 0.0
+
+    @classmethod
+    def of(cls, numbers: Array, metric: str = "", errors: Array | None = None) -> Draws:
+        """Summary of the numbers of some draws, and of their errors.
+
+        Parameters
+        ----------
+        numbers : ndarray, shape (draws, numbers)
+        metric : str
+        errors : ndarray, shape (draws,), optional
+
+        Returns
+        -------
+        Draws
+        """
+        found = cls(len(numbers), numbers.mean(0).tolist(), numbers.std(0, ddof=1).tolist())
+        if errors is None:
+            return found
+        spread = float(errors.std(ddof=1)) if np.isfinite(errors).all() else float("inf")
+        return cls(found.number, found.mean, found.sd, metric, float(errors.mean()), spread)

@@ -1,0 +1,73 @@
+"""What cells and probes are like, and what those have in common in which a rule has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+
+from torch import nn
+
+from sdp_bench.bench.gate.cells import Cell
+from sdp_bench.bench.gate.probes import Probe, Residual
+from sdp_ref.laws import Cauchy, Gaussian, SymmetricStable
+
+_LAYERS: dict[type[nn.Module], str] = {
+    nn.Conv2d: "convolution",
+    nn.MaxPool2d: "max pooling",
+    nn.AvgPool2d: "average pooling",
+    nn.BatchNorm2d: "batch normalisation",
+    Residual: "residual sum",
+}
+_INPUTS = {Gaussian: "correlated input", Cauchy: "Cauchy input", SymmetricStable: "stable input"}
+
+
+def traits(place: Cell | Probe) -> tuple[str, ...]:
+    """Activation, kinds of layers, input, noise level, depth and net of a cell or probe, in words."""
+    modules = list(place.build().modules())
+    activations = [type(each).__name__ for each in modules if type(each).__module__.endswith("activation")]
+    found = [*activations, *(_LAYERS[type(each)] for each in modules if type(each) in _LAYERS)]
+    if type(place.law) in _INPUTS:
+        found.append(_INPUTS[type(place.law)])
+    if isinstance(place, Cell):
+        layers = len(activations)
+        found += [
+            f"sigma {place.group.sigma:g}",
+            f"{layers} hidden layer{'' if layers == 1 else 's'}",
+            "committed net",
+        ]
+    else:
+        found.append("probe net")
+    return tuple(dict.fromkeys(found))
+
+
+def shared(some: Sequence[Cell | Probe], others: Sequence[Cell | Probe]) -> str:
+    """What some places have in common that no other has, in words; empty if there is no such thing.
+
+    Parameters
+    ----------
+    some, others : sequence of Cell or Probe
+
+    Returns
+    -------
+    str
+        ``GELU``; all traits that tell them apart alone; if none does, two that do together,
+        ``sigma 10 and 4 hidden layers``, or one that only the others have, ``no ReLU``.
+    """
+    if not some or not others:
+        return ""
+    ours, theirs = ([traits(place) for place in places] for places in (some, others))
+    common = [trait for trait in ours[0] if all(trait in each for each in ours)]
+    single = [trait for trait in common if not _any_has(theirs, (trait,))]
+    if single:
+        return ", ".join(single)
+    for pair in combinations(common, 2):
+        if not _any_has(theirs, pair):
+            return " and ".join(pair)
+    for trait in theirs[0]:
+        if all(trait in each for each in theirs) and not _any_has(ours, (trait,)):
+            return f"no {trait}"
+    return ""
+
+
+def _any_has(described: Iterable[Iterable[str]], wanted: Iterable[str]) -> bool:
+    return any(set(wanted) <= set(each) for each in described)
