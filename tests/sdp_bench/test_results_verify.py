@@ -11,7 +11,7 @@ from sdp_bench.bench.results import exchange
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import resolve
 from sdp_bench.commands.exchange import results
-from sdp_bench.reports.page import page as page_of
+from sdp_bench.reports.page import build
 from sdp_bench.reports.results import results_of
 from tests.bench.conftest import TINY, make_plan, run_all
 
@@ -94,7 +94,7 @@ def test_where_all_agree_the_rest_is_stamped_and_the_evidence_travels(whole, fil
     exchange.merge([file, tmp_path / "imported.sqlite"], tmp_path / "merged.sqlite")
     with Store(tmp_path / "merged.sqlite") as store:
         assert store.verifications() == [made]
-        page, _ = page_of(results_of(store))
+        page = build(results_of(store), tmp_path / "page").read_text(encoding="utf-8")
     assert "<h3>Measured again</h3>" in page
     assert f"all agree, rounding apart; {made.stamped:,} records stamped, 0 not" in page
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from sdp_bench.reports.sections.claims import rates as module
+from sdp_bench.reports.sections.claims.claims import CONVENTIONS
 from sdp_bench.reports.sections.claims.rates import NETS, Population, populations, rates
 from sdp_bench.reports.statistics.verdicts import LEVEL
 from sdp_bench.reports.tables.frame import checked
@@ -61,7 +62,7 @@ def test_populations_are_the_effects_of_all_parts_of_what_was_measured():
     known = populations(frame)
     assert {each.recipe for each in known} == {""}
     ones = [each for each in known if each.claim == "tv-mc"]
-    assert len(ones) == 15  # five noise levels, three columns
+    assert len(ones) == 5 * len(CONVENTIONS)  # a part for each noise level
     assert all(
         len(each.effects) == 4 and each.effects.mean() == pytest.approx(0.1, abs=0.02) for each in ones
     )
