@@ -343,6 +343,7 @@ def test_workers_run_it_without_the_file_and_a_second_run_has_nothing_to_do(file
     assert (exact.value < exact.floor95 + 0.03).all()
 
 
+@pytest.mark.slow
 def test_a_linear_net_is_exact_under_sdp(tmp_path):
     path = tmp_path / "line.py"
     path.write_text("from torch import nn\nnet = nn.Linear(5, 9)\n")
