@@ -116,7 +116,7 @@ def test_before_anything_is_measured_the_report_is_of_the_committed_results(fini
     code, out, err = invoke("report")
     assert (code, out.strip()) == (0, f"committed results: {theirs}")
     assert "nothing is measured here yet" in err
-    alone = theirs.read_text(encoding="utf-8")
+    alone = (tmp_path / theirs).read_text(encoding="utf-8")
     assert 'id="claims"' in alone
     assert 'id="here"' not in alone
     shutil.copy(finished / "sdp-bench.sqlite", tmp_path)
@@ -125,7 +125,7 @@ def test_before_anything_is_measured_the_report_is_of_the_committed_results(fini
     assert out.splitlines()[1] == f"committed results, and what was measured here: {theirs}"
     assert out.splitlines()[2].startswith("None of the ")  # nets of 8 units
     for page in (theirs, theirs.parents[1] / "index.html"):
-        assert 'id="here"' in page.read_text(encoding="utf-8")
+        assert 'id="here"' in (tmp_path / page).read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
