@@ -12,14 +12,13 @@ import pandas as pd
 
 from sdp_bench.bench.files import write
 from sdp_bench.reports.numbers.number import FOLDER as NUMBERS
-from sdp_bench.reports.parts import Cover, Part, assembled, write_lists
+from sdp_bench.reports.parts import PAGE, Cover, Part, assembled, write_lists
 from sdp_bench.reports.tables.frame import checked
 
 FOLDER = "committed"
 """Of their page, in the report's."""
 TITLE = "Committed results"
 DATA = "results.csv.gz"
-PAGE = "index.html"
 _PARTS = "parts.json"
 
 
@@ -61,7 +60,7 @@ class Committed:
     @functools.cached_property
     def frame(self) -> pd.DataFrame:
         """All measurements, as `checked` gives them."""
-        return checked(pd.read_csv(self.folder / DATA, low_memory=False, keep_default_na=True))
+        return checked(pd.read_csv(self.folder / DATA, low_memory=False))
 
     @functools.cached_property
     def _kept(self) -> tuple[str, list[Part]]:

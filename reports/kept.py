@@ -12,8 +12,9 @@ from pathlib import Path
 
 import sdp_ref
 from sdp_bench import bench, oracles, reports
-from sdp_bench.bench import files
+from sdp_bench.bench import experiments, files, metrics
 from sdp_bench.bench.nets import storage
+from sdp_bench.reports import section
 from sdp_bench.reports.committed import Committed
 from sdp_bench.reports.page import keep
 from sdp_bench.reports.results import BASELINES, committed_results
@@ -25,7 +26,7 @@ _CHECKSUMS = "checksums.json"
 
 _SOURCES = ("*.py", "*.html", "*.css", "*.csv", "*.json")
 _DRAWN_BY = ("jinja2", "matplotlib", "numpy", "pandas", "scipy", "seaborn", "torch")
-_PLUGGED_IN = ("sdp_bench.sections", "sdp_bench.experiments", "sdp_bench.metrics")
+_PLUGGED_IN = (section.GROUP, experiments.ENTRY_POINTS, metrics.ENTRY_POINTS)
 
 
 def committed(say: Callable[[str], None]) -> Committed:

@@ -13,13 +13,12 @@ from sdp_bench.reports.committed import Committed
 from sdp_bench.reports.drilldown import page as drilldown
 from sdp_bench.reports.numbers import sheets
 from sdp_bench.reports.numbers.number import FOLDER, Number
-from sdp_bench.reports.parts import Cover, Part, assembled, write_lists
+from sdp_bench.reports.parts import PAGE, Cover, Part, assembled, write_lists
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Section, tabulated
 from sdp_bench.reports.section import sections as every_section
 from sdp_bench.reports.writing import environment
 
-PAGE = "index.html"
 DATA = "results.csv"
 
 
@@ -51,7 +50,7 @@ def build(results: Results, folder: Path, sections: Sequence[Section] | None = N
         if results.committed is not None:
             here = [one for one in made if one.beside]
             results.committed.show(folder / committed.FOLDER, here, [(f"../{PAGE}", "This run")])
-            links = ((f"{committed.FOLDER}/{committed.PAGE}", committed.TITLE),)
+            links = ((f"{committed.FOLDER}/{PAGE}", committed.TITLE),)
         drilled = drilldown.hrefs(drilldown.current_pages(folder / drilldown.FOLDER, results.frame), up="../")
         command = drilldown.command("KEY", results.database, folder) if results.database else ""
         _write_numbers(results, numbers, folder / FOLDER, DATA, drilled, command)

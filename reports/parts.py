@@ -12,6 +12,9 @@ from sdp_bench.bench.files import write
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.writing import environment
 
+PAGE = "index.html"
+"""File of a page, in its folder."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -45,7 +48,7 @@ class Cover:
     meta : mapping
         `preset` and `finished`, where they are known.
     data : str
-        Name of the file with all measurements, beside the page; empty without any.
+        Name of the file with all measurements, beside the page.
     links : tuple of (str, str)
         Addresses and titles of other pages.
     """

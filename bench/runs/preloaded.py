@@ -12,14 +12,12 @@ import ot  # noqa: F401  with what it brings, it takes longer than many a group
 
 import sdp_bench.oracles
 import sdp_ref
-from sdp_bench.bench.experiments import law_group
-from sdp_bench.bench.experiments.selective import group as selective
-from sdp_bench.bench.experiments.uci import group as uci
+from sdp_bench.bench.experiments import law_group  # noqa: F401
+from sdp_bench.bench.experiments.selective import group as selective  # noqa: F401
+from sdp_bench.bench.experiments.uci import group as uci  # noqa: F401
 from sdp_bench.bench.metrics import metrics
-from sdp_bench.bench.runs import group
+from sdp_bench.bench.runs import group  # noqa: F401
 from sdp_ref.registry import RegistryError
-
-GROUPS = (group, law_group, selective, uci)
 
 for _package in (sdp_bench.oracles, sdp_ref):
     for _name in _package.__all__:

@@ -11,7 +11,8 @@ import pandas as pd
 
 from sdp_bench.bench.files import write, writing
 from sdp_bench.bench.metrics.total_variation import ClassTotalVariation
-from sdp_bench.reports.page import DATA, PAGE
+from sdp_bench.reports.page import DATA
+from sdp_bench.reports.parts import PAGE
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.scorecard.answers import Answer, answers, verdict
 from sdp_bench.reports.scorecard.candidate import Candidate

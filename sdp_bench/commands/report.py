@@ -71,6 +71,7 @@ def report(
     from sdp_bench.reports.drilldown import page
     from sdp_bench.reports.kept import committed as kept
     from sdp_bench.reports.page import build, drill_downs
+    from sdp_bench.reports.parts import PAGE
     from sdp_bench.reports.results import results_of
     from sdp_bench.reports.sections.here import MeasuredHere
 
@@ -99,7 +100,7 @@ def report(
             missing += 1
     click.echo(f"report: {build(results, output)}")
     if results.committed is not None:
-        click.echo(f"committed results, and what was measured here: {output / FOLDER / 'index.html'}")
+        click.echo(f"committed results, and what was measured here: {output / FOLDER / PAGE}")
         if found := MeasuredHere().build(results):
             click.echo(found["whole"].sentence)
     if missing:
