@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from multiprocessing import connection
-from multiprocessing.synchronize import Event
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -73,11 +73,14 @@ class LocalProcesses(Executor):
 
     def _run(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         self._start_server()
-        over = self._context.Event()
         # As bytes, there and back: torch would send tensors by shared memory, which a process that ends
         # while it takes them leaves in pieces.
         content = pickle.dumps((fn, args, kwargs))
-        call = self._start(self._limit, _call, content, self._threads, self._memory, over)
+        # A pipe, not an event: a worker that still starts when the run is interrupted finds its end of a
+        # pipe, but not a semaphore that nobody holds any more.
+        over, tell = self._context.Pipe(duplex=False)
+        with tell:
+            call = self._start(self._limit, _call, content, self._threads, self._memory, tell)
         self._running.add(call)
         if self._is_closed:
             call.cancel()
@@ -86,11 +89,12 @@ class LocalProcesses(Executor):
         except TimeoutError as error:
             raise TimeLimitError(f"stopped at the time limit of {self._limit:g} s") from error
         except ProcessExpired as error:
-            if over.is_set():
+            if _is_told(over):
                 raise MemoryLimitError(f"stopped at the memory limit of {self._memory:g} GiB") from error
             raise WorkerDiedError("the worker process died (killed, or out of memory)") from error
         finally:
             self._running.discard(call)
+            over.close()
 
     def _start_server(self) -> None:
         """Let the fork server import what it does before a call's time is taken."""
@@ -113,6 +117,14 @@ class LocalProcesses(Executor):
             raise WorkerDiedError(f"no worker process could be started ({error})") from error
 
 
+def _is_told(pipe: Connection) -> bool:
+    """Whether the other end of `pipe` has sent anything before it was closed."""
+    try:
+        return pipe.poll() and bool(pipe.recv_bytes())
+    except (EOFError, OSError):
+        return False
+
+
 def _drop(error: threading.ExceptHookArgs) -> None:
     """Pass on what a thread raised, unless it is one of pebble's."""
     frames = traceback.walk_tb(error.exc_traceback)
@@ -120,7 +132,7 @@ def _drop(error: threading.ExceptHookArgs) -> None:
         threading.__excepthook__(error)
 
 
-def _call(content: bytes, threads: int, memory: float | None, over: Event) -> bytes:
+def _call(content: bytes, threads: int, memory: float | None, over: Connection) -> bytes:
     import torch
 
     torch.set_num_threads(threads)
@@ -139,12 +151,12 @@ def _follow_driver() -> None:
         os._exit(1)
 
 
-def _watch_memory(limit: float, over: Event) -> None:
+def _watch_memory(limit: float, over: Connection) -> None:
     """End when this process has held more than `limit` bytes, before the system has to choose a victim."""
     while _peak_memory() <= limit:
         time.sleep(_MEMORY_CHECK)
     # An exit status would do, but a fork server's children lose theirs where two threads ask for it at once.
-    over.set()
+    over.send_bytes(b"over")
     os._exit(1)
 
 
