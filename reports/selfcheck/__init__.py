@@ -1,0 +1,1 @@
+"""How often floors, intervals, verdicts and gates are wrong, found by simulation with known truth."""
