@@ -7,6 +7,9 @@ from typing import ClassVar, Literal
 
 Part = Literal["floors", "intervals", "power", "verdicts", "gate", "kit"]
 
+NOTHING = 0.0, 1.0
+"""Promised of a rate that is only told."""
+
 
 @dataclass(frozen=True)
 class Rate:
@@ -53,6 +56,11 @@ class Rate:
 
         low, high = stats.binomtest(self.hits, self.trials).proportion_ci(self.level, method="exact")
         return float(low), float(high)
+
+    @property
+    def is_promise(self) -> bool:
+        """Whether anything is promised."""
+        return self.promised != NOTHING
 
     @property
     def kept(self) -> bool:

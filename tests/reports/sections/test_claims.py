@@ -245,7 +245,7 @@ def test_one_convention_that_cannot_tell_hides_no_failure(true):
 
 
 def test_a_verdict_that_turns_with_the_recipe(true):
-    other = suite(10, "iris-claims-recipe", depths=(4,), seed=1, ratio=lambda rule, sigma: 0.9)
+    other = suite(30, "iris-claims-recipe", depths=(4,), seed=1, ratio=lambda rule, sigma: 0.9)
     found = by_key(judge(pd.concat([true, other], ignore_index=True)))
     assert found["sd-sdp"].verdicts.outcome is Outcome.TURNS
     assert [ruling.convention for ruling in found["sd-sdp"].rulings] == ["first recipe", "other recipe"]
@@ -389,8 +389,9 @@ def test_few_nets_decide_nothing(nets):
         assert "–" not in each.sentence
 
 
-def test_five_nets_can_decide():
-    assert by_key(judge(suite(5, depths=(4,))))["sd-marginal"].verdicts.outcome is Outcome.HOLDS
+@pytest.mark.parametrize(("nets", "outcome"), [(5, Outcome.UNDECIDED), (15, Outcome.HOLDS)])
+def test_what_is_plain_in_fifteen_nets_is_not_sure_in_five(nets, outcome):
+    assert by_key(judge(suite(nets, depths=(4,))))["sd-marginal"].verdicts.outcome is outcome
 
 
 def test_few_nets_under_one_convention_leave_the_others_their_correction(true):

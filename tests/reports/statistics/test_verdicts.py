@@ -12,6 +12,7 @@ from scipy import optimize, stats
 from sdp_bench.oracles.estimate.multiplicity import holm
 from sdp_bench.reports.statistics.verdicts import (
     LEVEL,
+    MANY_NETS,
     Verdict,
     decide,
     mean_tests,
@@ -56,10 +57,9 @@ def idle(level, count):
 # Hand values ----------------------------------------------------------------------------------------------
 
 
-def worse_of_two(values, threshold):
+def worse_of_two(values, threshold, freedom):
     """p-value of "above", from the definitions: by Student's t and by Hall's transformation of it."""
     nets = len(values)
-    freedom = (nets - 1) / 3
     t, skewness = (
         stats.ttest_1samp(values, threshold).statistic,
         stats.skew(values, bias=False),
@@ -72,12 +72,13 @@ def worse_of_two(values, threshold):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_p_is_the_larger_of_students_and_halls(seed):
-    effects = 0.05 - np.random.default_rng(seed).exponential(0.05, size=(2, 12))
+@pytest.mark.parametrize(("nets", "freedom"), [(12, 11 / 3 * 12 / 30), (30, 29 / 3), (60, 59 / 3)])
+def test_p_is_the_larger_of_students_and_halls(seed, nets, freedom):
+    effects = 0.05 - np.random.default_rng(seed).exponential(0.05, size=(2, nets))
     tests = mean_tests(effects, -0.01)
     for row, above, below in zip(effects, tests.above, tests.below, strict=True):
-        assert above == pytest.approx(worse_of_two(row, -0.01), rel=1e-9)
-        assert below == pytest.approx(worse_of_two(-row, 0.01), rel=1e-9)
+        assert above == pytest.approx(worse_of_two(row, -0.01, freedom), rel=1e-9)
+        assert below == pytest.approx(worse_of_two(-row, 0.01, freedom), rel=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -86,10 +87,10 @@ def test_the_interval_is_of_thresholds_that_neither_side_rejects(seed):
     tests = mean_tests(effects)
 
     def above(threshold):
-        return worse_of_two(effects, threshold) - LEVEL / 2
+        return worse_of_two(effects, threshold, 11 / 3) - LEVEL / 2
 
     def below(threshold):
-        return worse_of_two(-effects, -threshold) - LEVEL / 2
+        return worse_of_two(-effects, -threshold, 11 / 3) - LEVEL / 2
 
     assert tests.mean == pytest.approx(effects.mean())
     assert tests.low == pytest.approx(optimize.brentq(above, tests.mean - 1, tests.mean), rel=1e-6)
@@ -107,7 +108,7 @@ def test_of_many_symmetric_effects_it_is_students_test():
     assert (tests.low, tests.high) == pytest.approx((interval.low, interval.high), rel=1e-2)
 
 
-SAMPLES = arrays(float, st.integers(3, 12), elements=st.integers(-50, 50).map(float)).filter(
+SAMPLES = arrays(float, st.integers(3, 40), elements=st.integers(-50, 50).map(float)).filter(
     lambda values: np.ptp(values) > 0
 )
 THRESHOLDS = st.integers(-60, 60).map(float)
@@ -144,10 +145,12 @@ def test_interval_and_test_do_not_contradict_each_other(effects, threshold):
     tests = mean_tests(effects, threshold)
     assert tests.low < tests.mean < tests.high
     assert tests.above + tests.below >= 1 - 1e-12
-    assert min(abs(threshold - tests.low), abs(threshold - tests.high)) < 1e-9 or (
-        (tests.above <= LEVEL / 2) == (threshold < tests.low)
-        and (tests.below <= LEVEL / 2) == (threshold > tests.high)
-    )
+    if min(abs(threshold - tests.low), abs(threshold - tests.high)) < 1e-9:
+        return
+    rejected = tests.above <= LEVEL / 2, tests.below <= LEVEL / 2
+    outside = threshold < tests.low, threshold > tests.high
+    # Of few nets the tests ask for more than the interval does.
+    assert rejected == outside if len(effects) >= MANY_NETS else rejected <= outside
 
 
 @pytest.mark.parametrize(
@@ -171,7 +174,7 @@ def test_one_net_has_no_t():
 
 def test_two_nets_have_no_skewness():
     tests = mean_tests([0.1, 0.3])
-    assert tests.above == pytest.approx(stats.t.sf(2, 1 / 3), rel=1e-9)
+    assert tests.above == pytest.approx(stats.t.sf(2, 1 / 3 * 2 / 30), rel=1e-9)
 
 
 def test_a_claim_is_as_sure_as_its_least_sure_part():

@@ -1,16 +1,13 @@
 """How often verdicts are wrong, and how often they find what is there, under effects as they were measured.
 
-``python -m sdp_bench.reports.sections.claims.rates`` prints the table, ``--short`` one from few samples.
-
 Each part of each claim has a population: its effects in the committed results, smoothed a little. Samples of
 nets are drawn from it, for all parts of a depth and recipe the same nets, and tested against the mean of the
 population: there, on the boundary, every verdict is a false one. Beside the tests that verdicts go by stands
-Student's t alone.
+Student's t alone, for comparison.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,12 +21,12 @@ from sdp_bench.oracles.estimate.multiplicity import holm
 from sdp_bench.reports.results import committed_results
 from sdp_bench.reports.sections.claims.claims import CLAIMS, CONVENTIONS, SUITES
 from sdp_bench.reports.sections.claims.judging import Measured
+from sdp_bench.reports.selfcheck.rate import NOTHING, Part, Rate
 from sdp_bench.reports.statistics.verdicts import LEVEL, mean_tests, p_of_every_part, p_of_some_part
 
+TRIALS = 4000
 NETS = (30, 10)
 """Sizes of samples: that of the committed results, and that of a run of ten nets."""
-TIMES, SHORT_TIMES = 10_000, 400
-"""Samples of each size."""
 DOMINATED = 0.5
 """Share of the squared deviations from which on one net is said to carry a part."""
 
@@ -55,23 +52,6 @@ class Population:
         return bool(squares.max() > DOMINATED * squares.sum())
 
 
-@dataclass(frozen=True)
-class Rate:
-    """A figure by Student's t and by the tests of verdicts, each with its Monte Carlo standard error."""
-
-    nets: int
-    what: str
-    student: float
-    student_error: float
-    verdicts: float
-    verdicts_error: float
-
-    def __str__(self) -> str:
-        """Line of the table."""
-        pairs = ((self.student, self.student_error), (self.verdicts, self.verdicts_error))
-        return _line(self.nets, self.what, *(f"{value:.4f} ± {error:.4f}" for value, error in pairs))
-
-
 def populations(frame: pd.DataFrame) -> tuple[Population, ...]:
     """Populations of all parts of all claims under all conventions; those that are not finite are left out.
 
@@ -87,33 +67,42 @@ def populations(frame: pd.DataFrame) -> tuple[Population, ...]:
     return tuple(_populations(frame))
 
 
-def rates(known: Sequence[Population], times: int = TIMES, seed: int = 1) -> list[Rate]:
-    """Error rates at the boundary, and power at the effects that were measured.
+def rates(trials: int = TRIALS, seed: int = 0) -> Iterator[Rate]:
+    """Error rates at the boundary, and power at the effects that were measured, of the committed results.
 
     Parameters
     ----------
-    known
-        Populations of some claims.
-    times
+    trials : int
         Samples of each size.
-    seed
+    seed : int
         Of the draws.
 
-    Returns
-    -------
-    list of Rate
+    Yields
+    ------
+    Rate
+    """
+    yield from rates_of(populations(committed_results().frame), trials, seed)
+
+
+def rates_of(known: Sequence[Population], trials: int, seed: int = 0) -> Iterator[Rate]:
+    """The same of some populations.
+
+    Parameters
+    ----------
+    known : sequence of Population
+        Of some claims.
+    trials, seed : int
+
+    Yields
+    ------
+    Rate
     """
     rng = np.random.default_rng(seed)
-    rows = []
     for nets in NETS:
-        p = _simulated(known, nets, times, rng)
-        rows += [
-            Rate(nets, what, *student, *own)
-            for (what, *student), (_, *own) in zip(
-                *(_figures(known, p[:, test]) for test in (0, 1)), strict=True
-            )
-        ]
-    return rows
+        p = _simulated(known, nets, trials, rng)
+        for test, condition in ((1, f"{nets} nets"), (0, f"{nets} nets, Student’s t alone")):
+            for part, what, promised, hits, count in _figures(known, p[:, test]):
+                yield Rate(part, what, condition, promised if test else NOTHING, hits, count)
 
 
 def _populations(frame: pd.DataFrame) -> Iterator[Population]:
@@ -187,34 +176,33 @@ def _student(effects: NDArray[np.float64], thresholds: NDArray[np.float64]) -> t
     return stdtr(nets - 1, -t), stdtr(nets - 1, t)
 
 
-def _figures(known: Sequence[Population], p: _P) -> Iterator[tuple[str, float, float]]:
-    """What the table says of one kind of test: words, figure, standard error."""
+def _figures(known: Sequence[Population], p: _P) -> Iterator[tuple[Part, str, tuple[float, float], int, int]]:
+    """What is said of one kind of test: part, words, what is promised, hits and trials."""
     times = p.shape[-1]
     (above, below), (measured_above, measured_below) = p
     even = np.array([not each.dominated for each in known])
     families = list(_families(known))
-
-    def rate(what: str, value: float) -> tuple[str, float, float]:
-        return what, value, float(np.sqrt(value * (1 - value) / times))
-
     for side, each in (("above", above), ("below", below)):
-        false = (each <= LEVEL).mean(1)
-        yield rate(f"a part, false “{side}”: median", float(np.median(false)))
-        yield rate(f"a part, false “{side}”: worst", float(false[even].max()))
-        yield rate(f"a part, false “{side}”: worst, if one net may dominate", float(false.max()))
-    for note, allowed in (("", even), (", if one net may dominate", np.ones_like(even))):
-        worst = max(_false_holds(claims, above, allowed) for claims in families)
-        yield rate(f"any claim of a convention, false “holds”{note}", worst)
-    worst = max(float((_fails(claims, below) <= LEVEL).any(1).mean()) for claims in families)
-    yield rate("any claim of a convention, false “fails”", worst)
-    average = np.mean([len(claims) for claims in families])
-    for verdict, found in (
-        ("hold", [_holds(claims, measured_above) for claims in families]),
-        ("fail", [_fails(claims, measured_below) for claims in families]),
+        # Holm's correction asks single parts for less than a tenth of the level.
+        false = (each <= LEVEL).sum(1)
+        yield "verdicts", f"worst single part: false “{side}”", NOTHING, int(false[even].max()), times
+        words = f"worst single part, also where one net dominates: false “{side}”"
+        yield "verdicts", words, NOTHING, int(false.max()), times
+    for note, promised, allowed in (
+        ("", (0.0, LEVEL), even),
+        (", also where one net dominates", NOTHING, np.ones_like(even)),
     ):
-        counts = np.mean([(corrected <= LEVEL).sum(1) for corrected in found], 0)
-        error = float(counts.std(ddof=1) / np.sqrt(times))
-        yield f"of {average:g} claims, at their measured effects, {verdict}", float(counts.mean()), error
+        worst = max(_false_holds(claims, above, allowed) for claims in families)
+        yield "verdicts", f"any claim of a convention{note}: false “holds”", promised, worst, times
+    worst = max(int((_fails(claims, below) <= LEVEL).any(1).sum()) for claims in families)
+    yield "verdicts", "any claim of a convention: false “fails”", (0.0, LEVEL), worst, times
+    for verdict, found in (
+        ("holds", [_holds(claims, measured_above) for claims in families]),
+        ("fails", [_fails(claims, measured_below) for claims in families]),
+    ):
+        hits = sum(int((corrected <= LEVEL).sum()) for corrected in found)
+        trials = sum(corrected.size for corrected in found)
+        yield "power", f"a claim, at the effects that were measured, {verdict}", NOTHING, hits, trials
 
 
 def _families(known: Sequence[Population]) -> Iterator[tuple[NDArray[np.intp], ...]]:
@@ -229,13 +217,13 @@ def _families(known: Sequence[Population]) -> Iterator[tuple[NDArray[np.intp], .
                 yield tuple(np.array(parts) for parts in claims.values())
 
 
-def _false_holds(claims: Sequence[NDArray[np.intp]], above: _P, allowed: NDArray[np.bool_]) -> float:
-    """How often any claim holds where of each only the part that errs most lies on the boundary."""
+def _false_holds(claims: Sequence[NDArray[np.intp]], above: _P, allowed: NDArray[np.bool_]) -> int:
+    """In how many samples any claim holds where of each only the part that errs most lies on the boundary."""
     # The least favourable case: a claim holds where all parts do, and the others are far above.
     parts = [own[allowed[own]] for own in claims]
     p = [above[own] for own in parts if len(own)]
     chosen = [each[(each <= LEVEL / len(p)).mean(1).argmax()] for each in p]
-    return float((holm(np.stack(chosen, -1)) <= LEVEL).any(1).mean())
+    return int((holm(np.stack(chosen, -1)) <= LEVEL).any(1).sum())
 
 
 def _holds(claims: Iterable[NDArray[np.intp]], above: _P) -> _P:
@@ -246,14 +234,3 @@ def _holds(claims: Iterable[NDArray[np.intp]], above: _P) -> _P:
 def _fails(claims: Iterable[NDArray[np.intp]], below: _P) -> _P:
     """p-values of "fails", shape (times, claims)."""
     return holm(np.stack([p_of_some_part(below[parts].T) for parts in claims], -1))
-
-
-def _line(nets: int | str, what: str, student: str, verdicts: str) -> str:
-    return f"{nets:>4}  {what:<66}  {student:>16}  {verdicts:>16}"
-
-
-if __name__ == "__main__":
-    print(_line("nets", "", "Student’s t", "verdicts"))
-    short = "--short" in sys.argv[1:]
-    for row in rates(populations(committed_results().frame), SHORT_TIMES if short else TIMES):
-        print(row)
