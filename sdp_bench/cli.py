@@ -12,7 +12,7 @@ import traceback
 
 import click
 
-from sdp_bench.commands import check_rule, exchange, gate, nets, report, run, validate
+from sdp_bench.commands import check_rule, exchange, gate, nets, report, run, selfcheck, validate
 from sdp_bench.commands.options import FAILED
 
 BAD_INPUT, INTERRUPTED = 2, 130
@@ -27,7 +27,7 @@ def cli() -> None:
 for _command in (
     *(run.list_, run.run, report.report, run.runtime, exchange.replay, exchange.merge, exchange.export_),
     *(exchange.import_, exchange.diff, exchange.results, nets.recipes, nets.train, gate.check),
-    *(check_rule.check_rule, validate.validate, gate.oracles, nets.cache),
+    *(check_rule.check_rule, validate.validate, gate.oracles, nets.cache, selfcheck.selfcheck),
 ):
     cli.add_command(_command)
 

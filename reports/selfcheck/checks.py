@@ -1,0 +1,101 @@
+"""The checks of this suite by itself, and how they are run."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Collection, Sequence
+from concurrent.futures import as_completed
+from dataclasses import dataclass
+
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.runs.driver import Meter
+from sdp_bench.bench.runs.executors.local import LocalProcesses
+from sdp_bench.reports.selfcheck.rate import Rate
+
+
+@dataclass(frozen=True)
+class Check:
+    """Simulations with known truth, in a module of this package with a function ``rates(trials, seed)``.
+
+    Attributes
+    ----------
+    name : str
+        Of the module, whose ``TRIALS`` are those of a full check.
+    about : str
+        What it asks, for people.
+    seconds : float
+        About what it takes on one core.
+    """
+
+    name: str
+    about: str
+    seconds: float
+
+    def rates(self, share: float, seed: int) -> list[Rate]:
+        """Run it, with a share of its trials."""
+        module = importlib.import_module(f"{__package__}.{self.name}")
+        return list(module.rates(max(1, round(share * module.TRIALS)), seed))
+
+
+CHECKS = (
+    Check("verdicts", "Claims: wrong verdicts, and those that are found", 40),
+    Check("intervals", "Intervals, and floors of moments and quantiles", 35),
+)
+
+
+def chosen(names: Collection[str]) -> tuple[Check, ...]:
+    """Checks by name; all where none are named.
+
+    Returns
+    -------
+    tuple of Check
+
+    Raises
+    ------
+    UserError
+        For a name that is none.
+    """
+    known = [check.name for check in CHECKS]
+    for name in names:
+        if name not in known:
+            raise UserError(f"no check '{name}'; there are: {', '.join(known)}")
+    return tuple(check for check in CHECKS if not names or check.name in names)
+
+
+def run(
+    checks: Sequence[Check], meter: Meter, *, share: float = 1.0, seed: int = 0, jobs: int = 1
+) -> dict[str, list[Rate]]:
+    """Rates of some checks, each in a process of one thread.
+
+    Parameters
+    ----------
+    checks : sequence of Check
+    meter : Meter
+        Shown how far it is.
+    share : float
+        Of the trials of a full check.
+    seed : int
+    jobs : int
+        Processes at a time.
+
+    Returns
+    -------
+    dict
+        Rates by the name of the check, in the order of `checks`.
+    """
+    whole = sum(check.seconds for check in checks)
+    found: dict[str, list[Rate]] = {}
+    executor = LocalProcesses(jobs, threads=1)
+    try:
+        # The longest first, so that none is left over when the others are done.
+        waiting = {
+            executor.submit(check.rates, share, seed): check
+            for check in sorted(checks, key=lambda check: -check.seconds)
+        }
+        for future in as_completed(waiting):
+            found[waiting[future].name] = future.result()
+            done = sum(check.seconds for check in checks if check.name in found)
+            meter.done(len(found), len(checks), waiting[future].name, done / whole)
+    finally:
+        executor.shutdown(cancel_futures=True)
+    return {check.name: found[check.name] for check in checks}

@@ -1,0 +1,123 @@
+"""What the checks found: in words, as a page, as Markdown for the documentation, and as data."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from sdp_bench.bench.files import write
+from sdp_bench.reports.parts import PAGE
+from sdp_bench.reports.selfcheck.rate import Part, Rate
+from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.rules import RuleTraits
+from sdp_bench.reports.writing import environment
+
+DATA = "rates.csv"
+
+_TEMPLATES = Path(__file__).parent
+_TITLES: Mapping[Part, str] = {
+    "floors": "Floors: how often the 95 % point covers an exact rule",
+    "intervals": "Intervals: how often they cover the truth",
+    "power": "Power: how often what is wrong is seen",
+    "verdicts": "Verdicts: how often a claim is judged wrongly",
+    "gate": "Gate: false alarms, and regressions that are caught",
+    "kit": "Conformance kit: faults that are caught, and right rules that pass",
+}
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Rates of some checks.
+
+    Attributes
+    ----------
+    rates : sequence of Rate
+    command : str
+        That found them.
+    machine : str
+        Where.
+    seconds : float
+        How long it took.
+    """
+
+    rates: Sequence[Rate]
+    command: str
+    machine: str
+    seconds: float
+
+    @property
+    def broken(self) -> list[Rate]:
+        """Promises that are not kept."""
+        return [rate for rate in self.rates if not rate.kept]
+
+    @property
+    def verdict(self) -> str:
+        """What it comes to, in words."""
+        promises = sum(rate.is_promise for rate in self.rates)
+        told = len(self.rates) - promises
+        words = f"{promises - len(self.broken)} of {labels.plural(promises, 'promise')} kept"
+        return f"{words}; {labels.plural(told, 'rate')} told of which nothing is promised" if told else words
+
+    @property
+    def tables(self) -> list[tuple[str, list[Rate]]]:
+        """Titles and rates, part by part."""
+        parts: tuple[Part, ...] = get_args(Part)
+        tables = [(_TITLES[part], [rate for rate in self.rates if rate.part == part]) for part in parts]
+        return [(title, rates) for title, rates in tables if rates]
+
+    def write(self, folder: Path) -> Path:
+        """Write the page and its data into a folder.
+
+        Returns
+        -------
+        Path
+            The page.
+        """
+        write(folder / DATA, self._csv())
+        return write(folder / PAGE, self._rendered("template.html"))
+
+    def markdown(self) -> str:
+        """The page of the documentation."""
+        return self._rendered("template.md").strip() + "\n"
+
+    def _rendered(self, template: str) -> str:
+        shown = environment(RuleTraits())
+        shown.filters |= {"promised": promised, "share": share, "cell": cell}
+        context: dict[str, Any] = {"found": self, "data": DATA}
+        return shown.get_template(str(_TEMPLATES / template)).render(context)
+
+    def _csv(self) -> str:
+        text = io.StringIO()
+        rows = csv.writer(text, lineterminator="\n")
+        rows.writerow(["part", "what", "condition", "low", "high", "hits", "trials"])
+        for rate in self.rates:
+            rows.writerow([rate.part, rate.what, rate.condition, *rate.promised, rate.hits, rate.trials])
+        return text.getvalue()
+
+
+def promised(rate: Rate) -> str:
+    """What is promised of a rate, in words."""
+    low, high = rate.promised
+    if not rate.is_promise:
+        return "–"
+    if low == high:
+        return f"{low:g}"
+    if low == 0:
+        return f"at most {high:g}"
+    if high == 1:
+        return f"at least {low:g}"
+    return f"{low:g} to {high:g}"
+
+
+def cell(text: str) -> str:
+    """Escape what would end a cell of a Markdown table."""
+    return text.replace("|", "\\|")
+
+
+def share(value: float) -> str:
+    """Write a rate to a thousandth."""
+    return f"{value:.3f}"
