@@ -45,3 +45,12 @@ OTHER_RECIPE = replace(
     paper=Size(30, 1),
     recipes=(Recipe("adam", 1e-3),),
 )
+
+STANDARDISED = replace(
+    CLAIMS,
+    name="iris-claims-features",
+    description="the paper's claims on nets of standardised features",
+    rank=95,
+    paper=Size(30, 1),
+    recipes=(Recipe(features="standardised"),),
+)

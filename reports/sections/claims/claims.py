@@ -31,8 +31,13 @@ from sdp_bench.reports.paper.printed import printed
 from sdp_bench.reports.style.nets import NetKind
 from sdp_bench.reports.style.rules import RuleTraits
 
-SUITES = {"iris-claims": "", "iris-claims-w1": "", "iris-claims-recipe": "other recipe"}
-"""Suites that are judged, and how their nets were trained: by the recipe of every suite, or by another."""
+SUITES = {
+    "iris-claims": "",
+    "iris-claims-w1": "",
+    "iris-claims-recipe": "other recipe",
+    "iris-claims-features": "standardised features",
+}
+"""Suites that are judged, and how their nets were trained: by the recipe of every suite, or otherwise."""
 
 PAPERS_OWN = AxisTotalVariation(bin_range="joint")
 """The total variation that comes nearest to what the paper prints, which does not state its bin range."""

@@ -272,7 +272,7 @@ def test_the_papers_own_convention_comes_first_and_is_judged_by_its_own_variant_
 
 
 def test_the_suites_measure_every_convention():
-    for name in ("iris-claims", "iris-claims-recipe"):
+    for name in ("iris-claims", "iris-claims-recipe", "iris-claims-features"):
         measured = {claims.quantity(metric(text).spec) for text in experiment(name).metrics}
         assert set(CONVENTIONS) <= measured
 
