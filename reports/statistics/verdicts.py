@@ -13,7 +13,7 @@ rejected by Student's t and by t after Hall's transformation, which takes the sk
 third of the degrees of freedom, since a sample that misses a tail shows too little spread and skewness at
 once. Hall's transformation is a cubic that never falls, so that it has an inverse, and the interval says the
 same as the test. How often verdicts are wrong under effects as they were measured is the table of
-``python -m sdp_bench.reports.sections.claims.rates``; the third was chosen by it, with half of the degrees
+``sdp-bench selfcheck verdicts``; the third was chosen by it, with half of the degrees
 the errors exceed `LEVEL`. That is so with `MANY_NETS`; ten nets would err in .14 of all cases, so that with
 fewer nets the tests (not the interval, which is of one effect alone) take fewer degrees again, in proportion.
 Nothing knows of nets that are not in the sample: where one in fifty carries everything, half of all samples
