@@ -94,8 +94,6 @@ class OwnNet:
         What was done to net or inputs, for people.
     row_seconds : float
         Of a forward pass, one thread, for each row of a batch.
-    trusted : bool
-        Whether its code may be run: not that of a results file, which may come from anybody.
     """
 
     architecture: OwnArchitecture
@@ -108,7 +106,6 @@ class OwnNet:
     seed: int = 0
     accuracy: None = None
     source: str = "yours"
-    trusted: bool = True
 
     @functools.cached_property
     def digest(self) -> str:
@@ -134,7 +131,7 @@ class OwnNet:
         UserError
             If its code cannot or must not be run, or makes a net that these weights do not fit.
         """
-        if not self.trusted:
+        if not self.code.trusted:
             raise UserError(
                 f"the net {self.architecture.name} is one of a user's, and its stored code is not run; "
                 "`sdp-bench validate --net` measures it from its file"
@@ -168,7 +165,7 @@ class OwnNet:
         Returns
         -------
         OwnNet
-            Not to be trusted: :meth:`build` refuses it.
+            Its code is not trusted: :meth:`build` refuses it.
 
         Raises
         ------
@@ -188,7 +185,6 @@ class OwnNet:
                 tuple(about["notes"]),
                 about["row_seconds"],
                 source=source,
-                trusted=False,
             )
         except Exception as error:
             raise ValueError(f"not a net of this suite ({error})") from error

@@ -53,6 +53,8 @@ class Code:
         Modules of the user's own that it imports, from its folder or package, sorted: path and source.
     folder : str
         Of the file, where it may keep data; empty for a module, and for code from a results file.
+    trusted : bool
+        Whether it may be run: not what was read from a file of results, which may come from anybody.
     """
 
     address: str
@@ -61,6 +63,7 @@ class Code:
     source: str = field(repr=False)
     modules: Files = field(default=(), repr=False)
     folder: str = ""
+    trusted: bool = True
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Code:
@@ -75,6 +78,7 @@ class Code:
         Returns
         -------
         Code
+            Not to be trusted: :meth:`load` refuses it.
 
         Raises
         ------
@@ -84,7 +88,15 @@ class Code:
         module = "" if plain["module"].startswith(_PACKAGE) else plain["module"]
         files = plain["modules"] if "modules" in plain else plain.get("beside", ())
         modules = tuple((str(path), str(source)) for path, source in files)
-        return cls(plain["address"], module, plain["attribute"], plain["source"], modules, plain["folder"])
+        return cls(
+            plain["address"],
+            module,
+            plain["attribute"],
+            plain["source"],
+            modules,
+            plain["folder"],
+            trusted=False,
+        )
 
     @property
     def packages(self) -> frozenset[str]:
@@ -103,8 +115,13 @@ class Code:
         Raises
         ------
         UserError
-            If the module cannot be run, or does not have it.
+            If the module must not or cannot be run, or does not have it.
         """
+        if not self.trusted:
+            raise UserError(
+                f"the code of {self.address} is stored with the results and is not run; --trust-code, where "
+                "there is that option, runs it, if you trust where this file comes from"
+            )
         try:
             with no_exit():
                 module = self._imported()

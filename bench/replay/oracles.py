@@ -89,7 +89,7 @@ def drawn_again(store: Store, prefix: str) -> Manifest:
         raise RunFailedError("these results were exported without the nets' weights; nothing to draw from")
     run = store.run(first["run"])
     # Rules change no oracle, and the code of a plug-in is not to be run for one.
-    settings = replace(settings_of(run), rules=("sdp",), plugins=())
+    settings = replace(settings_of(run), rules=("sdp",))
     net = net_from_bytes(first["weights"], "stored")
     group, place = group_of(first["unit"], run, settings, net)
     oracle = Oracle(net.build(), group.law[place], group.subjects[place].key, settings.sampling)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pandas as pd
 
@@ -17,12 +17,11 @@ from sdp_bench.bench.experiments.replicates import ReplicateExperiment
 from sdp_bench.bench.nets.net import Net
 from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
 from sdp_bench.bench.replay.nets import nets_again
-from sdp_bench.bench.replay.stored import settings_of, work_of
+from sdp_bench.bench.replay.stored import plugins_of, settings_of, work_of
 from sdp_bench.bench.results.record import Cell, Run
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.results.verify import Measurement, measurements
 from sdp_bench.bench.runs.driver import Progress
-from sdp_bench.bench.settings import Settings
 
 _NO_GROUP = "net, input or settings no longer give its key; the data or code has changed"
 
@@ -111,7 +110,7 @@ def _marks(
     every: Iterable[Measurement], runs: Mapping[int, Run], digests: Mapping[str, str], *, trusted: bool
 ) -> tuple[dict[Cell, str], dict[Cell, str]]:
     """Today's fingerprints, and why some measurements have none."""
-    plugins = {number: settings_of(run).plugins for number, run in runs.items()}
+    plugins = {number: plugins_of(run) for number, run in runs.items()}
     marks: dict[Cell, str] = {}
     reasons: dict[Cell, str] = {}
     for each in every:
@@ -149,13 +148,13 @@ def _mark(rule: str, metric: str, task: str | None, plugin: Plugin | None, *, tr
         raise UserError(
             f"rule '{plugin.name}' ({plugin.address}) is not built in; --trust-code runs its stored code"
         )
-    return fingerprints.of_measurement(rule, metric, (plugin,) if plugin else ())
+    return fingerprints.of_measurement(rule, metric, (plugin.as_trusted(),) if plugin else ())
 
 
 def _groups(run: Run, nets: list[Net], *, trusted: bool) -> tuple[dict[Cell, Group], str]:
     """Groups of a run by what they measure, and why there may be none for the rest."""
     try:
-        settings = settings_of(run) if trusted else _without_plugins(settings_of(run))
+        settings = settings_of(run, trusted=trusted)
         check_device(settings.sampling.device)
         work = work_of(run, settings, nets)
     except UserError as error:
@@ -163,10 +162,3 @@ def _groups(run: Run, nets: list[Net], *, trusted: bool) -> tuple[dict[Cell, Gro
     reasons = [each.reason for each in work.left_out]
     groups = {cell: group for group in work.groups for cell in group.cells}
     return groups, "; ".join(dict.fromkeys([_NO_GROUP, *reasons]))
-
-
-def _without_plugins(settings: Settings) -> Settings:
-    """Settings that run no stored code: the plug-in rules among the rules are left out."""
-    names = {plugin.name for plugin in settings.plugins}
-    rules = settings.rules and tuple(rule for rule in settings.rules if rule not in names)
-    return replace(settings, rules=rules, plugins=())

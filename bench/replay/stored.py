@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -16,7 +16,7 @@ from sdp_bench.bench.metrics.prediction import Prediction
 from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.nets.net import Net, net_from_bytes
 from sdp_bench.bench.nets.own import OwnNet
-from sdp_bench.bench.plugins.plugin import plugin_of
+from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
 from sdp_bench.bench.results.record import Run
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs.plan import Plan, plan_of
@@ -131,8 +131,8 @@ def find(store: Store, key: str, *, trusted: bool = False) -> Found:
     rows = components_of(store, key)
     first = rows[0]
     stored_run = store.run(first["run"])
-    settings = settings_of(stored_run)
-    plugin = plugin_of(first["rule"], settings.plugins)
+    settings = settings_of(stored_run, trusted=trusted)
+    plugin = plugin_of(first["rule"], plugins_of(stored_run))
     if plugin and not trusted:
         raise UserError(
             f"rule '{plugin.name}' ({plugin.address}) is not built in; its code is stored with the results: "
@@ -252,6 +252,29 @@ def work_of(stored_run: Run, settings: Settings, nets: Sequence[Net]) -> Plan:
     return plan_of([each for each in experiments if nets or not each.has_oracle], settings, nets)
 
 
-def settings_of(stored_run: Run) -> Settings:
-    """Settings of a run as the store gives them back."""
-    return Settings.from_dict(stored_run.settings)
+def settings_of(stored_run: Run, *, trusted: bool = False) -> Settings:
+    """Settings of a run as the store gives them back, to work by.
+
+    Planning tries all rules: without trust those that come with code are left out.
+
+    Parameters
+    ----------
+    stored_run : Run
+    trusted : bool
+        Whether the code of plug-in rules may be run.
+
+    Returns
+    -------
+    Settings
+    """
+    settings = Settings.from_dict(stored_run.settings)
+    if trusted:
+        return replace(settings, plugins=tuple(each.as_trusted() for each in settings.plugins))
+    names = {plugin.name for plugin in settings.plugins}
+    rules = settings.rules and tuple(rule for rule in settings.rules if rule not in names)
+    return replace(settings, rules=rules, plugins=())
+
+
+def plugins_of(stored_run: Run) -> tuple[Plugin, ...]:
+    """Plug-in rules of a run, to know of; their code is not run."""
+    return Settings.from_dict(stored_run.settings).plugins

@@ -182,7 +182,7 @@ def test_a_replay_runs_the_modules_that_were_stored(tmp_path):
     shutil.rmtree(tmp_path / "rules")
     key = frame[(frame.rule == "scaled") & (frame.metric == "std_ratio")].key.iloc[0]
     with Store(tmp_path / "r.sqlite") as store:
-        assert stored.settings_of(store.run()).plugins == found
+        assert stored.settings_of(store.run(), trusted=True).plugins == found
         pairs = replay.replay(store, key, lambda _: None, trusted=True)
     assert pairs
     assert all(replay.identical(*pair) for pair in pairs)
@@ -278,10 +278,15 @@ def test_a_rule_finds_the_data_in_its_folder(tmp_path):
 def test_plugins_come_back_from_json_of_today_and_of_schema_2(tmp_path):
     plugin = find(f"{write(tmp_path)}", RULES)
     plain = json.loads(json.dumps(dataclasses.asdict(plugin)))
-    assert Plugin.from_json(plain) == plugin
+    assert Plugin.from_json(plain).as_trusted() == plugin
+    with pytest.raises(UserError, match="is stored with the results and is not run"):
+        Plugin.from_json(plain).load()
     code = plain.pop("code")
     older = {**plain, **code, "module": "sdp_bench_plugin_0123456789ab", "beside": code["modules"]}
-    assert Plugin.from_json({k: v for k, v in older.items() if k not in ("modules", "kind")}) == plugin
+    assert (
+        Plugin.from_json({k: v for k, v in older.items() if k not in ("modules", "kind")}).as_trusted()
+        == plugin
+    )
 
 
 def test_other_kinds_than_rules_are_loaded_the_same_way(tmp_path):
