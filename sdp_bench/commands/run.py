@@ -57,6 +57,9 @@ def _listed(preset: str) -> Iterator[str]:
     yield ", ".join(("  of yours: path/to/rule.py:MyRule", "package.module:MyRule", *others))
 
 
+pem = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
 @click.command()
 @click.argument("names", nargs=-1, metavar="EXPERIMENT...")
 @click.option("--all", "every", is_flag=True, help="Run all experiments.")
@@ -65,6 +68,9 @@ def _listed(preset: str) -> Iterator[str]:
 @click.option("--jobs", type=click.IntRange(min=1), help="Worker processes (default: one a core).")
 @click.option("--executor", "where", default="local", show_default=True, help="local (processes) or dask.")
 @click.option("--scheduler", help="Address of a Dask scheduler; without it, a cluster is started here.")
+@click.option("--tls-ca", type=pem, help="Certificate of the authority of a scheduler at tls://...")
+@click.option("--tls-cert", type=pem, help="Certificate of this client, signed by that authority.")
+@click.option("--tls-key", type=pem, help="Its key.")
 @click.option("--shard", type=Shard(), help="Part i of n of the groups, written i/n.")
 @click.option("--group-limit", type=click.FloatRange(min=0, min_open=True), help="Seconds a group may take.")
 @click.option(
@@ -78,6 +84,9 @@ def run(
     jobs: int | None,
     where: str,
     scheduler: str | None,
+    tls_ca: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
     shard: tuple[int, int] | None,
     group_limit: float | None,
     memory_limit: float | None,
@@ -105,7 +114,8 @@ def run(
         experiment.check(settings)
     device = settings.sampling.device
     check_device(device)
-    make_executor = _executor(where, scheduler, group_limit, memory_limit)
+    cluster = (scheduler, (tls_ca, tls_cert, tls_key))
+    make_executor = _executor(where, *cluster, group_limit, memory_limit)
     jobs = jobs or (1 if device.startswith("cuda") else None)
     request = Request(asked, settings, None, command_line(), preset, shard or (1, 1))
     with Store(database, writing=True) as store:
@@ -115,7 +125,11 @@ def run(
 
 
 def _executor(
-    where: str, scheduler: str | None, group_limit: float | None, memory_limit: float | None
+    where: str,
+    scheduler: str | None,
+    pem_files: tuple[Path | None, ...],
+    group_limit: float | None,
+    memory_limit: float | None,
 ) -> Callable[[int, int], Executor]:
     """What makes an executor of so many workers with so many threads each."""
     from sdp_bench.bench.errors import UserError
@@ -124,15 +138,21 @@ def _executor(
         raise UserError(f"unknown executor '{where}'; choose from local, dask")
     if scheduler and where != "dask":
         raise UserError("--scheduler goes with --executor dask")
+    files = [file for file in pem_files if file is not None]
+    if files and not (scheduler or "").startswith("tls://"):
+        raise UserError("--tls-ca, --tls-cert and --tls-key go with --scheduler tls://...")
+    if len(files) not in (0, len(pem_files)):
+        raise UserError("--tls-ca, --tls-cert and --tls-key go together")
     if where == "local":
         from sdp_bench.bench.runs.executors.local import LocalProcesses
 
         return lambda jobs, threads: LocalProcesses(jobs, threads, group_limit, memory_limit)
     if group_limit or memory_limit:
         raise UserError("--group-limit and --memory-limit are for local workers; a Dask cluster has its own")
-    from sdp_bench.bench.runs.executors.dask import DaskWorkers
+    from sdp_bench.bench.runs.executors.dask import DaskWorkers, Tls
 
-    return lambda jobs, threads: DaskWorkers(scheduler, jobs, threads)
+    tls = Tls(*files) if files else None
+    return lambda jobs, threads: DaskWorkers(scheduler, jobs, threads, tls)
 
 
 def _check_options(experiments: Sequence[Experiment], settings: Settings) -> None:

@@ -2,17 +2,47 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.errors import RunFailedError, UserError, one_line
+from sdp_bench.bench.identity.software import differences, software
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Security
 
-_CONNECT = 10  # s
+T = TypeVar("T")
+
+_CONNECT = 10  # s, for a scheduler to answer and for a first worker to be there
+
+
+@dataclass(frozen=True)
+class Tls:
+    """Files in PEM format by which scheduler and client know each other: the authority's, own, and key."""
+
+    ca: Path
+    certificate: Path
+    key: Path
+
+    @property
+    def security(self) -> Security:
+        """The same for Dask; nothing goes unencrypted then."""
+        from distributed import Security
+
+        return Security(
+            tls_ca_file=str(self.ca),
+            tls_client_cert=str(self.certificate),
+            tls_client_key=str(self.key),
+            require_encryption=True,
+        )
+
+
+class OtherSoftwareError(RunFailedError):
+    """A worker has other code or libraries than the driver, and would give other numbers."""
 
 
 class DaskWorkers(Executor):
@@ -30,16 +60,18 @@ class DaskWorkers(Executor):
         Workers to start where no scheduler is given.
     threads : int
         BLAS threads of each call.
+    tls : Tls, optional
+        For an address that begins with ``tls://``.
 
     Raises
     ------
     UserError
         If dask.distributed is not installed, or the address is not one.
     RunFailedError
-        If no scheduler answers at the address.
+        If no scheduler answers at the address, no worker is there, or one has other code than this process.
     """
 
-    def __init__(self, scheduler: str | None, jobs: int, threads: int) -> None:
+    def __init__(self, scheduler: str | None, jobs: int, threads: int, tls: Tls | None = None) -> None:
         try:
             from distributed import Client, LocalCluster
         except ImportError as error:
@@ -51,12 +83,35 @@ class DaskWorkers(Executor):
                 self._cluster = LocalCluster(
                     n_workers=jobs, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
                 )
-            self._client: Client = Client(self._cluster or scheduler, timeout=_CONNECT)
+            self._client: Client = _in_time(
+                lambda: Client(self._cluster or scheduler, timeout=_CONNECT, security=tls and tls.security)
+            )
         except ValueError as error:
             raise UserError(f"'{scheduler}' is no address of a Dask scheduler: {error}") from error
         except (OSError, TimeoutError) as error:
             raise RunFailedError(f"no Dask scheduler answers at {scheduler}") from error
+        try:
+            self._check_workers(scheduler)
+        except BaseException:
+            self._client.close()
+            raise
         self._executor = self._client.get_executor(pure=False)
+
+    def _check_workers(self, scheduler: str | None) -> None:
+        """Refuse a cluster without workers, or with one that would give other numbers."""
+        try:
+            self._client.wait_for_workers(1, timeout=_CONNECT)
+        except TimeoutError as error:
+            raise RunFailedError(
+                f"no worker is connected to the scheduler at {scheduler}; start one: dask worker {scheduler}"
+            ) from error
+        for worker, found in self._client.run(software, on_error="return").items():
+            if isinstance(found, Exception):
+                raise OtherSoftwareError(
+                    f"the worker at {worker} cannot use this package ({one_line(found)}); install it "
+                    "there as here"
+                )
+            _compare(software(), found, worker)
 
     @property
     def workers(self) -> int:
@@ -65,8 +120,9 @@ class DaskWorkers(Executor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Queue a call; see :class:`concurrent.futures.Executor`."""
-        call = functools.partial(_call, self._threads, fn)
-        future: Future[Any] = self._executor.submit(call, *args, **kwargs)
+        future: Future[Any] = self._executor.submit(
+            _call, dict(software()), self._threads, fn, *args, **kwargs
+        )
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -77,8 +133,43 @@ class DaskWorkers(Executor):
             self._cluster.close()
 
 
-def _call(threads: int, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    import torch
+def _in_time(make: Callable[[], T]) -> T:
+    """What `make` gives, if it does within twice the time that Dask is given: a mute port it would wait for.
 
+    Returns
+    -------
+    object
+
+    Raises
+    ------
+    TimeoutError
+        If it does not; the thread that waits ends with this process.
+    """
+    made: Future[T] = Future()
+
+    def work() -> None:
+        try:
+            made.set_result(make())
+        except BaseException as error:  # noqa: BLE001  raised where it is waited for
+            made.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    return made.result(timeout=2 * _CONNECT)
+
+
+def _compare(wanted: Mapping[str, str], found: Mapping[str, str], worker: str) -> None:
+    """Raise an OtherSoftwareError if a worker has not what the driver has."""
+    if other := differences(wanted, found):
+        raise OtherSoftwareError(
+            f"the worker at {worker} would give other numbers ({other}); install the same there"
+        )
+
+
+def _call(wanted: Mapping[str, str], threads: int, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    import torch
+    from distributed import get_worker
+
+    # Here too: workers come and go after the driver has looked at them.
+    _compare(wanted, software(), get_worker().address)
     torch.set_num_threads(threads)
     return fn(*args, **kwargs)
