@@ -111,12 +111,13 @@ class Oracle:
         return str(self.samples.dtype).removeprefix("torch.")
 
     @functools.cached_property
-    def _drawn(self) -> tuple[nn.Module, Law]:
+    def drawn(self) -> tuple[nn.Module, Law]:
+        """The net and the law of its input in the precision in which all samples are drawn."""
         return precise(self.net, self.law) if self.rounding.matters else (self.net, self.law)
 
     def _draw(self, samples: int, seed: int, sampler: Sampler) -> Tensor:
         device = self.sampling.device
-        return sample_outputs(*self._drawn, samples, seed=seed, device=device, sampler=sampler).cpu()
+        return sample_outputs(*self.drawn, samples, seed=seed, device=device, sampler=sampler).cpu()
 
     def draw(self, net: Callable[[Tensor], Tensor], law: Law) -> Tensor:
         """Samples of net(x), x of `law` (on the CPU): as many as the oracle's, for a prediction; float64.
