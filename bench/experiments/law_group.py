@@ -288,6 +288,7 @@ def measured(oracle: Oracle, prediction: Prediction, rule: str, metric: str, sec
                 stderr,
                 definition.unit,
                 seconds,
+                precision=oracle.precision,
             )
         )
     return records

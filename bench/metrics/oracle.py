@@ -21,6 +21,7 @@ from sdp_bench.oracles.partitions.partition import (
     total_variation_floor,
     total_variation_of_counts,
 )
+from sdp_bench.oracles.partitions.precision import Rounding, precise, rounding_by
 from sdp_bench.oracles.partitions.quantiles import Quantiles
 from sdp_bench.oracles.sampling.noise import SCRAMBLES
 from sdp_bench.oracles.sampling.outputs import Sampler, sample_outputs, standard_normals
@@ -37,6 +38,8 @@ def independent_blocks(sampler: Sampler) -> int:
 
 class Oracle:
     """The law of a net's output, by samples. All draws are seeded by the oracle's key.
+
+    They are made in the net's precision, or in float64 where that moves too many samples (`rounding`).
 
     Parameters
     ----------
@@ -69,7 +72,7 @@ class Oracle:
         Returns
         -------
         Tensor, shape (rows, m)
-            Of the net's dtype; `rows` is the smaller of `samples` and the sampling's own.
+            In the oracle's precision; `rows` is the smaller of `samples` and the sampling's own.
         """
         key = replace(self.key, sampler="mc", samples=min(samples, self.sampling.samples))
         return self._once(("pilot", samples), lambda: self._draw(key.samples, key.seed("pilot"), "mc"))
@@ -96,9 +99,25 @@ class Oracle:
         """By which the samples are drawn."""
         return cast("Sampler", self.key.sampler)
 
+    @functools.cached_property
+    def rounding(self) -> Rounding:
+        """What the net's precision does to the law, found on a few samples of their own."""
+        seed, device = self.key.seed("precision"), self.sampling.device
+        return rounding_by(self.net, self.law, self.key.samples, seed=seed, device=device)
+
+    @property
+    def precision(self) -> str:
+        """In which all samples are drawn: ``float32`` or ``float64``."""
+        return str(self.samples.dtype).removeprefix("torch.")
+
+    @functools.cached_property
+    def drawn(self) -> tuple[nn.Module, Law]:
+        """The net and the law of its input in the precision in which all samples are drawn."""
+        return precise(self.net, self.law) if self.rounding.matters else (self.net, self.law)
+
     def _draw(self, samples: int, seed: int, sampler: Sampler) -> Tensor:
         device = self.sampling.device
-        return sample_outputs(self.net, self.law, samples, seed=seed, device=device, sampler=sampler).cpu()
+        return sample_outputs(*self.drawn, samples, seed=seed, device=device, sampler=sampler).cpu()
 
     def draw(self, net: Callable[[Tensor], Tensor], law: Law) -> Tensor:
         """Samples of net(x), x of `law` (on the CPU): as many as the oracle's, for a prediction; float64.

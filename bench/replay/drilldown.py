@@ -288,11 +288,14 @@ def _laws_by_layer(rule: Propagator, layers: Sequence[Layer], oracle: Oracle, ad
 def _layer_moments(oracle: Oracle, advance: Advance = lambda _: None) -> LayerMoments:
     if stability(oracle.law) != GAUSSIAN:
         raise ValueError("this noise has no moments, so that no errors by layer can be told")
-    key, net = oracle.key, copy.deepcopy(oracle.net).cpu()
-    sampler: Any = key.sampler
-    law = oracle.law.to(device="cpu")
+    key, (net, law) = oracle.key, oracle.drawn
     return sample_layers(
-        layers_of(net), law, key.samples, seed=key.seed("oracle"), sampler=sampler, advance=advance
+        layers_of(copy.deepcopy(net).cpu()),
+        law.to(device="cpu"),
+        key.samples,
+        seed=key.seed("oracle"),
+        sampler=oracle.sampler,
+        advance=advance,
     )
 
 

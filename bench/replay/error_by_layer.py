@@ -103,8 +103,8 @@ class OutputErrors:
     total : Estimate
         At most the sum of all of them, by the triangle inequality.
     rounding : float
-        Distance that rounding of the outputs, in the net's own precision, may put between the oracle and
-        what is true, about: an error of that size tells of the oracle's arithmetic.
+        Distance that rounding of the outputs, in the oracle's precision, may put between it and what
+        is true, about: an error of that size tells of the oracle's arithmetic.
     """
 
     formula: tuple[float, ...]

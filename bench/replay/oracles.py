@@ -31,9 +31,9 @@ def description(store: Store, prefix: str) -> dict[str, Any]:
     Returns
     -------
     dict
-        Key, net, input, sigma, method, sampler, samples and seed; the metrics measured against it; what
-        a second, independent oracle showed, where the run had one in the place of a rule; the run's versions;
-        and a hash of all that.
+        Key, net, input, sigma, method, sampler, samples, precision (where it was recorded) and seed; the
+        metrics measured against it; what a second, independent oracle showed, where the run had one in the
+        place of a rule; the run's versions; and a hash of all that.
 
     Raises
     ------
@@ -52,6 +52,7 @@ def description(store: Store, prefix: str) -> dict[str, Any]:
         "method": METHODS[first["sampler"]],
         "sampler": first["sampler"],
         "samples": first["samples"],
+        "precision": sorted({row["precision"] for row in rows if row["precision"]}),
         "seed": SeedRoot(key).seed("oracle"),
         "metrics": sorted({row["metric"] for row in rows}),
         "second draw": [

@@ -48,8 +48,9 @@ def replay(
     say(f"        {net.recipe}, accuracy {net.accuracy:.3f}")
     values = f": {_row(location)}" if location.ndim == 1 else ""
     say(f"input   row {subject.row}{values}, {made.group.noise.parameter} {made.group.sigma:g}")
-    say(f"oracle  {subject.key.hex}: {subject.key.samples} samples ({subject.key.sampler})")
     oracle = made.oracle
+    law = subject.key
+    say(f"oracle  {law.hex}: {law.samples} samples ({law.sampler}), {oracle.precision}")
     prediction, seconds = made.prediction()
     say(f"        {_described(oracle.samples, oracle.law)}")
     say(f"rule    {first['rule']}: {seconds * 1e3:.2f} ms")

@@ -133,9 +133,7 @@ def import_(folder: Path, store: Store) -> int:
         raise UserError(
             f"{folder} has schema {version}, newer than this version's {schema.SCHEMA}; update sdp-bench"
         )
-    old = version == migration.SCHEMA
-    expected = migration.TABLES if old else schema.TABLES
-    definitions = migration.DEFINITIONS if old else schema.DEFINITIONS
+    expected, definitions = migration.expected(version)
     frames: dict[str, pd.DataFrame] = {}
     for file, checksum in sums.items():
         try:
@@ -150,7 +148,7 @@ def import_(folder: Path, store: Store) -> int:
         raise UserError(f"{folder} lacks the tables {', '.join(sorted(set(expected) - set(frames)))}")
     nets = frames["nets"]
     nets["weights"] = [bytes.fromhex(w) if isinstance(w, str) and w else None for w in nets["weights"]]
-    return store.add(migration.migrated(frames) if old else frames)
+    return store.add(migration.migrated(frames, version))
 
 
 @contextmanager

@@ -1,10 +1,10 @@
-"""Results files of schema 2, as versions up to 0.4 wrote them, made into today's."""
+"""Results files of older schemas made into today's: 3, up to version 0.6, and 2, up to 0.4."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, astuple
 from typing import Any
@@ -58,16 +58,26 @@ UPDATE OR IGNORE old_records SET metric = 'tv_class' WHERE metric = 'class_tv';
 UPDATE OR IGNORE old_failures SET metric = 'tv_class' WHERE metric = 'class_tv';
 INSERT INTO members SELECT run, suite, subject FROM old_members;
 INSERT INTO records SELECT subject, rule, metric, NULLIF(component, ''), value, floor, floor95, stderr, unit,
-    CASE WHEN key IN (SELECT key FROM units WHERE net IS NULL) THEN NULL ELSE seconds END, fingerprint, run
-    FROM old_records JOIN units ON units.key = subject WHERE metric != 'class_tv'
+    CASE WHEN key IN (SELECT key FROM units WHERE net IS NULL) THEN NULL ELSE seconds END, fingerprint, run,
+    NULL FROM old_records JOIN units ON units.key = subject WHERE metric != 'class_tv'
     ORDER BY subject, rule, metric, component;
 INSERT INTO failures SELECT subject, NULLIF(rule, '*'), NULLIF(metric, '*'), error, seconds, run
     FROM old_failures WHERE metric != 'class_tv';
 """
 
 
-def migrate(db: sqlite3.Connection) -> None:
-    """Make a file of schema 2 into one of today's schema, in one transaction.
+_ADDED = {"records": "precision"}
+"""Columns by table that schema 4 has and schema 3 had not; what was measured before has no value there."""
+
+
+def migrate(db: sqlite3.Connection, version: int) -> None:
+    """Make a file of an older schema into one of today's, in one transaction.
+
+    Parameters
+    ----------
+    db : sqlite3.Connection
+    version : int
+        Its schema, :data:`SCHEMA` or the one after it.
 
     Raises
     ------
@@ -79,17 +89,12 @@ def migrate(db: sqlite3.Connection) -> None:
     db.execute("PRAGMA foreign_keys = OFF")  # has no effect within a transaction
     db.execute("BEGIN IMMEDIATE")
     try:
-        for table in TABLES:
-            db.execute(f"ALTER TABLE {table} RENAME TO old_{table}")
-        schema.create(db)
-        _nets_and_units(db)
-        _runs(db)
-        _rules(db)
-        for statement in _COPY.split(";"):
-            db.execute(statement)
-        for table in reversed(TABLES):
-            db.execute(f"DROP TABLE old_{table}")
-        _check_references(db)
+        if version == SCHEMA:
+            _rebuild(db)
+        else:
+            for table, column in _ADDED.items():
+                db.execute(f"ALTER TABLE {table} ADD COLUMN {column} TEXT")
+            db.execute(f"PRAGMA user_version = {schema.SCHEMA}")
         db.execute("COMMIT")
     except BaseException:
         if db.in_transaction:
@@ -97,18 +102,40 @@ def migrate(db: sqlite3.Connection) -> None:
         raise
 
 
+def _rebuild(db: sqlite3.Connection) -> None:
+    """Tables of schema 2 as those of today."""
+    for table in TABLES:
+        db.execute(f"ALTER TABLE {table} RENAME TO old_{table}")
+    schema.create(db)
+    _nets_and_units(db)
+    _runs(db)
+    _rules(db)
+    for statement in _COPY.split(";"):
+        db.execute(statement)
+    for table in reversed(TABLES):
+        db.execute(f"DROP TABLE old_{table}")
+    _check_references(db)
+
+
 def _check_references(db: sqlite3.Connection) -> None:
     if broken := db.execute("PRAGMA foreign_key_check").fetchone():
         raise RunFailedError(f"the results cannot be brought to schema {schema.SCHEMA}: {broken}")
 
 
-def migrated(frames: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """Tables of schema 2, as they are exported, as tables of today's schema.
+def expected(version: int) -> tuple[Sequence[str], str]:
+    """Names and definitions of the tables that an export of some schema has."""
+    return (TABLES, DEFINITIONS) if version == SCHEMA else (schema.TABLES, schema.DEFINITIONS)
+
+
+def migrated(frames: Mapping[str, pd.DataFrame], version: int) -> dict[str, pd.DataFrame]:
+    """Exported tables of any schema as tables of today's.
 
     Parameters
     ----------
     frames : mapping of str to DataFrame
-        By the names of :data:`TABLES`.
+        By the names of :func:`expected`.
+    version : int
+        Their schema.
 
     Returns
     -------
@@ -120,6 +147,13 @@ def migrated(frames: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     UserError
         If they do not fit together.
     """
+    if version == schema.SCHEMA:
+        return dict(frames)
+    if version > SCHEMA:
+        return {
+            name: frame.assign(**{_ADDED[name]: None}) if name in _ADDED else frame
+            for name, frame in frames.items()
+        }
     with closing(sqlite3.connect("", isolation_level=None)) as db:
         try:
             db.execute("BEGIN")
@@ -128,7 +162,7 @@ def migrated(frames: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
                 ordered = frames[name][list(schema.columns(DEFINITIONS)[name])]
                 db.executemany(schema.insertion(name, definitions=DEFINITIONS), tables.rows_of(ordered))
             db.execute("COMMIT")
-            migrate(db)
+            migrate(db, SCHEMA)
         except (sqlite3.Error, KeyError) as error:
             raise UserError(f"tables of schema {SCHEMA} that do not fit together: {error}") from error
         return tables.read(db)

@@ -19,7 +19,7 @@ SELECT m.experiment, n.network, n.activation, n.depth, u.net, COALESCE(n.seed, u
        u.noise, u.sigma, u.dataset, u.objective, r.rule, t.label AS rule_label, t.sampling, t.marginal,
        t.reference, r.metric AS metric_spec, r.component, r.value, r.floor, r.floor95, r.stderr,
        r.unit_of_measure, r.seconds, n.accuracy, COALESCE(n.recipe_label, u.design) AS recipe, u.samples,
-       r.unit, r.fingerprint, r.run
+       r.unit, r.fingerprint, r.run, r.precision
 FROM members m JOIN units u ON u.key = m.unit LEFT JOIN nets n ON n.digest = u.net
      JOIN records r ON r.unit = u.key JOIN rules t ON t.spec = r.rule
 WHERE m.run = ? AND m.experiment = ?

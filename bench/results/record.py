@@ -113,6 +113,9 @@ class Record:
         The rule's own time for one input.
     fingerprint : str, optional
         Hash of the code that could change the number; the driver of a run fills it in.
+    precision : str, optional
+        In which its oracle was drawn, ``float32`` or ``float64``; None where there is no oracle, and in
+        results of schema 3 and older, whose oracles were drawn in the net's own precision.
     """
 
     unit: str
@@ -126,6 +129,7 @@ class Record:
     unit_of_measure: str
     seconds: float | None
     fingerprint: str | None = None
+    precision: str | None = None
 
 
 @dataclass(frozen=True)

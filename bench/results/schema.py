@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 APPLICATION = 0x53445042  # "SDPB", in the file's header: tells our files from any other SQLite file
-SCHEMA = 3
+SCHEMA = 4
 
 TABLES = ("nets", "units", "rules", "runs", "members", "records", "failures", "verifications")
 """Tables of a results file, those first that others refer to."""
@@ -38,7 +38,8 @@ CREATE TABLE members (
 CREATE TABLE records (
     unit TEXT NOT NULL REFERENCES units, rule TEXT NOT NULL REFERENCES rules, metric TEXT NOT NULL,
     component TEXT, value REAL NOT NULL, floor REAL, floor95 REAL, stderr REAL,
-    unit_of_measure TEXT NOT NULL, seconds REAL, fingerprint TEXT NOT NULL, run INTEGER NOT NULL);
+    unit_of_measure TEXT NOT NULL, seconds REAL, fingerprint TEXT NOT NULL, run INTEGER NOT NULL,
+    precision TEXT);
 CREATE UNIQUE INDEX one_record ON records (unit, rule, metric, COALESCE(component, ''));
 CREATE TABLE failures (
     unit TEXT NOT NULL REFERENCES units, rule TEXT, metric TEXT, error TEXT NOT NULL, seconds REAL NOT NULL,

@@ -11,7 +11,7 @@ from dataclasses import asdict, astuple
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import cast
+from typing import Any, cast
 
 import filelock
 import pandas as pd
@@ -85,7 +85,7 @@ class Store(Queries):
                 db.execute("COMMIT")
             elif version < schema.SCHEMA:
                 db = db if writing else _copied(db)
-                migration.migrate(db)
+                migration.migrate(db, version)
             db.execute("PRAGMA foreign_keys = ON")
         except sqlite3.Error as error:
             raise RunFailedError(f"cannot use {path} as a results file: {error}") from error
@@ -186,6 +186,12 @@ class Store(Queries):
         out of date, and does not stay where there is nothing new.
         """
         wanted = set(wanted)
+        names = schema.columns()["records"]
+
+        def recorded(record: Record) -> tuple[Any, ...]:
+            values = {**vars(record), "run": run}
+            return tuple(values[name] for name in names)
+
         with self._transaction() as db:
             for table in ("records", "failures"):
                 statement = f"DELETE FROM {table} WHERE unit = ? AND rule = ? AND metric = ?"  # noqa: S608  as above
@@ -197,7 +203,7 @@ class Store(Queries):
             db.executemany(
                 "DELETE FROM failures WHERE unit = ? AND rule IS NULL", {(unit,) for unit, _, _ in wanted}
             )
-            db.executemany(schema.insertion("records"), [(*astuple(record), run) for record in records])
+            db.executemany(schema.insertion("records"), map(recorded, records))
             failures = tuple(failures)
             db.executemany(
                 "DELETE FROM failures WHERE unit = ? AND rule IS ? AND metric IS ?",

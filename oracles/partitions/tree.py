@@ -105,27 +105,26 @@ class EqualMassTree:
 
     def counts(self, samples: Samples) -> NDArray[np.int64]:
         """Number of samples in every cell, shape (cells,); the last cell is off the subspace."""
+        return tally(samples, len(self.centre), self.cells, self.located)
+
+    def located(self, columns: Columns) -> Cells:
+        """Cell of each sample of columns, shape (m, rows)."""
         leaves = len(self.thresholds)
         spread = self.axes.shape[1]
-        extent = np.abs(self.centre).max()
-
-        def locate(columns: Columns) -> Cells:
-            deviations = columns - self.centre[:, None]
-            node = np.ones(columns.shape[1], dtype=np.intp)
-            if spread:
-                coordinates = self.axes.T @ deviations
-                for level in range(leaves.bit_length() - 1):
-                    above = coordinates[level % spread] > self.thresholds.take(node, mode="clip")
-                    node += node
-                    node += above
-            else:
-                node[:] = leaves
-            if self.null.shape[1]:
-                slack = self.rounding * (np.abs(columns).max(0) + extent)
-                node[(np.abs(self.null.T @ deviations) > slack).any(0)] = 2 * leaves
-            return node - leaves
-
-        return tally(samples, len(self.centre), self.cells, locate)
+        deviations = columns - self.centre[:, None]
+        node = np.ones(columns.shape[1], dtype=np.intp)
+        if spread:
+            coordinates = self.axes.T @ deviations
+            for level in range(leaves.bit_length() - 1):
+                above = coordinates[level % spread] > self.thresholds.take(node, mode="clip")
+                node += node
+                node += above
+        else:
+            node[:] = leaves
+        if self.null.shape[1]:
+            slack = self.rounding * (np.abs(columns).max(0) + np.abs(self.centre).max())
+            node[(np.abs(self.null.T @ deviations) > slack).any(0)] = 2 * leaves
+        return node - leaves
 
 
 def _grow(coordinates: NDArray[np.float64], leaves: int) -> NDArray[np.float64]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -24,6 +23,7 @@ from sdp_bench.bench.gate.oracles.statistics import (
 from sdp_bench.bench.metrics.oracle import Oracle, independent_blocks
 from sdp_bench.bench.sampling import Sampler
 from sdp_bench.oracles.moments.moments import Moments
+from sdp_bench.oracles.partitions.precision import precise
 from sdp_bench.oracles.partitions.tree import EqualMassTree
 from sdp_ref.rules.base import as_gaussian
 
@@ -80,9 +80,7 @@ def checks_of(oracle: Oracle, statistics: Statistics, tree: EqualMassTree) -> It
         yield _agreement(name, oracle.moments, moments, statistics.cells, tree.counts(samples))
     yield _in_float64(oracle, statistics, tree)
     if one_hidden_relu(oracle.net):
-        law = sdp_ref.propagate(
-            copy.deepcopy(oracle.net).double(), oracle.law.to(dtype=torch.float64), "moment_matching"
-        )
+        law = sdp_ref.propagate(*precise(oracle.net, oracle.law), "moment_matching")
         yield _agreement("exact moments", oracle.moments, as_gaussian("moment_matching", law))
 
 
@@ -145,10 +143,11 @@ def _chi_squared(a: NDArray[np.int64], b: NDArray[np.int64]) -> tuple[float, int
 
 
 def _in_float64(oracle: Oracle, statistics: Statistics, tree: EqualMassTree) -> Check:
-    law = oracle.law.to(dtype=torch.float64)
-    precise = Oracle(copy.deepcopy(oracle.net).double(), law, oracle.key, oracle.sampling)
-    pilot = precise.pilot(oracle.sampling.pilot_samples)
-    again = Statistics.of(precise.samples, precise.moments, pilot, tree)
+    if oracle.precision == "float64":
+        return Check("float64", True, "drawn in float64")
+    double = Oracle(*precise(oracle.net, oracle.law), oracle.key, oracle.sampling)
+    pilot = double.pilot(oracle.sampling.pilot_samples)
+    again = Statistics.of(double.samples, double.moments, pilot, tree)
     same_precision = replace(again, dtype=statistics.dtype)
     wrong = list(disagreements(statistics, same_precision, OTHER_PLATFORM, bitwise=False))
     numbers = {name: distance for name, (distance, _, _) in distances(statistics, again).items()}

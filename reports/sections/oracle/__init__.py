@@ -1,4 +1,4 @@
-"""The oracle's own error: a second oracle in the place of a rule, and ten times the samples."""
+"""The oracle's own error: a second oracle, ten times the samples, and its precision."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from sdp_bench.bench.metrics.references import ORACLE_AGAIN
 from sdp_bench.reports.numbers.number import Group, Number, Page, slug
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
+from sdp_bench.reports.style.nets import NetKind, activation_rank
 
 ONCE, TENFOLD = "iris-oracle", "iris-oracle-10x"
 
@@ -50,8 +51,26 @@ class Error:
         return tuple(sorted(self.moved_rows))
 
 
+@dataclass(frozen=True)
+class Precision:
+    """In which precision the oracles of some results were drawn.
+
+    Attributes
+    ----------
+    oracles : int
+    untold : int
+        Of which it was not recorded: they were drawn in the net's own, whether or not that is enough.
+    double : tuple of (str, str, str)
+        Where float64 was needed: kind of net, scale of the noise, and for how many of the oracles there.
+    """
+
+    oracles: int
+    untold: int
+    double: tuple[tuple[str, str, str], ...]
+
+
 class OracleError(Section):
-    """How far the oracle's own numbers are off, by two of its own checks."""
+    """How far the oracle's own numbers are off, by two of its own checks, and its precision."""
 
     name = "oracle"
     title = "The oracle’s error"
@@ -59,9 +78,11 @@ class OracleError(Section):
     experiments = (ONCE, TENFOLD)
 
     def build(self, results: Results) -> Context | None:
-        """Errors by metric; None where the experiments were not run."""
-        errors = oracle_errors(results.frame)
-        return {"oracle_errors": errors} if errors else None
+        """Errors by metric, where the experiments were run, and precision; None without an oracle."""
+        drawn = precision(results.with_oracle)
+        if not drawn.oracles:
+            return None
+        return {"oracle_errors": oracle_errors(results.frame), "oracle_precision": drawn}
 
     def numbers(self, results: Results, context: Context) -> Iterator[Number]:
         """Counts of the second oracle, and pairs with ten times the samples."""
@@ -115,6 +136,45 @@ def oracle_errors(frame: pd.DataFrame) -> list[Error]:
             )
         )
     return errors
+
+
+def precision(frame: pd.DataFrame) -> Precision:
+    """In which precision the oracles were drawn that some measurements were made against.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Measurements as :func:`sdp_bench.reports.tables.frame.checked` gives them.
+
+    Returns
+    -------
+    Precision
+    """
+    family, told, samples = (
+        frame.get(name, pd.Series(index=frame.index, dtype=object)).astype(object).fillna("").map(str)
+        for name in ("noise", "precision", "samples")
+    )
+    law = ["activation", "depth", "noise", "sigma", "net", "input", "samples"]
+    oracles = (
+        frame.assign(noise=family, samples=samples, double=told == "float64", told=told != "")
+        .groupby(law)[["double", "told"]]
+        .any()
+        .reset_index()
+    )
+    counts = oracles.groupby(law[:4])["double"].agg(["sum", "size"]).reset_index()
+    counts = counts[counts["sum"] > 0]
+    places = sorted(
+        counts.itertuples(index=False, name=None), key=lambda place: (activation_rank(place[0]), *place[1:4])
+    )
+    double = (
+        (NetKind(activation, int(depth)).label, _scale(noise, sigma), f"{needed} of {drawn}")
+        for activation, depth, noise, sigma, needed, drawn in places
+    )
+    return Precision(len(oracles), int((~oracles["told"]).sum()), tuple(double))
+
+
+def _scale(noise: str, sigma: float) -> str:
+    return f"{sigma:g}" if noise in ("", "gaussian") else f"{sigma:g} ({noise})"
 
 
 def _moves(part: pd.DataFrame) -> pd.DataFrame:

@@ -32,6 +32,7 @@ from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs import group as run
 from sdp_bench.oracles.moments.moments import Moments
 from sdp_bench.oracles.partitions.partition import total_variation_of_counts
+from sdp_bench.oracles.partitions.precision import Rounding
 from sdp_bench.oracles.partitions.tree import EqualMassTree
 from tests.bench.conftest import TINY, begin
 
@@ -382,14 +383,19 @@ def test_exact_moments_refuse_a_sampler_that_is_wrong_in_every_draw(sources, mon
         record(group, place, of(oracle))
 
 
-def test_a_net_whose_float32_is_too_coarse_is_refused(sources):
+def test_a_net_whose_float32_is_too_coarse_is_drawn_in_float64_and_refused_in_float32(sources):
     """A large constant on the outputs leaves few digits to their spread."""
     group, place, oracle = sources[0]
     net = copy.deepcopy(oracle.net)
     with torch.no_grad():
         net[2].bias += 1e5
+    manifest = record(group, place, of(oracle, net=net))
+    assert manifest.statistics.dtype == "float64"
+    assert {check.detail for check in manifest.checks if check.name == "float64"} == {"drawn in float64"}
+    blind = of(oracle, net=net)
+    blind.__dict__["rounding"] = Rounding(moved=0.0, allowed=1.0, single=3, double=3)
     with pytest.raises(RunFailedError, match="float64: rows off by"):
-        record(group, place, of(oracle, net=net))
+        record(group, place, blind)
 
 
 def test_standard_errors_are_those_of_the_mean_and_the_covariance():

@@ -4,6 +4,8 @@ The file and the export were written by version 0.4: small nets under Gaussian a
 and one that fails, a user's net, and both tasks without an oracle.
 """
 
+import hashlib
+import json
 import lzma
 import math
 import sqlite3
@@ -31,6 +33,19 @@ def content():
 def file(content, tmp_path):
     path = tmp_path / "results.sqlite"
     path.write_bytes(content)
+    return path
+
+
+@pytest.fixture
+def of_schema_3(content, tmp_path):
+    """A file as version 0.6 wrote it, which had no column for the precision."""
+    path = tmp_path / "three.sqlite"
+    path.write_bytes(content)
+    with Store(path, writing=True):
+        pass
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("ALTER TABLE records DROP COLUMN precision")
+        db.execute("PRAGMA user_version = 3")
     return path
 
 
@@ -185,3 +200,35 @@ def test_an_export_that_lacks_a_column_is_one_line(tmp_path):
         frames["units"] = frames["units"].drop(columns="sigma")
         with pytest.raises(UserError, match="table units lacks the columns sigma"):
             store.add(frames)
+
+
+@pytest.mark.parametrize("writing", [False, True])
+def test_a_file_of_schema_3_has_no_precision_and_is_else_the_same(of_schema_3, writing):
+    query = "SELECT * FROM records ORDER BY unit, rule, metric, component"
+    before = rows(of_schema_3, query)
+    with Store(of_schema_3, writing=writing) as store:
+        after = store.tables()["records"]
+    assert len(after) == len(before) > 0
+    assert after["precision"].isna().all()
+    assert schema_of(of_schema_3) == (SCHEMA if writing else 3)
+    if writing:
+        assert rows(of_schema_3, query) == [(*row, None) for row in before]
+
+
+def test_an_export_of_schema_3_is_imported_without_a_precision(of_schema_3, tmp_path):
+    with Store(of_schema_3) as store:
+        exchange.export(store, tmp_path / "export")
+        count = len(store.tables()["records"])
+    table = tmp_path / "export" / "records.csv"
+    lines = table.read_text(encoding="utf-8").splitlines()
+    assert lines[0].endswith(",run,precision")
+    table.write_text("\n".join(line.rpartition(",")[0] for line in lines) + "\n", encoding="utf-8")
+    manifest = tmp_path / "export" / exchange.MANIFEST
+    content = json.loads(manifest.read_text(encoding="utf-8"))
+    content["schema"] = 3
+    content["sha256"]["records.csv"] = hashlib.sha256(table.read_bytes()).hexdigest()
+    manifest.write_text(json.dumps(content), encoding="utf-8")
+    with exchange.opened(tmp_path / "export") as store:
+        records = store.tables()["records"]
+    assert len(records) == count
+    assert records["precision"].isna().all()

@@ -8,7 +8,7 @@ import pytest
 from sdp_bench.bench.experiments import experiment
 from sdp_bench.reports.paper.printed import printed
 from sdp_bench.reports.sections.fidelity import fidelity
-from sdp_bench.reports.sections.oracle import oracle_errors
+from sdp_bench.reports.sections.oracle import oracle_errors, precision
 from sdp_bench.reports.sections.sensitivity import sensitivity
 from sdp_bench.reports.tables.frame import checked
 from tests.reports import made_up
@@ -104,6 +104,26 @@ def test_the_oracles_error():
     assert found.largest == pytest.approx(2 / math.sqrt(2))
     assert found.rms == pytest.approx(math.sqrt((2 + 0.5) / 2))
     assert oracle_errors(checked(pd.DataFrame())) == []
+
+
+def test_where_float64_was_needed():
+    places = (
+        ("relu", 0.1, None),
+        ("relu", 0.1, "float64"),
+        ("relu", 10.0, "float32"),
+        ("sigmoid", 1.0, "float64"),
+    )
+    rows = [
+        row("iris-tv", sigma, rule, HEADLINE, 0.3, activation=kind, input=place, precision=drawn)
+        for place, (kind, sigma, drawn) in enumerate(places)
+        for rule in ("sdp", "dvia")
+    ]
+    found = precision(checked(pd.DataFrame(rows)))
+    assert (found.oracles, found.untold) == (4, 1)
+    assert found.double == (("4 ReLU layers", "0.1", "1 of 2"), ("4 sigmoid layers", "1", "1 of 1"))
+    without = precision(oracle_frame())
+    assert (without.oracles, without.untold, without.double) == (2, 2, ())
+    assert precision(checked(pd.DataFrame())).oracles == 0
 
 
 def test_what_was_run():

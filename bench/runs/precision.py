@@ -1,0 +1,170 @@
+"""How far the laws of all suites are from their own in float64, as oracles draw them.
+
+``python -m sdp_bench.bench.runs.precision`` prints a line for each kind of net that is here, of the package
+or of the cache, under each noise of each experiment that asks for it; with kinds behind it (``relu-9
+sigmoid-4``) for these, whose nets are trained first where they must be. The exit code is 1 if a law is
+further from its own than its floor's 95 % point.
+
+Image classifiers are not among them: no cells of equal mass are counted for ten scores.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sdp_bench.bench.datasets.base import stratified_rows
+from sdp_bench.bench.experiments import experiments
+from sdp_bench.bench.experiments.laws import LawExperiment, oracle_key
+from sdp_bench.bench.metrics.oracle import Oracle
+from sdp_bench.bench.metrics.total_variation import (
+    CentralTotalVariation,
+    EqualMassTotalVariation,
+    HeadlineTotalVariation,
+)
+from sdp_bench.bench.nets.architectures import Architecture
+from sdp_bench.bench.nets.fully_connected import TrainedNet, get_nets, missing
+from sdp_bench.bench.nets.net import inputs_of
+from sdp_bench.bench.nets.recipes import Recipe
+from sdp_bench.bench.noise import Noise
+from sdp_bench.bench.sampling import Sampling
+from sdp_bench.bench.settings import Settings
+from sdp_bench.oracles.partitions.precision import Rounding, precise
+from sdp_bench.oracles.sampling.outputs import sample_outputs
+
+Kind = tuple[Architecture, Recipe]
+
+
+@dataclass(frozen=True)
+class Distance:
+    """A law in float32, and as its oracle draws it, against the same noise through the net in float64.
+
+    Attributes
+    ----------
+    net, noise : str
+    rounding : Rounding
+        What the choice of the precision rests on.
+    precision : str
+        In which the oracle draws.
+    single, drawn : float
+        Total variation in the headline's cells (along the central axes for heavy tails) of all the oracle's
+        samples, in float32 and as drawn. Samples are paired, so that there is no floor but what moved.
+    floor95 : float
+        95 % point of the floor of as many samples.
+    """
+
+    net: str
+    noise: str
+    rounding: Rounding
+    precision: str
+    single: float
+    drawn: float
+    floor95: float
+
+    def __str__(self) -> str:
+        """Line of the table."""
+        directions = f"{self.rounding.single} of {self.rounding.double}"
+        numbers = (self.rounding.moved, self.single, self.drawn, self.floor95)
+        return _line(self.net, self.noise, directions, *(f"{x:.4f}" for x in numbers), self.precision)
+
+
+def distances(kinds: Collection[str], sampling: Sampling) -> Iterator[Distance]:
+    """Distances of the laws of all experiments with an oracle: one net of each kind, at one input.
+
+    Parameters
+    ----------
+    kinds : collection of str
+        Non-linearity and hidden layers, ``relu-9``; without any, those of which a net is here.
+    sampling : Sampling
+
+    Yields
+    ------
+    Distance
+    """
+    settings = replace(Settings(), sampling=sampling)
+    asked: dict[Kind, dict[tuple[Noise, float], None]] = {}
+    for each in experiments().values():
+        if isinstance(each, LawExperiment):
+            for kind in each.kinds(settings):
+                asked.setdefault(kind, {}).update(dict.fromkeys((each.noise, scale) for scale in each.sigmas))
+    for (architecture, recipe), laws in asked.items():
+        if name_of(architecture) in kinds or not (kinds or missing(architecture, recipe, [0])):
+            (net,) = get_nets(architecture, recipe, [0])
+            for noise, scale in sorted(laws, key=lambda law: (law[0].name, law[1])):
+                yield distance(net, noise, scale, sampling)
+
+
+def name_of(architecture: Architecture) -> str:
+    """Kind of a net: ``relu-9``."""
+    return f"{architecture.activation}-{architecture.depth}"
+
+
+def distance(net: TrainedNet, noise: Noise, scale: float, sampling: Sampling) -> Distance:
+    """Distance of the law of a net's output at the first of its inputs.
+
+    Parameters
+    ----------
+    net : TrainedNet
+    noise : Noise
+    scale : float
+        Of the noise.
+    sampling : Sampling
+
+    Returns
+    -------
+    Distance
+    """
+    data = inputs_of(net)
+    x = data.batch(list(stratified_rows(data.labels, 1)))
+    key = oracle_key(net, x[0], noise.label(scale), sampling.sampler, sampling.samples)
+    module, law = net.build(), noise.law(x, scale)
+    oracle = Oracle(module, law, key, sampling)
+    double = Oracle(*precise(module, law), key, sampling)
+    kind: type[EqualMassTotalVariation] = (
+        HeadlineTotalVariation if noise.alpha == 2 else CentralTotalVariation
+    )
+    cells = kind().partition(double)
+    single = sample_outputs(module, law, key.samples, seed=key.seed("oracle"), sampler=oracle.sampler)
+
+    def apart(counts: np.ndarray) -> float:
+        return float(np.abs(counts - double.counts(cells)).sum() / 2 / key.samples)
+
+    return Distance(
+        name_of(net.architecture) + ("" if net.recipe.features == "raw" else f" {net.recipe.features}"),
+        f"{noise.name} {scale:g}",
+        oracle.rounding,
+        oracle.precision,
+        apart(cells.counts(single)),
+        apart(oracle.counts(cells)),
+        double.floors(cells)[0].upper95,
+    )
+
+
+def main(kinds: Sequence[str]) -> int:
+    """Print the table; the exit code is 1 if a law is further from its own than chance explains."""
+    print(_line("net", "noise", "directions", "moved", "float32", "as drawn", "95 %", "precision"))
+    found = []
+    for each in distances(kinds, Sampling()):
+        print(each, flush=True)
+        found.append(each)
+    if not found:
+        print(f"no experiment with an oracle has nets of the kinds {', '.join(kinds)}", file=sys.stderr)
+        return 2
+    further = [each for each in found if each.drawn > each.floor95]
+    double = sum(each.precision == "float64" for each in found)
+    print(
+        f"{len(found)} laws, {double} drawn in float64; {len(further)} further than their floor's 95 % point"
+    )
+    return int(bool(further))
+
+
+def _line(*columns: str) -> str:
+    net, noise, *numbers = columns
+    return f"{net:<22}{noise:<16}" + "".join(f"{text:>11}" for text in numbers)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
