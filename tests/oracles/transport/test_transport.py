@@ -159,9 +159,9 @@ def test_the_floor_is_what_an_exact_rule_shows() -> None:
 
 
 def test_the_95_per_cent_point_holds_19_of_20_where_distances_are_skewed() -> None:
-    """Student's bound, which takes them as normal, holds 92 % here."""
+    """Student's bound, which takes them as normal, holds 91 to 92 % here."""
     n, trials = 60, 1500
-    drawn = np.random.default_rng(0).standard_normal((trials, 17, n))
+    drawn = np.random.default_rng(0).exponential(size=(trials, 17, n))
     within = [
         oracles.wasserstein_1d(each[:16].ravel(), each[16], n, seed=i).indistinguishable
         for i, each in enumerate(drawn)
