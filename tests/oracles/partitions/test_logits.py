@@ -117,6 +117,18 @@ def test_energy_distance_of_the_same_law_is_unbiased_and_below_its_95_per_cent_p
     assert 0.88 < share_below(found) < 0.99
 
 
+@pytest.mark.parametrize("offset", [0.0, 1e8])
+@pytest.mark.parametrize("scale", [1e-150, 1.0, 1e150])
+def test_energy_distance_is_in_units_of_the_outputs_wherever_they_are(offset: float, scale: float) -> None:
+    x, y = (np.round(logits(300, i) * 2**20) / 2**20 for i in (1, 2))  # so that an offset rounds nothing
+    plain = energy_distance(x, 1.5 * y)
+    found = energy_distance(scale * (x + offset), scale * (1.5 * y + offset))
+    for name in ("value", "floor95", "stderr"):
+        # 1e-8 of rounding beside the offset, where all is multiplied by a number that is no power of two
+        rel = 1e-9 if offset == 0 or scale == 1 else 1e-6
+        assert getattr(found, name) == pytest.approx(scale * getattr(plain, name), rel=rel)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
