@@ -71,6 +71,53 @@ def test_the_summary_of_pairs_has_the_floor_that_an_exact_rule_shows() -> None:
         assert 0.88 < share_below(estimates) < 0.99  # 0.95 +- 4 * sqrt(.95 * .05 / 150)
 
 
+def errors_to_spread(found: list, which: str) -> float:
+    """Mean standard error over the standard deviation of repeated draws."""
+    estimates = [getattr(each, which) for each in found]
+    return float(
+        np.mean([each.stderr for each in estimates]) / np.std([each.value for each in estimates], ddof=1)
+    )
+
+
+@pytest.mark.parametrize("scale", [1.15, 2.0])
+def test_standard_errors_of_the_summary_of_pairs_are_the_spread_of_repeated_draws(scale: float) -> None:
+    """Those of fully dependent pairs would be half again to three times as large."""
+
+    def drawn(seed: int) -> Array:
+        return np.random.default_rng(seed).standard_normal((1500, 4))
+
+    partition = ScoreDifferences.from_samples(np.random.default_rng(1).standard_normal((20_000, 4)), 20)
+    found = [
+        pairwise_summary(drawn(10 + i), scale * drawn(5000 + i), partition, redraws=20, seed=i)
+        for i in range(150)
+    ]
+    for which in ("largest", "mean"):
+        assert 0.8 < errors_to_spread(found, which) < 1.2  # +- 0.06, of 150 draws
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scale", "most"), [(1.0, 1.25), (1.1, 1.2), (1.3, 1.2)])
+def test_standard_errors_of_45_pairs_are_the_spread_of_repeated_draws(scale: float, most: float) -> None:
+    """At the floor they are a little large: redrawn rows repeat, and repeat in all pairs alike."""
+    partition = ScoreDifferences.from_samples(logits(20_000, 1), 30)
+    shift = np.arange(10) * (1 - scale)
+    found = [
+        pairwise_summary(logits(2000, 10 + i), scale * logits(2000, 5000 + i) + shift, partition, seed=i)
+        for i in range(100)
+    ]
+    for which in ("largest", "mean"):
+        assert 0.8 < errors_to_spread(found, which) < most
+
+
+def test_a_summary_of_point_masses_is_sure() -> None:
+    """And of one pair, and of samples that are the same."""
+    x = np.tile(np.arange(2.0), (50, 1))
+    partition = ScoreDifferences.from_samples(x, 4)
+    for other, value in ((x, 0.0), (x[:, ::-1].copy(), 1.0)):
+        for estimate in vars(pairwise_summary(x, other, partition)).values():
+            assert (estimate.value, estimate.stderr) == (value, 0.0)
+
+
 def test_the_sliced_distance_finds_a_difference_in_one_thin_direction() -> None:
     generator = np.random.default_rng(5)
     scales = np.geomspace(1, 1e-3, 9)
