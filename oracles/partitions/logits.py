@@ -222,7 +222,8 @@ def _distances(first: Cells, second: Cells, cells: int) -> Array:
 def _floor(statistic: Array, again: Array) -> Floor:
     """Floor of a bootstrapped statistic, less the bias that bootstrapping once more shows."""
     bias = statistic.mean() - again.mean()
-    return Floor(float(statistic.mean() + bias), float(np.quantile(statistic, 0.95) + bias))
+    upper = float(np.quantile(statistic, 0.95, method="weibull"))  # below which one more draw is in 95 %
+    return Floor(float(statistic.mean() + bias), upper + float(bias))
 
 
 def _cells_of(partition: ScoreDifferences, samples: Matrix) -> Cells:
