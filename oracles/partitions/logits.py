@@ -31,8 +31,11 @@ from sdp_bench.oracles.partitions.partition import (
 )
 
 Array = NDArray[np.float64]
+Matrix = NDArray[np.floating]
 
 _NULL = 1e-10  # of the largest variance: less is rounding
+_ROWS = 2**16  # whose cells are held at a time
+_NORMALS = 2000  # draws behind a standard error: it is sure to 1.6 %
 
 
 def without_shift(samples: Samples) -> Array:
@@ -130,8 +133,10 @@ def pairwise_summary(
     -------
     PairedDifferences
         Pairs share samples, so floors come from redrawing whole samples (a bootstrap of rows, its bias
-        estimated by a second one), and the mean's standard error is that of fully dependent pairs: an
-        upper bound.
+        estimated by a second one), and standard errors from the covariance of all pairs' distances. Far
+        above the floor that is of the events on which the distances rest, at the floor of the redraws;
+        between, 1 - (floor / value)^3 is the share of the former. By simulation of 45 pairs, errors are
+        within a fifth of the spread of repeated draws, whatever the distance.
 
     Raises
     ------
@@ -145,7 +150,6 @@ def pairwise_summary(
     null = Floor(0.0, 0.0)
     each = [total_variation_of_counts(a, b, null) for a, b in zip(counts, other, strict=True)]
     values = np.array([estimate.value for estimate in each])
-    errors = np.array([estimate.stderr for estimate in each])
     generator = np.random.default_rng(seed)
 
     def redrawn(pool: Cells, size: int) -> Cells:
@@ -158,13 +162,50 @@ def pairwise_summary(
         again = redrawn(first, len(ours))
         twice.append(_distances(again, redrawn(first, len(theirs)), partition.cells))
     simulated, resimulated = np.array(once), np.array(twice)
-    top = int(values.argmax())
     highest = _floor(simulated.max(1), resimulated.max(1))
     average = _floor(simulated.mean(1), resimulated.mean(1))
+    excess = counts / len(ours) > other / len(theirs)
+    given = _covariance_given(excess, partition, ours) + _covariance_given(excess, partition, theirs)
+    covariance = _blended(values, 2 * simulated.mean(0) - resimulated.mean(0), given, simulated)
+    largest_error = _error_of_largest(values, covariance, seed)
     return PairedDifferences(
-        Estimate(float(values[top]), highest.mean, highest.upper95, float(errors[top])),
-        Estimate(float(values.mean()), average.mean, average.upper95, float(errors.mean())),
+        Estimate(float(values.max()), highest.mean, highest.upper95, largest_error),
+        Estimate(float(values.mean()), average.mean, average.upper95, math.sqrt(covariance.mean())),
     )
+
+
+def _covariance_given(excess: NDArray[np.bool_], partition: ScoreDifferences, samples: Matrix) -> Array:
+    """Covariance of the shares of samples that lie in given cells of each pair, shape (pairs, pairs)."""
+    pairs = len(excess)
+    together = np.zeros((pairs, pairs))
+    for start in range(0, len(samples), _ROWS):
+        cells = _cells_of(partition, samples[start : start + _ROWS])
+        inside = np.take_along_axis(excess, cells, 1).astype(np.float64)
+        together += inside @ inside.T
+    together /= len(samples)
+    shares = together.diagonal()
+    covariance: Array = (together - np.outer(shares, shares)) / len(samples)
+    return covariance
+
+
+def _blended(values: Array, floors: Array, given: Array, simulated: Array) -> Array:
+    """Covariance of the pairs' distances, each pair between what holds far above its floor and at it."""
+    near = np.divide(floors, values, out=np.ones(len(values)), where=values > floors) ** 3
+    at_floor, above = np.sqrt(near), np.sqrt(1 - near)
+    null = np.atleast_2d(np.cov(simulated, rowvar=False))
+    blended: Array = given * np.outer(above, above) + null * np.outer(at_floor, at_floor)
+    return blended
+
+
+def _error_of_largest(values: Array, covariance: Array, seed: int) -> float:
+    """Standard deviation of the largest of normal values about these, less the scatter that is noise."""
+    scatter = np.square(values - values.mean()).sum()
+    noise = np.trace(covariance) - covariance.mean() * len(values)
+    kept = math.sqrt(max(0.0, 1 - noise / scatter)) if scatter > 0 else 0.0
+    variances, vectors = np.linalg.eigh(covariance)
+    root = vectors * np.sqrt(np.maximum(0, variances)) @ vectors.T
+    normals = np.random.default_rng(seed).standard_normal((_NORMALS, len(values)))
+    return float((kept * (values - values.mean()) + normals @ root).max(1).std())
 
 
 def _distances(first: Cells, second: Cells, cells: int) -> Array:
@@ -181,10 +222,11 @@ def _distances(first: Cells, second: Cells, cells: int) -> Array:
 def _floor(statistic: Array, again: Array) -> Floor:
     """Floor of a bootstrapped statistic, less the bias that bootstrapping once more shows."""
     bias = statistic.mean() - again.mean()
-    return Floor(float(statistic.mean() + bias), float(np.quantile(statistic, 0.95) + bias))
+    upper = float(np.quantile(statistic, 0.95, method="weibull"))  # below which one more draw is in 95 %
+    return Floor(float(statistic.mean() + bias), upper + float(bias))
 
 
-def _cells_of(partition: ScoreDifferences, samples: NDArray[np.floating]) -> Cells:
+def _cells_of(partition: ScoreDifferences, samples: Matrix) -> Cells:
     values = samples.astype(np.float64)
     lines = [Edges(line) for line in partition.edges]
     return np.stack(
@@ -307,12 +349,15 @@ def energy_distance(
     variance = np.var(2 * (a - own)) / len(x) + np.var(2 * (b - theirs)) / len(y)
     generator = np.random.default_rng(seed)
     half = len(x) // 2
-    simulated = []
-    for _ in range(halves):
+    members = np.zeros((len(x), 2, halves))  # 1 where a row is in the first half, and in the second
+    for redraw in range(halves):
         order = generator.permutation(len(x))
-        p, q = order[:half], order[half : 2 * half]
-        inner = within[np.ix_(p, p)].sum() + within[np.ix_(q, q)].sum()
-        simulated.append(2 * within[np.ix_(p, q)].mean() - inner / (half * (half - 1)))
+        members[order[:half], 0, redraw] = members[order[half : 2 * half], 1, redraw] = 1
+    # Sums of distances within and across halves, as quadratic forms: all in one product of matrices.
+    reached = (within @ members.reshape(len(x), -1)).reshape(members.shape)
+    inner = (members * reached).sum((0, 1))
+    crossed = (members[:, 0] * reached[:, 1]).sum(0)
+    simulated = 2 * crossed / half**2 - inner / (half * (half - 1))
     # Under equal laws the statistic falls as 1/n, from 2 / half rows to 1/n + 1/m.
     scale = (1 / len(x) + 1 / len(y)) / (2 / half)
     upper = scale * float(np.quantile(simulated, 0.95))

@@ -11,6 +11,7 @@ finite W1, and samples do not show that: `require_mean` refuses the law itself.
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
 from collections.abc import Callable
@@ -18,10 +19,12 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import stdtrit
+from scipy.optimize import brentq
+from scipy.spatial.distance import cdist
 
 from sdp_bench.oracles.estimate.estimate import Estimate, Floor
 from sdp_bench.oracles.estimate.samples import Samples, finite_matrix
+from sdp_bench.oracles.transport.clouds import common_scale
 
 Points = NDArray[np.float64]
 Potentials = Callable[[Points, Points], tuple[Points, Points]]
@@ -83,8 +86,11 @@ def wasserstein_floor(a: Samples, n: int = 2000, pairs: int = 8, *, seed: int = 
     Returns
     -------
     Floor
-        Mean, and mean + t sd sqrt(1 + 1/pairs) with t the 95 % point of Student's law with
-        pairs - 1 degrees of freedom: the bound that a further distance is below in 95 % of cases.
+        Mean, and mean + c sd, the bound that a further distance is below in 95 % of cases: c is that of
+        Gumbel's law for so many pairs, 2.54 for eight. Distances at the floor are skewed, by 0.4 (three
+        outputs alike) to 1.4 (one output, or one that is much wider than the others), Gumbel's law by
+        1.1; Student's bound, 2.01, held 91 to 94 % of them, this one 94 to 97 % (by simulation).
+        That is for disjoint pairs: others are too much alike, and the bound is low.
         Where N < 2 n, that of N / 2 points a side, brought to n by the rate n^(-1 / max(m, 2)).
 
     References
@@ -120,7 +126,7 @@ def wasserstein_1d(
     for samples in (a, b):
         if np.ndim(samples) not in (1, 2) or (np.ndim(samples) == 2 and np.shape(samples)[1] != 1):
             raise ValueError(f"wasserstein_1d takes one output, got shape {np.shape(samples)}")
-    return estimate_of(_line, _column(a), _column(b), n, pairs, floor, seed)
+    return estimate_of(scale_free(_line), _column(a), _column(b), n, pairs, floor, seed)
 
 
 def sliced_wasserstein(
@@ -163,7 +169,10 @@ def sliced_wasserstein(
     axes = np.random.default_rng(seed).standard_normal((directions, np.shape(a)[-1]))
     axes /= np.linalg.norm(axes, axis=1, keepdims=True)
 
+    @scale_free
     def potentials(x: Points, y: Points) -> tuple[Points, Points]:
+        centre = np.median(x, axis=0)  # without it, projections have the rounding of a common offset
+        x, y = x - centre, y - centre
         u, v = np.zeros(len(x)), np.zeros(len(y))
         for axis in axes:
             u_axis, v_axis = _line(x @ axis[:, None], y @ axis[:, None])
@@ -174,10 +183,22 @@ def sliced_wasserstein(
     return estimate_of(potentials, a, b, n, pairs, floor, seed)
 
 
+def scale_free(potentials: Potentials) -> Potentials:
+    """Solver on points over a power of two near their extent, so that no square leaves float64."""
+
+    def scaled(x: Points, y: Points) -> tuple[Points, Points]:
+        scale = common_scale(x, y) or 1.0
+        u, v = potentials(x / scale, y / scale)
+        return scale * u, scale * v
+
+    return scaled
+
+
+@scale_free
 def _exact(x: Points, y: Points) -> tuple[Points, Points]:
     import ot  # half a second to import
 
-    cost = ot.dist(x, y, metric="euclidean")
+    cost = cdist(x, y)  # by differences: an expanded square would have the rounding of a common offset
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the log says the same
         _, log = ot.emd2([], [], cost, numItermax=_MOST_PIVOTS, log=True)
@@ -237,9 +258,20 @@ def floor_of(potentials: Potentials, a: Samples, n: int, pairs: int, seed: int) 
             both = points[2 * pair * side : 2 * (pair + 1) * side]
         u, v = potentials(both[:side], both[side:])
         distances.append(rate * (u.mean() + v.mean()))
-    spread = float(np.std(distances, ddof=1)) * math.sqrt(1 + 1 / pairs)
-    mean = float(np.mean(distances))
-    return Floor(mean, mean + float(stdtrit(pairs - 1, 0.95)) * spread, n)
+    mean, spread = float(np.mean(distances)), float(np.std(distances, ddof=1))
+    return Floor(mean, mean + _reach(pairs) * spread, n)
+
+
+@functools.cache
+def _reach(draws: int) -> float:
+    """Standard deviations above the mean, both of so many draws, that hold 95 % of further ones (Gumbel)."""
+    drawn = np.random.default_rng(0).gumbel(size=(2**14, draws))
+    mean, spread = drawn.mean(1), drawn.std(1, ddof=1)
+
+    def excess(reach: float) -> float:
+        return float(np.exp(-np.exp(-mean - reach * spread)).mean()) - 0.95
+
+    return float(brentq(excess, 0.0, 100.0))
 
 
 def _choose(points: Points, n: int, seed: int, purpose: int) -> Points:

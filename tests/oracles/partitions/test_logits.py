@@ -71,6 +71,65 @@ def test_the_summary_of_pairs_has_the_floor_that_an_exact_rule_shows() -> None:
         assert 0.88 < share_below(estimates) < 0.99  # 0.95 +- 4 * sqrt(.95 * .05 / 150)
 
 
+def test_the_floor_of_the_summary_of_pairs_covers_19_of_20_by_few_redraws() -> None:
+    """The 95 % quantile of 19 draws as such is exceeded by one more draw in nearly a tenth."""
+    generator = np.random.default_rng(0)
+    partition = ScoreDifferences.from_samples(generator.standard_normal((20_000, 3)), 10)
+    found = [
+        pairwise_summary(*generator.standard_normal((2, 500, 3)), partition, redraws=19, seed=i)
+        for i in range(400)
+    ]
+    for estimates in ([each.largest for each in found], [each.mean for each in found]):
+        assert 0.93 < share_below(estimates) < 0.97
+
+
+def errors_to_spread(found: list, which: str) -> float:
+    """Mean standard error over the standard deviation of repeated draws."""
+    estimates = [getattr(each, which) for each in found]
+    return float(
+        np.mean([each.stderr for each in estimates]) / np.std([each.value for each in estimates], ddof=1)
+    )
+
+
+@pytest.mark.parametrize("scale", [1.15, 2.0])
+def test_standard_errors_of_the_summary_of_pairs_are_the_spread_of_repeated_draws(scale: float) -> None:
+    """Those of fully dependent pairs would be half again to three times as large."""
+
+    def drawn(seed: int) -> Array:
+        return np.random.default_rng(seed).standard_normal((1500, 4))
+
+    partition = ScoreDifferences.from_samples(np.random.default_rng(1).standard_normal((20_000, 4)), 20)
+    found = [
+        pairwise_summary(drawn(10 + i), scale * drawn(5000 + i), partition, redraws=20, seed=i)
+        for i in range(150)
+    ]
+    for which in ("largest", "mean"):
+        assert 0.8 < errors_to_spread(found, which) < 1.2  # +- 0.06, of 150 draws
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scale", "most"), [(1.0, 1.25), (1.1, 1.2), (1.3, 1.2)])
+def test_standard_errors_of_45_pairs_are_the_spread_of_repeated_draws(scale: float, most: float) -> None:
+    """At the floor they are a little large: redrawn rows repeat, and repeat in all pairs alike."""
+    partition = ScoreDifferences.from_samples(logits(20_000, 1), 30)
+    shift = np.arange(10) * (1 - scale)
+    found = [
+        pairwise_summary(logits(2000, 10 + i), scale * logits(2000, 5000 + i) + shift, partition, seed=i)
+        for i in range(100)
+    ]
+    for which in ("largest", "mean"):
+        assert 0.8 < errors_to_spread(found, which) < most
+
+
+def test_a_summary_of_point_masses_is_sure() -> None:
+    """And of one pair, and of samples that are the same."""
+    x = np.tile(np.arange(2.0), (50, 1))
+    partition = ScoreDifferences.from_samples(x, 4)
+    for other, value in ((x, 0.0), (x[:, ::-1].copy(), 1.0)):
+        for estimate in vars(pairwise_summary(x, other, partition)).values():
+            assert (estimate.value, estimate.stderr) == (value, 0.0)
+
+
 def test_the_sliced_distance_finds_a_difference_in_one_thin_direction() -> None:
     generator = np.random.default_rng(5)
     scales = np.geomspace(1, 1e-3, 9)
@@ -115,6 +174,18 @@ def test_energy_distance_of_the_same_law_is_unbiased_and_below_its_95_per_cent_p
     values = np.array([estimate.value for estimate in found])
     assert abs(values.mean()) < 4 * values.std() / math.sqrt(200)
     assert 0.88 < share_below(found) < 0.99
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e8])
+@pytest.mark.parametrize("scale", [1e-150, 1.0, 1e150])
+def test_energy_distance_is_in_units_of_the_outputs_wherever_they_are(offset: float, scale: float) -> None:
+    x, y = (np.round(logits(300, i) * 2**20) / 2**20 for i in (1, 2))  # so that an offset rounds nothing
+    plain = energy_distance(x, 1.5 * y)
+    found = energy_distance(scale * (x + offset), scale * (1.5 * y + offset))
+    for name in ("value", "floor95", "stderr"):
+        # 1e-8 of rounding beside the offset, where all is multiplied by a number that is no power of two
+        rel = 1e-9 if offset == 0 or scale == 1 else 1e-6
+        assert getattr(found, name) == pytest.approx(scale * getattr(plain, name), rel=rel)
 
 
 @pytest.mark.parametrize(
