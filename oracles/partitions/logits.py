@@ -159,8 +159,8 @@ def pairwise_summary(
         twice.append(_distances(again, redrawn(first, len(theirs)), partition.cells))
     simulated, resimulated = np.array(once), np.array(twice)
     top = int(values.argmax())
-    highest = _floor(simulated.max(1), resimulated.max(1))
-    average = _floor(simulated.mean(1), resimulated.mean(1))
+    highest = bootstrapped_floor(simulated.max(1), resimulated.max(1))
+    average = bootstrapped_floor(simulated.mean(1), resimulated.mean(1))
     return PairedDifferences(
         Estimate(float(values[top]), highest.mean, highest.upper95, float(errors[top])),
         Estimate(float(values.mean()), average.mean, average.upper95, float(errors.mean())),
@@ -178,7 +178,7 @@ def _distances(first: Cells, second: Cells, cells: int) -> Array:
     )
 
 
-def _floor(statistic: Array, again: Array) -> Floor:
+def bootstrapped_floor(statistic: Array, again: Array) -> Floor:
     """Floor of a bootstrapped statistic, less the bias that bootstrapping once more shows."""
     bias = statistic.mean() - again.mean()
     return Floor(float(statistic.mean() + bias), float(np.quantile(statistic, 0.95) + bias))
