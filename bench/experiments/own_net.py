@@ -79,13 +79,12 @@ def measures_for(outputs: int) -> Measure:
             "decision (arg max) and of pairs of outputs, exact W1, and moments.",
         )
     pairs = ("tv_pairs",) if outputs <= _PAIR_OUTPUTS else ()
-    kept = moments if outputs <= _MOMENT_OUTPUTS else ()
+    headline, kept = (("tv_principal",), moments) if outputs <= _MOMENT_OUTPUTS else ((), ())
     return Measure(
-        ("tv_principal", "tv_class", "tv_margin", *pairs, "tv_sliced", "w1_sliced", "energy", *kept),
+        (*headline, "tv_class", "tv_margin", *pairs, "tv_sliced", "w1_sliced", "energy", *kept),
         f"{outputs} outputs, more than the {HISTOGRAM_OUTPUTS} that a histogram over all of them has "
-        "samples for: total variation in cells of equal mass along two of the true law’s principal axes, of "
-        "the decision (arg max), of the margin"
-        f"{', of pairs of outputs' if pairs else ''} "
+        f"samples for: total variation {'along two principal axes of the true law, ' if headline else ''}"
+        f"of the decision (arg max), of the margin{', of pairs of outputs' if pairs else ''} "
         "and along the worst direction, sliced W1, energy distance"
         + (", and moments." if kept else f". No moments: a bootstrap of {outputs} × {outputs} is too large.")
         + " The worst direction and the energy distance leave out a shift of all outputs alike.",

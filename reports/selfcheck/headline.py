@@ -20,6 +20,7 @@ SAMPLES = 10**4
 """Of either side: few enough for a page, and the floor goes by their square root."""
 
 _PILOT = 2**17
+_COVERAGE = (0.92, 1.0)  # of 95 %: a point that is simulated from 200 pairs of draws is .02 off itself
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def triple(share: float) -> Error:
     return Error(f"signs of three axes bound in {share:.0%}", share / 2, wrong, 3)
 
 
-PROMISED = (location(0.6), scale(1.6), rotation(5.0), mixture(0.9))
+PROMISED = (location(0.25), scale(1.3), rotation(2.0), mixture(0.8))
 """Errors of a single axis, or of two, that are seen in nine of ten measurements by :data:`SAMPLES`."""
 
 
@@ -170,7 +171,7 @@ def rates(trials: int = 60, seed: int = 0) -> Iterator[Rate]:
         condition = f"{axes} outputs, {SAMPLES} samples"
         covered = sum(made.estimate(generator).indistinguishable for _ in range(trials))
         what = "the 95 % point of the headline's floor covers an exact rule"
-        yield Rate("floors", what, condition, (0.94, 1.0), covered, trials)
+        yield Rate("floors", what, condition, _COVERAGE, covered, trials)
         for error in PROMISED:
             if error.axes <= axes:
                 seen = sum(not made.estimate(generator, error).indistinguishable for _ in range(trials))

@@ -274,8 +274,8 @@ def test_what_is_done_to_inputs_is_said(tmp_path):
             {"tv_principal", "tv_class", "tv_margin", "tv_pairs", "w1_sliced", "std_ratio"},
             {"tv_headline", "w1"},
         ),
-        (100, {"tv_class", "tv_sliced", "bures"}, {"tv_pairs"}),
-        (1000, {"tv_principal", "tv_class", "energy"}, {"bures", "std_ratio", "tv_pairs"}),
+        (100, {"tv_principal", "tv_class", "tv_sliced", "bures"}, {"tv_pairs"}),
+        (1000, {"tv_class", "energy"}, {"tv_principal", "bures", "std_ratio", "tv_pairs"}),
     ],
 )
 def test_measures_by_the_number_of_outputs(outputs, here, absent):
