@@ -24,6 +24,11 @@ if TYPE_CHECKING:
         total_variation_floor,
         total_variation_of_counts,
     )
+    from sdp_bench.oracles.partitions.principal import (
+        PrincipalCells,
+        floor_of_largest,
+        largest_total_variation,
+    )
     from sdp_bench.oracles.partitions.quantiles import (
         Quantiles,
         interquartile_ratio,
@@ -54,6 +59,7 @@ __all__ = [
     "Optimality",
     "OutputBins",
     "Partition",
+    "PrincipalCells",
     "Quantiles",
     "Ratio",
     "ScoreDifferences",
@@ -65,9 +71,11 @@ __all__ = [
     "check_theorem",
     "exact_total_variation",
     "exact_wasserstein",
+    "floor_of_largest",
     "gaussian_kl",
     "interquartile_ratio",
     "largest_quantile_distance",
+    "largest_total_variation",
     "mean_error",
     "mean_quantile_distance",
     "pairwise_total_variation",

@@ -22,6 +22,7 @@ from sdp_bench.oracles.partitions.partition import (
     total_variation_of_counts,
 )
 from sdp_bench.oracles.partitions.precision import Rounding, precise, rounding_by
+from sdp_bench.oracles.partitions.principal import floor_of_largest, largest_total_variation
 from sdp_bench.oracles.partitions.quantiles import Quantiles
 from sdp_bench.oracles.sampling.noise import SCRAMBLES
 from sdp_bench.oracles.sampling.outputs import Sampler, sample_outputs, standard_normals
@@ -196,3 +197,17 @@ class Oracle:
         """The same on the cells of one partition."""
         (estimate,) = self.total_variations(cells, samples)
         return estimate
+
+    def largest_total_variation(self, cells: Partition, samples: Tensor) -> Estimate:
+        """The largest of :meth:`total_variations`, with the floor of the largest."""
+        counts = self.counts(cells)
+        if len(counts) == 1:
+            return self.total_variation(cells, samples)
+        name = type(cells).__name__
+        floor = self._once(
+            ("floor of the largest", cells),
+            lambda: floor_of_largest(
+                counts, self.key.samples, seed=self.key.seed(f"floor of the largest {name}")
+            ),
+        )
+        return largest_total_variation(counts, np.atleast_2d(cells.counts(samples)), floor)

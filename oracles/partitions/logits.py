@@ -162,8 +162,8 @@ def pairwise_summary(
         again = redrawn(first, len(ours))
         twice.append(_distances(again, redrawn(first, len(theirs)), partition.cells))
     simulated, resimulated = np.array(once), np.array(twice)
-    highest = _floor(simulated.max(1), resimulated.max(1))
-    average = _floor(simulated.mean(1), resimulated.mean(1))
+    highest = bootstrapped_floor(simulated.max(1), resimulated.max(1))
+    average = bootstrapped_floor(simulated.mean(1), resimulated.mean(1))
     excess = counts / len(ours) > other / len(theirs)
     given = _covariance_given(excess, partition, ours) + _covariance_given(excess, partition, theirs)
     covariance = _blended(values, 2 * simulated.mean(0) - resimulated.mean(0), given, simulated)
@@ -219,7 +219,7 @@ def _distances(first: Cells, second: Cells, cells: int) -> Array:
     )
 
 
-def _floor(statistic: Array, again: Array) -> Floor:
+def bootstrapped_floor(statistic: Array, again: Array) -> Floor:
     """Floor of a bootstrapped statistic, less the bias that bootstrapping once more shows."""
     bias = statistic.mean() - again.mean()
     upper = float(np.quantile(statistic, 0.95, method="weibull"))  # below which one more draw is in 95 %

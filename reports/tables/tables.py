@@ -306,8 +306,8 @@ def first_variants(tables: Iterable[Table]) -> list[Table]:
 
 def headline(tables: Sequence[Table]) -> list[Table]:
     """Tables from which the page says which rule is best: the headline metric, else the paper-like one."""
-    for name in (HeadlineTotalVariation.name, AxisTotalVariation.name):
-        chosen = [table for table in first_variants(tables) if table.metric.name == name]
+    for kind in (HeadlineTotalVariation, AxisTotalVariation):
+        chosen = [table for table in first_variants(tables) if isinstance(table.metric, kind)]
         if chosen:
             return sorted(chosen, key=lambda t: (activation_rank(t.activation), t.activation, t.depth))
     return []

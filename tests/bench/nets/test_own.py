@@ -267,10 +267,15 @@ def test_what_is_done_to_inputs_is_said(tmp_path):
     [
         (1, {"tv_headline", "tv_paper", "w1"}, {"tv_class"}),
         (3, {"tv_headline", "tv_paper", "tv_class", "w1"}, {"w1_sliced"}),
-        (8, {"tv_headline", "tv_class", "w1"}, {"tv_paper"}),
-        (10, {"tv_class", "tv_margin", "tv_pairs", "w1_sliced", "std_ratio"}, {"tv_headline", "w1"}),
-        (100, {"tv_class", "tv_sliced", "bures"}, {"tv_pairs"}),
-        (1000, {"tv_class", "energy"}, {"bures", "std_ratio", "tv_pairs"}),
+        (4, {"tv_principal", "tv_class", "w1"}, {"tv_headline", "tv_paper"}),
+        (8, {"tv_principal", "tv_class", "w1"}, {"tv_paper"}),
+        (
+            10,
+            {"tv_principal", "tv_class", "tv_margin", "tv_pairs", "w1_sliced", "std_ratio"},
+            {"tv_headline", "w1"},
+        ),
+        (100, {"tv_principal", "tv_class", "tv_sliced", "bures"}, {"tv_pairs"}),
+        (1000, {"tv_class", "energy"}, {"tv_principal", "bures", "std_ratio", "tv_pairs"}),
     ],
 )
 def test_measures_by_the_number_of_outputs(outputs, here, absent):
