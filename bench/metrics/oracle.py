@@ -15,12 +15,9 @@ from sdp_bench.bench.sampling import Sampling
 from sdp_bench.oracles.estimate.estimate import Estimate, Floor
 from sdp_bench.oracles.estimate.tails import require_moments
 from sdp_bench.oracles.moments.moments import Moments
+from sdp_bench.oracles.partitions.floors import total_variation_floor
 from sdp_bench.oracles.partitions.logits import without_shift
-from sdp_bench.oracles.partitions.partition import (
-    Partition,
-    total_variation_floor,
-    total_variation_of_counts,
-)
+from sdp_bench.oracles.partitions.partition import Partition, total_variation_of_counts
 from sdp_bench.oracles.partitions.quantiles import Quantiles
 from sdp_bench.oracles.sampling.noise import SCRAMBLES
 from sdp_bench.oracles.sampling.outputs import Sampler, sample_outputs, standard_normals
