@@ -25,6 +25,7 @@ _BLOCK_VALUES = 2**18  # of draws at once, 2 MB
 _JEFFREYS = 0.5
 _GAP = 5  # times the next lower count: a cell that far above the rest tells nothing of them
 _CONCENTRATIONS = np.geomspace(0.02, 1e6, 41)[:, None]  # from all mass in few cells to equal cells
+_FEWEST_SCRAMBLES = 4
 _LIVE = 48  # numbers of cells that may hold mass, tried beside all
 
 
@@ -78,6 +79,58 @@ def total_variation_floor(
     simulated, redrawn = distances(oracle / total)
     bias = simulated.mean() - distances(redrawn)[0].mean()
     return Floor(float(simulated.mean() + bias), float(np.quantile(simulated, 0.95) + bias))
+
+
+def scrambled_floor(scrambles: ArrayLike, floor: Floor, *, splits: int = 200, seed: int = 0) -> Floor:
+    """Floor under Sobol points, from that of plain samples and the spread of independent scrambles.
+
+    Two halves of the scrambles are two independent samples. How far they are apart, over random halves, as
+    compared with random halves of the same counts one by one, says by how much Sobol points are steadier than
+    plain ones; the floor is as much lower. The 95 % point makes up for the few scrambles that this rests on,
+    as Student's does. The rule's points are taken to be as steady as the oracle's.
+
+    Parameters
+    ----------
+    scrambles : array_like of int, shape (scrambles, cells)
+        The oracle's counts, scramble by scramble: four or more, of equal sizes but for one sample.
+    floor : Floor
+        Of plain samples with these counts in all, :func:`total_variation_floor`.
+    splits : int
+        Number of random halves.
+    seed : int
+        For the halves.
+
+    Returns
+    -------
+    Floor
+        Mean and 95 % point.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than four scrambles, or `splits` is not positive.
+    """
+    counts, splits = np.asarray(scrambles, dtype=np.int64), check_count("splits", splits, 1)
+    if counts.ndim != 2 or len(counts) < _FEWEST_SCRAMBLES:
+        raise ValueError(f"scrambles must be {_FEWEST_SCRAMBLES} or more rows of counts, got {counts.shape}")
+    generator = np.random.default_rng(seed)
+    total = counts.sum(0)
+    cells = total[total > 0]
+    plain = steady = 0.0
+    for _ in range(splits):
+        half = counts[generator.permutation(len(counts))[: len(counts) // 2]].sum(0)
+        steady += _apart(half, total - half)
+        half = generator.multivariate_hypergeometric(cells, int(half.sum()), method="marginals")
+        plain += _apart(half, cells - half)
+    ratio = steady / plain if plain else 1.0
+    spread = floor.upper95 - floor.mean
+    if floor.mean:  # relative to the mean it is wide for one cell and its rest, and narrow for many cells
+        spread *= 1 + (0.5 + spread / floor.mean) / len(counts)
+    return Floor(ratio * floor.mean, ratio * (floor.mean + spread))
+
+
+def _apart(a: Counts, b: Counts) -> float:
+    return float(np.abs(a / a.sum() - b / b.sum()).sum() / 2)
 
 
 def cell_counts(name: str, counts: ArrayLike) -> Counts:

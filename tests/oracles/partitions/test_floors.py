@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from sdp_bench import oracles
+from sdp_bench.oracles.partitions.floors import scrambled_floor
 
 
 def coverage(law: np.ndarray, samples: int, trials: int) -> float:
@@ -71,3 +72,36 @@ def test_one_cell_that_holds_all_may_share_its_mass_with_others() -> None:
 def test_well_filled_cells_have_the_floor_that_they_had() -> None:
     floor = oracles.total_variation_floor([10, 20, 70], 100, seed=3)
     assert (floor.mean, floor.upper95) == pytest.approx((0.0624, 0.1183), rel=1e-12)
+
+
+def steady_counts(generator: np.random.Generator, law: np.ndarray, each: int, scrambles: int) -> np.ndarray:
+    """Counts of points that are spread more evenly than by chance: one in each step of mass."""
+    steps = (np.arange(each) + generator.random((scrambles, each))) / each
+    return np.stack(
+        [np.bincount(np.searchsorted(law.cumsum()[:-1], row), minlength=len(law)) for row in steps]
+    )
+
+
+@pytest.mark.parametrize("cells", [3, 16])
+def test_scrambles_show_how_steady_their_union_is(cells: int) -> None:
+    law = np.random.default_rng(0).dirichlet(np.full(cells, 5.0))
+    generator = np.random.default_rng(1)
+    distances, floors, plains = [], [], []
+    for trial in range(100):
+        first, second = (steady_counts(generator, law, 256, 16) for _ in range(2))
+        distances.append(np.abs(first.sum(0) - second.sum(0)).sum() / 2 / first.sum())
+        plains.append(oracles.total_variation_floor(first.sum(0), int(first.sum()), seed=trial))
+        floors.append(scrambled_floor(first, plains[-1], seed=trial))
+    assert np.mean([floor.mean for floor in floors]) == pytest.approx(np.mean(distances), rel=0.1)
+    assert np.mean([floor.mean for floor in plains]) > 2 * np.mean(distances)
+    below = np.mean([d <= floor.upper95 for d, floor in zip(distances, floors, strict=True)])
+    assert below == pytest.approx(0.95, abs=3 * np.sqrt(0.95 * 0.05 / 100))
+
+
+def test_plain_samples_in_parts_have_the_plain_floor() -> None:
+    generator = np.random.default_rng(2)
+    parts = generator.multinomial(10_000, even(512), size=16)
+    plain = oracles.total_variation_floor(parts.sum(0), 160_000)
+    assert scrambled_floor(parts, plain).mean == pytest.approx(plain.mean, rel=0.03)
+    with pytest.raises(ValueError, match="scrambles must be 4 or more rows"):
+        scrambled_floor(parts[:3], plain)
