@@ -8,6 +8,7 @@ def test_every_cell_law_and_number_of_samples_has_a_rate() -> None:
     assert len(set(conditions)) == len(conditions)
     for law in cells.cell_laws():
         assert sum(condition.startswith(law) for condition in conditions) == len(cells.SAMPLES)
+    assert sum("Sobol" in condition for condition in conditions) == 3
     assert all(rate.promised[0] == 0.94 for rate in rates)
 
 
