@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from sdp_bench.oracles.exact.quadrature import Mixed, exact_total_variation, exact_wasserstein
     from sdp_bench.oracles.exact.theorem import Optimality, check_theorem
     from sdp_bench.oracles.moments.moments import Moments, bures, gaussian_kl, mean_error, std_ratio
+    from sdp_bench.oracles.partitions.floors import total_variation_floor
     from sdp_bench.oracles.partitions.heavy_tails import OutputBins, central_axes
     from sdp_bench.oracles.partitions.partition import (
         AxisBins,
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
         ScoreDifferences,
         pairwise_total_variation,
         total_variation,
-        total_variation_floor,
         total_variation_of_counts,
     )
     from sdp_bench.oracles.partitions.principal import (

@@ -15,12 +15,9 @@ from sdp_bench.bench.sampling import Sampling
 from sdp_bench.oracles.estimate.estimate import Estimate, Floor
 from sdp_bench.oracles.estimate.tails import require_moments
 from sdp_bench.oracles.moments.moments import Moments
+from sdp_bench.oracles.partitions.floors import scrambled_floor, total_variation_floor
 from sdp_bench.oracles.partitions.logits import without_shift
-from sdp_bench.oracles.partitions.partition import (
-    Partition,
-    total_variation_floor,
-    total_variation_of_counts,
-)
+from sdp_bench.oracles.partitions.partition import Partition, total_variation_of_counts
 from sdp_bench.oracles.partitions.precision import Rounding, precise, rounding_by
 from sdp_bench.oracles.partitions.principal import floor_of_largest, largest_total_variation
 from sdp_bench.oracles.partitions.quantiles import Quantiles
@@ -175,16 +172,30 @@ class Oracle:
 
     def counts(self, partition: Partition) -> np.ndarray:
         """The oracle's samples in the cells of a partition; a row each where it has several."""
-        return self._once(("counts", partition), lambda: np.atleast_2d(partition.counts(self.samples)))
+        return self._once(("counts", partition), lambda: self._scrambles(partition).sum(0))
+
+    def _scrambles(self, partition: Partition) -> np.ndarray:
+        """Counts, shape (parts, rows, cells), of the parts of the samples that do not go by each other."""
+
+        def count() -> np.ndarray:
+            parts = self.samples.tensor_split(SCRAMBLES if self.sampler == "sobol" else 1)
+            return np.stack([np.atleast_2d(partition.counts(part)) for part in parts])
+
+        return self._once(("scrambles", partition), count)
 
     def floors(self, partition: Partition) -> list[Floor]:
         """Floor of the total variation in a partition, for each row of :meth:`counts`."""
         name = type(partition).__name__  # a part of the seed: another name gives another floor
+
+        def floor(scrambles: np.ndarray, seed: int) -> Floor:
+            plain = total_variation_floor(scrambles.sum(0), self.key.samples, seed=seed)
+            return scrambled_floor(scrambles, plain, seed=seed) if self.sampler == "sobol" else plain
+
         return self._once(
             ("floors", partition),
             lambda: [
-                total_variation_floor(row, self.key.samples, seed=self.key.seed(f"floor {name} {i}"))
-                for i, row in enumerate(self.counts(partition))
+                floor(scrambles, self.key.seed(f"floor {name} {i}"))
+                for i, scrambles in enumerate(self._scrambles(partition).swapaxes(0, 1))
             ],
         )
 

@@ -24,11 +24,8 @@ from sdp_bench.oracles.partitions.counting import (
     pilot_values,
     tally,
 )
-from sdp_bench.oracles.partitions.partition import (
-    ScoreDifferences,
-    total_variation_floor,
-    total_variation_of_counts,
-)
+from sdp_bench.oracles.partitions.floors import total_variation_floor
+from sdp_bench.oracles.partitions.partition import ScoreDifferences, total_variation_of_counts
 
 Array = NDArray[np.float64]
 Matrix = NDArray[np.floating]

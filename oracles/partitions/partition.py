@@ -26,6 +26,7 @@ from sdp_bench.oracles.partitions.counting import (
     tally,
     tally_lines,
 )
+from sdp_bench.oracles.partitions.floors import cell_counts, total_variation_floor
 from sdp_bench.oracles.partitions.tree import EqualMassTree
 
 __all__ = [
@@ -36,7 +37,6 @@ __all__ = [
     "ScoreDifferences",
     "pairwise_total_variation",
     "total_variation",
-    "total_variation_floor",
     "total_variation_of_counts",
 ]
 
@@ -318,7 +318,7 @@ def total_variation_of_counts(oracle_counts: ArrayLike, rule_counts: ArrayLike, 
     ValueError
         If the counts are not vectors of one length, or are negative or all zero.
     """
-    oracle, rule = _counts("oracle_counts", oracle_counts), _counts("rule_counts", rule_counts)
+    oracle, rule = cell_counts("oracle_counts", oracle_counts), cell_counts("rule_counts", rule_counts)
     if oracle.shape != rule.shape:
         raise ValueError(f"counts must be of the same cells, got shapes {oracle.shape} and {rule.shape}")
     p, q = oracle / oracle.sum(), rule / rule.sum()
@@ -326,56 +326,3 @@ def total_variation_of_counts(oracle_counts: ArrayLike, rule_counts: ArrayLike, 
     p_excess, q_excess = float(p[excess].sum()), float(q[excess].sum())
     variance = p_excess * (1 - p_excess) / oracle.sum() + q_excess * (1 - q_excess) / rule.sum()
     return Estimate(p_excess - q_excess, floor.mean, floor.upper95, math.sqrt(max(0.0, variance)))
-
-
-def total_variation_floor(
-    oracle_counts: ArrayLike, rule_total: int, *, pairs: int = 200, seed: int = 0
-) -> Floor:
-    """Total variation that an exact rule would show, by simulation.
-
-    The oracle's relative counts stand for the true law: mean and 95 % point over `pairs` pairs of
-    multinomial draws, one of the oracle's size and one of the rule's. Counts are less even than the
-    law, more so the fewer there are in a cell, which makes such draws too alike; how much is
-    estimated from draws of draws, and added (bootstrap correction of the bias).
-
-    Parameters
-    ----------
-    oracle_counts : array_like of int, shape (cells,)
-    rule_total : int
-        Number of samples of the rule.
-    pairs : int
-        Number of simulated pairs.
-    seed : int
-        For the simulation.
-
-    Returns
-    -------
-    Floor
-        Mean and 95 % point.
-
-    Raises
-    ------
-    ValueError
-        If the counts are not a vector of counts, or a number is not positive.
-    """
-    oracle = _counts("oracle_counts", oracle_counts)
-    rule_total, pairs = check_count("rule_total", rule_total, 1), check_count("pairs", pairs, 1)
-    total = int(oracle.sum())
-    law = oracle[oracle > 0] / total
-    generator = np.random.default_rng(seed)
-
-    def distances(laws: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        oracle_side = generator.multinomial(total, laws, size=pairs) / total
-        rule_side = generator.multinomial(rule_total, laws, size=pairs) / rule_total
-        return np.abs(oracle_side - rule_side).sum(1) / 2, oracle_side
-
-    simulated, redrawn = distances(law)
-    bias = simulated.mean() - distances(redrawn)[0].mean()
-    return Floor(float(simulated.mean() + bias), float(np.quantile(simulated, 0.95) + bias))
-
-
-def _counts(name: str, counts: ArrayLike) -> NDArray[np.int64]:
-    array = np.asarray(counts)
-    if array.ndim != 1 or array.dtype.kind not in "iu" or (array < 0).any() or not array.any():
-        raise ValueError(f"{name} must be a vector of counts, some of them positive")
-    return array.astype(np.int64)

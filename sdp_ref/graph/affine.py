@@ -18,7 +18,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.ops import BatchNorm, Divide, Mean, Rearrange, Reshape, Scale, Shift
-from sdp_ref.laws.stable import power, stable_scale
+from sdp_ref.laws.stable import bounded, power, stable_scale
 
 _CHUNK = 2**25  # elements of one temporary when an op is applied to the rows of a matrix
 
@@ -92,13 +92,18 @@ class Affine(ABC):
         Returns
         -------
         Tensor, shape (N, *out)
+
+        Raises
+        ------
+        ValueError
+            If a scale is beyond the largest number of its dtype.
         """
         if self.diagonal:
-            return self.spread(scale, 1)
-        top = scale.flatten(1).amax(1)
+            return bounded(self.spread(bounded(scale), 1))
+        top = bounded(scale.flatten(1).amax(1))
         top = torch.where(top > 0, top, 1.0)
         sums = self.spread(power(scale / _like(top, scale), alpha), alpha)
-        return _like(top, sums) * power(sums, 1 / alpha)
+        return bounded(_like(top, sums) * power(sums, 1 / alpha))
 
     def _power(self, x: Tensor, exponent: Power) -> Tensor:
         """Power of the weight, kept from call to call where it is a parameter that no gradient goes to.

@@ -41,13 +41,28 @@ class Law:
         return math.prod(self.event_shape)
 
     def __getitem__(self: LawT, index: SupportsIndex | slice) -> LawT:
-        """Law or laws at `index`, still batched: ``x[0]`` has batch 1."""
+        """Law or laws at `index`, still batched: ``x[0]`` has batch 1.
+
+        Returns
+        -------
+        Law
+            Of the same family.
+
+        Raises
+        ------
+        IndexError
+            If there is no such law.
+        ValueError
+            If a slice holds none: there is no batch of 0, here as in the constructors.
+        """
         if not isinstance(index, slice):
             index = operator.index(index)
             if not -self.batch <= index < self.batch:  # also what ends a plain `for law in laws`
                 raise IndexError(f"law {index} of a batch of {self.batch}")
             index %= self.batch
             index = slice(index, index + 1)
+        elif not range(self.batch)[index]:
+            raise ValueError(f"a batch has one law or more, the slice holds none of {self.batch}")
         return unchecked(type(self), *(_row(getattr(self, f.name), index) for f in fields(self)))
 
     def to(self: LawT, *args: Any, **kwargs: Any) -> LawT:
@@ -133,8 +148,10 @@ def check_location(name: str, value: object) -> None:
         If so.
     """
     shape = check_tensor(name, value).shape
-    if len(shape) < 2 or shape[0] < 1:
+    if len(shape) < 2:
         raise ValueError(f"{name} must have a batch dimension first, shape (B, *event), got {tuple(shape)}")
+    if shape[0] < 1:
+        raise ValueError(f"a batch has one law or more, {name} has shape {tuple(shape)}")
 
 
 def check_scale(name: str, value: object, location: Tensor) -> None:

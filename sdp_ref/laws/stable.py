@@ -81,13 +81,39 @@ def stable_scale(weight: Tensor, scale: Tensor, alpha: float) -> Tensor:
     Returns
     -------
     Tensor, shape (..., m)
+
+    Raises
+    ------
+    ValueError
+        If a scale, or one of the sums, is beyond the largest number of its dtype.
     """
     import torch
 
-    terms = weight.abs() * scale.unsqueeze(-2)
-    largest = terms.amax(-1, keepdim=True)
+    terms = weight.abs() * bounded(scale).unsqueeze(-2)
+    largest = bounded(terms.amax(-1, keepdim=True))
     safe = torch.where(largest > 0, largest, torch.ones_like(largest))
-    return largest.squeeze(-1) * power(power(terms / safe, alpha).sum(-1), 1 / alpha)
+    return bounded(largest.squeeze(-1) * power(power(terms / safe, alpha).sum(-1), 1 / alpha))
+
+
+def bounded(scale: Tensor) -> Tensor:
+    """Give back scales that are not infinite: further on these would turn to NaN, which says nothing.
+
+    Parameters
+    ----------
+    scale : Tensor
+
+    Returns
+    -------
+    Tensor
+
+    Raises
+    ------
+    ValueError
+        If some scale is infinite.
+    """
+    if bool(scale.detach().isinf().any()):
+        raise ValueError(f"a scale of the stable law is beyond the largest number of {scale.dtype}")
+    return scale
 
 
 def power(x: Tensor, exponent: float) -> Tensor:

@@ -20,7 +20,10 @@ from sdp_ref.rules.base import Rule, check_outputs
 
 @dataclass(frozen=True)
 class MonteCarlo(Rule):
-    """The Gaussian with mean and covariance (divisor k - 1) of k samples of the output.
+    """The Gaussian with mean and covariance of k samples of the output.
+
+    The divisor is k - 1 for independent draws and k for Sobol points: their mean hardly varies, so that
+    deviations from it are hardly smaller than those from the true mean.
 
     Parameters
     ----------
@@ -102,7 +105,7 @@ class MonteCarlo(Rule):
             mean = outputs.mean(1)
             # Products in float64: float32 sums of them lose the thin directions of the outputs.
             centred = (outputs - mean.unsqueeze(1)).double()
-            covariance = centred.mT @ centred / (self.samples - 1)
+            covariance = centred.mT @ centred / (self.samples - (self.sampler == "mc"))
             return unchecked(Gaussian, mean.unflatten(1, event), covariance.to(mean.dtype))
 
         return propagate

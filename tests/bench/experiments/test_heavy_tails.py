@@ -21,8 +21,9 @@ from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs import group as run
 from sdp_bench.bench.runs.executors.local import LocalProcesses
 from sdp_bench.bench.settings import Size
+from sdp_bench.oracles.partitions.floors import total_variation_floor
 from sdp_bench.oracles.partitions.heavy_tails import OutputBins
-from sdp_bench.oracles.partitions.partition import total_variation_floor, total_variation_of_counts
+from sdp_bench.oracles.partitions.partition import total_variation_of_counts
 from sdp_bench.oracles.partitions.quantiles import LEVELS
 from sdp_bench.oracles.sampling.outputs import sample_outputs
 from sdp_ref.laws import unchecked

@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 
 from sdp_bench import oracles
+from sdp_bench.oracles.partitions.floors import total_variation_floor
 from sdp_bench.oracles.partitions.heavy_tails import OutputBins, central_axes
-from sdp_bench.oracles.partitions.partition import total_variation_floor, total_variation_of_counts
+from sdp_bench.oracles.partitions.partition import total_variation_of_counts
 from sdp_bench.oracles.partitions.tree import principal_axes
 
 ROTATION = np.linalg.qr(np.random.default_rng(0).standard_normal((3, 3)))[0]

@@ -60,7 +60,7 @@ NAN = torch.tensor([[0.0, float("nan")]])
     [
         (lambda: sr.Gaussian([[0.0]], torch.eye(1)), "mean must be a torch tensor"),
         (lambda: sr.Gaussian(torch.zeros(2), torch.eye(2)), "batch dimension first"),
-        (lambda: sr.DiagonalGaussian(torch.zeros(0, 2), torch.zeros(0, 2)), "batch dimension first"),
+        (lambda: sr.DiagonalGaussian(torch.zeros(0, 2), torch.zeros(0, 2)), "one law or more"),
         (lambda: sr.Gaussian(Z, torch.eye(2)), r"shape \(1, 2, 2\)"),
         (lambda: sr.Gaussian(Z, torch.eye(3)[None]), r"got \(1, 3, 3\)"),
         (lambda: sr.Gaussian(NAN, torch.eye(2)[None]), "mean must be finite"),

@@ -1,0 +1,235 @@
+"""What an exact rule would show: the floor of a total variation that is counted in cells.
+
+The oracle is a sample, too, so its law is known only as far as its counts tell. Where all cells are
+well filled the relative counts stand for the law. Where some are not, what was not seen matters as much
+as what was, and the floor is taken over all laws that the counts leave open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import gammaln
+
+from sdp_bench.oracles.estimate.estimate import Floor
+from sdp_bench.oracles.partitions.counting import check_count
+
+Array = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+DENSE = 10  # counts in every cell: from there on relative counts stand for the law
+_BLOCK_VALUES = 2**18  # of draws at once, 2 MB
+
+_JEFFREYS = 0.5
+_GAP = 5  # times the next lower count: a cell that far above the rest tells nothing of them
+_CONCENTRATIONS = np.geomspace(0.02, 1e6, 41)[:, None]  # from all mass in few cells to equal cells
+_FEWEST_SCRAMBLES = 4
+_LIVE = 48  # numbers of cells that may hold mass, tried beside all
+
+
+def total_variation_floor(
+    oracle_counts: ArrayLike, rule_total: int, *, pairs: int = 200, seed: int = 0
+) -> Floor:
+    """Total variation that an exact rule would show, by simulation.
+
+    With at least ten counts in every cell the oracle's relative counts stand for the true law: mean and
+    95 % point over `pairs` pairs of multinomial draws, one of the oracle's size and one of the rule's.
+    Counts are less even than the law, more so the fewer there are in a cell, which makes such draws too
+    alike; how much is estimated from draws of draws, and added (bootstrap correction of the bias).
+
+    With fewer counts in some cell (an empty one, say) the floor is the predictive law of the distance between
+    these very counts and a new sample: laws are drawn that the counts leave open, two to five times `pairs`,
+    and a sample of the rule's size from each. The 95 % point is then a value that the distance can take, the
+    smallest that covers 95 %; between few such values it covers more.
+
+    Parameters
+    ----------
+    oracle_counts : array_like of int, shape (cells,)
+    rule_total : int
+        Number of samples of the rule.
+    pairs : int
+        Number of simulated pairs.
+    seed : int
+        For the simulation.
+
+    Returns
+    -------
+    Floor
+        Mean and 95 % point.
+
+    Raises
+    ------
+    ValueError
+        If the counts are not a vector of counts, or a number is not positive.
+    """
+    oracle = cell_counts("oracle_counts", oracle_counts)
+    rule_total, pairs = check_count("rule_total", rule_total, 1), check_count("pairs", pairs, 1)
+    generator = np.random.default_rng(seed)
+    if oracle.min() < DENSE:
+        return _predictive(oracle, rule_total, pairs, generator)
+    total = int(oracle.sum())
+
+    def distances(laws: Array) -> tuple[Array, Array]:
+        oracle_side = generator.multinomial(total, laws, size=pairs) / total
+        rule_side = generator.multinomial(rule_total, laws, size=pairs) / rule_total
+        return np.abs(oracle_side - rule_side).sum(1) / 2, oracle_side
+
+    simulated, redrawn = distances(oracle / total)
+    bias = simulated.mean() - distances(redrawn)[0].mean()
+    return Floor(float(simulated.mean() + bias), float(np.quantile(simulated, 0.95) + bias))
+
+
+def scrambled_floor(scrambles: ArrayLike, floor: Floor, *, splits: int = 200, seed: int = 0) -> Floor:
+    """Floor under Sobol points, from that of plain samples and the spread of independent scrambles.
+
+    Two halves of the scrambles are two independent samples. How far they are apart, over random halves, as
+    compared with random halves of the same counts one by one, says by how much Sobol points are steadier than
+    plain ones; the floor is as much lower. The 95 % point makes up for the few scrambles that this rests on,
+    as Student's does. The rule's points are taken to be as steady as the oracle's.
+
+    Parameters
+    ----------
+    scrambles : array_like of int, shape (scrambles, cells)
+        The oracle's counts, scramble by scramble: four or more, of equal sizes but for one sample.
+    floor : Floor
+        Of plain samples with these counts in all, :func:`total_variation_floor`.
+    splits : int
+        Number of random halves.
+    seed : int
+        For the halves.
+
+    Returns
+    -------
+    Floor
+        Mean and 95 % point.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than four scrambles, or `splits` is not positive.
+    """
+    counts, splits = np.asarray(scrambles, dtype=np.int64), check_count("splits", splits, 1)
+    if counts.ndim != 2 or len(counts) < _FEWEST_SCRAMBLES:
+        raise ValueError(f"scrambles must be {_FEWEST_SCRAMBLES} or more rows of counts, got {counts.shape}")
+    generator = np.random.default_rng(seed)
+    total = counts.sum(0)
+    cells = total[total > 0]
+    plain = steady = 0.0
+    for _ in range(splits):
+        half = counts[generator.permutation(len(counts))[: len(counts) // 2]].sum(0)
+        steady += _apart(half, total - half)
+        half = generator.multivariate_hypergeometric(cells, int(half.sum()), method="marginals")
+        plain += _apart(half, cells - half)
+    ratio = steady / plain if plain else 1.0
+    spread = floor.upper95 - floor.mean
+    if floor.mean:  # relative to the mean it is wide for one cell and its rest, and narrow for many cells
+        spread *= 1 + (0.5 + spread / floor.mean) / len(counts)
+    return Floor(ratio * floor.mean, ratio * (floor.mean + spread))
+
+
+def _apart(a: Counts, b: Counts) -> float:
+    return float(np.abs(a / a.sum() - b / b.sum()).sum() / 2)
+
+
+def cell_counts(name: str, counts: ArrayLike) -> Counts:
+    """Counts as a vector of integers.
+
+    Parameters
+    ----------
+    name : str
+        For the message.
+    counts : array_like of int, shape (cells,)
+
+    Returns
+    -------
+    ndarray of int64, shape (cells,)
+
+    Raises
+    ------
+    ValueError
+        If they are no counts, or all zero.
+    """
+    array = np.asarray(counts)
+    if array.ndim != 1 or array.dtype.kind not in "iu" or (array < 0).any() or not array.any():
+        raise ValueError(f"{name} must be a vector of counts, some of them positive")
+    return array.astype(np.int64)
+
+
+def _predictive(oracle: Counts, rule_total: int, pairs: int, generator: np.random.Generator) -> Floor:
+    counts = np.append(
+        np.sort(oracle[oracle > 0]), 0
+    )  # a new sample's share of all empty cells is one number
+    draws = int(np.clip(_BLOCK_VALUES // len(counts), 2 * pairs, 5 * pairs))  # the more, the cheaper they are
+    distances = []
+    for laws in _laws_left_open(counts[:-1], int((oracle == 0).sum()), draws, generator):
+        rule = generator.multinomial(rule_total, laws) / rule_total
+        distances.append(np.abs(counts / counts.sum() - rule).sum(1) / 2)
+    simulated = np.concatenate(distances)
+    return Floor(float(simulated.mean()), float(np.quantile(simulated, 0.95, method="higher")))
+
+
+def _laws_left_open(
+    counts: Counts, empty: int, draws: int, generator: np.random.Generator
+) -> Iterator[Array]:
+    """Draw laws given the counts: rows of the seen cells' masses, and last the empty ones' together.
+
+    Cells above a wide gap, and all others together, have Jeffreys' gamma rates. Of the others an unknown
+    number is live, and shares the rate by a symmetric Dirichlet law of unknown concentration.
+
+    Parameters
+    ----------
+    counts : ndarray of int, shape (seen,)
+        Positive and sorted.
+    empty : int
+        Number of further cells.
+    draws : int
+    generator : Generator
+
+    Yields
+    ------
+    ndarray, shape (rows, seen + 1)
+    """
+    gaps = np.flatnonzero(counts > np.maximum(_GAP * np.append(0, counts[:-1]), DENSE))
+    alike = int(gaps[0]) if len(gaps) else len(counts)
+    common, apart = counts[:alike], counts[alike:]
+    concentrations, live, odds = _populations(common, empty)
+    block = max(1, _BLOCK_VALUES // len(counts))
+    for rows in (min(block, draws - start) for start in range(0, draws, block)):
+        chosen = generator.choice(odds.size, size=rows, p=odds)
+        alpha, unseen = concentrations[chosen, None], live[chosen, None] - alike
+        shares = generator.gamma(np.hstack([common + alpha, alpha * unseen]))
+        shares *= generator.gamma(common.sum() + _JEFFREYS, size=(rows, 1)) / shares.sum(1, keepdims=True)
+        others = generator.gamma(apart + _JEFFREYS, size=(rows, len(apart)))
+        rates = np.hstack([shares[:, :-1], others, shares[:, -1:]])
+        yield rates / rates.sum(1, keepdims=True)
+
+
+def _populations(counts: Counts, empty: int) -> tuple[Array, Array, Array]:
+    """Concentrations and numbers of live cells with their posterior odds.
+
+    The concentration's logarithm is even beforehand; all cells are live with even odds, or else the
+    logarithm of their number is even.
+
+    Returns
+    -------
+    concentrations, live, odds : ndarray, shape (pairs,)
+    """
+    seen = len(counts)
+    live = np.unique(np.geomspace(max(seen, 1), seen + empty, _LIVE).round())
+    prior = np.where(live == live[-1], max(len(live) - 1, 1), 1)
+    values, cells = np.unique(counts, return_counts=True)
+    alpha, total = _CONCENTRATIONS, _CONCENTRATIONS * live
+    log_odds = ((gammaln(values + alpha) - gammaln(alpha)) * cells).sum(1, keepdims=True)
+    log_odds = log_odds + gammaln(total) - gammaln(total + counts.sum())
+    # the seen cells are live, and any of the others
+    log_odds = log_odds + _log_choices(empty, live - seen) - _log_choices(seen + empty, live) + np.log(prior)
+    odds = np.exp(log_odds - log_odds.max())
+    alpha, live = np.broadcast_arrays(alpha, live)
+    return alpha.ravel(), live.ravel(), odds.ravel() / odds.sum()
+
+
+def _log_choices(n: int, k: Array) -> Array:
+    choices: Array = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
+    return choices
