@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from sdp_bench.oracles.estimate.estimate import Estimate
 from sdp_bench.oracles.moments.moments import Moments, bures, gaussian_kl, mean_error, std_ratio
-from sdp_bench.oracles.partitions.partition import total_variation_floor, total_variation_of_counts
+from sdp_bench.oracles.partitions.floors import total_variation_floor
+from sdp_bench.oracles.partitions.partition import total_variation_of_counts
 from sdp_bench.oracles.partitions.quantiles import (
     Quantiles,
     interquartile_ratio,
