@@ -70,7 +70,11 @@ EVERYWHERE = f"in {NUMBER - 2} of {NUMBER} cells"  # but for the laws without mo
             f"covariance x 1.02 {EVERYWHERE}, mean unchanged",
         ),
         ("covariance = 0.5 * covariance", What.COVARIANCE, f"covariance x 0.5 {EVERYWHERE}, mean unchanged"),
-        ("mean = 1.05 * mean", What.MEAN, f"mean x 1.05 {EVERYWHERE}, covariance unchanged"),
+        (
+            "mean = 1.05 * mean",
+            What.MEAN,
+            f"mean x 1.05 in {NUMBER - 3} of {NUMBER} cells, covariance unchanged",  # nor at sigma 1000
+        ),
         ("mean = mean + 0.5", What.MEAN, f"mean +0.5 {EVERYWHERE}, covariance unchanged"),
         (
             "mean = mean - 0.2 * deviation",
