@@ -202,7 +202,10 @@ def prepare(subject: Subject, seed: int) -> Iterator[Case]:
 
     def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
         want = compare.like(subject.estimate(net, x), compare.simulated(subject, net, x))
-        calls = "predict = rule.prepare(net)\npredict(x)\ny, z = rule.propagate(net, x), predict(x)\n"
+        calls = (
+            "predict = rule.prepare(net)\npredict(sr.Gaussian(x.mean, 2 * x.covariance))\n"
+            "y, z = rule.propagate(net, x), predict(x)\n"
+        )
         return within(subject.estimate(net, x, _Prepared), want, calls + _SHOWN)
 
     for net, x in cases.generic(subject, seed):
