@@ -87,13 +87,13 @@ def _commit() -> str:
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Let torch work on one thread: the same rounding on any number of cores, and times that compare."""
+def threads(number: int) -> Iterator[None]:
+    """Let torch work on so many threads: on one, the same rounding on any machine, and times that compare."""
     import torch
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
     try:
         yield
     finally:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(before)

@@ -102,11 +102,12 @@ def prepared(rule: Propagator, net: nn.Module, seeds: Sequence[int]) -> Callable
         return _of_net(rule, net)
     if hasattr(rule, "with_seeds"):
         return _of_net(rule.with_seeds(seeds), net)
-    each = [_of_net(_with_seed(rule, seed), net) for seed in seeds]
+    each = [_of_net(with_seed(rule, seed), net) for seed in seeds]
     return lambda law: joined([one(law[place]) for place, one in enumerate(each)])
 
 
-def _with_seed(rule: Propagator, seed: int) -> Propagator:
+def with_seed(rule: Propagator, seed: int) -> Propagator:
+    """Rule with another seed, a copy."""
     if is_dataclass(rule):
         return replace(rule, seed=seed)
     changed: Any = copy.copy(rule)

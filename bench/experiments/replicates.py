@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from sdp_bench.bench.environment import one_thread
+from sdp_bench.bench.environment import threads
 from sdp_bench.bench.errors import OutsideError
 from sdp_bench.bench.experiments.base import Experiment, Group
 from sdp_bench.bench.identity import keys
@@ -169,7 +169,7 @@ class ReplicateGroup(Group):
         missing = {(unit, method) for unit, method, _ in cells}
         methods = tuple(method for method in self.methods if any(method == other for _, other in missing))
         try:
-            with one_thread():  # its matrices are small: more threads would only wait for each other
+            with threads(1):  # its matrices are small: more threads would only wait for each other
                 for record in self.records(methods):
                     missing.discard((record.unit, record.rule))
                     yield record

@@ -106,14 +106,14 @@ class Baseline:
                     "make it anew with --update"
                 )
         old = {key: str(cell.get("cell", "")) for key, cell in self.cells.items()} | self.probes
-        now = scope.cells.keys() | scope.probe_names.keys()
-        gone, new = old.keys() - now, now - old.keys()
+        now = {key: place.name for key, place in scope.places.items()}
+        gone, new = old.keys() - now.keys(), now.keys() - old.keys()
         if gone or new:
-            named = old[min(gone)] if gone else ""
-            first = f", '{named}' for one" if named else ""
+            first = f", '{old[min(gone)]}' for one" if gone else ""
+            newer = f", '{min(now[key] for key in new)}' for one" if new else ""
             raise UserError(
                 f"the cells have changed since the baseline was made ({len(gone)} gone{first}, {len(new)} "
-                "new); make it anew with --update"
+                f"new{newer}); make it anew with --update"
             )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sdp_bench.bench import rules as plugins
-from sdp_bench.bench.environment import describe, one_thread
+from sdp_bench.bench.environment import describe, threads
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.laws import canonical_rules
 from sdp_bench.bench.gate.baseline import Baseline, RuleBaseline
@@ -200,7 +200,7 @@ def check(
         _refuse_new(baseline, rules, scope, timed=options.speed)
     seed = secrets.randbits(63) if options.seed is None else options.seed
     verdicts = []
-    with one_thread():
+    with threads(1):
         if options.accuracy:
             predicted = predict_all(rules, scope, baseline.rules, step)
             verdicts.append(accuracy.judge(baseline, rules, predicted, scope, draw=seed, step=step))

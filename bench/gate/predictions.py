@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -10,12 +11,13 @@ import torch
 
 from sdp_bench.bench.errors import one_line
 from sdp_bench.bench.experiments.law_group import LawGroup
-from sdp_bench.bench.experiments.predict import prepared, seeds_of
+from sdp_bench.bench.experiments.predict import prepared, seeds_of, with_seed
 from sdp_bench.bench.gate.answers.drift import repeats
 from sdp_bench.bench.gate.answers.moments import Answer, PredictedMoments
 from sdp_bench.bench.gate.baseline import RuleBaseline
 from sdp_bench.bench.gate.cells import Cell, Scope
-from sdp_bench.bench.gate.probes import Probe
+from sdp_bench.bench.gate.probes import Probe, Way
+from sdp_bench.bench.plugins.code import no_exit
 from sdp_ref.laws import Law, joined
 from sdp_ref.rules import Propagator
 
@@ -97,7 +99,8 @@ def draws(rule: Propagator, place: Cell | Probe, seeds: Sequence[int]) -> list[P
         If a prediction is not finite, or of another family; and whatever the rule raises.
     """
     found: list[PredictedMoments] = []
-    net, law = place.build(), place.law.to(dtype=torch.float64)
+    net = place.build()
+    law = place.law.to(dtype=next(net.parameters()).dtype)
     for start in range(0, len(seeds), _AT_ONCE):
         some = seeds[start : start + _AT_ONCE]
         with torch.no_grad():
@@ -115,14 +118,23 @@ def _predicted(rule: Propagator, group: LawGroup, law: Law, seeds: Sequence[int]
 
 
 def answers(rule: Propagator, probes: Iterable[Probe]) -> dict[str, Answer]:
-    """What a rule says about each probe, by its key; an error is an answer, too."""
+    """What a rule says about each probe, asked in its way, by its key; an error is an answer, too."""
     found = {}
     for probe in probes:
         seeds = seeds_of(rule, [probe.root])
         try:
             with torch.no_grad(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # that a marginal rule drops covariances, say
-                found[probe.key] = Answer.of(prepared(rule, probe.build(), seeds)(probe.law))
+                found[probe.key] = Answer.of(_asked(rule, probe, seeds))
         except Exception as error:  # noqa: BLE001  a rule may raise anything, and that is its answer
             found[probe.key] = Answer(refusal=one_line(error))
     return found
+
+
+def _asked(rule: Propagator, probe: Probe, seeds: Sequence[int]) -> Law:
+    net, way = probe.build(), probe.way
+    if way is not Way.DIRECT:
+        return way.ask(prepared(rule, net, [*seeds] * way.laws), probe.law)
+    seeded = with_seed(rule, *seeds) if seeds else rule
+    with no_exit():
+        return way.ask(functools.partial(seeded.propagate, net), probe.law)

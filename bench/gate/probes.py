@@ -1,26 +1,67 @@
 """Small nets and laws on which the gate compares predictions alone, without an oracle.
 
 The committed nets are chains of ReLU under independent Gaussian noise. These are what else the rules
-handle: the other activations, correlated input, images, residual sums, laws without moments. Weights are
-binary fractions from a fixed generator, so that they are the same numbers everywhere and nothing is stored.
+handle: the other activations and layers, deep and wide nets, correlated and singular input, images, residual
+sums, little and much noise, laws without moments, float32; and the other ways to ask them (`Way`). Weights
+are binary fractions from a fixed generator: the same numbers everywhere, and nothing is stored.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from enum import Enum
 from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sdp_bench.bench.environment import threads
 from sdp_bench.bench.identity.keys import SeedRoot, digest
-from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable
+from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable, joined
 
 _INPUTS, _WIDTH, _OUTPUTS = 3, 8, 2
+_DEEP, _WIDE, _MANY = (_INPUTS, *[_WIDTH] * 11, _OUTPUTS), (_INPUTS, 200, _OUTPUTS), (12, _WIDTH, 5)
 _ALPHA = 1.5
+_COMPANY, _CALLS, _THREADS = 20, 120, 2
+
+Activation = Callable[[], nn.Module]
+Rule = Callable[[Law], Law]
+"""What a propagation rule makes of a batch of laws, the net being given."""
+
+
+class Way(Enum):
+    """How a rule is asked."""
+
+    PREPARED = "by prepare"
+    """By `prepare`, if it has that; alone, on one thread. All others but DIRECT begin like this."""
+    DIRECT = "by propagate"
+    COMPANY = "in a batch of 21"
+    LATE = "after 120 calls"
+    THREADS = "on 2 threads"
+
+    @property
+    def laws(self) -> int:
+        """In a batch."""
+        return _COMPANY + 1 if self is Way.COMPANY else 1
+
+    def ask(self, rule: Rule, x: Law) -> Law:
+        """What a rule says of a law, batch 1."""
+        match self:
+            case Way.COMPANY:
+                # others before it: of these no result is kept
+                others = [type(x)(*(getattr(x, f.name) + n / 16 for f in fields(x))) for n in range(_COMPANY)]
+                return rule(joined([*others, x]))[_COMPANY]
+            case Way.LATE:
+                for _ in range(_CALLS):
+                    rule(x)
+            case Way.THREADS:
+                with threads(_THREADS):
+                    return rule(x)
+        return rule(x)
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,14 +73,17 @@ class Probe:
     name : str
         For people, unique.
     build : callable
-        Makes the net, float64, in evaluation mode.
+        Makes the net, in evaluation mode.
     law : Law
-        Batch 1, float64.
+        Batch 1, of the dtype of the net.
+    way : Way
+        How the rule is asked for its prediction; for fresh draws always as PREPARED.
     """
 
     name: str
     build: Callable[[], nn.Module]
     law: Law
+    way: Way = Way.PREPARED
 
     @cached_property
     def key(self) -> str:
@@ -70,14 +114,19 @@ class Residual(nn.Module):
         return out
 
 
-def _chain(activation: type[nn.Module]) -> nn.Module:
-    return nn.Sequential(
-        nn.Linear(_INPUTS, _WIDTH),
-        activation(),
-        nn.Linear(_WIDTH, _WIDTH),
-        activation(),
-        nn.Linear(_WIDTH, _OUTPUTS),
-    )
+def _chain(activation: Activation, widths: Sequence[int] = (_INPUTS, _WIDTH, _WIDTH, _OUTPUTS)) -> nn.Module:
+    layers = [nn.Linear(*pair) for pair in itertools.pairwise(widths)]
+    hidden = [module for layer in layers[:-1] for module in (layer, activation())]
+    return nn.Sequential(*hidden, layers[-1])
+
+
+def _normalised() -> nn.Module:
+    first, *rest = _chain(nn.ReLU).children()
+    return nn.Sequential(first, nn.BatchNorm1d(_WIDTH), *rest)
+
+
+def _convolved(convolution: Callable[[], nn.Module], features: int) -> nn.Module:
+    return nn.Sequential(convolution(), nn.ReLU(), nn.Flatten(), nn.Linear(features, _OUTPUTS))
 
 
 def _image_net() -> nn.Module:
@@ -94,12 +143,14 @@ def _image_net() -> nn.Module:
     )
 
 
-def _weighted(make: Callable[[], nn.Module], seed: int) -> Callable[[], nn.Module]:
+def _weighted(
+    make: Callable[[], nn.Module], seed: int, dtype: torch.dtype = torch.float64
+) -> Callable[[], nn.Module]:
     """The net of `make` with weights, biases and statistics from a generator of numpy."""
 
     def build() -> nn.Module:
         with torch.random.fork_rng(devices=[]):  # layers draw weights, which are not kept
-            net = make().double().eval().requires_grad_(False)
+            net = make().to(dtype).eval().requires_grad_(False)
         rng = np.random.default_rng(seed)
         for name, value in net.state_dict().items():
             if value.is_floating_point():
@@ -127,27 +178,68 @@ def _correlated(seed: int) -> Gaussian:
 
 
 def probes() -> tuple[Probe, ...]:
-    """All probes: activations, correlated input, an image, a residual net, Cauchy and stable noise."""
-    activations: dict[str, type[nn.Module]] = {
+    """All probes: of nets that the committed ones are not, of laws, and of ways to ask."""
+    return (*_of_nets(), *_of_laws(), *_of_ways())
+
+
+def _of_nets() -> Iterator[Probe]:
+    """Other activations and layers, depths and widths."""
+    x = _diagonal(1, _INPUTS)
+    activations: dict[str, Activation] = {
         "leaky_relu": nn.LeakyReLU,
         "gelu": nn.GELU,
         "sigmoid": nn.Sigmoid,
         "silu": nn.SiLU,
         "tanh": nn.Tanh,
+        "leaky_relu 0.1": functools.partial(nn.LeakyReLU, 0.1),
     }
-    x = _diagonal(1, _INPUTS)
-    found = [
-        Probe(f"{name} chain", _weighted(functools.partial(_chain, kind), number), x)
-        for number, (name, kind) in enumerate(activations.items())
-    ]
+    for number, (name, kind) in enumerate(activations.items()):
+        yield Probe(f"{name} chain", _weighted(functools.partial(_chain, kind), number), x)
+    yield Probe("convolutions and pools, image", _weighted(_image_net, 12), _diagonal(4, 1, 4, 4))
+    yield Probe("residual net", _weighted(Residual, 13), x)
+    yield Probe("batch normalisation of a vector", _weighted(_normalised, 14), x)
+    relu = functools.partial(_chain, nn.ReLU)
+    yield Probe("relu chain, 12 layers", _weighted(functools.partial(relu, _DEEP), 15), x)
+    yield Probe("relu chain, 200 units", _weighted(functools.partial(relu, _WIDE), 16), x)
+    many = _weighted(functools.partial(relu, _MANY), 17)
+    yield Probe("relu chain, 12 inputs, 5 outputs", many, _diagonal(5, _MANY[0]))
+    image, row = _diagonal(6, 2, 4, 4), _diagonal(7, 2, 6)
+    convolutions: dict[str, tuple[Callable[[], nn.Module], int, DiagonalGaussian]] = {
+        "with stride": (lambda: nn.Conv2d(2, 3, 2, stride=2), 12, image),
+        "in groups": (lambda: nn.Conv2d(2, 4, 3, groups=2), 16, image),
+        "with dilation": (lambda: nn.Conv2d(2, 3, 2, dilation=2), 12, image),
+        "transposed": (lambda: nn.ConvTranspose2d(2, 1, 2), 25, image),
+        "of a row": (lambda: nn.Conv1d(2, 3, 3), 12, row),
+    }
+    for number, (name, (make, features, law)) in enumerate(convolutions.items(), 18):
+        yield Probe(
+            f"convolution {name}", _weighted(functools.partial(_convolved, make, features), number), law
+        )
+
+
+def _of_laws() -> Iterator[Probe]:
+    """Correlated, singular and heavy-tailed input, little and much noise, and float32."""
+    x, correlated = _diagonal(1, _INPUTS), _correlated(2)
     relu = _weighted(functools.partial(_chain, nn.ReLU), 10)
     tanh = _weighted(functools.partial(_chain, nn.Tanh), 11)
-    return (
-        *found,
-        Probe("relu chain, correlated input", relu, _correlated(2)),
-        Probe("tanh chain, correlated input", tanh, _correlated(3)),
-        Probe("convolutions and pools, image", _weighted(_image_net, 12), _diagonal(4, 1, 4, 4)),
-        Probe("residual net", _weighted(Residual, 13), x),
-        Probe("relu chain, Cauchy input", relu, Cauchy(x.mean, x.variance)),
-        Probe("relu chain, stable input", relu, SymmetricStable(x.mean, x.variance, _ALPHA)),
-    )
+    yield Probe("relu chain, correlated input", relu, correlated)
+    yield Probe("tanh chain, correlated input", tanh, _correlated(3))
+    yield Probe("relu chain, Cauchy input", relu, Cauchy(x.mean, x.variance))
+    yield Probe("relu chain, stable input", relu, SymmetricStable(x.mean, x.variance, _ALPHA))
+    root = correlated.covariance[:, :, :2]
+    yield Probe("relu chain, singular input", relu, Gaussian(x.mean, root @ root.mT))
+    some = x.variance.clone()
+    some[:, 0] = 0
+    yield Probe("relu chain, one input without noise", relu, DiagonalGaussian(x.mean, some))
+    other = _weighted(functools.partial(_chain, nn.ReLU), 24)
+    for sigma in (0.01, 1000.0):
+        yield Probe(f"relu chain, sigma {sigma:g}", other, DiagonalGaussian(x.mean, sigma**2 * x.variance))
+    single = _weighted(functools.partial(_chain, nn.ReLU), 10, torch.float32)
+    yield Probe("relu chain, float32", single, correlated.to(dtype=torch.float32))
+
+
+def _of_ways() -> Iterator[Probe]:
+    """All ways but the usual one."""
+    relu = _weighted(functools.partial(_chain, nn.ReLU), 10)
+    for way in list(Way)[1:]:
+        yield Probe(f"relu chain, {way.value}", relu, _correlated(2), way)

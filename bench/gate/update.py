@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from sdp_bench.bench.environment import describe, one_thread
+from sdp_bench.bench.environment import describe, threads
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.gate.answers.draws import Draws
 from sdp_bench.bench.gate.answers.drift import THRESHOLD, drift
@@ -52,7 +52,7 @@ def make(
     """
     scope = scope or Scope.of_ci()
     rules = rules_of(scope.rules if specs is None else specs)
-    with one_thread():
+    with threads(1):
         predicted = _predicted(rules, scope, {}, step)
         found = {
             name: RuleBaseline(each.moments, _draws(rules[name], scope, each, step), each.answers)
@@ -170,7 +170,7 @@ def _retimed(
             raise UserError(
                 f"rule '{name}' is not in the baseline, so it has no times; leave out --no-accuracy"
             )
-    with one_thread():
+    with threads(1):
         for name, each in _predicted(rules, scope, old.rules, step).items():
             known = old.rules[name]
             moved = [drift(moments, each.moments[key]).size for key, moments in known.predictions.items()]

@@ -7,7 +7,7 @@ digits, so that it can be read.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -73,21 +73,65 @@ def structured(name: str | None, seed: int) -> dict[str, tuple[nn.Sequential, tu
     Returns
     -------
     dict of str to (Sequential, tuple of int)
-        A flattened image, a convolution, a Sequential in a Sequential, a residual connection, each with the
-        event shape that it takes.
+        A flattened image, a convolution, a Sequential in a Sequential, a residual connection, batch
+        normalisation, many inputs and outputs and, but for smooth activations, whose pairs some rules
+        integrate, many units and layers; each with the event shape that it takes.
     """
     between = [] if name is None else [activation(name).build()]
     first, last, more = dense((2, 2, 2, 2), None, seed)
-    rng = np.random.default_rng([seed, 9])
-    conv = nn.Conv2d(1, 2, 2, dtype=torch.float64).requires_grad_(False)
-    weight = tensor(np.round(rng.uniform(-0.9, 0.9, (2, 1, 2, 2)), 2))
-    conv.load_state_dict({"weight": weight, "bias": tensor(np.round(rng.uniform(-0.5, 0.5, 2), 2))})
-    return {
+    conv = _filled(nn.Conv2d(1, 2, 2), seed)
+    found = {
         "flattened": (chain(nn.Flatten(), *dense((9, 2), None, seed), *between), IMAGE),
         "convolution": (chain(conv, *between, nn.Flatten(), *dense((8, 2), None, seed)), IMAGE),
         "nested": (chain(first, nn.Sequential(*between, last, more)), (2,)),
         "residual": (chain(Residual(nn.Sequential(first, *between)), last), (2,)),
+        "normalised": (chain(first, _filled(nn.BatchNorm1d(2), seed), *between, last), (2,)),
+        "many": (dense((12, 6, 5), name, seed), (12,)),
     }
+    if name is None or ACTIVATIONS[name].kinks:
+        wide, deep = _apart(_WIDE, 0.1, 3.0, seed), [_apart(2, 0.6, 1.0, seed + n) for n in range(_DEEP)]
+        found["wide"] = chain(wide, *between, *dense((_WIDE, 2), None, seed)), (_WIDE,)
+        found["deep"] = chain(*(m for layer in deep for m in (layer, *between)), last), (2,)
+    return found
+
+
+CONVOLUTIONS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "stride": (lambda: nn.Conv2d(1, 1, 2, stride=2), (1, 4, 4)),
+    "groups": (lambda: nn.Conv2d(2, 2, 2, groups=2), (2, 2, 3)),
+    "dilation": (lambda: nn.Conv2d(1, 1, 2, dilation=2), (1, 3, 4)),
+    "transposed": (lambda: nn.ConvTranspose2d(1, 1, 2), (1, 2, 2)),
+    "row": (lambda: nn.Conv1d(1, 2, 2), (1, 4)),
+}
+"""With the event shape of their input."""
+
+
+def convolved(kind: str, name: str | None, seed: int) -> tuple[nn.Sequential, tuple[int, ...]]:
+    """One of :data:`CONVOLUTIONS` and an activation, if any, with the event shape of its input."""
+    convolution, shape = CONVOLUTIONS[kind]
+    between = [] if name is None else [activation(name).build()]
+    return chain(_filled(convolution(), seed), *between, nn.Flatten()), shape
+
+
+def _filled(layer: nn.Module, seed: int) -> nn.Module:
+    """Layer of float64 with random weights and statistics of two digits, without gradients."""
+    rng = np.random.default_rng([seed, 9])
+    layer = layer.double().requires_grad_(False)
+    for name, value in layer.state_dict().items():
+        if value.is_floating_point():
+            size = 0.5 if name == "bias" else 0.9
+            low = 0.2 if name == "running_var" else -size
+            value.copy_(tensor(np.round(rng.uniform(low, size, tuple(value.shape)), 2)))
+    return layer
+
+
+_WIDE, _DEEP = 128, 8
+
+
+def _apart(width: int, own: float, bias: float, seed: int) -> nn.Linear:
+    """Square layer whose units have noise of their own, and are above 0 if inputs are above -1."""
+    rng = np.random.default_rng([seed, width])
+    weight = np.round(rng.uniform(0, 0.3, (width, width)) / width**0.5, 3) + own * np.eye(width)
+    return linear(weight, np.full(width, bias))
 
 
 def of_shape(x: AnyGaussian, shape: tuple[int, ...]) -> AnyGaussian:
@@ -125,6 +169,14 @@ def diagonal(n: int, seed: int, batch: int = 1) -> DiagonalGaussian:
     rng = np.random.default_rng([seed, n, batch])
     mean = np.round(rng.uniform(-1, 1, (batch, n)), 2)
     return DiagonalGaussian(tensor(mean), tensor(np.round(rng.uniform(0.5, 1.5, (batch, n)), 2)))
+
+
+def singular(n: int, seed: int) -> Iterator[AnyGaussian]:
+    """Inputs one of which has no noise, and two sources of noise for all."""
+    x, rng = diagonal(n, seed), np.random.default_rng([seed, n, 2])
+    yield DiagonalGaussian(x.mean, torch.cat([0 * x.variance[:, :1], x.variance[:, 1:]], 1))
+    root = np.round(rng.uniform(0.2, 0.9, (1, n, 2)), 1)
+    yield Gaussian(x.mean, tensor(root @ root.transpose(0, 2, 1)))
 
 
 def full(n: int, seed: int, batch: int = 1) -> Gaussian:

@@ -75,12 +75,10 @@ def _arguments(net: nn.Module) -> str:
             text = _module(net.branch)
         case nn.Linear():
             text = f"{net.in_features}, {net.out_features}"
-        case nn.Conv2d():
-            text = f"{net.in_channels}, {net.out_channels}, {tuple(net.kernel_size)}"
-        case nn.BatchNorm1d():
-            text = str(net.num_features)
-        case nn.Dropout():
-            text = str(net.p)
+        case nn.Flatten():
+            text = ""
+        case _:
+            text = net.extra_repr()
     return text
 
 

@@ -32,6 +32,8 @@ CHECKS: tuple[Check, ...] = (
     Check("permutation", "Does it follow the order of inputs, units, outputs?", invariance.permutation),
     Check("batch", "Is a law's result the same whatever stands beside it?", invariance.batch),
     Check("determinism", "Does the same call give the same numbers?", invariance.determinism),
+    Check("prepare", "Does `prepare`, where there is one, give what `propagate` gives?", invariance.prepare),
+    Check("threads", "Does the number of threads not matter?", invariance.threads),
     Check("global-rng", "Does it leave the global generators alone?", invariance.global_generators),
     Check("dtype", "Has the result the dtype of the input?", form.dtype),
     Check("precision", "Are its answers in float32 those in float64?", form.precision),
@@ -85,7 +87,7 @@ def check_rule(
         create_graph : bool
             Set for the check of gradients.
         differentiable : bool
-            False: its results carry no gradients, or none that mean anything.
+            False: its results carry no gradients, or none that mean anything. True: they carry a graph.
     only : str or collection of str, optional
         Names of checks; all by default.
     seed : int

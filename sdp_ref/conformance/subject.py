@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -84,8 +84,15 @@ class Subject:
         seed_globally(0)  # a rule that draws from there is repeatable everywhere but in `global-rng`
         return as_prediction((self.rule if rule is None else rule).propagate(net, x), x)
 
-    def estimate(self, net: Net, x: Law) -> Prediction:
+    def estimate(self, net: Net, x: Law, through: Callable[[Any], Any] = lambda rule: rule) -> Prediction:
         """Prediction that can be compared with exact values: a sampling rule's with many draws.
+
+        Parameters
+        ----------
+        net : nn.Module or function
+        x : Law
+        through : callable
+            Makes of the rule the one that is asked.
 
         Returns
         -------
@@ -97,7 +104,7 @@ class Subject:
         NotApplicable
             If the rule's error cannot be stated.
         """
-        return self.predict(net, x, self._accurate).detached()
+        return self.predict(net, x, through(self._accurate)).detached()
 
     @cached_property
     def _accurate(self) -> Any:

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 
+import torch
 from torch import nn
 
 from sdp_bench.bench.gate.cells import Cell
-from sdp_bench.bench.gate.probes import Probe, Residual
+from sdp_bench.bench.gate.probes import Probe, Residual, Way
 from sdp_ref.laws import Cauchy, Gaussian, SymmetricStable
 
 _LAYERS: dict[type[nn.Module], str] = {
+    nn.Conv1d: "convolution of a row",
     nn.Conv2d: "convolution",
+    nn.ConvTranspose2d: "transposed convolution",
     nn.MaxPool2d: "max pooling",
     nn.AvgPool2d: "average pooling",
+    nn.BatchNorm1d: "batch normalisation",
     nn.BatchNorm2d: "batch normalisation",
     Residual: "residual sum",
 }
@@ -37,6 +41,10 @@ def traits(place: Cell | Probe) -> tuple[str, ...]:
         ]
     else:
         found.append("probe net")
+        if place.law.location.dtype == torch.float32:
+            found.append("float32")
+        if place.way is not Way.PREPARED:
+            found.append(f"asked {place.way.value}")
     return tuple(dict.fromkeys(found))
 
 

@@ -29,7 +29,7 @@ from sdp_bench.oracles.moments.moments import Moments
 from sdp_ref.rules import Propagator
 
 DRAWS = 512
-"""Seeds in each cell and probe: over all 36, a change of the variances of 10 samples is known to .4 %."""
+"""Seeds in each cell and probe: over all 55, a change of the variances of 10 samples is known to .4 %."""
 
 PRACTICAL_ERROR = 0.05
 """Of the logarithm of a squared distance: errors 2.5 % larger, less than 5 % fewer samples make."""

@@ -53,6 +53,8 @@ def gradients(subject: Subject, seed: int) -> Iterator[Case]:
     for widths in ((1, 1, 1), (2, 2, 2), (3, 2, 2)):
         net = copy.deepcopy(cases.dense(widths, name, seed)).requires_grad_()
         for x in (cases.diagonal(widths[0], seed), cases.full(widths[0], seed)):
+            if getattr(rule, "differentiable", False):
+                yield Case(net, x, lambda net, x: _has_graph(subject, rule, net, x))
             yield Case(net, x, lambda net, x: _against_differences(subject, rule, net, x))
     for singular in _singular():
         yield Case(units(name, 2, last=True), singular, lambda net, x: _finite(subject, rule, net, x))
@@ -142,6 +144,15 @@ def _code(
 
 
 _SECOND = ("variance", "factor of the covariance", "covariance")
+
+
+def _has_graph(subject: Subject, rule: Any, net: nn.Module, x: AnyGaussian) -> Verdict:
+    values, law_of = _leaves(x)
+    got = subject.predict(net, law_of([v.requires_grad_() for v in values]), rule)
+    if got.mean.requires_grad and got.covariance.requires_grad:
+        return Verdict(True)
+    text = "it declares that it is differentiable, and mean or covariance carries no graph"
+    return Verdict(False, text, calls=_code(subject, x, "mean"))
 
 
 def _against_differences(subject: Subject, rule: Any, net: nn.Module, x: AnyGaussian) -> Verdict:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,7 +16,7 @@ from sdp_ref.conformance.compare import within
 from sdp_ref.conformance.state import generators, seed_globally
 from sdp_ref.conformance.subject import NotApplicable, Prediction, Subject, as_prediction
 from sdp_ref.conformance.trial import Case, Verdict
-from sdp_ref.laws import DiagonalGaussian, Gaussian
+from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
 from sdp_ref.laws.gaussian import AnyGaussian
 
 SCALES = (1e-6, 1e-3, 1e3, 1e6)
@@ -179,6 +180,57 @@ def determinism(subject: Subject, seed: int) -> Iterator[Case]:
 
     for net, x in cases.generic(subject, seed):
         yield Case(net, x, judge)
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A rule that is asked by its `prepare`, and of another law before."""
+
+    rule: Any
+
+    def propagate(self, net: nn.Module, x: AnyGaussian) -> Law:
+        predict = self.rule.prepare(net)
+        predict(cases.shrunk(x, 2.0))
+        law: Law = predict(x)
+        return law
+
+
+def prepare(subject: Subject, seed: int) -> Iterator[Case]:
+    """`prepare(net)(x)` is `propagate(net, x)`, also where the function has served before."""
+    if not hasattr(subject.rule, "prepare"):
+        raise NotApplicable("it has no `prepare`")
+
+    def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
+        want = compare.like(subject.estimate(net, x), compare.simulated(subject, net, x))
+        calls = (
+            "predict = rule.prepare(net)\npredict(sr.Gaussian(x.mean, 2 * x.covariance))\n"
+            "y, z = rule.propagate(net, x), predict(x)\n"
+        )
+        return within(subject.estimate(net, x, _Prepared), want, calls + _SHOWN)
+
+    for net, x in cases.generic(subject, seed):
+        yield Case(net, x, judge)
+
+
+def threads(subject: Subject, seed: int) -> Iterator[Case]:
+    """One thread of torch and two give the same."""
+
+    def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
+        before, found = torch.get_num_threads(), []
+        for number in (1, 2):
+            torch.set_num_threads(number)
+            found.append(subject.estimate(net, x))
+        torch.set_num_threads(before)
+        want = compare.like(found[0], compare.simulated(subject, net, x))
+        calls = (
+            "torch.set_num_threads(1)\ny = rule.propagate(net, x)\n"
+            "torch.set_num_threads(2)\nz = rule.propagate(net, x)\n"
+        )
+        return within(found[1], want, calls + _SHOWN)
+
+    yield from (Case(net, x, judge) for net, x in cases.generic(subject, seed))
+    wide, (inputs,) = cases.structured(None, seed)["wide"]  # so large that threads are of use
+    yield Case(wide, diagonal(inputs, seed), judge)
 
 
 def global_generators(subject: Subject, seed: int) -> Iterator[Case]:

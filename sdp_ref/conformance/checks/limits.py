@@ -28,10 +28,16 @@ def affine(subject: Subject, seed: int) -> Iterator[Case]:
         net = dense(widths, None, seed)
         for x in (diagonal(widths[0], seed), full(widths[0], seed)):
             yield Case(net, x, judge)
+    for n in (2, 3):
+        for x in cases.singular(n, seed):
+            yield Case(dense((n, n), None, seed), x, judge)
     for net, shape in cases.structured(None, seed).values():
         n = math.prod(shape)
         for x in (diagonal(n, seed), full(n, seed)):
             yield Case(net, cases.of_shape(x, shape), judge)
+    for kind in cases.CONVOLUTIONS:
+        net, shape = cases.convolved(kind, None, seed)
+        yield Case(net, cases.of_shape(diagonal(math.prod(shape), seed), shape), judge)
 
 
 SMALL = 1e-4
@@ -49,11 +55,16 @@ def small_noise(subject: Subject, seed: int) -> Iterator[Case]:
         one = chain(linear([[1.0]], [0.5]), activation(name).build())
         point = DiagonalGaussian(cases.tensor([[0.25], [-0.75]]), cases.tensor([[SMALL**2]] * 2))
         yield Case(one, point, judge)
+        if name == "leaky_relu":
+            yield Case(chain(linear([[1.0]], [0.5]), nn.LeakyReLU(0.1)), point, judge)
         sizes = ((2, 2), *cases.WIDTHS[1:]) if name in cases.representative(subject) else ()
         for widths in sizes:
             yield from _small(partial(_layers, widths, name), judge, seed)
         for kind in cases.structured(name, seed) if sizes else ():
             yield from _small(partial(_structured, kind, name), judge, seed)
+        for kind in cases.CONVOLUTIONS if name in cases.representative(subject)[:1] else ():
+            net, x = _away_from_kinks(partial(_convolved, kind, name), seed)
+            yield Case(net, x, judge)
 
 
 Made = tuple[nn.Sequential, tuple[int, ...]]
@@ -68,6 +79,10 @@ def _structured(kind: str, name: str, seed: int) -> Made:
     return cases.structured(name, seed)[kind]
 
 
+def _convolved(kind: str, name: str, seed: int) -> Made:
+    return cases.convolved(kind, name, seed)
+
+
 def _small(make: Callable[[int], Made], judge: Judge, seed: int) -> Iterator[Case]:
     net, x = _away_from_kinks(make, seed)
     for law in (x, Gaussian(x.mean, SMALL**2 * full(x.dimension, seed).covariance)):
@@ -75,12 +90,12 @@ def _small(make: Callable[[int], Made], judge: Judge, seed: int) -> Iterator[Cas
 
 
 def _away_from_kinks(make: Callable[[int], Made], seed: int) -> tuple[nn.Module, DiagonalGaussian]:
-    """Net and point where no unit is closer to 0 than 500 standard deviations."""
+    """Net and point where no unit is closer to 0 than 500 standard deviations, and the outputs vary."""
     for attempt in range(1000):
         net, shape = make(seed + 1000 * attempt)
         flat = diagonal(math.prod(shape), seed + attempt)
         x = DiagonalGaussian(flat.mean.unflatten(1, shape), flat.variance.unflatten(1, shape))
-        if _nearest(net, x.mean) > 0.1:
+        if _nearest(net, x.mean) > 0.1 and not torch.equal(net(x.mean), net(x.mean + 1e-3)):
             return net, DiagonalGaussian(x.mean, SMALL**2 * x.variance)
     raise AssertionError("no such net away from its kinks")
 
@@ -95,8 +110,11 @@ def _nearest(net: nn.Module, mean: Tensor) -> float:
     return min(float(value.abs().min()) for value in values)
 
 
+_AFFINE = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.ConvTranspose2d, nn.BatchNorm1d)
+
+
 def _affine_layers(net: nn.Module) -> list[nn.Module]:
-    return [module for module in net.modules() if isinstance(module, nn.Linear | nn.Conv2d)]
+    return [module for module in net.modules() if isinstance(module, _AFFINE)]
 
 
 def _agrees_with_linearisation(subject: Subject, net: nn.Module, x: AnyGaussian) -> Verdict:

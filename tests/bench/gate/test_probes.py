@@ -134,10 +134,11 @@ def test_another_family_or_a_refusal_is_a_drift_beyond_measure():
 
 
 def test_every_built_in_rule_is_unchanged(tmp_path):
-    known = baseline_of(tmp_path / "ci.json", SCOPE, *ci.RULES)
-    verdict = check(known, CHECK, SCOPE).verdicts[0]
+    scope = replace(SCOPE, rules=ci.RULES[:-2])  # one that samples
+    known = baseline_of(tmp_path / "ci.json", scope, *scope.rules)
+    verdict = check(known, CHECK, scope).verdicts[0]
     assert {f.status for f in verdict.findings} == {Status.UNCHANGED}
-    assert len(verdict.findings) == (1 + len(ALL)) * len(ci.RULES)
+    assert len(verdict.findings) == (1 + len(ALL)) * len(scope.rules)
 
 
 @pytest.mark.parametrize(
@@ -207,10 +208,12 @@ def test_other_draws_in_a_few_cells_alone_are_no_other_seeds(tmp_path):
     file = tmp_path / "mine.py"
     address = f"{file}:Mine"
     file.write_text(SAMPLER.format(offset=0, kind="sr.DiagonalGaussian"))
-    baseline_of(tmp_path / "ci.json", SCOPE, address)
+    chains = tuple(probe for probe in ALL if not probe.name.startswith("relu") or "correlated" in probe.name)
+    scope = replace(SCOPE, probes=chains[:6] + chains[-2:])
+    baseline_of(tmp_path / "ci.json", scope, address)
     for kind, status in (("sr.Law", Status.REDRAWN), ("sr.Gaussian", Status.CHANGED)):
         file.write_text(SAMPLER.format(offset=1, kind=kind))
-        verdict = check(read(tmp_path / "ci.json"), replace(CHECK, rules=(address,)), SCOPE).verdicts[0]
+        verdict = check(read(tmp_path / "ci.json"), replace(CHECK, rules=(address,)), scope).verdicts[0]
         found = [f for f in verdict.findings if f.cell.endswith("correlated input")]
         assert {f.status for f in found} == {status}
         assert verdict.status == ("passed" if status is Status.REDRAWN else "changed")

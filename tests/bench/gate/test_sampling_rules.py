@@ -12,14 +12,20 @@ from sdp_bench.bench.gate.check import Options, check
 from sdp_bench.bench.gate.comparisons.accuracy import ALL_CELLS
 from sdp_bench.bench.gate.comparisons.evidence import nearness
 from sdp_bench.bench.gate.verdict import Status
-from tests.bench.gate import simulation
+from sdp_bench.reports.selfcheck.power import Power
 from tests.bench.gate.gate_rules import baseline_of, few_cells, write_sampler
-from tests.bench.gate.power import Power
 from tests.project import ROOT
 
 CHECK = Options(seed=7, speed=False)
 ALL = few_cells(inputs=1, samples=2**13, probes=True)
-SCOPE = replace(ALL, probes=ALL.probes[1::2] + ALL.probes[-2:-1])
+PROBES = (
+    "gelu chain",
+    "silu chain",
+    "convolutions and pools, image",
+    "relu chain, correlated input",
+    "relu chain, Cauchy input",
+)
+SCOPE = replace(ALL, probes=tuple(probe for probe in ALL.probes if probe.name in PROBES))
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +143,10 @@ def test_nearness_is_that_of_fisher():
 def test_the_documentation_states_the_power_of_the_committed_baseline():
     baseline = read(ROOT / "reports/baselines/ci.json")
     rules = [rule for rule in baseline.rules.values() if rule.draws]
-    powers = [Power(rule, len(rules)) for rule in rules]
+    powers = [
+        Power(rule.draws, {key: len(moments.mean) for key, moments in rule.moments.items()}, len(rules))
+        for rule in rules
+    ]
     said = (ROOT / "docs/ci.md").read_text(encoding="utf-8")
     changes = {f"all covariances x {c}": [p.covariance(c) for p in powers] for c in (0.99, 0.98, 0.97)}
     changes["all means + 1 % of a standard deviation"] = [p.mean_shift(0.01) for p in powers]
@@ -148,27 +157,3 @@ def test_the_documentation_states_the_power_of_the_committed_baseline():
         changes[f"one mean + {c} % of a standard deviation"] = [p.shift_in_one(c / 100) for p in powers]
     for change, found in changes.items():
         assert f"| {change} | {' | '.join(f'{each:.2f}' for each in found)} |" in said
-
-
-# How sure it is ---------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def pools():
-    return simulation.pools_of(ALL)
-
-
-@pytest.mark.slow
-def test_unchanged_rules_that_draw_otherwise_raise_few_false_alarms(pools):
-    """At most 4 of 200, which certifies 5 %: P(X <= 4) = .026 if the rate is 5 %."""
-    assert simulation.share(pools, 200, 1) <= 4
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "change", [simulation.scaled(0.95), simulation.scaled(1.05), simulation.shifted(0.05)]
-)
-def test_changes_of_a_rule_that_draws_otherwise_are_seen(pools, change):
-    """At 100 samples, in 10 cells, 5 % in at least 9 of 10 checks."""
-    mine = {place: pool for place, pool in pools.items() if place[0] == "monte_carlo:samples=100"}
-    assert simulation.share(mine, 50, 2, change) >= 45

@@ -203,6 +203,32 @@ class RunningGenerator(Sampled):
         return torch.randn(1, self.samples, x.dimension, generator=self.generator, dtype=torch.float64)
 
 
+@caught_by("prepare")
+class StaleFunction(Gated):
+    """What `prepare` gives answers every law as the first."""
+
+    def prepare(self, net):
+        kept = []
+
+        def predict(x):
+            kept.append(self.propagate(net, x))
+            return kept[0]
+
+        return predict
+
+
+@caught_by("threads")
+class OtherSums(Gated):
+    """Its covariance is half a per cent off on any other number of threads than it was made on."""
+
+    def __init__(self):
+        self.threads = torch.get_num_threads()
+
+    def linear(self, net, w, b, mean, covariance):
+        mean, covariance = super().linear(net, w, b, mean, covariance)
+        return mean, covariance if torch.get_num_threads() == self.threads else 1.005 * covariance
+
+
 @caught_by("global-rng")
 class GlobalGenerator(Sampled):
     """Draws from torch's global generator."""

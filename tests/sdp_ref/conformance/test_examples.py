@@ -91,7 +91,7 @@ SHOWS = {
     "diagonal": as_told,
     "scale": rescaled,
     "permutation": reordered,
-    **dict.fromkeys(("batch", "determinism"), apart),
+    **dict.fromkeys(("batch", "determinism", "prepare", "threads"), apart),
     "global-rng": lambda _names, _numbers, printed: "False" in printed,
     "dtype": lambda _names, _numbers, printed: {"torch.float32", "torch.float64"} <= set(printed.split()),
     "precision": lambda names, _numbers, _printed: (

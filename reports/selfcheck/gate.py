@@ -1,0 +1,58 @@
+"""How often the gate stops at sampling rules that draw otherwise, and at those whose law has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sdp_bench.bench.environment import threads
+from sdp_bench.bench.experiments.iris import ci
+from sdp_bench.bench.gate.cells import Scope
+from sdp_bench.bench.gate.probes import probes
+from sdp_bench.reports.selfcheck.power import Power
+from sdp_bench.reports.selfcheck.rate import Rate
+from sdp_bench.reports.selfcheck.simulation import RULES, alarms, pools_of, scaled, shifted
+
+_LEVEL = 0.05  # five times that of all tests of a run together
+
+
+def few_places() -> Scope:
+    """A cell of each committed net, and every third probe: a fourth of what a check asks."""
+    groups = ci.groups(["sdp"], sigmas=(1.0,), inputs=1, samples=2**13, pilot_samples=2**13, cells=64)
+    return Scope((), tuple(groups), probes()[::3])
+
+
+def rates(trials: int = 200, seed: int = 0) -> Iterator[Rate]:
+    """Rates of simulated checks in which sampling rules draw otherwise than in the baseline.
+
+    Parameters
+    ----------
+    trials : int
+        Checks of unchanged rules; of changed ones a quarter of that.
+    seed : int
+
+    Yields
+    ------
+    Rate
+        False alarms, promised to be at most 5 %; then changes that are seen, promised as often as the lower
+        bound says by which docs/ci.md has its table: here of fewer places, of which less is seen.
+    """
+    with threads(1):
+        pools = pools_of(few_places())
+    number = len({key for _, key in pools})
+    where = f"in {number} places, under other seeds"
+    alarmed = alarms(pools, trials, seed)
+    what = "a check stops at rules whose seeds alone have changed"
+    yield Rate("gate", what, f"{len(RULES)} sampling rules {where}", (0.0, _LEVEL), alarmed, trials)
+    for rule in RULES[:2]:
+        mine = {place: pool for place, pool in pools.items() if place[0] == rule}
+        draws = {key: pool.draws for (_, key), pool in mine.items()}
+        power = Power(draws, {key: pool.outputs for (_, key), pool in mine.items()}, 1)
+        for change, bound, made in (
+            ("all covariances x 0.99", power.covariance(0.99), scaled(0.99)),
+            ("all covariances x 0.98", power.covariance(0.98), scaled(0.98)),
+            ("all covariances x 0.95", power.covariance(0.95), scaled(0.95)),
+            ("all means + 1 % of a standard deviation", power.mean_shift(0.01), shifted(0.01)),
+        ):
+            some = max(1, trials // 4)
+            seen = alarms(mine, some, seed + 1, made)
+            yield Rate("gate", f"a check stops at {change}", f"{rule} {where}", (bound, 1.0), seen, some)

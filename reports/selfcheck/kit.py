@@ -1,0 +1,46 @@
+"""How often kit and gate see a fault as docs/ci.md says, and the kit one where none is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import sdp_ref as sr
+from sdp_bench.bench.environment import threads
+from sdp_bench.reports.selfcheck.faults import FAULTS, Gate, seen_by_kit
+from sdp_bench.reports.selfcheck.rate import Rate
+
+_SLOW = frozenset({"moment_matching"})
+"""Rules that take the kit more than ten seconds each."""
+
+
+def rates(seed: int = 0, *, slow: bool = False) -> Iterator[Rate]:
+    """Rates of the faults of docs/ci.md, and of the checks that registered rules fail.
+
+    Parameters
+    ----------
+    seed : int
+        Of the cases of the kit that registered rules are asked.
+    slow : bool
+        Ask also those that take long.
+
+    Yields
+    ------
+    Rate
+        Faults that the kit, then the gate, sees first where the table says, or does not see as it says; then
+        the checks that rules which keep everything fail.
+    """
+    blind = tuple(fault for fault in FAULTS if not fault.kit)
+    seen = sum(seen_by_kit(fault) == fault.kit for fault in FAULTS if fault.kit)
+    # all that it is blind to as one rule: a whole run of the kit each is long
+    seen += 0 if seen_by_kit(*blind) else len(blind)
+    made = "faults made in SDP"
+    yield Rate("kit", "the kit sees a fault, or not, as docs/ci.md says", made, (1, 1), seen, len(FAULTS))
+    gate = Gate()
+    seen = sum(gate.sees(fault) == fault.gate for fault in FAULTS)
+    yield Rate("kit", "the gate sees a fault, or not, as docs/ci.md says", made, (1, 1), seen, len(FAULTS))
+    rules = [name for name in sr.rules() if slow or name not in _SLOW]
+    with threads(1):
+        reports = [sr.check_rule(name, seed=seed) for name in rules]
+    failed, ran = (sum(len(each.unexpected) for each in reports), sum(each.ran for each in reports))
+    what = "a check fails that the rule does not declare as known"
+    yield Rate("kit", what, ", ".join(rules), (0, 0), failed, ran)

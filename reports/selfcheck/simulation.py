@@ -1,0 +1,186 @@
+"""How often the tests of sampling rules alarm: of unchanged rules, and of rules that were made wrong.
+
+``python -m sdp_bench.reports.selfcheck.simulation 500`` counts the false alarms of 500 checks of all sampling
+rules of the committed baseline in all its cells and probes: some three minutes on an idle core.
+
+Each repetition is a check of rules that draw otherwise than in the baseline: the baseline's draws, today's
+and the prediction under the baseline's seed are taken without replacement from a pool of draws of each
+rule in each place, the errors against one of several oracles each. Only the draws are made once; all that the
+gate does with them is done in each repetition.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sdp_bench.bench.environment import threads
+from sdp_bench.bench.gate.answers.draws import Draws, Units, parts
+from sdp_bench.bench.gate.answers.moments import PredictedMoments
+from sdp_bench.bench.gate.cells import Cell, Scope
+from sdp_bench.bench.gate.check import rules_of
+from sdp_bench.bench.gate.comparisons import sampling
+from sdp_bench.bench.gate.comparisons.sampling import DRAWS, Sample
+from sdp_bench.bench.gate.predictions import draws
+from sdp_bench.bench.gate.probes import Probe
+from sdp_bench.bench.gate.verdict import STOPPING
+from sdp_bench.oracles.moments.draws import moment_errors
+from sdp_ref.laws import DiagonalGaussian, Gaussian
+from sdp_ref.rules import Propagator
+
+Array = NDArray[np.float64]
+Change = Callable[[Sample], Sample]
+"""What becomes of a rule's draws."""
+
+RULES = ("monte_carlo:samples=10", "monte_carlo:samples=100", "monte_carlo:samples=100,sampler=sobol")
+_POOL, _ORACLES = 5 * DRAWS // 2, 2
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Many draws of one rule in one place.
+
+    Attributes
+    ----------
+    units : Units
+    numbers : ndarray, shape (draws, numbers)
+        In these units.
+    drawn : list of PredictedMoments
+    errors : list of (ndarray, float)
+        Of the draws against each oracle, and the oracle's own noise; empty if there is none.
+    metric : str
+        Of the errors.
+    """
+
+    units: Units
+    numbers: Array
+    drawn: list[PredictedMoments]
+    errors: list[tuple[Array, float]]
+    metric: str
+
+    @classmethod
+    def of(cls, rule: Propagator, place: Cell | Probe) -> Pool:
+        """Draw from a rule in a place."""
+        seeds = [place.root.seed(f"pool {number}") for number in range(_POOL + 1)]
+        reference, *drawn = draws(rule, place, seeds)
+        units = Units(reference)
+        errors: list[tuple[Array, float]] = []
+        metric = ""
+        if isinstance(place, Cell):
+            laws = [each.law for each in drawn]
+            oracles = [place.fresh_moments(10**6 + number) for number in range(_ORACLES)]
+            for metric in ("kl", "bures"):
+                errors = [moment_errors(oracle, laws, metric) for oracle in oracles]
+                if all(np.isfinite(values).all() for values, _ in errors):
+                    break
+        return cls(units, units.numbers(drawn), drawn, errors, metric)
+
+    @property
+    def outputs(self) -> int:
+        """How many there are."""
+        return len(self.units.deviation)
+
+    @property
+    def draws(self) -> Draws:
+        """As a baseline keeps the first of them."""
+        return self._sample(np.arange(DRAWS), 0 if self.errors else None).summary
+
+    def split(self, rng: np.random.Generator) -> tuple[Draws, Sample, PredictedMoments]:
+        """Draws of a baseline and of a check, and today's prediction under the baseline's seed."""
+        order = rng.permutation(len(self.numbers))
+        chosen = rng.permutation(len(self.errors)).tolist() if self.errors else [None, None]
+        old = self._sample(order[:DRAWS], chosen[0])
+        return old.summary, self._sample(order[DRAWS : 2 * DRAWS], chosen[1]), self.drawn[order[-1]]
+
+    def _sample(self, rows: NDArray[np.int64], oracle: int | None) -> Sample:
+        if oracle is None:
+            return Sample(self.units, self.numbers[rows])
+        values, noise = self.errors[oracle]
+        return Sample(self.units, self.numbers[rows], self.metric, values[rows], noise)
+
+
+Pools = Mapping[tuple[str, str], Pool]
+"""By rule and place."""
+
+
+def pools_of(scope: Scope, specs: Sequence[str] = RULES) -> Pools:
+    """Pools of some rules in all places of a scope whose law has moments."""
+    places = {
+        key: place
+        for key, place in scope.places.items()
+        if isinstance(place.law, Gaussian | DiagonalGaussian)
+    }
+    rules = rules_of(specs)
+    return {(spec, key): Pool.of(rules[spec], place) for spec in rules for key, place in places.items()}
+
+
+def unchanged(sample: Sample) -> Sample:
+    """No change."""
+    return sample
+
+
+def scaled(factor: float) -> Change:
+    """Covariances times a factor, in all places."""
+
+    def change(sample: Sample) -> Sample:
+        means, variances, pairs, overall = parts(sample.numbers, len(sample.units.deviation))
+        overall = overall * np.array([1, 1, factor, factor])
+        return replace(sample, numbers=np.hstack([means, factor * variances, factor * pairs, overall]))
+
+    return change
+
+
+def shifted(size: float) -> Change:
+    """Means moved by a share of the mean standard deviation, in all places."""
+
+    def change(sample: Sample) -> Sample:
+        outputs = len(sample.units.deviation)
+        _, variances, *_ = parts(sample.numbers, outputs)
+        by = size * np.sqrt(variances.mean(0))
+        centre = sample.units.reference.mean / sample.units.deviation
+        along = by @ centre / (centre @ centre)
+        rest = np.zeros(sample.numbers.shape[1] - outputs - 4)
+        return replace(sample, numbers=sample.numbers + np.hstack([by, rest, by.mean(), along, 0, 0]))
+
+    return change
+
+
+def alarms(pools: Pools, trials: int, seed: int, change: Change = unchanged) -> int:
+    """How many checks stop, of rules whose draws are changed; errors stay those of the unchanged.
+
+    Parameters
+    ----------
+    pools : mapping of (str, str) to Pool
+        Of :func:`pools_of`.
+    trials, seed : int
+    change : callable
+
+    Returns
+    -------
+    int
+    """
+    rng = np.random.default_rng(seed)
+    return sum(_alarm(pools, rng, change) for _ in range(trials))
+
+
+def _alarm(pools: Pools, rng: np.random.Generator, change: Change) -> bool:
+    old: dict[str, dict[str, Draws]] = {}
+    today: dict[str, dict[str, PredictedMoments]] = {}
+    new = {}
+    for (rule, key), pool in pools.items():
+        before, now, law = pool.split(rng)
+        old.setdefault(rule, {})[key] = before
+        today.setdefault(rule, {})[key] = law
+        new[rule, key] = change(now)
+    found = sampling.evidence(old, new, today)
+    return any(sampling.status(each) in STOPPING for each in found.values())
+
+
+if __name__ == "__main__":
+    checks = int(sys.argv[1])
+    with threads(1):
+        print(f"{alarms(pools_of(Scope.of_ci()), checks, 1)} of {checks} checks alarm")

@@ -1,0 +1,47 @@
+"""Every fault of the table in docs/ci.md is made, and seen by what the table says."""
+
+import pytest
+
+from sdp_bench.reports.selfcheck.faults import FAULTS, Gate, seen_by_kit, table
+from tests.project import ROOT
+
+GATE = Gate()
+FIRST = ("affine", "small-noise")  # the kit's first checks: it is through with these in a second
+
+
+def by_name(fault):
+    return fault.name
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=by_name)
+def test_the_gate_sees_a_fault_where_the_table_says(fault):
+    assert GATE.sees(fault) == fault.gate
+
+
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault.kit in FIRST], ids=by_name)
+def test_the_kit_sees_a_fault_where_the_table_says(fault):
+    assert seen_by_kit(fault) == fault.kit
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault.kit not in ("", *FIRST)], ids=by_name)
+def test_the_kit_sees_a_fault_later_where_the_table_says(fault):
+    assert seen_by_kit(fault) == fault.kit
+
+
+@pytest.mark.slow
+def test_the_kit_is_blind_where_the_table_says():
+    """Also to all of these faults at once."""
+    assert not seen_by_kit(*(fault for fault in FAULTS if not fault.kit))
+
+
+def test_the_gate_sees_nothing_in_the_right_rule():
+    assert not GATE.sees()
+
+
+def test_faults_have_names_of_their_own():
+    assert len({fault.name for fault in FAULTS}) == len(FAULTS)
+
+
+def test_the_documentation_has_the_table():
+    assert table() in (ROOT / "docs/ci.md").read_text(encoding="utf-8")
