@@ -10,36 +10,45 @@ from dataclasses import dataclass
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.runs.driver import Meter
 from sdp_bench.bench.runs.executors.local import LocalProcesses
+from sdp_bench.reports.selfcheck import simulations
 from sdp_bench.reports.selfcheck.rate import Rate
 
 
 @dataclass(frozen=True)
 class Check:
-    """Simulations with known truth, in a module of this package with a function ``rates(trials, seed)``.
+    """Simulations with known truth, in a module of `simulations` with a function ``rates(trials, seed)``.
 
     Attributes
     ----------
     name : str
-        Of the module, whose ``TRIALS`` are those of a full check.
+        Of the module.
     about : str
         What it asks, for people.
+    trials : int
+        Of a full check.
     seconds : float
-        About what it takes on one core.
+        About what that takes on one core.
     """
 
     name: str
     about: str
+    trials: int
     seconds: float
 
     def rates(self, share: float, seed: int) -> list[Rate]:
         """Run it, with a share of its trials."""
-        module = importlib.import_module(f"{__package__}.{self.name}")
-        return list(module.rates(max(1, round(share * module.TRIALS)), seed))
+        module = importlib.import_module(f"{simulations.__name__}.{self.name}")
+        return list(module.rates(max(1, round(share * self.trials)), seed))
 
 
 CHECKS = (
-    Check("verdicts", "Claims: wrong verdicts, and those that are found", 40),
-    Check("intervals", "Intervals, and floors of moments and quantiles", 35),
+    Check("cells", "Floors of total variation, cells sparse and dense, and under Sobol points", 60, 60),
+    Check("headline", "The headline in 1 to 20 dimensions: floors, and errors that it sees", 60, 46),
+    Check("transport", "Floors of W1, and intervals of score differences", 400, 40),
+    Check("intervals", "Intervals, and floors of moments and quantiles", 600, 35),
+    Check("verdicts", "Claims: wrong verdicts, and those that are found", 4000, 40),
+    Check("gate", "The gate: false alarms, and changes that it sees", 200, 30),
+    Check("kit", "The conformance kit: faults that it sees, and right rules", 1, 45),
 )
 
 

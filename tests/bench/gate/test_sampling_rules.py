@@ -12,7 +12,7 @@ from sdp_bench.bench.gate.check import Options, check
 from sdp_bench.bench.gate.comparisons.accuracy import ALL_CELLS
 from sdp_bench.bench.gate.comparisons.evidence import nearness
 from sdp_bench.bench.gate.verdict import Status
-from sdp_bench.reports.selfcheck.power import Power
+from sdp_bench.reports.selfcheck.gating.power import Power
 from tests.bench.gate.gate_rules import baseline_of, few_cells, write_sampler
 from tests.project import ROOT
 

@@ -1,4 +1,4 @@
-from sdp_bench.reports.selfcheck import cells
+from sdp_bench.reports.selfcheck.simulations import cells
 
 
 def test_every_cell_law_and_number_of_samples_has_a_rate() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sdp_bench.reports.selfcheck import gate
+from sdp_bench.reports.selfcheck.simulations import gate
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sdp_bench.reports.selfcheck import headline
+from sdp_bench.reports.selfcheck.simulations import headline
 
 ERRORS = [
     headline.location(0.25),

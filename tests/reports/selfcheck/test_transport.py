@@ -1,6 +1,6 @@
 """Rates of W1's floors and of summaries of pairs, with very few trials: that they are found at all."""
 
-from sdp_bench.reports.selfcheck.transport import rates
+from sdp_bench.reports.selfcheck.simulations.transport import rates
 
 
 def test_few_trials_give_every_rate_and_the_same_seed_gives_the_same():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sdp_bench.reports.sections.claims.claims import CONVENTIONS
-from sdp_bench.reports.selfcheck.verdicts import NETS, Population, populations, rates, rates_of
+from sdp_bench.reports.selfcheck.simulations.verdicts import NETS, Population, populations, rates, rates_of
 from sdp_bench.reports.statistics.verdicts import LEVEL
 from sdp_bench.reports.tables.frame import checked
 from tests.reports.sections.test_claims import suite

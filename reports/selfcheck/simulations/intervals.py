@@ -26,8 +26,6 @@ from sdp_bench.oracles.partitions.quantiles import (
 from sdp_bench.reports.selfcheck.rate import NOTHING, Rate
 from sdp_ref.laws import Gaussian
 
-TRIALS = 600
-
 _NORMAL_975 = 1.959964
 _COVERS = 0.93, 0.97
 _DEVIATIONS = np.array([1.0, 0.1, 0.001])  # principal, as those of a classifier's outputs
@@ -50,7 +48,7 @@ _SHAPES = (
 )
 
 
-def rates(trials: int = TRIALS, seed: int = 0) -> Iterator[Rate]:
+def rates(trials: int, seed: int = 0) -> Iterator[Rate]:
     """Coverage of intervals and floors by simulation.
 
     Parameters

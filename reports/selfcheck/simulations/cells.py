@@ -100,7 +100,7 @@ def sobol_coverage(cells: int, samples: int, trials: int, seed: int) -> int:
     return hits
 
 
-def rates(trials: int = 60, seed: int = 0) -> Iterator[Rate]:
+def rates(trials: int, seed: int = 0) -> Iterator[Rate]:
     """Simulated rates at which the 95 % point of the floor covers an exact rule, law by law, and under Sobol.
 
     Promised is .94 to .96. Where the distance between two samples has few values, its 95 % point is one of

@@ -1,7 +1,7 @@
 """How often the tests of sampling rules alarm: of unchanged rules, and of rules that were made wrong.
 
-``python -m sdp_bench.reports.selfcheck.simulation 500`` counts the false alarms of 500 checks of all sampling
-rules of the committed baseline in all its cells and probes: some three minutes on an idle core.
+``python -m sdp_bench.reports.selfcheck.gating.simulation 500`` counts the false alarms of 500 checks of all
+sampling rules of the committed baseline in all its cells and probes: some three minutes on an idle core.
 
 Each repetition is a check of rules that draw otherwise than in the baseline: the baseline's draws, today's
 and the prediction under the baseline's seed are taken without replacement from a pool of draws of each

@@ -1,8 +1,8 @@
 """Faults that a rule may have, and what of the conformance kit and of the gate sees each.
 
 Every fault is made: :class:`Faulty` is SDP but for it. `FAULTS` is what docs/ci.md shows
-(``python -m sdp_bench.reports.selfcheck.faults`` prints the table), and what its tests and the report of
-error rates check.
+(``python -m sdp_bench.reports.selfcheck.gating.faults`` prints the table), and what its tests and the report
+of error rates check.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ from sdp_bench.bench.environment import threads
 from sdp_bench.bench.experiments.iris import ci
 from sdp_bench.bench.gate.cells import Scope
 from sdp_bench.bench.gate.probes import probes
-from sdp_bench.reports.selfcheck.power import Power
+from sdp_bench.reports.selfcheck.gating.power import Power
+from sdp_bench.reports.selfcheck.gating.simulation import RULES, alarms, pools_of, scaled, shifted
 from sdp_bench.reports.selfcheck.rate import Rate
-from sdp_bench.reports.selfcheck.simulation import RULES, alarms, pools_of, scaled, shifted
 
 _LEVEL = 0.05  # five times that of all tests of a run together
 
@@ -21,7 +21,7 @@ def few_places() -> Scope:
     return Scope((), tuple(groups), probes()[::3])
 
 
-def rates(trials: int = 200, seed: int = 0) -> Iterator[Rate]:
+def rates(trials: int, seed: int = 0) -> Iterator[Rate]:
     """Rates of simulated checks in which sampling rules draw otherwise than in the baseline.
 
     Parameters

@@ -24,7 +24,6 @@ from sdp_bench.reports.sections.claims.judging import Measured
 from sdp_bench.reports.selfcheck.rate import NOTHING, Part, Rate
 from sdp_bench.reports.statistics.verdicts import LEVEL, mean_tests, p_of_every_part, p_of_some_part
 
-TRIALS = 4000
 NETS = (30, 10)
 """Sizes of samples: that of the committed results, and that of a run of ten nets."""
 DOMINATED = 0.5
@@ -67,7 +66,7 @@ def populations(frame: pd.DataFrame) -> tuple[Population, ...]:
     return tuple(_populations(frame))
 
 
-def rates(trials: int = TRIALS, seed: int = 0) -> Iterator[Rate]:
+def rates(trials: int, seed: int = 0) -> Iterator[Rate]:
     """Error rates at the boundary, and power at the effects that were measured, of the committed results.
 
     Parameters

@@ -17,8 +17,6 @@ from sdp_bench.reports.selfcheck.rate import NOTHING, Rate
 
 Array = NDArray[np.float64]
 
-TRIALS = 400
-
 _PAIRS = 8
 _COVERS = 0.93, 0.97
 _WITHIN = 0.93, 0.99  # by errors within a fifth of the true ones, and rather too large
@@ -55,7 +53,7 @@ _ALIKE = _Outputs("three outputs alike", (1.0, 1.0, 1.0))
 _FLAT = _Outputs("three outputs 1 : 0.1 : 0.001", (1.0, 0.1, 0.001))
 
 
-def rates(trials: int = TRIALS, seed: int = 0) -> Iterator[Rate]:
+def rates(trials: int, seed: int = 0) -> Iterator[Rate]:
     """Coverage of floors of W1, and of intervals and floors of the summary of pairs, by simulation.
 
     Parameters

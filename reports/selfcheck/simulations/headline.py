@@ -151,7 +151,7 @@ class Trials:
         return largest_total_variation(oracle, rule, self.floor)
 
 
-def rates(trials: int = 60, seed: int = 0) -> Iterator[Rate]:
+def rates(trials: int, seed: int = 0) -> Iterator[Rate]:
     """Of the headline in 1 to 20 dimensions.
 
     Parameters

@@ -1,0 +1,1 @@
+"""Simulations with known truth, of one part of the suite each."""
