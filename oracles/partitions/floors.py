@@ -19,7 +19,10 @@ from sdp_bench.oracles.partitions.counting import check_count
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
-DENSE = 10  # counts in every cell: from there on relative counts stand for the law
+DENSE = 10  # counts in a cell: from there on relative counts stand for the law
+_SPARSE_SHARE = (
+    0.05  # of the noise of all cells, that sparse ones may have and leave relative counts to stand
+)
 _BLOCK_VALUES = 2**18  # of draws at once, 2 MB
 
 _JEFFREYS = 0.5
@@ -34,12 +37,13 @@ def total_variation_floor(
 ) -> Floor:
     """Total variation that an exact rule would show, by simulation.
 
-    With at least ten counts in every cell the oracle's relative counts stand for the true law: mean and
-    95 % point over `pairs` pairs of multinomial draws, one of the oracle's size and one of the rule's.
-    Counts are less even than the law, more so the fewer there are in a cell, which makes such draws too
-    alike; how much is estimated from draws of draws, and added (bootstrap correction of the bias).
+    Where cells of less than ten counts have less than a twentieth of the noise (the sum of the cells'
+    standard deviations), the oracle's relative counts stand for the true law: mean and 95 % point over
+    `pairs` pairs of multinomial draws, one of the oracle's size and one of the rule's. Counts are less even
+    than the law, more so the fewer there are in a cell, which makes such draws too alike; how much is
+    estimated from draws of draws, and added (bootstrap correction of the bias).
 
-    With fewer counts in some cell (an empty one, say) the floor is the predictive law of the distance between
+    Elsewhere, and if all counts are in one cell, the floor is the predictive law of the distance between
     these very counts and a new sample: laws are drawn that the counts leave open, two to five times `pairs`,
     and a sample of the rule's size from each. The 95 % point is then a value that the distance can take, the
     smallest that covers 95 %; between few such values it covers more.
@@ -67,7 +71,7 @@ def total_variation_floor(
     oracle = cell_counts("oracle_counts", oracle_counts)
     rule_total, pairs = check_count("rule_total", rule_total, 1), check_count("pairs", pairs, 1)
     generator = np.random.default_rng(seed)
-    if oracle.min() < DENSE:
+    if _is_sparse(oracle):
         return _predictive(oracle, rule_total, pairs, generator)
     total = int(oracle.sum())
 
@@ -79,6 +83,20 @@ def total_variation_floor(
     simulated, redrawn = distances(oracle / total)
     bias = simulated.mean() - distances(redrawn)[0].mean()
     return Floor(float(simulated.mean() + bias), float(np.quantile(simulated, 0.95) + bias))
+
+
+def _is_sparse(counts: Counts) -> bool:
+    """Whether cells that were hardly seen have a part in the noise.
+
+    A grid has hundreds of cells in its corners that never hold any mass.
+
+    Returns
+    -------
+    bool
+    """
+    sparse = counts < DENSE
+    deviations = np.sqrt(counts * (1 - counts / counts.sum()))
+    return bool(sparse.any() and deviations[sparse].sum() >= _SPARSE_SHARE * deviations.sum())
 
 
 def scrambled_floor(scrambles: ArrayLike, floor: Floor, *, splits: int = 200, seed: int = 0) -> Floor:

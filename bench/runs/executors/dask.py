@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor, Future
+from concurrent.futures import CancelledError, Executor, Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -76,6 +77,8 @@ class DaskWorkers(Executor):
             from distributed import Client, LocalCluster
         except ImportError as error:
             raise UserError("the dask executor needs the package distributed (extra 'dask')") from error
+        # What ends a run is told in one line; Dask's own words are tracebacks of its reconnecting.
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)
         self._threads = threads
         self._cluster = None
         try:
@@ -120,10 +123,28 @@ class DaskWorkers(Executor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Queue a call; see :class:`concurrent.futures.Executor`."""
-        future: Future[Any] = self._executor.submit(
-            _call, dict(software()), self._threads, fn, *args, **kwargs
-        )
+        future: Future[Any] = Future()
+        inner = self._executor.submit(_call, dict(software()), self._threads, fn, *args, **kwargs)
+        inner.add_done_callback(lambda ended: self._hand_on(ended, future))
         return future
+
+    def _hand_on(self, ended: Future[Any], future: Future[Any]) -> None:
+        """Give a call's end to who waits for it; without a scheduler all end at once, and none has failed."""
+        if ended.cancelled() or isinstance(ended.exception(), CancelledError):
+            if self._client.status == "running":
+                future.set_exception(CancelledError())
+            else:
+                where = self._client.scheduler.address if self._client.scheduler else "its address"
+                future.set_exception(
+                    RunFailedError(
+                        f"the Dask scheduler at {where} has gone; what was finished is kept, the same command "
+                        "goes on from there"
+                    )
+                )
+        elif error := ended.exception():
+            future.set_exception(error)
+        else:
+            future.set_result(ended.result())
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Leave the cluster, or end it if it was started here."""
