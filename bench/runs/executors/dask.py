@@ -137,8 +137,8 @@ class DaskWorkers(Executor):
                 where = self._client.scheduler.address if self._client.scheduler else "its address"
                 future.set_exception(
                     RunFailedError(
-                        f"the Dask scheduler at {where} has gone; what was finished is kept, the same command "
-                        "goes on from there"
+                        f"the Dask scheduler at {where} has gone; what was finished is kept, the "
+                        "same command goes on from there"
                     )
                 )
         elif error := ended.exception():
