@@ -13,7 +13,7 @@ import pytest
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs import group
-from sdp_bench.bench.runs.executors.dask import DaskWorkers
+from sdp_bench.bench.runs.executors.dask import DaskWorkers, OtherSoftwareError
 from tests.bench.conftest import TINY, begin, make_plan, run_all
 from tests.bench.plugins.test_plugins import SOURCE, outside_settings
 from tests.bench.runs.test_run import numbers
@@ -62,15 +62,15 @@ def local(tmp_path_factory):
     return numbers(run_all(tmp_path_factory.mktemp("local") / "local.sqlite", make_plan(TINY)))
 
 
-def connect(address):
+def connect(address, workers=2):
     deadline = time.monotonic() + 60
     while True:
         try:
-            executor = DaskWorkers(address, 2, 1)
+            executor = DaskWorkers(address, workers, 1)
             break
         except RunFailedError:
             assert time.monotonic() < deadline
-    while executor.workers < 2:
+    while executor.workers < workers:
         assert time.monotonic() < deadline
         time.sleep(0.1)
     return executor
@@ -108,6 +108,127 @@ def test_a_scheduler_that_is_not_there(monkeypatch):
         DaskWorkers(f"tcp://127.0.0.1:{_free_port()}", 1, 1)
     with pytest.raises(UserError, match="no address of a Dask scheduler"):
         DaskWorkers("gopher://x", 1, 1)
+
+
+def test_a_port_that_says_nothing(monkeypatch):
+    monkeypatch.setattr("sdp_bench.bench.runs.executors.dask._CONNECT", 1)
+    with socket.socket() as mute:
+        mute.bind(("127.0.0.1", 0))
+        mute.listen()
+        with pytest.raises(RunFailedError, match="no Dask scheduler answers at tcp://127"):
+            DaskWorkers(f"tcp://127.0.0.1:{mute.getsockname()[1]}", 1, 1)
+
+
+@pytest.fixture
+def alone(tmp_path):
+    """Address of a scheduler of the test's own, and what starts a worker of it with a module loaded first."""
+    processes = []
+    port = _free_port()
+    address = f"tcp://127.0.0.1:{port}"
+
+    def start(program, *words):
+        command = [sys.executable, "-m", f"distributed.cli.dask_{program}", *words, "--no-dashboard"]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        processes.append(subprocess.Popen(command, cwd=tmp_path, **quiet))
+        return processes[-1]
+
+    def worker(source=""):
+        (tmp_path / "first.py").write_text(source)
+        return start("worker", address, "--nthreads", "1", "--no-nanny", "--preload", tmp_path / "first.py")
+
+    scheduler = start("scheduler", "--host", "127.0.0.1", "--port", str(port))
+    yield address, scheduler, worker
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+OTHER = """
+from sdp_bench.bench.identity import software as module
+found = dict(module.software(), code="0" * 16, torch="1.0")
+module.software = lambda: found
+from sdp_bench.bench.runs.executors import dask
+dask.software = module.software
+"""
+ABSENT = """
+import sys
+
+class Absent:
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] == "sdp_bench":
+            raise ModuleNotFoundError(f"No module named '{name}'")
+
+sys.meta_path.insert(0, Absent())
+"""
+
+
+def refused(address):
+    """What is said of a cluster, as soon as its scheduler and worker are there."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            DaskWorkers(address, 1, 1).shutdown()
+        except OtherSoftwareError as error:
+            return str(error)
+        except RunFailedError:
+            continue
+        raise AssertionError("the cluster was taken")
+    raise AssertionError("no worker came")
+
+
+def test_a_worker_with_other_software_is_refused_at_connecting(alone):
+    address, _, worker = alone
+    worker(OTHER)
+    said = refused(address)
+    assert "would give other numbers (its code is another; torch 1.0, here " in said
+    assert "install the same there" in said
+
+
+def test_a_worker_without_the_package_is_refused_in_a_line(alone):
+    address, _, worker = alone
+    worker(ABSENT)
+    said = refused(address)
+    assert "cannot use this package" in said
+    assert "\n" not in said
+
+
+def test_a_worker_that_comes_later_with_other_software_measures_nothing(alone):
+    address, _, worker = alone
+    right = worker()
+    executor = connect(address, workers=1)
+    assert executor.submit(os.getpid).result() == right.pid
+    right.kill()
+    right.wait()
+    worker(OTHER)
+    with pytest.raises(OtherSoftwareError, match="would give other numbers"):
+        executor.submit(os.getpid).result(timeout=60)
+    executor.shutdown()
+
+
+def test_no_worker_is_told_in_a_line(alone, monkeypatch):
+    address, _, _ = alone
+    monkeypatch.setattr("sdp_bench.bench.runs.executors.dask._CONNECT", 15)
+    with pytest.raises(RunFailedError, match=r"no worker is connected to the scheduler .* dask worker tcp"):
+        DaskWorkers(address, 1, 1)
+
+
+def test_without_its_scheduler_a_run_ends_and_keeps_what_is_finished(alone, tmp_path, plan):
+    address, scheduler, worker = alone
+    worker()
+    executor = connect(address, workers=1)
+    killed = []
+
+    def on_group(*_):
+        if not killed:
+            killed.append(scheduler.kill())
+
+    with Store(tmp_path / "dask.sqlite", writing=True) as store:
+        number = begin(store, plan)
+        with pytest.raises(RunFailedError, match=r"the Dask scheduler at tcp://127.* has gone"):
+            group.execute(plan.groups, frozenset(), store, number, executor, on_group)
+        assert store.failures(store.run(number)).empty
+        assert len(store.frame(store.run(number)))
+    executor.shutdown(wait=False, cancel_futures=True)
 
 
 def test_a_plugin_reaches_workers_that_do_not_have_its_file(tmp_path, cluster):
