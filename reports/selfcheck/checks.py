@@ -42,7 +42,7 @@ class Check:
 
 
 CHECKS = (
-    Check("cells", "Floors of total variation, cells sparse and dense, and under Sobol points", 60, 60),
+    Check("cells", "Floors of total variation, cells sparse and dense, and under Sobol points", 300, 60),
     Check("headline", "The headline in 1 to 20 dimensions: floors, and errors that it sees", 60, 46),
     Check("transport", "Floors of W1, and intervals of score differences", 400, 40),
     Check("intervals", "Intervals, and floors of moments and quantiles", 600, 35),

@@ -168,7 +168,7 @@ def rates(trials: int, seed: int = 0) -> Iterator[Rate]:
     for axes in DIMENSIONS:
         generator = np.random.default_rng([seed, axes])
         made = Trials.of(axes, SAMPLES, generator)
-        condition = f"{axes} outputs, {SAMPLES} samples"
+        condition = f"{axes} outputs, {SAMPLES:,} samples"
         covered = sum(made.estimate(generator).indistinguishable for _ in range(trials))
         what = "the 95 % point of the headline's floor covers an exact rule"
         yield Rate("floors", what, condition, _COVERAGE, covered, trials)
