@@ -6,6 +6,7 @@ import hashlib
 import json
 import lzma
 import math
+import operator
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -122,13 +123,15 @@ def import_(folder: Path, store: Store) -> int:
     Raises
     ------
     UserError
-        If the folder is no export, is damaged, is of a newer schema, or differs from what is here.
+        If the folder is no export, is damaged, is of a schema that is not read, or differs from what is here.
     """
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        version, sums = manifest["schema"], manifest["sha256"]
-    except (OSError, ValueError, KeyError) as error:
+        version, sums = operator.index(manifest["schema"]), dict(manifest["sha256"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{folder} is not a folder of exported results (no {MANIFEST})") from error
+    if version < migration.SCHEMA:
+        raise UserError(f"{folder} has schema {version}, which this version cannot read")
     if version > schema.SCHEMA:
         raise UserError(
             f"{folder} has schema {version}, newer than this version's {schema.SCHEMA}; update sdp-bench"

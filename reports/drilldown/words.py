@@ -71,7 +71,7 @@ def verdict(output: OutputErrors, names: Sequence[str], *, sampling: bool = Fals
     if total.value <= output.rounding:
         return (
             f"The error in mean and covariance of the output (distance {number(total.value)}) is within what "
-            f"rounding does to the oracle, which computes in the net’s own precision (about "
+            f"rounding does to the oracle, in the precision in which it was drawn (about "
             f"{number(output.rounding)}): it tells of no layer. What error there is beyond is in the law’s "
             "shape."
         )
@@ -97,7 +97,7 @@ def verdict(output: OutputErrors, names: Sequence[str], *, sampling: bool = Fals
     share = output.rounding / total.value
     if share >= _MUCH_ROUNDING:
         text += (
-            " But rounding in the oracle, which computes in the net’s own precision, may be about "
+            " But rounding in the oracle, in the precision in which it was drawn, may be about "
             f"{share:.0%} of this error."
         )
     return text.replace("%", " %")

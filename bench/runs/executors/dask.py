@@ -31,15 +31,33 @@ class Tls:
 
     @property
     def security(self) -> Security:
-        """The same for Dask; nothing goes unencrypted then."""
+        """The same for Dask; nothing goes unencrypted then.
+
+        Returns
+        -------
+        Security
+
+        Raises
+        ------
+        UserError
+            If the files are not what they should be, or do not go together.
+        """
         from distributed import Security
 
-        return Security(
+        security = Security(
             tls_ca_file=str(self.ca),
             tls_client_cert=str(self.certificate),
             tls_client_key=str(self.key),
             require_encryption=True,
         )
+        try:
+            security.get_connection_args("client")
+        except OSError as error:  # ssl's are
+            raise UserError(
+                f"{self.ca}, {self.certificate} and {self.key} are not an authority's certificate, one of "
+                f"this client and its key: {one_line(error)}"
+            ) from error
+        return security
 
 
 class OtherSoftwareError(RunFailedError):
@@ -67,7 +85,7 @@ class DaskWorkers(Executor):
     Raises
     ------
     UserError
-        If dask.distributed is not installed, or the address is not one.
+        If dask.distributed is not installed, the address is not one, or certificates are missing or wrong.
     RunFailedError
         If no scheduler answers at the address, no worker is there, or one has other code than this process.
     """
@@ -81,13 +99,16 @@ class DaskWorkers(Executor):
         logging.getLogger("distributed").setLevel(logging.CRITICAL)
         self._threads = threads
         self._cluster = None
+        security = tls and tls.security
+        if scheduler and scheduler.startswith("tls://") and not (security or _has_certificate()):
+            raise UserError(f"{scheduler} takes certificates: --tls-ca, --tls-cert and --tls-key")
         try:
             if scheduler is None:
                 self._cluster = LocalCluster(
                     n_workers=jobs, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
                 )
             self._client: Client = _in_time(
-                lambda: Client(self._cluster or scheduler, timeout=_CONNECT, security=tls and tls.security)
+                lambda: Client(self._cluster or scheduler, timeout=_CONNECT, security=security)
             )
         except ValueError as error:
             raise UserError(f"'{scheduler}' is no address of a Dask scheduler: {error}") from error
@@ -98,7 +119,7 @@ class DaskWorkers(Executor):
         try:
             self._check_workers(scheduler)
         except BaseException:
-            self._client.close()
+            self._leave()
             raise
         self._executor = self._client.get_executor(pure=False)
 
@@ -151,9 +172,19 @@ class DaskWorkers(Executor):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Leave the cluster, or end it if it was started here."""
         self._executor.shutdown(wait=wait and not cancel_futures)
+        self._leave()
+
+    def _leave(self) -> None:
         self._client.close()
         if self._cluster is not None:
             self._cluster.close()
+
+
+def _has_certificate() -> bool:
+    """Whether Dask's own configuration names the files of this client."""
+    from distributed import Security
+
+    return Security().get_connection_args("client")["ssl_context"] is not None
 
 
 def _in_time(make: Callable[[], T]) -> T:

@@ -23,6 +23,7 @@ _WITHIN = 0.93, 0.99  # by errors within a fifth of the true ones, and rather to
 _NORMAL_975 = 1.959964
 _OUTPUTS, _SAMPLES, _BINS = 4, 1000, 20  # of the summary of pairs, and of its pilot twenty times as many
 _REDRAWS = 40
+_FEWEST = 20  # trials of it: one is held against the mean of the others, whose own error must be small
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def rates(trials: int, seed: int = 0) -> Iterator[Rate]:
     Parameters
     ----------
     trials : int
-        Of each rate; two at least are made.
+        Of each rate; of the summary of pairs twenty at least are made.
     seed : int
         Of the draws.
 
@@ -68,7 +69,7 @@ def rates(trials: int, seed: int = 0) -> Iterator[Rate]:
     Rate
         Of floors, then of intervals.
     """
-    rng, trials = np.random.default_rng(seed), max(2, trials)
+    rng = np.random.default_rng(seed)
     for distance, outputs in (
         (_EXACT, _ALIKE),
         (_EXACT, _FLAT),
@@ -80,7 +81,7 @@ def rates(trials: int, seed: int = 0) -> Iterator[Rate]:
     # A quarter of the samples that disjoint pairs take: they overlap, and are too much alike.
     yield _floor_of(_EXACT, _FLAT, _PAIRS // 2, NOTHING, trials, rng)
     for scale in (1.0, 1.15, 2.0):
-        yield from _summaries_of(scale, trials, rng)
+        yield from _summaries_of(scale, max(_FEWEST, trials), rng)
 
 
 def _floor_of(

@@ -217,10 +217,12 @@ def threads(subject: Subject, seed: int) -> Iterator[Case]:
 
     def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
         before, found = torch.get_num_threads(), []
-        for number in (1, 2):
-            torch.set_num_threads(number)
-            found.append(subject.estimate(net, x))
-        torch.set_num_threads(before)
+        try:
+            for number in (1, 2):
+                torch.set_num_threads(number)
+                found.append(subject.estimate(net, x))
+        finally:  # a rule may raise here
+            torch.set_num_threads(before)
         want = compare.like(found[0], compare.simulated(subject, net, x))
         calls = (
             "torch.set_num_threads(1)\ny = rule.propagate(net, x)\n"

@@ -1,5 +1,6 @@
 """Results between machines: nothing lost, nothing overwritten, differences named."""
 
+import json
 import math
 import sqlite3
 
@@ -120,6 +121,24 @@ def test_what_cannot_be_imported_is_one_line(whole, tmp_path):
         with pytest.raises(UserError, match="missing"):
             exchange.import_(tmp_path / "out", store)
     assert not target.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schema": "4"}, "not a folder of exported results"),
+        ({"schema": None}, "not a folder of exported results"),
+        ({"schema": 2.5}, "not a folder of exported results"),
+        ({"sha256": 1}, "not a folder of exported results"),
+        ({"schema": 1}, "has schema 1, which this version cannot read"),
+        ({"schema": 99}, "has schema 99, newer than"),
+    ],
+)
+def test_a_manifest_of_another_kind_is_one_line(tmp_path, change, message):
+    manifest = {"schema": 4, "sha256": {}} | change
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    with Store(tmp_path / "new.sqlite", writing=True) as store, pytest.raises(UserError, match=message):
+        exchange.import_(tmp_path, store)
 
 
 def test_imports_do_not_replace_what_differs(whole, file, tmp_path):

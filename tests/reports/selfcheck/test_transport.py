@@ -3,12 +3,12 @@
 from sdp_bench.reports.selfcheck.simulations.transport import rates
 
 
-def test_few_trials_give_every_rate_and_the_same_seed_gives_the_same():
-    found = list(rates(3, seed=1))
+def test_a_single_trial_gives_every_rate_and_breaks_no_promise_by_the_noise_of_what_it_is_held_against():
+    found = list(rates(1, seed=0))
     assert {rate.part for rate in found} == {"floors", "intervals"}
-    assert all(rate.trials == 3 and rate.kept for rate in found)
+    assert all(rate.kept for rate in found)
     assert len({(rate.what, rate.condition) for rate in found}) == len(found)
-    assert list(rates(3, seed=1)) == found
+    assert list(rates(1, seed=0)) == found
 
 
 def test_a_floor_that_promises_too_little_is_seen(monkeypatch):

@@ -318,6 +318,27 @@ def test_the_kit_leaves_global_state_alone(rule):
     assert torch.get_num_threads() == threads
 
 
+class RaisesOnTwoThreads(Gated):
+    """Works on one thread alone."""
+
+    name = "raises-on-two-threads"
+
+    def propagate(self, net, x):
+        if torch.get_num_threads() > 1:
+            raise RuntimeError("one thread, please")
+        return super().propagate(net, x)
+
+
+def test_the_kit_gives_back_the_threads_of_a_rule_that_raises():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        assert not sr.check_rule(RaisesOnTwoThreads(), only="threads").passed
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_reports_repeat_and_do_not_depend_on_the_callers_modes():
     def numbers(report):
         return [dataclasses.replace(result, seconds=0.0) for result in report.checks]
