@@ -156,8 +156,10 @@ def _watch_memory(limit: float, over: Connection) -> None:
     while _peak_memory() <= limit:
         time.sleep(_MEMORY_CHECK)
     # An exit status would do, but a fork server's children lose theirs where two threads ask for it at once.
-    over.send_bytes(b"over")
-    os._exit(1)
+    try:
+        over.send_bytes(b"over")
+    finally:
+        os._exit(1)
 
 
 def _peak_memory() -> float:
