@@ -156,13 +156,16 @@ def test_the_cluster_script_asks_for_workers_and_tells_their_address(monkeypatch
         def scale(self, jobs):
             asked["jobs"] = jobs
 
+        def wait_for_workers(self, n_workers):
+            asked["waited for"] = n_workers
+
     stand_in = types.ModuleType("dask_jobqueue")
     stand_in.SLURMCluster = SLURMCluster
     monkeypatch.setitem(sys.modules, "dask_jobqueue", stand_in)
     monkeypatch.setattr("time.sleep", lambda seconds: asked.update(slept=seconds))
     run("docs/cluster.md", "__main__")
     assert capsys.readouterr().out == ""  # what run() captured
-    assert asked == {"cores": 1, "processes": 1, "jobs": 40, "slept": 24 * 3600}
+    assert asked == {"cores": 1, "processes": 1, "jobs": 40, "waited for": 1, "slept": 24 * 3600}
 
 
 # The example rules ------------------------------------------------------------------------------

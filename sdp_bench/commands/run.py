@@ -57,7 +57,7 @@ def _listed(preset: str) -> Iterator[str]:
     yield ", ".join(("  of yours: path/to/rule.py:MyRule", "package.module:MyRule", *others))
 
 
-pem = click.Path(exists=True, dir_okay=False, path_type=Path)
+pem = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command()

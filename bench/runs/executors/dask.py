@@ -112,8 +112,6 @@ class DaskWorkers(Executor):
             )
         except ValueError as error:
             raise UserError(f"'{scheduler}' is no address of a Dask scheduler: {error}") from error
-        except TypeError as error:  # which it is where certificates are missing
-            raise UserError(f"{scheduler} needs --tls-ca, --tls-cert and --tls-key") from error
         except (OSError, TimeoutError) as error:
             raise RunFailedError(f"no Dask scheduler answers at {scheduler}") from error
         try:

@@ -36,4 +36,4 @@ def test_rates_are_of_floors_and_power(monkeypatch):
     assert [rate.part for rate in rates] == ["floors", *["power"] * 3, "floors", *["power"] * 4]
     assert all(rate.kept and rate.trials == 4 for rate in rates)
     assert all(rate.rate == 1 for rate in rates if rate.part == "power")
-    assert {rate.condition for rate in rates} == {"1 outputs, 10000 samples", "5 outputs, 10000 samples"}
+    assert {rate.condition for rate in rates} == {"1 outputs, 10,000 samples", "5 outputs, 10,000 samples"}
