@@ -15,9 +15,10 @@ once. Hall's transformation is a cubic that never falls, so that it has an inver
 same as the test. How often verdicts are wrong under effects as they were measured is the table of
 ``sdp-bench selfcheck verdicts``; the third was chosen by it, with half of the degrees
 the errors exceed `LEVEL`. That is so with `MANY_NETS`; ten nets would err in .14 of all cases, so that with
-fewer nets the tests (not the interval, which is of one effect alone) take fewer degrees again, in proportion.
-Nothing knows of nets that are not in the sample: where one in fifty carries everything, half of all samples
-of thirty have none of it.
+fewer nets the tests (not the interval, which is of one effect alone) take fewer degrees again, in proportion,
+and the sign test fewer signs: where three nets in thirty differ from the rest, ten are alike in a third of
+all samples. Nothing knows of nets that are not in the sample: where one in fifty carries everything, half of
+all samples of thirty have none of it.
 
 References
 ----------
@@ -79,9 +80,9 @@ def mean_tests(effects: ArrayLike, thresholds: ArrayLike = 0.0) -> MeanTests:
     """Test means over nets, from both sides: by Student's t, and by t with the skewness taken out of it.
 
     p is the larger of the two, both with a third of the degrees of freedom, and with less where there are
-    fewer nets than `MANY_NETS`. Where all nets show the same effect, t is undefined and the sign test stands
-    in for both: p is 2^-n on the side where the effect lies, and 1 on both sides where it lies on the
-    threshold.
+    fewer nets than `MANY_NETS`. Where all n nets show the same effect, t is undefined and the sign test
+    stands in for both: p is 2^-n on the side where the effect lies (the exponent, too, is less for few nets),
+    and 1 on both sides where it lies on the threshold.
 
     Parameters
     ----------
@@ -115,9 +116,11 @@ def mean_tests(effects: ArrayLike, thresholds: ArrayLike = 0.0) -> MeanTests:
     excess = mean - thresholds
     t = np.sqrt(nets) * excess / unit
     skewless = _skewless(t, skewness, nets)
-    signs = 0.5**nets  # of n signs that are + or - with equal probability, all one given way (sign test)
-    freedom = (nets - 1) / 3
-    tested = freedom * min(1.0, nets / MANY_NETS)
+    freedom, few = (nets - 1) / 3, min(1.0, nets / MANY_NETS)
+    tested = few * freedom
+    signs = 0.5 ** (
+        few * nets
+    )  # of signs that are + or - with equal probability, all one given way (sign test)
     quantile = float(stdtrit(freedom, 1 - LEVEL / 2))
     error = sd / np.sqrt(nets)
     return MeanTests(

@@ -180,7 +180,6 @@ def _figures(known: Sequence[Population], p: _P) -> Iterator[tuple[Part, str, tu
     times = p.shape[-1]
     (above, below), (measured_above, measured_below) = p
     even = np.array([not each.dominated for each in known])
-    families = list(_families(known))
     for side, each in (("above", above), ("below", below)):
         # Holm's correction asks single parts for less than a tenth of the level.
         false = (each <= LEVEL).sum(1)
@@ -191,36 +190,40 @@ def _figures(known: Sequence[Population], p: _P) -> Iterator[tuple[Part, str, tu
         ("", (0.0, LEVEL), even),
         (", also where one net dominates", NOTHING, np.ones_like(even)),
     ):
-        worst = max(_false_holds(claims, above, allowed) for claims in families)
+        families = list(_families(known, allowed))
+        worst = max(_false_holds(claims, above) for claims in families)
         yield "verdicts", f"any claim of a convention{note}: false “holds”", promised, worst, times
-    worst = max(int((_fails(claims, below) <= LEVEL).any(1).sum()) for claims in families)
-    yield "verdicts", "any claim of a convention: false “fails”", (0.0, LEVEL), worst, times
+        worst = max(int((_fails(claims, below) <= LEVEL).any(1).sum()) for claims in families)
+        yield "verdicts", f"any claim of a convention{note}: false “fails”", promised, worst, times
+    families = list(_families(known, np.ones_like(even)))
     for verdict, found in (
         ("holds", [_holds(claims, measured_above) for claims in families]),
         ("fails", [_fails(claims, measured_below) for claims in families]),
     ):
-        hits = sum(int((corrected <= LEVEL).sum()) for corrected in found)
-        trials = sum(corrected.size for corrected in found)
-        yield "power", f"a claim, at the effects that were measured, {verdict}", NOTHING, hits, trials
+        share = np.concatenate([corrected.ravel() <= LEVEL for corrected in found]).mean()
+        # Claims share the nets of a sample: no more trials than samples.
+        hits = round(share * times)
+        yield "power", f"a claim, at the effects that were measured, {verdict}", NOTHING, hits, times
 
 
-def _families(known: Sequence[Population]) -> Iterator[tuple[NDArray[np.intp], ...]]:
-    """Claims that are judged together: of each, which populations are its parts."""
+def _families(
+    known: Sequence[Population], allowed: NDArray[np.bool_]
+) -> Iterator[tuple[NDArray[np.intp], ...]]:
+    """Claims that are judged together: of each, which populations are its parts, as far as allowed."""
     for recipe in sorted({each.recipe for each in known}):
         for column in CONVENTIONS:
             claims: dict[str, list[int]] = {}
             for index, each in enumerate(known):
-                if each.recipe == recipe and each.column in (column, ""):
+                if allowed[index] and each.recipe == recipe and each.column in (column, ""):
                     claims.setdefault(each.claim, []).append(index)
             if claims:
                 yield tuple(np.array(parts) for parts in claims.values())
 
 
-def _false_holds(claims: Sequence[NDArray[np.intp]], above: _P, allowed: NDArray[np.bool_]) -> int:
+def _false_holds(claims: Sequence[NDArray[np.intp]], above: _P) -> int:
     """In how many samples any claim holds where of each only the part that errs most lies on the boundary."""
     # The least favourable case: a claim holds where all parts do, and the others are far above.
-    parts = [own[allowed[own]] for own in claims]
-    p = [above[own] for own in parts if len(own)]
+    p = [above[own] for own in claims]
     chosen = [each[(each <= LEVEL / len(p)).mean(1).argmax()] for each in p]
     return int((holm(np.stack(chosen, -1)) <= LEVEL).any(1).sum())
 

@@ -46,7 +46,9 @@ def test_a_net_that_carries_everything_is_missed_as_often_as_it_is_not_drawn():
 def test_effects_without_spread_are_never_judged_wrongly_and_found_where_they_are_off():
     for row in rates_of(made_up(np.full((3, 30), 0.2), threshold=0.1), 200):
         if "alone" not in row.condition:
-            assert row.rate == row.what.endswith("that were measured, holds")
+            # Ten nets that are alike are no evidence that the next will be.
+            held = row.what.endswith("that were measured, holds") and row.condition == "30 nets"
+            assert row.rate == held
 
 
 def test_the_same_seed_gives_the_same_rates():

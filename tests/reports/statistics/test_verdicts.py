@@ -153,12 +153,11 @@ def test_interval_and_test_do_not_contradict_each_other(effects, threshold):
     assert rejected == outside if len(effects) >= MANY_NETS else rejected <= outside
 
 
-@pytest.mark.parametrize(
-    ("effect", "above", "below"), [(0.1, 0.5**5, 1.0), (-0.1, 1.0, 0.5**5), (-0.01, 1.0, 1.0)]
-)
-def test_without_spread_the_sign_test_stands_in(effect, above, below):
-    tests = mean_tests([effect] * 5, -0.01)
-    assert (tests.above, tests.below) == (above, below)
+@pytest.mark.parametrize(("effect", "above", "below"), [(0.1, 0.5, 1.0), (-0.1, 1.0, 0.5), (-0.01, 1.0, 1.0)])
+@pytest.mark.parametrize(("nets", "signs"), [(5, 25 / 30), (15, 7.5), (30, 30), (40, 40)])
+def test_without_spread_the_sign_test_stands_in(effect, above, below, nets, signs):
+    tests = mean_tests([effect] * nets, -0.01)
+    assert (tests.above, tests.below) == pytest.approx((above**signs, below**signs), rel=1e-12)
     assert (tests.low, tests.mean, tests.high) == pytest.approx((effect, effect, effect))
 
 
