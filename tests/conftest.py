@@ -1,6 +1,7 @@
 """Settings common to all tests: one thread of BLAS (tests may share cores), no deadlines."""
 
 import os
+import sys
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -19,3 +20,11 @@ def _cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SDP_BENCH_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
         yield
+
+
+@pytest.fixture(autouse=True)
+def _threads():
+    """Commands set torch's threads for their process, which here is that of the tests to come."""
+    yield
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
