@@ -13,6 +13,9 @@ from typing import Any
 
 from sdp_bench.bench.errors import UserError
 
+LIBRARIES = ("torch", "numpy", "scipy", "POT")
+"""By which numbers are computed."""
+
 
 def cores() -> int:
     """Processors that this process may use."""
@@ -33,9 +36,15 @@ def describe(device: str, jobs: int, threads: int) -> dict[str, Any]:
         "blas threads": threads,
         "platform": platform.platform(),
         "python": platform.python_version(),
-        **{name: _version(name) for name in ("sdp-bench", "torch", "numpy", "scipy", "POT")},
+        "sdp-bench": _version("sdp-bench"),
+        **libraries(),
         "commit": _commit(),
     }
+
+
+def libraries() -> dict[str, str]:
+    """Versions of the libraries by which numbers are computed, by name."""
+    return {name: _version(name) for name in LIBRARIES}
 
 
 def check_device(device: str) -> None:

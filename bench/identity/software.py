@@ -6,10 +6,9 @@ import functools
 import hashlib
 import platform
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 
-LIBRARIES = ("torch", "numpy", "scipy", "POT")
+from sdp_bench.bench.environment import libraries
 
 
 @functools.cache
@@ -22,8 +21,7 @@ def software() -> Mapping[str, str]:
     -------
     mapping of str to str
     """
-    versions = {name: metadata.version(name) for name in LIBRARIES}
-    return {"code": _code(), "python": platform.python_version(), **versions}
+    return {"code": _code(), "python": platform.python_version(), **libraries()}
 
 
 def differences(here: Mapping[str, str], there: Mapping[str, str]) -> str:

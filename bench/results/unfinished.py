@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sdp_bench.bench.environment import LIBRARIES
 from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.bench.results.record import Cell, Record
 
-_MACHINE = ("cpu", "device", "torch", "numpy", "scipy", "POT")
+_MACHINE = ("cpu", "device", *LIBRARIES)
 
 
 @dataclass
