@@ -8,6 +8,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import hypothesis
 import pytest
 
+from tests.attacks import COUNTS
+
 hypothesis.settings.register_profile(
     "project", deadline=None, derandomize=True, max_examples=50, print_blob=True
 )
@@ -28,3 +30,13 @@ def _threads():
     yield
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say how many tries of each attack held; under xdist only reports travel to the one that prints."""
+    reports = (report for each in ("passed", "failed") for report in terminalreporter.stats.get(each, ()))
+    lines = {value for report in reports for name, value in report.user_properties if name == COUNTS}
+    if lines:
+        terminalreporter.section("attacks")
+        for line in sorted(lines):
+            terminalreporter.line(line)
