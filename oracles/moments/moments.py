@@ -8,6 +8,7 @@ against the replicates). Blocks that are Sobol scrambles make both right for Sob
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -306,17 +307,23 @@ def _mahalanobis(means: Array, covariances: Array, mean: Array, _: Array, _null:
 
 
 def _gelbrich(means: Array, covariances: Array, mean: Array, covariance: Array, _null: float) -> Array:
+    # The product of covariances has the fourth power of the outputs' scale in it, which is taken out: as a
+    # power of two it changes no digit.
+    shifts = means - mean
+    largest = max(np.abs(shifts).max(), math.sqrt(max(np.abs(covariances).max(), np.abs(covariance).max())))
+    scale = math.ldexp(1.0, math.frexp(largest)[1] - 1)
+    shifts, covariances, covariance = shifts / scale, covariances / scale / scale, covariance / scale / scale
     values, vectors = np.linalg.eigh(covariance)
     root = vectors * np.sqrt(np.maximum(0, values)) @ vectors.T
     # tr (P^1/2 C P^1/2)^1/2: the prediction's root, and not the oracle's, is the same for all replicates.
     cross = np.linalg.eigvalsh(root @ covariances @ root)
     squared = (
-        np.square(means - mean).sum(1)
+        np.square(shifts).sum(1)
         + np.trace(covariances, axis1=1, axis2=2)
         + np.maximum(0, values).sum()
         - 2 * np.sqrt(np.maximum(0, cross)).sum(1)
     )
-    distances: Array = np.sqrt(np.maximum(0, squared))
+    distances: Array = scale * np.sqrt(np.maximum(0, squared))
     return distances
 
 

@@ -73,16 +73,38 @@ def total_variation_floor(
     generator = np.random.default_rng(seed)
     if _is_sparse(oracle):
         return _predictive(oracle, rule_total, pairs, generator)
-    total = int(oracle.sum())
+    once, twice = redrawn_distances(oracle, rule_total, pairs, generator)
+    bias = once.mean() - twice.mean()
+    return Floor(float(once.mean() + bias), float(np.quantile(once, 0.95) + bias))
 
-    def distances(laws: Array) -> tuple[Array, Array]:
+
+def redrawn_distances(
+    oracle: Counts, rule_total: int, pairs: int, generator: np.random.Generator
+) -> tuple[Array, Array]:
+    """Total variation between pairs of multinomial draws from relative counts, and from draws of these.
+
+    Parameters
+    ----------
+    oracle : ndarray of int, shape (cells,)
+    rule_total : int
+        Size of a pair's second draw; the first is of the oracle's.
+    pairs : int
+    generator : Generator
+
+    Returns
+    -------
+    once, twice : ndarray, shape (pairs,)
+        How much smaller the second are on average says by how much draws are too alike.
+    """
+    total = int(oracle.sum())
+    laws: Array = oracle[oracle > 0] / total  # an empty cell would draw other numbers
+    rounds = []
+    for _ in range(2):
         oracle_side = generator.multinomial(total, laws, size=pairs) / total
         rule_side = generator.multinomial(rule_total, laws, size=pairs) / rule_total
-        return np.abs(oracle_side - rule_side).sum(1) / 2, oracle_side
-
-    simulated, redrawn = distances(oracle[oracle > 0] / total)  # an empty cell would draw other numbers
-    bias = simulated.mean() - distances(redrawn)[0].mean()
-    return Floor(float(simulated.mean() + bias), float(np.quantile(simulated, 0.95) + bias))
+        rounds.append(np.abs(oracle_side - rule_side).sum(1) / 2)
+        laws = oracle_side
+    return rounds[0], rounds[1]
 
 
 def _is_sparse(counts: Counts) -> bool:

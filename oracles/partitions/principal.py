@@ -17,9 +17,10 @@ from numpy.typing import ArrayLike, NDArray
 from sdp_bench.oracles.estimate.estimate import Estimate, Floor
 from sdp_bench.oracles.estimate.samples import Samples
 from sdp_bench.oracles.partitions.counting import Cells, Columns, Edges, pilot_values, tally
+from sdp_bench.oracles.partitions.floors import redrawn_distances
 from sdp_bench.oracles.partitions.logits import bootstrapped_floor
 from sdp_bench.oracles.partitions.partition import total_variation_of_counts
-from sdp_bench.oracles.partitions.tree import Axes, EqualMassTree, principal_axes
+from sdp_bench.oracles.partitions.tree import ROUNDING, Axes, EqualMassTree, principal_axes
 
 TREE_AXES = 3
 """Most axes that the tree alone resolves: 512 cells are 8 of equal mass along each of three."""
@@ -27,7 +28,6 @@ TREE_AXES = 3
 _PAIRS = 190  # counted at most: all of 20 axes
 _LEAST_BINS = 4  # of an axis: its median and two tails
 _TAIL = 0.01
-_ROUNDING = 4 * float(np.finfo(np.float64).eps)  # of a rotation, relative to the largest coordinate
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ class PrincipalCells:
         coordinates = (pilot_values(pilot) - tree.centre) @ tree.axes
         if coordinates.shape[1] <= TREE_AXES:
             return cls(tree, np.empty((0, 1)))
-        slack = _ROUNDING * np.abs(coordinates).max()
+        slack = ROUNDING * np.abs(coordinates).max()
         bins = max(_LEAST_BINS, math.isqrt(cells))
         return cls(tree, np.array([_edges(np.sort(column), bins, slack) for column in coordinates.T]))
 
@@ -152,16 +152,8 @@ def floor_of_largest(counts: ArrayLike, rule_total: int, *, pairs: int = 200, se
         Mean and 95 % point.
     """
     generator = np.random.default_rng(seed)
-    rows = np.asarray(counts)
-    once, twice = np.zeros(pairs), np.zeros(pairs)
-    for row in rows:
-        total = int(row.sum())
-        laws: NDArray[np.float64] = row[row > 0] / total
-        for largest in (once, twice):
-            oracle_side = generator.multinomial(total, laws, size=pairs) / total
-            rule_side = generator.multinomial(rule_total, laws, size=pairs) / rule_total
-            np.maximum(largest, np.abs(oracle_side - rule_side).sum(1) / 2, out=largest)
-            laws = oracle_side
+    rows = [redrawn_distances(row, rule_total, pairs, generator) for row in np.asarray(counts)]
+    once, twice = np.max(rows, axis=0)
     return bootstrapped_floor(once, twice)
 
 

@@ -18,6 +18,9 @@ from sdp_bench.oracles.partitions.counting import (
     tally,
 )
 
+ROUNDING = 4 * float(np.finfo(np.float64).eps)
+"""Of a rotation, relative to the largest coordinate: values that are no further apart may be one."""
+
 Axes = Callable[[NDArray[np.float64]], tuple[NDArray[np.float64], NDArray[np.float64]]]
 """Maps a pilot, shape (samples, m), to a centre, shape (m,), and orthonormal directions, the columns of
 an array of shape (m, m), the widest first."""
@@ -95,7 +98,7 @@ class EqualMassTree:
         # Of a sample's largest output, not of its coordinate: a rotation mixes the rounding of all outputs.
         slack = rounding * (np.abs(values).max(1) + np.abs(centre).max())
         is_null = (np.abs(coordinates) <= slack[:, None]).all(0)
-        thresholds = _grow(coordinates[:, ~is_null], cells)
+        thresholds = _grow(coordinates[:, ~is_null], cells, ROUNDING * np.abs(coordinates).max())
         return cls(centre, directions[:, ~is_null], directions[:, is_null], thresholds, rounding)
 
     @property
@@ -127,8 +130,8 @@ class EqualMassTree:
         return node - leaves
 
 
-def _grow(coordinates: NDArray[np.float64], leaves: int) -> NDArray[np.float64]:
-    """Thresholds of a tree, as a heap; a level splits one column, cycling through them."""
+def _grow(coordinates: NDArray[np.float64], leaves: int, slack: float) -> NDArray[np.float64]:
+    """Thresholds of a tree, as a heap; a level splits one column, cycling, but not within `slack`."""
     thresholds = np.zeros(leaves)
     if coordinates.shape[1] == 0:
         return thresholds
@@ -138,22 +141,25 @@ def _grow(coordinates: NDArray[np.float64], leaves: int) -> NDArray[np.float64]:
         children = []
         for node, rows in enumerate(groups, start=2**level):
             values = column[rows]
-            thresholds[node] = _split(np.sort(values))
+            thresholds[node] = _split(np.sort(values), slack)
             above = values > thresholds[node]
             children += [rows[~above], rows[above]]
         groups = children
     return thresholds
 
 
-def _split(ordered: NDArray[np.float64]) -> float:
+def _split(ordered: NDArray[np.float64], slack: float) -> float:
     """Threshold between two different values, as near to the median as can be."""
     if len(ordered) == 0:
         return 0.0
     half = len(ordered) // 2
-    ends = np.searchsorted(ordered, ordered[half], "left"), np.searchsorted(ordered, ordered[half], "right")
+    ends = (
+        np.searchsorted(ordered, ordered[half] - slack, "left"),
+        np.searchsorted(ordered, ordered[half] + slack, "right"),
+    )
     inside = [int(end) for end in ends if 0 < end < len(ordered)]
     if not inside:
-        return float(ordered[-1])
+        return float(ordered[-1] + slack)
     cut = min(inside, key=lambda end: abs(end - half))
     # Between the two, so that rounding of a sample at either leaves it on its side. Of neighbouring floats
     # the middle rounds to one, and the lower one alone will do: what is at or below goes left.

@@ -123,6 +123,17 @@ def test_bures_is_gelbrichs_distance() -> None:
     assert value == pytest.approx(expected, rel=1e-8)
 
 
+@pytest.mark.parametrize("exponent", [-500, -250, 250, 500])
+def test_bures_has_the_scale_of_the_outputs(exponent: int) -> None:
+    """To the last bit, where the scale is a power of two; covariances are from 1e-301 to 1e301."""
+    scale = 2.0**exponent
+    samples, other = draw(1, 900), np.diag([1.0, 2.0, 0.5]) + 0.3
+    value = oracles.bures(samples, gaussian(MEAN + SHIFT, other))
+    scaled = oracles.bures(samples * scale, gaussian((MEAN + SHIFT) * scale, other * scale**2))
+    assert scaled.value / scale == value.value
+    assert scaled.stderr / scale == pytest.approx(value.stderr, rel=1e-12)
+
+
 @pytest.mark.parametrize(
     ("sds", "shift", "expected"),
     [((1, 2), (0, 0), 0), ((1, 4), (0, 0), 2), ((0, 2), (2, 2), 3), ((1, 0), (1, 0), 5**0.5)],

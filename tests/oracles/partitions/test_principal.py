@@ -58,7 +58,7 @@ def test_no_edge_is_on_an_atom() -> None:
     cells = PrincipalCells.from_samples(samples[:20_000])
     counts = cells.counts(samples)
     for noise in (1e-16, -1e-16):
-        assert np.array_equal(cells.counts(samples * (1 + noise) + noise)[1:], counts[1:])
+        assert np.array_equal(cells.counts(samples * (1 + noise) + noise), counts)
 
 
 @pytest.mark.parametrize("cells", [2, 8, 64])
