@@ -63,11 +63,12 @@ class Findings:
         return f"{words}; {labels.plural(told, 'rate')} told of which nothing is promised" if told else words
 
     @property
-    def tables(self) -> list[tuple[str, list[Rate]]]:
-        """Titles and rates, part by part."""
-        parts: tuple[Part, ...] = get_args(Part)
-        tables = [(_TITLES[part], [rate for rate in self.rates if rate.part == part]) for part in parts]
-        return [(title, rates) for title, rates in tables if rates]
+    def tables(self) -> list[tuple[Part, str, dict[str, list[Rate]]]]:
+        """Name and title of each part, and its rates by what they count."""
+        tables: dict[Part, dict[str, list[Rate]]] = {part: {} for part in get_args(Part)}
+        for rate in self.rates:
+            tables[rate.part].setdefault(rate.what, []).append(rate)
+        return [(part, _TITLES[part], counted) for part, counted in tables.items() if counted]
 
     def write(self, folder: Path) -> Path:
         """Write the page and its data into a folder.
