@@ -229,8 +229,13 @@ class Queries:
     def measured(self, units: Iterable[str]) -> set[tuple[str, str, str, str]]:
         """What is known: (unit, rule, metric, fingerprint)."""
         asked = set(units)
-        rows = self._connection.execute("SELECT DISTINCT unit, rule, metric, fingerprint FROM records")
-        return {row for row in rows if row[0] in asked}
+        rows = self._connection.execute("SELECT unit, rule, metric, fingerprint FROM records")
+        known: dict[str, str] = {}
+
+        def once(text: str) -> str:  # held once, and not for every record
+            return known.setdefault(text, text)
+
+        return {(once(u), once(r), once(m), once(mark)) for u, r, m, mark in rows if u in asked}
 
     def threads_of(self, key: str) -> int:
         """BLAS threads that a measurement was made with: another number may round differently."""
