@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import subprocess
@@ -17,9 +18,18 @@ LIBRARIES = ("torch", "numpy", "scipy", "POT")
 """By which numbers are computed."""
 
 
+CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+"""Where Linux says how much processor time a container gets: quota and period, in microseconds."""
+
+
 def cores() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Processors that this process may use: those it may run on, and a container's share of their time."""
+    seen = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = map(int, CPU_QUOTA.read_text(encoding="ascii").split())
+    except (OSError, ValueError):  # no container, or one whose quota is "max"
+        return seen
+    return max(1, min(seen, math.ceil(quota / period)))
 
 
 def describe(device: str, jobs: int, threads: int) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from sdp_bench.bench.errors import RunFailedError
 
@@ -33,20 +34,43 @@ def write(path: Path, content: bytes | str) -> Path:
     RunFailedError
         If it cannot be written; a file that was there is as it was.
     """
-    data = content.encode() if isinstance(content, str) else content
+    with replacing(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Write a file piece by piece that :func:`write` would write at once.
+
+    Parameters
+    ----------
+    path : Path
+        As there; it has its new content when the block is done.
+
+    Yields
+    ------
+    binary file
+
+    Raises
+    ------
+    RunFailedError
+        If it cannot be written; a file that was there is as it was, as it is where the block raises.
+    """
     with writing(path):
         if _is_stream(path):
-            path.write_bytes(data)
-            return path
+            with path.open("wb") as file:
+                yield file
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         try:
-            temporary.write_bytes(data)
+            with temporary.open("wb") as file:
+                yield file
             temporary.replace(path)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-    return path
 
 
 def cache_folder(kind: str) -> Path:

@@ -29,12 +29,15 @@ class Part:
     html : str
     beside : bool
         As :class:`sdp_bench.reports.section.Section` has it.
+    said : tuple of str
+        Lines that the command says of it.
     """
 
     order: int
     navigation: tuple[tuple[str, str], ...]
     html: str
     beside: bool = False
+    said: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -268,7 +268,7 @@ def _train(kinds: dict[tuple[Architecture, Recipe], int], jobs: int, progress: P
     if not seconds:
         return
     total = sum(seconds.values())
-    jobs = min(jobs, len(seconds))
+    jobs = min(jobs, len(seconds), environment.cores())  # here, wherever the groups are measured
     progress.say(f"training {len(seconds)} kinds of net: about {_duration(total / jobs)}")
     executor = LocalProcesses(jobs, 1)
     try:

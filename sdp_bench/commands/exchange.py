@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sdp_bench.commands.options import BAD_VERDICT, FAILED, Share, database, file_, folder_
+from sdp_bench.commands.options import (
+    BAD_VERDICT,
+    FAILED,
+    Share,
+    at_most_cores,
+    database,
+    file_,
+    folder_,
+    jobs,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,7 +95,7 @@ def results() -> None:
     "--only", "experiments", multiple=True, metavar="EXPERIMENT", help="Look at this one; may be repeated."
 )
 @click.option("--trust-code", is_flag=True, help="Run the code of plug-in rules stored with the results.")
-@click.option("--jobs", type=click.IntRange(min=1), help="Worker processes (default: one a core).")
+@jobs
 @click.option("--dry-run", is_flag=True, help="Say what would be measured, and how long it takes.")
 def verify(
     file: Path,
@@ -111,7 +120,7 @@ def verify(
     from sdp_bench.commands.progress import Screen
 
     Store(file).close()  # which refuses what is no results file, before one is opened for writing
-    jobs = jobs or environment.cores()
+    jobs = at_most_cores(jobs) or environment.cores()
     threads = max(1, environment.cores() // jobs)
     request = Request(share, seed, experiments, trust_code)
     with Store(file, writing=not dry_run) as store:

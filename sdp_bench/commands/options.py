@@ -35,6 +35,26 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes non
             self.fail(f"'{value}' is not a list of {what} separated by commas", param, ctx)
 
 
+def jobs(command: CommandT) -> CommandT:
+    """How many worker processes; :func:`at_most_cores` bounds it."""
+    option = click.option(
+        "--jobs", type=click.IntRange(min=1), help="Worker processes (default: one a core)."
+    )
+    return option(command)
+
+
+def at_most_cores(jobs: int | None) -> int | None:
+    """Worker processes on this machine as asked for, but not more than it has cores, which is then said."""
+    from sdp_bench.bench.environment import cores
+
+    if jobs is None or jobs <= cores():
+        return jobs
+    number = cores()
+    there = f"{number} core" + "s" * (number > 1)
+    click.echo(f"--jobs {jobs}: this machine has {there}; using {number}", err=True)
+    return number
+
+
 class Shard(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
     """A part i/n, counted from 1."""
 

@@ -73,7 +73,6 @@ def report(
     from sdp_bench.reports.page import build, drill_downs
     from sdp_bench.reports.parts import PAGE
     from sdp_bench.reports.results import results_of
-    from sdp_bench.reports.sections.here import MeasuredHere
 
     timed = _timed(runtime_table)
     if numbers and all_runs:
@@ -98,11 +97,12 @@ def report(
         except RunFailedError as error:
             _say(f"Error: {error}")
             missing += 1
-    click.echo(f"report: {build(results, output)}")
+    said: list[str] = []
+    click.echo(f"report: {build(results, output, say=said.append)}")
     if results.committed is not None:
         click.echo(f"committed results, and what was measured here: {output / FOLDER / PAGE}")
-        if found := MeasuredHere().build(results):
-            click.echo(found["whole"].sentence)
+    for line in said:
+        click.echo(line)
     if missing:
         raise SystemExit(FAILED)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sdp_bench.commands.options import FAILED, Shard, database, runtime_table, settings
+from sdp_bench.commands.options import FAILED, Shard, at_most_cores, database, jobs, runtime_table, settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -65,7 +65,7 @@ pem = click.Path(dir_okay=False, path_type=Path)
 @click.option("--all", "every", is_flag=True, help="Run all experiments.")
 @click.option("--preset", default="quick", show_default=True, help="smoke, quick or paper.")
 @settings
-@click.option("--jobs", type=click.IntRange(min=1), help="Worker processes (default: one a core).")
+@jobs
 @click.option("--executor", "where", default="local", show_default=True, help="local (processes) or dask.")
 @click.option("--scheduler", help="Address of a Dask scheduler; without it, a cluster is started here.")
 @click.option("--tls-ca", type=pem, help="Certificate of the authority of a scheduler at tls://...")
@@ -116,7 +116,10 @@ def run(
     check_device(device)
     cluster = (scheduler, (tls_ca, tls_cert, tls_key))
     make_executor = _executor(where, *cluster, group_limit, memory_limit)
-    jobs = jobs or (1 if device.startswith("cuda") else None)
+    if jobs is None and device.startswith("cuda"):
+        jobs = 1
+    if scheduler is None:  # a cluster has cores of its own
+        jobs = at_most_cores(jobs)
     request = Request(asked, settings, None, command_line(), preset, shard or (1, 1))
     with Store(database, writing=True) as store:
         failures = run_all(store, request, jobs, make_executor, Screen())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from sdp_bench.commands.options import BAD_VERDICT, Share, file_
+from sdp_bench.commands.options import BAD_VERDICT, Share, at_most_cores, file_, jobs
 
 FOLDER = Path("reports/html/selfcheck")
 
@@ -18,7 +18,7 @@ FOLDER = Path("reports/html/selfcheck")
     "--trials", type=Share(), default="100%", show_default=True, help="Share of the trials of a full check."
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the simulations.")
-@click.option("--jobs", type=click.IntRange(min=1), help="Worker processes (default: one a core).")
+@jobs
 @click.option(
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
@@ -48,7 +48,7 @@ def selfcheck(
     started = time.monotonic()
     wanted = chosen(checks)
     with meter("checks") as shown:
-        found = run(wanted, shown, share=trials, seed=seed, jobs=jobs or cores())
+        found = run(wanted, shown, share=trials, seed=seed, jobs=at_most_cores(jobs) or cores())
     rates = [rate for each in found.values() for rate in each]
     findings = Findings(rates, command_line(), cpu_name(), time.monotonic() - started)
     for rate in findings.broken:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sdp_bench.commands.options import BAD_VERDICT, FAILED, Numbers, Rules
+from sdp_bench.commands.options import BAD_VERDICT, FAILED, Numbers, Rules, at_most_cores, jobs
 
 if TYPE_CHECKING:
     from sdp_bench.bench.experiments import Experiment
@@ -48,7 +48,7 @@ _file = click.Path(dir_okay=False, path_type=Path)
 @click.option(
     "--kit-limit", type=_positive, default=KIT_LIMIT, show_default=True, help="Seconds it may take."
 )
-@click.option("--jobs", type=_count, help="Worker processes (default: one a core).")
+@jobs
 @click.option(
     "--group-limit", type=_positive, default=GROUP_LIMIT, show_default=True, help="Seconds a group may take."
 )
@@ -108,6 +108,7 @@ def validate(
     tested = canonical_rules((settings.rules or ())[: len(_named(rules))], plugins)
     candidates = [_candidate(name, plugins) for name in tested]
     # What cannot be measured at all is told before the kit takes its time.
+    jobs = at_most_cores(jobs)
     screen, workers = Screen(), jobs or cores()
     nets = nets_of(experiments, settings, workers, screen) if net is None else [net]
     if conformance:

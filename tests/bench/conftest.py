@@ -8,6 +8,7 @@ from sdp_bench.bench import environment
 from sdp_bench.bench.experiments import experiment
 from sdp_bench.bench.nets.fully_connected import get_nets
 from sdp_bench.bench.nets.net import stored
+from sdp_bench.bench.results.queries import keys
 from sdp_bench.bench.results.record import RunDescription
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs import group as run
@@ -67,4 +68,4 @@ def run_all(path: Path, plan, groups=None):
             cells = group.left(done)
             run.store_result(store, number, group, run.run_group(group, cells), cells)
         store.finish_run(number, 1.0)
-        return store.frame(store.run(number))
+        return store.frame(store.run(number)).assign(key=keys)

@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 
 from sdp_bench import cli
+from sdp_bench.bench.results.queries import keys
 from sdp_bench.bench.results.store import Store
 
 SUITES = ("iris-tv", "iris-w1", "iris-std")
@@ -266,7 +267,7 @@ def _start(folder, *words):
 
 def _records(path: Path) -> pd.DataFrame:
     with Store(path) as store:
-        frame = store.frame(store.run())
+        frame = store.frame(store.run()).assign(key=keys)
     columns = ["experiment", "key", "component"]
     return frame.drop(columns=["seconds", "run"]).sort_values(columns).reset_index(drop=True)
 

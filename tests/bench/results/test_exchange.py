@@ -11,6 +11,7 @@ from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.replay import replay
 from sdp_bench.bench.results import exchange
 from sdp_bench.bench.results.comparison import compare
+from sdp_bench.bench.results.queries import keys
 from sdp_bench.bench.results.record import same_number
 from sdp_bench.bench.results.schema import TABLES
 from sdp_bench.bench.results.store import Store
@@ -55,7 +56,7 @@ def test_shards_merge_to_the_whole(whole, tmp_path):
     assert count == len(records(whole))
     with Store(tmp_path / "all.sqlite") as store:
         assert len(store.tables()["runs"]) == 3
-        key = store.frame(store.run())["key"].iloc[0]
+        key = keys(store.frame(store.run())).iloc[0]
         assert all(replay.identical(*pair) for pair in replay.replay(store, key, lambda _: None))
 
 
@@ -86,7 +87,7 @@ def test_an_export_fills_another_file(whole, tmp_path, fmt):
     with Store(tmp_path / "new.sqlite", writing=True) as store:
         assert exchange.import_(tmp_path / "out", store) == len(records(whole))
         assert exchange.import_(tmp_path / "out", store) == 0
-        key = store.frame(store.run())["key"].iloc[0]
+        key = keys(store.frame(store.run())).iloc[0]
         assert all(replay.identical(*pair) for pair in replay.replay(store, key, lambda _: None))
     pd.testing.assert_frame_equal(records(tmp_path / "new.sqlite"), records(whole), check_exact=True)
 
@@ -96,7 +97,7 @@ def test_without_weights_a_replay_says_what_is_missing(whole, tmp_path):
         exchange.export(store, tmp_path / "out", weights=False)
     with Store(tmp_path / "new.sqlite", writing=True) as store:
         exchange.import_(tmp_path / "out", store)
-        key = store.frame(store.run())["key"].iloc[0]
+        key = keys(store.frame(store.run())).iloc[0]
         with pytest.raises(RunFailedError, match="without the nets' weights"):
             replay.replay(store, key, lambda _: None)
 

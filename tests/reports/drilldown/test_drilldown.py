@@ -10,6 +10,7 @@ import pytest
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.replay.drilldown import drill
 from sdp_bench.bench.replay.error_by_layer import OutputErrors
+from sdp_bench.bench.results.queries import keys as keys_of
 from sdp_bench.bench.results.record import Record, RunDescription, Selection, Unit
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.settings import Size
@@ -255,7 +256,7 @@ def test_the_worst_are_spread_over_rules_then_noise():
     frame["unit"] = pd.util.hash_pandas_object(frame[["net", "input", "sigma"]], index=False).map(
         "{:016x}".format
     )
-    frame["key"] = frame["unit"] + "/" + frame["rule"] + "/" + frame["metric"]
+    frame = frame.assign(metric_spec=frame["metric"]).assign(key=keys_of)
     rules = {rule for rule in made_up.RULES if not rule.startswith("monte_carlo")}
     chosen = drilldown.worst(frame, len(rules))
     assert {key.split("/")[1] for key in chosen} == rules
