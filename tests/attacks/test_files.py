@@ -280,8 +280,9 @@ def text():
 
 
 def scorecard(folder):
-    with pytest.MonkeyPatch.context() as patch:  # drawn once: what is written is the question here
-        patch.setattr(scorecards, "page", lambda _, drawn=text(): drawn)
+    drawn = text()  # once: what is written is the question here
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scorecards, "page", lambda _: drawn)
         return scorecards.build(card(), folder)
 
 

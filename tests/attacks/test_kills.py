@@ -105,7 +105,7 @@ def test_a_killed_driver_leaves_whole_groups_and_the_next_run_the_same_bits(tmp_
 
 @pytest.mark.slow
 def test_many_killed_drivers(tmp_path, attack):
-    kill_drivers(tmp_path, attack, 64, seed=2)
+    kill_drivers(tmp_path, attack, 70, seed=2)
 
 
 def started(path):
@@ -132,7 +132,7 @@ def processes(driver):
 def test_killed_workers_and_fork_servers_leave_whole_groups_and_the_same_bits(tmp_path, attack):
     draw, whole = random.Random(3), tmp_path / "whole.sqlite"
     assert started(whole).wait() == 0
-    left = {"worker": 24, "fork server": 6, "driver": 6}
+    left = {"worker": 24, "fork server": 3, "driver": 3}
     with attack("kills of workers, fork servers and their drivers") as tries:
         chain = Chain(tmp_path / "killed.sqlite", whole, tries)
         while any(left.values()):
