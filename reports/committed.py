@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from sdp_bench.bench.files import write
+from sdp_bench.reports.folder import inside, write
 from sdp_bench.reports.numbers.number import FOLDER as NUMBERS
 from sdp_bench.reports.parts import PAGE, Cover, Part, assembled, write_lists
 from sdp_bench.reports.tables.data import lines
@@ -98,7 +98,7 @@ class Committed:
             If the folder cannot be written.
         """
         lists = sorted((self.folder / NUMBERS).glob("*.html"))
-        write_lists(folder / NUMBERS, {each.name: each.read_text(encoding="utf-8") for each in lists})
+        write_lists(inside(folder, NUMBERS), {each.name: each.read_text(encoding="utf-8") for each in lists})
         write(folder / DATA, (self.folder / DATA).read_bytes())
         finished, parts = self._kept
         cover = Cover(TITLE, {"finished": finished}, DATA, tuple(links))

@@ -6,11 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
+<<<<<<< HEAD
 from sdp_bench.bench.files import replacing, write, writing
+=======
+from sdp_bench.bench.files import writing
+>>>>>>> files
 from sdp_bench.bench.results.store import Store
 from sdp_bench.reports import committed
 from sdp_bench.reports.committed import Committed
 from sdp_bench.reports.drilldown import page as drilldown
+from sdp_bench.reports.folder import inside, write
 from sdp_bench.reports.numbers import sheets
 from sdp_bench.reports.numbers.number import FOLDER, Number
 from sdp_bench.reports.parts import PAGE, Cover, Part, assembled, write_lists
@@ -57,10 +62,13 @@ def build(
         links: tuple[tuple[str, str], ...] = ()
         if results.committed is not None:
             here = [one for one in made if one.beside]
-            results.committed.show(folder / committed.FOLDER, here, [(f"../{PAGE}", "This run")])
+            results.committed.show(inside(folder, committed.FOLDER), here, [(f"../{PAGE}", "This run")])
             links = ((f"{committed.FOLDER}/{PAGE}", committed.TITLE),)
-        drilled = drilldown.hrefs(drilldown.current_pages(folder / drilldown.FOLDER, results.frame), up="../")
+        drilled = drilldown.hrefs(
+            drilldown.current_pages(inside(folder, drilldown.FOLDER), results.frame), up="../"
+        )
         command = drilldown.command("KEY", results.database, folder) if results.database else ""
+<<<<<<< HEAD
         _write_numbers(results, numbers, folder / FOLDER, DATA, drilled, command)
         with replacing(folder / DATA) as file:
             file.writelines(data.lines(results.frame))
@@ -69,6 +77,11 @@ def build(
         if say:
             say(line)
     return page
+=======
+        _write_numbers(results, numbers, inside(folder, FOLDER), DATA, drilled, command)
+        write(folder / DATA, results.frame.to_csv(index=False, lineterminator="\n"))
+        return write(folder / PAGE, assembled(made, Cover(results.title, results.meta, DATA, links)))
+>>>>>>> files
 
 
 def keep(results: Results, folder: Path, sections: Sequence[Section] | None = None) -> Committed:
@@ -155,7 +168,7 @@ def drill_downs(
     RunFailedError
         If the folder cannot be written.
     """
-    return drilldown.make(store, keys, folder / drilldown.FOLDER, progress, trusted=trusted)
+    return drilldown.make(store, keys, inside(folder, drilldown.FOLDER), progress, trusted=trusted)
 
 
 def _write_numbers(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import sys
 import traceback
+import warnings
 
 import click
 
@@ -34,6 +35,7 @@ for _command in (
 
 def main() -> None:
     """Entry point: runs a command and turns every way it can end into its exit code."""
+    warnings.formatwarning = lambda message, *_, **__: f"Warning: {message}\n"  # one line, and not its place
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a verdict is worth more than its σ
     try:

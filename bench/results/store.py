@@ -23,6 +23,9 @@ from sdp_bench.bench.results.queries import Queries
 from sdp_bench.bench.results.record import Failure, Record, RunDescription, StoredNet, Unit, Verification
 from sdp_ref.rules import Traits
 
+LOCK = ".sdp-bench-lock"
+"""End of the name of the file beside a results file by which one writer holds it."""
+
 _NEWEST_TRAITS = """ON CONFLICT (spec) DO UPDATE SET label = excluded.label, colour = excluded.colour,
     sampling = excluded.sampling, marginal = excluded.marginal, reference = excluded.reference,
     rank = excluded.rank"""
@@ -50,6 +53,9 @@ class Store(Queries):
 
     def __init__(self, path: Path, *, writing: bool = False) -> None:
         self._lock: filelock.BaseFileLock | None = None
+        self._held: dict[Path, tuple[int, int] | None] = {}
+        # Once: SQLite names its log, and a run its lock, by what a link points at.
+        self._place = path.resolve()
         try:
             self._created = not path.exists()
             new = self._created or path.stat().st_size == 0
@@ -60,9 +66,11 @@ class Store(Queries):
         if not new:
             _check_header(path)
         if writing:
-            self._lock = _lock(path)
+            self._lock = _lock(path, self._place)
         try:
             super().__init__(path, self._connect(path, create=new))
+            if writing:
+                self._held = {each: _identity(each) for each in self._files()}
         except BaseException:
             self._release()
             raise
@@ -70,7 +78,8 @@ class Store(Queries):
     def _connect(self, path: Path, *, create: bool) -> sqlite3.Connection:
         writing = self._lock is not None
         try:
-            db = sqlite3.connect(_address(path, writing=writing), timeout=30, isolation_level=None, uri=True)
+            address = _address(self._place, writing=writing)
+            db = sqlite3.connect(address, timeout=30, isolation_level=None, uri=True)
             application = db.execute("PRAGMA application_id").fetchone()[0]
             version = db.execute("PRAGMA user_version").fetchone()[0]
             # A run killed while it made the file leaves one without any table.
@@ -87,17 +96,38 @@ class Store(Queries):
                 db = db if writing else _copied(db)
                 migration.migrate(db, version)
             db.execute("PRAGMA foreign_keys = ON")
+            if writing:
+                db.execute("SELECT 1 FROM runs").fetchone()  # which opens the log
         except sqlite3.Error as error:
             raise RunFailedError(f"cannot use {path} as a results file: {error}") from error
         return db
 
     def close(self) -> None:
         """Close the file and let other writers in; a new file in which no run was begun is removed."""
-        unused = self._created and not self._connection.execute("SELECT COUNT(*) FROM runs").fetchone()[0]
+        unused = self._created and not self._changed() and not self._has_runs()
         self._connection.close()
         if unused:
-            self.path.unlink(missing_ok=True)
+            self._place.unlink(missing_ok=True)
         self._release()
+
+    def _has_runs(self) -> bool:
+        return self._connection.execute("SELECT 1 FROM runs").fetchone() is not None
+
+    def _files(self) -> Iterator[Path]:
+        """The file, and the log and its index that SQLite keeps beside it while it is open."""
+        return (self._place.with_name(self._place.name + end) for end in ("", "-wal", "-shm"))
+
+    def _changed(self) -> Path | None:
+        """The first of the files that is no longer the one which was opened for writing."""
+        return next((path for path, held in self._held.items() if _identity(path) != held), None)
+
+    def _require_unchanged(self) -> None:
+        """Raise a RunFailedError if what is written would go to a file that has no name any more."""
+        if changed := self._changed():
+            raise RunFailedError(
+                f"{changed} was deleted, renamed or replaced while results were written to it; stopped, "
+                "since nothing more would be kept"
+            )
 
     def _release(self) -> None:
         if self._lock:
@@ -110,13 +140,18 @@ class Store(Queries):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            if kind is None:
+                self._require_unchanged()
+        finally:
+            self.close()
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             yield self._connection
+            self._require_unchanged()
             self._connection.execute("COMMIT")
         except BaseException as error:
             if self._connection.in_transaction:
@@ -298,11 +333,17 @@ def _check_header(path: Path) -> None:
         raise UserError(f"{path} is not a results file of sdp-bench; nothing was changed")
 
 
-def _lock(path: Path) -> filelock.BaseFileLock:
-    """Hold ``path.lock``; the system lets go of it however the process ends."""
-    lock = filelock.FileLock(path.with_name(path.name + ".lock"))
+def _lock(path: Path, place: Path) -> filelock.BaseFileLock:
+    """Hold the lock beside a file, at `place`; the system lets go of it however the process ends."""
+    # Its name is one that nobody else gives to a file: some versions of filelock empty what they open.
+    lock = filelock.FileLock(place.with_name(place.name + LOCK))
     with files.writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if place.exists() and place.stat().st_nlink > 1:
+            raise RunFailedError(
+                f"{path} has another name, a hard link, under which SQLite would not find its log; make a "
+                "copy of it and give that as --database"
+            )
         try:
             lock.acquire(blocking=False)
         except filelock.Timeout as error:
@@ -310,3 +351,12 @@ def _lock(path: Path) -> filelock.BaseFileLock:
                 f"another run is writing to {path}; wait for it or give another --database"
             ) from error
     return lock
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What a file is known by whatever its name; None where there is none."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino

@@ -13,7 +13,6 @@ from typing import Any, Protocol
 import pandas as pd
 
 from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.files import write
 from sdp_bench.bench.identity import keys
 from sdp_bench.bench.identity.fingerprint import reached
 from sdp_bench.bench.metrics import primary, recorded_metric
@@ -27,7 +26,7 @@ from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import is_address
 from sdp_bench.reports.drilldown import figures as drawings
 from sdp_bench.reports.drilldown.words import CONSTANT, errors_as_seen, verdict
-from sdp_bench.reports.parts import tags
+from sdp_bench.reports.folder import tags, write
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.nets import NetKind
 from sdp_bench.reports.style.rules import RuleTraits

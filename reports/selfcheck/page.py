@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from sdp_bench.bench.files import write
+from sdp_bench.reports.folder import write
 from sdp_bench.reports.parts import PAGE
 from sdp_bench.reports.selfcheck.rate import Part, Rate
 from sdp_bench.reports.style import labels

@@ -124,8 +124,9 @@ def cache() -> None:
 def cache_list() -> None:
     """List the cached nets, checkpoints and pages with their sizes."""
     from sdp_bench.bench.nets import storage
+    from sdp_bench.reports.folder import kept_pages
 
-    kept, pages = storage.cached_files(), _pages()
+    kept, pages = storage.cached_files(), kept_pages()
     for each in (*kept, *pages):
         files = [each] if each.is_file() else [path for path in each.rglob("*") if path.is_file()]
         click.echo(f"{sum(file.stat().st_size for file in files) / 1e3:8.0f} kB  {each.name}")
@@ -134,26 +135,21 @@ def cache_list() -> None:
 
 @cache.command("clear")
 def cache_clear() -> None:
-    """Remove what is cached; the next run trains again, and the next report makes its page again."""
-    import shutil
+    """Remove what is cached; the next run trains again, and the next report makes its page again.
 
+    Files that sdp-bench did not write stay.
+    """
     from sdp_bench.bench.files import writing
     from sdp_bench.bench.nets import storage
+    from sdp_bench.reports.folder import clear, kept_pages
 
-    kept, pages = storage.cached_files(), _pages()
+    kept, pages = storage.cached_files(), kept_pages()
     with writing(storage.cache_folder().parent):
         for file in kept:
             file.unlink(missing_ok=True)
         for folder in pages:
-            shutil.rmtree(folder)
+            clear(folder)
     click.echo(f"removed {_counted(kept, pages)} from {storage.cache_folder().parent}")
-
-
-def _pages() -> list[Path]:
-    """Folders of the pages in the cache, also of those whose making was broken off."""
-    from sdp_bench.bench.files import cache_folder
-
-    return sorted(path for path in cache_folder("pages").glob("*") if path.is_dir())
 
 
 def _counted(kept: list[Path], pages: list[Path]) -> str:

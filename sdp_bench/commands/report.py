@@ -69,12 +69,14 @@ def report(
     from sdp_bench.commands.progress import meter
     from sdp_bench.reports.committed import FOLDER
     from sdp_bench.reports.drilldown import page
+    from sdp_bench.reports.folder import check
     from sdp_bench.reports.kept import committed as kept
-    from sdp_bench.reports.page import build, drill_downs
+    from sdp_bench.reports.page import DATA, build, drill_downs
     from sdp_bench.reports.parts import PAGE
     from sdp_bench.reports.results import results_of
 
     timed = _timed(runtime_table)
+    check(output, (PAGE, DATA))
     if numbers and all_runs:
         raise click.UsageError("--run and --all-runs exclude each other")
     if _nothing_measured(database) and committed:

@@ -42,11 +42,14 @@ def selfcheck(
     from sdp_bench.bench.environment import cores, cpu_name
     from sdp_bench.bench.files import write
     from sdp_bench.commands.progress import command_line, meter
+    from sdp_bench.reports.folder import check
+    from sdp_bench.reports.parts import PAGE
     from sdp_bench.reports.selfcheck.checks import chosen, run
-    from sdp_bench.reports.selfcheck.page import Findings
+    from sdp_bench.reports.selfcheck.page import DATA, Findings
 
     started = time.monotonic()
     wanted = chosen(checks)
+    check(output, (PAGE, DATA))
     with meter("checks") as shown:
         found = run(wanted, shown, share=trials, seed=seed, jobs=at_most_cores(jobs) or cores())
     rates = [rate for each in found.values() for rate in each]

@@ -98,11 +98,13 @@ def validate(
     from sdp_bench.bench.runs.driver import Request, nets_of, run
     from sdp_bench.bench.runs.executors.local import LocalProcesses
     from sdp_bench.commands.progress import Screen, command_line
+    from sdp_bench.reports.folder import check
     from sdp_bench.reports.results import results_of
-    from sdp_bench.reports.scorecard.page import Scorecard, build
+    from sdp_bench.reports.scorecard.page import FILES, Scorecard, build
 
     if not rules and not net_address:
         raise UserError("name a rule, path/to/my_rule.py:MyRule, or a net, --net path/to/net.py:build")
+    check(output, FILES)
     net, experiments, settings, notes = _plan(rules, net_address, inputs_file, rows, chosen)
     plugins = settings.plugins
     tested = canonical_rules((settings.rules or ())[: len(_named(rules))], plugins)

@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 
 from sdp_bench import cli
+from sdp_bench.bench.nets import storage
 from sdp_bench.bench.results.queries import keys
 from sdp_bench.bench.results.store import Store
 
@@ -360,13 +361,13 @@ def test_the_cache_is_listed_and_cleared(invoke, tmp_path, monkeypatch):
     assert "0 net files and 0 pages in" in invoke("cache", "list")[1]
     (tmp_path / "cache" / "nets").mkdir(parents=True)
     (tmp_path / "cache" / "pages" / "0123456789abcdef" / "numbers").mkdir(parents=True)
-    (tmp_path / "cache" / "pages" / "0123456789abcdef" / "numbers" / "x.html").write_bytes(bytes(3000))
-    (tmp_path / "cache" / "nets" / "x.safetensors").write_bytes(bytes(2000))
-    (tmp_path / "cache" / "nets" / "x.safetensors.damaged").write_bytes(bytes(1000))
+    marked = b'<meta name="sdp-bench-numbers" content="x">'.ljust(3000)
+    (tmp_path / "cache" / "pages" / "0123456789abcdef" / "numbers" / "x.html").write_bytes(marked)
+    net = "iris-relu-1x8-0123abcd-seed0.safetensors"
+    storage.write(tmp_path / "cache" / "nets" / net, storage.to_file({}, {"x": "x" * 2000}))
+    (tmp_path / "cache" / "nets" / f"{net}.damaged").write_bytes(bytes(1000))
     listed = invoke("cache", "list")[1]
-    assert (
-        "2 kB  x.safetensors\n       1 kB  x.safetensors.damaged\n       3 kB  0123456789abcdef\n" in listed
-    )
+    assert f"2 kB  {net}\n       1 kB  {net}.damaged\n       3 kB  0123456789abcdef\n" in listed
     assert "removed 2 net files and 1 page from" in invoke("cache", "clear")[1]
     assert "0 net files and 0 pages in" in invoke("cache", "list")[1]
     assert list((tmp_path / "cache" / "pages").iterdir()) == []

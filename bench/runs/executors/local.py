@@ -10,6 +10,7 @@ import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -100,8 +101,10 @@ class LocalProcesses(Executor):
         """Let the fork server import what it does before a call's time is taken."""
         with self._starting:
             if not self._has_started:
-                self._start(None, os.getpid).result()
-                self._has_started = True
+                # One that is killed meanwhile is told by the call itself, or replaced for it.
+                with suppress(ProcessExpired):
+                    self._start(None, os.getpid).result()
+                    self._has_started = True
 
     def _start(self, limit: float | None, fn: Callable[..., Any], *args: Any) -> ProcessFuture[Any]:
         process: Callable[..., ProcessFuture[Any]] = concurrent.process(  # type: ignore[call-overload]
