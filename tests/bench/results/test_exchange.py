@@ -2,7 +2,6 @@
 
 import json
 import math
-import sqlite3
 
 import pandas as pd
 import pytest
@@ -14,7 +13,7 @@ from sdp_bench.bench.results.comparison import compare
 from sdp_bench.bench.results.record import same_number
 from sdp_bench.bench.results.schema import TABLES
 from sdp_bench.bench.results.store import Store
-from tests.bench.conftest import TINY, make_plan, run_all
+from tests.bench.conftest import TINY, change, make_plan, run_all
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +41,7 @@ def records(path):
 
 
 def spoil(path, value="value + 1"):
-    db = sqlite3.connect(path)
-    db.execute(f"UPDATE records SET value = {value} WHERE metric LIKE 'w1%'")
-    db.commit()
-    db.close()
+    change(path, f"UPDATE records SET value = {value} WHERE metric LIKE 'w1%'")
 
 
 def test_shards_merge_to_the_whole(whole, tmp_path):
@@ -135,7 +131,7 @@ def test_what_cannot_be_imported_is_one_line(whole, tmp_path):
     ],
 )
 def test_a_manifest_of_another_kind_is_one_line(tmp_path, change, message):
-    manifest = {"schema": 4, "sha256": {}} | change
+    manifest = {"schema": 4, "sha256": {}, "rows": {}} | change
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
     with Store(tmp_path / "new.sqlite", writing=True) as store, pytest.raises(UserError, match=message):
         exchange.import_(tmp_path, store)
@@ -156,13 +152,14 @@ def test_differences_are_counted_and_ranked(whole, file, tmp_path):
     with Store(whole) as a, Store(file) as b:
         found = compare(a, b)
     changed = records(whole).metric.str.startswith("w1").sum()
-    assert (found.equal, len(found.different)) == (len(records(whole)) - changed, changed)
-    assert found.different["standard errors"].between(1.99, 2.01).all()
+    assert (found.equal, found.different) == (len(records(whole)) - changed, changed)
+    assert found.largest["standard errors"].between(1.99, 2.01).all()
+    assert found.fields == {"value": changed}
     narrow = TINY.but(rules=("sdp",))
     part = _made(tmp_path / "part.sqlite", narrow)
     with Store(whole) as a, Store(part) as b:
         found = compare(a, b)
-    assert (found.equal, len(found.different), found.only_b) == (len(records(part)), 0, 0)
+    assert (found.equal, found.different, found.only_b) == (len(records(part)), 0, 0)
     assert found.only_a == len(records(whole)) - len(records(part))
 
 
@@ -170,7 +167,7 @@ def test_rounding_is_no_difference(whole, file, tmp_path):
     spoil(file, "value * (1 + 1e-12)")
     with Store(whole) as a, Store(file) as b:
         found = compare(a, b)
-    assert (found.equal, len(found.different)) == (len(records(whole)), 0)
+    assert (found.equal, found.different) == (len(records(whole)), 0)
     assert exchange.merge([whole, file], tmp_path / "c.sqlite") == len(records(whole))
     assert not same_number(1.0, 1.0 + 1e-6)
     assert same_number(math.inf, math.inf)
@@ -185,5 +182,5 @@ def test_weights_that_come_later_are_kept(whole, tmp_path):
         exchange.import_(tmp_path / "out", store)
         assert store.tables()["nets"].weights.isna().all()
     with Store(whole) as source, Store(tmp_path / "new.sqlite", writing=True) as store:
-        store.add(source.tables())
+        store.add(source.contents())
         assert store.tables()["nets"].weights.notna().all()

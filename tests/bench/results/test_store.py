@@ -14,11 +14,11 @@ from tests.bench.conftest import begin
 
 
 def record(unit, value=0.5, rule="sdp", component=None):
-    return Record(unit, rule, "tv_class", component, value, 0.1, 0.2, 0.01, "1", 1e-3, "mark")
+    return Record(unit, rule, "gaussian_kl", component, value, 0.1, 0.2, 0.01, "1", 1e-3, "mark")
 
 
 def place(unit):
-    return unit, "sdp", "tv_class"
+    return unit, "sdp", "gaussian_kl"
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_records_come_back_as_they_went_in(path, plan):
     with Store(path) as store:
         rows = store.find(unit)
         assert [row["value"] for row in rows] == [float("inf"), 0.25]
-        assert store.measured([unit]) == {(unit, "sdp", "tv_class", "mark")}
+        assert store.measured([unit]) == {(unit, "sdp", "gaussian_kl", "mark")}
         assert store.measured(["other"]) == set()
 
 
