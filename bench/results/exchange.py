@@ -256,12 +256,21 @@ def _read_csv(path: Path, columns: Mapping[str, schema.Column]) -> Iterator[Row]
         header = next(reader, [])
         if sorted(header) != sorted(columns):
             raise ValueError(f"its columns are {', '.join(header)}")
-        order = [header.index(name) for name in columns]
-        converters = [_converter(column) for column in columns.values()]
-        for row in reader:
-            if len(row) != len(header):
-                raise ValueError(f"line {reader.line_num} has {len(row)} values in place of {len(header)}")
-            yield tuple([convert(row[place]) for convert, place in zip(converters, order, strict=True)])
+        order = operator.itemgetter(*(header.index(name) for name in columns))
+        # An empty text is a value only where there must be one.
+        converters = [
+            (place, _FROM_TEXT[column.kind], column.required)
+            for place, column in enumerate(columns.values())
+            if column.kind != "TEXT" or not column.required
+        ]
+        for texts in reader:
+            if len(texts) != len(header):
+                raise ValueError(f"line {reader.line_num} has {len(texts)} values in place of {len(header)}")
+            row: list[Any] = list(order(texts))
+            for place, convert, required in converters:
+                text = row[place]
+                row[place] = convert(text) if text or required else None
+            yield tuple(row)
 
 
 def _text(path: Path, mode: str) -> TextIO:
@@ -278,24 +287,9 @@ def _without_nul(lines: TextIO) -> Iterator[str]:
         yield line
 
 
-def _converter(column: schema.Column) -> Callable[[str], Any]:
-    """What makes a value of its text; an empty text is a value only where there must be one."""
-    convert = _FROM_TEXT[column.kind]
-    if column.required:
-        return convert
-    return lambda text: convert(text) if text else None
-
-
-def _integer(text: str) -> int:
-    number = int(text)
-    if not -(2**63) <= number < 2**63:
-        raise ValueError(f"{text} is too large")
-    return number
-
-
 _FROM_TEXT: dict[str, Callable[[str], Any]] = {
     "TEXT": str,
-    "INTEGER": _integer,
+    "INTEGER": int,
     "REAL": float,
     "BLOB": bytes.fromhex,
 }

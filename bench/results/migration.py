@@ -170,7 +170,7 @@ def migrated(rows: Mapping[str, Iterable[Row]]) -> Iterator[dict[str, Iterable[R
                 db.executemany(statement, tables.checked(name, rows[name], DEFINITIONS))
             db.execute("COMMIT")
             migrate(db, SCHEMA)
-        except (sqlite3.Error, ValueError, KeyError) as error:
+        except (sqlite3.Error, ValueError, OverflowError, KeyError) as error:
             raise UserError(f"tables of schema {SCHEMA} that do not fit together: {error}") from error
         yield {name: db.execute(schema.rows(name)) for name in schema.TABLES}
 

@@ -54,10 +54,11 @@ def outside(
         Empty if nothing is.
     """
     low, high = _RANGES.get(metric.partition(":")[0], _ANY)
+    finite = min(high, _LARGEST)
     numbers = (
         ("value", value, low, high),
-        ("floor", floor, low, high),
-        ("floor95", floor95, low, high),
+        ("floor", floor, low, finite),
+        ("floor95", floor95, low, finite),
         ("stderr", stderr, 0.0, _LARGEST),
     )
     for name, number, least, most in numbers:

@@ -301,6 +301,7 @@ class Store(Queries):
 
 _CACHE = 64 * 1024
 """Of SQLite's pages of a file that is written to (KiB)."""
+_MAGIC = b"SQLite format 3\0"
 _TYPES = {"INTEGER": "Int64", "REAL": "float64"}
 
 
@@ -363,8 +364,9 @@ def _check_header(path: Path) -> None:
             header = file.read(100)
     except OSError as error:
         raise RunFailedError(f"cannot read {path}: {error.strerror}") from error
-    if not header.startswith(b"SQLite format 3\x00"):
-        if header[68:72] == schema.APPLICATION.to_bytes(4, "big"):
+    if not header.startswith(_MAGIC):
+        ours = header[68:72] == schema.APPLICATION.to_bytes(4, "big")
+        if ours or _MAGIC.startswith(header.rstrip(b"\0")):
             raise RunFailedError(f"{path} is damaged: its header is not that of a SQLite file")
         raise UserError(f"{path} is not a results file of sdp-bench; nothing was changed")
 

@@ -16,6 +16,10 @@ from sdp_bench.bench.results.record import Run, StoredNet, Verification, redrawn
 KEEP_WEIGHTS = "ON CONFLICT (digest) DO UPDATE SET weights = COALESCE(weights, excluded.weights)"
 """A net may come from an export without weights first, and be trained or come with them later."""
 
+NUMBERS = ("value", "floor", "floor95", "stderr")
+WORDS = ("unit_of_measure", "precision")
+"""What is measured: the numbers of a record, and what these are."""
+
 _KINDS = {"TEXT": str, "INTEGER": int, "REAL": float, "BLOB": bytes}
 _READ = {"nets": StoredNet.from_row, "runs": Run.from_row, "verifications": Verification.from_row}
 """What makes an object of a row, of tables with nested values."""
@@ -51,21 +55,25 @@ def checked(table: str, rows: Iterable[Row], definitions: str = schema.DEFINITIO
         JSON and is not.
     """
     columns = schema.columns(definitions)[table]
-    places = {name: place for place, name in enumerate(columns)}
-    real = [place for place, column in enumerate(columns.values()) if column.kind == "REAL"]
-    numbers = [places[name] for name in ("metric", "value", "floor", "floor95", "stderr") if name in places]
-    estimate = operator.itemgetter(*numbers) if table == "records" else None
+    names = list(columns)
+    numbers = [names.index(name) for name in ("metric", *NUMBERS)] if table == "records" else []
+    estimate = operator.itemgetter(*numbers) if numbers else None
+    real = [
+        place
+        for place, column in enumerate(columns.values())
+        if column.kind == "REAL" and place not in numbers
+    ]
     read = _READ.get(table) if definitions == schema.DEFINITIONS else None
     seen: set[tuple[type, ...]] = set()
     for row in rows:
         if (types := tuple(map(type, row))) not in seen:
             _check_types(table, columns, types)
             seen.add(types)
-        if estimate:
-            if wrong := ranges.outside(*estimate(row)):
-                raise ValueError(f"table {table} has a {wrong}")
-        elif not all(row[place] is None or math.isfinite(row[place]) for place in real):
-            raise ValueError(f"table {table} has a number that is not finite")
+        if estimate and (wrong := ranges.outside(*estimate(row))):
+            raise ValueError(f"table {table} has a {wrong}")
+        for place in real:
+            if row[place] is not None and not math.isfinite(row[place]):
+                raise ValueError(f"table {table} has a {names[place]} {row[place]}, which cannot be")
         if read:
             _check_nested(table, read, dict(zip(columns, row, strict=True)))
         yield row
@@ -122,7 +130,7 @@ def add(db: sqlite3.Connection, tables: Mapping[str, Iterable[Row]]) -> int:
         before = _count(db, name)
         try:
             new[name] = _put(db, name, _renumbered(name, rows, moved))
-        except sqlite3.IntegrityError as error:
+        except (sqlite3.IntegrityError, OverflowError) as error:
             raise ValueError(f"table {name} does not fit: {error}") from error
         if _count(db, name) - before != new[name]:
             raise ValueError(f"table {name} did not arrive whole")
@@ -139,9 +147,10 @@ def _renumbered(table: str, rows: Iterable[Row], moved: Mapping[int, int]) -> It
         return
     place = names.index(number)
     for row in rows:
-        if row[place] not in moved:
+        here = moved.get(row[place])
+        if here is None:
             raise ValueError(f"table {table} speaks of a run {row[place]} that is not there")
-        yield (*row[:place], moved[row[place]], *row[place + 1 :])
+        yield row if here == row[place] else (*row[:place], here, *row[place + 1 :])
 
 
 def _put(db: sqlite3.Connection, table: str, rows: Iterable[Row]) -> int:
@@ -179,10 +188,6 @@ def _called(table: str, row: Row) -> str:
     names = list(schema.columns()[table])
     parts = (row[names.index(name)] for name in schema.KEYS[table])
     return "/".join(str(part) for part in parts if part is not None)
-
-
-NUMBERS = ("value", "floor", "floor95", "stderr")
-WORDS = ("unit_of_measure", "precision")
 
 
 def differing(a: Row, b: Row) -> list[str]:

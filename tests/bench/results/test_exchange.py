@@ -2,6 +2,8 @@
 
 import json
 import math
+import sqlite3
+from contextlib import closing
 
 import pandas as pd
 import pytest
@@ -13,6 +15,7 @@ from sdp_bench.bench.results.comparison import compare
 from sdp_bench.bench.results.record import same_number
 from sdp_bench.bench.results.schema import TABLES
 from sdp_bench.bench.results.store import Store
+from tests.bench import conftest
 from tests.bench.conftest import TINY, change, make_plan, run_all
 
 
@@ -161,6 +164,88 @@ def test_differences_are_counted_and_ranked(whole, file, tmp_path):
         found = compare(a, b)
     assert (found.equal, found.different, found.only_b) == (len(records(part)), 0, 0)
     assert found.only_a == len(records(whole)) - len(records(part))
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ("floor = floor + 1", "floor"),
+        ("floor95 = NULL", "floor95"),
+        ("stderr = stderr * 2", "stderr"),
+        ("unit_of_measure = 'nat'", "unit_of_measure"),
+        ("precision = 'float16'", "precision"),
+    ],
+)
+def test_every_field_is_compared_and_merged(whole, file, tmp_path, change, field):
+    conftest.change(file, f"UPDATE records SET {change} WHERE metric LIKE 'w1%'")
+    with Store(whole) as a, Store(file) as b:
+        found = compare(a, b)
+    changed = records(whole).metric.str.startswith("w1").sum()
+    assert (found.different, found.fields) == (changed, {field: changed})
+    with pytest.raises(UserError, match="differ from those here"):
+        exchange.merge([whole, file], tmp_path / "all.sqlite")
+
+
+def test_other_code_and_time_are_no_other_numbers(whole, file):
+    conftest.change(file, "UPDATE records SET seconds = seconds + 1, fingerprint = 'old', run = 7")
+    with Store(whole) as a, Store(file) as b:
+        found = compare(a, b)
+    count = len(records(whole))
+    assert (found.equal, found.different, found.other_code, found.other_time) == (count, 0, count, count)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE units SET sigma = sigma * 2",
+        "UPDATE nets SET depth = depth + 1",
+    ],
+)
+def test_units_and_nets_that_differ_are_refused(whole, file, tmp_path, change):
+    conftest.change(file, change)
+    with pytest.raises(UserError, match=r"(units|nets) differ from those here"):
+        exchange.merge([whole, file], tmp_path / "all.sqlite")
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("fmt", exchange.FORMATS)
+def test_an_export_has_the_same_bytes_wherever_its_results_were(whole, tmp_path, fmt):
+    with Store(whole) as store:
+        exchange.export(store, tmp_path / "out", fmt)
+    with exchange.opened(tmp_path / "out") as store:
+        exchange.export(store, tmp_path / "again", fmt)
+    assert contents(tmp_path / "again") == contents(tmp_path / "out")
+
+
+def test_a_failed_export_leaves_the_one_before(whole, file, tmp_path):
+    with Store(whole) as store:
+        exchange.export(store, tmp_path / "out")
+    (tmp_path / "out" / "README.md").write_text("mine")
+    before = contents(tmp_path / "out")
+    with closing(sqlite3.connect(file)) as db, db:
+        db.execute("UPDATE records SET value = value / 2")
+    with Store(file) as store, pytest.raises(RunFailedError, match="damaged"):
+        exchange.export(store, tmp_path / "out")
+    assert contents(tmp_path / "out") == before
+    with Store(whole) as store:
+        exchange.export(store, tmp_path / "out", "csv.xz")
+    assert sorted(contents(tmp_path / "out")) == sorted(
+        [*(f"{name}.csv.xz" for name in TABLES), "README.md", "manifest.json"]
+    )
+
+
+def test_an_export_into_a_folder_that_is_in_the_way_changes_nothing(whole, tmp_path):
+    with Store(whole) as store:
+        exchange.export(store, tmp_path / "out")
+        (tmp_path / "out" / "units.csv").unlink()
+        (tmp_path / "out" / "units.csv").mkdir()
+        with pytest.raises(RunFailedError, match=r"cannot write .*units\.csv"):
+            exchange.export(store, tmp_path / "out")
+    assert (tmp_path / "out" / "records.csv").exists()
+    assert not list((tmp_path / "out").glob(".*"))
 
 
 def test_rounding_is_no_difference(whole, file, tmp_path):
