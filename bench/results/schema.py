@@ -88,6 +88,7 @@ class Column:
     required: bool
 
 
+@functools.cache
 def rows(table: str, where: str = "") -> str:
     """Query for the rows of a table in the order of their keys; `where` says which."""
     known = columns()[table]

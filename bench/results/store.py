@@ -128,14 +128,15 @@ class Store(Queries):
         db = self._connection
         try:
             db.execute("BEGIN IMMEDIATE")
-            with self._reading():
-                checksums.check(db, touched)
+            checksums.check(db, touched)
             yield db
             checksums.seal(db, touched)
             db.execute("COMMIT")
         except BaseException as error:
             if db.in_transaction:
                 db.execute("ROLLBACK")
+            if isinstance(error, checksums.DamageError):
+                raise unreadable(self.path, error) from error
             if isinstance(error, sqlite3.Error):
                 raise RunFailedError(f"cannot write {self.path}: {error}") from error
             raise
@@ -292,9 +293,10 @@ class Store(Queries):
         UserError
             If they cannot be, or differ from what is here.
         """
-        with self._transaction(dict.fromkeys(schema.TABLES)) as db:
+        units: set[str] = set()
+        with self._transaction({**dict.fromkeys(schema.TABLES), "records": units}) as db:
             try:
-                return tables.add(db, others)
+                return tables.add(db, others, units)
             except ValueError as error:
                 raise UserError(str(error)) from error
 

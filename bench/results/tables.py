@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sdp_bench.bench.results import ranges, schema
-from sdp_bench.bench.results.checksums import Row
+from sdp_bench.bench.results.checksums import Row, verified
 from sdp_bench.bench.results.record import Run, StoredNet, Verification, redrawn, same
 
 KEEP_WEIGHTS = "ON CONFLICT (digest) DO UPDATE SET weights = COALESCE(weights, excluded.weights)"
@@ -98,7 +98,7 @@ def _check_nested(table: str, read: Callable[[Mapping[str, Any]], object], row: 
         raise ValueError(f"table {table} has a row {first} that cannot be read: {error}") from error
 
 
-def add(db: sqlite3.Connection, tables: Mapping[str, Iterable[Row]]) -> int:
+def add(db: sqlite3.Connection, tables: Mapping[str, Iterable[Row]], units: set[str]) -> int:
     """Put the tables of another file beside what is in this one; runs get new numbers.
 
     Parameters
@@ -107,6 +107,8 @@ def add(db: sqlite3.Connection, tables: Mapping[str, Iterable[Row]]) -> int:
         In a transaction.
     tables : mapping of str to iterable of tuple
         Rows of each, in the order of its columns; they are gone through once.
+    units : set of str
+        Gets those whose records are no longer what their checksums are of.
 
     Returns
     -------
@@ -118,6 +120,8 @@ def add(db: sqlite3.Connection, tables: Mapping[str, Iterable[Row]]) -> int:
     ValueError
         If a row cannot be, refers to what is not there, or is here already and differs; the message names
         the first ones.
+    DamageError
+        If records that are here of the same units are not what was written.
     """
     first = db.execute("SELECT COALESCE(MAX(id), 0) FROM runs").fetchone()[0]
     new = {}
@@ -129,7 +133,7 @@ def add(db: sqlite3.Connection, tables: Mapping[str, Iterable[Row]]) -> int:
             moved |= {row[0]: first + place for place, row in enumerate(rows, 1)}
         before = _count(db, name)
         try:
-            new[name] = _put(db, name, _renumbered(name, rows, moved))
+            new[name] = _put(db, name, _renumbered(name, rows, moved), units)
         except (sqlite3.IntegrityError, OverflowError) as error:
             raise ValueError(f"table {name} does not fit: {error}") from error
         if _count(db, name) - before != new[name]:
@@ -153,16 +157,17 @@ def _renumbered(table: str, rows: Iterable[Row], moved: Mapping[int, int]) -> It
         yield row if here == row[place] else (*row[:place], here, *row[place + 1 :])
 
 
-def _put(db: sqlite3.Connection, table: str, rows: Iterable[Row]) -> int:
+def _put(db: sqlite3.Connection, table: str, rows: Iterable[Row], units: set[str]) -> int:
     """Insert the rows whose keys are not here, and compare the others; how many are new."""
     names = list(schema.columns()[table])
     key = operator.itemgetter(*(names.index(name) for name in schema.KEYS[table]))
-    query = schema.rows(table, f"WHERE {schema.KEYS[table][0]} = ?")
     statement = schema.insertion(table)
     new, conflicts = 0, []
     for part, group in itertools.groupby(rows, operator.itemgetter(0)):
         theirs = list(group)
-        here = {key(row): row for row in db.execute(query, (part,))}
+        here = {
+            key(row): row for row in _here(db, table, part, checked=table == "records" and part not in units)
+        }
         if here:
             conflicts += [
                 _called(table, row)
@@ -177,11 +182,20 @@ def _put(db: sqlite3.Connection, table: str, rows: Iterable[Row]) -> int:
             theirs = [row for row in theirs if key(row) not in here]
         db.executemany(statement, theirs)
         new += len(theirs)
+        if theirs and table == "records":
+            units.add(part)
     if conflicts:
         shown = "; ".join(conflicts[:5]) + ("; ..." if len(conflicts) > 5 else "")
         what = "measurements" if table == "records" else table
         raise ValueError(f"{len(conflicts)} {what} differ from those here: {shown}")
     return new
+
+
+def _here(db: sqlite3.Connection, table: str, part: Any, *, checked: bool) -> Iterator[Row]:
+    """Rows with the same first value that are here, compared with their checksum if that is of them."""
+    if checked:
+        return (row for _, rows in verified(db, table, part) for row in rows)
+    return db.execute(schema.rows(table, f"WHERE {schema.KEYS[table][0]} = ?"), (part,))
 
 
 def _called(table: str, row: Row) -> str:

@@ -207,6 +207,20 @@ def test_units_and_nets_that_differ_are_refused(whole, file, tmp_path, change):
         exchange.merge([whole, file], tmp_path / "all.sqlite")
 
 
+def test_nothing_is_imported_beside_damaged_records_of_the_same_units(whole, file, tmp_path):
+    with Store(whole) as store:
+        exchange.export(store, tmp_path / "out")
+    with closing(sqlite3.connect(file)) as db, db:
+        db.execute("UPDATE records SET seconds = seconds / 2 WHERE metric LIKE 'w1%'")
+    before = file.read_bytes()
+    with (
+        Store(file, writing=True) as store,
+        pytest.raises(RunFailedError, match="is damaged: the records of"),
+    ):
+        exchange.import_(tmp_path / "out", store)
+    assert file.read_bytes() == before
+
+
 def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
