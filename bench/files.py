@@ -6,7 +6,7 @@ import errno
 import os
 import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -71,6 +71,57 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+
+
+@contextmanager
+def replacing_all(folder: Path, names: Collection[str], last: str) -> Iterator[Path]:
+    """Write files of a folder together: all of them in the place of the old ones, or none.
+
+    Parameters
+    ----------
+    folder : Path
+        Made if it is not there. What else is in it stays.
+    names : collection of str
+        Of the files that are replaced, also of those that are not written again.
+    last : str
+        The one that says that the others are whole: it goes first and comes last.
+
+    Yields
+    ------
+    Path
+        An empty folder to write the files to.
+
+    Raises
+    ------
+    RunFailedError
+        If they cannot be written; what was there is as it was.
+    """
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            check_writable(folder / name)
+        order = sorted(names, key=lambda name: (name == last, name))
+        with tempfile.TemporaryDirectory(prefix=".writing-", dir=folder) as place:
+            new, old = Path(place, "new"), Path(place, "old")
+            new.mkdir()
+            old.mkdir()
+            yield new
+            moves = [(folder / name, old / name) for name in reversed(order)]
+            moves += [(new / name, folder / name) for name in order]
+            _move([move for move in moves if move[0].exists()])
+
+
+def _move(moves: Sequence[tuple[Path, Path]]) -> None:
+    """Move files one after the other, or back if one does not go."""
+    done: list[tuple[Path, Path]] = []
+    try:
+        for source, target in moves:
+            source.rename(target)
+            done.append((source, target))
+    except BaseException:
+        for source, target in reversed(done):
+            target.rename(source)
+        raise
 
 
 def cache_folder(kind: str) -> Path:

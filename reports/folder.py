@@ -5,9 +5,10 @@ from __future__ import annotations
 import gzip
 import os
 import re
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from sdp_bench.bench import files
 from sdp_bench.bench.errors import UserError
@@ -84,6 +85,30 @@ def write(path: Path, content: bytes | str) -> Path:
     """
     _require_ours(path)
     return files.write(path, content)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Write a file piece by piece that :func:`write` would write at once.
+
+    Parameters
+    ----------
+    path : Path
+
+    Yields
+    ------
+    binary file
+
+    Raises
+    ------
+    UserError
+        If one is there that is not ours.
+    RunFailedError
+        If it cannot be written.
+    """
+    _require_ours(path)
+    with files.replacing(path) as file:
+        yield file
 
 
 def remove(path: Path) -> None:

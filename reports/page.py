@@ -6,16 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-<<<<<<< HEAD
-from sdp_bench.bench.files import replacing, write, writing
-=======
 from sdp_bench.bench.files import writing
->>>>>>> files
 from sdp_bench.bench.results.store import Store
 from sdp_bench.reports import committed
 from sdp_bench.reports.committed import Committed
 from sdp_bench.reports.drilldown import page as drilldown
-from sdp_bench.reports.folder import inside, write
+from sdp_bench.reports.folder import inside, replacing, write
 from sdp_bench.reports.numbers import sheets
 from sdp_bench.reports.numbers.number import FOLDER, Number
 from sdp_bench.reports.parts import PAGE, Cover, Part, assembled, write_lists
@@ -68,8 +64,7 @@ def build(
             drilldown.current_pages(inside(folder, drilldown.FOLDER), results.frame), up="../"
         )
         command = drilldown.command("KEY", results.database, folder) if results.database else ""
-<<<<<<< HEAD
-        _write_numbers(results, numbers, folder / FOLDER, DATA, drilled, command)
+        _write_numbers(results, numbers, inside(folder, FOLDER), DATA, drilled, command)
         with replacing(folder / DATA) as file:
             file.writelines(data.lines(results.frame))
         page = write(folder / PAGE, assembled(made, Cover(results.title, results.meta, DATA, links)))
@@ -77,11 +72,6 @@ def build(
         if say:
             say(line)
     return page
-=======
-        _write_numbers(results, numbers, inside(folder, FOLDER), DATA, drilled, command)
-        write(folder / DATA, results.frame.to_csv(index=False, lineterminator="\n"))
-        return write(folder / PAGE, assembled(made, Cover(results.title, results.meta, DATA, links)))
->>>>>>> files
 
 
 def keep(results: Results, folder: Path, sections: Sequence[Section] | None = None) -> Committed:

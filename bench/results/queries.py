@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from pandas.errors import DatabaseError
 
-from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.results.record import LeftOut, Run, Selection, StoredNet, Verification
+from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.results import checksums, schema
+from sdp_bench.bench.results.checksums import Parts, Row
+from sdp_bench.bench.results.record import Run, Selection, StoredNet, Verification
 from sdp_ref.rules import Traits
 
 _RECORDED = """
@@ -75,6 +78,13 @@ WHERE substr(r.unit || '/' || r.rule || '/' || r.metric, 1, ?) = ?
 ORDER BY r.unit, r.rule, r.metric, r.component"""
 
 
+def unreadable(path: Path, error: Exception) -> RunFailedError:
+    """What SQLite met in a file, or in the place of it pandas, in one line."""
+    damaged = type(error.__cause__ or error) in {checksums.DamageError, sqlite3.DatabaseError}
+    reason = " ".join(str(error.__cause__ or error).split())
+    return RunFailedError(f"{path} is damaged: {reason}" if damaged else f"cannot read {path}: {reason}")
+
+
 class Queries:
     """Questions to a results file.
 
@@ -88,6 +98,7 @@ class Queries:
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path, self._connection = path, connection
+        self._verified = False
 
     def run(self, number: int | None = None) -> Run:
         """One run, the newest by default.
@@ -106,18 +117,7 @@ class Queries:
             raise UserError(
                 f"no run {number} in {self.path}" if number is not None else f"no run in {self.path}"
             )
-        experiments = json.loads(rows[0].pop("experiments"))
-        left_out = json.loads(rows[0].pop("left_out"))
-        nested = {name: json.loads(rows[0].pop(name)) for name in ("settings", "environment")}
-        return Run(
-            **rows[0],
-            **nested,
-            experiments={
-                name: Selection(tuple(part["metrics"]), tuple(part["rules"]))
-                for name, part in experiments.items()
-            },
-            left_out=tuple(LeftOut(**line) for line in left_out),
-        )
+        return Run.from_row(rows[0])
 
     def runs(self) -> list[int]:
         """Numbers of all runs, the oldest first."""
@@ -147,6 +147,7 @@ class Queries:
             trained or, without a net, the design of the unit. One experiment after the other, each in the
             order of depth, seed, sigma, input, rule, metric and component.
         """
+        self._verify()
         units = self._typed(_UNITS, (run.id,))
         members = self._typed("SELECT experiment, unit FROM members WHERE run = ?", (run.id,))
         records = self._typed(_RECORDED, (run.id,))
@@ -183,6 +184,7 @@ class Queries:
 
     def records(self) -> pd.DataFrame:
         """All records of all runs, with what they were measured on; what is not known is missing."""
+        self._verify()
         types = {name: kind for name, kind in _TYPES.items() if name in ("seed", "input")}
         return pd.read_sql_query(_RECORDS, self._connection).astype(types)
 
@@ -211,16 +213,12 @@ class Queries:
     def stored_nets(self) -> dict[str, StoredNet]:
         """All nets, by digest, with their weights where these are kept."""
         rows = self._rows("SELECT * FROM nets", ())
-        return {row["digest"]: StoredNet(**{**row, "recipe": json.loads(row["recipe"])}) for row in rows}
+        return {row["digest"]: StoredNet.from_row(row) for row in rows}
 
     def verifications(self) -> list[Verification]:
         """Evidence by which records of older code got the fingerprints of newer code, the oldest first."""
         rows = self._rows("SELECT * FROM verifications ORDER BY finished", ())
-        nested = ({name: json.loads(row[name]) for name in ("environment", "experiments")} for row in rows)
-        return [
-            Verification(**{**row, **values, "experiments": tuple(values["experiments"])})
-            for row, values in zip(rows, nested, strict=True)
-        ]
+        return [Verification.from_row(row) for row in rows]
 
     def nets(self, run: Run) -> list[dict[str, Any]]:
         """Nets that a run measured on, without their weights."""
@@ -228,6 +226,7 @@ class Queries:
 
     def measured(self, units: Iterable[str]) -> set[tuple[str, str, str, str]]:
         """What is known: (unit, rule, metric, fingerprint)."""
+        self._verify()
         asked = set(units)
         rows = self._connection.execute("SELECT unit, rule, metric, fingerprint FROM records")
         known: dict[str, str] = {}
@@ -244,7 +243,64 @@ class Queries:
 
     def find(self, prefix: str) -> list[dict[str, Any]]:
         """Measurements whose key (unit/rule/metric) begins with `prefix`, with unit and weights."""
+        self._verify()
         return self._rows(_FIND, (len(prefix), prefix))
+
+    def parts(self, table: str) -> Parts:
+        """Rows of a table by the part that their checksum is of, each when that was found right.
+
+        Yields
+        ------
+        (str, list of tuple)
+            As :func:`sdp_bench.bench.results.checksums.verified`.
+
+        Raises
+        ------
+        RunFailedError
+            If it was not.
+        """
+        with self._reading():
+            yield from checksums.verified(self._connection, table)
+
+    def contents(self) -> dict[str, Iterator[Row]]:
+        """Rows of all tables, to be gone through once, as :meth:`parts` gives them."""
+        return {name: (row for _, rows in self.parts(name) for row in rows) for name in schema.TABLES}
+
+    def verify(self) -> dict[str, int]:
+        """Compare all that is here with its checksums, and every index with its table.
+
+        Returns
+        -------
+        dict of str to int
+            Rows by table.
+
+        Raises
+        ------
+        RunFailedError
+            If anything is not as it was written.
+        """
+        with self._reading():
+            checksums.check_structure(self._connection, *schema.TABLES)
+            return {
+                table: sum(len(rows) for _, rows in checksums.verified(self._connection, table))
+                for table in schema.TABLES
+            }
+
+    def _verify(self) -> None:
+        """Have looked at all records once, before any number is read; the other tables were, on opening."""
+        if not self._verified:
+            with self._reading():
+                checksums.check_structure(self._connection, "records")
+                checksums.check(self._connection, {"records": None})
+            self._verified = True
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Tell in one line that the file is damaged, or cannot be read."""
+        try:
+            yield
+        except (sqlite3.Error, DatabaseError) as error:
+            raise unreadable(self.path, error) from error
 
     def _typed(self, query: str, values: tuple[Any, ...]) -> pd.DataFrame:
         """Rows as columns of few bytes: of text the categories, each held once."""

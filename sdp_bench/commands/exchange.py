@@ -66,18 +66,25 @@ def import_(folder: Path, database: Path) -> None:
 @click.argument("a", type=file_)
 @click.argument("b", type=file_)
 def diff(a: Path, b: Path) -> None:
-    """Compare two results files measurement by measurement."""
+    """Compare two results files measurement by measurement, in every field that is stored of them.
+
+    By which code and in what time they were made is counted apart.
+    """
     from sdp_bench.bench.results.comparison import compare
     from sdp_bench.bench.results.store import Store
 
     with Store(a) as first, Store(b) as second:
         found = compare(first, second)
     click.echo(
-        f"{found.equal} equal, {len(found.different)} different, {found.only_a} only in {a}, "
+        f"{found.equal} equal, {found.different} different, {found.only_a} only in {a}, "
         f"{found.only_b} only in {b}"
     )
-    if len(found.different):
-        click.echo(found.different.head(20).to_string(index=False))
+    for what, count in {"code": found.other_code, "time": found.other_time}.items():
+        if count:
+            click.echo(f"  of other {what}: {count}")
+    if found.different:
+        click.echo("  different in " + ", ".join(f"{name}: {n}" for name, n in found.fields.most_common()))
+        click.echo(found.largest.to_string(index=False))
 
 
 @click.group()
@@ -97,6 +104,12 @@ def results() -> None:
 @click.option("--trust-code", is_flag=True, help="Run the code of plug-in rules stored with the results.")
 @jobs
 @click.option("--dry-run", is_flag=True, help="Say what would be measured, and how long it takes.")
+@click.option(
+    "--file",
+    "alone",
+    is_flag=True,
+    help="Compare FILE with its own checksums, all of it, and measure nothing.",
+)
 def verify(
     file: Path,
     share: float,
@@ -105,6 +118,7 @@ def verify(
     trust_code: bool,
     jobs: int | None,
     dry_run: bool,
+    alone: bool,
 ) -> None:
     """Measure a random share of the records in FILE again; where all agree, stamp the others.
 
@@ -112,6 +126,8 @@ def verify(
     as it is stored, rounding apart, all that it speaks for (the same experiment, kind of net, rule, metric
     and old code) gets today's fingerprints, in one step at the end, with the evidence. If anything
     does not, it is named and nothing is stamped (exit code 1); nor is anything if a measurement fails (3).
+
+    A FILE that is damaged is not read (3). With --file, that is all that is looked at.
     """
     from sdp_bench.bench import environment
     from sdp_bench.bench.replay.verify import Request, measure_and_stamp, prepare
@@ -119,7 +135,11 @@ def verify(
     from sdp_bench.bench.runs.executors.local import LocalProcesses
     from sdp_bench.commands.progress import Screen
 
-    Store(file).close()  # which refuses what is no results file, before one is opened for writing
+    with Store(file) as store:  # which refuses what is no results file, before one is opened for writing
+        if alone:
+            rows = store.verify()
+            click.echo(f"{file} is as it was written: {', '.join(f'{n} {name}' for name, n in rows.items())}")
+            return
     jobs = at_most_cores(jobs) or environment.cores()
     threads = max(1, environment.cores() // jobs)
     request = Request(share, seed, experiments, trust_code)

@@ -20,6 +20,7 @@ from sdp_bench import cli
 from sdp_bench.bench.nets import storage
 from sdp_bench.bench.results.queries import keys
 from sdp_bench.bench.results.store import Store
+from tests.bench.conftest import change
 
 SUITES = ("iris-tv", "iris-w1", "iris-std")
 TINY = (
@@ -159,10 +160,9 @@ def test_runs_shown_together_count_each_cell_once_as_the_newest_measured_it(tmp_
 )
 def test_a_page_that_is_asked_for_and_not_made_is_no_success(finished, tmp_path, key, exit_code, message):
     shutil.copy(finished / "sdp-bench.sqlite", tmp_path)
-    with sqlite3.connect(tmp_path / "sdp-bench.sqlite") as db:
+    with contextlib.closing(sqlite3.connect(tmp_path / "sdp-bench.sqlite")) as db:
         parts = db.execute("SELECT unit, rule, metric FROM records WHERE rule = 'sdp'").fetchone()
-        db.execute("UPDATE records SET fingerprint = 'older'")
-    db.close()
+    change(tmp_path / "sdp-bench.sqlite", "UPDATE records SET fingerprint = 'older'")
     names = {"unit": parts[0], "first": "/".join(parts)}
     words = ("--drill-down", key.format(**names))
     done = command("report", "--no-committed", *words, cwd=tmp_path)
@@ -185,11 +185,9 @@ def test_replay_from_the_table(finished, reported):
 def test_a_replay_that_differs_says_so(finished, tmp_path):
     copy = tmp_path / "copy.sqlite"
     copy.write_bytes((finished / "sdp-bench.sqlite").read_bytes())
-    db = sqlite3.connect(copy)
-    db.execute("UPDATE records SET value = value + 1e-9")
-    key = "/".join(db.execute("SELECT unit, rule, metric FROM records LIMIT 1").fetchone())
-    db.commit()
-    db.close()
+    change(copy, "UPDATE records SET value = value + 1e-9")
+    with contextlib.closing(sqlite3.connect(copy)) as db:
+        key = "/".join(db.execute("SELECT unit, rule, metric FROM records LIMIT 1").fetchone())
     done = command("replay", key, "--database", str(copy), cwd=tmp_path)
     assert done.returncode == 3
     assert "DIFFERENT" in done.stdout

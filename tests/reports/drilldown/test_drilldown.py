@@ -22,7 +22,7 @@ from sdp_bench.reports.numbers.number import FOLDER
 from sdp_bench.reports.page import build, drill_downs
 from sdp_bench.reports.sections.tables import Tables
 from sdp_ref.rules import Traits
-from tests.bench.conftest import TINY, make_plan, run_all
+from tests.bench.conftest import TINY, change, make_plan, run_all
 from tests.reports import made_up
 from tests.reports.made_up import TRAITS
 from tests.reports.test_page import outline, told
@@ -50,11 +50,9 @@ def report(tmp_path_factory):
     said = Said()
     wanted = drilldown.chosen("worst:2", frame)
     outdated = frame.loc[~frame["unit"].isin([key.partition("/")[0] for key in wanted]), "key"].iloc[0]
+    statement = "UPDATE records SET fingerprint = 'older' WHERE unit = ? AND rule = ? AND metric = ?"
+    change(folder / "store.sqlite", statement, outdated.split("/", 2))
     with Store(folder / "store.sqlite", writing=True) as store:
-        parts = outdated.split("/", 2)
-        store._connection.execute(
-            "UPDATE records SET fingerprint = 'older' WHERE unit = ? AND rule = ? AND metric = ?", parts
-        )
         made = drill_downs(store, [*wanted, outdated], folder / "html", said)
     build(made_up.results(frame, database=folder / "store.sqlite"), folder / "html", made_up.SECTIONS)
     return folder / "html", frame, wanted, made, said
