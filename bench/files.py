@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import secrets
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from sdp_bench.bench.errors import RunFailedError
 
@@ -47,6 +49,30 @@ def write(path: Path, content: bytes | str) -> Path:
             temporary.unlink(missing_ok=True)
             raise
     return path
+
+
+def read_json(path: Path) -> Any:
+    """Plain values of a JSON file.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    object
+
+    Raises
+    ------
+    OSError
+        If it cannot be read.
+    ValueError
+        If it is no JSON in UTF-8, or nested more deeply than any of this project's.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 def cache_folder(kind: str) -> Path:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from sdp_bench.bench.files import write
+from sdp_bench.bench.text import table
 from sdp_bench.reports.numbers.number import FOLDER as NUMBERS
 from sdp_bench.reports.parts import PAGE, Cover, Part, assembled, write_lists
 from sdp_bench.reports.tables.frame import checked
@@ -52,7 +53,7 @@ class Committed:
         """
         # without the time of day, so that the same results give the same bytes
         packed = {"method": "gzip", "compresslevel": 6, "mtime": 0}
-        frame.to_csv(folder / DATA, index=False, lineterminator="\n", compression=packed)
+        table(frame).to_csv(folder / DATA, index=False, lineterminator="\n", compression=packed)
         content = {"finished": finished, "parts": [asdict(part) for part in parts]}
         write(folder / _PARTS, json.dumps(content))
         return cls(folder)

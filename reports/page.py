@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
+from sdp_bench.bench import text
 from sdp_bench.bench.files import write, writing
 from sdp_bench.bench.results.store import Store
 from sdp_bench.reports import committed
@@ -54,7 +55,7 @@ def build(results: Results, folder: Path, sections: Sequence[Section] | None = N
         drilled = drilldown.hrefs(drilldown.current_pages(folder / drilldown.FOLDER, results.frame), up="../")
         command = drilldown.command("KEY", results.database, folder) if results.database else ""
         _write_numbers(results, numbers, folder / FOLDER, DATA, drilled, command)
-        write(folder / DATA, results.frame.to_csv(index=False, lineterminator="\n"))
+        write(folder / DATA, text.table(results.frame).to_csv(index=False, lineterminator="\n"))
         return write(folder / PAGE, assembled(made, Cover(results.title, results.meta, DATA, links)))
 
 

@@ -6,7 +6,6 @@ shows which rule changed in which cell.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -130,7 +129,7 @@ def read(path: Path) -> Baseline:
         If it is not there, damaged, of another version, or without any rule.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = files.read_json(path)
     except FileNotFoundError:
         raise UserError(
             f"there is no baseline {path}; make one: sdp-bench check --baseline {path} --update"

@@ -272,7 +272,7 @@ def load(path: Path = MANIFESTS) -> list[tuple[Manifest, str]]:
         If there is no such file, it is not one of manifests, has none, or one is damaged or there twice.
     """
     try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
+        plain = files.read_json(path)
     except OSError as error:
         raise UserError(
             f"cannot read {path}: {error.strerror}; `sdp-bench oracles record` makes it"
