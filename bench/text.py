@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,9 +58,11 @@ def public(text: str) -> str:
         is left.
     """
     # Whose names may have spaces, which end other paths.
-    for folder, short in ((Path.cwd(), ""), (Path("~").expanduser(), "~/")):
-        if folder != folder.parent:
-            text = re.sub(f"{_BEGINS}{re.escape(str(folder))}/", short, text)
+    for place, short in ((Path.cwd, ""), (Path.home, "~/")):
+        with suppress(OSError, RuntimeError):  # the folder is gone, or the user has none
+            folder = place()
+            if folder != folder.parent:
+                text = re.sub(f"{_BEGINS}{re.escape(str(folder))}/", short, text)
     return _ABSOLUTE.sub(lambda found: found[1] or "...", text)
 
 

@@ -49,6 +49,7 @@ def main() -> None:
 
 def _ended() -> int:
     """Run a command: its exit code, with one line on standard error where that is not of its own words."""
+    streams = sys.stdout, sys.stderr
     try:
         code = cli.main(standalone_mode=False)
     except click.ClickException as error:
@@ -63,12 +64,15 @@ def _ended() -> int:
         _say("interrupted; what was finished is kept, the same command goes on from there")
         return INTERRUPTED
     except SystemExit as stop:
-        if isinstance(stop.__context__, BrokenPipeError):  # of which click makes the code of a bad verdict
+        # Of a reader that has left click and rich make the code of a bad verdict; click changes streams then.
+        if sys.stdout is not streams[0] or isinstance(stop.__context__, BrokenPipeError):
             code = UNREAD
         else:  # commands end with a number; anything else comes from code that is not ours
             code = stop.code if type(stop.code) is int else FAILED
     except BaseException as error:  # noqa: BLE001  the last one to see it
         return _failed(error)
+    finally:
+        sys.stdout, sys.stderr = streams
     return code if isinstance(code, int) else 0
 
 
