@@ -17,7 +17,7 @@ _UNPRINTABLE = re.compile(
 )
 _MARKDOWN = re.compile(r"[\\`*\[\]<>|#!&~$@]|(?<!\w)_|_(?!\w)|:(?=//)")
 _BEGINS = r"(?:(?<![\w.~/-])|(?<=file://))"  # a path, and not a later part of one or of an address
-_ABSOLUTE = re.compile(_BEGINS + r"~?/(?:[^\s/'\",:;()\[\]]+/)+([^\s/'\",:;()\[\]]*)")
+_ABSOLUTE = re.compile(_BEGINS + r"~?/(?:[^\s/'\",:;()<>\[\]]+/+)+([^\s/'\",:;()<>\[\]]*)")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _LONGEST = 1000
 
@@ -57,6 +57,8 @@ def public(text: str) -> str:
         Absolute paths are taken relative to the working folder if they lie below it; of others the last part
         is left.
     """
+    if not _ABSOLUTE.search(text):
+        return text
     # Whose names may have spaces, which end other paths.
     for place, short in ((Path.cwd, ""), (Path.home, "~/")):
         with suppress(OSError, RuntimeError):  # the folder is gone, or the user has none
@@ -68,12 +70,12 @@ def public(text: str) -> str:
 
 def markdown(text: str) -> str:
     """Text as Markdown shows it letter by letter: one line, no image, link, code, or end of a cell."""
-    return _MARKDOWN.sub(r"\\\g<0>", on_one_line(text))
+    return _MARKDOWN.sub(r"\\\g<0>", on_one_line(public(text)))
 
 
 def code(text: str) -> str:
     """Text as code in Markdown, in a cell of a table too."""
-    return f"`{on_one_line(text).replace('`', chr(39)).replace('|', chr(92) + '|')}`"
+    return f"`{on_one_line(public(text)).replace('`', chr(39)).replace('|', chr(92) + '|')}`"
 
 
 def cell(value: object) -> object:
@@ -90,13 +92,12 @@ def cell(value: object) -> object:
     """
     if not isinstance(value, str):
         return value
-    if not value.startswith(_FORMULA) or _is_number(value):
-        return printable(value)
-    return f"'{printable(value)}"
+    shown = printable(public(value))
+    return f"'{shown}" if value.startswith(_FORMULA) and not _is_number(value) else shown
 
 
 def table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Table for people, who open it in a spreadsheet: each text is a :func:`cell`.
+    """Table for people, who open it in a spreadsheet and send it on: each text is a :func:`cell`.
 
     Not for what is read back to the last letter, as an export of results is.
 
@@ -110,7 +111,8 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
         Numbers are as they were.
     """
     texts = frame.select_dtypes(["object", "string", "category"]).columns
-    return frame.assign(**{name: frame[name].astype(object).map(cell) for name in texts})
+    cells = {name: {each: cell(each) for each in frame[name].unique()} for name in texts}
+    return frame.assign(**{name: frame[name].astype(object).map(cells[name]) for name in texts})
 
 
 def _is_number(text: str) -> bool:

@@ -74,8 +74,10 @@ def _source(name: str) -> tuple[str, str, None]:
 
 
 def _shown(value: Any) -> Any:
-    """What a template shows, if it is text from outside and none of its own: for others to read."""
-    return printable(public(value)) if type(value) is str else value
+    """What a template shows, without what a terminal or browser would obey, and folders of this machine."""
+    if isinstance(value, Markup):  # made of texts that were escaped, by a macro or an operator
+        return Markup(printable(value))  # noqa: S704  as it was
+    return printable(public(value)) if isinstance(value, str) else value
 
 
 def value(setting: Any) -> str:

@@ -136,16 +136,16 @@ def _cells(findings: Iterable[Finding]) -> int:
 
 def markdown(outcome: Outcome) -> str:
     """Summary for a pull request: what regressed first, then the rest in short."""
-    lines = [f"### sdp-bench check: {_word(outcome)}", "", _prose(_sentence(conclusion(outcome))), ""]
+    lines = [f"### sdp-bench check: {_word(outcome)}", "", to_markdown(_sentence(conclusion(outcome))), ""]
     lines += [
-        f"- **{verdict.kind}**: {verdict.status}. {_prose(_sentence(verdict.note))}"
+        f"- **{verdict.kind}**: {verdict.status}. {to_markdown(_sentence(verdict.note))}"
         for verdict in outcome.verdicts
     ]
     if outcome.told:
         lines += [
             "",
             *(
-                f"- {code(t.causes[0].subject)}: {_prose(t.text)}; accept with: {code(public(t.accept))}"
+                f"- {code(t.causes[0].subject)}: {to_markdown(t.text)}; accept with: {code(t.accept)}"
                 for t in outcome.told
             ),
         ]
@@ -154,7 +154,7 @@ def markdown(outcome: Outcome) -> str:
         lines += ["", "| | rule | where | status | what was seen |", "|---|---|---|---|---|"]
     for verdict, f in told[:_SHOWN]:
         status = f"**{f.status}**" if f.stops else f.status
-        cells = (verdict.kind, code(f.subject), _prose(f.cell), status, _prose(f.text))
+        cells = (verdict.kind, code(f.subject), to_markdown(f.cell), status, to_markdown(f.text))
         lines.append(f"| {' | '.join(cells)} |")
     if len(told) > _SHOWN:
         lines += ["", f"and {len(told) - _SHOWN} more."]
@@ -162,7 +162,7 @@ def markdown(outcome: Outcome) -> str:
         lines += ["", "Nothing changed."]
     if any(finding.status is Status.BETTER for _, finding in told):
         lines += ["", "Improvements are taken up by `--update`."]
-    cpu, version = (_prose(str(outcome.environment.get(name, ""))) for name in ("cpu", "torch"))
+    cpu, version = (to_markdown(str(outcome.environment.get(name, ""))) for name in ("cpu", "torch"))
     lines += ["", f"<sub>oracle seed {outcome.seed}, torch {version}, {cpu}</sub>", ""]
     return "\n".join(lines)
 
@@ -218,11 +218,6 @@ def _of_rule(verdict: Verdict, rule: str) -> str:
 
 def _row(rule: str, *columns: str) -> str:
     return f"{rule:38} " + " ".join(f"{column:44}" for column in columns).rstrip()
-
-
-def _prose(text: str) -> str:
-    """Text of rules, as it stands in Markdown that others read."""
-    return to_markdown(public(text))
 
 
 def _sentence(note: str) -> str:

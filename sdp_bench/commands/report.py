@@ -72,6 +72,7 @@ def report(
     from dataclasses import replace
 
     from sdp_bench.bench.errors import RunFailedError
+    from sdp_bench.bench.files import check_writable
     from sdp_bench.bench.results.store import Store
     from sdp_bench.commands.progress import meter
     from sdp_bench.reports.committed import FOLDER
@@ -86,6 +87,7 @@ def report(
     if numbers and all_runs:
         raise click.UsageError("--run and --all-runs exclude each other")
     if _nothing_measured(database) and committed:
+        check_writable(output / FOLDER / PAGE)
         shown = kept(_say).show(output / FOLDER)
         _say("nothing is measured here yet; `sdp-bench run --all --preset quick` does that, in minutes")
         echo(f"committed results: {shown}")
@@ -94,6 +96,7 @@ def report(
     with Store(database) as store:
         results = results_of(store, store.runs() if all_runs else numbers or (), timed)
         keys = page.chosen(wanted, results.frame)
+        check_writable(output / PAGE)
         if keys:
             with meter("drill-downs") as progress:
                 made = drill_downs(store, keys, output, progress, trusted=trust_code)

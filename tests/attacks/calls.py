@@ -14,8 +14,8 @@ from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.bench.gate import check, update
 from sdp_bench.bench.gate.oracles import manifest
 from sdp_bench.bench.nets import classifier_training, fully_connected
-from sdp_bench.bench.replay import oracles, replay, verify
-from sdp_bench.bench.results.record import RunDescription
+from sdp_bench.bench.replay import oracles, verify
+from sdp_bench.bench.results.record import RunDescription, Selection
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs import driver
 from sdp_bench.bench.runtime import table
@@ -42,7 +42,6 @@ WORK = (
     (kept, "committed"),
     (page, "build"),
     (verify, "measure_and_stamp"),
-    (replay, "replay"),
     (oracles, "drawn_again"),
 )
 """Where commands begin with what takes time."""
@@ -103,7 +102,7 @@ def furnished(folder):
             command="sdp-bench run",
             preset="smoke",
             settings=Settings().as_dict(),
-            experiments={},
+            experiments={"iris-tv": Selection((), ())},
             left_out=(),
             environment={"cpu": "", "commit": ""},
         )
