@@ -96,12 +96,12 @@ def report(
     with Store(database) as store:
         results = results_of(store, store.runs() if all_runs else numbers or (), timed)
         keys = page.chosen(wanted, results.frame)
-        check_writable(output / PAGE)
         if keys:
             with meter("drill-downs") as progress:
                 made = drill_downs(store, keys, output, progress, trusted=trust_code)
             missing = len(keys) - len(made)
             echo(f"drill-downs: {len(made)} of {len(keys)} made in {output / page.FOLDER}")
+    check_writable(output / PAGE)  # before the page of the committed results is made
     if committed:
         try:
             results = replace(results, committed=kept(_say))

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import pathlib
+import runpy
 import shlex
 import subprocess
 import sys
@@ -29,6 +30,45 @@ from tests.attacks.calls import (
 )
 
 CALLS = list(bad_calls())
+PICKED = [
+    line.split()
+    for line in (
+        "run iris-tv --executor dask --scheduler tls://",
+        "run iris-tv --executor dask --scheduler gopher://x",
+        "run iris-tv --scheduler tcp://127.0.0.1:1",
+        "run iris-tv --executor dask --scheduler tls://x:1 --tls-ca empty --tls-cert empty --tls-key empty",
+        "run iris-tv --device meta",
+        "run iris-tv --device cuda:99",
+        "run iris-tv --bins 100000",
+        "run iris-tv --samples 1",
+        "run iris-tv --jobs 1000000000",
+        "run iris-tv --memory-limit 0",
+        "run iris-tv --group-limit nan",
+        "runtime --device meta",
+        "runtime --runtime random.bin/x",
+        "train cnn3 --dataset mnist --device meta",
+        "train cnn3 --dataset mnist --epochs 0",
+        "train cnn3 --dataset mnist --minutes nan",
+        "oracles verify --manifests deep.json",
+        "oracles verify --manifests types.json",
+        "oracles verify --manifests /dev/zero",
+        "oracles show 0 --manifests nan.json",
+        "oracles record --manifests random.bin/x",
+        "check --baseline deep.json",
+        "check --baseline latin.json",
+        "check --baseline /dev/zero",
+        "check --baseline random.bin/x --update",
+        "import folder --database loop",
+        "import folder --database /dev/null",
+        "merge good.sqlite --output random.bin/x",
+        "selfcheck --output random.bin/x",
+        "selfcheck --markdown random.bin/x",
+        "validate sdp --output random.bin/x",
+        "validate --net rule.py:MyRule --inputs shape.npy --sigma 1",
+        "report --database good.sqlite --output random.bin/x",
+        "check-rule sdp --json random.bin/x",
+    )
+]
 
 
 @pytest.fixture(scope="module")
@@ -48,13 +88,22 @@ def refused(attack, calls):
 
 
 def test_a_bad_value_is_refused_before_any_work(folder, attack):
-    refused(attack, CALLS[:: len(CALLS) // 300])
+    refused(attack, PICKED + CALLS[:: len(CALLS) // 300])
 
 
 @pytest.mark.slow
 def test_every_bad_value_of_every_option_is_refused_before_any_work(folder, attack):
     assert len(CALLS) >= 260
     refused(attack, CALLS)
+
+
+@pytest.mark.parametrize("module", ["reports.selfcheck.gating.simulation", "reports.results_page"])
+def test_a_module_that_is_a_program_says_what_it_lacks(module, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [module])
+    with pytest.raises(SystemExit) as stop:
+        runpy.run_module(f"sdp_bench.{module}", run_name="__main__")
+    assert stop.value.code == 2
+    assert "Missing argument" in capsys.readouterr().err
 
 
 # Any call --------------------------------------------------------------------------------------
