@@ -4,6 +4,7 @@ import contextlib
 import io
 import signal
 import sys
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -39,7 +40,6 @@ WORK = (
     (classifier_training, "get_classifier"),
     (fully_connected, "get_nets"),
     (checks, "run"),
-    (kept, "committed"),
     (page, "build"),
     (verify, "measure_and_stamp"),
     (oracles, "drawn_again"),
@@ -71,6 +71,7 @@ def idle(folder):
         for module, name in WORK:
             patch.setattr(module, name, begun)
         patch.setattr(sdp_ref, "check_rule", checked)
+        patch.setattr(kept, "committed", lambda _: SimpleNamespace(show=begun))
         for name in ("SDP_BENCH_CACHE", "SDP_BENCH_DATA"):
             (folder / name).mkdir(exist_ok=True)
             patch.setenv(name, str(folder / name))
