@@ -41,7 +41,7 @@ from sdp_bench.reports.style.rules import RuleTraits
 from sdp_ref.rules import Traits
 from tests.attacks.calls import called
 from tests.project import ROOT
-from tests.reports.made_up import frame, results
+from tests.reports.made_up import SECTIONS, frame, results
 
 HOSTILE = (
     "=1+1",
@@ -280,13 +280,13 @@ def described(hostile):
 
 @pytest.mark.slow
 def test_a_report_shows_texts_and_makes_nothing_of_them(held, tmp_path):
-    build(described("words"), tmp_path)
+    build(described("words"), tmp_path, SECTIONS)
     plain = sorted(tag for path in tmp_path.rglob("*.html") for tag in tags(path.read_text()))
 
     def wrong(hostile):
         for old in tmp_path.rglob("*.html"):
             old.unlink()
-        build(described(hostile), tmp_path)
+        build(described(hostile), tmp_path, SECTIONS)
         pages = [path.read_text() for path in tmp_path.rglob("*.html")]
         added = sorted(tag for page in pages for tag in tags(page)) != plain
         return added or [found for page in pages for found in obeyed(page)]
