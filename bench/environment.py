@@ -58,10 +58,15 @@ def libraries() -> dict[str, str]:
 
 
 def check_device(device: str) -> None:
-    """Raise a UserError if torch cannot use a device."""
+    """Raise a UserError if a device is neither cpu nor cuda, or torch cannot use it."""
     import torch
 
     try:
+        if torch.device(device).type not in (
+            "cpu",
+            "cuda",
+        ):  # "meta" computes nothing, and says no word of it
+            raise UserError(f"device '{device}' cannot be used; choose from cpu, cuda, cuda:1 ...")
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         raise UserError(f"device '{device}' cannot be used: {str(error).splitlines()[0]}") from error

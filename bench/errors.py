@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from sdp_bench.bench.text import on_one_line, public
+
 
 def one_line(error: BaseException) -> str:
     """Kind and message of any error, on one line."""
-    text = " ".join(str(error).split())
+    text = on_one_line(str(error))
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
@@ -47,4 +49,4 @@ def outside() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise OutsideError(one_line(error)) from error
+        raise OutsideError(public(one_line(error))) from error

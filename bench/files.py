@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import secrets
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from sdp_bench.bench.errors import RunFailedError
 
@@ -122,6 +123,39 @@ def _move(moves: Sequence[tuple[Path, Path]]) -> None:
         for source, target in reversed(done):
             target.rename(source)
         raise
+
+
+def read_json(path: Path) -> Any:
+    """Plain values of a JSON file.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    object
+
+    Raises
+    ------
+    OSError
+        If it cannot be read.
+    ValueError
+        If it is no JSON in UTF-8, a mapping has a key twice, or it is nested more deeply than any of ours.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_unique)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in found if names.count(name) > 1)
+        raise ValueError(f"{json.dumps(twice)[:60]} is there twice")
+    return found
 
 
 def cache_folder(kind: str) -> Path:

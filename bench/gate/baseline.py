@@ -17,7 +17,7 @@ from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.gate.answers.draws import FACTOR, OVERALL, Draws, Units
 from sdp_bench.bench.gate.answers.moments import Answer, PredictedMoments
 from sdp_bench.bench.gate.cells import Scope
-from sdp_bench.bench.gate.documents import as_text, parse, structure, unstructure
+from sdp_bench.bench.gate.documents import as_text, structure, unstructure
 from sdp_bench.bench.identity.keys import OracleKey
 from sdp_bench.oracles.moments.moments import METRICS
 
@@ -136,7 +136,7 @@ def read(path: Path) -> Baseline:
         If it is not there, damaged, of another version, or without any rule.
     """
     try:
-        content = parse(path.read_text(encoding="utf-8"))
+        content = files.read_json(path)
     except FileNotFoundError:
         raise UserError(
             f"there is no baseline {path}; make one: sdp-bench check --baseline {path} --update"

@@ -47,37 +47,6 @@ def _extended(plain: Any) -> float:
 _CONVERTER = _converter()
 
 
-def parse(text: str) -> Any:
-    """Plain values of a JSON document.
-
-    Parameters
-    ----------
-    text : str
-
-    Returns
-    -------
-    object
-
-    Raises
-    ------
-    ValueError
-        If it is no JSON, or a mapping has a key twice.
-    """
-    try:
-        return json.loads(text, object_pairs_hook=_unique)
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in found if names.count(name) > 1)
-        raise ValueError(f"{json.dumps(twice)[:60]} is there twice")
-    return found
-
-
 def structure(plain: Any, kind: type[T]) -> T:
     """A dataclass from nested plain values.
 

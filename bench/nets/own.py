@@ -152,7 +152,7 @@ class OwnNet:
         about = {
             "architecture": asdict(self.architecture),
             "recipe": asdict(self.recipe),
-            "code": asdict(self.code) | {"folder": ""},  # of this machine, and no part of the net
+            "code": self.code.as_json(),
             "notes": self.notes,
             "row_seconds": self.row_seconds,
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from types import FunctionType
 from typing import Any, Generic, TypeVar
 
@@ -81,6 +81,10 @@ class Plugin:
         """
         code = Code.from_json(plain.get("code", plain))
         return cls(plain["name"], plain.get("kind", "rule"), code, plain["options"])
+
+    def as_json(self) -> dict[str, Any]:
+        """Inverse of :meth:`from_json`, but for trust and folders."""
+        return asdict(self) | {"code": self.code.as_json()}
 
     def as_trusted(self) -> Plugin:
         """The same, whose code may be run: its user trusts where it comes from."""

@@ -179,10 +179,10 @@ class _Manifest:
     def of(cls, folder: Path) -> _Manifest:
         """That of a folder whose files have the checksums that it names."""
         try:
-            manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+            manifest = files.read_json(folder / MANIFEST)
             version = operator.index(manifest["schema"])
             sums, rows = dict(manifest["sha256"]), dict(manifest["rows"])
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"{folder} is not a folder of exported results (no {MANIFEST})") from error
         if version < migration.SCHEMA:
             raise UserError(f"{folder} has schema {version}, which this version cannot read")

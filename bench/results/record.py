@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from sdp_bench.bench.text import on_one_line, public
+
 Cell = tuple[str, str, str]
 """What one measurement is known by: key of the unit, rule, metric."""
 
@@ -159,6 +161,9 @@ class Failure:
     error: str
     seconds: float
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "error", public(on_one_line(self.error)))
+
 
 @dataclass(frozen=True)
 class LeftOut:
@@ -176,6 +181,9 @@ class LeftOut:
     rule: str | None
     where: str
     reason: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", public(on_one_line(self.reason)))
 
 
 @dataclass(frozen=True)

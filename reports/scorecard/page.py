@@ -11,6 +11,7 @@ import pandas as pd
 
 from sdp_bench.bench.files import writing
 from sdp_bench.bench.metrics.total_variation import ClassTotalVariation
+from sdp_bench.bench.text import public, table
 from sdp_bench.reports.folder import remove, write
 from sdp_bench.reports.page import DATA
 from sdp_bench.reports.parts import PAGE
@@ -134,12 +135,12 @@ def build(card: Scorecard, folder: Path) -> Path:
     candidates = [each.candidate for each in card.judged]
     reports = {each.name: each.report.as_dict() for each in candidates if each.report}
     if reports:
-        write(folder / CONFORMANCE, json.dumps(reports, indent=1) + "\n")
+        write(folder / CONFORMANCE, public(json.dumps(reports, indent=1)) + "\n")
     else:
         with writing(folder):
             remove(folder / CONFORMANCE)
     if len(frame) or not (folder / DATA).exists():
-        write(folder / DATA, frame.to_csv(index=False, lineterminator="\n"))
+        write(folder / DATA, table(frame).to_csv(index=False, lineterminator="\n"))
     return write(folder / PAGE, text)
 
 

@@ -13,6 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sdp_bench.bench.results.queries import keys
+from sdp_bench.bench.text import cell
 
 _CHUNK = 20_000  # rows at a time: as text a row takes some 400 bytes, and as Python's objects more
 _FEW = 10  # rows for each number from which on a number is written once for all of them
@@ -20,6 +21,8 @@ _FEW = 10  # rows for each number from which on a number is written once for all
 
 def lines(frame: pd.DataFrame) -> Iterator[bytes]:
     """All measurements as ``DataFrame.to_csv`` writes them without an index, and what each is called by.
+
+    Texts are cells that a spreadsheet takes for texts: :func:`sdp_bench.bench.text.cell`.
 
     Parameters
     ----------
@@ -36,19 +39,19 @@ def lines(frame: pd.DataFrame) -> Iterator[bytes]:
     for start in range(0, len(frame), _CHUNK):
         part = frame.iloc[start : start + _CHUNK]
         columns = [_fields(part[name]) for name in part]
-        yield _written([*columns, keys(part).tolist()] if keyed else columns)
+        yield _written([*columns, [*map(cell, keys(part))]] if keyed else columns)
 
 
 def _fields(column: pd.Series) -> list[Any]:
     """Values as the writer takes them: None where there is none; numbers that are many as texts."""
     if isinstance(column.dtype, pd.CategoricalDtype):
-        return _taken(column.cat.codes.to_numpy(), list(column.cat.categories))
+        return _taken(column.cat.codes.to_numpy(), [*map(cell, column.cat.categories)])
     if column.dtype == float:
         codes, bits = pd.factorize(column.to_numpy().view(np.int64))  # by value 0.0 and -0.0 are one
         if len(bits) * _FEW < len(column):
             known = bits.view(float).tolist()
             return _taken(codes, [None if math.isnan(value) else repr(value) for value in known])
-    return column.astype(object).where(column.notna(), None).tolist()
+    return [*map(cell, column.astype(object).where(column.notna(), None))]
 
 
 def _taken(codes: NDArray[np.integer[Any]], values: list[Any]) -> list[Any]:

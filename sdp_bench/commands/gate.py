@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sdp_bench.commands.options import Rules, Shard, file_
+from sdp_bench.commands.options import Rules, Shard, file_, seed_, stream, word
+from sdp_bench.commands.screen import echo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +31,7 @@ _manifests = click.option(
 @click.option(
     "--rules", type=Rules(), help="Instead of all built-in ones: sdp,my_rule.py:MyRule,package.module:MyRule"
 )
-@click.option("--seed", type=click.IntRange(min=0), help="Of the fresh oracles; a new one each time if none.")
+@click.option("--seed", type=seed_, help="Of the fresh oracles; a new one each time if none.")
 @click.option("--accuracy/--no-accuracy", default=True, help="Whether predictions are compared.")
 @click.option("--speed/--no-speed", default=True, help="Whether times are compared.")
 @click.option(
@@ -39,9 +40,9 @@ _manifests = click.option(
 @click.option(
     "--allow-new", is_flag=True, help="Let rules pass that have no predictions or times in the baseline."
 )
-@click.option("--json", "json_file", type=file_, help="Write all findings to this file.")
-@click.option("--junit", "junit_file", type=file_, help="Write a JUnit file for the CI system.")
-@click.option("--markdown", "markdown_file", type=file_, help="Write a summary for a pull request.")
+@click.option("--json", "json_file", type=stream, help="Write all findings to this file.")
+@click.option("--junit", "junit_file", type=stream, help="Write a JUnit file for the CI system.")
+@click.option("--markdown", "markdown_file", type=stream, help="Write a summary for a pull request.")
 def check(
     baseline: Path,
     update: bool,
@@ -66,12 +67,14 @@ def check(
     """
     import json
 
+    from sdp_bench.bench import files
     from sdp_bench.bench.errors import RunFailedError, UserError
     from sdp_bench.bench.gate import render
     from sdp_bench.bench.gate.baseline import read
     from sdp_bench.bench.gate.check import Options
     from sdp_bench.bench.gate.check import check as compare
     from sdp_bench.bench.gate.update import update as write
+    from sdp_bench.bench.text import public
     from sdp_bench.commands.progress import meter
 
     if not (accuracy or speed or oracles):
@@ -82,17 +85,18 @@ def check(
             raise UserError(
                 "--update compares nothing that --json, --junit or --markdown could tell; leave them out"
             )
+        files.check_writable(baseline)
         with meter("check") as bar:
             names = write(baseline, options, step=bar.done)
-        click.echo(f"{baseline} has {', '.join(names)} as they are now")
+        echo(f"{baseline} has {', '.join(names)} as they are now")
         return
     known = read(baseline)
     with meter("check") as bar:
         outcome = compare(known, options, file=baseline, step=bar.done)
-    click.echo(render.text(outcome))
+    echo(render.text(outcome))
     for step in render.next_steps(outcome):
-        click.echo(f"next, {step}")
-    plain = json.dumps(outcome.as_dict(), indent=1, allow_nan=False) + "\n"
+        echo(f"next, {step}")
+    plain = public(json.dumps(outcome.as_dict(), indent=1, allow_nan=False)) + "\n"
     contents: dict[Path | None, str | bytes] = {
         json_file: plain,
         junit_file: render.junit(outcome),
@@ -102,7 +106,7 @@ def check(
     if unwritten and not outcome.exit_code:
         raise RunFailedError("; ".join(unwritten))
     for line in unwritten:
-        click.echo(line, err=True)
+        echo(line, err=True)
     raise SystemExit(outcome.exit_code)
 
 
@@ -144,8 +148,8 @@ def verify(manifests: Path | None, shard: tuple[int, int] | None) -> None:
         verdict = verify_oracles(manifests or MANIFESTS, shard, report=bar.done)
     for finding in verdict.findings:
         if finding.stops:
-            click.echo(str(finding))
-    click.echo(f"{verdict.summary}; {verdict.note}")
+            echo(str(finding))
+    echo(f"{verdict.summary}; {verdict.note}")
     raise SystemExit(exit_code([verdict]))
 
 
@@ -153,10 +157,12 @@ def verify(manifests: Path | None, shard: tuple[int, int] | None) -> None:
 @_manifests
 def record_(manifests: Path | None) -> None:
     """Record manifests of the oracles of all CI cells; an oracle that fails a check is refused."""
+    from sdp_bench.bench import files
     from sdp_bench.bench.gate.oracles import manifest as oracle_manifest
     from sdp_bench.commands.progress import meter
 
     path = manifests or oracle_manifest.MANIFESTS
+    files.check_writable(path)
     made = []
     sources = oracle_manifest.ci_oracles()
     with meter("oracles") as bar:
@@ -164,11 +170,11 @@ def record_(manifests: Path | None) -> None:
             made.append(oracle_manifest.record(*source))
             bar.done(done, len(sources), made[-1].title)
     oracle_manifest.save(made, path)
-    click.echo(f"{len(made)} manifests, all checks passed: {path}")
+    echo(f"{len(made)} manifests, all checks passed: {path}")
 
 
 @oracles.command()
-@click.argument("key")
+@click.argument("key", type=word)
 @click.option("--database", type=file_, help="Results file, for an oracle of an ordinary run.")
 @_manifests
 @click.option(
@@ -204,4 +210,4 @@ def show(key: str, database: Path | None, manifests: Path | None, derive: bool) 
                 if derive
                 else stored_oracles.description(store, key)
             )
-    click.echo(as_text(shown, lists_apart=True))
+    echo(as_text(shown, lists_apart=True))

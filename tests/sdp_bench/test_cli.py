@@ -154,7 +154,8 @@ def test_runs_shown_together_count_each_cell_once_as_the_newest_measured_it(tmp_
         ("ffffffffffffffff/sdp", 2, "no measurement has a key that begins with"),
         ("{unit}", 2, "begins the keys of"),
         ("worst:0", 2, "'worst:0': write worst:n, n from 1 to 100"),
-        ("", 2, "'' is neither none, worst:n nor keys of measurements"),
+        ("x", 2, "'x' is neither none, worst:n nor keys of measurements"),
+        ("", 2, "an empty text says nothing"),
         ("{first}", 3, "no drill-down of {first}: the code of sdp or of"),
     ],
 )

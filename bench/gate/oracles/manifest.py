@@ -20,7 +20,7 @@ from sdp_bench.bench import environment, files
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.experiments.iris import ci
 from sdp_bench.bench.experiments.law_group import LawGroup
-from sdp_bench.bench.gate.documents import as_text, parse, structure
+from sdp_bench.bench.gate.documents import as_text, structure
 from sdp_bench.bench.gate.oracles.checks import Check, checks_of
 from sdp_bench.bench.gate.oracles.statistics import LEVELS, ROWS, Cells, Statistics
 from sdp_bench.bench.identity import keys
@@ -313,7 +313,7 @@ def load(path: Path = MANIFESTS) -> list[tuple[Manifest, str]]:
         If there is no such file, it is not one of manifests, has none, or one is damaged or there twice.
     """
     try:
-        plain = parse(path.read_text(encoding="utf-8"))
+        plain = files.read_json(path)
     except OSError as error:
         raise UserError(
             f"cannot read {path}: {error.strerror}; `sdp-bench oracles record` makes it"

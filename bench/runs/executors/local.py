@@ -18,9 +18,11 @@ from typing import Any, ParamSpec, TypeVar
 
 from pebble import ProcessExpired, ProcessFuture, concurrent
 
+from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.bench.runs.executors import MemoryLimitError, TimeLimitError, WorkerDiedError
 
 _RESTART = 1.0  # s, that a killed fork server takes to be replaced
+_OPEN_FILES = 128  # of the driver: libraries, the results file, and a few pipes for each worker
 _MEMORY_CHECK = 0.05  # s, between looks at a worker's memory
 
 P = ParamSpec("P")
@@ -43,11 +45,17 @@ class LocalProcesses(Executor):
         Seconds after which a call is stopped.
     memory : float, optional
         GiB of resident memory at which a process is stopped.
+
+    Raises
+    ------
+    RunFailedError
+        If this process may not open as many files as that takes.
     """
 
     def __init__(
         self, jobs: int, threads: int, limit: float | None = None, memory: float | None = None
     ) -> None:
+        _check_open_files()
         self._threads, self._limit, self._memory = threads, limit, memory
         # A fork server has imported all that measures already, and forks before any thread is started.
         self._context = multiprocessing.get_context("forkserver")
@@ -118,6 +126,19 @@ class LocalProcesses(Executor):
             return process(*args)
         except (OSError, EOFError) as error:
             raise WorkerDiedError(f"no worker process could be started ({error})") from error
+
+
+def _check_open_files() -> None:
+    """Raise a RunFailedError where a fork server cannot open its pipes: it says that in a traceback."""
+    try:
+        import resource
+    except ImportError:  # another system has no such limit
+        return
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= most < _OPEN_FILES:
+        raise RunFailedError(
+            f"a process may have {most} files open here, and workers take up to {_OPEN_FILES}; see ulimit -n"
+        )
 
 
 def _is_told(pipe: Connection) -> bool:

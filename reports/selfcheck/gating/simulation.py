@@ -11,10 +11,10 @@ gate does with them is done in each repetition.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import click
 import numpy as np
 from numpy.typing import NDArray
 
@@ -180,7 +180,13 @@ def _alarm(pools: Pools, rng: np.random.Generator, change: Change) -> bool:
     return any(sampling.status(each) in STOPPING for each in found.values())
 
 
-if __name__ == "__main__":
-    checks = int(sys.argv[1])
+@click.command()
+@click.argument("checks", type=click.IntRange(min=1))
+def _main(checks: int) -> None:
+    """Count the false alarms of so many CHECKS."""
     with threads(1):
-        print(f"{alarms(pools_of(Scope.of_ci()), checks, 1)} of {checks} checks alarm")
+        click.echo(f"{alarms(pools_of(Scope.of_ci()), checks, 1)} of {checks} checks alarm")
+
+
+if __name__ == "__main__":
+    _main()

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import pandas as pd
@@ -13,12 +14,13 @@ import pytest
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs import group
+from sdp_bench.bench.runs.executors import dask
 from sdp_bench.bench.runs.executors.dask import DaskWorkers, OtherSoftwareError
 from tests.bench.conftest import TINY, begin, make_plan, run_all
 from tests.bench.plugins.test_plugins import SOURCE, outside_settings
 from tests.bench.runs.test_run import numbers
 
-pytest.importorskip("distributed")
+distributed = pytest.importorskip("distributed")
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 
 
@@ -100,6 +102,29 @@ def test_a_cluster_of_its_own(tmp_path, plan, local):
         number = begin(store, plan)
         group.execute(plan.groups, frozenset(), store, number, executor, lambda *_: None)
         pd.testing.assert_frame_equal(numbers(store.frame(store.run(number))), local, check_exact=True)
+
+
+def test_a_worker_that_does_not_answer_is_not_waited_for(monkeypatch):
+    never = threading.Event()
+
+    class Client:
+        def __init__(self, *_, **__):
+            pass
+
+        def wait_for_workers(self, *_, **__):
+            pass
+
+        def run(self, *_, **__):
+            never.wait()
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(distributed, "Client", Client)
+    monkeypatch.setattr(dask, "_CONNECT", 0.05)
+    with pytest.raises(RunFailedError, match="does not say which software it has"):
+        DaskWorkers("tcp://127.0.0.1:1", 1, 1)
+    never.set()
 
 
 def test_a_scheduler_that_is_not_there(monkeypatch):
