@@ -105,9 +105,9 @@ def verify(
     does not, it is named and nothing is stamped (exit code 1); nor is anything if a measurement fails (3).
     """
     from sdp_bench.bench import environment
+    from sdp_bench.bench.executors.local import LocalProcesses
     from sdp_bench.bench.replay.verify import Request, measure_and_stamp, prepare
     from sdp_bench.bench.results.store import Store
-    from sdp_bench.bench.runs.executors.local import LocalProcesses
     from sdp_bench.commands.progress import Screen
 
     Store(file).close()  # which refuses what is no results file, before one is opened for writing

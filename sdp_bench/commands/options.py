@@ -12,6 +12,7 @@ DATABASE = Path("sdp-bench.sqlite")
 RUNTIME = Path("runtime.csv")
 BAD_VERDICT = 1
 """Exit code of a bad verdict."""
+TIME_LIMIT = 600.0  # s
 FAILED = 3
 """Exit code where something failed to run."""
 
@@ -102,6 +103,25 @@ runtime_table = click.option(
     show_default=True,
     help="Table of timings.",
 )
+
+positive = click.FloatRange(min=0, min_open=True)
+
+
+def limits(command: CommandT) -> CommandT:
+    """Give a command the limits of a rule that runs in a process of its own."""
+    for option in (
+        click.option("--memory-limit", type=positive, help="GiB that a rule of yours may take (resident)."),
+        click.option(
+            "--time-limit",
+            type=positive,
+            default=TIME_LIMIT,
+            show_default=True,
+            help="Seconds in which a rule of yours must have answered.",
+        ),
+    ):
+        command = option(command)
+    return command
+
 
 _SETTINGS = (
     click.option(
