@@ -194,6 +194,19 @@ def check_writable(path: Path) -> None:
             pass
 
 
+def remove_old(path: Path) -> None:
+    """Remove a file that is to be written when work is done: what is there must not be taken for its result.
+
+    Raises
+    ------
+    RunFailedError
+        If it cannot be removed.
+    """
+    with writing(path):
+        if path.is_file():
+            path.unlink()
+
+
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
     """Tell in one line that a file or folder cannot be written, where the block fails in that.

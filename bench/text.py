@@ -7,6 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sdp_ref.errors import on_one_line
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -19,7 +21,6 @@ _MARKDOWN = re.compile(r"[\\`*\[\]<>|#!&~$@]|(?<!\w)_|_(?!\w)|:(?=//)")
 _BEGINS = r"(?:(?<![\w.~/-])|(?<=file://))"  # a path, and not a later part of one or of an address
 _ABSOLUTE = re.compile(_BEGINS + r"~?/(?:[^\s/'\",:;()<>\[\]]+/+)+([^\s/'\",:;()<>\[\]]*)")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-_LONGEST = 1000
 
 
 def printable(text: str) -> str:
@@ -35,13 +36,6 @@ def printable(text: str) -> str:
         With ``?`` in the place of each other character.
     """
     return _UNPRINTABLE.sub("?", text)
-
-
-def on_one_line(text: str) -> str:
-    """Printable text on one line, without its middle where it is longer than anybody reads."""
-    line = printable(" ".join(text.split()))
-    half = _LONGEST // 2
-    return line if len(line) <= _LONGEST else f"{line[:half]} ... {line[-half:]}"
 
 
 def public(text: str) -> str:

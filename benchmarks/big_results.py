@@ -53,7 +53,7 @@ import sys
 from pathlib import Path
 from sdp_bench.bench.replay.outdated import find_outdated
 from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs.executors.local import LocalProcesses
+from sdp_bench.bench.executors.local import LocalProcesses
 from sdp_bench.commands.progress import Screen
 with Store(Path(sys.argv[1])) as store:
     found = find_outdated(store, store.records(), store.asked(), lambda: LocalProcesses(1, 1), Screen())

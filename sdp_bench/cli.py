@@ -17,10 +17,10 @@ from contextlib import suppress
 import click
 
 from sdp_bench.bench.errors import one_line
-from sdp_bench.bench.text import on_one_line
 from sdp_bench.commands import check_rule, exchange, gate, nets, report, run, selfcheck, validate
 from sdp_bench.commands.options import FAILED
 from sdp_bench.commands.screen import echo
+from sdp_ref.errors import on_one_line
 
 BAD_INPUT, INTERRUPTED = 2, 130
 UNREAD = 141

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from sdp_bench.bench.text import on_one_line, public
+from sdp_bench.bench.text import public
+from sdp_ref.errors import on_one_line
 
 Cell = tuple[str, str, str]
 """What one measurement is known by: key of the unit, rule, metric."""

@@ -266,8 +266,10 @@ class Store(Queries):
                 "DELETE FROM failures WHERE unit = ? AND rule = ? AND metric IS NULL",
                 {(unit, rule) for unit, rule, _ in wanted},
             )
+            # Another group of this run may have failed on the same unit.
             db.executemany(
-                "DELETE FROM failures WHERE unit = ? AND rule IS NULL", {(unit,) for unit, _, _ in wanted}
+                "DELETE FROM failures WHERE unit = ? AND rule IS NULL AND run != ?",
+                {(unit, run) for unit, _, _ in wanted},
             )
             db.executemany(schema.insertion("records"), rows)
             db.executemany(

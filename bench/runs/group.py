@@ -8,11 +8,11 @@ from concurrent.futures import Executor, Future, as_completed
 from dataclasses import dataclass, replace
 
 from sdp_bench.bench.errors import one_line
+from sdp_bench.bench.executors import lost
 from sdp_bench.bench.experiments.base import Group
 from sdp_bench.bench.results.ranges import outside
 from sdp_bench.bench.results.record import Cell, Failure, Record
 from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs.executors import lost
 
 Current = frozenset[Cell]
 """Cells that need not be measured again: the store has them as today's code would make them."""
@@ -143,7 +143,8 @@ def execute(
             result = future.result()
         except lost() as error:
             line, took = one_line(error), time.perf_counter() - start
-            units = dict.fromkeys(unit for unit, _, _ in cells)
-            result = GroupResult([], [Failure(unit, None, None, line, took) for unit in units], took)
+            units, rules = dict.fromkeys(unit for unit, _, _ in cells), {rule for _, rule, _ in cells}
+            rule = rules.pop() if len(rules) == 1 else None
+            result = GroupResult([], [Failure(unit, rule, None, line, took) for unit in units], took)
         store_result(store, run, group, result, cells)
         on_group(group, result)

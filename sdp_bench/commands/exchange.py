@@ -138,9 +138,9 @@ def verify(
     A FILE that is damaged is not read (3). With --file, that is all that is looked at.
     """
     from sdp_bench.bench import environment
+    from sdp_bench.bench.executors.local import LocalProcesses
     from sdp_bench.bench.replay.verify import Request, measure_and_stamp, prepare
     from sdp_bench.bench.results.store import Store
-    from sdp_bench.bench.runs.executors.local import LocalProcesses
     from sdp_bench.commands.progress import Screen
 
     with Store(file) as store:  # which refuses what is no results file, before one is opened for writing

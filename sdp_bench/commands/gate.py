@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sdp_bench.commands.options import Rules, Shard, file_, seed_, stream, word
+from sdp_bench.commands.options import Rules, Shard, file_, limits, seed_, stream, word
 from sdp_bench.commands.screen import echo
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ _manifests = click.option(
 @click.option("--json", "json_file", type=stream, help="Write all findings to this file.")
 @click.option("--junit", "junit_file", type=stream, help="Write a JUnit file for the CI system.")
 @click.option("--markdown", "markdown_file", type=stream, help="Write a summary for a pull request.")
+@limits
 def check(
     baseline: Path,
     update: bool,
@@ -55,10 +56,13 @@ def check(
     json_file: Path | None,
     junit_file: Path | None,
     markdown_file: Path | None,
+    time_limit: float,
+    memory_limit: float | None,
 ) -> None:
     """Compare the rules with a baseline, and fail if they have become less accurate or slower.
 
-    An oracle that is no longer what was recorded of it fails the check, too.
+    An oracle that is no longer what was recorded of it fails the check, too. A rule of yours runs in
+    processes of its own. Files of an earlier check are removed first.
 
     Exit codes: 0 no, 1 a regression or a change to accept (the output says of which kind), 2 bad input, such
     as a rule that is not in the baseline, 3 a rule could not be run, or nothing could be compared, and none
@@ -69,14 +73,17 @@ def check(
 
     from sdp_bench.bench import files
     from sdp_bench.bench.errors import RunFailedError, UserError
+    from sdp_bench.bench.executors.local import Limits
     from sdp_bench.bench.gate import render
     from sdp_bench.bench.gate.baseline import read
     from sdp_bench.bench.gate.check import Options
     from sdp_bench.bench.gate.check import check as compare
     from sdp_bench.bench.gate.update import update as write
+    from sdp_bench.bench.plugins.asking import limited
     from sdp_bench.bench.text import public
     from sdp_bench.commands.progress import meter
 
+    most = Limits(time_limit, memory_limit)
     if not (accuracy or speed or oracles):
         raise UserError("--no-accuracy, --no-speed and --no-oracles leave nothing to check")
     options = Options(rules, seed, accuracy, speed, oracles, allow_new=allow_new)
@@ -86,12 +93,17 @@ def check(
                 "--update compares nothing that --json, --junit or --markdown could tell; leave them out"
             )
         files.check_writable(baseline)
-        with meter("check") as bar:
+        with meter("check") as bar, limited(most):
             names = write(baseline, options, step=bar.done)
         echo(f"{baseline} has {', '.join(names)} as they are now")
         return
+    outputs = [path for path in (json_file, junit_file, markdown_file) if path]
+    if any(path.resolve() == baseline.resolve() for path in outputs):
+        raise UserError(f"{baseline} is the baseline, which --update alone writes; name another file")
+    for path in outputs:
+        files.remove_old(path)
     known = read(baseline)
-    with meter("check") as bar:
+    with meter("check") as bar, limited(most):
         outcome = compare(known, options, file=baseline, step=bar.done)
     echo(render.text(outcome))
     for step in render.next_steps(outcome):

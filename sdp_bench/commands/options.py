@@ -20,6 +20,7 @@ DATABASE = Path("sdp-bench.sqlite")
 RUNTIME = Path("runtime.csv")
 BAD_VERDICT = 1
 """Exit code of a bad verdict."""
+TIME_LIMIT = 600.0  # s
 FAILED = 3
 """Exit code where something failed to run."""
 
@@ -178,6 +179,7 @@ count = click.IntRange(1, 10**6)
 workers = click.IntRange(1, 10_000)
 seed_ = click.IntRange(0, 2**63 - 1)
 seconds = Finite(0, 1e8, min_open=True)
+gibibytes = Finite(0, 1e6, min_open=True)
 sigmas_ = Numbers(Finite(max=1e18))  # whose square is a float32
 depths_ = Numbers(click.IntRange(max=1000))
 
@@ -203,6 +205,23 @@ runtime_table = click.option(
     show_default=True,
     help="Table of timings.",
 )
+
+
+def limits(command: CommandT) -> CommandT:
+    """Give a command the limits of a rule that runs in a process of its own."""
+    for option in (
+        click.option("--memory-limit", type=gibibytes, help="GiB that a rule of yours may take (resident)."),
+        click.option(
+            "--time-limit",
+            type=seconds,
+            default=TIME_LIMIT,
+            show_default=True,
+            help="Seconds in which a rule of yours must have answered.",
+        ),
+    ):
+        command = option(command)
+    return command
+
 
 _SETTINGS = (
     click.option(

@@ -9,11 +9,11 @@ import click
 
 from sdp_bench.commands.options import (
     FAILED,
-    Finite,
     Shard,
     at_most_cores,
     database,
     file_,
+    gibibytes,
     jobs,
     runtime_table,
     seconds,
@@ -88,7 +88,7 @@ def _listed(preset: str) -> Iterator[str]:
 @click.option("--tls-key", type=file_, help="Its key.")
 @click.option("--shard", type=Shard(), help="Part i of n of the groups, written i/n.")
 @click.option("--group-limit", type=seconds, help="Seconds a group may take.")
-@click.option("--memory-limit", type=Finite(0, 1e6, min_open=True), help="GiB a worker may take (resident).")
+@click.option("--memory-limit", type=gibibytes, help="GiB a worker may take (resident).")
 @database
 def run(
     names: tuple[str, ...],
@@ -109,8 +109,10 @@ def run(
     """Run EXPERIMENTs (or --all) and keep the results; what is there already is not run again."""
     from sdp_bench.bench.environment import check_device
     from sdp_bench.bench.errors import UserError
+    from sdp_bench.bench.executors.local import Limits
     from sdp_bench.bench.experiments import chosen, experiments
     from sdp_bench.bench.experiments.presets import preset as preset_of
+    from sdp_bench.bench.plugins.asking import limited
     from sdp_bench.bench.results.store import Store
     from sdp_bench.bench.runs.driver import Request
     from sdp_bench.bench.runs.driver import run as run_all
@@ -118,6 +120,7 @@ def run(
 
     if every == bool(names):
         raise UserError(f"name experiments to run, or --all; experiments: {', '.join(experiments())}")
+    click.get_current_context().with_resource(limited(Limits(group_limit, memory_limit)))
     settings = preset_of(preset, {k: v for k, v in overrides.items() if v is not None})
     asked = chosen(names)
     if every:
@@ -160,12 +163,12 @@ def _executor(
     if len(files) not in (0, len(pem_files)):
         raise UserError("--tls-ca, --tls-cert and --tls-key go together")
     if where == "local":
-        from sdp_bench.bench.runs.executors.local import LocalProcesses
+        from sdp_bench.bench.executors.local import LocalProcesses
 
         return lambda jobs, threads: LocalProcesses(jobs, threads, group_limit, memory_limit)
     if group_limit or memory_limit:
         raise UserError("--group-limit and --memory-limit are for local workers; a Dask cluster has its own")
-    from sdp_bench.bench.runs.executors.dask import DaskWorkers, Tls, check
+    from sdp_bench.bench.executors.dask import DaskWorkers, Tls, check
 
     tls = Tls(*files) if files else None
     check(scheduler, tls)

@@ -108,11 +108,12 @@ def validate(
 
     from sdp_bench.bench.environment import cores
     from sdp_bench.bench.errors import UserError
+    from sdp_bench.bench.executors.local import Limits, LocalProcesses
     from sdp_bench.bench.experiments.laws import canonical_rules
     from sdp_bench.bench.files import check_writable
+    from sdp_bench.bench.plugins.asking import limited
     from sdp_bench.bench.results.store import Store
     from sdp_bench.bench.runs.driver import Request, nets_of, run
-    from sdp_bench.bench.runs.executors.local import LocalProcesses
     from sdp_bench.commands.progress import Screen, command_line
     from sdp_bench.reports.folder import check
     from sdp_bench.reports.parts import PAGE
@@ -122,6 +123,7 @@ def validate(
     if not rules and not net_address:
         raise UserError("name a rule, path/to/my_rule.py:MyRule, or a net, --net path/to/net.py:build")
     check(output, FILES)
+    click.get_current_context().with_resource(limited(Limits(min(kit_limit, group_limit))))
     net, experiments, settings, notes = _plan(rules, net_address, inputs_file, rows, chosen)
     plugins = settings.plugins
     tested = canonical_rules((settings.rules or ())[: len(_named(rules))], plugins)
@@ -225,11 +227,12 @@ def _conformed(candidate: Candidate, plugins: tuple[Plugin, ...], limit: float) 
     from dataclasses import replace
 
     from sdp_bench.bench.errors import one_line
+    from sdp_bench.bench.executors.local import Limits
     from sdp_bench.bench.runs.conformance import conformance
 
     echo(f"conformance kit on {candidate.name}", err=True)
     try:
-        report = conformance(candidate.name, plugins, limit)
+        report = conformance(candidate.name, plugins, Limits(limit))
     except Exception as error:  # noqa: BLE001  a rule may raise anything, and the kit's process may die of it
         return replace(candidate, trouble=one_line(error))
     echo(f"{candidate.name}: {report.summary}", err=True)

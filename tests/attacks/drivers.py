@@ -81,8 +81,8 @@ def _ended(pid: int, seconds: float | None) -> int:
 
 
 def _serve(folder, *arguments) -> None:
+    from sdp_bench.bench.executors import local
     from sdp_bench.bench.runs import driver, preloaded  # noqa: F401
-    from sdp_bench.bench.runs.executors import local
 
     os.chdir(folder)
     local.LocalProcesses = Threads

@@ -6,7 +6,7 @@ from click.testing import CliRunner
 from sdp_bench import cli
 from sdp_bench.bench import environment
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.runs.executors import local
+from sdp_bench.bench.executors import local
 
 ASKED = 10_000
 COMMANDS = [

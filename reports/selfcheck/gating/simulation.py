@@ -18,11 +18,11 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
+import sdp_ref
 from sdp_bench.bench.environment import threads
 from sdp_bench.bench.gate.answers.draws import Draws, Units, parts
 from sdp_bench.bench.gate.answers.moments import PredictedMoments
 from sdp_bench.bench.gate.cells import Cell, Scope
-from sdp_bench.bench.gate.check import rules_of
 from sdp_bench.bench.gate.comparisons import sampling
 from sdp_bench.bench.gate.comparisons.sampling import DRAWS, Sample
 from sdp_bench.bench.gate.predictions import draws
@@ -114,7 +114,7 @@ def pools_of(scope: Scope, specs: Sequence[str] = RULES) -> Pools:
         for key, place in scope.places.items()
         if isinstance(place.law, Gaussian | DiagonalGaussian)
     }
-    rules = rules_of(specs)
+    rules = {rule.spec: rule for rule in map(sdp_ref.rule, specs)}
     return {(spec, key): Pool.of(rules[spec], place) for spec in rules for key, place in places.items()}
 
 

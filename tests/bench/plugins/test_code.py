@@ -13,13 +13,13 @@ import torch
 import sdp_ref as sr
 from sdp_bench.bench import rules
 from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.executors.local import LocalProcesses
 from sdp_bench.bench.experiments import fingerprints
 from sdp_bench.bench.nets import own
 from sdp_bench.bench.plugins.plugin import Kind, Plugin, find, load, plugin_of
 from sdp_bench.bench.replay import replay, stored
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import RULES
-from sdp_bench.bench.runs.executors.local import LocalProcesses
 from tests.bench.conftest import TINY, make_plan, run_all
 
 RULE = """

@@ -10,6 +10,7 @@ import torch
 import sdp_ref
 from sdp_bench.bench.datasets.iris import IRIS
 from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.executors.local import LocalProcesses
 from sdp_bench.bench.experiments import chosen, experiment, fingerprints
 from sdp_bench.bench.experiments.laws import canonical_rules
 from sdp_bench.bench.experiments.presets import PRESETS, preset
@@ -26,7 +27,6 @@ from sdp_bench.bench.results.record import Record
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import resolve
 from sdp_bench.bench.runs import group as run
-from sdp_bench.bench.runs.executors.local import LocalProcesses
 from sdp_bench.bench.runs.plan import plan_of, traits_of
 from sdp_bench.bench.settings import Size
 from sdp_ref.laws import unchecked
