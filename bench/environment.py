@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import subprocess
@@ -17,9 +18,18 @@ LIBRARIES = ("torch", "numpy", "scipy", "POT")
 """By which numbers are computed."""
 
 
+CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+"""Where Linux says how much processor time a container gets: quota and period, in microseconds."""
+
+
 def cores() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Processors that this process may use: those it may run on, and a container's share of their time."""
+    seen = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = map(int, CPU_QUOTA.read_text(encoding="ascii").split())
+    except (OSError, ValueError):  # no container, or one whose quota is "max"
+        return seen
+    return max(1, min(seen, math.ceil(quota / period)))
 
 
 def describe(device: str, jobs: int, threads: int) -> dict[str, Any]:
@@ -48,10 +58,15 @@ def libraries() -> dict[str, str]:
 
 
 def check_device(device: str) -> None:
-    """Raise a UserError if torch cannot use a device."""
+    """Raise a UserError if a device is neither cpu nor cuda, or torch cannot use it."""
     import torch
 
     try:
+        if torch.device(device).type not in (
+            "cpu",
+            "cuda",
+        ):  # "meta" computes nothing, and says no word of it
+            raise UserError(f"device '{device}' cannot be used; choose from cpu, cuda, cuda:1 ...")
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         raise UserError(f"device '{device}' cannot be used: {str(error).splitlines()[0]}") from error

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from sdp_bench.bench.text import public
+from sdp_ref.errors import message_of, on_one_line
+
 
 def one_line(error: BaseException) -> str:
-    """Kind and message of any error, on one line."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    """Kind and message of any error, on one line that can be shown and stored."""
+    kind, text = on_one_line(type(error).__name__), message_of(error)
+    return f"{kind}: {text}" if text else kind
 
 
 class UserError(Exception):
@@ -46,5 +49,9 @@ def outside() -> Iterator[None]:
     """
     try:
         yield
+    except OutsideError:
+        raise
+    except UserError as error:  # a line already
+        raise OutsideError(str(error)) from error
     except Exception as error:
-        raise OutsideError(one_line(error)) from error
+        raise OutsideError(public(one_line(error))) from error

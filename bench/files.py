@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from sdp_bench.bench.errors import RunFailedError
 
@@ -33,20 +35,127 @@ def write(path: Path, content: bytes | str) -> Path:
     RunFailedError
         If it cannot be written; a file that was there is as it was.
     """
-    data = content.encode() if isinstance(content, str) else content
+    with replacing(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Write a file piece by piece that :func:`write` would write at once.
+
+    Parameters
+    ----------
+    path : Path
+        As there; it has its new content when the block is done.
+
+    Yields
+    ------
+    binary file
+
+    Raises
+    ------
+    RunFailedError
+        If it cannot be written; a file that was there is as it was, as it is where the block raises.
+    """
     with writing(path):
         if _is_stream(path):
-            path.write_bytes(data)
-            return path
+            with path.open("wb") as file:
+                yield file
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         try:
-            temporary.write_bytes(data)
+            with temporary.open("wb") as file:
+                yield file
             temporary.replace(path)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-    return path
+
+
+@contextmanager
+def replacing_all(folder: Path, names: Collection[str], last: str) -> Iterator[Path]:
+    """Write files of a folder together: all of them in the place of the old ones, or none.
+
+    Parameters
+    ----------
+    folder : Path
+        Made if it is not there. What else is in it stays.
+    names : collection of str
+        Of the files that are replaced, also of those that are not written again.
+    last : str
+        The one that says that the others are whole: it goes first and comes last.
+
+    Yields
+    ------
+    Path
+        An empty folder to write the files to.
+
+    Raises
+    ------
+    RunFailedError
+        If they cannot be written; what was there is as it was.
+    """
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            check_writable(folder / name)
+        order = sorted(names, key=lambda name: (name == last, name))
+        with tempfile.TemporaryDirectory(prefix=".writing-", dir=folder) as place:
+            new, old = Path(place, "new"), Path(place, "old")
+            new.mkdir()
+            old.mkdir()
+            yield new
+            moves = [(folder / name, old / name) for name in reversed(order)]
+            moves += [(new / name, folder / name) for name in order]
+            _move([move for move in moves if move[0].exists()])
+
+
+def _move(moves: Sequence[tuple[Path, Path]]) -> None:
+    """Move files one after the other, or back if one does not go."""
+    done: list[tuple[Path, Path]] = []
+    try:
+        for source, target in moves:
+            source.rename(target)
+            done.append((source, target))
+    except BaseException:
+        for source, target in reversed(done):
+            target.rename(source)
+        raise
+
+
+def read_json(path: Path) -> Any:
+    """Plain values of a JSON file.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    object
+
+    Raises
+    ------
+    OSError
+        If it cannot be read.
+    ValueError
+        If it is no JSON in UTF-8, a mapping has a key twice, or it is nested more deeply than any of ours.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_unique)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in found if names.count(name) > 1)
+        raise ValueError(f"{json.dumps(twice)[:60]} is there twice")
+    return found
 
 
 def cache_folder(kind: str) -> Path:
@@ -83,6 +192,19 @@ def check_writable(path: Path) -> None:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         with tempfile.TemporaryFile(dir=path.parent):
             pass
+
+
+def remove_old(path: Path) -> None:
+    """Remove a file that is to be written when work is done: what is there must not be taken for its result.
+
+    Raises
+    ------
+    RunFailedError
+        If it cannot be removed.
+    """
+    with writing(path):
+        if path.is_file():
+            path.unlink()
 
 
 @contextmanager

@@ -194,7 +194,7 @@ class Settings:
 
     def as_dict(self) -> dict[str, Any]:
         """As plain values, for the record of a run."""
-        return asdict(self)
+        return asdict(self) | {"plugins": [plugin.as_json() for plugin in self.plugins]}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Settings:

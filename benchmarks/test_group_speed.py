@@ -13,6 +13,7 @@ from concurrent.futures import as_completed
 import pytest
 import torch
 
+from sdp_bench.bench.executors.local import LocalProcesses
 from sdp_bench.bench.experiments import chosen
 from sdp_bench.bench.experiments.law_group import LawGroup
 from sdp_bench.bench.experiments.presets import PRESETS
@@ -22,7 +23,6 @@ from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.nets.fully_connected import committed
 from sdp_bench.bench.nets.recipes import Recipe
 from sdp_bench.bench.runs import group as run
-from sdp_bench.bench.runs.executors.local import LocalProcesses
 from sdp_bench.bench.runs.plan import plan_of
 
 ROUNDS = 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gzip
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -10,10 +11,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from sdp_bench.bench.files import write
+from sdp_bench.reports.folder import inside, write
 from sdp_bench.reports.numbers.number import FOLDER as NUMBERS
 from sdp_bench.reports.parts import PAGE, Cover, Part, assembled, write_lists
-from sdp_bench.reports.tables.frame import checked
+from sdp_bench.reports.tables.data import lines
+from sdp_bench.reports.tables.frame import COLUMNS, TEXT, VARIANTS, checked
 
 FOLDER = "committed"
 """Of their page, in the report's."""
@@ -51,16 +53,18 @@ class Committed:
         Committed
         """
         # without the time of day, so that the same results give the same bytes
-        packed = {"method": "gzip", "compresslevel": 6, "mtime": 0}
-        frame.to_csv(folder / DATA, index=False, lineterminator="\n", compression=packed)
+        with gzip.GzipFile(folder / DATA, "wb", compresslevel=6, mtime=0) as file:
+            file.writelines(lines(frame))
         content = {"finished": finished, "parts": [asdict(part) for part in parts]}
         write(folder / _PARTS, json.dumps(content))
         return cls(folder)
 
     @functools.cached_property
     def frame(self) -> pd.DataFrame:
-        """All measurements, as `checked` gives them."""
-        return checked(pd.read_csv(self.folder / DATA, low_memory=False))
+        """All measurements, with the columns that the report needs, as `checked` gives them."""
+        needed = {*COLUMNS, *VARIANTS, "unit"}
+        text = dict.fromkeys((*TEXT, *VARIANTS, "unit"), "category")
+        return checked(pd.read_csv(self.folder / DATA, usecols=needed.__contains__, dtype=text))
 
     @functools.cached_property
     def _kept(self) -> tuple[str, list[Part]]:
@@ -94,7 +98,7 @@ class Committed:
             If the folder cannot be written.
         """
         lists = sorted((self.folder / NUMBERS).glob("*.html"))
-        write_lists(folder / NUMBERS, {each.name: each.read_text(encoding="utf-8") for each in lists})
+        write_lists(inside(folder, NUMBERS), {each.name: each.read_text(encoding="utf-8") for each in lists})
         write(folder / DATA, (self.folder / DATA).read_bytes())
         finished, parts = self._kept
         cover = Cover(TITLE, {"finished": finished}, DATA, tuple(links))

@@ -16,6 +16,7 @@ from sdp_bench.bench import experiments, files, metrics
 from sdp_bench.bench.nets import storage
 from sdp_bench.reports import section
 from sdp_bench.reports.committed import Committed
+from sdp_bench.reports.folder import clear, kept_pages
 from sdp_bench.reports.page import keep
 from sdp_bench.reports.results import BASELINES, committed_results
 
@@ -106,7 +107,7 @@ def _make(folder: Path) -> None:
         keep(committed_results(), place)
         files.write(place / _CHECKSUMS, json.dumps(_checksums(place)))
         if not _is_whole(folder):  # else another process made it meanwhile
-            shutil.rmtree(folder, ignore_errors=True)
+            clear(folder)
         try:
             place.rename(folder)
         except OSError:
@@ -114,6 +115,6 @@ def _make(folder: Path) -> None:
                 raise
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    made = sorted(folder.parent.glob("[0-9a-f]" * 16), key=lambda path: path.stat().st_mtime)
-    for old in made[:-MOST]:
-        shutil.rmtree(old, ignore_errors=True)
+    made = (path for path in kept_pages() if not path.name.startswith("."))
+    for old in sorted(made, key=lambda path: path.stat().st_mtime)[:-MOST]:
+        clear(old)

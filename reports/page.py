@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from sdp_bench.bench.files import write, writing
+from sdp_bench.bench.files import writing
 from sdp_bench.bench.results.store import Store
 from sdp_bench.reports import committed
 from sdp_bench.reports.committed import Committed
 from sdp_bench.reports.drilldown import page as drilldown
+from sdp_bench.reports.folder import inside, replacing, write
 from sdp_bench.reports.numbers import sheets
 from sdp_bench.reports.numbers.number import FOLDER, Number
 from sdp_bench.reports.parts import PAGE, Cover, Part, assembled, write_lists
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Section, tabulated
 from sdp_bench.reports.section import sections as every_section
+from sdp_bench.reports.tables import data
 from sdp_bench.reports.writing import environment
 
 DATA = "results.csv"
 
 
-def build(results: Results, folder: Path, sections: Sequence[Section] | None = None) -> Path:
+def build(
+    results: Results,
+    folder: Path,
+    sections: Sequence[Section] | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Path:
     """Write the report of a run, and beside it that of the committed results where these are given.
 
     Parameters
@@ -33,6 +40,8 @@ def build(results: Results, folder: Path, sections: Sequence[Section] | None = N
         replaced as a whole or not at all.
     sections : sequence of Section, optional
         What the page is made of; by default every section that there is.
+    say : callable of str, optional
+        Where the sections' lines for the command go when the page is written.
 
     Returns
     -------
@@ -49,13 +58,20 @@ def build(results: Results, folder: Path, sections: Sequence[Section] | None = N
         links: tuple[tuple[str, str], ...] = ()
         if results.committed is not None:
             here = [one for one in made if one.beside]
-            results.committed.show(folder / committed.FOLDER, here, [(f"../{PAGE}", "This run")])
+            results.committed.show(inside(folder, committed.FOLDER), here, [(f"../{PAGE}", "This run")])
             links = ((f"{committed.FOLDER}/{PAGE}", committed.TITLE),)
-        drilled = drilldown.hrefs(drilldown.current_pages(folder / drilldown.FOLDER, results.frame), up="../")
+        drilled = drilldown.hrefs(
+            drilldown.current_pages(inside(folder, drilldown.FOLDER), results.frame), up="../"
+        )
         command = drilldown.command("KEY", results.database, folder) if results.database else ""
-        _write_numbers(results, numbers, folder / FOLDER, DATA, drilled, command)
-        write(folder / DATA, results.frame.to_csv(index=False, lineterminator="\n"))
-        return write(folder / PAGE, assembled(made, Cover(results.title, results.meta, DATA, links)))
+        _write_numbers(results, numbers, inside(folder, FOLDER), DATA, drilled, command)
+        with replacing(folder / DATA) as file:
+            file.writelines(data.lines(results.frame))
+        page = write(folder / PAGE, assembled(made, Cover(results.title, results.meta, DATA, links)))
+    for line in (line for one in made for line in one.said):
+        if say:
+            say(line)
+    return page
 
 
 def keep(results: Results, folder: Path, sections: Sequence[Section] | None = None) -> Committed:
@@ -106,6 +122,7 @@ def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], li
             tuple(section.navigation(context)),
             templates.get_template(str(section.template)).render(context),
             section.beside,
+            tuple(section.said(context)),
         )
         for section, context in shown
     ]
@@ -141,18 +158,18 @@ def drill_downs(
     RunFailedError
         If the folder cannot be written.
     """
-    return drilldown.make(store, keys, folder / drilldown.FOLDER, progress, trusted=trusted)
+    return drilldown.make(store, keys, inside(folder, drilldown.FOLDER), progress, trusted=trusted)
 
 
 def _write_numbers(
     results: Results,
     numbers: Sequence[Number],
     folder: Path,
-    data: str,
+    table: str,
     drilled: Mapping[str, str] = MappingProxyType({}),
     command: str = "",
 ) -> None:
     template = environment(results.traits).get_template(str(sheets.TEMPLATE))
     made = sheets.sheets(numbers, results.frame, drilled, results.traits)
-    texts = {one.page.file: template.render(sheet=one, data=data, command=command) for one in made}
+    texts = {one.page.file: template.render(sheet=one, data=table, command=command) for one in made}
     write_lists(folder, texts)

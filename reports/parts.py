@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sdp_bench.bench.files import write
+from sdp_bench.reports.folder import tags, write
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.writing import environment
 
@@ -29,12 +28,15 @@ class Part:
     html : str
     beside : bool
         As :class:`sdp_bench.reports.section.Section` has it.
+    said : tuple of str
+        Lines that the command says of it.
     """
 
     order: int
     navigation: tuple[tuple[str, str], ...]
     html: str
     beside: bool = False
+    said: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,13 +84,3 @@ def write_lists(folder: Path, texts: Mapping[str, str]) -> None:
     for old in set(folder.glob("*.html")) - written:
         if "numbers" in tags(old):
             old.unlink(missing_ok=True)
-
-
-def tags(path: Path) -> dict[str, str]:
-    """What a file says of itself in its ``sdp-bench-`` tags, as escaped there; nothing if it is not ours."""
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            head = file.read(1000)
-    except OSError:
-        return {}
-    return dict(re.findall(r'<meta name="sdp-bench-(\w+)" content="([^"]*)">', head))

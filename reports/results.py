@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from sdp_bench.bench.errors import RunFailedError, UserError
@@ -20,11 +21,16 @@ from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.reports.committed import TITLE, Committed
 from sdp_bench.reports.style.drawing import Style, styles
 from sdp_bench.reports.style.rules import RuleTraits
-from sdp_bench.reports.tables.frame import checked
+from sdp_bench.reports.tables.frame import checked, together
 from sdp_bench.reports.tables.tables import Table, tables
 
 BASELINES = Path(__file__).with_name("baselines")
 """Exported results that come with the package; see its README for what they are."""
+
+_MEASUREMENT = (
+    *("experiment", "net", "input", "noise", "sigma", "dataset", "objective", "seed", "recipe"),
+    *("rule", "metric", "component"),
+)
 
 POOR_ACCURACY = 0.9
 """Training accuracy below which a net counts as one that did not learn."""
@@ -88,16 +94,18 @@ class Results:
             for row in frame.astype(object).where(frame.notna(), "").to_dict("records")
         ]
 
-    @functools.cached_property
+    # Of most results these two are nearly all: kept, they would take the frame's memory twice more.
+    @property
     def with_oracle(self) -> pd.DataFrame:
         """Measurements of laws against an oracle."""
         without = [name for name, known in experiments().items() if not known.has_oracle]
         return self.frame[~self.frame["experiment"].isin(without)]
 
-    @functools.cached_property
+    @property
     def tabled(self) -> pd.DataFrame:
         """Measurements that tables are made of."""
-        return self.with_oracle[~self.with_oracle["experiment"].isin(self.untabled)]
+        without = {name for name, known in experiments().items() if not known.has_oracle}
+        return self.frame[~self.frame["experiment"].isin(without | self.untabled)]
 
     @functools.cached_property
     def tables(self) -> tuple[Table, ...]:
@@ -152,22 +160,7 @@ def results_of(store: Store, numbers: Sequence[int] = (), runtime: tuple[Row, ..
     Results
     """
     runs = [store.run(number) for number in sorted(set(numbers))] or [store.run()]
-    frame = pd.concat([store.frame(run).assign(age=-run.id) for run in runs], ignore_index=True)
-    measurement = [
-        "experiment",
-        "net",
-        "input",
-        "noise",
-        "sigma",
-        "dataset",
-        "objective",
-        "seed",
-        "recipe",
-        "rule",
-    ]
-    measurement += ["metric", "component"]
-    newest = frame["age"] == frame.groupby(measurement, dropna=False)["age"].transform("min")
-    frame = frame[newest].drop(columns="age").reset_index(drop=True)
+    frame = _newest([store.frame(run) for run in runs])
     failures = pd.concat([store.failures(run) for run in runs], ignore_index=True).drop_duplicates()
     metas = [_meta_of(store, run) for run in runs]
     if len(metas) > 1:
@@ -186,6 +179,16 @@ def results_of(store: Store, numbers: Sequence[int] = (), runtime: tuple[Row, ..
         },
     }
     return Results(frame, meta, failures, runtime, traits=RuleTraits(store.rules()), database=store.path)
+
+
+def _newest(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Measurements of runs, the oldest run first, together; each once, of the newest that has it."""
+    if len(frames) == 1:
+        return frames[0]
+    frame = together(frames)
+    age = pd.Series(np.repeat(-np.arange(len(frames)), [len(own) for own in frames]))
+    of_newest = age == age.groupby([frame[name] for name in _MEASUREMENT], dropna=False).transform("min")
+    return frame[of_newest].reset_index(drop=True)
 
 
 def _meta_of(store: Store, run: Run) -> dict[str, Any]:

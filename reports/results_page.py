@@ -6,15 +6,20 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import click
+
 from sdp_bench.bench.files import write
+from sdp_bench.bench.text import markdown
 from sdp_bench.reports.results import Results, committed_results
 from sdp_bench.reports.section import sections, tabulated
+from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.tables import Table
 from sdp_bench.reports.writing import environment
+from sdp_ref.errors import on_one_line
 
 RULES = (
     "sdp",
@@ -52,6 +57,7 @@ def results_page(results: Results) -> str:
     -------
     str
     """
+    results = _escaped(results)
     every = sections()
     results = tabulated(results, every)
     shown = {section.name: section.build(results) for section in every if section.name in _SECTIONS}
@@ -68,6 +74,23 @@ def results_page(results: Results) -> str:
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
+def _escaped(results: Results) -> Results:
+    """Results whose names stand in Markdown as they are; none of this package's own is changed by that."""
+    frame = results.frame
+    texts = frame.select_dtypes(["object", "string", "category"]).columns
+    escaped = {
+        name: frame[name].map(
+            {text: markdown(text) for text in frame[name].unique() if isinstance(text, str)}
+        )
+        for name in texts
+    }
+    traits = {
+        markdown(spec): replace(known, label=markdown(known.label))
+        for spec, known in results.traits.stored.items()
+    }
+    return replace(results, frame=frame.assign(**escaped), traits=RuleTraits(traits))
+
+
 def _chosen(tables: Sequence[Table], experiment: str, depth: int, metrics: tuple[str, ...]) -> list[Table]:
     own = [table for table in tables if (table.experiment, table.depth) == (experiment, depth)]
     return [table for table in own if table.metric.name in metrics]
@@ -75,9 +98,16 @@ def _chosen(tables: Sequence[Table], experiment: str, depth: int, metrics: tuple
 
 def _commands(recorded: str) -> list[str]:
     """Commands of runs, each once whatever the order of its options; shards of one run together."""
-    lines = [re.sub(r" --shard \S+", "", line) for line in recorded.splitlines()]
+    lines = [re.sub(r" --shard \S+", "", on_one_line(line)) for line in recorded.splitlines()]
     return list({frozenset(line.split()): line for line in lines}.values())
 
 
+@click.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+def _main(file: Path) -> None:
+    """Write the committed results as a page of the documentation to FILE."""
+    write(file, results_page(committed_results()))
+
+
 if __name__ == "__main__":
-    write(Path(sys.argv[1]), results_page(committed_results()))
+    _main()

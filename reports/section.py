@@ -75,6 +75,11 @@ class Section:
         del results, context
         return ()
 
+    def said(self, context: Context) -> Iterable[str]:
+        """Lines that the command says when the page is made, by default none."""
+        del context
+        return ()
+
     @property
     def template(self) -> Path:
         """File of its template."""

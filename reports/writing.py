@@ -13,6 +13,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
+from sdp_bench.bench.text import printable, public
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.nets import activation_label
 from sdp_bench.reports.style.rules import RuleTraits
@@ -44,6 +45,7 @@ def environment(traits: RuleTraits, links: Links | None = None) -> Environment:
         # in Markdown entities would show
         autoescape=select_autoescape(disabled_extensions=("md",), default=True),
         undefined=StrictUndefined,
+        finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -69,6 +71,13 @@ def environment(traits: RuleTraits, links: Links | None = None) -> Environment:
 def _source(name: str) -> tuple[str, str, None]:
     path = TEMPLATES / name
     return path.read_text(encoding="utf-8"), str(path), None
+
+
+def _shown(value: Any) -> Any:
+    """What a template shows, without what a terminal or browser would obey, and folders of this machine."""
+    if isinstance(value, Markup):  # made of texts that were escaped, by a macro or an operator
+        return Markup(printable(value))  # noqa: S704  as it was
+    return printable(public(value)) if isinstance(value, str) else value
 
 
 def value(setting: Any) -> str:

@@ -1,21 +1,30 @@
 """The command ``sdp-bench``.
 
 Exit codes: 0 fine, 1 regression found (and nothing else), 2 usage or bad input, 3 something failed
-to run, 130 interrupted. Nothing heavy is imported before a command needs it, so `--help` is instant.
+to run, 130 interrupted, 141 nobody read the output to its end. Nothing heavy is imported before a command
+needs it, so `--help` is instant.
 """
 
 from __future__ import annotations
 
 import io
+import os
 import sys
 import traceback
+import warnings
+from contextlib import suppress
 
 import click
 
+from sdp_bench.bench.errors import one_line
 from sdp_bench.commands import check_rule, exchange, gate, nets, report, run, selfcheck, validate
 from sdp_bench.commands.options import FAILED
+from sdp_bench.commands.screen import echo
+from sdp_ref.errors import on_one_line
 
 BAD_INPUT, INTERRUPTED = 2, 130
+UNREAD = 141
+"""What the shell has of ``yes | head``, which SIGPIPE ends. Not 0: a verdict that nobody read is no pass."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -34,26 +43,71 @@ for _command in (
 
 def main() -> None:
     """Entry point: runs a command and turns every way it can end into its exit code."""
+    warnings.formatwarning = lambda message, *_, **__: f"Warning: {message}\n"  # one line, and not its place
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a verdict is worth more than its σ
+    sys.exit(_flushed(_ended()))
+
+
+def _ended() -> int:
+    """Run a command: its exit code, with one line on standard error where that is not of its own words."""
+    streams = sys.stdout, sys.stderr
     try:
         code = cli.main(standalone_mode=False)
     except click.ClickException as error:
-        error.show()
-        code = BAD_INPUT
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted; what was finished is kept, the same command goes on from there", err=True)
-        code = INTERRUPTED
+        shown = io.StringIO()
+        error.show(shown)
+        usage, begin, message = shown.getvalue().partition("Error: ")
+        _say(f"{usage}{begin}{on_one_line(message)}")
+        return BAD_INPUT
+    except (click.Abort, KeyboardInterrupt) as error:
+        if isinstance(error.__cause__, EOFError):  # which click takes for an interrupt at a prompt
+            return _failed(error.__cause__)
+        _say("interrupted; what was finished is kept, the same command goes on from there")
+        return INTERRUPTED
     except SystemExit as stop:
-        # Commands end with a number; anything else comes from code that is not ours.
-        code = stop.code if isinstance(stop.code, int) else FAILED
-    except Exception as error:  # noqa: BLE001  the last one to see it
-        expected = getattr(error, "exit_code", None)
-        if expected is None:
-            traceback.print_exc()
-        click.echo(f"Error: {error}", err=True)
-        code = expected or FAILED
-    sys.exit(code if isinstance(code, int) else 0)
+        # Of a reader that has left click and rich make the code of a bad verdict; click changes streams then.
+        if sys.stdout is not streams[0] or isinstance(stop.__context__, BrokenPipeError):
+            code = UNREAD
+        else:  # commands end with a number; anything else comes from code that is not ours
+            code = stop.code if type(stop.code) is int else FAILED
+    except BaseException as error:  # noqa: BLE001  the last one to see it
+        return _failed(error)
+    finally:
+        sys.stdout, sys.stderr = streams
+    return code if isinstance(code, int) else 0
+
+
+def _failed(error: BaseException) -> int:
+    """Say what went wrong: in a line if a user can act on it, with the way there if the mistake is ours."""
+    expected = getattr(error, "exit_code", None)
+    if expected in (BAD_INPUT, FAILED):
+        _say(f"Error: {on_one_line(str(error))}")
+        return int(expected)
+    if not isinstance(error, OSError | MemoryError):  # of the machine: a full disk, no more open files
+        traceback.print_exc()
+    _say(f"Error: {one_line(error)}")
+    return FAILED
+
+
+def _flushed(code: int) -> int:
+    """Write what waits for standard output now: at the interpreter's end it would fail with other codes."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what still waits
+        if isinstance(error, BrokenPipeError):
+            return code or UNREAD
+        if not code:
+            _say(f"Error: cannot write to standard output: {error.strerror}")
+        return code or FAILED
+    return code
+
+
+def _say(line: str) -> None:
+    with suppress(OSError):  # nobody is there to read it
+        echo(line, err=True)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+_LONGEST = 1000  # characters of a line: a tensor may stand in a message
+
 
 class UnsupportedError(NotImplementedError):
     """A rule cannot do what is asked of it.
@@ -47,3 +49,37 @@ class NoFormulaError(NotImplementedError):
     Ops and activations know neither the rule that asks nor their place in the net. The walk does, and raises
     an :class:`UnsupportedError` in its stead.
     """
+
+
+def on_one_line(text: str) -> str:
+    """Any text on one line, that can be shown and stored.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    str
+        Of at most a thousand characters or so; control characters and lone surrogates as Python escapes them.
+    """
+    line = " ".join(text[: 2 * _LONGEST].split())
+    cut = line[:_LONGEST] + " ..." if len(line) > _LONGEST or len(text) > 2 * _LONGEST else line
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
+
+
+def message_of(error: BaseException) -> str:
+    """What an error says, as one line that can be shown and stored, whoever wrote it.
+
+    Parameters
+    ----------
+    error : BaseException
+
+    Returns
+    -------
+    str
+    """
+    try:
+        return on_one_line(str(error))
+    except Exception as other:  # noqa: BLE001  the message may be made by code of a user's
+        return f"its message cannot be read ({type(other).__name__})"

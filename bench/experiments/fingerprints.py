@@ -16,6 +16,7 @@ from sdp_bench.bench.metrics import metric as metric_of
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.prediction import Prediction
 from sdp_bench.bench.metrics.references import Reference
+from sdp_bench.bench.plugins.asking import ask
 from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
 from sdp_bench.bench.rules import rule_of
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, SymmetricStable
@@ -96,8 +97,12 @@ def _of_pair(rule: str, metric: str, plugin: Plugin | None) -> str:
 def _of_rule(spec: str, plugin: Plugin | None) -> str:
     if plugin is None:
         return reached(*rule_code(spec))
+    return ask(plugin.address, _of_plugin, plugin)
+
+
+def _of_plugin(plugin: Plugin) -> str:
     try:
-        return reached(*rule_code(spec, plugin), packages=PACKAGES | plugin.code.packages)
+        return reached(*rule_code(plugin.name, plugin), packages=PACKAGES | plugin.code.packages)
     except ValueError as error:
         raise UserError(f"{plugin.address}: {error}") from error
 

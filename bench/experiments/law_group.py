@@ -22,6 +22,7 @@ from sdp_bench.bench.metrics.prediction import Prediction
 from sdp_bench.bench.metrics.references import Reference, references
 from sdp_bench.bench.nets.net import Net
 from sdp_bench.bench.noise import GAUSSIAN, Noise
+from sdp_bench.bench.plugins.plugin import plugin_of
 from sdp_bench.bench.results.record import Cell, Failure, Record, Unit
 from sdp_bench.bench.settings import Settings
 from sdp_ref.laws import Law
@@ -62,6 +63,11 @@ class Subject:
         return tuple(
             dict.fromkeys((m, rule) for each in self.asked for m in each.metrics for rule in each.rules)
         )
+
+    def only(self, rules: Collection[str]) -> Subject:
+        """The same, asked about some rules alone."""
+        kept = [(each, tuple(rule for rule in each.rules if rule in rules)) for each in self.asked]
+        return replace(self, asked=tuple(replace(each, rules=own) for each, own in kept if own))
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -143,19 +149,33 @@ class LawGroup(Group):
     def shared(cls, groups: Sequence[LawGroup]) -> Sequence[LawGroup]:
         """Groups that ask about the same net and noise as one, net by net and from little noise to much.
 
-        Experiments that ask about the same law share its oracle.
+        Experiments that ask about the same law share its oracle. A plug-in has a group of its own: what its
+        code does to the process that it runs in is then no matter to other rules.
 
         Returns
         -------
         list of LawGroup
-            One a law, or several where its inputs are images.
+            One a law and plug-in, or several where its inputs are images.
         """
         by_law: dict[tuple[str, Noise, float], list[LawGroup]] = {}
         for group in groups:
             by_law.setdefault((group.net.digest, group.noise, group.sigma), []).append(group)
         nets = {digest: place for place, (digest, *_) in reversed(list(enumerate(by_law)))}
         laws = sorted(by_law, key=lambda law: (nets[law[0]], law[2]))
-        return [part for law in laws for part in _joined(by_law[law])]
+        return [own for law in laws for part in _joined(by_law[law]) for own in part.by_code()]
+
+    def by_code(self) -> Iterator[LawGroup]:
+        """A group of the rules that are built in, and one of each plug-in, as far as they are asked."""
+        asked = dict.fromkeys(rule for subject in self.subjects for rule in subject.rules)
+        own = [rule for rule in asked if plugin_of(rule, self.settings.plugins)]
+        if not own:
+            yield self
+            return
+        for rules in (asked.keys() - own, *([rule] for rule in own)):
+            places = [place for place, subject in enumerate(self.subjects) if subject.only(rules).asked]
+            if places:
+                subjects = tuple(self.subjects[place].only(rules) for place in places)
+                yield replace(self, subjects=subjects, locations=self.locations[places])
 
     # Measuring ------------------------------------------------------------------------------------
 

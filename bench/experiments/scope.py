@@ -9,14 +9,18 @@ import torch
 from torch import nn
 
 import sdp_ref
-from sdp_bench.bench.errors import OutsideError, outside
+from sdp_bench.bench.errors import OutsideError, RunFailedError, outside
 from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.nets.net import Net, inputs_of
+from sdp_bench.bench.nets.own import OwnNet
 from sdp_bench.bench.noise import GAUSSIAN, Noise
+from sdp_bench.bench.plugins.asking import ask
 from sdp_bench.bench.plugins.code import no_exit
+from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
 from sdp_bench.bench.results.record import LeftOut
 from sdp_bench.bench.settings import Settings
 from sdp_ref.activations import ACTIVATIONS
+from sdp_ref.errors import message_of
 from sdp_ref.rules import MomentMatching, Propagator, Rule
 
 _SLOW = 0.02
@@ -65,31 +69,46 @@ class Scope:
         return None
 
     def _refused_net(self, rule: str, net: Net) -> str:
+        if plugin := plugin_of(rule, self.settings.plugins):
+            return _asked(plugin.address, plugin, net)
         made, activation = self.settings.rule(rule), net.architecture.activation
         if isinstance(made, Reference):
             return ""
         slow = isinstance(made, MomentMatching) and activation in ACTIVATIONS
         if not self.settings.slow_rules and slow and ACTIVATIONS[activation].layer_seconds > _SLOW:
             return f"rule '{rule}' is slow on {activation} nets; --slow-rules runs it"
-        return _refusal(lambda: _look_at(made, net))
+        return _asked(net.architecture.name, made, net) if isinstance(net, OwnNet) else _refusal(made, net)
 
     def _refused_noise(self, rule: str, noise: Noise) -> str:
-        made, law = self.settings.rule(rule), noise.law(torch.zeros(1, 1), 1.0)
+        if plugin := plugin_of(rule, self.settings.plugins):
+            return "" if noise == GAUSSIAN else _asked(plugin.address, plugin, noise)
+        made = self.settings.rule(rule)
         if isinstance(made, Reference):
-            return made.refusal(law)
-        return "" if noise == GAUSSIAN else _refusal(lambda: made.propagate(nn.Linear(1, 1), law))
+            return made.refusal(noise.law(torch.zeros(1, 1), 1.0))
+        return "" if noise == GAUSSIAN else _refusal(made, noise)
 
 
-def _look_at(rule: Propagator, net: Net) -> None:
-    """Let a rule see a net, so that it can say that it has no formula for an op there."""
-    module = net.build()
+def _asked(address: str, rule: Propagator | Plugin, place: Net | Noise) -> str:
+    """As :func:`_refusal`, where the rule or the net is code of a user's, found at `address`."""
+    try:
+        return ask(address, _refusal, rule, place)
+    except RunFailedError:
+        return ""
+
+
+def _look_at(rule: Propagator, place: Net | Noise) -> None:
+    """Let a rule see a net or a noise, so that it can say that it has no formula for what is there."""
+    if isinstance(place, Noise):
+        rule.propagate(nn.Linear(1, 1), place.law(torch.zeros(1, 1), 1.0))
+        return
+    net, module = place, place.build()
     if isinstance(rule, Rule):
         rule.prepare(module)
     else:
         rule.propagate(module, GAUSSIAN.law(inputs_of(net).batch([0]), 1.0))
 
 
-def _refusal(attempt: Callable[[], object]) -> str:
+def _refusal(rule: Propagator | Plugin, place: Net | Noise) -> str:
     """Why a rule does not support what it is asked to do; empty if it does.
 
     Whatever else is wrong with it is for its groups to record.
@@ -101,9 +120,9 @@ def _refusal(attempt: Callable[[], object]) -> str:
     try:
         with outside(), no_exit():
             try:
-                attempt()
+                _look_at(rule.load() if isinstance(rule, Plugin) else rule, place)
             except sdp_ref.UnsupportedError as error:
-                return str(error)
+                return message_of(error)
     except OutsideError:
         return ""
     return ""

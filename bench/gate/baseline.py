@@ -6,7 +6,6 @@ shows which rule changed in which cell.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,13 +14,20 @@ from typing import Any
 
 from sdp_bench.bench import files
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.gate.answers.draws import Draws, Units
+from sdp_bench.bench.gate.answers.draws import FACTOR, OVERALL, Draws, Units
 from sdp_bench.bench.gate.answers.moments import Answer, PredictedMoments
 from sdp_bench.bench.gate.cells import Scope
 from sdp_bench.bench.gate.documents import as_text, structure, unstructure
+from sdp_bench.bench.identity.keys import OracleKey
+from sdp_bench.oracles.moments.moments import METRICS
 
 FORMAT = "sdp-bench gate baseline"
 VERSION = 3
+
+# What is beyond these was not measured.
+_MOST_PASSES = 1e9
+_MOST_SEEDS = 10**6
+_MOST_DEVIATIONS = 1e6
 
 
 @dataclass(frozen=True)
@@ -130,7 +136,7 @@ def read(path: Path) -> Baseline:
         If it is not there, damaged, of another version, or without any rule.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = files.read_json(path)
     except FileNotFoundError:
         raise UserError(
             f"there is no baseline {path}; make one: sdp-bench check --baseline {path} --update"
@@ -150,8 +156,9 @@ def read(path: Path) -> Baseline:
         )
     try:
         found = structure(content, Baseline)
-        for rule in found.rules.values():
-            _check_whole(rule, found)
+        _check_cells(found)
+        for name, rule in found.rules.items():
+            _check_whole(name, rule, found)
     except ValueError as error:
         raise UserError(f"{path} is damaged ({error}); restore it, or delete it and --update") from error
     if not found.rules:
@@ -173,19 +180,52 @@ def write(path: Path, baseline: Baseline) -> None:
     files.write(path, f"{text}\n")
 
 
-def _check_whole(rule: RuleBaseline, baseline: Baseline) -> None:
+def _check_cells(baseline: Baseline) -> None:
+    """Raise a ValueError if the keys of the cells are not those of what they are said to be."""
+    for key, cell in baseline.cells.items():
+        oracle = structure(cell, OracleKey)
+        if oracle.hex != key:
+            raise ValueError(f"the cell {key} is said to be what has the key {oracle.hex}")
+        if oracle.net not in baseline.nets.values():
+            raise ValueError(f"the cell {key} is of a net that is not named")
+
+
+def _check_whole(name: str, rule: RuleBaseline, baseline: Baseline) -> None:
     """Raise a ValueError if a rule has not one prediction in each cell and one answer to each probe."""
     for kept, wanted, thing in (
         (rule.predictions, baseline.cells, "prediction"),
         (rule.probes, baseline.probes, "answer"),
     ):
         if kept.keys() != wanted.keys():
-            raise ValueError(f"{len(kept)} {thing}s for {len(wanted)} keys, or of other keys")
+            raise ValueError(f"{name}: {len(kept)} {thing}s for {len(wanted)} keys, or of other keys")
     if rule.draws and rule.draws.keys() != rule.moments.keys():
-        raise ValueError(f"draws of {len(rule.draws)} laws for {len(rule.moments)}, or of others")
-    for key, each in rule.draws.items():
-        if {len(each.mean), len(each.sd)} != {Units(rule.moments[key]).width}:
-            raise ValueError("draws of unequal size")
-    ratios = [x for speed in rule.speed.values() for x in (speed.median, speed.least)]
-    if not all(math.isfinite(x) and x > 0 for x in ratios):
-        raise ValueError("a ratio of times that is not positive")
+        raise ValueError(f"{name}: draws of {len(rule.draws)} laws for {len(rule.moments)}, or of others")
+    for key, draws in rule.draws.items():
+        if problem := _problem(draws, Units(rule.moments[key]).width, has_oracle=key in rule.predictions):
+            raise ValueError(f"{name}: {problem}")
+    if not rule.speed.keys() <= baseline.nets.keys():
+        raise ValueError(f"{name}: times on nets that are not named")
+    for speed in rule.speed.values():
+        quartiles = (speed.lower, speed.median, speed.upper)
+        if not (min(*quartiles, speed.least) > 0 and max(*quartiles, speed.least) < _MOST_PASSES):
+            raise ValueError(f"{name}: a ratio of times that is not positive, or that nobody waited for")
+        if list(quartiles) != sorted(quartiles):
+            raise ValueError(f"{name}: a median of times that is not between its quartiles")
+
+
+def _problem(draws: Draws, width: int, *, has_oracle: bool) -> str:
+    """What cannot have come of many seeds; empty if nothing."""
+    if {len(draws.mean), len(draws.sd)} != {width}:
+        return "draws of unequal size"
+    if not 1 < draws.number <= _MOST_SEEDS:
+        return f"draws of {draws.number} seeds"
+    # A factor of the mean has no largest size: the mean may be near 0.
+    sizes = [max(abs(mean), sd) for mean, sd in zip(draws.mean, draws.sd, strict=True)]
+    del sizes[FACTOR - OVERALL]
+    if min((*draws.sd, draws.error_sd)) < 0 or max(sizes) > _MOST_DEVIATIONS:
+        return "draws whose standard deviations are negative, or far beyond those of one draw"
+    if draws.metric not in (METRICS if has_oracle else ("",)):
+        return f"errors by '{draws.metric}', which is no distance to what is known here"
+    if math.isfinite(draws.error) != math.isfinite(draws.error_sd):
+        return "errors whose mean or standard deviation alone is infinite"
+    return ""

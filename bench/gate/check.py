@@ -17,6 +17,7 @@ from sdp_bench.bench.gate.causes.told import Told, accepting
 from sdp_bench.bench.gate.cells import Scope
 from sdp_bench.bench.gate.comparisons import accuracy, speed
 from sdp_bench.bench.gate.comparisons.speed import Timing
+from sdp_bench.bench.gate.guests import Asked, Guest
 from sdp_bench.bench.gate.oracles.verify import verify
 from sdp_bench.bench.gate.predictions import Predicted, predict
 from sdp_bench.bench.gate.verdict import (
@@ -30,7 +31,7 @@ from sdp_bench.bench.gate.verdict import (
     exit_code,
 )
 from sdp_bench.bench.metrics.references import Reference
-from sdp_ref.rules import Propagator
+from sdp_bench.bench.plugins.plugin import plugin_of
 
 Step = Callable[[int, int, str], None]
 
@@ -124,7 +125,7 @@ class Outcome:
         }
 
 
-def rules_of(specs: Sequence[str]) -> dict[str, Propagator]:
+def rules_of(specs: Sequence[str]) -> dict[str, Asked]:
     """Rules by spec, of specs and addresses of plug-ins.
 
     Parameters
@@ -133,7 +134,7 @@ def rules_of(specs: Sequence[str]) -> dict[str, Propagator]:
 
     Returns
     -------
-    dict of str to Propagator
+    dict of str to Propagator or Guest
         In the order of `specs`, each under its canonical spec.
 
     Raises
@@ -142,20 +143,16 @@ def rules_of(specs: Sequence[str]) -> dict[str, Propagator]:
         If there is no such rule, or it is a reference.
     """
     names, found = plugins.resolve(specs)
-    rules = {}
+    rules: dict[str, Asked] = {}
     for name in canonical_rules(names, found):
-        rule = plugins.rule_of(name, found)
+        if plugin := plugin_of(name, found):
+            rules[name] = Guest(plugin)
+            continue
+        rule = plugins.rule_of(name)
         if isinstance(rule, Reference):
             raise UserError(f"'{name}' is a reference, no rule; it cannot regress")
         rules[name] = rule
     return rules
-
-
-def _addresses(specs: Sequence[str]) -> dict[str, str]:
-    """How the plug-ins among some rules are written on a command line, by spec."""
-    return {
-        each.name: ":".join(filter(None, (each.address, each.options))) for each in plugins.resolve(specs)[1]
-    }
 
 
 def check(
@@ -194,7 +191,8 @@ def check(
     """
     scope = scope or Scope.of_ci()
     specs = scope.rules if options.rules is None else options.rules
-    rules, addresses = rules_of(specs), _addresses(specs)
+    rules = rules_of(specs)
+    addresses = {name: rule.address for name, rule in rules.items() if isinstance(rule, Guest)}
     baseline.check_scope(scope)
     if not options.allow_new:
         _refuse_new(baseline, rules, scope, timed=options.speed)
@@ -215,7 +213,7 @@ def check(
     return Outcome(tuple(verdicts), seed, describe("cpu", 1, 1), file, addresses)
 
 
-def _refuse_new(baseline: Baseline, rules: Mapping[str, Propagator], scope: Scope, *, timed: bool) -> None:
+def _refuse_new(baseline: Baseline, rules: Mapping[str, Asked], scope: Scope, *, timed: bool) -> None:
     """Raise a UserError if something asked for is not in the baseline: nothing would be compared."""
     for name in rules:
         if name not in baseline.rules:
@@ -232,7 +230,7 @@ def _refuse_new(baseline: Baseline, rules: Mapping[str, Propagator], scope: Scop
 
 
 def predict_all(
-    rules: Mapping[str, Propagator],
+    rules: Mapping[str, Asked],
     scope: Scope,
     known: Mapping[str, RuleBaseline],
     step: Step = lambda *_: None,

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import Any, TypeVar
+import math
+from typing import Any, NewType, TypeVar
 
 import cattrs
 from cattrs.strategies import use_class_methods
 
 T = TypeVar("T")
+
+Extended = NewType("Extended", float)
+"""A float that may be infinite, as the logarithm of no distance is."""
+
+# Squares of such floats, and sums of these, are finite; seeds have 64 bits, and no count is as large.
+_MOST: dict[type, float] = {float: 1e100, int: 2**64 - 1, bool: 1}
 
 
 def _converter() -> cattrs.Converter:
@@ -19,13 +26,22 @@ def _converter() -> cattrs.Converter:
     accepted: dict[type, tuple[type, ...]] = {str: (str,), int: (int,), float: (int, float), bool: (bool,)}
     for kind in accepted:
         converter.register_structure_hook(kind, lambda plain, kind: _checked(plain, kind, accepted[kind]))
+    converter.register_structure_hook(Extended, lambda plain, _: _extended(plain))
     return converter
 
 
 def _checked(plain: Any, kind: type, accepted: tuple[type, ...]) -> Any:
     if not isinstance(plain, accepted) or (isinstance(plain, bool) and kind is not bool):
         raise ValueError(f"{json.dumps(plain)[:40]} is no {kind.__name__}")
+    if isinstance(plain, int | float) and not abs(plain) <= _MOST[kind]:  # NaN is not
+        raise ValueError(f"{json.dumps(plain)[:40]} is no {kind.__name__} that was measured or counted")
     return plain
+
+
+def _extended(plain: Any) -> float:
+    if isinstance(plain, float) and math.isinf(plain):
+        return plain
+    return float(_checked(plain, float, (int, float)))
 
 
 _CONVERTER = _converter()
@@ -49,12 +65,14 @@ def structure(plain: Any, kind: type[T]) -> T:
     Raises
     ------
     ValueError
-        If a field is missing or a value is of another type; one line that says which.
+        If a field is missing, or a value is of another type, NaN, infinite where it is not `Extended`, or
+        beyond all that is measured or counted; one line that says which.
     """
     try:
         return _CONVERTER.structure(plain, kind)
     except cattrs.BaseValidationError as error:
-        raise ValueError(cattrs.transform_error(error, "", _words)[0]) from error
+        told = cattrs.transform_error(error, "", _words)[0]
+        raise ValueError(" ".join(told.split())[:300]) from error
 
 
 def _words(error: BaseException, _kind: type | None) -> str:

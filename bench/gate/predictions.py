@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
-from sdp_bench.bench.errors import one_line
+from sdp_bench.bench.errors import OutsideError, one_line, outside
 from sdp_bench.bench.experiments.law_group import LawGroup
 from sdp_bench.bench.experiments.predict import prepared, seeds_of, with_seed
 from sdp_bench.bench.gate.answers.drift import repeats
 from sdp_bench.bench.gate.answers.moments import Answer, PredictedMoments
 from sdp_bench.bench.gate.baseline import RuleBaseline
 from sdp_bench.bench.gate.cells import Cell, Scope
+from sdp_bench.bench.gate.guests import Asked, Guest
 from sdp_bench.bench.gate.probes import Probe, Way
 from sdp_bench.bench.plugins.code import no_exit
+from sdp_ref.errors import on_one_line
 from sdp_ref.laws import Law, joined
 from sdp_ref.rules import Propagator
 
@@ -36,11 +39,14 @@ class Predicted:
         By the key of the probe.
     error : str
         Why there are no predictions; empty if there are.
+    samples : bool
+        Whether the rule takes seeds.
     """
 
     moments: dict[str, PredictedMoments] = field(default_factory=dict)
     answers: dict[str, Answer] = field(default_factory=dict)
     error: str = ""
+    samples: bool = False
 
     @property
     def laws(self) -> dict[str, PredictedMoments]:
@@ -48,15 +54,50 @@ class Predicted:
         found = {key: answer.moments for key, answer in self.answers.items() if answer.moments is not None}
         return {**self.moments, **found}
 
+    def to_json(self) -> dict[str, Any]:
+        """As plain values; :meth:`from_json` reads them."""
+        return {
+            "moments": {key: each.to_json() for key, each in self.moments.items()},
+            "answers": {key: each.to_json() for key, each in self.answers.items()},
+            "error": self.error,
+            "samples": self.samples,
+        }
 
-def predict(rule: Propagator, scope: Scope, known: RuleBaseline | None = None) -> Predicted:
+    @classmethod
+    def from_json(cls, plain: dict[str, Any], scope: Scope) -> Predicted:
+        """From plain values.
+
+        Parameters
+        ----------
+        plain : dict
+            As :meth:`to_json` gives them.
+        scope : Scope
+            That the rule was asked about.
+
+        Returns
+        -------
+        Predicted
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            If they are no answer to that.
+        """
+        if plain["error"]:
+            return cls(error=on_one_line(plain["error"]))
+        moments = {key: PredictedMoments.from_json(plain["moments"][key]) for key in scope.cells}
+        answers = {key: Answer.from_json(plain["answers"][key]) for key in scope.probe_names}
+        return cls(moments, answers, samples=bool(plain["samples"]))
+
+
+def predict(rule: Asked, scope: Scope, known: RuleBaseline | None = None) -> Predicted:
     """Predictions of one rule in all cells, a sampling rule's under the baseline's seeds where it has any.
 
     It must say the same twice, up to rounding (:data:`sdp_bench.bench.gate.answers.drift.REPEATABLE`).
 
     Parameters
     ----------
-    rule : Propagator
+    rule : Propagator or Guest
     scope : Scope
         Cells and probes.
     known : RuleBaseline, optional
@@ -67,13 +108,24 @@ def predict(rule: Propagator, scope: Scope, known: RuleBaseline | None = None) -
     Predicted
         With an error in place of predictions, if the rule fails in a cell.
     """
+    drawn = {} if known is None else {key: each.seed for key, each in known.predictions.items()}
+    if not isinstance(rule, Guest):
+        return _predict(rule, scope, drawn)
+    try:
+        with outside():
+            return Predicted.from_json(rule.ask(_plain, scope, drawn), scope)
+    except OutsideError as error:
+        return Predicted(error=str(error))
+
+
+def _predict(rule: Propagator, scope: Scope, drawn: Mapping[str, int | None]) -> Predicted:
+    """See :func:`predict`; `drawn` are the baseline's seeds by the keys of the cells."""
     moments: dict[str, PredictedMoments] = {}
     for group in scope.groups:
         keys = [subject.key for subject in group.subjects]
         seeds = seeds_of(rule, keys)
-        if known is not None:
-            kept = [known.predictions[key.hex].seed for key in keys]
-            seeds = [seed if old is None else old for seed, old in zip(seeds, kept, strict=bool(seeds))]
+        kept = [drawn.get(key.hex) for key in keys]
+        seeds = [seed if old is None else old for seed, old in zip(seeds, kept, strict=bool(seeds))]
         try:
             first, second = (_predicted(rule, group, group.law, seeds) for _ in range(2))
         except Exception as error:  # noqa: BLE001  a rule may raise anything
@@ -82,7 +134,56 @@ def predict(rule: Propagator, scope: Scope, known: RuleBaseline | None = None) -
             hint = "" if hasattr(rule, "seed") else "; a sampling rule needs a field `seed`"
             return Predicted(error=f"{group.title}: says something else when it is asked again{hint}")
         moments |= {key.hex: one for key, one in zip(keys, first, strict=True)}
-    return Predicted(moments, answers(rule, scope.probes))
+    return Predicted(moments, answers(rule, scope.probes), samples=hasattr(rule, "seed"))
+
+
+def _plain(rule: Propagator, scope: Scope, drawn: Mapping[str, int | None]) -> dict[str, Any]:
+    return _predict(rule, scope, drawn).to_json()
+
+
+Drawn = list[PredictedMoments] | OutsideError
+"""What a rule predicts under each of some seeds, or why it does not."""
+
+
+def draws_in(rule: Asked, places: Sequence[tuple[Cell | Probe, Sequence[int]]]) -> list[Drawn]:
+    """What :func:`draws` gives in each of some places, each with its seeds.
+
+    Returns
+    -------
+    list
+        One a place, in their order.
+    """
+    if not places:
+        return []
+    if not isinstance(rule, Guest):
+        return [_tried(rule, *place) for place in places]
+    try:
+        with outside():
+            found = rule.ask(_plain_draws, places)
+            return [_of_plain(each, len(seeds)) for each, (_, seeds) in zip(found, places, strict=True)]
+    except OutsideError as error:
+        return [error] * len(places)
+
+
+def _tried(rule: Propagator, place: Cell | Probe, seeds: Sequence[int]) -> Drawn:
+    try:
+        with outside():  # a rule may raise anything under other seeds
+            return draws(rule, place, seeds)
+    except OutsideError as error:
+        return error
+
+
+def _plain_draws(rule: Propagator, places: Sequence[tuple[Cell | Probe, Sequence[int]]]) -> list[Any]:
+    found = draws_in(rule, places)
+    return [str(each) if isinstance(each, OutsideError) else [m.to_json() for m in each] for each in found]
+
+
+def _of_plain(found: str | list[dict[str, Any]], number: int) -> Drawn:
+    if isinstance(found, str):
+        return OutsideError(on_one_line(found))
+    if len(found) != number:
+        raise ValueError(f"{len(found)} draws for {number} seeds")
+    return [PredictedMoments.from_json(each) for each in found]
 
 
 def draws(rule: Propagator, place: Cell | Probe, seeds: Sequence[int]) -> list[PredictedMoments]:

@@ -73,7 +73,7 @@ class Probe:
     name : str
         For people, unique.
     build : callable
-        Makes the net, in evaluation mode.
+        Makes the net, in evaluation mode; can be pickled.
     law : Law
         Batch 1, of the dtype of the net.
     way : Way
@@ -146,19 +146,19 @@ def _image_net() -> nn.Module:
 def _weighted(
     make: Callable[[], nn.Module], seed: int, dtype: torch.dtype = torch.float64
 ) -> Callable[[], nn.Module]:
-    """The net of `make` with weights, biases and statistics from a generator of numpy."""
+    """Makes the net of `make` with weights, biases and statistics from a generator of numpy."""
+    return functools.partial(_built, make, seed, dtype)
 
-    def build() -> nn.Module:
-        with torch.random.fork_rng(devices=[]):  # layers draw weights, which are not kept
-            net = make().to(dtype).eval().requires_grad_(False)
-        rng = np.random.default_rng(seed)
-        for name, value in net.state_dict().items():
-            if value.is_floating_point():
-                lowest = 16 if name.endswith("running_var") else -64
-                value.copy_(_binary(rng, tuple(value.shape), lowest))
-        return net
 
-    return build
+def _built(make: Callable[[], nn.Module], seed: int, dtype: torch.dtype) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):  # layers draw weights, which are not kept
+        net = make().to(dtype).eval().requires_grad_(False)
+    rng = np.random.default_rng(seed)
+    for name, value in net.state_dict().items():
+        if value.is_floating_point():
+            lowest = 16 if name.endswith("running_var") else -64
+            value.copy_(_binary(rng, tuple(value.shape), lowest))
+    return net
 
 
 def _binary(rng: np.random.Generator, shape: tuple[int, ...], lowest: int = -64) -> Tensor:
@@ -205,11 +205,11 @@ def _of_nets() -> Iterator[Probe]:
     yield Probe("relu chain, 12 inputs, 5 outputs", many, _diagonal(5, _MANY[0]))
     image, row = _diagonal(6, 2, 4, 4), _diagonal(7, 2, 6)
     convolutions: dict[str, tuple[Callable[[], nn.Module], int, DiagonalGaussian]] = {
-        "with stride": (lambda: nn.Conv2d(2, 3, 2, stride=2), 12, image),
-        "in groups": (lambda: nn.Conv2d(2, 4, 3, groups=2), 16, image),
-        "with dilation": (lambda: nn.Conv2d(2, 3, 2, dilation=2), 12, image),
-        "transposed": (lambda: nn.ConvTranspose2d(2, 1, 2), 25, image),
-        "of a row": (lambda: nn.Conv1d(2, 3, 3), 12, row),
+        "with stride": (functools.partial(nn.Conv2d, 2, 3, 2, stride=2), 12, image),
+        "in groups": (functools.partial(nn.Conv2d, 2, 4, 3, groups=2), 16, image),
+        "with dilation": (functools.partial(nn.Conv2d, 2, 3, 2, dilation=2), 12, image),
+        "transposed": (functools.partial(nn.ConvTranspose2d, 2, 1, 2), 25, image),
+        "of a row": (functools.partial(nn.Conv1d, 2, 3, 3), 12, row),
     }
     for number, (name, (make, features, law)) in enumerate(convolutions.items(), 18):
         yield Probe(

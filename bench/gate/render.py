@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
@@ -12,6 +11,8 @@ from sdp_bench.bench.gate.check import Outcome
 from sdp_bench.bench.gate.comparisons import accuracy, speed
 from sdp_bench.bench.gate.oracles import verify as oracles
 from sdp_bench.bench.gate.verdict import CHANGED, FAILED, NOTHING, PASSED, STOPPING, Finding, Status, Verdict
+from sdp_bench.bench.text import code, printable, public
+from sdp_bench.bench.text import markdown as to_markdown
 
 _SHOWN = 20
 _NAMED = 3  # rules
@@ -135,15 +136,16 @@ def _cells(findings: Iterable[Finding]) -> int:
 
 def markdown(outcome: Outcome) -> str:
     """Summary for a pull request: what regressed first, then the rest in short."""
-    lines = [f"### sdp-bench check: {_word(outcome)}", "", f"{_sentence(conclusion(outcome))}", ""]
+    lines = [f"### sdp-bench check: {_word(outcome)}", "", to_markdown(_sentence(conclusion(outcome))), ""]
     lines += [
-        f"- **{verdict.kind}**: {verdict.status}. {_sentence(verdict.note)}" for verdict in outcome.verdicts
+        f"- **{verdict.kind}**: {verdict.status}. {to_markdown(_sentence(verdict.note))}"
+        for verdict in outcome.verdicts
     ]
     if outcome.told:
         lines += [
             "",
             *(
-                f"- {_cell(f'`{t.causes[0].subject}`: {t.text}; accept with: `{t.accept}`')}"
+                f"- {code(t.causes[0].subject)}: {to_markdown(t.text)}; accept with: {code(t.accept)}"
                 for t in outcome.told
             ),
         ]
@@ -151,15 +153,16 @@ def markdown(outcome: Outcome) -> str:
     if told:
         lines += ["", "| | rule | where | status | what was seen |", "|---|---|---|---|---|"]
     for verdict, f in told[:_SHOWN]:
-        cells = (verdict.kind, f"`{f.subject}`", f.cell, f"**{f.status}**" if f.stops else f.status, f.text)
-        lines.append(f"| {' | '.join(_cell(cell) for cell in cells)} |")
+        status = f"**{f.status}**" if f.stops else f.status
+        cells = (verdict.kind, code(f.subject), to_markdown(f.cell), status, to_markdown(f.text))
+        lines.append(f"| {' | '.join(cells)} |")
     if len(told) > _SHOWN:
         lines += ["", f"and {len(told) - _SHOWN} more."]
     if not told:
         lines += ["", "Nothing changed."]
     if any(finding.status is Status.BETTER for _, finding in told):
         lines += ["", "Improvements are taken up by `--update`."]
-    cpu, version = outcome.environment.get("cpu", ""), outcome.environment.get("torch", "")
+    cpu, version = (to_markdown(str(outcome.environment.get(name, ""))) for name in ("cpu", "torch"))
     lines += ["", f"<sub>oracle seed {outcome.seed}, torch {version}, {cpu}</sub>", ""]
     return "\n".join(lines)
 
@@ -177,19 +180,15 @@ def junit(outcome: Outcome) -> bytes:
     for verdict in outcome.verdicts:
         suite = TestSuite(f"sdp-bench.{verdict.kind}")
         for f in verdict.findings:
-            case = TestCase(f.cell or "all", f"sdp-bench.{verdict.kind}.{f.subject}", 0)
+            place, subject = _told_of(f.cell or "all"), _told_of(f.subject)
+            case = TestCase(place, f"sdp-bench.{verdict.kind}.{subject}", 0)
             if kind := Failure if f.stops else _NOT_RUN.get(f.status):
-                result = kind(_printable(f"{f.status}: {f.text}"[:300]))
-                result.text = _printable(str(f))
+                result = kind(_told_of(f"{f.status}: {f.text}"[:300]))
+                result.text = _told_of(str(f))
                 case.result = [result]
             suite.add_testcase(case)
         report.add_testsuite(suite)  # which counts its cases
     return bytes(report.tostring())
-
-
-def _printable(text: str) -> str:
-    """Text without the characters that XML cannot hold, as a rule's error may have them."""
-    return re.sub(r"[^\t\n\r\x20-\uD7FF\uE000-\uFFFD\U00010000-\U0010FFFF]", "?", text)
 
 
 def _told(verdict: Verdict) -> list[Finding]:
@@ -225,5 +224,6 @@ def _sentence(note: str) -> str:
     return f"{note[:1].upper()}{note[1:]}." if note else ""
 
 
-def _cell(value: Sequence[str] | str) -> str:
-    return " ".join(str(value).split()).replace("|", "\\|")
+def _told_of(text: str) -> str:
+    """Text of rules, as XML can hold it and others may read it."""
+    return printable(public(text))

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from sdp_bench.bench.environment import describe, threads
-from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.errors import OutsideError, RunFailedError, UserError
 from sdp_bench.bench.gate.answers.draws import Draws
 from sdp_bench.bench.gate.answers.drift import THRESHOLD, drift
 from sdp_bench.bench.gate.baseline import Baseline, RuleBaseline, read, write
@@ -15,8 +15,8 @@ from sdp_bench.bench.gate.cells import Cell, Scope
 from sdp_bench.bench.gate.check import Options, Step, predict_all, rules_of
 from sdp_bench.bench.gate.comparisons import probes, sampling, speed
 from sdp_bench.bench.gate.comparisons.speed import Timing
-from sdp_bench.bench.gate.predictions import Predicted
-from sdp_ref.rules import Propagator
+from sdp_bench.bench.gate.guests import Asked
+from sdp_bench.bench.gate.predictions import Predicted, draws_in
 
 
 def make(
@@ -55,7 +55,7 @@ def make(
     with threads(1):
         predicted = _predicted(rules, scope, {}, step)
         found = {
-            name: RuleBaseline(each.moments, _draws(rules[name], scope, each, step), each.answers)
+            name: RuleBaseline(each.moments, _draws(name, rules[name], scope, each, step), each.answers)
             for name, each in predicted.items()
         }
         if timing is not None:
@@ -125,7 +125,7 @@ def update(
 
 
 def _predicted(
-    rules: Mapping[str, Propagator], scope: Scope, known: Mapping[str, RuleBaseline], step: Step
+    rules: Mapping[str, Asked], scope: Scope, known: Mapping[str, RuleBaseline], step: Step
 ) -> dict[str, Predicted]:
     """Predictions of all rules, every one of which must have some."""
     predicted = predict_all(rules, scope, known, step)
@@ -135,21 +135,25 @@ def _predicted(
     return predicted
 
 
-def _draws(rule: Propagator, scope: Scope, predicted: Predicted, step: Step) -> dict[str, Draws]:
+def _draws(name: str, rule: Asked, scope: Scope, predicted: Predicted, step: Step) -> dict[str, Draws]:
     """What a sampling rule says over many seeds, in each cell and probe; nothing of other rules."""
+    if not predicted.samples:
+        return {}
+    places = {key: scope.places[key] for key in predicted.laws}
+    drawn = draws_in(rule, [(each, sampling.fresh_seeds(name, each, 0)) for each in places.values()])
     found: dict[str, Draws] = {}
-    for number, (key, moments) in enumerate(predicted.laws.items() if hasattr(rule, "seed") else ()):
-        place = scope.places[key]
-        step(number, len(predicted.laws), f"{rule.name}: {place.name}")
+    for number, ((key, place), one) in enumerate(zip(places.items(), drawn, strict=True)):
+        step(number, len(places), f"{name}: {place.name}")
+        if isinstance(one, OutsideError):
+            raise RunFailedError(f"no baseline is written: rule '{name}' fails on {place.name}: {one}")
         oracle = place.fresh_moments(0) if isinstance(place, Cell) else None
-        seeds = sampling.fresh_seeds(rule, place, 0)
-        found[key] = sampling.sample(rule, place, moments, seeds, oracle).summary
+        found[key] = sampling.of_draws(one, predicted.laws[key], oracle).summary
     return found
 
 
 def _timed(
     found: Mapping[str, RuleBaseline],
-    rules: Mapping[str, Propagator],
+    rules: Mapping[str, Asked],
     scope: Scope,
     timing: Timing,
     step: Step,

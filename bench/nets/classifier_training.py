@@ -30,6 +30,7 @@ from sdp_bench.bench.nets.classifiers import (
     ImageRecipe,
     TrainedClassifier,
     file_name,
+    taken,
 )
 
 PADDING = 4
@@ -82,7 +83,7 @@ def get_classifier(
         If the cache cannot be written, or training diverged.
     """
     path = storage.cache_folder() / file_name(architecture, recipe)
-    found = storage.read(path, partial(TrainedClassifier.from_bytes, source="cache"), put_aside=True)
+    found = storage.read(path, partial(taken, kind=(architecture, recipe)), put_aside=True)
     if found is not None:
         return found
     images = dataset(recipe.dataset, ImageClassification)
@@ -90,7 +91,7 @@ def get_classifier(
     checkpoint = checkpoint_path(architecture, recipe)
     net = train(architecture, recipe, data, test, checkpoint, device=device, budget=budget, report=report)
     storage.write(path, net.to_bytes())
-    checkpoint.unlink(missing_ok=True)
+    storage.forget(checkpoint)
     return net
 
 
@@ -313,6 +314,9 @@ class _Run:
         self.sums = tensors["sums"].to(self.device)
         self.step, self.seconds = int(about["step"]), float(about["seconds"])
         self.history = [Epoch(**epoch) for epoch in about["history"]]
+        if len(self.history) != self.step // self.steps_an_epoch or not 0 <= self.step <= self.steps:
+            raise ValueError(f"step {self.step} of {self.steps}, after {len(self.history)} epochs")
+        storage.check_weights(self.net)
 
 
 def _identity(architecture: ImageArchitecture, recipe: ImageRecipe) -> str:

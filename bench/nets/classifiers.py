@@ -222,6 +222,31 @@ class TrainedClassifier:
             raise ValueError(f"not a classifier of this suite ({error})") from error
 
 
+def taken(content: bytes, kind: tuple[ImageArchitecture, ImageRecipe] | None = None) -> TrainedClassifier:
+    """Classifier in a file of the cache.
+
+    Parameters
+    ----------
+    content : bytes
+    kind : (ImageArchitecture, ImageRecipe), optional
+        Which it must be.
+
+    Returns
+    -------
+    TrainedClassifier
+
+    Raises
+    ------
+    ValueError
+        If it is another, or its weights are not those of a classifier.
+    """
+    found = TrainedClassifier.from_bytes(content, "cache")
+    if kind is not None and kind != (found.architecture, found.recipe):
+        raise ValueError("it is of another recipe")
+    storage.check_weights(found.build())
+    return found
+
+
 def file_name(architecture: ImageArchitecture, recipe: ImageRecipe) -> str:
     """Name under which a classifier is cached: readable, and unique by a hash of the recipe."""
     key = keys.digest(asdict(architecture), asdict(recipe))[:8]

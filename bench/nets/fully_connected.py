@@ -153,12 +153,21 @@ def _kept(architecture: Architecture, recipe: Recipe, seed: int) -> TrainedNet |
     if net := _committed(architecture, recipe, seed):
         return net
     path = storage.cache_folder() / file_name(architecture, recipe, seed)
-    return storage.read(path, partial(TrainedNet.from_bytes, source="cache"), put_aside=True)
+    return storage.read(path, partial(_taken, architecture, recipe, seed, "cache"), put_aside=True)
 
 
 def _committed(architecture: Architecture, recipe: Recipe, seed: int) -> TrainedNet | None:
     path = COMMITTED / file_name(architecture, recipe, seed)
-    return storage.read(path, partial(TrainedNet.from_bytes, source="committed"))
+    return storage.read(path, partial(_taken, architecture, recipe, seed, "committed"))
+
+
+def _taken(architecture: Architecture, recipe: Recipe, seed: int, source: str, content: bytes) -> TrainedNet:
+    """Net in a file, whose weights are those of such a net; raises a ValueError of any other."""
+    net = TrainedNet.from_bytes(content, source)
+    if (net.architecture, net.recipe, net.seed) != (architecture, recipe, seed):
+        raise ValueError("it is of another recipe")
+    storage.check_weights(net.build())
+    return net
 
 
 def train(architecture: Architecture, recipe: Recipe, seeds: Sequence[int]) -> list[TrainedNet]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from functools import partial
 
 from sdp_bench.bench.datasets import dataset
 from sdp_bench.bench.datasets.base import (
@@ -14,7 +13,7 @@ from sdp_bench.bench.datasets.base import (
 )
 from sdp_bench.bench.nets import storage
 from sdp_bench.bench.nets.architectures import ImageArchitecture
-from sdp_bench.bench.nets.classifiers import ImageRecipe, TrainedClassifier
+from sdp_bench.bench.nets.classifiers import ImageRecipe, TrainedClassifier, taken
 from sdp_bench.bench.nets.fully_connected import TrainedNet
 from sdp_bench.bench.nets.own import OwnNet
 from sdp_bench.bench.results.record import StoredNet
@@ -83,7 +82,7 @@ def inputs_of(net: Net) -> LabelledTable | LabelledImages:
 def best_classifier(architecture: ImageArchitecture) -> TrainedClassifier | None:
     """Of the cached classifiers of an architecture that with the highest accuracy on the test images."""
     paths = sorted(storage.cache_folder().glob(f"*-{architecture.name}-*.safetensors"))
-    # One that is damaged, or written by another version, is as if it were not there.
-    nets = (storage.read(path, partial(TrainedClassifier.from_bytes, source="cache")) for path in paths)
+    # One that is damaged, or written by another version, is told and left out.
+    nets = (storage.read(path, taken) for path in paths)
     found = [net for net in nets if net and net.architecture == architecture]
     return max(found, key=lambda net: net.accuracy, default=None)

@@ -6,7 +6,7 @@ import copy
 import functools
 import time
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from sdp_bench.bench.identity import keys
 from sdp_bench.bench.nets.own_inputs import read_inputs
 from sdp_bench.bench.nets.storage import from_file, to_file
 from sdp_bench.bench.plugins import code as user_code
+from sdp_bench.bench.plugins.asking import ask
 from sdp_bench.bench.plugins.code import Code, no_exit
 
 KIND = "own"
@@ -152,7 +153,7 @@ class OwnNet:
         about = {
             "architecture": asdict(self.architecture),
             "recipe": asdict(self.recipe),
-            "code": asdict(self.code) | {"folder": ""},  # of this machine, and no part of the net
+            "code": self.code.as_json(),
             "notes": self.notes,
             "row_seconds": self.row_seconds,
         }
@@ -191,7 +192,7 @@ class OwnNet:
 
 
 def find(address: str, inputs: Path, rows: int | None = None) -> OwnNet:
-    """Net at an address, tried on its inputs.
+    """Net at an address, tried on its inputs in a process of its own.
 
     Parameters
     ----------
@@ -213,11 +214,21 @@ def find(address: str, inputs: Path, rows: int | None = None) -> OwnNet:
     UserError
         If there is no such net, the inputs are not finite numbers, or the net does not map each of them,
         by itself and always in the same way, to finite numbers.
+    RunFailedError
+        If its code ends its process, or is not ready in time.
     """
     values, notes = read_inputs(inputs, rows)
     place, _, attribute = address.partition(":")
     if not attribute.isidentifier():
         raise UserError(f"'{address}' names no net; write path/to/net.py:build, a function or a module in it")
+    content, code = ask(address, _found, place, attribute, address, inputs.name, values, notes)
+    return replace(OwnNet.from_bytes(content, "yours"), code=code)
+
+
+def _found(
+    place: str, attribute: str, address: str, inputs: str, values: Tensor, notes: list[str]
+) -> tuple[bytes, Code]:
+    """Bytes of a net, whose code is run here, and that code as it was found."""
     code = user_code.find(place, attribute, address)
     if not code.source:
         raise UserError(f"{address}: that module has no Python source, which workers and digests need")
@@ -234,13 +245,13 @@ def find(address: str, inputs: Path, rows: int | None = None) -> OwnNet:
     state = {k: v.detach().cpu().clone() for k, v in net.state_dict().items() if isinstance(v, Tensor)}
     name = f"{Path(place).name}:{attribute}"
     architecture = OwnArchitecture(name, tuple(values.shape[1:]), tuple(outputs.shape[1:]), _depth(net))
-    own = OwnNet(architecture, OwnRecipe(name, inputs.name), code, state, values)
+    own = OwnNet(architecture, OwnRecipe(name, inputs), code, state, values)
     again, seconds = _timed(own.build(), values)
     if not _same(again[: len(outputs)], outputs.flatten(1) if outputs.ndim > 1 else outputs.unsqueeze(1)):
         raise UserError(
             f"{address} gives another net each time, beyond its weights: fix what it draws or reads when made"
         )
-    return OwnNet(architecture, own.recipe, code, state, values, tuple(notes), seconds)
+    return replace(own, notes=tuple(notes), row_seconds=seconds).to_bytes(), code
 
 
 def _made(code: Code) -> tuple[nn.Module, bool]:

@@ -1,13 +1,17 @@
 """What training keeps on disk: nets, and trainings that are not at their end.
 
-A file is named by the digest of the recipe, so that what is there need not be trained. It is written whole;
-one that is damaged is put aside, and what it held is trained again.
+A file is named by the digest of the recipe, so that what is there need not be trained. It is written whole,
+with a seal in its metadata: its name and a hash of both name and content. One that is damaged, or was
+written under another name, is put aside, and what it held is trained again, from the checkpoint before if
+there is one.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -23,8 +27,14 @@ from sdp_bench.bench.errors import RunFailedError
 
 SAVE_SECONDS = 120.0
 """Longest time between two checkpoints."""
-CHECKPOINT, DAMAGED = ".checkpoint", ".damaged"
-"""Ends of the names of files that are no nets."""
+NET, CHECKPOINT, BEFORE, DAMAGED = ".safetensors", ".checkpoint", ".before", ".damaged"
+"""Ends of the names of files: nets, trainings under way, the checkpoint before, and what was put aside."""
+
+_SEAL = "sdp-bench"  # key in the metadata
+_NAME = re.compile(
+    r"\.?(intervals-.+-[0-9a-f]{12}|selective-.+-[0-9a-f]{12}-seed\d+|.+-.+-[0-9a-f]{8}-seed\d+)"
+    r"(\.safetensors|\.checkpoint(\.before)?)(\.[0-9a-f]{8}|(\.\d+)?\.damaged)?"
+)
 
 T = TypeVar("T")
 
@@ -48,12 +58,27 @@ def cache_folder() -> Path:
 
 
 def cached_files() -> list[Path]:
-    """All that is kept in the cache: nets, checkpoints, and damaged ones of either, by name."""
-    return sorted(p for end in (".safetensors", CHECKPOINT, DAMAGED) for p in cache_folder().glob(f"*{end}"))
+    """All that this package keeps in the folder, by name; files of others may lie there too."""
+    return sorted(path for path in cache_folder().glob("*") if _is_ours(path))
 
 
-def read(path: Path, decode: Callable[[bytes], T], *, put_aside: bool = False) -> T | None:
-    """What a file holds, or None where there is none or it is damaged.
+def _is_ours(path: Path) -> bool:
+    """Whether a file has a name that only this package gives, and a net or training in it if it is whole."""
+    if path.is_symlink() or not path.is_file() or not _NAME.fullmatch(path.name):
+        return False
+    if path.suffix not in (NET, CHECKPOINT):
+        return True
+    try:
+        header = _unpacked(path.read_bytes())[0]
+        return "counts" in header or not {_SEAL, "about", "net"}.isdisjoint(header["__metadata__"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+
+
+def read(
+    path: Path, decode: Callable[[bytes], T], *, put_aside: bool = False, sealed: bool = False
+) -> T | None:
+    """What a file holds, or None where there is none or it is damaged, which a warning says.
 
     Parameters
     ----------
@@ -61,7 +86,9 @@ def read(path: Path, decode: Callable[[bytes], T], *, put_aside: bool = False) -
     decode : callable of bytes
         Raises anything at all of what is damaged.
     put_aside : bool
-        Whether a damaged file gets another name and a warning, since its place is going to be taken.
+        Whether a damaged file gets another name, since its place is going to be taken.
+    sealed : bool
+        Whether one without a seal, as older versions wrote it, counts as damaged.
 
     Returns
     -------
@@ -73,26 +100,68 @@ def read(path: Path, decode: Callable[[bytes], T], *, put_aside: bool = False) -
         If it cannot be put aside.
     """
     try:
-        return decode(path.read_bytes())
+        content = path.read_bytes()
+        _check_seal(path, content, required=sealed)
+        return decode(content)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except Exception as error:  # noqa: BLE001  whatever the system, safetensors, json and torch make of it
-        if put_aside:
-            _put_aside(path, str(error).partition("\n")[0] or type(error).__name__)
+        reason = " ".join(str(error).partition("\n")[0].split()) or type(error).__name__
+        said = f"it is now {_put_aside(path).name}, and is trained again" if put_aside else "it is left out"
+        warnings.warn(f"{path} is damaged ({reason}): {said}", stacklevel=2)
         return None
 
 
-def _put_aside(path: Path, reason: str) -> None:
-    aside = path.with_name(path.name + DAMAGED)
+def _put_aside(path: Path) -> Path:
+    """New name of a damaged file: one that no other has."""
+    number, aside = 1, path.with_name(path.name + DAMAGED)
+    while os.path.lexists(aside):
+        number += 1
+        aside = path.with_name(f"{path.name}.{number}{DAMAGED}")
     with _hinted(), files.writing(aside), suppress(FileNotFoundError):  # another process has put it aside
         path.replace(aside)
-    warnings.warn(
-        f"{path} is damaged ({reason}): it is now {aside.name}, and training starts again", stacklevel=3
-    )
+    return aside
+
+
+def _check_seal(path: Path, content: bytes, *, required: bool) -> None:
+    """Raise a ValueError if a file is not what was written under its name."""
+    seal = _unpacked(content)[0].get("__metadata__", {}).get(_SEAL)
+    if seal is None:
+        if required:
+            raise ValueError("an older version wrote it, without a checksum")
+        return
+    name = path.name.removesuffix(BEFORE)
+    if str(seal).partition(" ")[0] != name:
+        raise ValueError(f"it was written as {str(seal).partition(' ')[0]}")
+    if seal != _seal(name, content):
+        raise ValueError("its checksum is not its content's")
+
+
+def _sealed(name: str, content: bytes) -> bytes:
+    """The same safetensors file with its seal in its metadata."""
+    header, tensors = _unpacked(content)
+    header["__metadata__"] = header.get("__metadata__", {}) | {_SEAL: _seal(name, content)}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8
+    return len(text).to_bytes(8, "little") + text + tensors
+
+
+def _seal(name: str, content: bytes) -> str:
+    """A file's name, and a hash of the name and of all that the file has beside its seal."""
+    header, tensors = _unpacked(content)
+    metadata = {key: value for key, value in header.get("__metadata__", {}).items() if key != _SEAL}
+    text = json.dumps([name, {**header, "__metadata__": metadata}], sort_keys=True)
+    return f"{name} {hashlib.sha256(text.encode() + tensors).hexdigest()}"
+
+
+def _unpacked(content: bytes) -> tuple[dict[str, Any], bytes]:
+    """Header and tensors of a safetensors file; raises whatever json raises of another."""
+    end = 8 + int.from_bytes(content[:8], "little")
+    return json.loads(content[8:end]), content[end:]
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a file whole, and its folder if need be.
+    """Write a safetensors file whole and sealed, and its folder if need be.
 
     Raises
     ------
@@ -100,7 +169,7 @@ def write(path: Path, content: bytes) -> None:
         If it cannot be written.
     """
     with _hinted():
-        files.write(path, content)
+        files.write(path, _sealed(path.name, content))
 
 
 def check_writable(path: Path) -> None:
@@ -124,7 +193,7 @@ def _hinted() -> Iterator[None]:
 
 
 class Checkpoint(Generic[TrainingT]):
-    """A training that goes on from where it was saved last.
+    """A training that goes on from where it was saved last, or from the time before where that is damaged.
 
     Parameters
     ----------
@@ -144,11 +213,15 @@ class Checkpoint(Generic[TrainingT]):
     """
 
     def __init__(self, path: Path, start: Callable[[], TrainingT]) -> None:
-        self.path, self.training = path, _restored(path, start) or start()
+        self.path, self._before = path, path.with_name(path.name + BEFORE)
+        kept = _restored(path, start, sealed=True) or _restored(self._before, start, sealed=True)
+        self.training = kept or start()
         self.save()
 
     def save(self) -> None:
-        """Write the training as it is now."""
+        """Write the training as it is now, and keep what was written last."""
+        with _hinted(), files.writing(self._before), suppress(FileNotFoundError):
+            self.path.replace(self._before)
         write(self.path, self.training.to_bytes())
         self._saved = time.monotonic()
 
@@ -156,6 +229,12 @@ class Checkpoint(Generic[TrainingT]):
     def is_due(self) -> bool:
         """Whether the last one is :data:`SAVE_SECONDS` old."""
         return time.monotonic() - self._saved >= SAVE_SECONDS
+
+
+def forget(path: Path) -> None:
+    """Remove a checkpoint and the one before: the training is at its end and written elsewhere."""
+    for each in (path, path.with_name(path.name + BEFORE)):
+        each.unlink(missing_ok=True)
 
 
 def trained(
@@ -187,11 +266,11 @@ def trained(
         if checkpoint.is_due:
             checkpoint.save()
     write(path, checkpoint.training.to_bytes())
-    checkpoint.path.unlink(missing_ok=True)
+    forget(checkpoint.path)
     return checkpoint.training
 
 
-def _restored(path: Path, start: Callable[[], TrainingT]) -> TrainingT | None:
+def _restored(path: Path, start: Callable[[], TrainingT], *, sealed: bool = False) -> TrainingT | None:
     if not os.access(path, os.F_OK):
         return None
     training = start()  # one of its own: what is damaged may be restored in part
@@ -200,7 +279,13 @@ def _restored(path: Path, start: Callable[[], TrainingT]) -> TrainingT | None:
         training.restore(content)
         return training
 
-    return read(path, taken_up, put_aside=True)
+    return read(path, taken_up, put_aside=True, sealed=sealed)
+
+
+def check_weights(net: nn.Module) -> None:
+    """Raise a ValueError if a weight of a net is not finite."""
+    if not all(bool(tensor.isfinite().all()) for tensor in net.state_dict().values()):
+        raise ValueError("a weight is not finite")
 
 
 def to_file(tensors: dict[str, Tensor], about: dict[str, Any], key: str = "about") -> bytes:

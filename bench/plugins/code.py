@@ -15,7 +15,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib.abc import ExecutionLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
@@ -25,6 +25,7 @@ from typing import Any
 
 from sdp_bench.bench.errors import UserError, one_line
 from sdp_bench.bench.identity import keys
+from sdp_bench.bench.text import public
 
 Files = tuple[tuple[str, str], ...]
 """Paths below a folder, ``helper.py`` or ``package/__init__.py``, and the sources there."""
@@ -97,6 +98,10 @@ class Code:
             plain["folder"],
             trusted=False,
         )
+
+    def as_json(self) -> dict[str, Any]:
+        """Its fields as plain values, but for where it is on this machine: its sources are all of it."""
+        return asdict(self) | {"address": public(self.address), "folder": ""}
 
     @property
     def packages(self) -> frozenset[str]:

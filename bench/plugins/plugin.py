@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from types import FunctionType
 from typing import Any, Generic, TypeVar
 
 from sdp_bench.bench.errors import UserError, one_line
 from sdp_bench.bench.plugins import code
+from sdp_bench.bench.plugins.asking import ask
 from sdp_bench.bench.plugins.code import Code, no_exit
+from sdp_ref.errors import on_one_line
 from sdp_ref.registry import installed
 from sdp_ref.rules import parse_parameters
 
@@ -82,6 +84,10 @@ class Plugin:
         code = Code.from_json(plain.get("code", plain))
         return cls(plain["name"], plain.get("kind", "rule"), code, plain["options"])
 
+    def as_json(self) -> dict[str, Any]:
+        """Inverse of :meth:`from_json`, but for trust and folders."""
+        return asdict(self) | {"code": self.code.as_json()}
+
     def as_trusted(self) -> Plugin:
         """The same, whose code may be run: its user trusts where it comes from."""
         return replace(self, code=replace(self.code, trusted=True))
@@ -93,7 +99,10 @@ class Plugin:
 
     @property
     def roots(self) -> tuple[object, ...]:
-        """What it rests on: its source and that of its own modules as text, its options, and its classes."""
+        """What it rests on: its source and that of its own modules as text, its options, and its classes.
+
+        Its code is run here.
+        """
         made = self.code.load()
         # An object changes in use; what it is made by does not.
         maker = made if isinstance(made, type | FunctionType) else None
@@ -103,12 +112,10 @@ class Plugin:
     @property
     def mark(self) -> str:
         """Hash of what it rests on, 16 hexadecimal digits."""
-        from sdp_bench.bench.identity.fingerprint import PACKAGES, reached
-
-        return reached(*self.roots, packages=PACKAGES | self.code.packages)
+        return ask(self.address, _mark, self)
 
     def load(self) -> Any:
-        """What it stands for, made once a process.
+        """What it stands for, made here, once a process.
 
         Returns
         -------
@@ -124,13 +131,13 @@ class Plugin:
 
 
 def load(address: str, kind: Kind[T]) -> T:
-    """What an address leads to; see :func:`find`."""
+    """What an address leads to, made here; see :func:`find`."""
     made: T = find(address, kind).load()
     return made
 
 
 def find(address: str, kind: Kind[T]) -> Plugin:
-    """Plug-in at an address.
+    """Plug-in at an address; its code is run in a process of its own.
 
     Parameters
     ----------
@@ -149,6 +156,8 @@ def find(address: str, kind: Kind[T]) -> Plugin:
     ------
     UserError
         If there is nothing, or nothing of this kind.
+    RunFailedError
+        If the code ends its process, or is not ready in time.
     """
     place, _, rest = address.partition(":")
     attribute, _, options = rest.partition(":")
@@ -160,26 +169,38 @@ def find(address: str, kind: Kind[T]) -> Plugin:
         raise UserError(f"'{address}' names a file and no {kind.noun} in it; write {place}:MyClass")
     if not attribute.isidentifier():
         raise UserError(f"'{attribute}' in '{address}' is no name of a class or object")
-    found = code.find(place, attribute, address)
-    made = _made(Plugin("", kind.noun, found, options))
-    try:
-        name = _name_of(made, kind, address)
-    except UserError:
-        raise
-    except Exception as error:
-        raise UserError(f"{address}: the {kind.noun}'s name cannot be read: {one_line(error)}") from error
-    if not _NAME.fullmatch(name):
+    name, found = ask(address, _found, place, attribute, address, options, (kind.noun, kind.type, kind.needs))
+    if not (_NAME.fullmatch(name) and name.isprintable()):
         raise UserError(f"{address}: a {kind.noun}'s name is one word such as 'second_order', got {name!r}")
     if name.partition(":")[0] in kind.built_in():
         raise UserError(f"{address}: '{name}' is the name of a built-in {kind.noun}; choose another")
     return Plugin(name, kind.noun, found, options)
 
 
-def _name_of(made: Any, kind: Kind[Any], address: str) -> str:
-    if not isinstance(made, kind.type) or not isinstance(made.name, str):
-        shown = " ".join(repr(made).split())  # a net's takes many lines
-        raise UserError(f"{address}: a {kind.noun} has {kind.needs}, {shown} has not")
-    return str(getattr(made, "spec", made.name))
+def _found(
+    place: str, attribute: str, address: str, options: str, kind: tuple[str, type, str]
+) -> tuple[str, Code]:
+    """Name of a plug-in, and its code, which is run here; `kind` is a noun, a type and what that needs."""
+    noun, needed, needs = kind
+    found = code.find(place, attribute, address)
+    made = _made(Plugin("", noun, found, options))
+    try:
+        own = getattr(made, "name", None) if isinstance(made, needed) else None
+        is_one = isinstance(own, str)
+        name = str(getattr(made, "spec", own)) if is_one else repr(made)
+    except Exception as error:
+        raise UserError(f"{address}: the {noun}'s name cannot be read: {one_line(error)}") from error
+    if not is_one:
+        raise UserError(
+            f"{address}: a {noun} has {needs}, {on_one_line(name)} has not"
+        )  # a net's takes lines
+    return name, found
+
+
+def _mark(plugin: Plugin) -> str:
+    from sdp_bench.bench.identity.fingerprint import PACKAGES, reached
+
+    return reached(*plugin.roots, packages=PACKAGES | plugin.code.packages)
 
 
 def plugin_of(spec: str, plugins: Iterable[Plugin], kind: str = "rule") -> Plugin | None:

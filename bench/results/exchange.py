@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import lzma
-import math
 import operator
+import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict
-from io import BytesIO
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, TextIO
 
 import pandas as pd
 
 from sdp_bench.bench import files
-from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.results import migration, schema
+from sdp_bench.bench.results.checksums import Row
 from sdp_bench.bench.results.store import Store
 
 FORMATS = ("csv", "csv.xz", "parquet")
 MANIFEST = "manifest.json"
+
+_OURS = (*(f"{name}.{fmt}" for name in schema.TABLES for fmt in FORMATS), MANIFEST)
+_BATCH = 50_000
+"""Rows of a parquet file that are written or read together."""
 
 
 def merge(sources: Sequence[Path], target: Path) -> int:
@@ -43,6 +49,8 @@ def merge(sources: Sequence[Path], target: Path) -> int:
     ------
     UserError
         If `target` exists, or two files differ in a measurement.
+    RunFailedError
+        If one is damaged.
     """
     if target.exists():
         raise UserError(f"{target} exists; merge writes a new file")
@@ -54,7 +62,9 @@ def merge(sources: Sequence[Path], target: Path) -> int:
             for source in sources:
                 with Store(source) as store:
                     try:
-                        count += merged.add(store.tables())
+                        count += merged.add(store.contents())
+                    except RunFailedError:  # which names its file
+                        raise
                     except UserError as error:
                         raise UserError(f"{source}: {error}") from error
         if temporary.exists():
@@ -72,7 +82,7 @@ def export(store: Store, folder: Path, fmt: str = "csv", *, weights: bool = True
     ----------
     store : Store
     folder : Path
-        Made if it is not there.
+        Made if it is not there. An export that is there is replaced when the new one is whole.
     fmt : {"csv", "csv.xz", "parquet"}
         "csv.xz" is the smallest, and needs no library to read.
     weights : bool
@@ -88,22 +98,26 @@ def export(store: Store, folder: Path, fmt: str = "csv", *, weights: bool = True
     UserError
         If the format is unknown.
     RunFailedError
-        If the folder cannot be written.
+        If the folder cannot be written, or the results file is damaged.
     """
     if fmt not in FORMATS:
         raise UserError(f"unknown format '{fmt}'; choose from {', '.join(FORMATS)}")
-    frames = store.tables()
-    nets = frames["nets"]
-    nets["weights"] = [w.hex() if weights and w is not None else None for w in nets["weights"]]
-    contents = {f"{name}.{fmt}": _encode(frame, fmt) for name, frame in frames.items()}
-    manifest = {
-        "schema": schema.SCHEMA,
-        "sha256": {file: hashlib.sha256(content).hexdigest() for file, content in contents.items()},
-        "rows": {name: len(frame) for name, frame in frames.items()},
-        "runs": [asdict(store.run(number)) for number in store.runs()],
-    }
-    contents[MANIFEST] = json.dumps(manifest, indent=1).encode()
-    return [files.write(folder / file, content) for file, content in contents.items()]
+    write = _write_parquet if fmt == "parquet" else _write_csv
+    with files.replacing_all(folder, _OURS, MANIFEST) as new:
+        names = {name: f"{name}.{fmt}" for name in schema.TABLES}
+        contents = store.contents()
+        rows = {
+            name: write(new / file, list(schema.columns()[name]), _plain(name, contents[name], weights))
+            for name, file in names.items()
+        }
+        manifest = {
+            "schema": schema.EXPORTED,
+            "sha256": {file: _sha256(new / file) for file in names.values()},
+            "rows": rows,
+            "runs": [asdict(store.run(number)) for number in store.runs()],
+        }
+        (new / MANIFEST).write_bytes(json.dumps(manifest, indent=1).encode())
+    return [folder / file for file in (*names.values(), MANIFEST)]
 
 
 def import_(folder: Path, store: Store) -> int:
@@ -125,33 +139,11 @@ def import_(folder: Path, store: Store) -> int:
     UserError
         If the folder is no export, is damaged, is of a schema that is not read, or differs from what is here.
     """
-    try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        version, sums = operator.index(manifest["schema"]), dict(manifest["sha256"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{folder} is not a folder of exported results (no {MANIFEST})") from error
-    if version < migration.SCHEMA:
-        raise UserError(f"{folder} has schema {version}, which this version cannot read")
-    if version > schema.SCHEMA:
-        raise UserError(
-            f"{folder} has schema {version}, newer than this version's {schema.SCHEMA}; update sdp-bench"
-        )
-    expected, definitions = migration.expected(version)
-    frames: dict[str, pd.DataFrame] = {}
-    for file, checksum in sums.items():
-        try:
-            content = (folder / file).read_bytes()
-        except OSError as error:
-            raise UserError(f"{folder / file} is missing") from error
-        if hashlib.sha256(content).hexdigest() != checksum:
-            raise UserError(f"{folder / file} is damaged: its checksum is not the manifest's")
-        name, _, fmt = file.partition(".")
-        frames[name] = _decode(content, fmt, schema.columns(definitions).get(name, {}))
-    if set(frames) != set(expected):
-        raise UserError(f"{folder} lacks the tables {', '.join(sorted(set(expected) - set(frames)))}")
-    nets = frames["nets"]
-    nets["weights"] = [bytes.fromhex(w) if isinstance(w, str) and w else None for w in nets["weights"]]
-    return store.add(migration.migrated(frames, version))
+    manifest = _Manifest.of(folder)
+    rows = {name: manifest.rows_of(name) for name in migration.expected(manifest.version)[0]}
+    old = manifest.version == migration.SCHEMA
+    with migration.migrated(rows) if old else nullcontext(rows) as todays:
+        return store.add(todays)
 
 
 @contextmanager
@@ -174,37 +166,190 @@ def opened(folder: Path) -> Iterator[Store]:
             yield store
 
 
-def _encode(frame: pd.DataFrame, fmt: str) -> bytes:
-    buffer = BytesIO()
-    if fmt.startswith("csv"):
-        content = frame.to_csv(index=False).encode()  # floats as their shortest exact text
-        return lzma.compress(content, preset=6) if fmt == "csv.xz" else content
-    _parquet()
-    frame.to_parquet(buffer, index=False, compression="zstd")
-    return buffer.getvalue()
+@dataclass(frozen=True)
+class _Manifest:
+    """What an export says of itself: its schema, and format and number of rows of each table."""
+
+    folder: Path
+    version: int
+    formats: Mapping[str, str]
+    rows: Mapping[str, int]
+
+    @classmethod
+    def of(cls, folder: Path) -> _Manifest:
+        """That of a folder whose files have the checksums that it names."""
+        try:
+            manifest = files.read_json(folder / MANIFEST)
+            version = operator.index(manifest["schema"])
+            sums, rows = dict(manifest["sha256"]), dict(manifest["rows"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{folder} is not a folder of exported results (no {MANIFEST})") from error
+        if version < migration.SCHEMA:
+            raise UserError(f"{folder} has schema {version}, which this version cannot read")
+        if version > schema.EXPORTED:
+            raise UserError(
+                f"{folder} has schema {version}, newer than this version's {schema.EXPORTED}; "
+                "update sdp-bench"
+            )
+        expected = set(migration.expected(version)[0])
+        formats = {name: fmt for name, _, fmt in (file.partition(".") for file in sums)}
+        if missing := expected - set(formats):
+            raise UserError(f"{folder} lacks the tables {', '.join(sorted(missing))}")
+        if len(formats) < len(sums) or set(formats) != expected or not set(formats.values()) <= set(FORMATS):
+            raise UserError(f"{folder / MANIFEST} names files that are none of an export")
+        for file, checksum in sums.items():
+            if _sha256(folder / file) != checksum:
+                raise UserError(f"{folder / file} is damaged: its checksum is not the manifest's")
+        return cls(folder, version, formats, rows)
+
+    def rows_of(self, name: str) -> Iterator[Row]:
+        """Rows of a table, in the order of the columns of its schema."""
+        fmt = self.formats[name]
+        path = self.folder / f"{name}.{fmt}"
+        columns = schema.columns(migration.expected(self.version)[1])[name]
+        added = migration.added(self.version).get(name)
+        read = _read_parquet if fmt == "parquet" else _read_csv
+        count = 0
+        try:
+            for row in read(path, {key: each for key, each in columns.items() if key != added}):
+                count += 1
+                yield (*row, None) if added else row  # the last column
+        except _unreadable() as error:
+            raise UserError(f"{path} is damaged: {' '.join(str(error).split())}") from error
+        if count != self.rows.get(name):
+            raise UserError(f"{path} has {count} rows, and {self.rows.get(name)} by {MANIFEST}")
 
 
-def _decode(content: bytes, fmt: str, columns: Mapping[str, schema.Column]) -> pd.DataFrame:
-    if fmt == "parquet":
-        _parquet()
-        return pd.read_parquet(BytesIO(content))
-    if fmt == "csv.xz":
-        content = lzma.decompress(content)
-    frame = pd.read_csv(BytesIO(content), dtype=str, keep_default_na=False)
-    for name, column in columns.items():
-        if name not in frame:
-            continue
-        if column.kind == "REAL":  # pandas' own parser is not exact to the last bit
-            frame[name] = [float(text) if text else math.nan for text in frame[name]]
-        elif column.kind == "INTEGER":
-            frame[name] = pd.array([int(text) if text else pd.NA for text in frame[name]], dtype="Int64")
-        elif not column.required:  # an empty text is a value only where there must be one
-            frame[name] = [text or None for text in frame[name]]
-    return frame
-
-
-def _parquet() -> None:
+def _sha256(path: Path) -> str:
     try:
-        import pyarrow  # noqa: F401
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError as error:
+        raise UserError(f"{path} is missing") from error
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _plain(table: str, rows: Iterator[Row], weights: bool) -> Iterator[Row]:
+    """Rows without what is no text or number: weights as hexadecimal text, or none."""
+    if table != "nets":
+        yield from rows
+        return
+    for *row, content in rows:
+        yield (*row, content.hex() if weights and content is not None else None)
+
+
+def _write_csv(path: Path, columns: Sequence[str], rows: Iterator[Row]) -> int:
+    count = 0
+    with _text(path, "wt") as file:
+        writer = csv.writer(file, lineterminator="\n")  # floats as their shortest exact text
+        writer.writerow(columns)
+        for count, row in enumerate(rows, 1):  # noqa: B007  the last one is the number of rows
+            writer.writerow(row)
+    return count
+
+
+def _read_csv(path: Path, columns: Mapping[str, schema.Column]) -> Iterator[Row]:
+    csv.field_size_limit(sys.maxsize)  # of weights
+    with _text(path, "rt") as file:
+        reader = csv.reader(_without_nul(file), strict=True)
+        header = next(reader, [])
+        if sorted(header) != sorted(columns):
+            raise ValueError(f"its columns are {', '.join(header)}")
+        order = operator.itemgetter(*(header.index(name) for name in columns))
+        # An empty text is a value only where there must be one.
+        converters = [
+            (place, _FROM_TEXT[column.kind], column.required)
+            for place, column in enumerate(columns.values())
+            if column.kind != "TEXT" or not column.required
+        ]
+        for texts in reader:
+            if len(texts) != len(header):
+                raise ValueError(f"line {reader.line_num} has {len(texts)} values in place of {len(header)}")
+            row: list[Any] = list(order(texts))
+            for place, convert, required in converters:
+                text = row[place]
+                row[place] = convert(text) if text or required else None
+            yield tuple(row)
+
+
+def _text(path: Path, mode: str) -> TextIO:
+    if path.suffix == ".xz":
+        preset = 6 if mode == "wt" else None
+        return lzma.open(path, mode, preset=preset, encoding="utf-8", newline="")  # type: ignore[return-value]
+    return path.open(mode, encoding="utf-8", newline="")  # type: ignore[return-value]
+
+
+def _without_nul(lines: TextIO) -> Iterator[str]:
+    for line in lines:
+        if "\0" in line:
+            raise ValueError("it has a character NUL")
+        yield line
+
+
+_FROM_TEXT: dict[str, Callable[[str], Any]] = {
+    "TEXT": str,
+    "INTEGER": int,
+    "REAL": float,
+    "BLOB": bytes.fromhex,
+}
+
+
+def _write_parquet(path: Path, columns: Sequence[str], rows: Iterator[Row]) -> int:
+    pq = _parquet()
+    import pyarrow as pa
+
+    table = schema.columns()[path.name.partition(".")[0]]
+    types = {name: _PANDAS[table[name].kind] for name in columns}
+    empty = pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in types.items()})
+    fields = pa.Schema.from_pandas(empty, preserve_index=False)
+    count = 0
+    with pq.ParquetWriter(path, fields, compression="zstd") as writer:
+        for batch in _batches(rows):
+            arrays = [
+                pa.array(values, field.type)
+                for values, field in zip(zip(*batch, strict=True), fields, strict=True)
+            ]
+            writer.write_table(pa.Table.from_arrays(arrays, schema=fields))
+            count += len(batch)
+    return count
+
+
+_PANDAS = {"TEXT": "string", "INTEGER": "Int64", "REAL": "float64", "BLOB": "string"}
+
+
+def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
+    batch: list[Row] = []
+    for row in rows:
+        batch.append(row)
+        if len(batch) == _BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _read_parquet(path: Path, columns: Mapping[str, schema.Column]) -> Iterator[Row]:
+    with _parquet().ParquetFile(path) as file:
+        header = file.schema_arrow.names
+        if sorted(header) != sorted(columns):
+            raise ValueError(f"its columns are {', '.join(header)}")
+        for batch in file.iter_batches(_BATCH):
+            values = [batch.column(name).to_pylist() for name in columns]
+            for row in zip(*values, strict=True):
+                yield (*row[:-1], bytes.fromhex(row[-1])) if "weights" in columns and row[-1] else row
+
+
+def _unreadable() -> tuple[type[Exception], ...]:
+    """What the libraries raise that read a damaged table."""
+    known = (ValueError, OSError, EOFError, csv.Error, lzma.LZMAError)
+    loaded = sys.modules.get("pyarrow")
+    return (*known, loaded.ArrowException) if loaded else known
+
+
+def _parquet() -> Any:
+    try:
+        import pyarrow.parquet
     except ImportError as error:
         raise UserError("parquet needs the package pyarrow (extra 'parquet')") from error
+    return pyarrow.parquet

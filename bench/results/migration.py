@@ -1,19 +1,18 @@
-"""Results files of older schemas made into today's: 3, up to version 0.6, and 2, up to 0.4."""
+"""Results files of older schemas made into today's: 4, up to version 0.7, 3, up to 0.6, and 2, up to 0.4."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict, astuple
 from typing import Any
 
-import pandas as pd
-
 import sdp_ref
 from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.results import schema, tables
+from sdp_bench.bench.results import checksums, schema, tables
+from sdp_bench.bench.results.checksums import Row
 from sdp_bench.bench.results.record import LeftOut, Selection, Unit
 from sdp_ref.rules import Traits, traits
 
@@ -89,12 +88,16 @@ def migrate(db: sqlite3.Connection, version: int) -> None:
     db.execute("PRAGMA foreign_keys = OFF")  # has no effect within a transaction
     db.execute("BEGIN IMMEDIATE")
     try:
+        checksums.check_structure(db)
         if version == SCHEMA:
             _rebuild(db)
         else:
-            for table, column in _ADDED.items():
+            for table, column in _ADDED.items() if version == 3 else ():
                 db.execute(f"ALTER TABLE {table} ADD COLUMN {column} TEXT")
+            db.execute(schema.definition("checksums"))
             db.execute(f"PRAGMA user_version = {schema.SCHEMA}")
+        _check_contents(db)
+        checksums.seal(db, dict.fromkeys(schema.TABLES))
         db.execute("COMMIT")
     except BaseException:
         if db.in_transaction:
@@ -114,12 +117,20 @@ def _rebuild(db: sqlite3.Connection) -> None:
         db.execute(statement)
     for table in reversed(TABLES):
         db.execute(f"DROP TABLE old_{table}")
-    _check_references(db)
 
 
-def _check_references(db: sqlite3.Connection) -> None:
+def _check_contents(db: sqlite3.Connection) -> None:
+    """Raise if what was written without checksums cannot be what was written."""
+    cannot = f"the results cannot be brought to schema {schema.SCHEMA}"
+    checksums.check_structure(db, *schema.TABLES)
     if broken := db.execute("PRAGMA foreign_key_check").fetchone():
-        raise RunFailedError(f"the results cannot be brought to schema {schema.SCHEMA}: {broken}")
+        raise RunFailedError(f"{cannot}: {broken}")
+    try:
+        for name in schema.TABLES:
+            for _ in tables.checked(name, db.execute(schema.rows(name))):
+                pass
+    except ValueError as error:
+        raise RunFailedError(f"{cannot}: {error}") from error
 
 
 def expected(version: int) -> tuple[Sequence[str], str]:
@@ -127,45 +138,41 @@ def expected(version: int) -> tuple[Sequence[str], str]:
     return (TABLES, DEFINITIONS) if version == SCHEMA else (schema.TABLES, schema.DEFINITIONS)
 
 
-def migrated(frames: Mapping[str, pd.DataFrame], version: int) -> dict[str, pd.DataFrame]:
-    """Exported tables of any schema as tables of today's.
+def added(version: int) -> Mapping[str, str]:
+    """Columns by table that an export of some schema lacks."""
+    return _ADDED if version == 3 else {}
+
+
+@contextmanager
+def migrated(rows: Mapping[str, Iterable[Row]]) -> Iterator[dict[str, Iterable[Row]]]:
+    """Exported tables of schema 2 as tables of today's, for as long as the block runs.
 
     Parameters
     ----------
-    frames : mapping of str to DataFrame
+    rows : mapping of str to iterable of tuple
         By the names of :func:`expected`.
-    version : int
-        Their schema.
 
-    Returns
-    -------
-    dict of str to DataFrame
-        As :func:`sdp_bench.bench.results.tables.read` gives them.
+    Yields
+    ------
+    dict of str to iterable of tuple
 
     Raises
     ------
     UserError
         If they do not fit together.
     """
-    if version == schema.SCHEMA:
-        return dict(frames)
-    if version > SCHEMA:
-        return {
-            name: frame.assign(**{_ADDED[name]: None}) if name in _ADDED else frame
-            for name, frame in frames.items()
-        }
     with closing(sqlite3.connect("", isolation_level=None)) as db:
         try:
             db.execute("BEGIN")
             schema.create(db, DEFINITIONS, SCHEMA)
             for name in TABLES:
-                ordered = frames[name][list(schema.columns(DEFINITIONS)[name])]
-                db.executemany(schema.insertion(name, definitions=DEFINITIONS), tables.rows_of(ordered))
+                statement = schema.insertion(name, definitions=DEFINITIONS)
+                db.executemany(statement, tables.checked(name, rows[name], DEFINITIONS))
             db.execute("COMMIT")
             migrate(db, SCHEMA)
-        except (sqlite3.Error, KeyError) as error:
+        except (sqlite3.Error, ValueError, OverflowError, KeyError) as error:
             raise UserError(f"tables of schema {SCHEMA} that do not fit together: {error}") from error
-        return tables.read(db)
+        yield {name: db.execute(schema.rows(name)) for name in schema.TABLES}
 
 
 def _nets_and_units(db: sqlite3.Connection) -> None:

@@ -2,34 +2,53 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
+from pandas.errors import DatabaseError
 
-from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.results.record import LeftOut, Run, Selection, StoredNet, Verification
+from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.results import checksums, schema
+from sdp_bench.bench.results.checksums import Parts, Row
+from sdp_bench.bench.results.record import Run, Selection, StoredNet, Verification
 from sdp_ref.rules import Traits
 
-_FRAME = """
-SELECT m.experiment, n.network, n.activation, n.depth, u.net, COALESCE(n.seed, u.seed) AS seed, u.input,
-       u.noise, u.sigma, u.dataset, u.objective, r.rule, t.label AS rule_label, t.sampling, t.marginal,
-       t.reference, r.metric AS metric_spec, r.component, r.value, r.floor, r.floor95, r.stderr,
-       r.unit_of_measure, r.seconds, n.accuracy, COALESCE(n.recipe_label, u.design) AS recipe, u.samples,
-       r.unit, r.fingerprint, r.run, r.precision
+_RECORDED = """
+SELECT unit, rule, metric AS metric_spec, component, value, floor, floor95, stderr, unit_of_measure, seconds,
+       fingerprint, run, precision
+FROM records WHERE unit IN (SELECT unit FROM members WHERE run = ?)"""
+
+_UNITS = """
+SELECT DISTINCT u.key AS unit, n.network, n.activation, n.depth, u.net, COALESCE(n.seed, u.seed) AS seed,
+       u.input, u.noise, u.sigma, u.dataset, u.objective, n.accuracy,
+       COALESCE(n.recipe_label, u.design) AS recipe, u.samples
 FROM members m JOIN units u ON u.key = m.unit LEFT JOIN nets n ON n.digest = u.net
-     JOIN records r ON r.unit = u.key JOIN rules t ON t.spec = r.rule
-WHERE m.run = ? AND m.experiment = ?
-ORDER BY n.depth, COALESCE(n.seed, u.seed), u.sigma, u.input, r.rule, r.metric, r.component"""
+WHERE m.run = ? ORDER BY u.key"""
+
+_RULES = "SELECT spec AS rule, label AS rule_label, sampling, marginal, reference FROM rules"
+
+_FRAME = (
+    *("experiment", "network", "activation", "depth", "net", "seed", "input", "noise", "sigma", "dataset"),
+    *("objective", "rule", "rule_label", "sampling", "marginal", "reference", "metric_spec", "component"),
+    *("value", "floor", "floor95", "stderr", "unit_of_measure", "seconds", "accuracy", "recipe", "samples"),
+    *("unit", "fingerprint", "run", "precision", "metric"),
+)
 
 _TYPES = {
     **dict.fromkeys(("depth", "seed", "input", "sampling", "samples"), "Int64"),
     **dict.fromkeys(("marginal", "reference"), "bool"),
     **dict.fromkeys(("sigma", "value", "floor", "floor95", "stderr", "seconds", "accuracy"), "float64"),
+    "run": "int64",
 }
+"""Types of columns; those of the others are categories of text, in the order of the texts."""
+
+_CHUNK = 10_000  # rows at a time: as Python's objects a row takes ten times what its columns do
 
 _FAILURES = """
 SELECT DISTINCT COALESCE(n.network || ' seed ' || n.seed || ', input ' || u.input || ', sigma ' || u.sigma,
@@ -59,6 +78,13 @@ WHERE substr(r.unit || '/' || r.rule || '/' || r.metric, 1, ?) = ?
 ORDER BY r.unit, r.rule, r.metric, r.component"""
 
 
+def unreadable(path: Path, error: Exception) -> RunFailedError:
+    """What SQLite met in a file, or in the place of it pandas, in one line."""
+    damaged = type(error.__cause__ or error) in {checksums.DamageError, sqlite3.DatabaseError}
+    reason = " ".join(str(error.__cause__ or error).split())
+    return RunFailedError(f"{path} is damaged: {reason}" if damaged else f"cannot read {path}: {reason}")
+
+
 class Queries:
     """Questions to a results file.
 
@@ -72,6 +98,7 @@ class Queries:
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path, self._connection = path, connection
+        self._verified = False
 
     def run(self, number: int | None = None) -> Run:
         """One run, the newest by default.
@@ -90,18 +117,7 @@ class Queries:
             raise UserError(
                 f"no run {number} in {self.path}" if number is not None else f"no run in {self.path}"
             )
-        experiments = json.loads(rows[0].pop("experiments"))
-        left_out = json.loads(rows[0].pop("left_out"))
-        nested = {name: json.loads(rows[0].pop(name)) for name in ("settings", "environment")}
-        return Run(
-            **rows[0],
-            **nested,
-            experiments={
-                name: Selection(tuple(part["metrics"]), tuple(part["rules"]))
-                for name, part in experiments.items()
-            },
-            left_out=tuple(LeftOut(**line) for line in left_out),
-        )
+        return Run.from_row(rows[0])
 
     def runs(self) -> list[int]:
         """Numbers of all runs, the oldest first."""
@@ -120,22 +136,45 @@ class Queries:
     def frame(self, run: Run) -> pd.DataFrame:
         """Measurements of a run's experiments.
 
+        Text is kept as categories, in the order of the texts, so that a row takes some 130 bytes. What a
+        measurement is called by is made of a row by :func:`keys`.
+
         Returns
         -------
         DataFrame
             One row each, long format; see :class:`Record`. `component` is empty, and not missing, where a
             metric has one number: what is grouped by it is to keep these rows. `recipe` is how the net was
-            trained or, without a net, the design of the unit.
+            trained or, without a net, the design of the unit. One experiment after the other, each in the
+            order of depth, seed, sigma, input, rule, metric and component.
         """
-        parts = []
-        for name, selection in run.experiments.items():
-            part = pd.read_sql_query(_FRAME, self._connection, params=(run.id, name))
-            parts.append(part[part.metric_spec.isin(selection.metrics) & part.rule.isin(selection.rules)])
-        frame = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
-        frame = frame.fillna({"component": ""}).astype(_TYPES)
-        frame["metric"] = [spec.partition(":")[0] for spec in frame.metric_spec]
-        frame["key"] = frame.unit + "/" + frame.rule + "/" + frame.metric_spec
-        return frame
+        self._verify()
+        units = self._typed(_UNITS, (run.id,))
+        members = self._typed("SELECT experiment, unit FROM members WHERE run = ?", (run.id,))
+        records = self._typed(_RECORDED, (run.id,))
+        records["component"] = filled(records["component"])
+        at = pd.Index(units["unit"]).get_indexer(records["unit"].cat.categories)[records["unit"].cat.codes]
+        order = _order(units, records, at)
+        chosen = {
+            name: order[_asked(records, selection, np.isin(at, _units_of(name, members)))[order]]
+            for name, selection in run.experiments.items()
+        }
+        lengths = [len(rows) for rows in chosen.values()]
+        columns = {"experiment": texts(np.repeat(np.arange(len(chosen)), lengths), list(chosen))}
+        rows = np.concatenate([*chosen.values(), np.empty(0, dtype=np.intp)])
+        del order, chosen
+        rules, specs = records["rule"].array, records["metric_spec"].array
+        metrics = pd.DataFrame({"metric": _metrics(specs.categories)})
+        traits = self._typed(_RULES, ()).set_index("rule").loc[rules.categories]
+        sources = (
+            (units.drop(columns="unit"), at[rows]),
+            (traits, rules.codes[rows]),
+            (metrics, specs.codes[rows]),
+            (records, rows),
+        )
+        for source, places in sources:
+            for name in list(source):  # each column goes when it is taken
+                columns[name] = source.pop(name).array.take(places)
+        return pd.DataFrame({name: columns.pop(name) for name in _FRAME}, copy=False)
 
     def failures(self, run: Run) -> pd.DataFrame:
         """What could not be measured of a run's units and has not been since; no rule stands for all."""
@@ -145,6 +184,7 @@ class Queries:
 
     def records(self) -> pd.DataFrame:
         """All records of all runs, with what they were measured on; what is not known is missing."""
+        self._verify()
         types = {name: kind for name, kind in _TYPES.items() if name in ("seed", "input")}
         return pd.read_sql_query(_RECORDS, self._connection).astype(types)
 
@@ -173,16 +213,12 @@ class Queries:
     def stored_nets(self) -> dict[str, StoredNet]:
         """All nets, by digest, with their weights where these are kept."""
         rows = self._rows("SELECT * FROM nets", ())
-        return {row["digest"]: StoredNet(**{**row, "recipe": json.loads(row["recipe"])}) for row in rows}
+        return {row["digest"]: StoredNet.from_row(row) for row in rows}
 
     def verifications(self) -> list[Verification]:
         """Evidence by which records of older code got the fingerprints of newer code, the oldest first."""
         rows = self._rows("SELECT * FROM verifications ORDER BY finished", ())
-        nested = ({name: json.loads(row[name]) for name in ("environment", "experiments")} for row in rows)
-        return [
-            Verification(**{**row, **values, "experiments": tuple(values["experiments"])})
-            for row, values in zip(rows, nested, strict=True)
-        ]
+        return [Verification.from_row(row) for row in rows]
 
     def nets(self, run: Run) -> list[dict[str, Any]]:
         """Nets that a run measured on, without their weights."""
@@ -190,9 +226,15 @@ class Queries:
 
     def measured(self, units: Iterable[str]) -> set[tuple[str, str, str, str]]:
         """What is known: (unit, rule, metric, fingerprint)."""
+        self._verify()
         asked = set(units)
-        rows = self._connection.execute("SELECT DISTINCT unit, rule, metric, fingerprint FROM records")
-        return {row for row in rows if row[0] in asked}
+        rows = self._connection.execute("SELECT unit, rule, metric, fingerprint FROM records")
+        known: dict[str, str] = {}
+
+        def once(text: str) -> str:  # held once, and not for every record
+            return known.setdefault(text, text)
+
+        return {(once(u), once(r), once(m), once(mark)) for u, r, m, mark in rows if u in asked}
 
     def threads_of(self, key: str) -> int:
         """BLAS threads that a measurement was made with: another number may round differently."""
@@ -201,9 +243,179 @@ class Queries:
 
     def find(self, prefix: str) -> list[dict[str, Any]]:
         """Measurements whose key (unit/rule/metric) begins with `prefix`, with unit and weights."""
+        self._verify()
         return self._rows(_FIND, (len(prefix), prefix))
+
+    def parts(self, table: str) -> Parts:
+        """Rows of a table by the part that their checksum is of, each when that was found right.
+
+        Yields
+        ------
+        (str, list of tuple)
+            As :func:`sdp_bench.bench.results.checksums.verified`.
+
+        Raises
+        ------
+        RunFailedError
+            If it was not.
+        """
+        with self._reading():
+            yield from checksums.verified(self._connection, table)
+
+    def contents(self) -> dict[str, Iterator[Row]]:
+        """Rows of all tables, to be gone through once, as :meth:`parts` gives them."""
+        return {name: (row for _, rows in self.parts(name) for row in rows) for name in schema.TABLES}
+
+    def verify(self) -> dict[str, int]:
+        """Compare all that is here with its checksums, and every index with its table.
+
+        Returns
+        -------
+        dict of str to int
+            Rows by table.
+
+        Raises
+        ------
+        RunFailedError
+            If anything is not as it was written.
+        """
+        with self._reading():
+            checksums.check_structure(self._connection, *schema.TABLES)
+            return {
+                table: sum(len(rows) for _, rows in checksums.verified(self._connection, table))
+                for table in schema.TABLES
+            }
+
+    def _verify(self) -> None:
+        """Have looked at all records once, before any number is read; the other tables were, on opening."""
+        if not self._verified:
+            with self._reading():
+                checksums.check_structure(self._connection, "records")
+                checksums.check(self._connection, {"records": None})
+            self._verified = True
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Tell in one line that the file is damaged, or cannot be read."""
+        try:
+            yield
+        except (sqlite3.Error, DatabaseError) as error:
+            raise unreadable(self.path, error) from error
+
+    def _typed(self, query: str, values: tuple[Any, ...]) -> pd.DataFrame:
+        """Rows as columns of few bytes: of text the categories, each held once."""
+        cursor = self._connection.execute(query, values)
+        names = [column[0] for column in cursor.description]
+        codes = {name: _Codes({None: -1}) for name in names if name not in _TYPES}
+        parts = {name: [pd.Series(dtype=_TYPES.get(name, "int32"))] for name in names}
+        while rows := cursor.fetchmany(_CHUNK):
+            for name, column in zip(names, zip(*rows, strict=True), strict=True):
+                coded = tuple(map(codes[name].__getitem__, column)) if name in codes else column
+                parts[name].append(pd.Series(coded, dtype=_TYPES.get(name, "int32")))
+        columns = {}
+        for name in names:
+            joined = pd.concat(parts.pop(name), ignore_index=True)
+            columns[name] = texts(joined.to_numpy(), codes[name].known) if name in codes else joined
+        return pd.DataFrame(columns, copy=False)
 
     def _rows(self, query: str, values: tuple[Any, ...]) -> list[dict[str, Any]]:
         cursor = self._connection.execute(query, values)
         names = [column[0] for column in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor]
+
+
+class _Codes(dict[str | None, int]):
+    """Numbers of texts, in the order in which they are met."""
+
+    def __missing__(self, text: str | None) -> int:
+        self[text] = code = len(self) - 1  # the number of what is missing is no text's
+        return code
+
+    @property
+    def known(self) -> list[str]:
+        """The texts, in the order of their numbers."""
+        return [text for text in self if text is not None]
+
+
+def _units_of(experiment: str, members: pd.DataFrame) -> NDArray[np.integer[Any]]:
+    """Units of an experiment, by their place among all."""
+    return members["unit"].cat.codes.to_numpy()[(members["experiment"] == experiment).to_numpy()]
+
+
+def _asked(records: pd.DataFrame, selection: Selection, member: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which records an experiment asks for, of those of its units."""
+    metric, rule = records["metric_spec"].isin(selection.metrics), records["rule"].isin(selection.rules)
+    return member & metric.to_numpy() & rule.to_numpy()
+
+
+def _order(units: pd.DataFrame, records: pd.DataFrame, at: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Order of records by what their units are of, rule, metric and component; `at` says which unit's."""
+    names = ("depth", "seed", "sigma", "input")
+    subject = np.array(
+        [units[name].to_numpy(float, na_value=-np.inf) for name in names]
+    )  # missing ones first
+    rank = np.unique(subject.T, axis=0, return_inverse=True)[1]
+    inner = (records[name].cat.codes.to_numpy() for name in ("component", "metric_spec", "rule"))
+    return np.lexsort((at, *inner, rank[at]))  # the last decides first; of one subject by the units' keys
+
+
+def _metrics(specs: Iterable[str]) -> pd.Categorical:
+    """Names of metrics."""
+    codes, names = pd.factorize(np.array([spec.partition(":")[0] for spec in specs], dtype=object))
+    return texts(codes, list(names))
+
+
+def texts(codes: NDArray[np.integer[Any]], known: Sequence[str]) -> pd.Categorical:
+    """Text of few kinds as categories, in the order of the texts.
+
+    Parameters
+    ----------
+    codes : array of int
+        Places in `known`; -1 where there is no text.
+    known : sequence of str
+        Each once.
+
+    Returns
+    -------
+    Categorical
+    """
+    ordered = sorted(known)
+    place = {text: number for number, text in enumerate(ordered)}
+    moved = np.array([*(place[text] for text in known), -1])  # the last is where -1 leads
+    return pd.Categorical.from_codes(moved[codes], pd.Index(ordered, dtype="str"))
+
+
+def filled(column: pd.Series) -> pd.Series:
+    """Text as categories, in the order of the texts: and the empty one for what is missing.
+
+    Parameters
+    ----------
+    column : Series
+
+    Returns
+    -------
+    Series
+    """
+    codes, known = pd.factorize(column)
+    named = dict.fromkeys([*map(str, known), ""])
+    places = list(named)
+    return pd.Series(texts(np.where(codes < 0, places.index(""), codes), places), index=column.index)
+
+
+def keys(frame: pd.DataFrame) -> pd.Series:
+    """What measurements are called by: ``unit/rule/metric``.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        As :meth:`Queries.frame` gives it, or some rows of it.
+
+    Returns
+    -------
+    Series
+        Of text; empty where it is not known which units they are of.
+    """
+    if "unit" not in frame:
+        return pd.Series("", index=frame.index, dtype=object)
+    parts = (frame[name].astype(object) for name in ("unit", "rule", "metric_spec"))
+    return pd.Series(["/".join(part) for part in zip(*parts, strict=True)], frame.index, dtype=object)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
+
+from sdp_bench.bench.text import public
+from sdp_ref.errors import on_one_line
 
 Cell = tuple[str, str, str]
 """What one measurement is known by: key of the unit, rule, metric."""
@@ -49,6 +53,11 @@ class StoredNet:
     recipe_label: str
     source: str
     weights: bytes | None = field(default=None, repr=False)
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Self:
+        """From a row of the table."""
+        return cls(**{**row, "recipe": _mapping(row["recipe"])})
 
 
 @dataclass(frozen=True)
@@ -153,6 +162,9 @@ class Failure:
     error: str
     seconds: float
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "error", public(on_one_line(self.error)))
+
 
 @dataclass(frozen=True)
 class LeftOut:
@@ -170,6 +182,9 @@ class LeftOut:
     rule: str | None
     where: str
     reason: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", public(on_one_line(self.reason)))
 
 
 @dataclass(frozen=True)
@@ -222,6 +237,17 @@ class Run(RunDescription):
     finished: str | None
     seconds: float | None
 
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Self:
+        """From a row of the table."""
+        selections = {
+            name: Selection(_texts(part["metrics"]), _texts(part["rules"]))
+            for name, part in _mapping(row["experiments"]).items()
+        }
+        nested = {name: _mapping(row[name]) for name in ("settings", "environment")}
+        left_out = tuple(LeftOut(**line) for line in json.loads(row["left_out"]))
+        return cls(**{**row, **nested, "experiments": selections, "left_out": left_out})
+
 
 @dataclass(frozen=True)
 class Verification:
@@ -261,6 +287,35 @@ class Verification:
     unrepeatable: int
     stamped: int
     remaining: int
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Self:
+        """From a row of the table."""
+        environment, experiments = _mapping(row["environment"]), _texts(json.loads(row["experiments"]))
+        return cls(**{**row, "environment": environment, "experiments": experiments})
+
+
+def _mapping(text: str) -> dict[str, Any]:
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError(f"{text[:20]!r} is no mapping")
+    return found
+
+
+def _texts(found: Any) -> tuple[str, ...]:
+    if not (isinstance(found, list) and all(isinstance(one, str) for one in found)):
+        raise ValueError("what is to be a list of texts is none")
+    return tuple(found)
+
+
+def same(a: float | None, b: float | None, stderr: float | None = None) -> bool:
+    """As :func:`same_number`, of numbers that may not be known."""
+    return a is b if a is None or b is None else same_number(a, b, stderr)
+
+
+def redrawn(a: float | None, b: float | None, stderr: float | None) -> bool:
+    """Whether two floors are as near as those of two simulations: one sample in another cell brings that."""
+    return a is not None and b is not None and stderr is not None and abs(a - b) <= stderr
 
 
 def same_number(a: float, b: float, stderr: float | None = None) -> bool:

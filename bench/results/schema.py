@@ -8,13 +8,24 @@ from contextlib import closing
 from dataclasses import dataclass
 
 APPLICATION = 0x53445042  # "SDPB", in the file's header: tells our files from any other SQLite file
-SCHEMA = 4
+SCHEMA = 5
+EXPORTED = 4
+"""Schema of an export's tables: the one after it added the checksums, which an export has in its manifest."""
 
 TABLES = ("nets", "units", "rules", "runs", "members", "records", "failures", "verifications")
 """Tables of a results file, those first that others refer to."""
 
-JSON_COLUMNS = ("settings", "experiments", "left_out", "environment")
-"""Columns of `runs` and `verifications` that hold nested values as JSON."""
+KEYS = {
+    "nets": ("digest",),
+    "units": ("key",),
+    "rules": ("spec",),
+    "runs": ("id",),
+    "members": ("run", "experiment", "unit"),
+    "records": ("unit", "rule", "metric", "component"),
+    "failures": ("unit", "rule", "metric"),
+    "verifications": ("finished", "environment", "seed"),
+}
+"""What a row of a table is known by; what of it may be unknown is unique, and in order, as an empty text."""
 
 # The primary key of a table WITHOUT ROWID cannot be NULL: what may be unknown is unique by an index.
 DEFINITIONS = """
@@ -50,7 +61,15 @@ CREATE TABLE verifications (
     seed INTEGER NOT NULL, measured INTEGER NOT NULL, redrawn INTEGER NOT NULL,
     unrepeatable INTEGER NOT NULL, stamped INTEGER NOT NULL, remaining INTEGER NOT NULL,
     PRIMARY KEY (finished, environment, seed));
+CREATE TABLE checksums (
+    name TEXT NOT NULL, part TEXT NOT NULL, rows INTEGER NOT NULL, sum INTEGER NOT NULL,
+    PRIMARY KEY (name, part)) WITHOUT ROWID;
 """
+
+
+def definition(table: str) -> str:
+    """Statement that makes one table of today's."""
+    return next(one for one in DEFINITIONS.split(";") if one.split()[:3] == ["CREATE", "TABLE", table])
 
 
 def create(db: sqlite3.Connection, definitions: str = DEFINITIONS, schema: int = SCHEMA) -> None:
@@ -67,6 +86,30 @@ class Column:
 
     kind: str
     required: bool
+
+
+@functools.cache
+def rows(table: str, where: str = "") -> str:
+    """Query for the rows of a table in the order of their keys; `where` says which."""
+    known = columns()[table]
+    order = (
+        key if known[key].required or key == KEYS[table][0] else f"COALESCE({key}, '')" for key in KEYS[table]
+    )
+    return f"SELECT * FROM {table} {where} ORDER BY {', '.join(order)}"  # noqa: S608  names of the schema
+
+
+@functools.cache
+def statements(definitions: str = DEFINITIONS) -> frozenset[tuple[str, str]]:
+    """Name and statement of all that the definitions make, as a file of them has it."""
+    with closing(sqlite3.connect(":memory:")) as db:
+        create(db, definitions)
+        return statements_of(db)
+
+
+def statements_of(db: sqlite3.Connection) -> frozenset[tuple[str, str]]:
+    """Name and statement of all tables and indexes of a file, whatever space is between the words."""
+    found = db.execute("SELECT name, COALESCE(sql, '') FROM sqlite_master")
+    return frozenset((str(name), " ".join(str(sql).split())) for name, sql in found)
 
 
 @functools.cache

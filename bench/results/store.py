@@ -15,13 +15,18 @@ from typing import Any, cast
 
 import filelock
 import pandas as pd
+from pandas.errors import DatabaseError
 
 from sdp_bench.bench import files
 from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.results import migration, schema, tables
-from sdp_bench.bench.results.queries import Queries
+from sdp_bench.bench.results import checksums, migration, schema, tables
+from sdp_bench.bench.results.checksums import Row
+from sdp_bench.bench.results.queries import Queries, unreadable
 from sdp_bench.bench.results.record import Failure, Record, RunDescription, StoredNet, Unit, Verification
 from sdp_ref.rules import Traits
+
+LOCK = ".sdp-bench-lock"
+"""End of the name of the file beside a results file by which one writer holds it."""
 
 _NEWEST_TRAITS = """ON CONFLICT (spec) DO UPDATE SET label = excluded.label, colour = excluded.colour,
     sampling = excluded.sampling, marginal = excluded.marginal, reference = excluded.reference,
@@ -32,7 +37,9 @@ class Store(Queries):
     """A results file.
 
     One of an older schema is read by a copy in today's, and is brought to today's when it is opened for
-    writing.
+    writing. A reader sees the file as it was when it opened it.
+
+    All but the records is compared with its checksums at once, the records before the first of them is read.
 
     Parameters
     ----------
@@ -45,11 +52,14 @@ class Store(Queries):
     UserError
         If the file is not ours, or of a newer schema, or missing when reading.
     RunFailedError
-        If it cannot be opened or written, or another run is writing to it.
+        If it is damaged, cannot be opened or written, or another run is writing to it.
     """
 
     def __init__(self, path: Path, *, writing: bool = False) -> None:
         self._lock: filelock.BaseFileLock | None = None
+        self._held: dict[Path, tuple[int, int] | None] = {}
+        # Once: SQLite names its log, and a run its lock, by what a link points at.
+        self._place = path.resolve()
         try:
             self._created = not path.exists()
             new = self._created or path.stat().st_size == 0
@@ -60,9 +70,11 @@ class Store(Queries):
         if not new:
             _check_header(path)
         if writing:
-            self._lock = _lock(path)
+            self._lock = _lock(path, self._place)
         try:
             super().__init__(path, self._connect(path, create=new))
+            if writing:
+                self._held = {each: _identity(each) for each in self._files()}
         except BaseException:
             self._release()
             raise
@@ -70,34 +82,60 @@ class Store(Queries):
     def _connect(self, path: Path, *, create: bool) -> sqlite3.Connection:
         writing = self._lock is not None
         try:
-            db = sqlite3.connect(_address(path, writing=writing), timeout=30, isolation_level=None, uri=True)
-            application = db.execute("PRAGMA application_id").fetchone()[0]
-            version = db.execute("PRAGMA user_version").fetchone()[0]
+            address = _address(self._place, writing=writing)
+            db = sqlite3.connect(address, timeout=30, isolation_level=None, uri=True)
             # A run killed while it made the file leaves one without any table.
-            empty = not application and not db.execute("SELECT 1 FROM sqlite_master").fetchone()
-            if application or not (create or (empty and writing)):
-                _check_identity(path, application, version)
+            empty = not db.execute("SELECT 1 FROM sqlite_master").fetchone()
+            new = empty and (create or writing) and not _header(db)[0]
+            if not new:
+                _check_identity(path, db)
             if writing:
                 db.execute("PRAGMA journal_mode = WAL")
-            if not application:
+                db.execute(f"PRAGMA cache_size = -{_CACHE}")
+            if new:
                 db.execute("BEGIN IMMEDIATE")
                 schema.create(db)
+                checksums.seal(db, dict.fromkeys(schema.TABLES))
                 db.execute("COMMIT")
-            elif version < schema.SCHEMA:
+            elif _header(db)[1] < schema.SCHEMA:
                 db = db if writing else _copied(db)
-                migration.migrate(db, version)
+                migration.migrate(db, _header(db)[1])
             db.execute("PRAGMA foreign_keys = ON")
+            if writing:
+                db.execute("SELECT 1 FROM runs").fetchone()  # which opens the log
+            else:
+                db.execute("BEGIN")
+            _check(db)
         except sqlite3.Error as error:
-            raise RunFailedError(f"cannot use {path} as a results file: {error}") from error
+            raise unreadable(path, error) from error
         return db
 
     def close(self) -> None:
         """Close the file and let other writers in; a new file in which no run was begun is removed."""
-        unused = self._created and not self._connection.execute("SELECT COUNT(*) FROM runs").fetchone()[0]
+        unused = self._created and not self._changed() and not self._has_runs()
         self._connection.close()
         if unused:
-            self.path.unlink(missing_ok=True)
+            self._place.unlink(missing_ok=True)
         self._release()
+
+    def _has_runs(self) -> bool:
+        return self._connection.execute("SELECT 1 FROM runs").fetchone() is not None
+
+    def _files(self) -> Iterator[Path]:
+        """The file, and the log and its index that SQLite keeps beside it while it is open."""
+        return (self._place.with_name(self._place.name + end) for end in ("", "-wal", "-shm"))
+
+    def _changed(self) -> Path | None:
+        """The first of the files that is no longer the one which was opened for writing."""
+        return next((path for path, held in self._held.items() if _identity(path) != held), None)
+
+    def _require_unchanged(self) -> None:
+        """Raise a RunFailedError if what is written would go to a file that has no name any more."""
+        if changed := self._changed():
+            raise RunFailedError(
+                f"{changed} was deleted, renamed or replaced while results were written to it; stopped, "
+                "since nothing more would be kept"
+            )
 
     def _release(self) -> None:
         if self._lock:
@@ -110,17 +148,30 @@ class Store(Queries):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            if kind is None:
+                self._require_unchanged()
+        finally:
+            self.close()
+        if isinstance(error, sqlite3.Error | DatabaseError):
+            raise unreadable(self.path, error) from error
 
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, touched: checksums.Touched) -> Iterator[sqlite3.Connection]:
+        """Write into some parts of tables, which are as they were written before, and get new checksums."""
+        db = self._connection
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            yield self._connection
-            self._connection.execute("COMMIT")
+            db.execute("BEGIN IMMEDIATE")
+            checksums.check(db, touched)
+            yield db
+            checksums.seal(db, touched)
+            self._require_unchanged()
+            db.execute("COMMIT")
         except BaseException as error:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            if isinstance(error, checksums.DamageError):
+                raise unreadable(self.path, error) from error
             if isinstance(error, sqlite3.Error):
                 raise RunFailedError(f"cannot write {self.path}: {error}") from error
             raise
@@ -151,7 +202,12 @@ class Store(Queries):
         int
             Number of the run.
         """
-        with self._transaction() as db:
+        nets = tuple(nets)
+        touched = {
+            **dict.fromkeys(("runs", "units", "rules", "members")),
+            "nets": {net.digest for net in nets},
+        }
+        with self._transaction(touched) as db:
             inserted = db.execute(
                 "INSERT INTO runs (started, command, preset, settings, experiments, left_out, environment) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -184,15 +240,25 @@ class Store(Queries):
 
         `wanted` is what it set out to measure, (unit, rule, metric): all that was known of it was
         out of date, and does not stay where there is nothing new.
+
+        Raises
+        ------
+        RunFailedError
+            If it cannot be written, or a record has a number that cannot be.
         """
-        wanted = set(wanted)
+        wanted, failures = set(wanted), tuple(failures)
         names = schema.columns()["records"]
 
         def recorded(record: Record) -> tuple[Any, ...]:
             values = {**vars(record), "run": run}
             return tuple(values[name] for name in names)
 
-        with self._transaction() as db:
+        try:
+            rows = list(tables.checked("records", map(recorded, records)))
+        except ValueError as error:
+            raise RunFailedError(f"not written to {self.path}: {error}") from error
+        units = {row[0] for row in rows} | {each.unit for each in failures} | {unit for unit, _, _ in wanted}
+        with self._transaction({"records": units, "failures": units}) as db:
             for table in ("records", "failures"):
                 statement = f"DELETE FROM {table} WHERE unit = ? AND rule = ? AND metric = ?"  # noqa: S608  as above
                 db.executemany(statement, wanted)
@@ -200,11 +266,12 @@ class Store(Queries):
                 "DELETE FROM failures WHERE unit = ? AND rule = ? AND metric IS NULL",
                 {(unit, rule) for unit, rule, _ in wanted},
             )
+            # Another group of this run may have failed on the same unit.
             db.executemany(
-                "DELETE FROM failures WHERE unit = ? AND rule IS NULL", {(unit,) for unit, _, _ in wanted}
+                "DELETE FROM failures WHERE unit = ? AND rule IS NULL AND run != ?",
+                {(unit, run) for unit, _, _ in wanted},
             )
-            db.executemany(schema.insertion("records"), map(recorded, records))
-            failures = tuple(failures)
+            db.executemany(schema.insertion("records"), rows)
             db.executemany(
                 "DELETE FROM failures WHERE unit = ? AND rule IS ? AND metric IS ?",
                 [(failure.unit, failure.rule, failure.metric) for failure in failures],
@@ -213,7 +280,7 @@ class Store(Queries):
 
     def finish_run(self, run: int, seconds: float) -> None:
         """Mark a run as gone through to its end, after `seconds`."""
-        with self._transaction() as db:
+        with self._transaction({"runs": None}) as db:
             db.execute("UPDATE runs SET finished = ?, seconds = ? WHERE id = ?", (_now(), seconds, run))
 
     def stamp(self, marks: Iterable[tuple[str, str, str, str]], verification: Verification) -> None:
@@ -229,7 +296,9 @@ class Store(Queries):
             "environment": json.dumps(verification.environment),
             "experiments": json.dumps(verification.experiments),
         }
-        with self._transaction() as db:
+        marks = tuple(marks)
+        touched = {"records": {unit for unit, *_ in marks}, "verifications": None}
+        with self._transaction(touched) as db:
             db.executemany(
                 "UPDATE records SET fingerprint = ? WHERE unit = ? AND rule = ? AND metric = ?",
                 ((mark, *place) for *place, mark in marks),
@@ -237,24 +306,54 @@ class Store(Queries):
             db.execute(schema.insertion("verifications"), tuple(evidence.values()))
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        """Everything in the file; see :func:`sdp_bench.bench.results.tables.read`."""
-        return tables.read(self._connection)
+        """Everything in the file, a frame a table."""
+        return {
+            name: pd.DataFrame(list(rows), columns=list(columns)).astype(
+                {column: _TYPES[each.kind] for column, each in columns.items() if each.kind in _TYPES}
+            )
+            for name, rows in self.contents().items()
+            for columns in (schema.columns()[name],)
+        }
 
-    def add(self, others: Mapping[str, pd.DataFrame]) -> int:
-        """Put the tables of another file beside what is here.
+    def add(self, others: Mapping[str, Iterable[Row]]) -> int:
+        """Put the tables of another file beside what is here, whole or not at all.
 
-        See :func:`sdp_bench.bench.results.tables.add`, also for what it raises.
+        See :func:`sdp_bench.bench.results.tables.add`.
 
         Returns
         -------
         int
             Measurements that were new.
+
+        Raises
+        ------
+        UserError
+            If they cannot be, or differ from what is here.
         """
-        with self._transaction() as db:
-            return tables.add(db, others)
+        units: set[str] = set()
+        with self._transaction({**dict.fromkeys(schema.TABLES), "records": units}) as db:
+            try:
+                return tables.add(db, others, units)
+            except ValueError as error:
+                raise UserError(str(error)) from error
 
 
-def _check_identity(path: Path, application: int, version: int) -> None:
+_CACHE = 64 * 1024
+"""Of SQLite's pages of a file that is written to (KiB)."""
+_MAGIC = b"SQLite format 3\0"
+_TYPES = {"INTEGER": "Int64", "REAL": "float64"}
+
+
+def _header(db: sqlite3.Connection) -> tuple[int, int]:
+    """Whose file it is, and of which schema."""
+    return tuple(db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version"))
+
+
+def _check_identity(path: Path, db: sqlite3.Connection) -> None:
+    application, version = _header(db)
+    ours = (application, version) == (schema.APPLICATION, schema.SCHEMA)
+    if not ours and schema.statements_of(db) == schema.statements():
+        raise checksums.DamageError("its header says that it is something else")
     if application != schema.APPLICATION:
         raise UserError(f"{path} is a SQLite file of something else; nothing was changed")
     if version < migration.SCHEMA:
@@ -263,6 +362,16 @@ def _check_identity(path: Path, application: int, version: int) -> None:
         raise UserError(
             f"{path} has schema {version}, newer than this version's {schema.SCHEMA}; update sdp-bench"
         )
+
+
+def _check(db: sqlite3.Connection) -> None:
+    """Raise if the structure of a file or its small tables are not as they were written."""
+    if schema.statements_of(db) != schema.statements():
+        raise checksums.DamageError("its tables are not those of a results file")
+    checksums.check_structure(db)
+    small = [name for name in schema.TABLES if name != "records"]
+    checksums.check_structure(db, *small)
+    checksums.check(db, dict.fromkeys(small))
 
 
 def _address(path: Path, *, writing: bool) -> str:
@@ -291,18 +400,27 @@ def _now() -> str:
 def _check_header(path: Path) -> None:
     try:
         with path.open("rb") as file:
-            header = file.read(16)
+            header = file.read(100)
     except OSError as error:
         raise RunFailedError(f"cannot read {path}: {error.strerror}") from error
-    if header != b"SQLite format 3\x00":
+    if not header.startswith(_MAGIC):
+        ours = header[68:72] == schema.APPLICATION.to_bytes(4, "big")
+        if ours or _MAGIC.startswith(header.rstrip(b"\0")):
+            raise RunFailedError(f"{path} is damaged: its header is not that of a SQLite file")
         raise UserError(f"{path} is not a results file of sdp-bench; nothing was changed")
 
 
-def _lock(path: Path) -> filelock.BaseFileLock:
-    """Hold ``path.lock``; the system lets go of it however the process ends."""
-    lock = filelock.FileLock(path.with_name(path.name + ".lock"))
+def _lock(path: Path, place: Path) -> filelock.BaseFileLock:
+    """Hold the lock beside a file, at `place`; the system lets go of it however the process ends."""
+    # Its name is one that nobody else gives to a file: some versions of filelock empty what they open.
+    lock = filelock.FileLock(place.with_name(place.name + LOCK))
     with files.writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if place.exists() and place.stat().st_nlink > 1:
+            raise RunFailedError(
+                f"{path} has another name, a hard link, under which SQLite would not find its log; make a "
+                "copy of it and give that as --database"
+            )
         try:
             lock.acquire(blocking=False)
         except filelock.Timeout as error:
@@ -310,3 +428,12 @@ def _lock(path: Path) -> filelock.BaseFileLock:
                 f"another run is writing to {path}; wait for it or give another --database"
             ) from error
     return lock
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What a file is known by whatever its name; None where there is none."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino

@@ -7,12 +7,12 @@ from concurrent.futures import Executor, Future, as_completed
 from dataclasses import dataclass, replace
 
 from sdp_bench.bench.errors import one_line
+from sdp_bench.bench.executors import lost
 from sdp_bench.bench.experiments.base import Group
 from sdp_bench.bench.experiments.law_group import Asked, LawGroup
 from sdp_bench.bench.results.record import Cell, Record
 from sdp_bench.bench.results.unfinished import MeasuredAgain
 from sdp_bench.bench.runs.driver import Progress
-from sdp_bench.bench.runs.executors import lost
 from sdp_bench.bench.runs.group import GroupResult, run_group
 
 

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from sdp_bench.bench import environment
 from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.executors.local import LocalProcesses
 from sdp_bench.bench.experiments import costs
 from sdp_bench.bench.experiments.base import Experiment, Group
 from sdp_bench.bench.nets.architectures import Architecture
@@ -19,7 +20,6 @@ from sdp_bench.bench.nets.net import Net, best_classifier, stored
 from sdp_bench.bench.nets.recipes import Recipe
 from sdp_bench.bench.results.record import RunDescription
 from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs.executors.local import LocalProcesses
 from sdp_bench.bench.runs.group import Current, GroupResult, current, execute
 from sdp_bench.bench.runs.plan import Plan, plan_of
 from sdp_bench.bench.settings import Settings
@@ -268,7 +268,7 @@ def _train(kinds: dict[tuple[Architecture, Recipe], int], jobs: int, progress: P
     if not seconds:
         return
     total = sum(seconds.values())
-    jobs = min(jobs, len(seconds))
+    jobs = min(jobs, len(seconds), environment.cores())  # here, wherever the groups are measured
     progress.say(f"training {len(seconds)} kinds of net: about {_duration(total / jobs)}")
     executor = LocalProcesses(jobs, 1)
     try:

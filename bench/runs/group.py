@@ -8,10 +8,11 @@ from concurrent.futures import Executor, Future, as_completed
 from dataclasses import dataclass, replace
 
 from sdp_bench.bench.errors import one_line
+from sdp_bench.bench.executors import lost
 from sdp_bench.bench.experiments.base import Group
+from sdp_bench.bench.results.ranges import outside
 from sdp_bench.bench.results.record import Cell, Failure, Record
 from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs.executors import lost
 
 Current = frozenset[Cell]
 """Cells that need not be measured again: the store has them as today's code would make them."""
@@ -26,6 +27,14 @@ class GroupResult:
     seconds: float
 
 
+def _cell(record: Record) -> Cell:
+    return record.unit, record.rule, record.metric
+
+
+def _outside(record: Record) -> str:
+    return outside(record.metric, record.value, record.floor, record.floor95, record.stderr)
+
+
 def run_group(group: Group, cells: Collection[Cell]) -> GroupResult:
     """Measure some cells of a group.
 
@@ -37,7 +46,7 @@ def run_group(group: Group, cells: Collection[Cell]) -> GroupResult:
     Returns
     -------
     GroupResult
-        With records of these cells alone.
+        With records of these cells alone. A metric that gives a number that cannot be is a failure.
     """
     start, asked = time.perf_counter(), frozenset(cells)
     records: list[Record] = []
@@ -45,8 +54,11 @@ def run_group(group: Group, cells: Collection[Cell]) -> GroupResult:
     for outcome in group.measure(asked):
         if isinstance(outcome, Failure):
             failures.append(outcome)
-        elif (outcome.unit, outcome.rule, outcome.metric) in asked:
+        elif _cell(outcome) in asked:
             records.append(outcome)
+    wrong = {cell: reason for record in records if (reason := _outside(record)) for cell in [_cell(record)]}
+    failures += [Failure(*cell, reason, 0.0) for cell, reason in wrong.items()]
+    records = [record for record in records if _cell(record) not in wrong]
     return GroupResult(records, failures, time.perf_counter() - start)
 
 
@@ -131,7 +143,8 @@ def execute(
             result = future.result()
         except lost() as error:
             line, took = one_line(error), time.perf_counter() - start
-            units = dict.fromkeys(unit for unit, _, _ in cells)
-            result = GroupResult([], [Failure(unit, None, None, line, took) for unit in units], took)
+            units, rules = dict.fromkeys(unit for unit, _, _ in cells), {rule for _, rule, _ in cells}
+            rule = rules.pop() if len(rules) == 1 else None
+            result = GroupResult([], [Failure(unit, rule, None, line, took) for unit in units], took)
         store_result(store, run, group, result, cells)
         on_group(group, result)

@@ -12,14 +12,18 @@ from sdp_bench.bench.experiments.base import Experiment, Group
 from sdp_bench.bench.experiments.scope import Scope
 from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.nets.net import Net
+from sdp_bench.bench.plugins.asking import ask
 from sdp_bench.bench.plugins.code import no_exit
-from sdp_bench.bench.plugins.plugin import Plugin
+from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
 from sdp_bench.bench.results.record import LeftOut, Selection, Unit
 from sdp_bench.bench.rules import rule_of
 from sdp_bench.bench.settings import Settings
+from sdp_ref.errors import on_one_line
 from sdp_ref.rules import Traits, traits
 
 _COLOUR = re.compile("#[0-9A-Fa-f]{6}")
+_MOST = 10**9
+"""Of ranks and of samples: results files have 64 bits for a number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,15 +125,30 @@ def _selection(experiment: Experiment, groups: Sequence[Group]) -> Selection:
 
 def traits_of(rule: str, plugins: Sequence[Plugin] = ()) -> Traits:
     """Traits of a rule or reference; of what is no rule, or declares traits that are none, its name alone."""
+    if plugin := plugin_of(rule, plugins):
+        try:
+            return ask(plugin.address, _declared, plugin)
+        except (UserError, ValueError):
+            return Traits(rule)
     try:
-        made = rule_of(rule, plugins)
+        made = rule_of(rule)
     except ValueError:
         return Traits(rule)
-    if isinstance(made, Reference):
-        return made.traits
+    return made.traits if isinstance(made, Reference) else traits(made)
+
+
+def _declared(plugin: Plugin) -> Traits:
+    """Traits of a plug-in, which may declare anything, as figures and results files can take them."""
     try:
-        with outside(), no_exit():  # a plug-in may declare anything
-            found = traits(made)
+        with outside(), no_exit():
+            found = traits(plugin.load())
     except OutsideError:
-        return Traits(rule)
-    return found if _COLOUR.fullmatch(str(found.colour)) else replace(found, colour=None)
+        return Traits(plugin.name)
+    return Traits(
+        on_one_line(found.label),
+        found.colour if _COLOUR.fullmatch(str(found.colour)) else None,
+        None if found.sampling is None else min(max(found.sampling, 0), _MOST),
+        found.marginal,
+        found.reference,
+        min(max(found.rank, -_MOST), _MOST),
+    )

@@ -13,7 +13,6 @@ from typing import Any, Protocol
 import pandas as pd
 
 from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.files import write
 from sdp_bench.bench.identity import keys
 from sdp_bench.bench.identity.fingerprint import reached
 from sdp_bench.bench.metrics import primary, recorded_metric
@@ -22,11 +21,12 @@ from sdp_bench.bench.metrics.prediction import Prediction
 from sdp_bench.bench.metrics.total_variation import CellTotalVariation
 from sdp_bench.bench.replay.drilldown import Drilldown, Truth, drill, effort, rule_errors
 from sdp_bench.bench.replay.error_by_layer import ErrorByLayer, OutputErrors
+from sdp_bench.bench.results.queries import keys as keys_of
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import is_address
 from sdp_bench.reports.drilldown import figures as drawings
 from sdp_bench.reports.drilldown.words import CONSTANT, errors_as_seen, verdict
-from sdp_bench.reports.parts import tags
+from sdp_bench.reports.folder import tags, write
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.nets import NetKind
 from sdp_bench.reports.style.rules import RuleTraits
@@ -129,7 +129,11 @@ def worst(frame: pd.DataFrame, count: int) -> list[str]:
         raise UserError(
             "worst:n compares total variations of rules, and none was measured; name keys instead"
         )
-    rows = rows.drop_duplicates("key").assign(excess=lambda f: f["value"] - f["floor95"])
+    rows = (
+        rows.assign(key=keys_of(rows))
+        .drop_duplicates("key")
+        .assign(excess=lambda f: f["value"] - f["floor95"])
+    )
     rows = rows.sort_values(["excess", "key"], ascending=[False, True])
     rows["rank_at_noise"] = rows.groupby(["rule", "sigma"]).cumcount()
     rows = rows.sort_values(["rank_at_noise", "excess", "key"], ascending=[True, False, True])
@@ -266,7 +270,7 @@ def current_pages(folder: Path, frame: pd.DataFrame) -> dict[str, str]:
     dict of str to str
         Only of pages that show what the frame has.
     """
-    if not folder.is_dir() or "key" not in frame:
+    if not folder.is_dir() or "unit" not in frame:
         return {}
     pages = {}
     for path, own in _pages(folder).items():
@@ -274,9 +278,10 @@ def current_pages(folder: Path, frame: pd.DataFrame) -> dict[str, str]:
             path.unlink(missing_ok=True)
         else:
             pages[unescape(own["key"])] = (path, own.get("mark", ""))
-    rows = frame[frame["key"].isin(pages.keys())]
+    rows = frame[frame["unit"].isin({key.partition("/")[0] for key in pages})]
+    rows = rows.assign(key=keys_of(rows))
     current = {}
-    for key, part in rows.groupby("key"):
+    for key, part in rows[rows["key"].isin(pages.keys())].groupby("key"):
         path, mark = pages[str(key)]
         if mark == _results_hash(zip(part["component"], part["value"], strict=True)):
             current[str(key)] = path.name

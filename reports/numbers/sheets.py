@@ -26,7 +26,8 @@ MOST_BYTES = 8_000_000
 """What the lists of one report take at most, about: fewer measurements are listed if need be."""
 _ROW_BYTES, _NUMBER_BYTES = 145, 480
 
-_SHOWN = ("seed", "input", "value", "floor", "floor95", "stderr", "drillable", "key")
+_NAMED = ("unit", "rule", "metric_spec")
+_SHOWN = ("seed", "input", "value", "floor", "floor95", "stderr", *_NAMED)
 
 
 @dataclass(frozen=True)
@@ -82,27 +83,65 @@ def sheets(
         In the order in which the numbers first name their pages.
     """
     numbers = list(numbers)
-    named = {rule: traits.label(rule) for rule in frame["rule"].unique()}
-    references = list(filter(traits.is_reference, named))
-    # there is nothing to drill into of a reference, which is no rule
-    frame = frame.assign(rule=frame["rule"].map(named), drillable=~frame["rule"].isin(references))
-    if "key" not in frame:
-        frame = frame.assign(key="")
-    columns = {name: frame[name].to_numpy() for name in (*_SHOWN, *_VARIES) if name in frame}
-    at = pd.Index(frame.index)
-    positions = [at.get_indexer(pd.Index(number.rows)) for number in numbers]
-    rows = _rows_per_number([len(each) for each in positions], frame["key"], most_bytes)
+    columns = _Columns(frame, traits)
+    rows = _rows_per_number([len(number.rows) for number in numbers], _key_length(frame), most_bytes)
     pages: dict[Page, dict[Group, list[Listing]]] = {}
-    for number, own in zip(numbers, positions, strict=True):
+    for number in numbers:
+        own = frame.index.get_indexer(pd.Index(number.rows))
         listing = _listing(number, own, columns, rows, drilled)
         pages.setdefault(number.group.page, {}).setdefault(number.group, []).append(listing)
     for page, groups in pages.items():
         yield Sheet(page, tuple((group, tuple(own)) for group, own in groups.items()))
 
 
-def _rows_per_number(counts: Sequence[int], keys: pd.Series, most_bytes: int) -> int:
+class _Columns:
+    """Columns of the measurements, of which single rows are asked for: as texts all would take gigabytes."""
+
+    def __init__(self, frame: pd.DataFrame, traits: RuleTraits) -> None:
+        own = {name: frame[name] for name in {*_SHOWN, *_VARIES} if name in frame}
+        coded = {name: column.cat for name, column in own.items() if hasattr(column, "cat")}
+        self._texts = {name: list(column.categories) for name, column in coded.items()}
+        plain = own | {name: column.codes for name, column in coded.items()}
+        self._columns: dict[str, NDArray[Any]] = {name: column.to_numpy() for name, column in plain.items()}
+        self._traits = traits
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._columns
+
+    def numbers(self, name: str, rows: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Values of some rows in a column of numbers."""
+        values: NDArray[np.float64] = self._columns[name][rows]
+        return values
+
+    def at(self, name: str, rows: NDArray[np.intp]) -> list[Any]:
+        """Values of some rows, of rules their names for people."""
+        values = self._columns[name][rows].tolist()
+        texts = [self._texts[name][code] for code in values] if name in self._texts else values
+        return list(map(self._traits.label, texts)) if name == "rule" else texts
+
+    def keys(self, rows: NDArray[np.intp]) -> list[str]:
+        """What to drill into some rows by; empty for a reference, which is no rule."""
+        if "unit" not in self:
+            return [""] * len(rows)
+        codes = (self._columns[name][rows].tolist() for name in _NAMED)
+        unit, rule, spec = (self._texts[name] for name in _NAMED)
+        return [
+            "" if self._traits.is_reference(rule[b]) else f"{unit[a]}/{rule[b]}/{spec[c]}"
+            for a, b, c in zip(*codes, strict=True)
+        ]
+
+
+def _key_length(frame: pd.DataFrame) -> float:
+    """Mean length of what measurements are called by."""
+    if "unit" not in frame or frame.empty:
+        return 0.0
+    lengths = sum(int(frame[name].map(len).astype(int).sum()) for name in _NAMED)
+    return lengths / len(frame) + len(_NAMED) - 1
+
+
+def _rows_per_number(counts: Sequence[int], key_length: float, most_bytes: int) -> int:
     """How many measurements of each number fit."""
-    row = _ROW_BYTES + (float(keys.str.len().mean()) if len(keys) else 0.0)
+    row = _ROW_BYTES + key_length
     for rows in range(MOST_ROWS, 1, -1):
         if sum(_NUMBER_BYTES + row * min(count, rows) for count in counts) <= most_bytes:
             return rows
@@ -112,21 +151,19 @@ def _rows_per_number(counts: Sequence[int], keys: pd.Series, most_bytes: int) ->
 def _listing(
     number: Number,
     positions: NDArray[np.intp],
-    columns: Mapping[str, NDArray[Any]],
+    columns: _Columns,
     rows: int,
     drilled: Mapping[str, str],
 ) -> Listing:
     metric = number.group.metric
     if not number.ordered:
-        positions = positions[np.argsort(-_error(metric, columns["value"][positions]), kind="stable")]
+        positions = positions[np.argsort(-_error(metric, columns.numbers("value", positions)), kind="stable")]
     top = positions[:rows]
-    value, floor, floor95 = (columns[name][top] for name in ("value", "floor", "floor95"))
+    value, floor, floor95 = (columns.numbers(name, top) for name in ("value", "floor", "floor95"))
     shown = metric.shown(value), metric.shown(floor), metric.indistinguishable(value, floor, floor95)
-    rest = (columns[name][top] for name in ("seed", "input", "stderr", "drillable", "key"))
-    measured = zip(*(column.tolist() for column in (*shown, *rest)), strict=True)
-    distinctions = [
-        _distinction(metric, number.varies, columns, row) if number.varies else None for row in top
-    ]
+    rest = (columns.numbers(name, top) for name in ("seed", "input", "stderr"))
+    measured = zip(*(column.tolist() for column in (*shown, *rest)), columns.keys(top), strict=True)
+    distinctions = _distinctions(metric, number.varies, columns, top) if number.varies else [None] * len(top)
     return Listing(
         number.anchor,
         number.title,
@@ -151,10 +188,20 @@ _VARIES: dict[str, Callable[[Metric, Any], str]] = {
 """How what varies in a list is written."""
 
 
-def _distinction(metric: Metric, varies: Sequence[str], columns: Mapping[str, NDArray[Any]], row: int) -> str:
-    """What tells a measurement from others in its list, as HTML."""
-    parts = (_VARIES[name](metric, columns[name][row]) for name in varies if name in columns)
-    return escape(", ".join(filter(None, parts)))
+def _distinctions(
+    metric: Metric, varies: Sequence[str], columns: _Columns, rows: NDArray[np.intp]
+) -> list[str]:
+    """What tells each of some measurements from others in its list, as HTML."""
+    known = [name for name in varies if name in columns]
+    values = zip(*(columns.at(name, rows) for name in known), strict=True)
+    return [
+        escape(
+            ", ".join(
+                filter(None, (_VARIES[name](metric, one) for name, one in zip(known, own, strict=True)))
+            )
+        )
+        for own in values
+    ]
 
 
 def _error(metric: Metric, values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -171,7 +218,6 @@ class _Measurement(NamedTuple):
     seed: float
     input: float
     stderr: float
-    drillable: bool
     key: str
 
 
@@ -185,6 +231,6 @@ def _html(metric: Metric, distinction: str | None, one: _Measurement, drilled: M
         labels.number(one.floor, metric.decimals) if metric.has_floor else "–",
         labels.number(one.stderr),
         f'<a href="{escape(drilled[one.key])}">drill-down</a>' if one.key in drilled else "",
-        f"<code>{escape(one.key)}</code>" if one.key and one.drillable else "–",
+        f"<code>{escape(one.key)}</code>" if one.key else "–",
     ]
     return "<tr><td>" + "<td>".join(f"{cell}</td>" for cell in cells) + "</tr>"

@@ -19,7 +19,7 @@ from sdp_bench.reports.statistics.costs import SAME
 from sdp_bench.reports.statistics.replicates import Contest, Replicates
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.rules import RuleTraits
-from sdp_bench.reports.tables.frame import noise_symbol
+from sdp_bench.reports.tables.frame import by_kind, noise_symbol
 
 _NAMED = 3  # rules; the page has all
 
@@ -98,7 +98,7 @@ def answers(frame: pd.DataFrame, traits: RuleTraits) -> list[Answer]:
 
 
 def _answer(metric: Metric, part: pd.DataFrame, traits: RuleTraits) -> Answer | None:
-    ranked = part[~part["rule"].map(traits.is_reference)]
+    ranked = part[~by_kind(part["rule"], traits.is_reference)]
     if ranked.empty:
         return None
     replicates = Replicates.of(metric, ranked, traits)

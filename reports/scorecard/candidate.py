@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sdp_bench.bench.text import public
 from sdp_ref.conformance import ConformanceReport
 
 
@@ -32,6 +33,9 @@ class Candidate:
     report: ConformanceReport | None = None
     trouble: str = ""
     unmeasured: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "trouble", public(self.trouble))
 
     @property
     def is_wrong(self) -> bool:

@@ -16,7 +16,7 @@ from sdp_bench.reports.statistics.ranking import UNIT, Scores
 from sdp_bench.reports.statistics.replicates import LEVEL, Replicates
 from sdp_bench.reports.style.nets import NetKind
 from sdp_bench.reports.style.rules import RuleTraits
-from sdp_bench.reports.tables.frame import noise_symbol
+from sdp_bench.reports.tables.frame import by_kind, noise_symbol
 
 Outcome = Literal["better", "worse", "level", "unjudged"]
 
@@ -188,11 +188,11 @@ def comparisons(frame: pd.DataFrame, rule: str, traits: RuleTraits) -> list[Comp
 
 def _one_number(frame: pd.DataFrame) -> pd.DataFrame:
     """A single row for each measurement: of several outputs the mean |log ratio|, of pairs the largest."""
-    frame = frame.assign(noise=frame["experiment"].map(noise_symbol)).drop_duplicates(
+    frame = frame.assign(noise=by_kind(frame["experiment"], noise_symbol)).drop_duplicates(
         [*UNIT, "noise", "sigma", "rule", "metric", "component"]
     )
     plain = frame[(frame["component"] == "") | (frame["component"] == "largest")]
-    ratios = frame[frame["metric"].map(lambda name: recorded_metric(name).better == "one")]
+    ratios = frame[by_kind(frame["metric"], lambda name: recorded_metric(name).better == "one")]
     if ratios.empty:
         return plain
     with np.errstate(divide="ignore"):

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from sdp_bench.bench.files import write, writing
+from sdp_bench.bench.files import writing
 from sdp_bench.bench.metrics.total_variation import ClassTotalVariation
+from sdp_bench.bench.text import public, table
+from sdp_bench.reports.folder import remove, write
 from sdp_bench.reports.page import DATA
 from sdp_bench.reports.parts import PAGE
 from sdp_bench.reports.results import Results
@@ -28,6 +30,8 @@ from sdp_bench.reports.tables.tables import Table, headline
 from sdp_bench.reports.writing import environment, recorded
 
 CONFORMANCE = "conformance.json"
+FILES = (PAGE, DATA, CONFORMANCE)
+"""What is written."""
 
 _TEMPLATE = Path(__file__).with_name("template.html")
 
@@ -131,12 +135,12 @@ def build(card: Scorecard, folder: Path) -> Path:
     candidates = [each.candidate for each in card.judged]
     reports = {each.name: each.report.as_dict() for each in candidates if each.report}
     if reports:
-        write(folder / CONFORMANCE, json.dumps(reports, indent=1) + "\n")
+        write(folder / CONFORMANCE, public(json.dumps(reports, indent=1)) + "\n")
     else:
         with writing(folder):
-            (folder / CONFORMANCE).unlink(missing_ok=True)
+            remove(folder / CONFORMANCE)
     if len(frame) or not (folder / DATA).exists():
-        write(folder / DATA, frame.to_csv(index=False, lineterminator="\n"))
+        write(folder / DATA, table(frame).to_csv(index=False, lineterminator="\n"))
     return write(folder / PAGE, text)
 
 

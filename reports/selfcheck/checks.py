@@ -8,8 +8,8 @@ from concurrent.futures import as_completed
 from dataclasses import dataclass
 
 from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.executors.local import LocalProcesses
 from sdp_bench.bench.runs.driver import Meter
-from sdp_bench.bench.runs.executors.local import LocalProcesses
 from sdp_bench.reports.selfcheck import simulations
 from sdp_bench.reports.selfcheck.rate import Rate
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from sdp_bench.bench.files import write
+from sdp_bench.bench import text
+from sdp_bench.reports.folder import write
 from sdp_bench.reports.parts import PAGE
 from sdp_bench.reports.selfcheck.rate import Part, Rate
 from sdp_bench.reports.style import labels
@@ -87,17 +88,18 @@ class Findings:
 
     def _rendered(self, template: str) -> str:
         shown = environment(RuleTraits())
-        shown.filters |= {"promised": promised, "share": share, "cell": cell}
+        shown.filters |= {"promised": promised, "share": share, "cell": text.markdown, "code": text.code}
         context: dict[str, Any] = {"found": self, "data": DATA}
         return shown.get_template(str(_TEMPLATES / template)).render(context)
 
     def _csv(self) -> str:
-        text = io.StringIO()
-        rows = csv.writer(text, lineterminator="\n")
+        written = io.StringIO()
+        rows = csv.writer(written, lineterminator="\n")
         rows.writerow(["part", "what", "condition", "low", "high", "hits", "trials"])
         for rate in self.rates:
-            rows.writerow([rate.part, rate.what, rate.condition, *rate.promised, rate.hits, rate.trials])
-        return text.getvalue()
+            texts = map(text.cell, (rate.part, rate.what, rate.condition))
+            rows.writerow([*texts, *rate.promised, rate.hits, rate.trials])
+        return written.getvalue()
 
 
 def promised(rate: Rate) -> str:
@@ -112,11 +114,6 @@ def promised(rate: Rate) -> str:
     if high == 1:
         return f"at least {low:g}"
     return f"{low:g} to {high:g}"
-
-
-def cell(text: str) -> str:
-    """Escape what would end a cell of a Markdown table."""
-    return text.replace("|", "\\|")
 
 
 def share(value: float) -> str:

@@ -140,7 +140,7 @@ class Costs:
         Costs
             Rules in the order of tables.
         """
-        timed = frame[(frame["seconds"] > 0) & ~frame["rule"].map(traits.is_reference)]
+        timed = frame[(frame["seconds"] > 0) & ~frame["rule"].map(traits.is_reference).astype(bool)]
         times = timed.groupby([*ARCHITECTURE, "rule"])["seconds"]
         least, typical = times.min().unstack(), times.median().unstack()  # architecture by rule
         centre = {str(rule): _geometric(least[rule]) for rule in least}

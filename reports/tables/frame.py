@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
 
+import numpy as np
 import pandas as pd
+from pandas.api.types import union_categoricals
 
 from sdp_bench.bench.experiments import experiments
 from sdp_bench.bench.experiments.laws import LawExperiment
 from sdp_bench.bench.metrics import recorded_metric
 from sdp_bench.bench.noise import GAUSSIAN
+from sdp_bench.bench.results.queries import filled
 from sdp_bench.reports.style import labels
 
-_TEXT = ("experiment", "network", "activation", "net", "rule", "metric", "component", "unit_of_measure")
+TEXT = ("experiment", "network", "activation", "net", "rule", "metric", "component", "unit_of_measure")
 _NUMBERS = ("depth", "seed", "input", "sigma", "value", "floor", "floor95", "stderr", "seconds", "accuracy")
-COLUMNS = _TEXT + _NUMBERS
+COLUMNS = TEXT + _NUMBERS
 
 VARIANTS = ("metric_spec", "recipe")
 """Columns that tell apart what has one name; a frame need not come with them."""
@@ -26,6 +31,9 @@ BOUNDS = ("lower", "upper")
 def checked(frame: pd.DataFrame) -> pd.DataFrame:
     """Measurements with the columns and types the report relies on; those without a number are left out.
 
+    Text is categories in the order of the texts, and numbers are float64: a million rows of objects would
+    take gigabytes.
+
     Parameters
     ----------
     frame : DataFrame
@@ -35,33 +43,93 @@ def checked(frame: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
+        The same one if there is nothing to do.
 
     Raises
     ------
     ValueError
         If a non-empty frame lacks columns.
     """
+    if _is_checked(frame):
+        return frame
     if frame.empty:
         frame = frame.reindex(columns=list(COLUMNS))
     missing = [name for name in COLUMNS if name not in frame.columns]
     if missing:
         raise ValueError(f"the results lack the columns {', '.join(missing)}")
-    frame = frame[frame["value"].notna()].reset_index(drop=True)
-    text = {name: frame[name].astype(object).where(frame[name].notna(), "").map(str) for name in _TEXT}
-    for name, default in (("metric_spec", text["metric"]), ("recipe", "")):
-        known = frame.get(name, pd.Series(index=frame.index, dtype=object))
-        text[name] = known.astype(object).where(known.notna(), default)
+    known = frame["value"].notna()
+    frame = frame.reset_index(drop=True) if known.all() else frame[known].reset_index(drop=True)
+    specs = frame.get("metric_spec", frame["metric"])
+    if specs.isna().any():
+        specs = specs.astype(object).where(specs.notna(), frame["metric"].astype(object))
+    nets = frame.get("recipe", pd.Series("", index=frame.index))
+    text = {name: filled(column) for name, column in {"metric_spec": specs, "recipe": nets}.items()}
+    text |= {name: filled(frame[name]) for name in TEXT}
     numbers = {name: pd.to_numeric(frame[name]).astype(float) for name in _NUMBERS}
     return frame.assign(**text, **numbers)
 
 
+def _is_checked(frame: pd.DataFrame) -> bool:
+    """Whether a frame is as :func:`checked` gives it."""
+    if not {*COLUMNS, *VARIANTS} <= set(frame.columns) or not isinstance(frame.index, pd.RangeIndex):
+        return False
+    text = (frame[name].array for name in (*TEXT, *VARIANTS))
+    return (
+        frame.index.equals(pd.RangeIndex(len(frame)))
+        and all(isinstance(own, pd.Categorical) and "" in own.categories for own in text)
+        and all(
+            own.categories.is_monotonic_increasing and (own.codes >= 0).all()
+            for own in (frame[name].array for name in (*TEXT, *VARIANTS))
+        )
+        and all(frame[name].dtype == float for name in _NUMBERS)
+        and bool(frame["value"].notna().all())
+    )
+
+
+def together(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Rows of several frames with the same columns, one after the other; categories stay categories."""
+    columns: dict[Hashable, Any] = {}
+    for name in frames[0]:
+        parts = [frame[name].array for frame in frames]
+        if isinstance(parts[0], pd.Categorical):
+            columns[name] = union_categoricals(parts, sort_categories=True)
+        else:
+            columns[name] = pd.concat(map(pd.Series, parts), ignore_index=True)
+    return pd.DataFrame(columns, copy=False)
+
+
+def by_kind(column: pd.Series, value: Callable[[str], Any]) -> pd.Series:
+    """What a function makes of the texts of a column, asked once for each that there is.
+
+    Parameters
+    ----------
+    column : Series
+        Without missing values.
+    value : callable of str
+
+    Returns
+    -------
+    Series
+        Of categories, in the order of the texts, where the values are texts.
+    """
+    codes, known = pd.factorize(column)
+    values = pd.Series([value(text) for text in known], dtype=None if len(known) else object)
+    values = filled(values) if values.dtype in (object, "str") else values
+    return pd.Series(values.array.take(codes), index=column.index)
+
+
 def with_largest(frame: pd.DataFrame) -> pd.DataFrame:
     """Keep the component with the largest value of each measurement of which no other is shown."""
-    largest_only = frame["metric"].map(lambda name: recorded_metric(name).largest_only).astype(bool)
+    largest_only = by_kind(frame["metric"], lambda name: recorded_metric(name).largest_only).astype(bool)
+    if not largest_only.any():
+        return frame
     several = frame[largest_only]
     measurement = ["experiment", "network", "activation", "depth", "net", "input", "sigma", "rule"]
     measurement += ["metric_spec"]
-    largest = several.loc[several.groupby(measurement)["value"].idxmax()].assign(component="")
+    largest = several.loc[several.groupby(measurement)["value"].idxmax()]
+    components = frame["component"].array
+    nothing = np.full(len(largest), components.categories.get_loc(""))
+    largest = largest.assign(component=pd.Categorical.from_codes(nothing, dtype=components.dtype))
     return pd.concat([frame[~largest_only], largest], ignore_index=True)
 
 

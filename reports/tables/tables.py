@@ -168,14 +168,16 @@ def tables(frame: pd.DataFrame, traits: RuleTraits) -> Iterator[Table]:
         One for each metric of each kind of net in each suite; a metric's companion is in its table. A metric
         that was measured under several options has one for each, and so have nets of several recipes.
     """
-    # Rows are chosen thousands of times, which takes the longer the more columns they have.
-    frame = with_brackets(with_largest(frame[[*COLUMNS, *VARIANTS]].assign(row=frame.index)))
     companions = {recorded_metric(name).companion for name in frame["metric"].unique()}
-    for _, kind in frame.groupby(["experiment", "activation", "depth", "network"], sort=True):
-        several = kind["recipe"].nunique() > 1
-        for recipe, nets in kind.groupby("recipe", sort=True):
-            for table in _tables(nets, companions, traits):
-                yield replace(table, recipe=str(recipe)) if several else table
+    for experiment in sorted(frame["experiment"].unique()):
+        # Rows are chosen thousands of times, which takes the longer the more columns they have.
+        own = frame.loc[frame["experiment"] == experiment, [*COLUMNS, *VARIANTS]]
+        own = with_brackets(with_largest(own.assign(row=own.index)))
+        for _, kind in own.groupby(["activation", "depth", "network"], sort=True):
+            several = kind["recipe"].nunique() > 1
+            for recipe, nets in kind.groupby("recipe", sort=True):
+                for table in _tables(nets, companions, traits):
+                    yield replace(table, recipe=str(recipe)) if several else table
 
 
 def _tables(kind: pd.DataFrame, companions: set[str], traits: RuleTraits) -> Iterator[Table]:

@@ -7,62 +7,99 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sdp_bench.commands.options import BAD_VERDICT, limits, seed_, stream, word
+from sdp_bench.commands.screen import echo
+
 if TYPE_CHECKING:
-    from sdp_ref.conformance import CheckResult
+    from sdp_bench.bench.executors.local import Limits
+    from sdp_ref.conformance import CheckResult, ConformanceReport
 
 
 @click.command("check-rule")
-@click.argument("rule", required=False)
-@click.option("--only", multiple=True, metavar="CHECK", help="Run this check alone; may be repeated.")
+@click.argument("rule", type=word, required=False)
+@click.option(
+    "--only", type=word, multiple=True, metavar="CHECK", help="Run this check alone; may be repeated."
+)
 @click.option("--list", "listed", is_flag=True, help="List the checks and what each asks.")
-@click.option("--json", "json_file", metavar="FILE", help="Write the report as JSON; - for standard output.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the cases.")
+@click.option(
+    "--json",
+    "json_file",
+    type=stream,
+    metavar="FILE",
+    help="Write the report as JSON; - for standard output.",
+)
+@click.option("--seed", type=seed_, default=0, show_default=True, help="Of the cases.")
+@limits
 def check_rule(
-    rule: str | None, only: tuple[str, ...], listed: bool, json_file: str | None, seed: int
+    rule: str | None,
+    only: tuple[str, ...],
+    listed: bool,
+    json_file: Path | None,
+    seed: int,
+    time_limit: float,
+    memory_limit: float | None,
 ) -> None:
     """Check that a propagation rule keeps what every rule, or its own claims, promise.
 
     RULE is a built-in rule (sdp, monte_carlo:samples=100) or one of yours: path/to/rule.py:MyRule,
-    package.module:MyRule, or an entry point. The exit code is 1 if a check fails that the rule does not
-    declare as a known fault, or if none ran. What was found stands on standard output, the verdict last.
+    package.module:MyRule, or an entry point. It runs in a process of its own. The exit code is 1 if a check
+    fails that the rule does not declare as a known fault, or if none ran; 2 for bad input; 3 if the rule ends
+    that process, or takes more than the limits. What was found stands on standard output, the verdict last.
     """
     import json
 
-    import sdp_ref
-    from sdp_bench.bench import files, rules
+    from sdp_bench.bench import files
     from sdp_bench.bench.errors import UserError
-    from sdp_bench.bench.plugins.plugin import load
+    from sdp_bench.bench.executors.local import Limits
     from sdp_ref.conformance import CHECKS
-    from sdp_ref.conformance.kit import named_checks
 
     if listed:
         for check in CHECKS:
-            click.echo(f"{check.name:24} {check.question}")
+            echo(f"{check.name:24} {check.question}")
         return
     if rule is None:
         raise UserError("name a rule, sdp or path/to/rule.py:MyRule say; --list shows the checks")
-    target = None if json_file in (None, "-") else Path(str(json_file))
+    quiet = json_file == Path("-")
+    target = None if quiet else json_file
     if target is not None:
         files.check_writable(target)
-    quiet = json_file == "-"
-
-    def told(result: CheckResult) -> None:
-        click.echo(str(result), err=quiet)
-
-    try:
-        built_in = rule.partition(":")[0] in sdp_ref.rules()
-        chosen = sdp_ref.rule(rule) if built_in else load(rule, rules.RULES)
-        sdp_ref.check_rule(chosen, only=[], seed=seed)  # what is no rule, or no check, is told at once
-        named_checks(only or None)
-        click.echo(f"rule '{getattr(chosen, 'spec', chosen.name)}'", err=quiet)
-        report = sdp_ref.check_rule(chosen, only=only or None, seed=seed, progress=told)
-    except ValueError as error:
-        raise UserError(str(error)) from error
-    click.echo(report.conclusion, err=quiet)
+        files.remove_old(target)
+    report = _report(rule, only or None, seed, Limits(time_limit, memory_limit), quiet=quiet)
+    echo(report.conclusion, err=quiet)
     text = json.dumps(report.as_dict(), indent=1)
     if quiet:
-        click.echo(text)
+        echo(text)
     elif target is not None:
         files.write(target, text + "\n")
     if report.unexpected or not report.ran:
-        raise SystemExit(1)
+        raise SystemExit(BAD_VERDICT)
+
+
+def _report(
+    rule: str, only: tuple[str, ...] | None, seed: int, most: Limits, *, quiet: bool
+) -> ConformanceReport:
+    """What the kit finds, told as it comes."""
+    from sdp_bench.bench import rules
+    from sdp_bench.bench.errors import RunFailedError, UserError
+    from sdp_bench.bench.executors import WorkerError
+    from sdp_bench.bench.executors.local import begin_server
+    from sdp_bench.bench.experiments.laws import canonical_rules
+    from sdp_bench.bench.plugins.asking import limited
+    from sdp_bench.bench.runs.conformance import conformance
+    from sdp_ref.conformance.kit import named_checks
+
+    def told(result: CheckResult) -> None:
+        echo(str(result), err=quiet)
+
+    begin_server()
+    try:
+        named_checks(only)  # what is no check, or no rule, is told at once
+        with limited(most):
+            names, plugins = rules.resolve([rule])
+        (name,) = canonical_rules(names, plugins)
+        echo(f"rule '{name}'", err=quiet)
+        return conformance(name, plugins, most, only=only, seed=seed, told=told)
+    except WorkerError as error:
+        raise RunFailedError(f"{rule}: {error}") from error
+    except ValueError as error:
+        raise UserError(str(error)) from error

@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sdp_bench.commands.options import BAD_VERDICT, FAILED, Share, database, file_, folder_
+from sdp_bench.commands.options import (
+    BAD_VERDICT,
+    FAILED,
+    Share,
+    at_most_cores,
+    database,
+    file_,
+    folder_,
+    jobs,
+    seed_,
+    word,
+)
+from sdp_bench.commands.screen import echo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,13 +35,13 @@ def merge(sources: tuple[Path, ...], output: Path) -> None:
     """Put the results FILE... into a new one, unless they differ in a measurement."""
     from sdp_bench.bench.results.exchange import merge as merge_files
 
-    click.echo(f"{merge_files(sources, output)} measurements in {output}")
+    echo(f"{merge_files(sources, output)} measurements in {output}")
 
 
 @click.command("export")
 @database
 @click.option("-o", "--output", type=folder_, required=True, help="Folder of the tables.")
-@click.option("--format", "fmt", default="csv", show_default=True, help="csv, csv.xz or parquet.")
+@click.option("--format", "fmt", type=word, default="csv", show_default=True, help="csv, csv.xz or parquet.")
 @click.option("--weights/--no-weights", default=True, show_default=True, help="Keep the nets' weights.")
 def export_(database: Path, output: Path, fmt: str, weights: bool) -> None:
     """Write a results file as plain tables with a manifest."""
@@ -38,7 +50,7 @@ def export_(database: Path, output: Path, fmt: str, weights: bool) -> None:
 
     with Store(database) as store:
         files = export(store, output, fmt, weights=weights)
-    click.echo(f"{len(files)} files in {output}, {sum(f.stat().st_size for f in files) / 1e6:.1f} MB")
+    echo(f"{len(files)} files in {output}, {sum(f.stat().st_size for f in files) / 1e6:.1f} MB")
 
 
 @click.command("import")
@@ -50,25 +62,32 @@ def import_(folder: Path, database: Path) -> None:
     from sdp_bench.bench.results.store import Store
 
     with Store(database, writing=True) as store:
-        click.echo(f"{import_tables(folder, store)} new measurements in {database}")
+        echo(f"{import_tables(folder, store)} new measurements in {database}")
 
 
 @click.command()
 @click.argument("a", type=file_)
 @click.argument("b", type=file_)
 def diff(a: Path, b: Path) -> None:
-    """Compare two results files measurement by measurement."""
+    """Compare two results files measurement by measurement, in every field that is stored of them.
+
+    By which code and in what time they were made is counted apart.
+    """
     from sdp_bench.bench.results.comparison import compare
     from sdp_bench.bench.results.store import Store
 
     with Store(a) as first, Store(b) as second:
         found = compare(first, second)
-    click.echo(
-        f"{found.equal} equal, {len(found.different)} different, {found.only_a} only in {a}, "
+    echo(
+        f"{found.equal} equal, {found.different} different, {found.only_a} only in {a}, "
         f"{found.only_b} only in {b}"
     )
-    if len(found.different):
-        click.echo(found.different.head(20).to_string(index=False))
+    for what, count in {"code": found.other_code, "time": found.other_time}.items():
+        if count:
+            echo(f"  of other {what}: {count}")
+    if found.different:
+        echo("  different in " + ", ".join(f"{name}: {n}" for name, n in found.fields.most_common()))
+        echo(found.largest.to_string(index=False))
 
 
 @click.group()
@@ -81,13 +100,24 @@ def results() -> None:
 @click.option(
     "--share", type=Share(), default="2%", show_default=True, help="Of the predictions: 2% or 0.02."
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the choice.")
+@click.option("--seed", type=seed_, default=0, show_default=True, help="Of the choice.")
 @click.option(
-    "--only", "experiments", multiple=True, metavar="EXPERIMENT", help="Look at this one; may be repeated."
+    "--only",
+    "experiments",
+    type=word,
+    multiple=True,
+    metavar="EXPERIMENT",
+    help="Look at this one; may be repeated.",
 )
 @click.option("--trust-code", is_flag=True, help="Run the code of plug-in rules stored with the results.")
-@click.option("--jobs", type=click.IntRange(min=1), help="Worker processes (default: one a core).")
+@jobs
 @click.option("--dry-run", is_flag=True, help="Say what would be measured, and how long it takes.")
+@click.option(
+    "--file",
+    "alone",
+    is_flag=True,
+    help="Compare FILE with its own checksums, all of it, and measure nothing.",
+)
 def verify(
     file: Path,
     share: float,
@@ -96,6 +126,7 @@ def verify(
     trust_code: bool,
     jobs: int | None,
     dry_run: bool,
+    alone: bool,
 ) -> None:
     """Measure a random share of the records in FILE again; where all agree, stamp the others.
 
@@ -103,15 +134,21 @@ def verify(
     as it is stored, rounding apart, all that it speaks for (the same experiment, kind of net, rule, metric
     and old code) gets today's fingerprints, in one step at the end, with the evidence. If anything
     does not, it is named and nothing is stamped (exit code 1); nor is anything if a measurement fails (3).
+
+    A FILE that is damaged is not read (3). With --file, that is all that is looked at.
     """
     from sdp_bench.bench import environment
+    from sdp_bench.bench.executors.local import LocalProcesses
     from sdp_bench.bench.replay.verify import Request, measure_and_stamp, prepare
     from sdp_bench.bench.results.store import Store
-    from sdp_bench.bench.runs.executors.local import LocalProcesses
     from sdp_bench.commands.progress import Screen
 
-    Store(file).close()  # which refuses what is no results file, before one is opened for writing
-    jobs = jobs or environment.cores()
+    with Store(file) as store:  # which refuses what is no results file, before one is opened for writing
+        if alone:
+            rows = store.verify()
+            echo(f"{file} is as it was written: {', '.join(f'{n} {name}' for name, n in rows.items())}")
+            return
+    jobs = at_most_cores(jobs) or environment.cores()
     threads = max(1, environment.cores() // jobs)
     request = Request(share, seed, experiments, trust_code)
     with Store(file, writing=not dry_run) as store:
@@ -134,16 +171,16 @@ def _tell(preparation: Preparation, jobs: int) -> None:
     from sdp_bench.bench.experiments.costs import elapsed
 
     total, old = len(preparation.records), preparation.count(preparation.outdated.cells)
-    click.echo(f"{total} records, {total - old} of today's code, {old} of other code")
+    echo(f"{total} records, {total - old} of today's code, {old} of other code")
     for each in preparation.by_experiment():
         counts = f"{each.chosen} of {each.outdated} to measure again"
-        click.echo(f"  {each.experiment:<20} {counts}, about {each.seconds / 60:.1f} min on one core")
+        echo(f"  {each.experiment:<20} {counts}, about {each.seconds / 60:.1f} min on one core")
     if not preparation.parts:
         _tell_remaining(preparation.remaining(set()))
-        click.echo("nothing can be measured again" if old else "nothing to stamp")
+        echo("nothing can be measured again" if old else "nothing to stamp")
         return
     seconds = elapsed([part.seconds for part in preparation.parts], jobs)
-    click.echo(
+    echo(
         f"{preparation.count(preparation.chosen)} records in {len(preparation.parts)} groups: about "
         f"{seconds / 60:.1f} min with {jobs} workers (by costs measured on a 2-core AVX-512 CPU)"
     )
@@ -152,32 +189,30 @@ def _tell(preparation: Preparation, jobs: int) -> None:
 def _tell_outcome(outcome: Outcome) -> None:
     """Say what agreed and was stamped, or what did not."""
     for disagreement in outcome.disagreements:
-        click.echo(f"DIFFERENT {disagreement}")
+        echo(f"DIFFERENT {disagreement}")
     for failure in outcome.failures:
-        click.echo(f"failed: {failure}")
+        echo(f"failed: {failure}")
     if outcome.disagreements and outcome.elsewhere:
-        click.echo(
+        echo(
             f"some were made on {', '.join(outcome.elsewhere)}, whose kernels round otherwise than this "
             "processor's: verify them there"
         )
     made = outcome.verification
     if not made:
         numbers, failures = len(outcome.disagreements), len(outcome.failures)
-        click.echo(f"{numbers} numbers differ, {failures} failures: nothing is stamped")
+        echo(f"{numbers} numbers differ, {failures} failures: nothing is stamped")
         return
-    click.echo(
-        f"all {made.measured} records measured again agree; {made.stamped} have today's fingerprints now"
-    )
+    echo(f"all {made.measured} records measured again agree; {made.stamped} have today's fingerprints now")
     _tell_remaining(outcome.remaining)
 
 
 def _tell_remaining(remaining: Mapping[str, int]) -> None:
     for what, count in remaining.items():
-        click.echo(f"  left as it is: {count} of {what}")
+        echo(f"  left as it is: {count} of {what}")
 
 
 @click.command()
-@click.argument("key")
+@click.argument("key", type=word)
 @click.option("--trust-code", is_flag=True, help="Run the code of a plug-in rule stored with the results.")
 @database
 def replay(key: str, trust_code: bool, database: Path) -> None:
@@ -190,13 +225,13 @@ def replay(key: str, trust_code: bool, database: Path) -> None:
 
     with Store(database) as store:
         torch.set_num_threads(store.threads_of(key))
-        pairs = replay_measurement(store, key, click.echo, trusted=trust_code)
+        pairs = replay_measurement(store, key, echo, trusted=trust_code)
     equal = True
     for stored, again in pairs:
         equal &= identical(stored, again)
         name = f"{again.metric} {again.component or ''}".strip()
-        click.echo(f"{name}\n  stored {_estimate(stored)}\n  again  {_estimate(again)}")
-    click.echo("identical to the last bit" if equal else "DIFFERENT from what was stored")
+        echo(f"{name}\n  stored {_estimate(stored)}\n  again  {_estimate(again)}")
+    echo("identical to the last bit" if equal else "DIFFERENT from what was stored")
     if not equal:
         raise SystemExit(FAILED)
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sdp_bench.commands.options import Rules, Shard, file_
+from sdp_bench.commands.options import Rules, Shard, file_, limits, seed_, stream, word
+from sdp_bench.commands.screen import echo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +31,7 @@ _manifests = click.option(
 @click.option(
     "--rules", type=Rules(), help="Instead of all built-in ones: sdp,my_rule.py:MyRule,package.module:MyRule"
 )
-@click.option("--seed", type=click.IntRange(min=0), help="Of the fresh oracles; a new one each time if none.")
+@click.option("--seed", type=seed_, help="Of the fresh oracles; a new one each time if none.")
 @click.option("--accuracy/--no-accuracy", default=True, help="Whether predictions are compared.")
 @click.option("--speed/--no-speed", default=True, help="Whether times are compared.")
 @click.option(
@@ -39,9 +40,10 @@ _manifests = click.option(
 @click.option(
     "--allow-new", is_flag=True, help="Let rules pass that have no predictions or times in the baseline."
 )
-@click.option("--json", "json_file", type=file_, help="Write all findings to this file.")
-@click.option("--junit", "junit_file", type=file_, help="Write a JUnit file for the CI system.")
-@click.option("--markdown", "markdown_file", type=file_, help="Write a summary for a pull request.")
+@click.option("--json", "json_file", type=stream, help="Write all findings to this file.")
+@click.option("--junit", "junit_file", type=stream, help="Write a JUnit file for the CI system.")
+@click.option("--markdown", "markdown_file", type=stream, help="Write a summary for a pull request.")
+@limits
 def check(
     baseline: Path,
     update: bool,
@@ -54,10 +56,13 @@ def check(
     json_file: Path | None,
     junit_file: Path | None,
     markdown_file: Path | None,
+    time_limit: float,
+    memory_limit: float | None,
 ) -> None:
     """Compare the rules with a baseline, and fail if they have become less accurate or slower.
 
-    An oracle that is no longer what was recorded of it fails the check, too.
+    An oracle that is no longer what was recorded of it fails the check, too. A rule of yours runs in
+    processes of its own. Files of an earlier check are removed first.
 
     Exit codes: 0 no, 1 a regression or a change to accept (the output says of which kind), 2 bad input, such
     as a rule that is not in the baseline, 3 a rule could not be run, or nothing could be compared, and none
@@ -66,14 +71,19 @@ def check(
     """
     import json
 
+    from sdp_bench.bench import files
     from sdp_bench.bench.errors import RunFailedError, UserError
+    from sdp_bench.bench.executors.local import Limits
     from sdp_bench.bench.gate import render
     from sdp_bench.bench.gate.baseline import read
     from sdp_bench.bench.gate.check import Options
     from sdp_bench.bench.gate.check import check as compare
     from sdp_bench.bench.gate.update import update as write
+    from sdp_bench.bench.plugins.asking import limited
+    from sdp_bench.bench.text import public
     from sdp_bench.commands.progress import meter
 
+    most = Limits(time_limit, memory_limit)
     if not (accuracy or speed or oracles):
         raise UserError("--no-accuracy, --no-speed and --no-oracles leave nothing to check")
     options = Options(rules, seed, accuracy, speed, oracles, allow_new=allow_new)
@@ -82,17 +92,23 @@ def check(
             raise UserError(
                 "--update compares nothing that --json, --junit or --markdown could tell; leave them out"
             )
-        with meter("check") as bar:
+        files.check_writable(baseline)
+        with meter("check") as bar, limited(most):
             names = write(baseline, options, step=bar.done)
-        click.echo(f"{baseline} has {', '.join(names)} as they are now")
+        echo(f"{baseline} has {', '.join(names)} as they are now")
         return
+    outputs = [path for path in (json_file, junit_file, markdown_file) if path]
+    if any(path.resolve() == baseline.resolve() for path in outputs):
+        raise UserError(f"{baseline} is the baseline, which --update alone writes; name another file")
+    for path in outputs:
+        files.remove_old(path)
     known = read(baseline)
-    with meter("check") as bar:
+    with meter("check") as bar, limited(most):
         outcome = compare(known, options, file=baseline, step=bar.done)
-    click.echo(render.text(outcome))
+    echo(render.text(outcome))
     for step in render.next_steps(outcome):
-        click.echo(f"next, {step}")
-    plain = json.dumps(outcome.as_dict(), indent=1, allow_nan=False) + "\n"
+        echo(f"next, {step}")
+    plain = public(json.dumps(outcome.as_dict(), indent=1, allow_nan=False)) + "\n"
     contents: dict[Path | None, str | bytes] = {
         json_file: plain,
         junit_file: render.junit(outcome),
@@ -102,7 +118,7 @@ def check(
     if unwritten and not outcome.exit_code:
         raise RunFailedError("; ".join(unwritten))
     for line in unwritten:
-        click.echo(line, err=True)
+        echo(line, err=True)
     raise SystemExit(outcome.exit_code)
 
 
@@ -144,8 +160,8 @@ def verify(manifests: Path | None, shard: tuple[int, int] | None) -> None:
         verdict = verify_oracles(manifests or MANIFESTS, shard, report=bar.done)
     for finding in verdict.findings:
         if finding.stops:
-            click.echo(str(finding))
-    click.echo(f"{verdict.summary}; {verdict.note}")
+            echo(str(finding))
+    echo(f"{verdict.summary}; {verdict.note}")
     raise SystemExit(exit_code([verdict]))
 
 
@@ -153,10 +169,12 @@ def verify(manifests: Path | None, shard: tuple[int, int] | None) -> None:
 @_manifests
 def record_(manifests: Path | None) -> None:
     """Record manifests of the oracles of all CI cells; an oracle that fails a check is refused."""
+    from sdp_bench.bench import files
     from sdp_bench.bench.gate.oracles import manifest as oracle_manifest
     from sdp_bench.commands.progress import meter
 
     path = manifests or oracle_manifest.MANIFESTS
+    files.check_writable(path)
     made = []
     sources = oracle_manifest.ci_oracles()
     with meter("oracles") as bar:
@@ -164,11 +182,11 @@ def record_(manifests: Path | None) -> None:
             made.append(oracle_manifest.record(*source))
             bar.done(done, len(sources), made[-1].title)
     oracle_manifest.save(made, path)
-    click.echo(f"{len(made)} manifests, all checks passed: {path}")
+    echo(f"{len(made)} manifests, all checks passed: {path}")
 
 
 @oracles.command()
-@click.argument("key")
+@click.argument("key", type=word)
 @click.option("--database", type=file_, help="Results file, for an oracle of an ordinary run.")
 @_manifests
 @click.option(
@@ -204,4 +222,4 @@ def show(key: str, database: Path | None, manifests: Path | None, derive: bool) 
                 if derive
                 else stored_oracles.description(store, key)
             )
-    click.echo(as_text(shown, lists_apart=True))
+    echo(as_text(shown, lists_apart=True))

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sdp_bench.commands.options import file_
+from sdp_bench.commands.options import Finite, count, file_, seed_, word, workers
+from sdp_bench.commands.screen import echo
 
 if TYPE_CHECKING:
     from sdp_bench.bench.nets.architectures import Architecture
@@ -16,18 +17,20 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("network", type=click.Choice(["resnet18", "cnn3"]))
-@click.option("--dataset", default="cifar10", show_default=True, help="cifar10, mnist, ...")
+@click.option("--dataset", type=word, default="cifar10", show_default=True, help="cifar10, mnist, ...")
 @click.option("--short", is_flag=True, help="The recipe for a CPU and minutes instead of the full one.")
-@click.option("--epochs", type=int, help="Instead of the recipe's.")
-@click.option("--batch-size", type=int, help="Instead of the recipe's.")
-@click.option("--learning-rate", type=float, help="Instead of the recipe's.")
+@click.option("--epochs", type=count, help="Instead of the recipe's.")
+@click.option("--batch-size", type=count, help="Instead of the recipe's.")
+@click.option("--learning-rate", type=Finite(0, min_open=True), help="Instead of the recipe's.")
 @click.option("--precision", type=click.Choice(["float32", "bfloat16"]), help="Instead of the recipe's.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
-@click.option("--parts", help="Files of the training set, by commas; all that are there by default.")
-@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1 ...")
-@click.option("--threads", type=click.IntRange(min=1), help="CPU threads; torch's own choice by default.")
+@click.option("--seed", type=seed_, default=0, show_default=True)
 @click.option(
-    "--minutes", type=click.FloatRange(min=0), help="Stop after so long; the same command goes on from there."
+    "--parts", type=word, help="Files of the training set, by commas; all that are there by default."
+)
+@click.option("--device", type=word, default="cpu", show_default=True, help="cpu, cuda, cuda:1 ...")
+@click.option("--threads", type=workers, help="CPU threads; torch's own choice by default.")
+@click.option(
+    "--minutes", type=Finite(0, 1e8), help="Stop after so long; the same command goes on from there."
 )
 def train(
     network: str,
@@ -53,6 +56,7 @@ def train(
 
     from sdp_bench.bench import datasets
     from sdp_bench.bench.datasets.base import ImageClassification
+    from sdp_bench.bench.environment import check_device
     from sdp_bench.bench.errors import UserError
     from sdp_bench.bench.nets import classifier_training, classifiers, storage
     from sdp_bench.bench.nets.architectures import ImageArchitecture
@@ -60,20 +64,20 @@ def train(
 
     if threads is not None:
         torch.set_num_threads(threads)
+    check_device(device)
     try:
-        torch.zeros(1, device=device)
         images = datasets.dataset(dataset, ImageClassification)
         data = images.load("train", tuple(parts.split(",")) if parts else None)
         recipe = classifiers.default_recipe(network, dataset, data.parts, short=short)
         given = {name: value for name, value in changes.items() if value is not None}
         recipe = replace(recipe, seed=seed, **given)  # type: ignore[arg-type]
-    except (ValueError, RuntimeError, AssertionError) as error:  # torch has no error of its own for devices
-        raise UserError(str(error).partition("\n")[0]) from error
+    except ValueError as error:
+        raise UserError(str(error)) from error
     channels, size, _ = data.shape
     architecture = ImageArchitecture(network, channels, size)
-    click.echo(f"{architecture.label}: {recipe.label}", err=True)
-    click.echo(f"on {data.description}", err=True)
-    click.echo(f"checkpoint {classifier_training.checkpoint_path(architecture, recipe)}", err=True)
+    echo(f"{architecture.label}: {recipe.label}", err=True)
+    echo(f"on {data.description}", err=True)
+    echo(f"checkpoint {classifier_training.checkpoint_path(architecture, recipe)}", err=True)
     with meter("steps") as bar:
         net = classifier_training.get_classifier(
             architecture,
@@ -82,14 +86,14 @@ def train(
             budget=math.inf if minutes is None else 60 * minutes,
             report=bar.done,
         )
-    click.echo(f"accuracy {net.accuracy:.4f} on {net.tested_on}")
-    click.echo(f"trained in {net.seconds:.0f} s on {net.trained_on}")
-    click.echo(f"{storage.cache_folder() / classifiers.file_name(architecture, recipe)} ({net.source})")
+    echo(f"accuracy {net.accuracy:.4f} on {net.tested_on}")
+    echo(f"trained in {net.seconds:.0f} s on {net.trained_on}")
+    echo(f"{storage.cache_folder() / classifiers.file_name(architecture, recipe)} ({net.source})")
 
 
 @click.command()
 @click.option("-o", "--output", type=file_, required=True, help="Table of the trials, CSV.")
-@click.option("--seeds", type=click.IntRange(min=1), default=10, show_default=True)
+@click.option("--seeds", type=click.IntRange(1, 1000), default=10, show_default=True)
 def recipes(output: Path, seeds: int) -> None:
     """Try the training recipes on every architecture of the experiments, until one trains it."""
     from sdp_bench.bench import files
@@ -97,6 +101,7 @@ def recipes(output: Path, seeds: int) -> None:
     from sdp_bench.bench.experiments.presets import PRESETS
     from sdp_bench.bench.nets.fully_connected import get_nets
     from sdp_bench.bench.nets.recipes import attempt, to_frame
+    from sdp_bench.bench.text import table
     from sdp_bench.commands.progress import meter
 
     files.check_writable(output)
@@ -111,8 +116,8 @@ def recipes(output: Path, seeds: int) -> None:
 
             trials += attempt(kind, accuracies)
             bar.done(count + 1, len(kinds), f"{kind.activation} {kind.label}: {trials[-1].recipe.label}")
-    files.write(output, to_frame(trials).to_csv(index=False))
-    click.echo(f"{len(trials)} trials in {output}")
+    files.write(output, table(to_frame(trials)).to_csv(index=False))
+    echo(f"{len(trials)} trials in {output}")
 
 
 @click.group()
@@ -124,36 +129,32 @@ def cache() -> None:
 def cache_list() -> None:
     """List the cached nets, checkpoints and pages with their sizes."""
     from sdp_bench.bench.nets import storage
+    from sdp_bench.reports.folder import kept_pages
 
-    kept, pages = storage.cached_files(), _pages()
+    kept, pages = storage.cached_files(), kept_pages()
     for each in (*kept, *pages):
         files = [each] if each.is_file() else [path for path in each.rglob("*") if path.is_file()]
-        click.echo(f"{sum(file.stat().st_size for file in files) / 1e3:8.0f} kB  {each.name}")
-    click.echo(f"{_counted(kept, pages)} in {storage.cache_folder().parent}")
+        echo(f"{sum(file.stat().st_size for file in files) / 1e3:8.0f} kB  {each.name}")
+    echo(f"{_counted(kept, pages)} in {storage.cache_folder().parent}")
 
 
 @cache.command("clear")
 def cache_clear() -> None:
-    """Remove what is cached; the next run trains again, and the next report makes its page again."""
-    import shutil
+    """Remove what is cached; the next run trains again, and the next report makes its page again.
 
+    Files that sdp-bench did not write stay.
+    """
     from sdp_bench.bench.files import writing
     from sdp_bench.bench.nets import storage
+    from sdp_bench.reports.folder import clear, kept_pages
 
-    kept, pages = storage.cached_files(), _pages()
+    kept, pages = storage.cached_files(), kept_pages()
     with writing(storage.cache_folder().parent):
         for file in kept:
             file.unlink(missing_ok=True)
         for folder in pages:
-            shutil.rmtree(folder)
-    click.echo(f"removed {_counted(kept, pages)} from {storage.cache_folder().parent}")
-
-
-def _pages() -> list[Path]:
-    """Folders of the pages in the cache, also of those whose making was broken off."""
-    from sdp_bench.bench.files import cache_folder
-
-    return sorted(path for path in cache_folder("pages").glob("*") if path.is_dir())
+            clear(folder)
+    echo(f"removed {_counted(kept, pages)} from {storage.cache_folder().parent}")
 
 
 def _counted(kept: list[Path], pages: list[Path]) -> str:

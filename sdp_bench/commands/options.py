@@ -2,37 +2,91 @@
 
 from __future__ import annotations
 
+import errno
+import math
+import os
+import re
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from sdp_bench.bench.text import printable
+from sdp_bench.commands.screen import echo
+
 DATABASE = Path("sdp-bench.sqlite")
 RUNTIME = Path("runtime.csv")
 BAD_VERDICT = 1
 """Exit code of a bad verdict."""
+TIME_LIMIT = 600.0  # s
 FAILED = 3
 """Exit code where something failed to run."""
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 
-class Numbers(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
-    """Numbers separated by commas."""
+class Word(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
+    """A text with something in it, of characters that can be written down."""
 
-    def __init__(self, kind: type[int] | type[float]) -> None:
-        self.kind, self.name = kind, "numbers"
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The text."""
+        text = str(value)
+        if not text.strip():
+            self.fail("an empty text says nothing; leave the option out", param, ctx)
+        if printable(text) != text:
+            self.fail(f"'{printable(text)}' has characters (?) that are no text", param, ctx)
+        return text
+
+
+class Finite(click.FloatRange):
+    """A number that is one, and neither too small nor too large."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):  # NaN is in every range
+            self.fail(f"{value} is no finite number", param, ctx)
+        return number
+
+
+class Numbers(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
+    """Numbers separated by commas, each of a type of its own."""
+
+    def __init__(self, each: click.IntRange | click.FloatRange) -> None:
+        self.each, self.name = each, "numbers"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Tuple of numbers."""
         if isinstance(value, tuple):
             return value
         try:
-            return tuple(self.kind(item) for item in str(value).split(","))
-        except ValueError:
-            what = "whole numbers" if self.kind is int else "numbers"
-            self.fail(f"'{value}' is not a list of {what} separated by commas", param, ctx)
+            return tuple(self.each(item, param, ctx) for item in str(value).split(","))
+        except click.BadParameter as error:
+            what = "whole numbers" if isinstance(self.each, click.IntRange) else "numbers"
+            message = f"'{value}' is not a list of {what} separated by commas: {error.message}"
+            self.fail(message, param, ctx)
+
+
+def jobs(command: CommandT) -> CommandT:
+    """How many worker processes; :func:`at_most_cores` bounds it."""
+    option = click.option("--jobs", type=workers, help="Worker processes (default: one a core).")
+    return option(command)
+
+
+def at_most_cores(jobs: int | None) -> int | None:
+    """Worker processes on this machine as asked for, but not more than it has cores, which is then said."""
+    from sdp_bench.bench.environment import cores
+
+    if jobs is None or jobs <= cores():
+        return jobs
+    number = cores()
+    there = f"{number} core" + "s" * (number > 1)
+    echo(f"--jobs {jobs}: this machine has {there}; using {number}", err=True)
+    return number
 
 
 class Shard(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
@@ -44,10 +98,10 @@ class Shard(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
         """Part and number of parts."""
         if isinstance(value, tuple):
             return value
-        part, slash, parts = str(value).partition("/")
-        if not (slash and part.isdigit() and parts.isdigit() and 1 <= int(part) <= int(parts)):
+        found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", str(value))
+        if found is None or not 1 <= int(found[1]) <= int(found[2]):
             self.fail(f"'{value}' is not a part i/n with 1 <= i <= n", param, ctx)
-        return int(part), int(parts)
+        return int(found[1]), int(found[2])
 
 
 class Share(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
@@ -72,10 +126,11 @@ class Rules(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
 
     name = "rules"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ARG002
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Tuple of specs."""
+        text = Word().convert(value, param, ctx)
         specs: list[str] = []
-        for part in str(value).split(","):
+        for part in text.split(","):
             if "=" in part and ":" not in part and specs:
                 specs[-1] += f",{part}"
             else:
@@ -83,8 +138,56 @@ class Rules(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
         return tuple(specs)
 
 
-file_ = click.Path(dir_okay=False, path_type=Path)
-folder_ = click.Path(file_okay=False, path_type=Path)
+class Place(click.Path):
+    """A path that there can be: with a name, and none that no file system takes.
+
+    Parameters
+    ----------
+    streams : bool
+        Whether it may be a device, ``/dev/stdout`` say. What is read as a whole is none: it might never end.
+    **options
+        Of `click.Path`.
+    """
+
+    def __init__(self, *, streams: bool = False, **options: Any) -> None:
+        super().__init__(path_type=Path, **options)
+        self.streams = streams
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path."""
+        text = os.fspath(value)
+        if not text or "\0" in text:
+            self.fail("an empty text, or one with the character NUL, names no file", param, ctx)
+        try:
+            mode = Path(text).stat().st_mode
+        except OSError as error:
+            if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+                self.fail(f"{text}: {error.strerror}", param, ctx)
+            mode = 0
+        if not self.streams and (stat.S_ISCHR(mode) or stat.S_ISBLK(mode)):
+            self.fail(f"{text} is a device and no file", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+word = Word()
+file_ = Place(dir_okay=False)
+stream = Place(dir_okay=False, streams=True)
+"""A file to write, or what is there to take it: a terminal, a pipe."""
+folder_ = Place(file_okay=False)
+
+count = click.IntRange(1, 10**6)
+workers = click.IntRange(1, 10_000)
+seed_ = click.IntRange(0, 2**63 - 1)
+seconds = Finite(0, 1e8, min_open=True)
+gibibytes = Finite(0, 1e6, min_open=True)
+sigmas_ = Numbers(Finite(max=1e18))  # whose square is a float32
+depths_ = Numbers(click.IntRange(max=1000))
+
+
+def at_most(number: int) -> click.IntRange:
+    """Whole number that a machine can take; how small it may be is said where it is used."""
+    return click.IntRange(max=number)
+
 
 database = click.option(
     "--database",
@@ -103,42 +206,73 @@ runtime_table = click.option(
     help="Table of timings.",
 )
 
+
+def limits(command: CommandT) -> CommandT:
+    """Give a command the limits of a rule that runs in a process of its own."""
+    for option in (
+        click.option("--memory-limit", type=gibibytes, help="GiB that a rule of yours may take (resident)."),
+        click.option(
+            "--time-limit",
+            type=seconds,
+            default=TIME_LIMIT,
+            show_default=True,
+            help="Seconds in which a rule of yours must have answered.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 _SETTINGS = (
     click.option(
         "--rules",
         type=Rules(),
         help="Rules instead of the experiments' own: sdp,monte_carlo:samples=100,my_rule.py:MyRule",
     ),
+    click.option("--sigma", "sigmas", type=sigmas_, help="Noise levels instead of the experiments' own."),
     click.option(
-        "--sigma", "sigmas", type=Numbers(float), help="Noise levels instead of the experiments' own."
+        "--activation", type=word, help="Activation of the nets: relu, leaky_relu, sigmoid, silu, gelu, tanh."
     ),
-    click.option("--activation", help="Activation of the nets: relu, leaky_relu, sigmoid, silu, gelu, tanh."),
-    click.option("--depth", "depths", type=Numbers(int), help="Hidden layers of the nets: 1,2,4"),
-    click.option("--width", type=int, help="Units of a hidden layer."),
-    click.option("--nets", type=int, help="Nets an architecture (seeds 0, 1, ...), for every experiment."),
-    click.option("--net-source", help="trained (and cached), or committed with the package."),
-    click.option("--inputs", type=int, help="Inputs a net (flowers, images), for every experiment."),
+    click.option("--depth", "depths", type=depths_, help="Hidden layers of the nets: 1,2,4"),
+    click.option("--width", type=at_most(10_000), help="Units of a hidden layer."),
+    click.option(
+        "--nets", type=at_most(10_000), help="Nets an architecture (seeds 0, 1, ...), for every experiment."
+    ),
+    click.option("--net-source", type=word, help="trained (and cached), or committed with the package."),
+    click.option(
+        "--inputs", type=at_most(10**6), help="Inputs a net (flowers, images), for every experiment."
+    ),
     click.option("--slow-rules/--no-slow-rules", default=None, help="Rules that take seconds a net."),
     click.option(
-        "--samples", type=int, help="Samples of each oracle and of each prediction, for every experiment."
+        "--samples",
+        type=at_most(10**8),
+        help="Samples of each oracle and of each prediction, for every experiment.",
     ),
-    click.option("--pilot-samples", type=int, help="Samples of the draw that fixes bins and cells."),
-    click.option("--sampler", help="mc or sobol (scrambled)."),
-    click.option("--bins", type=int, help="Bins an axis of the paper-like histogram."),
-    click.option("--bin-range", help="What they span: quantiles (of the pilot), minmax, or joint."),
-    click.option("--cells", type=int, help="Equal-mass cells of the headline total variation."),
-    click.option("--difference-bins", type=int, help="Bins of each pairwise score difference."),
-    click.option("--output-bins", type=int, help="Bins of each output by itself, under Cauchy noise."),
-    click.option("--margin-bins", type=int, help="Bins of margins, pairs and slices of ten logits."),
-    click.option("--w1-points", type=int, help="Points a side of W1."),
-    click.option("--w1-pairs", type=int, help="Oracle-oracle pairs behind the floor of W1."),
-    click.option("--certified-points", type=int, help="Points a side of the certified W1."),
-    click.option("--optimizer", help="sgd or adam."),
-    click.option("--learning-rate", type=float, help="Of the training."),
-    click.option("--epochs", type=int, help="Of the training."),
+    click.option(
+        "--pilot-samples", type=at_most(10**8), help="Samples of the draw that fixes bins and cells."
+    ),
+    click.option("--sampler", type=word, help="mc or sobol (scrambled)."),
+    click.option("--bins", type=at_most(254), help="Bins an axis of the paper-like histogram."),
+    click.option(
+        "--bin-range", type=word, help="What they span: quantiles (of the pilot), minmax, or joint."
+    ),
+    click.option("--cells", type=at_most(10**6), help="Equal-mass cells of the headline total variation."),
+    click.option("--difference-bins", type=at_most(10_000), help="Bins of each pairwise score difference."),
+    click.option(
+        "--output-bins", type=at_most(10**5), help="Bins of each output by itself, under Cauchy noise."
+    ),
+    click.option(
+        "--margin-bins", type=at_most(10_000), help="Bins of margins, pairs and slices of ten logits."
+    ),
+    click.option("--w1-points", type=at_most(20_000), help="Points a side of W1."),
+    click.option("--w1-pairs", type=at_most(1000), help="Oracle-oracle pairs behind the floor of W1."),
+    click.option("--certified-points", type=at_most(10**6), help="Points a side of the certified W1."),
+    click.option("--optimizer", type=word, help="sgd or adam."),
+    click.option("--learning-rate", type=Finite(), help="Of the training."),
+    click.option("--epochs", type=at_most(10**7), help="Of the training."),
     click.option("--datasets", type=Rules(), help="Sets of the experiment uci: yacht,boston"),
-    click.option("--features", help="Scaling of the nets' inputs: raw or standardised."),
-    click.option("--device", help="cpu, cuda, cuda:1 ..."),
+    click.option("--features", type=word, help="Scaling of the nets' inputs: raw or standardised."),
+    click.option("--device", type=word, help="cpu, cuda, cuda:1 ..."),
 )
 
 

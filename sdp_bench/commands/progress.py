@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
-import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from sdp_bench.bench.text import printable, public
+from sdp_bench.commands.screen import echo
 
 if TYPE_CHECKING:
     from sdp_bench.bench.runs.driver import Meter
@@ -27,10 +29,12 @@ class _Bar:
         rate = _rate(count, time.monotonic() - self._start)
         completed = total * share if share is not None else count
         steps = f"{count}/{total}"
-        self._progress.update(self._task, completed=completed, total=total, text=text, rate=rate, steps=steps)
+        self._progress.update(
+            self._task, completed=completed, total=total, text=printable(text), rate=rate, steps=steps
+        )
 
     def note(self, text: str) -> None:
-        self._progress.console.print(text, markup=False, highlight=False)
+        self._progress.console.print(printable(text), markup=False, highlight=False)
 
 
 class _Lines:
@@ -49,10 +53,10 @@ class _Lines:
         self._said = elapsed
         left = max(0.0, elapsed * (1 - share) / share)
         line = f"{self._title} {count}/{total} ({_rate(count, elapsed)}, {_duration(left)} left) {text}"
-        self._console.print(line.rstrip(), markup=False, highlight=False, soft_wrap=True)
+        self._console.print(printable(line.rstrip()), markup=False, highlight=False, soft_wrap=True)
 
     def note(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
 
 
 class Screen:
@@ -60,7 +64,7 @@ class Screen:
 
     def say(self, text: str) -> None:
         """Say one line."""
-        click.echo(text, err=True)
+        echo(text, err=True)
 
     def meter(self, title: str) -> AbstractContextManager[Meter]:
         """Show the progress of a loop."""
@@ -68,8 +72,8 @@ class Screen:
 
 
 def command_line() -> str:
-    """Command that this process was started with, as a user would write it."""
-    return shlex.join(["sdp-bench", *sys.argv[1:]])
+    """Command that this process was started with, for the record: one line, no folders of this machine."""
+    return printable(public(shlex.join(["sdp-bench", *sys.argv[1:]]))).replace("\n", " ")
 
 
 @contextmanager

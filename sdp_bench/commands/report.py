@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from sdp_bench.commands.options import FAILED, Numbers, database, folder_, runtime_table
+from sdp_bench.commands.options import FAILED, Numbers, database, folder_, runtime_table, word
+from sdp_bench.commands.screen import echo
 
 if TYPE_CHECKING:
     from sdp_bench.bench.runtime.table import Row
@@ -18,7 +19,12 @@ HTML = Path("reports/html")
 
 @click.command()
 @database
-@click.option("--run", "numbers", type=Numbers(int), help="Runs to show together (default: the newest).")
+@click.option(
+    "--run",
+    "numbers",
+    type=Numbers(click.IntRange(1, 2**63 - 1)),
+    help="Runs to show together (default: the newest).",
+)
 @click.option("--all-runs", is_flag=True, help="Show all runs of the file together.")
 @click.option(
     "--committed/--no-committed",
@@ -36,6 +42,7 @@ HTML = Path("reports/html")
 @click.option(
     "--drill-down",
     "wanted",
+    type=word,
     default="none",
     show_default=True,
     metavar="worst:N|KEY,...|none",
@@ -65,23 +72,26 @@ def report(
     from dataclasses import replace
 
     from sdp_bench.bench.errors import RunFailedError
+    from sdp_bench.bench.files import check_writable
     from sdp_bench.bench.results.store import Store
     from sdp_bench.commands.progress import meter
     from sdp_bench.reports.committed import FOLDER
     from sdp_bench.reports.drilldown import page
+    from sdp_bench.reports.folder import check
     from sdp_bench.reports.kept import committed as kept
-    from sdp_bench.reports.page import build, drill_downs
+    from sdp_bench.reports.page import DATA, build, drill_downs
     from sdp_bench.reports.parts import PAGE
     from sdp_bench.reports.results import results_of
-    from sdp_bench.reports.sections.here import MeasuredHere
 
     timed = _timed(runtime_table)
+    check(output, (PAGE, DATA))
     if numbers and all_runs:
         raise click.UsageError("--run and --all-runs exclude each other")
     if _nothing_measured(database) and committed:
+        check_writable(output / FOLDER / PAGE)
         shown = kept(_say).show(output / FOLDER)
         _say("nothing is measured here yet; `sdp-bench run --all --preset quick` does that, in minutes")
-        click.echo(f"committed results: {shown}")
+        echo(f"committed results: {shown}")
         return
     missing = 0
     with Store(database) as store:
@@ -91,24 +101,26 @@ def report(
             with meter("drill-downs") as progress:
                 made = drill_downs(store, keys, output, progress, trusted=trust_code)
             missing = len(keys) - len(made)
-            click.echo(f"drill-downs: {len(made)} of {len(keys)} made in {output / page.FOLDER}")
+            echo(f"drill-downs: {len(made)} of {len(keys)} made in {output / page.FOLDER}")
+    check_writable(output / PAGE)  # before the page of the committed results is made
     if committed:
         try:
             results = replace(results, committed=kept(_say))
         except RunFailedError as error:
             _say(f"Error: {error}")
             missing += 1
-    click.echo(f"report: {build(results, output)}")
+    said: list[str] = []
+    echo(f"report: {build(results, output, say=said.append)}")
     if results.committed is not None:
-        click.echo(f"committed results, and what was measured here: {output / FOLDER / PAGE}")
-        if found := MeasuredHere().build(results):
-            click.echo(found["whole"].sentence)
+        echo(f"committed results, and what was measured here: {output / FOLDER / PAGE}")
+    for line in said:
+        echo(line)
     if missing:
         raise SystemExit(FAILED)
 
 
 def _say(line: str) -> None:
-    click.echo(line, err=True)
+    echo(line, err=True)
 
 
 def _nothing_measured(database: Path) -> bool:

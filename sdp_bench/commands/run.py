@@ -7,7 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sdp_bench.commands.options import FAILED, Shard, database, runtime_table, settings
+from sdp_bench.commands.options import (
+    FAILED,
+    Shard,
+    at_most_cores,
+    database,
+    file_,
+    gibibytes,
+    jobs,
+    runtime_table,
+    seconds,
+    settings,
+    word,
+    workers,
+)
+from sdp_bench.commands.screen import echo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +36,7 @@ if TYPE_CHECKING:
 @click.option("--preset", default="paper", show_default=True, type=click.Choice(["smoke", "quick", "paper"]))
 def list_(preset: str) -> None:
     """List the experiments, presets, metrics, data sets and rules."""
-    click.echo("\n".join([*_listed(preset)]))  # all of it, or an error alone
+    echo("\n".join([*_listed(preset)]))  # all of it, or an error alone
 
 
 def _listed(preset: str) -> Iterator[str]:
@@ -57,25 +71,24 @@ def _listed(preset: str) -> Iterator[str]:
     yield ", ".join(("  of yours: path/to/rule.py:MyRule", "package.module:MyRule", *others))
 
 
-pem = click.Path(dir_okay=False, path_type=Path)
-
-
 @click.command()
-@click.argument("names", nargs=-1, metavar="EXPERIMENT...")
+@click.argument("names", type=word, nargs=-1, metavar="EXPERIMENT...")
 @click.option("--all", "every", is_flag=True, help="Run all experiments.")
-@click.option("--preset", default="quick", show_default=True, help="smoke, quick or paper.")
+@click.option("--preset", type=word, default="quick", show_default=True, help="smoke, quick or paper.")
 @settings
-@click.option("--jobs", type=click.IntRange(min=1), help="Worker processes (default: one a core).")
-@click.option("--executor", "where", default="local", show_default=True, help="local (processes) or dask.")
-@click.option("--scheduler", help="Address of a Dask scheduler; without it, a cluster is started here.")
-@click.option("--tls-ca", type=pem, help="Certificate of the authority of a scheduler at tls://...")
-@click.option("--tls-cert", type=pem, help="Certificate of this client, signed by that authority.")
-@click.option("--tls-key", type=pem, help="Its key.")
-@click.option("--shard", type=Shard(), help="Part i of n of the groups, written i/n.")
-@click.option("--group-limit", type=click.FloatRange(min=0, min_open=True), help="Seconds a group may take.")
+@jobs
 @click.option(
-    "--memory-limit", type=click.FloatRange(min=0, min_open=True), help="GiB a worker may take (resident)."
+    "--executor", "where", type=word, default="local", show_default=True, help="local (processes) or dask."
 )
+@click.option(
+    "--scheduler", type=word, help="Address of a Dask scheduler; without it, a cluster is started here."
+)
+@click.option("--tls-ca", type=file_, help="Certificate of the authority of a scheduler at tls://...")
+@click.option("--tls-cert", type=file_, help="Certificate of this client, signed by that authority.")
+@click.option("--tls-key", type=file_, help="Its key.")
+@click.option("--shard", type=Shard(), help="Part i of n of the groups, written i/n.")
+@click.option("--group-limit", type=seconds, help="Seconds a group may take.")
+@click.option("--memory-limit", type=gibibytes, help="GiB a worker may take (resident).")
 @database
 def run(
     names: tuple[str, ...],
@@ -96,8 +109,10 @@ def run(
     """Run EXPERIMENTs (or --all) and keep the results; what is there already is not run again."""
     from sdp_bench.bench.environment import check_device
     from sdp_bench.bench.errors import UserError
+    from sdp_bench.bench.executors.local import Limits
     from sdp_bench.bench.experiments import chosen, experiments
     from sdp_bench.bench.experiments.presets import preset as preset_of
+    from sdp_bench.bench.plugins.asking import limited
     from sdp_bench.bench.results.store import Store
     from sdp_bench.bench.runs.driver import Request
     from sdp_bench.bench.runs.driver import run as run_all
@@ -105,6 +120,7 @@ def run(
 
     if every == bool(names):
         raise UserError(f"name experiments to run, or --all; experiments: {', '.join(experiments())}")
+    click.get_current_context().with_resource(limited(Limits(group_limit, memory_limit)))
     settings = preset_of(preset, {k: v for k, v in overrides.items() if v is not None})
     asked = chosen(names)
     if every:
@@ -116,7 +132,10 @@ def run(
     check_device(device)
     cluster = (scheduler, (tls_ca, tls_cert, tls_key))
     make_executor = _executor(where, *cluster, group_limit, memory_limit)
-    jobs = jobs or (1 if device.startswith("cuda") else None)
+    if jobs is None and device.startswith("cuda"):
+        jobs = 1
+    if scheduler is None:  # a cluster has cores of its own
+        jobs = at_most_cores(jobs)
     request = Request(asked, settings, None, command_line(), preset, shard or (1, 1))
     with Store(database, writing=True) as store:
         failures = run_all(store, request, jobs, make_executor, Screen())
@@ -144,14 +163,15 @@ def _executor(
     if len(files) not in (0, len(pem_files)):
         raise UserError("--tls-ca, --tls-cert and --tls-key go together")
     if where == "local":
-        from sdp_bench.bench.runs.executors.local import LocalProcesses
+        from sdp_bench.bench.executors.local import LocalProcesses
 
         return lambda jobs, threads: LocalProcesses(jobs, threads, group_limit, memory_limit)
     if group_limit or memory_limit:
         raise UserError("--group-limit and --memory-limit are for local workers; a Dask cluster has its own")
-    from sdp_bench.bench.runs.executors.dask import DaskWorkers, Tls
+    from sdp_bench.bench.executors.dask import DaskWorkers, Tls, check
 
     tls = Tls(*files) if files else None
+    check(scheduler, tls)
     return lambda jobs, threads: DaskWorkers(scheduler, jobs, threads, tls)
 
 
@@ -167,30 +187,32 @@ def _check_options(experiments: Sequence[Experiment], settings: Settings) -> Non
 
 
 @click.command()
-@click.option("--preset", default="quick", show_default=True, help="smoke, quick or paper (batches of 128).")
-@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1 ...")
 @click.option(
-    "--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Of torch, on a CPU."
+    "--preset", type=word, default="quick", show_default=True, help="smoke, quick or paper (batches of 128)."
 )
+@click.option("--device", type=word, default="cpu", show_default=True, help="cpu, cuda, cuda:1 ...")
+@click.option("--threads", type=workers, default=1, show_default=True, help="Of torch, on a CPU.")
 @runtime_table
 def runtime(preset: str, device: str, threads: int, runtime_table: Path) -> None:
     """Time the rules on image nets, as multiples of the net's own pass (paper: Table 6)."""
     import torch
 
+    from sdp_bench.bench import files
     from sdp_bench.bench.environment import check_device
     from sdp_bench.bench.errors import UserError
     from sdp_bench.bench.runtime import table
 
     check_device(device)
+    files.check_writable(runtime_table)
     torch.set_num_threads(threads)
 
     def told(row: Row) -> None:
         name = f"{row.architecture} {row.phase} {row.method}"
-        click.echo(f"{name:<50} {row.ratio:8.2f} times, {row.seconds * 1e3:.1f} ms", err=True)
+        echo(f"{name:<50} {row.ratio:8.2f} times, {row.seconds * 1e3:.1f} ms", err=True)
 
     try:
-        rows = table.measure(preset, device, on_skip=lambda line: click.echo(line, err=True), on_row=told)
+        rows = table.measure(preset, device, on_skip=lambda line: echo(line, err=True), on_row=told)
     except ValueError as error:
         raise UserError(str(error)) from error
     table.save(rows, runtime_table)
-    click.echo(f"{len(rows)} timings in {runtime_table}; `sdp-bench report` shows them")
+    echo(f"{len(rows)} timings in {runtime_table}; `sdp-bench report` shows them")

@@ -7,7 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sdp_bench.commands.options import BAD_VERDICT, FAILED, Numbers, Rules
+from sdp_bench.commands.options import (
+    BAD_VERDICT,
+    FAILED,
+    Rules,
+    at_most,
+    at_most_cores,
+    count,
+    depths_,
+    file_,
+    folder_,
+    jobs,
+    seconds,
+    sigmas_,
+    word,
+)
+from sdp_bench.commands.screen import echo
 
 if TYPE_CHECKING:
     from sdp_bench.bench.experiments import Experiment
@@ -23,39 +38,39 @@ DATABASE = Path("validate.sqlite")
 KIT_LIMIT = 600.0  # s
 GROUP_LIMIT = 1800.0  # s
 
-_positive = click.FloatRange(min=0, min_open=True)
-_count = click.IntRange(min=1)
-_file = click.Path(dir_okay=False, path_type=Path)
-
 
 @click.command()
-@click.argument("rules", nargs=-1, metavar="RULE...")
-@click.option("--net", "net_address", metavar="FILE.py:build", help="Measure on this net of yours instead.")
-@click.option("--inputs", "inputs_file", type=_file, help="Its inputs: x.npy, shape (B, *event).")
-@click.option("--rows", type=_count, help="Take the first so many inputs only.")
-@click.option("--sigma", "sigmas", type=Numbers(float), help="Noise levels: 0.1,1 (needed with --net).")
+@click.argument("rules", type=word, nargs=-1, metavar="RULE...")
 @click.option(
-    "--experiment", "experiments", multiple=True, help="Experiments to run instead of the default cells."
+    "--net", "net_address", type=word, metavar="FILE.py:build", help="Measure on this net of yours instead."
 )
-@click.option("--preset", default="quick", show_default=True, help="smoke, quick or paper.")
-@click.option("--depth", "depths", type=Numbers(int), help="Hidden layers of the nets [default: 1,2,4].")
-@click.option("--activation", help="Activation of the nets: relu, gelu, tanh ...")
-@click.option("--nets", type=_count, help="Nets of each depth [default: 3; smoke: 1].")
+@click.option("--inputs", "inputs_file", type=file_, help="Its inputs: x.npy, shape (B, *event).")
+@click.option("--rows", type=count, help="Take the first so many inputs only.")
+@click.option("--sigma", "sigmas", type=sigmas_, help="Noise levels: 0.1,1 (needed with --net).")
+@click.option(
+    "--experiment",
+    "experiments",
+    type=word,
+    multiple=True,
+    help="Experiments to run instead of the default cells.",
+)
+@click.option("--preset", type=word, default="quick", show_default=True, help="smoke, quick or paper.")
+@click.option("--depth", "depths", type=depths_, help="Hidden layers of the nets [default: 1,2,4].")
+@click.option("--activation", type=word, help="Activation of the nets: relu, gelu, tanh ...")
+@click.option("--nets", type=click.IntRange(1, 10_000), help="Nets of each depth [default: 3; smoke: 1].")
 @click.option("--rules", "beside", type=Rules(), help="Rules to stand beside, instead of all built-in ones.")
-@click.option("--samples", type=int, help="Samples of each oracle and of each prediction.")
-@click.option("--w1-points", type=int, help="Points a side of W1.")
+@click.option("--samples", type=at_most(10**8), help="Samples of each oracle and of each prediction.")
+@click.option("--w1-points", type=at_most(20_000), help="Points a side of W1.")
 @click.option("--conformance/--no-conformance", default=True, help="Run the conformance kit first.")
+@click.option("--kit-limit", type=seconds, default=KIT_LIMIT, show_default=True, help="Seconds it may take.")
 @click.option(
-    "--kit-limit", type=_positive, default=KIT_LIMIT, show_default=True, help="Seconds it may take."
+    "--group-limit", type=seconds, default=GROUP_LIMIT, show_default=True, help="Seconds a group may take."
 )
-@click.option("--jobs", type=_count, help="Worker processes (default: one a core).")
-@click.option(
-    "--group-limit", type=_positive, default=GROUP_LIMIT, show_default=True, help="Seconds a group may take."
-)
-@click.option("--database", type=_file, default=DATABASE, show_default=True, help="Results file.")
+@jobs
+@click.option("--database", type=file_, default=DATABASE, show_default=True, help="Results file.")
 @click.option(
     "--output",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=folder_,
     default=SCORECARD,
     show_default=True,
     help="Folder of the page.",
@@ -93,21 +108,29 @@ def validate(
 
     from sdp_bench.bench.environment import cores
     from sdp_bench.bench.errors import UserError
+    from sdp_bench.bench.executors.local import Limits, LocalProcesses
     from sdp_bench.bench.experiments.laws import canonical_rules
+    from sdp_bench.bench.files import check_writable
+    from sdp_bench.bench.plugins.asking import limited
     from sdp_bench.bench.results.store import Store
     from sdp_bench.bench.runs.driver import Request, nets_of, run
-    from sdp_bench.bench.runs.executors.local import LocalProcesses
     from sdp_bench.commands.progress import Screen, command_line
+    from sdp_bench.reports.folder import check
+    from sdp_bench.reports.parts import PAGE
     from sdp_bench.reports.results import results_of
-    from sdp_bench.reports.scorecard.page import Scorecard, build
+    from sdp_bench.reports.scorecard.page import FILES, Scorecard, build
 
     if not rules and not net_address:
         raise UserError("name a rule, path/to/my_rule.py:MyRule, or a net, --net path/to/net.py:build")
+    check(output, FILES)
+    click.get_current_context().with_resource(limited(Limits(min(kit_limit, group_limit))))
     net, experiments, settings, notes = _plan(rules, net_address, inputs_file, rows, chosen)
     plugins = settings.plugins
     tested = canonical_rules((settings.rules or ())[: len(_named(rules))], plugins)
     candidates = [_candidate(name, plugins) for name in tested]
-    # What cannot be measured at all is told before the kit takes its time.
+    # What cannot be measured, or written, is told before the kit takes its time.
+    check_writable(output / PAGE)
+    jobs = at_most_cores(jobs)
     screen, workers = Screen(), jobs or cores()
     nets = nets_of(experiments, settings, workers, screen) if net is None else [net]
     if conformance:
@@ -126,10 +149,10 @@ def validate(
     candidates = [replace(each, unmeasured=each.name not in measured | stuck) for each in candidates]
     card = Scorecard.of(results, candidates, notes, own_net=net is not None)
     for verdict in card.verdicts:
-        click.echo(verdict.details)
-    click.echo(f"scorecard: {build(card, output)}")
+        echo(verdict.details)
+    echo(f"scorecard: {build(card, output)}")
     for verdict in card.verdicts:
-        click.echo(verdict.last)
+        echo(verdict.last)
     _end(candidates, is_whole=not (failures or stuck))
 
 
@@ -180,7 +203,7 @@ def _plan(
     net = own.find(net_address, inputs_file, rows)
     experiment, settings, notes = cells.own_experiment(net, settings)
     for note in notes:
-        click.echo(note, err=True)
+        echo(note, err=True)
     experiment.check(settings)
     return net, [experiment], settings, notes
 
@@ -203,14 +226,16 @@ def _conformed(candidate: Candidate, plugins: tuple[Plugin, ...], limit: float) 
     """The rule with the conformance kit's report, or why there is none."""
     from dataclasses import replace
 
+    from sdp_bench.bench.errors import one_line
+    from sdp_bench.bench.executors.local import Limits
     from sdp_bench.bench.runs.conformance import conformance
 
-    click.echo(f"conformance kit on {candidate.name}", err=True)
+    echo(f"conformance kit on {candidate.name}", err=True)
     try:
-        report = conformance(candidate.name, plugins, limit)
+        report = conformance(candidate.name, plugins, Limits(limit))
     except Exception as error:  # noqa: BLE001  a rule may raise anything, and the kit's process may die of it
-        return replace(candidate, trouble=f"{type(error).__name__}: {' '.join(str(error).split())}")
-    click.echo(f"{candidate.name}: {report.summary}", err=True)
+        return replace(candidate, trouble=one_line(error))
+    echo(f"{candidate.name}: {report.summary}", err=True)
     return replace(candidate, report=report)
 
 

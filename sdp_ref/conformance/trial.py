@@ -13,7 +13,7 @@ from sdp_ref.conformance.code import as_code
 from sdp_ref.conformance.report import CheckResult, Status
 from sdp_ref.conformance.state import preserved
 from sdp_ref.conformance.subject import NotApplicable, Subject
-from sdp_ref.errors import UnsupportedError
+from sdp_ref.errors import UnsupportedError, message_of, on_one_line
 from sdp_ref.laws import unchecked
 from sdp_ref.laws.gaussian import AnyGaussian
 
@@ -167,7 +167,7 @@ def _judged(check: Check, subject: Subject, seed: int) -> CheckResult:
             try:  # on copies: a rule that changes them spoils neither the example nor another case
                 verdict = case.judge(copy.deepcopy(net), copy.deepcopy(x))
             except (UnsupportedError, NotApplicable) as error:
-                refused.append(str(error))
+                refused.append(message_of(error))
                 continue
             judged += x.batch
             if not verdict.passed:
@@ -177,9 +177,9 @@ def _judged(check: Check, subject: Subject, seed: int) -> CheckResult:
             worst = max(worst, verdict, key=lambda v: v.share)
             net = x = None
     except (UnsupportedError, NotApplicable) as error:
-        refused.append(str(error))
+        refused.append(message_of(error))
     except (Exception, SystemExit) as error:  # noqa: BLE001  a rule may raise anything: that is a finding
-        text = " ".join(str(error).split())
+        text = message_of(error)
         judged += 1
         example = None
         if net is not None and x is not None:
@@ -187,7 +187,8 @@ def _judged(check: Check, subject: Subject, seed: int) -> CheckResult:
             row = next(rows, None)
             example = as_code(net, x if row is None else x[row], subject.rule)
         ended = ", which would end the process" if isinstance(error, SystemExit) else ""
-        return result("failed", f"raised {type(error).__name__}{ended}: {text}", Verdict(False), example)
+        kind = on_one_line(type(error).__name__)
+        return result("failed", f"raised {kind}{ended}: {text}", Verdict(False), example)
     if not judged:
         return result("skipped", refused[0] if refused else "no case to judge", Verdict(False))
     reasons = dict.fromkeys(text.removeprefix(f"rule '{subject.name}' ") for text in refused)

@@ -1,5 +1,7 @@
 """A run small enough for tests: a net of 8 units, few samples."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,10 @@ from sdp_bench.bench import environment
 from sdp_bench.bench.experiments import experiment
 from sdp_bench.bench.nets.fully_connected import get_nets
 from sdp_bench.bench.nets.net import stored
+from sdp_bench.bench.results import checksums
+from sdp_bench.bench.results.queries import keys
 from sdp_bench.bench.results.record import RunDescription
+from sdp_bench.bench.results.schema import TABLES
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs import group as run
 from sdp_bench.bench.runs.driver import kinds_of
@@ -42,6 +47,13 @@ def make_plan(settings, names=("iris-tv", "iris-w1", "iris-std")):
     return plan_of(experiments, settings, nets)
 
 
+def change(path, statement, values=()):
+    """Change a results file behind the back of the package, as if it had been written so."""
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(statement, values)
+        checksums.seal(db, dict.fromkeys(TABLES))
+
+
 def begin(store, plan):
     """Register a run as the command does."""
     nets = {group.net.digest: stored(group.net) for group in plan.groups if hasattr(group, "net")}
@@ -67,4 +79,4 @@ def run_all(path: Path, plan, groups=None):
             cells = group.left(done)
             run.store_result(store, number, group, run.run_group(group, cells), cells)
         store.finish_run(number, 1.0)
-        return store.frame(store.run(number))
+        return store.frame(store.run(number)).assign(key=keys)

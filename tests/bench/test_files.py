@@ -107,3 +107,11 @@ def test_a_folder_that_refuses_files_is_told_in_one_line(old, monkeypatch):
         with pytest.raises(RunFailedError, match=r"^cannot write .*old\.txt: Permission denied$"):
             act(old)
     assert old.read_bytes() == b"old"
+
+
+def test_an_old_file_is_removed_and_nothing_else(tmp_path):
+    old = tmp_path / "old.json"
+    old.write_text("{}")
+    for path in (old, tmp_path / "none.json", tmp_path, tmp_path / "no/folder.json"):
+        files.remove_old(path)
+    assert not list(tmp_path.iterdir())

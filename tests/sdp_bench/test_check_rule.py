@@ -96,7 +96,9 @@ def test_json_goes_to_a_file_or_to_standard_output_alone(tmp_path):
 
 
 def test_a_file_that_cannot_be_written_is_told_before_any_check(tmp_path):
-    assert run("sdp", "--json", tmp_path) == (3, f"cannot write {tmp_path}: Is a directory")
+    (tmp_path / "file").touch()
+    place = tmp_path / "file" / "kit.json"
+    assert run("sdp", "--json", place) == (3, f"cannot write {place}: File exists")
 
 
 def test_the_checks_are_listed():

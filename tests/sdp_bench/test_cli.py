@@ -17,7 +17,10 @@ import pandas as pd
 import pytest
 
 from sdp_bench import cli
+from sdp_bench.bench.nets import storage
+from sdp_bench.bench.results.queries import keys
 from sdp_bench.bench.results.store import Store
+from tests.bench.conftest import change
 
 SUITES = ("iris-tv", "iris-w1", "iris-std")
 TINY = (
@@ -151,16 +154,16 @@ def test_runs_shown_together_count_each_cell_once_as_the_newest_measured_it(tmp_
         ("ffffffffffffffff/sdp", 2, "no measurement has a key that begins with"),
         ("{unit}", 2, "begins the keys of"),
         ("worst:0", 2, "'worst:0': write worst:n, n from 1 to 100"),
-        ("", 2, "'' is neither none, worst:n nor keys of measurements"),
+        ("x", 2, "'x' is neither none, worst:n nor keys of measurements"),
+        ("", 2, "an empty text says nothing"),
         ("{first}", 3, "no drill-down of {first}: the code of sdp or of"),
     ],
 )
 def test_a_page_that_is_asked_for_and_not_made_is_no_success(finished, tmp_path, key, exit_code, message):
     shutil.copy(finished / "sdp-bench.sqlite", tmp_path)
-    with sqlite3.connect(tmp_path / "sdp-bench.sqlite") as db:
+    with contextlib.closing(sqlite3.connect(tmp_path / "sdp-bench.sqlite")) as db:
         parts = db.execute("SELECT unit, rule, metric FROM records WHERE rule = 'sdp'").fetchone()
-        db.execute("UPDATE records SET fingerprint = 'older'")
-    db.close()
+    change(tmp_path / "sdp-bench.sqlite", "UPDATE records SET fingerprint = 'older'")
     names = {"unit": parts[0], "first": "/".join(parts)}
     words = ("--drill-down", key.format(**names))
     done = command("report", "--no-committed", *words, cwd=tmp_path)
@@ -183,11 +186,9 @@ def test_replay_from_the_table(finished, reported):
 def test_a_replay_that_differs_says_so(finished, tmp_path):
     copy = tmp_path / "copy.sqlite"
     copy.write_bytes((finished / "sdp-bench.sqlite").read_bytes())
-    db = sqlite3.connect(copy)
-    db.execute("UPDATE records SET value = value + 1e-9")
-    key = "/".join(db.execute("SELECT unit, rule, metric FROM records LIMIT 1").fetchone())
-    db.commit()
-    db.close()
+    change(copy, "UPDATE records SET value = value + 1e-9")
+    with contextlib.closing(sqlite3.connect(copy)) as db:
+        key = "/".join(db.execute("SELECT unit, rule, metric FROM records LIMIT 1").fetchone())
     done = command("replay", key, "--database", str(copy), cwd=tmp_path)
     assert done.returncode == 3
     assert "DIFFERENT" in done.stdout
@@ -266,7 +267,7 @@ def _start(folder, *words):
 
 def _records(path: Path) -> pd.DataFrame:
     with Store(path) as store:
-        frame = store.frame(store.run())
+        frame = store.frame(store.run()).assign(key=keys)
     columns = ["experiment", "key", "component"]
     return frame.drop(columns=["seconds", "run"]).sort_values(columns).reset_index(drop=True)
 
@@ -359,13 +360,13 @@ def test_the_cache_is_listed_and_cleared(invoke, tmp_path, monkeypatch):
     assert "0 net files and 0 pages in" in invoke("cache", "list")[1]
     (tmp_path / "cache" / "nets").mkdir(parents=True)
     (tmp_path / "cache" / "pages" / "0123456789abcdef" / "numbers").mkdir(parents=True)
-    (tmp_path / "cache" / "pages" / "0123456789abcdef" / "numbers" / "x.html").write_bytes(bytes(3000))
-    (tmp_path / "cache" / "nets" / "x.safetensors").write_bytes(bytes(2000))
-    (tmp_path / "cache" / "nets" / "x.safetensors.damaged").write_bytes(bytes(1000))
+    marked = b'<meta name="sdp-bench-numbers" content="x">'.ljust(3000)
+    (tmp_path / "cache" / "pages" / "0123456789abcdef" / "numbers" / "x.html").write_bytes(marked)
+    net = "iris-relu-1x8-0123abcd-seed0.safetensors"
+    storage.write(tmp_path / "cache" / "nets" / net, storage.to_file({}, {"x": "x" * 2000}))
+    (tmp_path / "cache" / "nets" / f"{net}.damaged").write_bytes(bytes(1000))
     listed = invoke("cache", "list")[1]
-    assert (
-        "2 kB  x.safetensors\n       1 kB  x.safetensors.damaged\n       3 kB  0123456789abcdef\n" in listed
-    )
+    assert f"2 kB  {net}\n       1 kB  {net}.damaged\n       3 kB  0123456789abcdef\n" in listed
     assert "removed 2 net files and 1 page from" in invoke("cache", "clear")[1]
     assert "0 net files and 0 pages in" in invoke("cache", "list")[1]
     assert list((tmp_path / "cache" / "pages").iterdir()) == []

@@ -2,6 +2,7 @@
 
 import json
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -84,7 +85,8 @@ def test_a_recorded_manifest_is_shown():
     ("arguments", "error", "message"),
     [
         (("show", "zz"), UserError, "no recorded oracles have a key that begins with 'zz'"),
-        (("show", ""), UserError, "27 recorded oracles have a key"),
+        (("show", "8"), UserError, "4 recorded oracles have a key"),
+        (("show", ""), click.BadParameter, "an empty text"),
         (("show", "ab", "--database", "nowhere.sqlite"), UserError, "nowhere.sqlite"),
         (("verify", "--manifests", "nowhere.json"), UserError, "cannot read nowhere.json"),
         (

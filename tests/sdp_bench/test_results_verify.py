@@ -1,8 +1,5 @@
 """The command ``sdp-bench results verify``: what it stamps, what it refuses to, and its exit codes."""
 
-import sqlite3
-from contextlib import closing
-
 import pytest
 from click.testing import CliRunner
 
@@ -13,6 +10,7 @@ from sdp_bench.bench.rules import resolve
 from sdp_bench.commands.exchange import results
 from sdp_bench.reports.page import build
 from sdp_bench.reports.results import results_of
+from tests.bench import conftest
 from tests.bench.conftest import TINY, make_plan, run_all
 
 SMALL = TINY.but(rules=("sdp", "monte_carlo:samples=10"))
@@ -49,9 +47,7 @@ def file(whole, tmp_path):
 
 
 def change(path, assignment, where="TRUE", table="records"):
-    with closing(sqlite3.connect(path)) as db:
-        db.execute(f"UPDATE {table} SET {assignment} WHERE {where}")
-        db.commit()
+    conftest.change(path, f"UPDATE {table} SET {assignment} WHERE {where}")
 
 
 def records(path):

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from sdp_bench.bench.results.queries import keys as keys_of
 from sdp_bench.bench.results.store import Store
 from tests.sdp_bench.test_cli import TINY, command
 
@@ -44,7 +45,7 @@ def attack(tmp_path_factory):
     assert marker.exists()
     (folder / "marking.py").unlink()
     with Store(folder / "theirs.sqlite") as store:
-        frame = store.frame(store.run())
+        frame = store.frame(store.run()).assign(key=keys_of)
     keys = {rule: frame[frame["rule"] == rule]["key"].iloc[0] for rule in ("sdp", "marking")}
     return folder, marker, keys
 

@@ -53,7 +53,7 @@ def test_training_goes_on_where_it_stopped_and_is_kept(run):
     [
         (("vgg",), 2, "'resnet18', 'cnn3'"),
         (("cnn3", "--dataset", "mnist", "--device", "nonsense"), 2, "nonsense"),
-        (("cnn3", "--dataset", "mnist", "--epochs", "0"), 2, "must be positive"),
+        (("cnn3", "--dataset", "mnist", "--epochs", "0"), 2, "0 is not in the range"),
         (("cnn3",), 3, "takes cifar10/data_batch_1"),
         (("cnn3", "--parts", "data_batch_7"), 2, "got data_batch_7"),
     ],

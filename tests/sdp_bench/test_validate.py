@@ -10,12 +10,13 @@ import pytest
 
 from sdp_bench import cli
 from sdp_bench.bench import rules as plugin_rules
+from sdp_bench.bench.executors import TimeLimitError
+from sdp_bench.bench.executors.local import Limits
 from sdp_bench.bench.plugins.plugin import find
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import resolve
 from sdp_bench.bench.runs import conformance as kit_of_runs
 from sdp_bench.bench.runs.conformance import conformance
-from sdp_bench.bench.runs.executors import TimeLimitError
 from sdp_bench.commands.validate import validate
 from sdp_ref.conformance import CheckResult, ConformanceReport
 from sdp_ref.conformance.report import VERSION
@@ -203,9 +204,9 @@ def test_a_kit_that_does_not_finish_stops_there_with_exit_code_3(call, tmp_path)
 
 
 def test_a_rule_that_hangs_in_the_kit_stops_no_other_and_loses_nothing(call, monkeypatch, tmp_path):
-    def kit(rule, chosen, limit):
+    def kit(rule, chosen, limits):
         if rule in hanging:
-            raise TimeLimitError(f"stopped at the time limit of {limit:g} s")
+            raise TimeLimitError(f"stopped at the time limit of {limits.seconds:g} s")
         return replace(PASSED, rule=rule)
 
     hanging = {"hanging"}
@@ -315,7 +316,7 @@ def test_the_kit_runs_in_a_process_of_its_own(tmp_path):
     names, found = resolve([f"{path}:Hanging"])
     path.unlink()
     with pytest.raises(TimeLimitError, match="time limit of 1 s"):
-        conformance(names[0], found, 1.0)
+        conformance(names[0], found, Limits(1.0))
 
 
 @pytest.mark.slow

@@ -15,9 +15,12 @@ from numpy.typing import NDArray
 
 from sdp_bench.bench.gate.answers.drift import null_variance
 from sdp_bench.bench.gate.answers.moments import Array, PredictedMoments
+from sdp_bench.bench.gate.documents import Extended
 
-LEVEL, FACTOR, SPREAD, SLANT = range(4)
-"""Numbers of a draw that speak of all outputs: the mean's shift in standard deviations, the mean along the
+OVERALL = 4
+"""How many numbers of a draw, its last ones, speak of all outputs."""
+LEVEL, FACTOR, SPREAD, SLANT = range(OVERALL)
+"""Which they are: the mean's shift in standard deviations, the mean along the
 reference's, the variances, and the covariances along the reference's correlations."""
 
 
@@ -46,7 +49,7 @@ class Units:
     @property
     def width(self) -> int:
         """How many numbers a draw has."""
-        return 2 * len(self.deviation) + len(self.pairs[0]) + 4
+        return 2 * len(self.deviation) + len(self.pairs[0]) + OVERALL
 
     def numbers(self, drawn: Sequence[PredictedMoments]) -> Array:
         """Numbers of some draws, a row each: means, variances, covariances, and the four of all outputs.
@@ -88,7 +91,7 @@ class Units:
 
 def parts(numbers: Array, outputs: int) -> list[Array]:
     """Means, variances, covariances and the four of all outputs, along the last axis."""
-    return np.split(numbers, [outputs, 2 * outputs, numbers.shape[-1] - 4], -1)
+    return np.split(numbers, [outputs, 2 * outputs, numbers.shape[-1] - OVERALL], -1)
 
 
 def _direction(correlations: Array) -> Array:
@@ -96,6 +99,9 @@ def _direction(correlations: Array) -> Array:
     if norm == 0:
         return np.full(correlations.shape, 1 / max(1, len(correlations)))
     return correlations / norm
+
+
+_NONE = Extended(0.0)
 
 
 @dataclass(frozen=True)
@@ -111,15 +117,16 @@ class Draws:
     metric : str
         "kl" or "bures" where there is an oracle; the error is the logarithm of that distance to its moments.
     error, error_sd : float
-        Mean and standard deviation of the error.
+        Mean and standard deviation of the error; both are infinite where a draw has no distance, or an
+        infinite one.
     """
 
     number: int
     mean: list[float]
     sd: list[float]
     metric: str = ""
-    error: float = 0.0
-    error_sd: float = 0.0
+    error: Extended = _NONE
+    error_sd: Extended = _NONE
 
     @classmethod
     def of(cls, numbers: Array, metric: str = "", errors: Array | None = None) -> Draws:
@@ -139,4 +146,5 @@ class Draws:
         if errors is None:
             return found
         spread = float(errors.std(ddof=1)) if np.isfinite(errors).all() else float("inf")
-        return cls(found.number, found.mean, found.sd, metric, float(errors.mean()), spread)
+        error = Extended(float(errors.mean()))
+        return cls(found.number, found.mean, found.sd, metric, error, Extended(spread))

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sdp_bench.bench.gate.documents import structure
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable, unchecked
 
 Array = NDArray[np.float64]
@@ -101,17 +102,31 @@ class PredictedMoments:
         Raises
         ------
         ValueError
-            If they are no moments: of unequal size, or not finite. A KeyError or TypeError passes where a
-            field is missing or is no list of numbers.
+            If they are no moments: no finite numbers, of unequal size, or with a negative variance.
         """
-        spread = entry["covariance"] if "covariance" in entry else entry["variance"]
-        moments = cls(np.array(entry["mean"], dtype=float), np.array(spread, dtype=float), entry.get("seed"))
-        width = len(moments.mean)
-        if moments.mean.ndim != 1 or moments.spread.shape not in ((width,), (width, width)):
-            raise ValueError("moments of unequal size")
-        if not (np.isfinite(moments.mean).all() and np.isfinite(moments.spread).all()):
-            raise ValueError("moments that are not finite")
+        plain = structure(entry, _Moments)
+        if (plain.covariance is None) == (plain.variance is None):
+            raise ValueError("moments need either a covariance or variances")
+        spread = np.array(plain.variance if plain.covariance is None else plain.covariance, dtype=float)
+        moments = cls(np.array(plain.mean, dtype=float), spread, plain.seed)
+        width = len(plain.mean)
+        if not width or spread.shape != (width,) * (1 if plain.covariance is None else 2):
+            raise ValueError("moments of unequal size, or of no output")
+        if bool((np.diag(moments.covariance) < 0).any()):
+            raise ValueError("a negative variance")
+        if plain.seed is not None and plain.seed < 0:
+            raise ValueError("a negative seed")
         return moments
+
+
+@dataclass(frozen=True)
+class _Moments:
+    """Moments as they are written."""
+
+    mean: list[float]
+    covariance: list[list[float]] | None = None
+    variance: list[float] | None = None
+    seed: int | None = None
 
 
 GAUSSIAN = "Gaussian"
@@ -169,6 +184,17 @@ class Answer:
     @classmethod
     def from_json(cls, entry: dict[str, Any]) -> Answer:
         """From plain values; raises as :meth:`PredictedMoments.from_json`."""
-        if "refused" in entry:
-            return cls(refusal=str(entry["refused"]))
-        return cls(str(entry["family"]), PredictedMoments.from_json(entry))
+        plain = structure(entry, _Answer)
+        if (plain.family is None) == (plain.refused is None) or not (plain.family or plain.refused):
+            raise ValueError("an answer needs either a family or a refusal")
+        if plain.refused is not None:
+            return cls(refusal=plain.refused)
+        return cls(plain.family or "", PredictedMoments.from_json(entry))
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What is written of an answer beside the moments."""
+
+    family: str | None = None
+    refused: str | None = None

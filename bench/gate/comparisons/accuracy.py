@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from sdp_bench.bench.errors import one_line
+from sdp_bench.bench.errors import OutsideError
 from sdp_bench.bench.gate.answers.drift import THRESHOLD, Drift, drift
 from sdp_bench.bench.gate.baseline import Baseline, RuleBaseline
 from sdp_bench.bench.gate.causes.explain import Seen, explain
@@ -18,11 +18,11 @@ from sdp_bench.bench.gate.cells import Cell, Scope
 from sdp_bench.bench.gate.comparisons import probes, sampling
 from sdp_bench.bench.gate.comparisons.evidence import Evidence
 from sdp_bench.bench.gate.comparisons.sampling import Sample
-from sdp_bench.bench.gate.predictions import Predicted
+from sdp_bench.bench.gate.guests import Asked
+from sdp_bench.bench.gate.predictions import Drawn, Predicted, draws_in
 from sdp_bench.bench.gate.probes import Probe
 from sdp_bench.bench.gate.verdict import Cause, Finding, Status, Verdict
 from sdp_bench.oracles.moments.moments import gaussian_kl
-from sdp_ref.rules import Propagator
 
 KIND = "accuracy"
 ALL_CELLS = "all cells together"
@@ -34,7 +34,7 @@ class _Comparison:
     """One rule's predictions beside the baseline's."""
 
     name: str
-    rule: Propagator
+    rule: Asked
     old: RuleBaseline
     new: Predicted
 
@@ -50,7 +50,7 @@ class _Comparison:
     def is_redrawn(self) -> bool:
         """Whether it is a sampling rule that draws otherwise under the baseline's seeds."""
         moved = any(THRESHOLD < each.size < math.inf for each in self.drifts.values())
-        return moved and bool(self.old.draws) and hasattr(self.rule, "seed")
+        return moved and bool(self.old.draws) and self.new.samples
 
     def is_drawn(self, key: str) -> bool:
         """Whether fresh draws tell more than the drift: not of what was no law of these outputs."""
@@ -77,7 +77,7 @@ class _Asked:
 
 def judge(
     baseline: Baseline,
-    rules: Mapping[str, Propagator],
+    rules: Mapping[str, Asked],
     predicted: Mapping[str, Predicted],
     scope: Scope,
     *,
@@ -89,7 +89,7 @@ def judge(
     Parameters
     ----------
     baseline : Baseline
-    rules : mapping of str to Propagator
+    rules : mapping of str to Propagator or Guest
         By spec.
     predicted : mapping of str to Predicted
         Of each rule.
@@ -135,19 +135,23 @@ def _ask(
 ) -> _Asked:
     """Ask fresh draws and oracles about all that needs them, with p-values adjusted for all of it."""
     asked = _Asked()
+    drawn: dict[tuple[str, str], Drawn] = {}
+    for each in compared:
+        keys = [key for key in places if each.is_drawn(key)]
+        seeded = [(places[key], sampling.fresh_seeds(each.name, places[key], draw)) for key in keys]
+        drawn |= {
+            (each.name, key): found for key, found in zip(keys, draws_in(each.rule, seeded), strict=True)
+        }
     for number, (key, place) in enumerate(places.items()):
         step(number, len(places), place.name)
         oracle = place.fresh_moments(draw) if isinstance(place, Cell) else None
         for each in compared:
-            if each.is_drawn(key):
-                seeds = sampling.fresh_seeds(each.rule, place, draw)
+            found = drawn.get((each.name, key))
+            if isinstance(found, OutsideError):
+                asked.failures[each.name, key] = str(found)
+            elif found is not None:
                 reference, metric = each.old.moments[key], each.old.draws[key].metric
-                try:
-                    found = sampling.sample(each.rule, place, reference, seeds, oracle, metric)
-                except Exception as error:  # noqa: BLE001  a rule may raise anything under other seeds
-                    asked.failures[each.name, key] = one_line(error)
-                else:
-                    asked.samples[each.name, key] = found
+                asked.samples[each.name, key] = sampling.of_draws(found, reference, oracle, metric)
             elif oracle is not None and each.needs_oracle(key):
                 laws = each.old.predictions[key].law, each.new.moments[key].law
                 before, now = (gaussian_kl(oracle, law).value for law in laws)

@@ -21,12 +21,10 @@ from sdp_bench.bench.gate.answers.drift import THRESHOLD
 from sdp_bench.bench.gate.answers.moments import Array, PredictedMoments
 from sdp_bench.bench.gate.cells import Cell
 from sdp_bench.bench.gate.comparisons.evidence import Evidence, adjust, nearness, p_value
-from sdp_bench.bench.gate.predictions import draws
 from sdp_bench.bench.gate.probes import Probe
 from sdp_bench.bench.gate.verdict import Status
 from sdp_bench.oracles.moments.draws import moment_errors
 from sdp_bench.oracles.moments.moments import Moments
-from sdp_ref.rules import Propagator
 
 DRAWS = 512
 """Seeds in each cell and probe: over all 55, a change of the variances of 10 samples is known to .4 %."""
@@ -39,9 +37,8 @@ MEAN_FACTOR = "factor of the mean"
 KEPT = ("likeness of the means", "likeness of the covariances")
 
 
-def fresh_seeds(rule: Propagator, place: Cell | Probe, draw: int, number: int = DRAWS) -> list[int]:
-    """Seeds for one cell or probe from the root of a run."""
-    spec = getattr(rule, "spec", rule.name)
+def fresh_seeds(spec: str, place: Cell | Probe, draw: int, number: int = DRAWS) -> list[int]:
+    """Seeds of a rule for one cell or probe from the root of a run."""
     return [place.root.seed(f"gate {draw} {spec} {index}") for index in range(number)]
 
 
@@ -93,35 +90,6 @@ class Sample:
             share = (1 + int((far <= near).sum())) / (1 + len(far))
             found.append((share, len(far) if np.ptp(far) > 0 else 0))
         return found
-
-
-def sample(
-    rule: Propagator,
-    place: Cell | Probe,
-    reference: PredictedMoments,
-    seeds: Sequence[int],
-    oracle: Moments | None = None,
-    metric: str = "",
-) -> Sample:
-    """Draw from a sampling rule in one place.
-
-    Parameters
-    ----------
-    rule : Propagator
-    place : Cell or Probe
-    reference : PredictedMoments
-        The baseline's prediction there.
-    seeds : sequence of int
-    oracle : Moments, optional
-        Of its oracle.
-    metric : str
-        "kl" or "bures"; if empty, KL where it is finite for all draws.
-
-    Returns
-    -------
-    Sample
-    """
-    return of_draws(draws(rule, place, seeds), reference, oracle, metric)
 
 
 def of_draws(

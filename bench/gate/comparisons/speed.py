@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
 from sdp_bench.bench.datasets.base import stratified_rows
 from sdp_bench.bench.environment import cpu_name
-from sdp_bench.bench.errors import RunFailedError, one_line
+from sdp_bench.bench.errors import OutsideError, RunFailedError, one_line, outside
 from sdp_bench.bench.experiments.law_group import LawGroup
 from sdp_bench.bench.experiments.predict import prepared, seeds_of
 from sdp_bench.bench.gate.baseline import Baseline, Speed
 from sdp_bench.bench.gate.cells import Scope, net_label
+from sdp_bench.bench.gate.guests import Asked, Guest
 from sdp_bench.bench.gate.verdict import Cause, Finding, Status, Verdict, What
 from sdp_bench.bench.nets import net as trained
 from sdp_bench.bench.noise import GAUSSIAN
@@ -58,6 +60,48 @@ class Timing:
     rounds: int = 15
     rounds_again: int = 45
     cpu: str = field(default_factory=cpu_name)
+
+
+def times(
+    rules: Mapping[str, Asked], group: LawGroup, rounds: int, now: Clock
+) -> tuple[dict[str, Ratios], dict[str, str]]:
+    """Times of rules on a net over those of a regular pass in the same process, a plug-in's in its own.
+
+    Parameters
+    ----------
+    rules : mapping of str to Propagator or Guest
+    group : LawGroup
+        Whose net it is.
+    rounds : int
+    now : callable
+        Clock; for a plug-in one that can be pickled.
+
+    Returns
+    -------
+    found : dict of str to Ratios
+        Of the rules that can be timed.
+    failed : dict of str to str
+        The others, with what they say.
+    """
+    built_in = {name: rule for name, rule in rules.items() if not isinstance(rule, Guest)}
+    ready, failed = works(built_in, group)
+    found = measure(ready, rounds, now) if len(ready) > 1 else {}
+    for name, rule in rules.items():
+        if isinstance(rule, Guest):
+            try:
+                with outside():
+                    found[name] = Ratios.of(*rule.ask(_plain, group, rounds, now))
+            except OutsideError as error:
+                failed[name] = str(error)
+    return found, failed
+
+
+def _plain(rule: Propagator, group: LawGroup, rounds: int, now: Clock) -> tuple[list[float], float]:
+    ready, failed = works({"": rule}, group)
+    if failed:
+        raise OutsideError(failed[""])
+    ratios = measure(ready, rounds, now)[""]
+    return list(ratios.rounds), ratios.least
 
 
 def works(rules: Mapping[str, Propagator], group: LawGroup) -> tuple[dict[str, Work], dict[str, str]]:
@@ -112,6 +156,14 @@ class Ratios:
     rounds: tuple[float, ...]
     least: float
 
+    @classmethod
+    def of(cls, rounds: Iterable[float], least: float) -> Ratios:
+        """From numbers that may be anything; a ValueError or TypeError if they are no ratios of times."""
+        found = cls(tuple(map(float, rounds)), float(least))
+        if not (found.rounds and all(0 < each < math.inf for each in (*found.rounds, found.least))):
+            raise ValueError("its times are not positive")
+        return found
+
     @property
     def summary(self) -> Speed:
         """As a baseline keeps them."""
@@ -160,9 +212,7 @@ def lower_bound(ratios: Sequence[float]) -> float:
     return sorted(ratios)[max(0, below - 1)]
 
 
-def baseline_speeds(
-    rules: Mapping[str, Propagator], scope: Scope, timing: Timing
-) -> dict[str, dict[str, Speed]]:
+def baseline_speeds(rules: Mapping[str, Asked], scope: Scope, timing: Timing) -> dict[str, dict[str, Speed]]:
     """Ratios to keep, by rule and net.
 
     Returns
@@ -177,17 +227,17 @@ def baseline_speeds(
     """
     found: dict[str, dict[str, Speed]] = {name: {} for name in rules}
     for group in _nets(scope):
-        ready, failed = works(rules, group)
+        ratios_of, failed = times(rules, group, timing.rounds_again, timing.now)
         for name, said in failed.items():
             raise RunFailedError(f"no baseline is written: rule '{name}' on {net_label(group)}: {said}")
-        for name, ratios in measure(ready, timing.rounds_again, timing.now).items():
+        for name, ratios in ratios_of.items():
             found[name][net_label(group)] = ratios.summary
     return found
 
 
 def judge(
     baseline: Baseline,
-    rules: Mapping[str, Propagator],
+    rules: Mapping[str, Asked],
     scope: Scope,
     timing: Timing,
     step: Step = lambda *_: None,
@@ -244,19 +294,19 @@ def _causes(findings: Sequence[Finding]) -> Iterator[Cause]:
 
 
 def _judged(
-    baseline: Baseline, rules: Mapping[str, Propagator], group: LawGroup, timing: Timing
+    baseline: Baseline, rules: Mapping[str, Asked], group: LawGroup, timing: Timing
 ) -> Iterator[Finding]:
     """What has become of the times on one net."""
     label = net_label(group)
     stored = {name: baseline.rules[name].speed for name in rules if name in baseline.rules}
     known = {name: speeds[label] for name, speeds in stored.items() if label in speeds}
-    ready, failed = works({name: rules[name] for name in known}, group)
-    ratios = measure(ready, timing.rounds, timing.now)
+    ratios, failed = times({name: rules[name] for name in known}, group, timing.rounds, timing.now)
     suspects = [name for name, each in ratios.items() if each.slower(known[name]) > LIMIT]
     for _ in range(2):
         if suspects:
-            chosen = {name: ready[name] for name in (REGULAR, *suspects)}
-            ratios |= measure(chosen, timing.rounds_again, timing.now)
+            chosen = {name: rules[name] for name in suspects}
+            again, failed_again = times(chosen, group, timing.rounds_again, timing.now)
+            ratios, failed = ratios | again, failed | failed_again
             suspects = [name for name in suspects if ratios[name].slower(known[name]) > LIMIT]
     for name in rules:
         if name not in known:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from sdp_bench.bench.experiments.iris import ci
 from sdp_bench.bench.experiments.law_group import LawGroup
 from sdp_bench.bench.gate.documents import as_text, structure
 from sdp_bench.bench.gate.oracles.checks import Check, checks_of
-from sdp_bench.bench.gate.oracles.statistics import Cells, Statistics
+from sdp_bench.bench.gate.oracles.statistics import LEVELS, ROWS, Cells, Statistics
 from sdp_bench.bench.identity import keys
 from sdp_bench.bench.identity.keys import OracleKey
 from sdp_bench.bench.metrics.oracle import Oracle
@@ -119,18 +119,20 @@ class Manifest:
             If the values are no manifest.
         """
         try:
-            manifest, written = structure(plain, cls), structure(plain, _Written).hash
+            manifest, written = structure(plain, cls), structure(plain, _Written)
             _check_sizes(manifest)
+            _check_ranges(manifest, written.key)
         except ValueError as error:
             name = plain.get("key", "without a key") if isinstance(plain, dict) else "that is no mapping"
             raise UserError(f"not a manifest of an oracle ({name}): {error}") from error
-        return manifest, written
+        return manifest, written.hash
 
 
 @dataclass(frozen=True)
 class _Written:
-    """The hash that stands beside a manifest."""
+    """Key and hash that stand beside a manifest."""
 
+    key: str
     hash: str
 
 
@@ -142,8 +144,8 @@ def _check_sizes(manifest: Manifest) -> None:
         "mean_stderr": (found.mean_stderr, (m,)),
         "covariance": (found.covariance, (m, m)),
         "covariance_stderr": (found.covariance_stderr, (m, m)),
-        "rows": (found.rows, (len(found.rows), m)),
-        "quantiles": (found.quantiles, (len(found.quantiles), m)),
+        "rows": (found.rows, (ROWS, m)),
+        "quantiles": (found.quantiles, (len(LEVELS), m)),
         "classes": (found.classes, (m,)),
         "cells": (found.cells, (leaves + 1,)),
         "pilot_cells": (found.pilot_cells, (leaves + 1,)),
@@ -157,6 +159,45 @@ def _check_sizes(manifest: Manifest) -> None:
     directions = [np.array(each, dtype=float) for each in (manifest.cells.axes, manifest.cells.null)]
     if any(len(each) != m for each in directions) or sum(each.size for each in directions) != m * m:
         raise ValueError(f"the axes of the cells are not {m} directions of {m} outputs")
+
+
+def _check_ranges(manifest: Manifest, key: str) -> None:
+    """Raise a ValueError if a number is none that a draw of the oracle with this key could have."""
+    oracle, pilot, found = manifest.oracle, manifest.pilot, manifest.statistics
+    covariance = np.array(found.covariance)
+    variance = np.diag(covariance)
+    deviation = np.sqrt(variance.clip(0))
+    pairs = np.outer(deviation, deviation)
+    # Whatever the kurtosis, standard errors are not beyond the spread; tenfold, for blocks of a Sobol draw.
+    errors = np.array([*found.mean_stderr, *np.ravel(found.covariance_stderr)])
+    largest = 10 * np.array([*deviation, *pairs.ravel()])
+    numbers = [item for check in manifest.checks for item in check.numbers.items()]
+    chances = [value for name, value in numbers if name == "p" or name.startswith("p_")]
+    wrong: dict[str, bool | np.bool] = {
+        f"its key gives {manifest.key}": key != manifest.key,
+        "counts of cells or classes are not those of the samples": not (
+            _are_counts(found.cells, oracle.samples)
+            and _are_counts(found.classes, oracle.samples)
+            and _are_counts(found.pilot_cells, pilot.samples)
+        ),
+        "a standard error is negative, or beyond the spread": ((errors < 0) | (errors > largest)).any(),
+        "the covariance has a negative variance or is not symmetric": (variance < 0).any()
+        or (np.abs(covariance - covariance.T) > 1e-9 * pairs).any(),
+        "quantiles are not in ascending order": (np.diff(np.array(found.quantiles), axis=0) < 0).any(),
+        f"the method is not that of '{oracle.sampler}'": manifest.method != METHODS.get(oracle.sampler),
+        "the noise level is not positive": not manifest.sigma > 0,
+        "a row or a seed is negative": min(manifest.row, manifest.seed, pilot.seed) < 0,
+        "the cells are not as many, or of a negative rounding": manifest.cells.rounding < 0
+        or not 0 < pilot.cells <= len(found.cells),
+        "a check has a negative number": any(value < 0 for _, value in numbers),
+        "a check has a probability above 1": any(value > 1 for value in chances),
+    }
+    if first := next((words for words, is_so in wrong.items() if is_so), ""):
+        raise ValueError(first)
+
+
+def _are_counts(counts: Sequence[int], total: int) -> bool:
+    return min(counts) >= 0 and sum(counts) == total > 0
 
 
 def versions() -> dict[str, str]:
@@ -272,7 +313,7 @@ def load(path: Path = MANIFESTS) -> list[tuple[Manifest, str]]:
         If there is no such file, it is not one of manifests, has none, or one is damaged or there twice.
     """
     try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
+        plain = files.read_json(path)
     except OSError as error:
         raise UserError(
             f"cannot read {path}: {error.strerror}; `sdp-bench oracles record` makes it"

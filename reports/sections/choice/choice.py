@@ -17,7 +17,7 @@ from sdp_bench.reports.statistics.replicates import MIN_LEVELS, Contest, Replica
 from sdp_bench.reports.style.nets import NetKind, activation_label, activation_rank
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.display import displayed
-from sdp_bench.reports.tables.frame import noise_symbol
+from sdp_bench.reports.tables.frame import by_kind, noise_symbol
 
 BUDGETS = (10.0, 100.0, 1000.0, math.inf)
 """Of time, in Monte Carlo samples that take as long."""
@@ -189,10 +189,12 @@ def choice(frame: pd.DataFrame, traits: RuleTraits) -> Choice | None:
 def _by_one_metric(frame: pd.DataFrame, traits: RuleTraits) -> pd.DataFrame:
     """Measurements of the first primary metric of each kind of net and noise, each once; no references."""
     order = {name: index for index, name in enumerate(primary())}
-    kept = frame["metric"].isin(order) & (frame["component"] == "") & ~frame["rule"].map(traits.is_reference)
-    chosen = frame[kept].assign(noise=frame["experiment"].map(noise_symbol), rank=frame["metric"].map(order))
+    ranked = ~by_kind(frame["rule"], traits.is_reference).astype(bool)
+    chosen = frame[frame["metric"].isin(order) & (frame["component"] == "") & ranked]
     if chosen.empty:
         return chosen
+    noise, rank = by_kind(chosen["experiment"], noise_symbol), by_kind(chosen["metric"], order.__getitem__)
+    chosen = chosen.assign(noise=noise, rank=rank)
     first = chosen.groupby(["network", "noise"])["rank"].transform("min")
     chosen = chosen[chosen["rank"] == first]
     return chosen.drop_duplicates([*UNIT, "noise", "sigma", "rule"])
@@ -215,10 +217,10 @@ def _bands(chosen: pd.DataFrame) -> Iterator[pd.DataFrame]:
     variants = pd.Series("", index=chosen.index)
     for name in ("recipe", "network"):
         if name in chosen:
-            text = chosen[name].fillna("").map(str)
+            text = chosen[name].astype(str)
             several = text.groupby([chosen[key] for key in kind]).transform("nunique") > 1
             variants = variants.where(~several, (variants + ", " + text).str.removeprefix(", "))
-    chosen = chosen.assign(variant=variants, activation_rank=chosen["activation"].map(activation_rank))
+    chosen = chosen.assign(variant=variants, activation_rank=by_kind(chosen["activation"], activation_rank))
     # Image classifiers last, and their "depths" are no series.
     for _, series in chosen.groupby(["rank", "noise", "activation_rank", "activation", "variant"], sort=True):
         waiting: list[pd.DataFrame] = []

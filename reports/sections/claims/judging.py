@@ -33,6 +33,7 @@ from sdp_bench.reports.statistics.verdicts import (
     p_of_some_part,
 )
 from sdp_bench.reports.style import labels
+from sdp_bench.reports.tables.frame import by_kind
 
 FIRST_RECIPE = "first recipe"
 """What nets trained as in every suite are called beside others."""
@@ -209,7 +210,8 @@ def judge(frame: pd.DataFrame) -> tuple[Judgement, ...]:
     ValueError
         If a measurement is there twice.
     """
-    recipes = frame["experiment"].map(SUITES)
+    frame = frame[frame["experiment"].isin(SUITES.keys())]
+    recipes = by_kind(frame["experiment"], SUITES.__getitem__)
     others = sorted(set(SUITES.values()) & set(recipes) - {""})
     rulings = [ruling for recipe in ("", *others) for ruling in _rulings(recipe, frame[recipes == recipe])]
     return tuple(
@@ -335,7 +337,7 @@ class Measured:
     def of(cls, frame: pd.DataFrame) -> Measured:
         """Those of a frame that claims are about."""
         frame = frame[(frame["activation"] == ACTIVATION) & frame["value"].notna()]
-        measured = frame["metric_spec"].map({spec: quantity(spec) for spec in frame["metric_spec"].unique()})
+        measured = by_kind(frame["metric_spec"], quantity)
         tested = {
             (name, part.depth) for claim in CLAIMS for part in claim.parts for name in part.scale.quantities
         }

@@ -14,6 +14,7 @@ from sdp_bench.reports.numbers.number import FOLDER, Group, Number, Page, slug
 from sdp_bench.reports.sections.claims.claims import ACTIVATION, CLAIMS, RULES, SUITES, quantity
 from sdp_bench.reports.sections.claims.judging import Finding, Ruling
 from sdp_bench.reports.style.nets import NetKind
+from sdp_bench.reports.tables.frame import by_kind
 
 _ABOUT = (
     "Claims compare rules net by net: a score of each measurement is averaged over the inputs (and outputs) "
@@ -33,7 +34,13 @@ def numbers_of_claims(frame: pd.DataFrame) -> Iterator[Number]:
         for rule, sigma in part.cells
         for measured in part.scale.quantities
     }
-    keys = [own["experiment"].map(SUITES), own["metric_spec"], own["depth"], own["sigma"], own["rule"]]
+    keys = [
+        by_kind(own["experiment"], SUITES.__getitem__),
+        own["metric_spec"],
+        own["depth"],
+        own["sigma"],
+        own["rule"],
+    ]
     for key, part in own.groupby(keys, sort=True):
         recipe, spec, depth, sigma, rule = cast("tuple[str, str, float, float, str]", key)
         measured = quantity(spec)

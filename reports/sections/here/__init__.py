@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from sdp_bench.bench.results.record import same_number
 from sdp_bench.reports.results import Results
@@ -16,7 +18,7 @@ from sdp_bench.reports.style import labels
 MOST_ROWS = 20
 """Measurements that are listed of those that do not agree."""
 
-_IDENTITY = ["key", "component"]
+_IDENTITY = ("unit", "rule", "metric_spec", "component")
 _OTHER = "other nets, inputs, settings, rules or metrics"
 
 
@@ -82,7 +84,7 @@ class MeasuredHere(Section):
 
     def build(self, results: Results) -> Context | None:
         """Agreement by experiment; None without measurements or committed results to compare with."""
-        if results.committed is None or results.frame.empty or "key" not in results.frame:
+        if results.committed is None or results.frame.empty or "unit" not in results.frame:
             return None
         whole, by_experiment = agreement(results.frame, results.committed.frame)
         described = results.meta.get("environment", {})
@@ -94,6 +96,10 @@ class MeasuredHere(Section):
             "rows": whole.apart.head(MOST_ROWS).to_dict("records"),
         }
 
+    def said(self, context: Context) -> Iterable[str]:
+        """What it comes to."""
+        return [context["whole"].sentence]
+
 
 def agreement(here: pd.DataFrame, committed: pd.DataFrame) -> tuple[Agreement, list[Agreement]]:
     """Measurements made here beside the committed ones: numbers that the same code gives for the same law.
@@ -101,7 +107,7 @@ def agreement(here: pd.DataFrame, committed: pd.DataFrame) -> tuple[Agreement, l
     Parameters
     ----------
     here, committed : DataFrame
-        With a `key`, as `Results` has them.
+        As `Results` has them, with the keys of their units.
 
     Returns
     -------
@@ -110,21 +116,44 @@ def agreement(here: pd.DataFrame, committed: pd.DataFrame) -> tuple[Agreement, l
     by_experiment : list of Agreement
         In the order of their first measurements.
     """
-    known = committed[[*_IDENTITY, "value", "stderr"]].drop_duplicates(_IDENTITY)
-    known = known.rename(columns={"value": "committed", "stderr": "error"})
-    both = here.merge(known, on=_IDENTITY, how="left", validate="many_to_one")
-    found = both["committed"].notna()
-    same = [
-        same_number(a, b, error)
-        for a, b, error in zip(both["value"], both["committed"], both["error"], strict=True)
+    identities, known = _identities(here, committed)
+    place = pd.Index(known[~known.duplicated()]).get_indexer(identities)
+    found = place >= 0
+    counterpart = committed[~known.duplicated().to_numpy()].iloc[place[found]]
+    value, theirs = here["value"].to_numpy()[found], counterpart["value"].to_numpy()
+    error = counterpart["stderr"].to_numpy()
+    differs = value != theirs
+    differs[differs] = [
+        not same_number(*each) for each in zip(value[differs], theirs[differs], error[differs], strict=True)
     ]
-    gap = (both["value"] - both["committed"]).abs() / both["error"].where(both["error"] > 0)
-    both = both.assign(found=found, apart=found & ~np.array(same, dtype=bool), gap=gap.fillna(math.inf))
-    once = both.drop_duplicates(_IDENTITY)
-    by_experiment = [_of(str(name), own) for name, own in both.groupby("experiment", sort=False)]
-    return _of("", once), by_experiment
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gap = np.where(error > 0, np.abs(value - theirs) / error, math.inf)
+    rows = np.flatnonzero(found)[differs]
+    gap = pd.Series(gap[differs]).fillna(math.inf).to_numpy()
+    apart = here.iloc[rows].assign(committed=theirs[differs], gap=gap)
+    once = ~identities.duplicated().to_numpy()
+    whole = _of("", once, found, apart[once[rows]])
+    return whole, [
+        _of(str(name), own, found, apart[own[rows]])
+        for name in here["experiment"].unique()
+        for own in [(here["experiment"] == name).to_numpy()]
+    ]
 
 
-def _of(experiment: str, part: pd.DataFrame) -> Agreement:
-    apart = part[part["apart"]].sort_values("gap", ascending=False, kind="stable")
-    return Agreement(experiment, len(part), int(part["found"].sum()), apart)
+def _identities(*frames: pd.DataFrame) -> list[pd.Series]:
+    """Numbers by which measurements of frames are the same."""
+    parts = [pd.Series(0, index=range(len(frame))) for frame in frames]
+    for name in _IDENTITY:
+        columns = [frame[name].astype("category").array for frame in frames]
+        known = columns[0].categories
+        for column in columns[1:]:
+            known = known.union(column.categories)
+        for part, column in zip(parts, columns, strict=True):
+            part *= len(known)
+            part += known.get_indexer(column.categories)[column.codes]
+    return parts
+
+
+def _of(experiment: str, own: NDArray[np.bool_], found: NDArray[np.bool_], apart: pd.DataFrame) -> Agreement:
+    farthest = apart.sort_values("gap", ascending=False, kind="stable")
+    return Agreement(experiment, int(own.sum()), int((own & found).sum()), farthest)

@@ -11,6 +11,7 @@ import pandas as pd
 
 from sdp_bench.bench.metrics import Metric, recorded_metric
 from sdp_bench.bench.metrics.references import ORACLE_AGAIN
+from sdp_bench.bench.results.queries import filled
 from sdp_bench.reports.numbers.number import Group, Number, Page, slug
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
@@ -151,7 +152,7 @@ def precision(frame: pd.DataFrame) -> Precision:
     Precision
     """
     family, told, samples = (
-        frame.get(name, pd.Series(index=frame.index, dtype=object)).astype(object).fillna("").map(str)
+        filled(frame[name]) if name in frame else pd.Series("", index=frame.index)
         for name in ("noise", "precision", "samples")
     )
     law = ["activation", "depth", "noise", "sigma", "net", "input", "samples"]

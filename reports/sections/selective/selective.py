@@ -18,6 +18,7 @@ from sdp_bench.reports.paper.printed import experiment
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.drawing import INK, Figure, Panel, canvas_of, look, svg_of
 from sdp_bench.reports.style.rules import RuleTraits
+from sdp_bench.reports.tables.frame import by_kind
 
 PERFECT = 100 * perfect(0.5).area
 """Of as many letters as digits, in per cent."""
@@ -201,7 +202,8 @@ def _measured(
         f"{paper['value']} ± {paper['sd']}",
     )
     risks = part[part["metric"] == "risk"]
-    return _Measured(objective, score, row, risks.groupby(risks["component"].astype(float))["value"].mean())
+    risk = risks.groupby(by_kind(risks["component"], float))["value"].mean()
+    return _Measured(objective, score, row, risk)
 
 
 def _reading(score: str, reading: str) -> str:

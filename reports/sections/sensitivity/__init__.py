@@ -20,6 +20,7 @@ from sdp_bench.reports.paper.printed import printed
 from sdp_bench.reports.results import POOR_ACCURACY, Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.style.nets import NetKind
+from sdp_bench.reports.tables.frame import by_kind
 
 RULES = ("sdp", "dvia", "moment_matching", "monte_carlo:samples=100")
 AGREEMENT = ("sdp", "marginal_sdp")
@@ -138,7 +139,7 @@ def sensitivity(frame: pd.DataFrame) -> Sensitivity | None:
     names.sort(key=lambda name: listed.index(name) if name in listed else len(listed))
     chosen = recipe_for(Architecture(depth, activation)).label
     base = chosen if chosen in names else names[0]
-    tv = own[own["metric"].map(lambda name: bool(recorded_metric(name).convention))]
+    tv = own[by_kind(own["metric"], lambda name: bool(recorded_metric(name).convention))]
     specs = list(dict.fromkeys(tv[tv["recipe"] == base]["metric_spec"]))
     metrics = [
         _variant(recorded_metric(spec).variant, tv[(tv["recipe"] == base) & (tv["metric_spec"] == spec)])

@@ -172,7 +172,7 @@ def _dataset_names(measurements: pd.DataFrame) -> pd.Series:
         for letter, recipe in zip(ascii_lowercase, recipes, strict=False)
     }
     pairs = zip(measurements["dataset"], measurements["recipe"], strict=True)
-    return measurements["dataset"] + [suffixes[pair] for pair in pairs]
+    return measurements["dataset"].astype(str) + [suffixes[pair] for pair in pairs]
 
 
 def _printed() -> dict[tuple[str, str, str], str]:

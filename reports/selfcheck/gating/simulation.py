@@ -11,18 +11,18 @@ gate does with them is done in each repetition.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import click
 import numpy as np
 from numpy.typing import NDArray
 
+import sdp_ref
 from sdp_bench.bench.environment import threads
 from sdp_bench.bench.gate.answers.draws import Draws, Units, parts
 from sdp_bench.bench.gate.answers.moments import PredictedMoments
 from sdp_bench.bench.gate.cells import Cell, Scope
-from sdp_bench.bench.gate.check import rules_of
 from sdp_bench.bench.gate.comparisons import sampling
 from sdp_bench.bench.gate.comparisons.sampling import DRAWS, Sample
 from sdp_bench.bench.gate.predictions import draws
@@ -114,7 +114,7 @@ def pools_of(scope: Scope, specs: Sequence[str] = RULES) -> Pools:
         for key, place in scope.places.items()
         if isinstance(place.law, Gaussian | DiagonalGaussian)
     }
-    rules = rules_of(specs)
+    rules = {rule.spec: rule for rule in map(sdp_ref.rule, specs)}
     return {(spec, key): Pool.of(rules[spec], place) for spec in rules for key, place in places.items()}
 
 
@@ -180,7 +180,13 @@ def _alarm(pools: Pools, rng: np.random.Generator, change: Change) -> bool:
     return any(sampling.status(each) in STOPPING for each in found.values())
 
 
-if __name__ == "__main__":
-    checks = int(sys.argv[1])
+@click.command()
+@click.argument("checks", type=click.IntRange(min=1))
+def _main(checks: int) -> None:
+    """Count the false alarms of so many CHECKS."""
     with threads(1):
-        print(f"{alarms(pools_of(Scope.of_ci()), checks, 1)} of {checks} checks alarm")
+        click.echo(f"{alarms(pools_of(Scope.of_ci()), checks, 1)} of {checks} checks alarm")
+
+
+if __name__ == "__main__":
+    _main()

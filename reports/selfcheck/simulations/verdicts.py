@@ -23,6 +23,7 @@ from sdp_bench.reports.sections.claims.claims import CLAIMS, CONVENTIONS, SUITES
 from sdp_bench.reports.sections.claims.judging import Measured
 from sdp_bench.reports.selfcheck.rate import NOTHING, Part, Rate
 from sdp_bench.reports.statistics.verdicts import LEVEL, mean_tests, p_of_every_part, p_of_some_part
+from sdp_bench.reports.tables.frame import by_kind
 
 NETS = (30, 10)
 """Sizes of samples: that of the committed results, and that of a run of ten nets."""
@@ -105,7 +106,8 @@ def rates_of(known: Sequence[Population], trials: int, seed: int = 0) -> Iterato
 
 
 def _populations(frame: pd.DataFrame) -> Iterator[Population]:
-    recipes = frame["experiment"].map(SUITES)
+    frame = frame[frame["experiment"].isin(SUITES.keys())]
+    recipes = by_kind(frame["experiment"], SUITES.__getitem__)
     for recipe in sorted(set(SUITES.values()) & set(recipes)):
         measured = Measured.of(frame[recipes == recipe])
         for claim in CLAIMS:

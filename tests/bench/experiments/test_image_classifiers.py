@@ -118,5 +118,7 @@ def test_the_best_of_the_cached_classifiers_is_taken(tmp_path, monkeypatch):
     for number, accuracy in enumerate((0.3, 0.7, 0.5)):
         (folder / f"mnist-resnet18-{number}.safetensors").write_bytes(classifier(accuracy).to_bytes())
     (folder / "mnist-resnet18-damaged.safetensors").write_bytes(b"damaged")
-    assert best_classifier(RESNET).accuracy == 0.7
+    with pytest.warns(UserWarning, match=r"mnist-resnet18-damaged.safetensors is damaged .*: it is left out"):
+        assert best_classifier(RESNET).accuracy == 0.7
+    (folder / "mnist-resnet18-damaged.safetensors").unlink()
     assert best_classifier(dataclasses.replace(RESNET, width=8)) is None

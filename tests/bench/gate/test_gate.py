@@ -387,12 +387,12 @@ def test_a_stall_is_measured_again(tmp_path, monkeypatch):
     old = known.rules["mine"].speed[NET].median
     calls = []
 
-    def measure(works, rounds, _now):
+    def times(rules, _group, rounds, _now):
         calls.append(rounds)
         ratio = slow[len(calls) - 1] * old
-        return {name: speed.Ratios((ratio,) * rounds, ratio) for name in works if name != speed.REGULAR}
+        return {name: speed.Ratios((ratio,) * rounds, ratio) for name in rules}, {}
 
-    monkeypatch.setattr(speed, "measure", measure)
+    monkeypatch.setattr(speed, "times", times)
     rules = rules_of((f"{file}:Mine",))
     for slow, status in (
         ([2, 2, 1.1], "passed"),
@@ -633,9 +633,9 @@ def test_errors_of_a_singular_sampler_go_by_bures():
     """Three samples of three outputs: KL is infinite."""
     rule = plugins.rule_of("monte_carlo:samples=3")
     cell = next(iter(SCOPE.cells.values()))
-    seeds = sampling.fresh_seeds(rule, cell, 0, 16)
+    seeds = sampling.fresh_seeds(rule.spec, cell, 0, 16)
     (reference,) = draws(rule, cell, [1])
-    found = sampling.sample(rule, cell, reference, seeds, cell.fresh_moments(0))
+    found = sampling.of_draws(draws(rule, cell, seeds), reference, cell.fresh_moments(0))
     assert found.metric == found.summary.metric == "bures"
     assert math.isfinite(found.summary.error)
     assert found.noise > 0

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.executors.local import LocalProcesses
 from sdp_bench.bench.experiments import experiments, own_net
 from sdp_bench.bench.experiments.laws import LawExperiment
 from sdp_bench.bench.experiments.presets import PRESETS
@@ -15,7 +16,6 @@ from sdp_bench.bench.nets import net as trained
 from sdp_bench.bench.nets import own, own_inputs
 from sdp_bench.bench.replay import replay
 from sdp_bench.bench.results.store import Store
-from sdp_bench.bench.runs.executors.local import LocalProcesses
 from sdp_bench.bench.runs.group import current, execute, run_group
 from sdp_bench.bench.runs.plan import plan_of
 from tests.bench.conftest import begin
@@ -374,7 +374,7 @@ def test_only_an_experiment_of_its_own_asks_about_it(file, inputs):
 def test_dask_workers_elsewhere_run_rule_and_net(file, inputs, tmp_path, monkeypatch):
     pytest.importorskip("distributed")
     from sdp_bench.bench import rules
-    from sdp_bench.bench.runs.executors.dask import DaskWorkers
+    from sdp_bench.bench.executors.dask import DaskWorkers
 
     rule = tmp_path / "mine.py"
     rule.write_text(

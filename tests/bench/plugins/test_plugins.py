@@ -10,6 +10,7 @@ import torch
 import sdp_ref as sr
 from sdp_bench.bench import rules as plugins
 from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.executors.local import LocalProcesses
 from sdp_bench.bench.experiments import fingerprints, predict
 from sdp_bench.bench.experiments.laws import canonical_rules
 from sdp_bench.bench.experiments.presets import PRESETS, preset
@@ -21,7 +22,6 @@ from sdp_bench.bench.results.record import LeftOut
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import RULES
 from sdp_bench.bench.runs import group as run
-from sdp_bench.bench.runs.executors.local import LocalProcesses
 from sdp_ref import registry
 from tests.bench.conftest import TINY, begin, make_plan, run_all
 

@@ -3,6 +3,7 @@
 import json
 import math
 import sqlite3
+from contextlib import closing
 
 import pandas as pd
 import pytest
@@ -11,10 +12,12 @@ from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.replay import replay
 from sdp_bench.bench.results import exchange
 from sdp_bench.bench.results.comparison import compare
+from sdp_bench.bench.results.queries import keys
 from sdp_bench.bench.results.record import same_number
 from sdp_bench.bench.results.schema import TABLES
 from sdp_bench.bench.results.store import Store
-from tests.bench.conftest import TINY, make_plan, run_all
+from tests.bench import conftest
+from tests.bench.conftest import TINY, change, make_plan, run_all
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +45,7 @@ def records(path):
 
 
 def spoil(path, value="value + 1"):
-    db = sqlite3.connect(path)
-    db.execute(f"UPDATE records SET value = {value} WHERE metric LIKE 'w1%'")
-    db.commit()
-    db.close()
+    change(path, f"UPDATE records SET value = {value} WHERE metric LIKE 'w1%'")
 
 
 def test_shards_merge_to_the_whole(whole, tmp_path):
@@ -55,7 +55,7 @@ def test_shards_merge_to_the_whole(whole, tmp_path):
     assert count == len(records(whole))
     with Store(tmp_path / "all.sqlite") as store:
         assert len(store.tables()["runs"]) == 3
-        key = store.frame(store.run())["key"].iloc[0]
+        key = keys(store.frame(store.run())).iloc[0]
         assert all(replay.identical(*pair) for pair in replay.replay(store, key, lambda _: None))
 
 
@@ -86,7 +86,7 @@ def test_an_export_fills_another_file(whole, tmp_path, fmt):
     with Store(tmp_path / "new.sqlite", writing=True) as store:
         assert exchange.import_(tmp_path / "out", store) == len(records(whole))
         assert exchange.import_(tmp_path / "out", store) == 0
-        key = store.frame(store.run())["key"].iloc[0]
+        key = keys(store.frame(store.run())).iloc[0]
         assert all(replay.identical(*pair) for pair in replay.replay(store, key, lambda _: None))
     pd.testing.assert_frame_equal(records(tmp_path / "new.sqlite"), records(whole), check_exact=True)
 
@@ -96,7 +96,7 @@ def test_without_weights_a_replay_says_what_is_missing(whole, tmp_path):
         exchange.export(store, tmp_path / "out", weights=False)
     with Store(tmp_path / "new.sqlite", writing=True) as store:
         exchange.import_(tmp_path / "out", store)
-        key = store.frame(store.run())["key"].iloc[0]
+        key = keys(store.frame(store.run())).iloc[0]
         with pytest.raises(RunFailedError, match="without the nets' weights"):
             replay.replay(store, key, lambda _: None)
 
@@ -135,7 +135,7 @@ def test_what_cannot_be_imported_is_one_line(whole, tmp_path):
     ],
 )
 def test_a_manifest_of_another_kind_is_one_line(tmp_path, change, message):
-    manifest = {"schema": 4, "sha256": {}} | change
+    manifest = {"schema": 4, "sha256": {}, "rows": {}} | change
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
     with Store(tmp_path / "new.sqlite", writing=True) as store, pytest.raises(UserError, match=message):
         exchange.import_(tmp_path, store)
@@ -156,21 +156,118 @@ def test_differences_are_counted_and_ranked(whole, file, tmp_path):
     with Store(whole) as a, Store(file) as b:
         found = compare(a, b)
     changed = records(whole).metric.str.startswith("w1").sum()
-    assert (found.equal, len(found.different)) == (len(records(whole)) - changed, changed)
-    assert found.different["standard errors"].between(1.99, 2.01).all()
+    assert (found.equal, found.different) == (len(records(whole)) - changed, changed)
+    assert found.largest["standard errors"].between(1.99, 2.01).all()
+    assert found.fields == {"value": changed}
     narrow = TINY.but(rules=("sdp",))
     part = _made(tmp_path / "part.sqlite", narrow)
     with Store(whole) as a, Store(part) as b:
         found = compare(a, b)
-    assert (found.equal, len(found.different), found.only_b) == (len(records(part)), 0, 0)
+    assert (found.equal, found.different, found.only_b) == (len(records(part)), 0, 0)
     assert found.only_a == len(records(whole)) - len(records(part))
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ("floor = floor + 1", "floor"),
+        ("floor95 = NULL", "floor95"),
+        ("stderr = stderr * 2", "stderr"),
+        ("unit_of_measure = 'nat'", "unit_of_measure"),
+        ("precision = 'float16'", "precision"),
+    ],
+)
+def test_every_field_is_compared_and_merged(whole, file, tmp_path, change, field):
+    conftest.change(file, f"UPDATE records SET {change} WHERE metric LIKE 'w1%'")
+    with Store(whole) as a, Store(file) as b:
+        found = compare(a, b)
+    changed = records(whole).metric.str.startswith("w1").sum()
+    assert (found.different, found.fields) == (changed, {field: changed})
+    with pytest.raises(UserError, match="differ from those here"):
+        exchange.merge([whole, file], tmp_path / "all.sqlite")
+
+
+def test_other_code_and_time_are_no_other_numbers(whole, file):
+    conftest.change(file, "UPDATE records SET seconds = seconds + 1, fingerprint = 'old', run = 7")
+    with Store(whole) as a, Store(file) as b:
+        found = compare(a, b)
+    count = len(records(whole))
+    assert (found.equal, found.different, found.other_code, found.other_time) == (count, 0, count, count)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE units SET sigma = sigma * 2",
+        "UPDATE nets SET depth = depth + 1",
+    ],
+)
+def test_units_and_nets_that_differ_are_refused(whole, file, tmp_path, change):
+    conftest.change(file, change)
+    with pytest.raises(UserError, match=r"(units|nets) differ from those here"):
+        exchange.merge([whole, file], tmp_path / "all.sqlite")
+
+
+def test_nothing_is_imported_beside_damaged_records_of_the_same_units(whole, file, tmp_path):
+    with Store(whole) as store:
+        exchange.export(store, tmp_path / "out")
+    with closing(sqlite3.connect(file)) as db, db:
+        db.execute("UPDATE records SET seconds = seconds / 2 WHERE metric LIKE 'w1%'")
+    before = file.read_bytes()
+    with (
+        Store(file, writing=True) as store,
+        pytest.raises(RunFailedError, match="is damaged: the records of"),
+    ):
+        exchange.import_(tmp_path / "out", store)
+    assert file.read_bytes() == before
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("fmt", exchange.FORMATS)
+def test_an_export_has_the_same_bytes_wherever_its_results_were(whole, tmp_path, fmt):
+    with Store(whole) as store:
+        exchange.export(store, tmp_path / "out", fmt)
+    with exchange.opened(tmp_path / "out") as store:
+        exchange.export(store, tmp_path / "again", fmt)
+    assert contents(tmp_path / "again") == contents(tmp_path / "out")
+
+
+def test_a_failed_export_leaves_the_one_before(whole, file, tmp_path):
+    with Store(whole) as store:
+        exchange.export(store, tmp_path / "out")
+    (tmp_path / "out" / "README.md").write_text("mine")
+    before = contents(tmp_path / "out")
+    with closing(sqlite3.connect(file)) as db, db:
+        db.execute("UPDATE records SET value = value / 2")
+    with Store(file) as store, pytest.raises(RunFailedError, match="damaged"):
+        exchange.export(store, tmp_path / "out")
+    assert contents(tmp_path / "out") == before
+    with Store(whole) as store:
+        exchange.export(store, tmp_path / "out", "csv.xz")
+    assert sorted(contents(tmp_path / "out")) == sorted(
+        [*(f"{name}.csv.xz" for name in TABLES), "README.md", "manifest.json"]
+    )
+
+
+def test_an_export_into_a_folder_that_is_in_the_way_changes_nothing(whole, tmp_path):
+    with Store(whole) as store:
+        exchange.export(store, tmp_path / "out")
+        (tmp_path / "out" / "units.csv").unlink()
+        (tmp_path / "out" / "units.csv").mkdir()
+        with pytest.raises(RunFailedError, match=r"cannot write .*units\.csv"):
+            exchange.export(store, tmp_path / "out")
+    assert (tmp_path / "out" / "records.csv").exists()
+    assert not list((tmp_path / "out").glob(".*"))
 
 
 def test_rounding_is_no_difference(whole, file, tmp_path):
     spoil(file, "value * (1 + 1e-12)")
     with Store(whole) as a, Store(file) as b:
         found = compare(a, b)
-    assert (found.equal, len(found.different)) == (len(records(whole)), 0)
+    assert (found.equal, found.different) == (len(records(whole)), 0)
     assert exchange.merge([whole, file], tmp_path / "c.sqlite") == len(records(whole))
     assert not same_number(1.0, 1.0 + 1e-6)
     assert same_number(math.inf, math.inf)
@@ -185,5 +282,5 @@ def test_weights_that_come_later_are_kept(whole, tmp_path):
         exchange.import_(tmp_path / "out", store)
         assert store.tables()["nets"].weights.isna().all()
     with Store(whole) as source, Store(tmp_path / "new.sqlite", writing=True) as store:
-        store.add(source.tables())
+        store.add(source.contents())
         assert store.tables()["nets"].weights.notna().all()

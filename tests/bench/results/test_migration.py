@@ -45,6 +45,7 @@ def of_schema_3(content, tmp_path):
         pass
     with closing(sqlite3.connect(path)) as db, db:
         db.execute("ALTER TABLE records DROP COLUMN precision")
+        db.execute("DROP TABLE checksums")
         db.execute("PRAGMA user_version = 3")
     return path
 
@@ -196,10 +197,16 @@ def test_what_does_not_fit_together_stays_as_it_is(file):
 def test_an_export_that_lacks_a_column_is_one_line(tmp_path):
     with exchange.opened(EXPORT) as store:
         exchange.export(store, tmp_path / "out")
-        frames = store.tables()
-        frames["units"] = frames["units"].drop(columns="sigma")
-        with pytest.raises(UserError, match="table units lacks the columns sigma"):
-            store.add(frames)
+    table = tmp_path / "out" / "units.csv"
+    table.write_text(table.read_text().replace(",sigma,", ",", 1))
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    manifest["sha256"]["units.csv"] = hashlib.sha256(table.read_bytes()).hexdigest()
+    (tmp_path / "out" / "manifest.json").write_text(json.dumps(manifest))
+    with (
+        pytest.raises(UserError, match=r"units\.csv is damaged: its columns are"),
+        exchange.opened(tmp_path / "out"),
+    ):
+        pass
 
 
 @pytest.mark.parametrize("writing", [False, True])

@@ -1,8 +1,10 @@
 """The results file: ours or not, whole or not at all, one writer at a time."""
 
+import dataclasses
 import os
 import sqlite3
 import stat
+from contextlib import closing
 
 import pytest
 
@@ -14,11 +16,11 @@ from tests.bench.conftest import begin
 
 
 def record(unit, value=0.5, rule="sdp", component=None):
-    return Record(unit, rule, "tv_class", component, value, 0.1, 0.2, 0.01, "1", 1e-3, "mark")
+    return Record(unit, rule, "gaussian_kl", component, value, 0.1, 0.2, 0.01, "1", 1e-3, "mark")
 
 
 def place(unit):
-    return unit, "sdp", "tv_class"
+    return unit, "sdp", "gaussian_kl"
 
 
 @pytest.fixture
@@ -35,8 +37,68 @@ def test_records_come_back_as_they_went_in(path, plan):
     with Store(path) as store:
         rows = store.find(unit)
         assert [row["value"] for row in rows] == [float("inf"), 0.25]
-        assert store.measured([unit]) == {(unit, "sdp", "tv_class", "mark")}
+        assert store.measured([unit]) == {(unit, "sdp", "gaussian_kl", "mark")}
         assert store.measured(["other"]) == set()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"value": -0.1},
+        {"value": float("nan")},
+        {"value": "0.5"},
+        {"floor": -1.0},
+        {"floor95": float("inf")},
+        {"stderr": -1e-3},
+        {"seconds": float("inf")},
+        {"fingerprint": None},
+        {"metric": "tv_class", "value": 1.001},
+        {"metric": "w1", "value": float("inf")},
+        {"metric": "theirs", "value": float("inf")},
+    ],
+)
+def test_what_cannot_be_is_not_written(path, plan, change):
+    unit = plan.members[0][1]
+    with Store(path, writing=True) as store:
+        number = begin(store, plan)
+        store.write_group(number, [record(unit)], [], [place(unit)])
+        with pytest.raises(RunFailedError, match="not written to"):
+            store.write_group(number, [dataclasses.replace(record(unit), **change)], [], [place(unit)])
+        assert [row["value"] for row in store.find(unit)] == [0.5]
+
+
+def test_rounding_puts_nothing_out_of_range(path, plan):
+    unit = plan.members[0][1]
+    with Store(path, writing=True) as store:
+        number = begin(store, plan)
+        rounded = dataclasses.replace(record(unit), metric="tv_class", value=1 + 1e-15, floor=-1e-17)
+        theirs = dataclasses.replace(record(unit), metric="theirs", value=-7.5)
+        store.write_group(number, [rounded, theirs], [], [])
+        assert len(store.find(unit)) == 2
+
+
+def test_a_damaged_unit_is_not_written_to(path, plan):
+    unit, other = plan.units[0].key, plan.units[1].key
+    with Store(path, writing=True) as store:
+        number = begin(store, plan)
+        store.write_group(number, [record(unit), record(other)], [], [])
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE records SET floor = floor / 2 WHERE unit = ?", (unit,))
+    with Store(path, writing=True) as store:
+        with pytest.raises(RunFailedError, match=f"is damaged: the records of '{unit}'"):
+            store.write_group(number, [record(unit)], [], [place(unit)])
+        store.write_group(number, [record(other, 0.75)], [], [place(other)])
+
+
+def test_a_reader_sees_one_state_while_another_writes(path, plan):
+    unit = plan.members[0][1]
+    with Store(path, writing=True) as store:
+        number = begin(store, plan)
+        with Store(path) as reader:
+            store.write_group(number, [record(unit)], [], [place(unit)])
+            assert reader.find(unit) == []
+        with Store(path) as reader:
+            assert len(reader.find(unit)) == 1
 
 
 def test_a_new_measurement_replaces_all_components_of_the_old(path, plan):

@@ -5,20 +5,22 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import pandas as pd
 import pytest
 
 from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.executors import dask
+from sdp_bench.bench.executors.dask import DaskWorkers, OtherSoftwareError
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs import group
-from sdp_bench.bench.runs.executors.dask import DaskWorkers, OtherSoftwareError
 from tests.bench.conftest import TINY, begin, make_plan, run_all
 from tests.bench.plugins.test_plugins import SOURCE, outside_settings
 from tests.bench.runs.test_run import numbers
 
-pytest.importorskip("distributed")
+distributed = pytest.importorskip("distributed")
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 
 
@@ -102,8 +104,31 @@ def test_a_cluster_of_its_own(tmp_path, plan, local):
         pd.testing.assert_frame_equal(numbers(store.frame(store.run(number))), local, check_exact=True)
 
 
+def test_a_worker_that_does_not_answer_is_not_waited_for(monkeypatch):
+    never = threading.Event()
+
+    class Client:
+        def __init__(self, *_, **__):
+            pass
+
+        def wait_for_workers(self, *_, **__):
+            pass
+
+        def run(self, *_, **__):
+            never.wait()
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(distributed, "Client", Client)
+    monkeypatch.setattr(dask, "_CONNECT", 0.05)
+    with pytest.raises(RunFailedError, match="does not say which software it has"):
+        DaskWorkers("tcp://127.0.0.1:1", 1, 1)
+    never.set()
+
+
 def test_a_scheduler_that_is_not_there(monkeypatch):
-    monkeypatch.setattr("sdp_bench.bench.runs.executors.dask._CONNECT", 1)
+    monkeypatch.setattr("sdp_bench.bench.executors.dask._CONNECT", 1)
     with pytest.raises(RunFailedError, match="no Dask scheduler answers at tcp://127"):
         DaskWorkers(f"tcp://127.0.0.1:{_free_port()}", 1, 1)
     with pytest.raises(UserError, match="no address of a Dask scheduler"):
@@ -111,7 +136,7 @@ def test_a_scheduler_that_is_not_there(monkeypatch):
 
 
 def test_a_port_that_says_nothing(monkeypatch):
-    monkeypatch.setattr("sdp_bench.bench.runs.executors.dask._CONNECT", 1)
+    monkeypatch.setattr("sdp_bench.bench.executors.dask._CONNECT", 1)
     with socket.socket() as mute:
         mute.bind(("127.0.0.1", 0))
         mute.listen()
@@ -147,7 +172,7 @@ OTHER = """
 from sdp_bench.bench.identity import software as module
 found = dict(module.software(), code="0" * 16, torch="1.0")
 module.software = lambda: found
-from sdp_bench.bench.runs.executors import dask
+from sdp_bench.bench.executors import dask
 dask.software = module.software
 """
 ABSENT = """
@@ -207,7 +232,7 @@ def test_a_worker_that_comes_later_with_other_software_measures_nothing(alone):
 
 def test_no_worker_is_told_in_a_line(alone, monkeypatch):
     address, _, _ = alone
-    monkeypatch.setattr("sdp_bench.bench.runs.executors.dask._CONNECT", 15)
+    monkeypatch.setattr("sdp_bench.bench.executors.dask._CONNECT", 15)
     with pytest.raises(RunFailedError, match=r"no worker is connected to the scheduler .* dask worker tcp"):
         DaskWorkers(address, 1, 1)
 

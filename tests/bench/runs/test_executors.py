@@ -10,8 +10,8 @@ import time
 import pytest
 
 import sdp_ref
-from sdp_bench.bench.runs.executors import MemoryLimitError, TimeLimitError, WorkerDiedError
-from sdp_bench.bench.runs.executors.local import LocalProcesses
+from sdp_bench.bench.executors import MemoryLimitError, NoAnswerError, TimeLimitError, WorkerDiedError
+from sdp_bench.bench.executors.local import LocalProcesses, apart, tell
 
 
 def double(x):
@@ -131,7 +131,7 @@ def test_shutdown_cancels_what_waits_and_stops_what_runs():
 
 ORPHAN = """
 import os, time
-from sdp_bench.bench.runs.executors.local import LocalProcesses
+from sdp_bench.bench.executors.local import LocalProcesses
 if __name__ == "__main__":
     processes = LocalProcesses(1, 1)
     print(processes.submit(os.getpid).result(), flush=True)
@@ -167,7 +167,7 @@ def test_workers_that_start_as_a_run_is_interrupted_say_nothing(tmp_path):
     script = tmp_path / "interrupted.py"
     script.write_text(
         "import os, time\n"
-        "from sdp_bench.bench.runs.executors.local import LocalProcesses\n"
+        "from sdp_bench.bench.executors.local import LocalProcesses\n"
         "if __name__ == '__main__':\n"
         "    LocalProcesses(1, threads=1).submit(os.getpid).result()\n"
         "    for wait in range(10):\n"
@@ -179,3 +179,46 @@ def test_workers_that_start_as_a_run_is_interrupted_say_nothing(tmp_path):
     )
     ended = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+class Own:
+    """A class of a package that no answer may hold."""
+
+
+def ended():
+    raise KeyboardInterrupt
+
+
+def told_twice():
+    tell("one")
+    tell({"two": 2})
+    return 3
+
+
+def test_an_interrupt_in_a_worker_is_none_of_who_waits_for_it():
+    with pytest.raises(WorkerDiedError, match="it raised KeyboardInterrupt, which ends a process"):
+        apart(ended)
+
+
+def test_an_answer_of_other_classes_is_refused():
+    with pytest.raises(NoAnswerError, match=r"tests\.bench\.runs\.test_executors\.Own"):
+        apart(Own)
+
+
+def test_what_a_worker_tells_is_heard_before_its_answer():
+    heard = []
+    assert apart(told_twice, told=heard.append) == 3
+    assert heard == ["one", {"two": 2}]
+
+
+@pytest.mark.slow
+def test_a_script_is_not_run_again_and_its_output_is_its_own(tmp_path):
+    script = tmp_path / "driver.py"
+    script.write_text(
+        "from sdp_bench.bench.executors.local import apart\n"
+        "apart(print, 'words of a worker')\n"
+        "print('words of the driver')\n"
+    )
+    ended = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    assert ended.stdout == "words of the driver\n"
+    assert "words of a worker" in ended.stderr

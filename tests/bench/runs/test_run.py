@@ -10,6 +10,7 @@ import torch
 import sdp_ref
 from sdp_bench.bench.datasets.iris import IRIS
 from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.executors.local import LocalProcesses
 from sdp_bench.bench.experiments import chosen, experiment, fingerprints
 from sdp_bench.bench.experiments.laws import canonical_rules
 from sdp_bench.bench.experiments.presets import PRESETS, preset
@@ -22,10 +23,10 @@ from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.nets.fully_connected import TrainedNet, get_nets
 from sdp_bench.bench.nets.recipes import Recipe, recipe_for
 from sdp_bench.bench.replay import replay
+from sdp_bench.bench.results.record import Record
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import resolve
 from sdp_bench.bench.runs import group as run
-from sdp_bench.bench.runs.executors.local import LocalProcesses
 from sdp_bench.bench.runs.plan import plan_of, traits_of
 from sdp_bench.bench.settings import Size
 from sdp_ref.laws import unchecked
@@ -125,6 +126,21 @@ def test_what_is_measured_is_not_measured_again_unless_code_changed(tmp_path, pl
         )
         stale = {rule for _, rule, _ in done - run.current(store, plan.groups)}
     assert stale == {"monte_carlo:samples=10"}
+
+
+def test_a_number_that_cannot_be_is_a_failure_of_its_metric():
+    class Wrong:
+        def measure(self, cells):
+            fine = Record("unit", "sdp", "w1", None, 0.5, None, None, None, "1", None)
+            yield fine
+            yield dataclasses.replace(fine, metric="tv_class", component="0")
+            yield dataclasses.replace(fine, metric="tv_class", component="1", value=1.5)
+
+    result = run.run_group(Wrong(), [("unit", "sdp", "w1"), ("unit", "sdp", "tv_class")])
+    assert [record.metric for record in result.records] == ["w1"]
+    (failure,) = result.failures
+    assert (failure.unit, failure.rule, failure.metric) == ("unit", "sdp", "tv_class")
+    assert failure.error == "value 1.5 of tv_class, which cannot be"
 
 
 def test_a_wider_run_measures_only_what_is_new(tmp_path):

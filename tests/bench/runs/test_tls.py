@@ -10,7 +10,7 @@ import time
 import pytest
 
 from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.runs.executors.dask import DaskWorkers, Tls
+from sdp_bench.bench.executors.dask import DaskWorkers, Tls
 
 pytest.importorskip("distributed")
 

@@ -191,7 +191,7 @@ def test_a_stream_may_be_left_early() -> None:
 PEAK = """
 import torch
 from sdp_bench import oracles
-from sdp_bench.bench.runs.executors.local import _peak_memory
+from sdp_bench.bench.executors.local import _peak_memory
 from sdp_ref import DiagonalGaussian
 from torch import nn
 net = nn.Sequential(nn.Linear(4, 100), nn.ReLU(), nn.Linear(100, 100), nn.ReLU(), nn.Linear(100, 3))

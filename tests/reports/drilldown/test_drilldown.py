@@ -10,6 +10,7 @@ import pytest
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.replay.drilldown import drill
 from sdp_bench.bench.replay.error_by_layer import OutputErrors
+from sdp_bench.bench.results.queries import keys as keys_of
 from sdp_bench.bench.results.record import Record, RunDescription, Selection, Unit
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.settings import Size
@@ -21,7 +22,7 @@ from sdp_bench.reports.numbers.number import FOLDER
 from sdp_bench.reports.page import build, drill_downs
 from sdp_bench.reports.sections.tables import Tables
 from sdp_ref.rules import Traits
-from tests.bench.conftest import TINY, make_plan, run_all
+from tests.bench.conftest import TINY, change, make_plan, run_all
 from tests.reports import made_up
 from tests.reports.made_up import TRAITS
 from tests.reports.test_page import outline, told
@@ -49,11 +50,9 @@ def report(tmp_path_factory):
     said = Said()
     wanted = drilldown.chosen("worst:2", frame)
     outdated = frame.loc[~frame["unit"].isin([key.partition("/")[0] for key in wanted]), "key"].iloc[0]
+    statement = "UPDATE records SET fingerprint = 'older' WHERE unit = ? AND rule = ? AND metric = ?"
+    change(folder / "store.sqlite", statement, outdated.split("/", 2))
     with Store(folder / "store.sqlite", writing=True) as store:
-        parts = outdated.split("/", 2)
-        store._connection.execute(
-            "UPDATE records SET fingerprint = 'older' WHERE unit = ? AND rule = ? AND metric = ?", parts
-        )
         made = drill_downs(store, [*wanted, outdated], folder / "html", said)
     build(made_up.results(frame, database=folder / "store.sqlite"), folder / "html", made_up.SECTIONS)
     return folder / "html", frame, wanted, made, said
@@ -255,7 +254,7 @@ def test_the_worst_are_spread_over_rules_then_noise():
     frame["unit"] = pd.util.hash_pandas_object(frame[["net", "input", "sigma"]], index=False).map(
         "{:016x}".format
     )
-    frame["key"] = frame["unit"] + "/" + frame["rule"] + "/" + frame["metric"]
+    frame = frame.assign(metric_spec=frame["metric"]).assign(key=keys_of)
     rules = {rule for rule in made_up.RULES if not rule.startswith("monte_carlo")}
     chosen = drilldown.worst(frame, len(rules))
     assert {key.split("/")[1] for key in chosen} == rules

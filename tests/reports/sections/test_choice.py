@@ -260,7 +260,9 @@ def test_depths_with_few_nets_are_judged_together_and_others_alone():
 def test_recipes_of_one_depth_are_kept_apart():
     rules = {"sdp": 0.2, "dvia": 0.4}
     one = measured(rules, recipe="sgd 0.01")
-    other = measured({"sdp": 0.4, "dvia": 0.2}, recipe="adam 0.001").assign(net=lambda f: f["net"] + " adam")
+    other = measured({"sdp": 0.4, "dvia": 0.2}, recipe="adam 0.001").assign(
+        net=lambda f: f["net"].astype(str) + " adam"
+    )
     bands = choice(pd.concat([one, other], ignore_index=True), TRAITS).bands
     assert {(band.variant, band.conditions[0].answers[-1].best.leader) for band in bands} == {
         ("sgd 0.01", "sdp"),

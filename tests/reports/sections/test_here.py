@@ -13,7 +13,9 @@ def measured(**more):
     frame = pd.DataFrame(
         {
             "experiment": ["iris-tv", "iris-tv", "iris-std"],
-            "key": ["u/sdp/tv", "u/dvia/tv", "u/sdp/tv"],
+            "unit": ["u", "u", "u"],
+            "rule": ["sdp", "dvia", "sdp"],
+            "metric_spec": ["tv", "tv", "tv"],
             "component": ["", "", ""],
             "value": [0.25, 0.5, 0.25],
             "stderr": [0.01, 0.01, 0.01],
@@ -31,7 +33,7 @@ def test_what_is_equal_but_for_rounding_agrees():
 
 def test_what_differs_is_listed_the_farthest_first():
     whole, _ = agreement(measured(value=[0.27, 0.45, 0.27]), measured())
-    assert whole.apart["key"].tolist() == ["u/dvia/tv", "u/sdp/tv"]
+    assert whole.apart["rule"].tolist() == ["dvia", "sdp"]
     assert whole.apart["gap"].tolist() == pytest.approx([5, 2])
     assert "2 of the 2 measurements" in whole.sentence
     assert "0 agree" in whole.sentence
@@ -43,11 +45,11 @@ def test_a_number_without_a_standard_error_is_infinitely_far_where_it_differs():
 
 
 def test_what_has_no_counterpart_is_counted_and_not_compared():
-    other = measured(key=["v/sdp/tv", "u/dvia/tv", "v/sdp/tv"])
+    other = measured(unit=["v", "u", "v"])
     whole, _ = agreement(measured(), other)
     assert (whole.measured, whole.compared, whole.equal) == (2, 1, 1)
     assert "1 has no counterpart" in whole.sentence
-    nothing, _ = agreement(measured(), measured(key="w"))
+    nothing, _ = agreement(measured(), measured(unit="w"))
     assert nothing.sentence.startswith("None of the 2 measurements")
 
 
@@ -66,4 +68,4 @@ def full(value):
     """One measurement as a results file gives it."""
     frame = made_up.frame(depths=(1,), rules=("sdp",), suites=("iris-tv",))
     one = frame[(frame["metric"] == "tv_class") & (frame["sigma"] == 0.1) & (frame["seed"] == 0)].head(1)
-    return one.assign(value=value, stderr=0.01, input=0, key="k", metric_spec="tv_class", component="")
+    return one.assign(value=value, stderr=0.01, input=0, unit="u", metric_spec="tv_class", component="")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_MISSING = "the dask executor needs the package distributed (extra 'dask')"
 _CONNECT = 10  # s, for a scheduler to answer and for a first worker to be there
 
 
@@ -64,6 +66,24 @@ class OtherSoftwareError(RunFailedError):
     """A worker has other code or libraries than the driver, and would give other numbers."""
 
 
+def check(scheduler: str | None, tls: Tls | None = None) -> None:
+    """Find out whether there will be workers, before anything is done for them: to train nets takes hours.
+
+    Parameters are those of :class:`DaskWorkers`.
+
+    Raises
+    ------
+    UserError
+        If these cannot be, as that says.
+    RunFailedError
+        If there are none.
+    """
+    if scheduler is not None:
+        DaskWorkers(scheduler, 1, 1, tls).shutdown()
+    elif importlib.util.find_spec("distributed") is None:
+        raise UserError(_MISSING)
+
+
 class DaskWorkers(Executor):
     """Workers of a Dask scheduler.
 
@@ -94,7 +114,7 @@ class DaskWorkers(Executor):
         try:
             from distributed import Client, LocalCluster
         except ImportError as error:
-            raise UserError("the dask executor needs the package distributed (extra 'dask')") from error
+            raise UserError(_MISSING) from error
         # What ends a run is told in one line; Dask's own words are tracebacks of its reconnecting.
         logging.getLogger("distributed").setLevel(logging.CRITICAL)
         self._threads = threads
@@ -129,7 +149,13 @@ class DaskWorkers(Executor):
             raise RunFailedError(
                 f"no worker is connected to the scheduler at {scheduler}; start one: dask worker {scheduler}"
             ) from error
-        for worker, found in self._client.run(software, on_error="return").items():
+        try:
+            asked = _in_time(lambda: self._client.run(software, on_error="return"))
+        except TimeoutError as error:
+            raise RunFailedError(
+                f"a worker of the scheduler at {scheduler} does not say which software it has"
+            ) from error
+        for worker, found in asked.items():
             if isinstance(found, Exception):
                 raise OtherSoftwareError(
                     f"the worker at {worker} cannot use this package ({one_line(found)}); install it "

@@ -11,6 +11,10 @@ class WorkerDiedError(WorkerError):
     """A worker ended in the middle of its work (killed, or out of memory)."""
 
 
+class NoAnswerError(WorkerError):
+    """A worker answered with something that is no plain data."""
+
+
 class TimeLimitError(WorkerError):
     """Work took longer than its limit and was stopped."""
 

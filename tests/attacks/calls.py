@@ -1,0 +1,236 @@
+"""Calls of the command, made from its own tree of commands: each option with values of every wrong kind."""
+
+import contextlib
+import io
+import signal
+import sys
+from types import SimpleNamespace
+
+import click
+import pytest
+
+import sdp_ref
+from sdp_bench import cli
+from sdp_bench.bench.errors import RunFailedError
+from sdp_bench.bench.gate import check, update
+from sdp_bench.bench.gate.oracles import manifest
+from sdp_bench.bench.nets import classifier_training, fully_connected
+from sdp_bench.bench.replay import oracles, verify
+from sdp_bench.bench.results.record import RunDescription, Selection
+from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.runs import driver
+from sdp_bench.bench.runtime import table
+from sdp_bench.bench.settings import Settings
+from sdp_bench.commands import options
+from sdp_bench.reports import kept, page
+from sdp_bench.reports.selfcheck import checks
+
+BEGUN = "the work began"
+SECONDS = 20
+"""That no refusal takes."""
+
+WORK = (
+    (driver, "nets_of"),
+    (table, "_rows"),
+    (check, "predict_all"),
+    (update, "predict_all"),
+    (update, "_predicted"),
+    (manifest, "record"),
+    (manifest, "ci_oracles"),
+    (classifier_training, "get_classifier"),
+    (fully_connected, "get_nets"),
+    (checks, "run"),
+    (page, "build"),
+    (verify, "measure_and_stamp"),
+    (oracles, "drawn_again"),
+)
+"""Where commands begin with what takes time."""
+
+
+def leaves(command=cli.cli, path=()):
+    """Commands by their words."""
+    if isinstance(command, click.Group):
+        for name, each in command.commands.items():
+            yield from leaves(each, (*path, name))
+    else:
+        yield path, command
+
+
+@contextlib.contextmanager
+def idle(folder):
+    """Nothing is worked on, and nothing of the user's is there, while the block runs in a folder."""
+
+    def begun(*_, **__):
+        raise RunFailedError(BEGUN)
+
+    def checked(rule, only=None, **rest):
+        return check_rule(rule, only=only, **rest) if only == [] else begun()
+
+    check_rule = sdp_ref.check_rule
+    with pytest.MonkeyPatch.context() as patch, contextlib.chdir(folder):
+        for module, name in WORK:
+            patch.setattr(module, name, begun)
+        patch.setattr(sdp_ref, "check_rule", checked)
+        patch.setattr(kept, "committed", lambda _: SimpleNamespace(show=begun))
+        for name in ("SDP_BENCH_CACHE", "SDP_BENCH_DATA"):
+            (folder / name).mkdir(exist_ok=True)
+            patch.setenv(name, str(folder / name))
+        yield
+
+
+def furnished(folder):
+    """Fill a folder with files that are not what they should be; returns it."""
+    (folder / "random.bin").write_bytes(bytes(range(256)) * 20)
+    (folder / "empty").touch()
+    (folder / "list.json").write_text("[1, 2]")
+    (folder / "null.json").write_text("null")
+    (folder / "deep.json").write_text("[" * 100_000)
+    (folder / "latin.json").write_bytes('{"é": 1}'.encode("latin1"))
+    (folder / "nan.json").write_text('{"schema": NaN, "oracles": [1, {"a": NaN}]}')
+    (folder / "types.json").write_text('{"schema": 1, "oracles": [{"key": 1, "oracle": []}], "format": {}}')
+    (folder / "text.csv").write_text("a,b\n1,2\n")
+    (folder / "magic.sqlite").write_bytes(b"SQLite format 3\0" + bytes(100))
+    (folder / "rule.py").write_text("class MyRule: pass\n")
+    (folder / "binary.py").write_bytes(b"\xff\xfe\x00")
+    (folder / "shape.npy").write_bytes(
+        b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': False, 'shape': (9999999999, 9)}".ljust(128)
+    )
+    (folder / "folder").mkdir()
+    (folder / "folder.py").mkdir()
+    (folder / "loop").symlink_to("loop")
+    with Store(folder / "good.sqlite", writing=True) as store:
+        about = RunDescription(
+            command="sdp-bench run",
+            preset="smoke",
+            settings=Settings().as_dict(),
+            experiments={"iris-tv": Selection((), ())},
+            left_out=(),
+            environment={"cpu": "", "commit": ""},
+        )
+        store.finish_run(store.begin_run(about, nets=(), units=(), rules={}, members=()), 1.0)
+    return folder
+
+
+FILES = (
+    *("random.bin", "empty", "list.json", "null.json", "deep.json", "latin.json", "nan.json", "types.json"),
+    *("text.csv", "magic.sqlite", "shape.npy", "folder", "loop", "missing", "random.bin/x", "good.sqlite"),
+    *("x" * 300, "a/" * 3000 + "b", "\udcff", "=1+1", "a b", "a\nb", "", "nul\0", "."),
+)
+"""Paths below the folder, and nowhere else."""
+
+_HUGE = ("9" * 23, "9" * 5000)
+_NO_NUMBERS = ("", "x", "²", "0x10", "1,,2", "nan", "1e400")
+_NO_TEXTS = ("", " ", "\x1b[31m", "\udcff", "\u202e", "no-such-thing")
+_BAD = {
+    click.Choice: ("", "no-such-thing", "\x1b[31m", "\udcff"),
+    options.Shard: ("²/3", "1/²", "0/1", "2/1", f"1/{_HUGE[0]}", "", "/", "1/2/3", "nan/1", "-1/2"),
+    options.Share: ("0", "-1%", "101%", "inf", *_NO_NUMBERS[:6], _HUGE[0]),
+    options.Rules: (
+        *_NO_TEXTS,
+        *("missing.py:X", "binary.py:X", "folder.py:X", "rule.py:MyRule", "rule.py:", "sdp:x=1", "sys:exit"),
+        *("monte_carlo:samples=0", "monte_carlo:samples=nan", ":X", "x" * 300 + ".py:X"),
+    ),
+    options.Finite: (*_NO_NUMBERS, "inf", "-inf", "9" * 400),
+    click.types.IntParamType: (*_NO_NUMBERS, "1.5", "inf", *_HUGE, str(2**63)),
+    options.Word: (*_NO_TEXTS, "x" * 300),
+}
+
+
+def wrong(kind):
+    """Values that a type of parameter cannot have."""
+    if isinstance(kind, options.Numbers):
+        return (*wrong(kind.each), ",", "1,")
+    if isinstance(kind, options.Place):
+        return ("", "x" * 300, "loop", "nul\0", "folder" if kind.file_okay else "text.csv")
+    bad = next(values for each, values in _BAD.items() if isinstance(kind, each))
+    least, most = getattr(kind, "min", None), getattr(kind, "max", None)
+    if least is not None or most is not None:
+        bad += ("-1",) if least is None or least >= 0 else ()
+        bad += ("0",) if least is None or least > 0 or getattr(kind, "min_open", False) else ()
+        bad += (str(int(most) * 10),) if most is not None else ()
+    return bad
+
+
+GOOD = {
+    ("run",): ("iris-tv",),
+    ("check",): ("--baseline", "good.json"),
+    ("export",): ("--database", "good.sqlite", "--output", "out"),
+    ("replay",): ("0123/sdp", "--database", "good.sqlite"),
+    ("merge",): ("good.sqlite", "--output", "merged.sqlite"),
+    ("import",): ("folder",),
+    ("diff",): ("good.sqlite", "good.sqlite"),
+    ("results", "verify"): ("good.sqlite",),
+    ("recipes",): ("--output", "recipes.csv"),
+    ("train",): ("cnn3", "--dataset", "mnist"),
+    ("check-rule",): ("sdp",),
+    ("validate",): ("sdp", "--no-conformance"),
+    ("oracles", "show"): ("0123",),
+    ("report",): ("--database", "good.sqlite"),
+}
+"""What each command cannot be called without."""
+
+
+def words_of(path, command, parameter, value):
+    """Call of a command that is fine but for one value."""
+    rest = list(GOOD.get(path, ()))
+    if parameter.param_type_name == "argument":
+        arguments = [each for each in command.params if each.param_type_name == "argument"]
+        place = arguments.index(parameter)
+        rest[place : place + 1] = []
+        places = [rest[i : i + 1] for i in range(len(arguments) - 1)]
+        named = rest[len(arguments) - 1 :]
+        values = [*places[:place], [value], *places[place:]]
+        return [*path, *named, "--", *(word for each in values for word in each)]
+    for name in parameter.opts:
+        if name in rest:
+            del rest[rest.index(name) : rest.index(name) + 2]
+    return [*path, *rest, f"{parameter.opts[-1]}={value}"]
+
+
+def bad_calls():
+    """Calls with one wrong value each."""
+    for path, command in leaves():
+        for parameter in command.params:
+            if not getattr(parameter, "is_flag", False):
+                for value in wrong(parameter.type):
+                    yield words_of(path, command, parameter, value)
+
+
+def called(words):
+    """Exit code, output and error of a call in this process; one that hangs ends with a traceback."""
+
+    def hangs(*_):
+        raise TimeoutError(f"more than {SECONDS} s")
+
+    out, err = io.StringIO(), io.StringIO()
+    before = signal.signal(signal.SIGALRM, hangs)
+    signal.alarm(SECONDS)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", ["sdp-bench", *words])
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                try:
+                    cli.main()
+                except SystemExit as stop:
+                    return stop.code, out.getvalue(), err.getvalue()
+                except BaseException as error:
+                    return f"{type(error).__name__} came through", out.getvalue(), err.getvalue()
+        return "no exit", out.getvalue(), err.getvalue()
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def complaint(code, out, err, codes=(0, 2, 3)):
+    """What is wrong with the end of a call; empty if nothing is."""
+    if code not in codes:
+        return f"exit code {code}: {err[-200:]}"
+    if "Traceback" in out + err:
+        return f"a traceback: {err[-200:]}"
+    if any((ord(each) < 32 and each not in "\n\t") or "\ud800" <= each <= "\udfff" for each in out + err):
+        return "a control character"
+    if code in (2, 3):
+        said = [line for line in err.splitlines() if line and not line.startswith(("Usage: ", "Try ", " "))]
+        if len(said) != 1 or not said[0].startswith("Error: ") or len(said[0]) > 1100:
+            return f"not one line: {said[:3]}"
+    return ""

@@ -1,0 +1,359 @@
+"""Damaged results: what is read is what was written, or one line says what is damaged. Nothing is changed."""
+
+import hashlib
+import json
+import lzma
+import os
+import random
+import sqlite3
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from sdp_bench.bench.errors import RunFailedError
+from sdp_bench.bench.results.store import Store
+from tests.sdp_bench.test_cli import command
+
+OLD = Path(__file__).parents[1] / "bench" / "results" / "schema2.sqlite.xz"
+SEED = 7
+PAGE = 4096
+
+
+@pytest.fixture(scope="module")
+def content(tmp_path_factory):
+    """Bytes of a results file: nets with weights, runs of all experiments, failures, 2509 records."""
+    path = tmp_path_factory.mktemp("whole") / "whole.sqlite"
+    path.write_bytes(lzma.decompress(OLD.read_bytes()))
+    with Store(path, writing=True):
+        pass
+    return path.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def whole(content, tmp_path_factory):
+    """What every way of reading gives of that file."""
+    folder = tmp_path_factory.mktemp("read")
+    (folder / "r.sqlite").write_bytes(content)
+    return read(folder)
+
+
+def exported(folder):
+    """Files of an export, by name."""
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def read(folder):
+    """All that is stored, through a command and through what a report asks, as far as it is not refused."""
+    found = []
+    done = command("export", "--database", "r.sqlite", "-o", "out", cwd=folder)
+    found.append(exported(folder / "out") if told(done) else None)
+    try:
+        with Store(folder / "r.sqlite") as store:
+            runs = [store.run(number) for number in store.runs()]
+            found.append([store.records(), *map(store.frame, runs), *map(store.failures, runs)])
+            found.append([runs, store.rules(), store.stored_nets(), store.verifications()])
+            found.append(store.find(""))
+    except RunFailedError as error:
+        line = str(error)
+        if "r.sqlite" not in line or "\n" in line:
+            raise
+    return found
+
+
+def told(done):
+    """Whether a command went through; else it is to have said in one line that the file is damaged."""
+    lines = done.stderr.splitlines()
+    assert done.returncode == 0 or (
+        done.returncode == 3 and len(lines) == 1 and lines[0].startswith("Error: ") and "r.sqlite" in lines[0]
+    ), (done.returncode, done.stderr[-300:])
+    return done.returncode == 0
+
+
+def harmless(folder, content, whole):
+    """What harm it does to read a damaged file: none if all is as it was, or one line tells of it."""
+    folder.mkdir()
+    path = folder / "r.sqlite"
+    path.write_bytes(content)
+    try:
+        found = read(folder)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    changed = path.read_bytes() != content
+    for here, there in zip(found, whole, strict=False):
+        if here is not None and not identical(here, there):
+            return "other content"
+    return "the file was changed" if changed else ""
+
+
+def identical(a, b):
+    if isinstance(a, list) and isinstance(b, list) and a and isinstance(a[0], pd.DataFrame):
+        return len(a) == len(b) and all(map(pd.DataFrame.equals, a, b))
+    return a == b
+
+
+def flipped(content, bit):
+    return content[: bit // 8] + bytes([content[bit // 8] ^ 1 << bit % 8]) + content[bit // 8 + 1 :]
+
+
+def attempts(attack, name, cases, whole, tmp_path):
+    with attack(name) as tried:
+        for number, (case, damaged) in enumerate(cases):
+            harm = harmless(tmp_path / str(number), damaged, whole)
+            tried.tried(f"{case} ({harm})", held=not harm)
+
+
+def bits(content, count):
+    chosen = random.Random(SEED).sample(range(len(content) * 8), count)
+    return ((f"bit {bit}", flipped(content, bit)) for bit in chosen)
+
+
+def test_some_flipped_bits_are_harmless_or_told(attack, content, whole, tmp_path):
+    attempts(attack, "flipped bits of a results file", bits(content, 15), whole, tmp_path)
+
+
+@pytest.mark.slow
+def test_flipped_bits_are_harmless_or_told(attack, content, whole, tmp_path):
+    attempts(attack, "many flipped bits of a results file", bits(content, 150), whole, tmp_path)
+
+
+@pytest.mark.slow
+def test_flipped_bits_of_the_header_are_harmless_or_told(attack, content, whole, tmp_path):
+    cases = ((f"bit {bit}", flipped(content, bit)) for bit in range(0, 800, 3))
+    attempts(attack, "flipped bits of a results file's header", cases, whole, tmp_path)
+
+
+def lost(content):
+    """Files cut short, and with pages of zeros."""
+    pages = len(content) // PAGE
+    for size in (
+        1,
+        15,
+        16,
+        99,
+        100,
+        511,
+        PAGE - 1,
+        PAGE,
+        len(content) // 2,
+        len(content) - PAGE,
+        len(content) - 1,
+    ):
+        yield f"cut to {size} bytes", content[:size]
+    for page in [0, *random.Random(SEED).sample(range(1, pages), 13)]:
+        zeros = content[: page * PAGE] + bytes(PAGE) + content[(page + 1) * PAGE :]
+        yield f"zeros in page {page}", zeros
+
+
+def test_some_lost_pages_are_harmless_or_told(attack, content, whole, tmp_path):
+    cases = list(lost(content))
+    attempts(attack, "lost parts of a results file", cases[3:24:4], whole, tmp_path)
+
+
+@pytest.mark.slow
+def test_lost_pages_are_harmless_or_told(attack, content, whole, tmp_path):
+    attempts(attack, "many lost parts of a results file", lost(content), whole, tmp_path)
+
+
+def test_a_damaged_file_is_not_written_to(content, tmp_path):
+    place = content.index(b"iris-tv")
+    (tmp_path / "r.sqlite").write_bytes(flipped(content, place * 8))
+    before = (tmp_path / "r.sqlite").read_bytes()
+    done = command("run", "iris-tv", "--preset", "smoke", "--database", "r.sqlite", cwd=tmp_path)
+    assert not told(done)
+    assert (tmp_path / "r.sqlite").read_bytes() == before
+
+
+def test_verify_says_what_it_looked_at_and_what_is_damaged(content, tmp_path):
+    path = tmp_path / "r.sqlite"
+    path.write_bytes(content)
+    done = command("results", "verify", "r.sqlite", "--file", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("r.sqlite is as it was written: 5 nets, ")
+    assert "2509 records" in done.stdout
+    with sqlite3.connect(path) as db:
+        (unit,) = db.execute("SELECT unit FROM records WHERE metric = 'tv_class'").fetchone()
+        db.execute("UPDATE records SET value = value + 1e-9 WHERE unit = ? AND metric = 'tv_class'", (unit,))
+    db.close()
+    for words in (("results", "verify", "r.sqlite", "--file"), ("diff", "r.sqlite", "r.sqlite")):
+        done = command(*words, cwd=tmp_path)
+        assert done.returncode == 3
+        assert (
+            done.stderr == f"Error: r.sqlite is damaged: the records of '{unit}' are not what was written\n"
+        )
+
+
+@pytest.fixture(scope="module")
+def export(content, tmp_path_factory):
+    """Folder of an export."""
+    folder = tmp_path_factory.mktemp("export")
+    (folder / "r.sqlite").write_bytes(content)
+    assert command("export", "--database", "r.sqlite", "-o", "out", cwd=folder).returncode == 0
+    return folder / "out"
+
+
+def renamed(folder, fmt):
+    """The same export in another format."""
+    made = command("import", str(folder), "--database", "again.sqlite", cwd=folder.parent)
+    assert made.returncode == 0, made.stderr
+    made = command(
+        "export", "--database", "again.sqlite", "-o", str(folder), "--format", fmt, cwd=folder.parent
+    )
+    assert made.returncode == 0, made.stderr
+
+
+def sealed(folder, name, change):
+    """Change a table, and the manifest's checksum with it, so that the table itself is read."""
+    path = next(folder.glob(f"{name}.*"))
+    path.write_bytes(change(path.read_bytes()))
+    with_manifest(
+        folder, lambda m: m["sha256"].update({path.name: hashlib.sha256(path.read_bytes()).hexdigest()})
+    )
+
+
+def with_manifest(folder, change):
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    path.write_text(json.dumps(change(manifest) or manifest))
+
+
+def cell(column, value, of=b""):
+    """Change of one value of a table, in the first row that has some text."""
+
+    def change(content):
+        header, *rows = content.split(b"\n")
+        place = next(place for place, row in enumerate(rows) if of in row)
+        values = rows[place].split(b",")
+        values[header.split(b",").index(column)] = value
+        rows[place] = b",".join(values)
+        return b"\n".join([header, *rows])
+
+    return change
+
+
+def unlisted(folder, name):
+    with_manifest(folder, lambda m: m["sha256"].pop(name))
+
+
+def replaced_by_folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+def table(name, change):
+    return lambda folder: sealed(folder, name, change)
+
+
+def manifest(change):
+    return lambda folder: with_manifest(folder, change)
+
+
+def cut_in_other_format(fmt, inside):
+    def damage(folder):
+        renamed(folder, fmt)
+        if inside:
+            sealed(folder, "records", lambda content: content[: len(content) // 2])
+        else:
+            os.truncate(folder / f"records.{fmt}", 1000)
+
+    return damage
+
+
+DAMAGE = {
+    "no manifest": lambda folder: (folder / "manifest.json").unlink(),
+    "manifest is a folder": lambda folder: replaced_by_folder(folder / "manifest.json"),
+    "empty manifest": lambda folder: (folder / "manifest.json").write_bytes(b""),
+    "cut manifest": lambda folder: os.truncate(folder / "manifest.json", 300),
+    "manifest with other bytes": lambda folder: (folder / "manifest.json").write_bytes(
+        b'{"schema": "\xff\xfe"}'
+    ),
+    "manifest with a NUL": lambda folder: (folder / "manifest.json").write_bytes(b'{"schema": 4\0}'),
+    "manifest is a list": manifest(lambda m: [m]),
+    "manifest is a number": manifest(lambda m: 4),
+    "deep manifest": lambda folder: (folder / "manifest.json").write_bytes(b"[" * 100_000),
+    "schema is a text": manifest(lambda m: {**m, "schema": "4"}),
+    "schema is too new": manifest(lambda m: {**m, "schema": 10**23}),
+    "schema is too old": manifest(lambda m: {**m, "schema": -1}),
+    "checksums are a list": manifest(lambda m: {**m, "sha256": ["records.csv"]}),
+    "a checksum is a number": manifest(lambda m: m["sha256"].update({"records.csv": 1})),
+    "a wrong checksum": manifest(lambda m: m["sha256"].update({"records.csv": "0" * 64})),
+    "a table is not listed": lambda folder: unlisted(folder, "nets.csv"),
+    "a table that is none": manifest(lambda m: m["sha256"].update({"../more.csv": "0" * 64})),
+    "a table twice": manifest(lambda m: m["sha256"].update({"records.parquet": "0" * 64})),
+    "rows are no number": manifest(lambda m: m["rows"].update({"records": "many"})),
+    "other rows": manifest(lambda m: m["rows"].update({"records": 2510})),
+    "rows are a list": manifest(lambda m: {**m, "rows": [1]}),
+    "a table is missing": lambda folder: (folder / "units.csv").unlink(),
+    "a table is a folder": lambda folder: replaced_by_folder(folder / "units.csv"),
+    "a cut table": lambda folder: os.truncate(folder / "records.csv", 5000),
+    "a cut table with its checksum": table("records", lambda c: c[: len(c) // 2]),
+    "an empty table": table("records", lambda c: b""),
+    "a table without rows": table("records", lambda c: c[: c.index(b"\n") + 1]),
+    "a row less": table("units", lambda c: c[: c.rstrip().rindex(b"\n") + 1]),
+    "a row twice": table("records", lambda c: c + c.rstrip().rpartition(b"\n")[2] + b"\n"),
+    "a row of few values": table("records", lambda c: c + b"1,2\n"),
+    "a row of many values": table("records", lambda c: c.rstrip() + b",9,9\n"),
+    "a column less": table("records", lambda c: c.replace(b",floor95", b"", 1)),
+    "a column of another name": table("records", lambda c: c.replace(b"floor95", b"floor96", 1)),
+    "a column twice": table("records", lambda c: c.replace(b"floor95", b"floor", 1)),
+    "a NUL": table("records", lambda c: c.replace(b"sdp", b"s\0p", 1)),
+    "bytes that are no text": table("records", lambda c: c.replace(b"sdp", b"s\xffp", 1)),
+    "an open quote": table("records", lambda c: c.replace(b"sdp", b'"sdp', 1)),
+    "a word for a number": table("records", cell(b"value", b"much")),
+    "no value": table("records", cell(b"value", b"")),
+    "a value that is not a number": table("records", cell(b"value", b"nan")),
+    "a TV above 1": table("records", cell(b"value", b"1.01", of=b",tv_class,")),
+    "a negative floor": table("records", cell(b"floor", b"-0.5")),
+    "a negative standard error": table("records", cell(b"stderr", b"-1e-3")),
+    "an infinite standard error": table("records", cell(b"stderr", b"inf")),
+    "an infinite time": table("records", cell(b"seconds", b"-inf")),
+    "no rule": table("records", cell(b"rule", b"")),
+    "an unknown rule": table("records", cell(b"rule", b"none")),
+    "an unknown unit": table("records", cell(b"unit", b"none")),
+    "an unknown run": table("records", cell(b"run", b"77")),
+    "a run of 23 digits": table("records", cell(b"run", b"1" * 23)),
+    "a sample of 23 digits": table("units", cell(b"samples", b"1" * 23)),
+    "a half input": table("units", cell(b"input", b"0.5")),
+    "an unknown net": table("units", cell(b"net", b"none")),
+    "a member of an unknown unit": table("members", cell(b"unit", b"none")),
+    "weights that are no hexadecimals": table("nets", lambda c: c.rstrip()[:-1] + b"g\n"),
+    "a recipe that is no JSON": table("nets", lambda c: c.replace(b"{", b"[", 1)),
+    "settings that are no JSON": table("runs", lambda c: c.replace(b'"{""', b'"{', 1)),
+    "a run twice": table("runs", lambda c: c + c.rstrip().rpartition(b"\n")[2] + b"\n"),
+    "cut csv.xz": cut_in_other_format("csv.xz", inside=False),
+    "cut csv.xz with its checksum": cut_in_other_format("csv.xz", inside=True),
+    "cut parquet": cut_in_other_format("parquet", inside=False),
+    "cut parquet with its checksum": cut_in_other_format("parquet", inside=True),
+}
+
+
+def refused(attack, name, cases, content, export, tmp_path):
+    """Import damaged exports into an empty file, and beside what is there."""
+    (tmp_path / "r.sqlite").write_bytes(content)
+    with attack(name) as tried:
+        for case, damage in cases:
+            folder, new = tmp_path / case / "out", tmp_path / case / "new.sqlite"
+            folder.mkdir(parents=True)
+            for path in export.iterdir():
+                (folder / path.name).write_bytes(path.read_bytes())
+            damage(folder)
+            ends = [
+                command("import", str(folder), "--database", str(database), cwd=tmp_path)
+                for database in (new, "r.sqlite")
+            ]
+            lines = [
+                end.returncode == 2 and end.stderr.count("\n") == 1 and end.stderr.startswith("Error: ")
+                for end in ends
+            ]
+            kept = not new.exists() and (tmp_path / "r.sqlite").read_bytes() == content
+            said = "; ".join(end.stderr[-200:] for end in ends)
+            tried.tried(f"{case} ({said})", held=all(lines) and kept)
+
+
+def test_some_damaged_exports_are_refused_whole(attack, content, export, tmp_path):
+    refused(attack, "damaged exports", list(DAMAGE.items())[::4], content, export, tmp_path)
+
+
+@pytest.mark.slow
+def test_damaged_exports_are_refused_whole(attack, content, export, tmp_path):
+    refused(attack, "many damaged exports", DAMAGE.items(), content, export, tmp_path)

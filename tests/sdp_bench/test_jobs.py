@@ -1,0 +1,54 @@
+import os
+
+import pytest
+from click.testing import CliRunner
+
+from sdp_bench import cli
+from sdp_bench.bench import environment
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.executors import local
+
+ASKED = 10_000
+COMMANDS = [
+    ["run", "iris-tv", "--preset", "smoke"],
+    ["validate", "sdp", "--no-conformance", "--preset", "smoke"],
+    ["selfcheck", "intervals", "--trials", "1%"],
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+@pytest.mark.parametrize("cores", [1, 3])
+def test_more_workers_than_cores_are_not_begun_and_that_is_said(command, cores, tmp_path, monkeypatch):
+    begun = []
+
+    def refuse(self, jobs, *_, **__):
+        begun.append(jobs)
+        raise UserError("no workers here")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(environment, "cores", lambda: cores)
+    monkeypatch.setattr(local.LocalProcesses, "__init__", refuse)
+    done = CliRunner().invoke(cli.cli, [*command, "--jobs", str(ASKED)])
+    plural = "" if cores == 1 else "s"
+    said = f"--jobs {ASKED}: this machine has {cores} core{plural}; using {cores}"
+    assert said in done.stderr.splitlines()
+    assert "no workers here" in str(done.exception) + done.stderr
+    assert 1 <= max(begun) <= cores
+
+
+def test_as_many_workers_as_there_are_cores_are_not_worth_a_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(environment, "cores", lambda: 3)
+    done = CliRunner().invoke(cli.cli, ["run", "no-such-experiment", "--jobs", "3"])
+    assert "this machine" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "most"), [("150000 100000", 2), ("50000 100000", 1), ("max 100000", None), ("", None)]
+)
+def test_a_container_has_the_cores_of_its_quota(text, most, tmp_path, monkeypatch):
+    quota = tmp_path / "cpu.max"
+    quota.write_text(text)
+    monkeypatch.setattr(environment, "CPU_QUOTA", quota)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    assert environment.cores() == (most or 8)
