@@ -32,7 +32,8 @@ class ControlVariate(MonteCarlo):
     samples, sampler, seed
         See :class:`MonteCarlo`.
     coefficient : {"regression", "jacobian"}
-        A. "regression" takes at least two samples more than the input has components.
+        A. "regression" takes at least two samples (pairs of antithetic ones) more than the input has
+        components.
 
     Raises
     ------
@@ -86,44 +87,45 @@ class ControlVariate(MonteCarlo):
         def propagate(x: Law) -> Law:
             if not isinstance(x, Gaussian | DiagonalGaussian):
                 raise UnsupportedError(self.name, f"{type(x).__name__} input, whose samples have no moments")
-            if self.coefficient == "regression" and self.samples < x.dimension + 2:
+            if self.coefficient == "regression" and self.samples < max(1, self._block) * (x.dimension + 2):
                 raise UnsupportedError(
                     self.name, f"a regression of {self.samples} samples on {x.dimension} inputs"
                 )
-            inputs, outputs = self._sampled(net, x)
+            normals, outputs = self._sampled(net, x)
             event, dtype = outputs.shape[2:], outputs.dtype
-            steps = (inputs - x.mean.unsqueeze(1)).flatten(2).double()
             values = outputs.flatten(2).double()
             regression = self.coefficient == "regression"
-            centre, slope = _fitted(steps, values) if regression else self._linearised(net, x)
-            linear = steps @ slope.mT
+            centre, slope = _fitted(normals, values) if regression else self._linearised(net, x)
+            linear = normals @ slope.mT
             rest = values - centre.unsqueeze(1) - linear
             mean = centre + rest.mean(1)
-            factor = slope @ x.factor()
-            covariance = factor @ factor.mT + self._covariance(rest - rest.mean(1, keepdim=True)) * (
-                (self.samples - 1) / (self.samples - 1 - x.dimension) if regression and self._block else 1
-            )
+            covariance = self._covariance(rest - rest.mean(1, keepdim=True))
+            if regression and self._block:  # as many degrees of freedom less as there are slopes
+                covariance = covariance * ((self.samples - 1) / (self.samples - 1 - x.dimension))
             if not regression:  # whose rest is uncorrelated with the samples by construction
                 cross = linear.mT @ rest / self.samples
                 covariance = covariance + cross + cross.mT
+            covariance = covariance + slope @ slope.mT
             return unchecked(Gaussian, mean.unflatten(1, event).to(dtype), covariance.to(dtype))
 
         return propagate
 
     def _linearised(self, net: Net, x: Gaussian | DiagonalGaussian) -> tuple[Tensor, Tensor]:
-        """The net at the means, shape (B, m), and its Jacobian there, shape (B, m, n); float64."""
+        """The net at the means, shape (B, m), and its slopes by standard normals, shape (B, m, n); float64."""
         with self.at():
             value, jacobian = jacobian_of(
                 lambda v: check_outputs(x.mean, net(v)), x.mean, create_graph=torch.is_grad_enabled()
             )
-        return value.flatten(1).double(), jacobian.flatten(2).double()
+        return value.flatten(1).double(), jacobian.flatten(2).double() @ x.factor()
 
 
-def _fitted(steps: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+def _fitted(normals: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
     """Least squares with an intercept: that, shape (B, m), and the slopes, shape (B, m, n)."""
-    slope = torch.linalg.lstsq(steps - steps.mean(1, keepdim=True), values - values.mean(1, keepdim=True))
-    solution = slope.solution.mT
-    return values.mean(1) - (steps.mean(1, keepdim=True) @ solution.mT).squeeze(1), solution
+    centre, middle = normals.mean(1, keepdim=True), values.mean(1, keepdim=True)
+    # By QR, and not by `lstsq`, whose result does not scale with the values to the last bit.
+    basis, triangle = torch.linalg.qr(normals - centre)
+    slope = torch.linalg.solve_triangular(triangle, basis.mT @ (values - middle), upper=True).mT
+    return (middle - centre @ slope.mT).squeeze(1), slope
 
 
 _COEFFICIENTS = ("regression", "jacobian")

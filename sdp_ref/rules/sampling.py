@@ -127,10 +127,10 @@ class MonteCarlo(Rule):
         return {"mc": 1, "antithetic": 2}.get(self.sampler, 0)
 
     def _sampled(self, net: Net, x: Gaussian | DiagonalGaussian) -> tuple[Tensor, Tensor]:
-        """Draws of the input, shape (B, k, *event), and the net's outputs, shape (B, k, *out)."""
-        inputs = placed(x, self._normals(x))
-        flat = inputs.flatten(0, 1)
-        return inputs, check_outputs(flat, net(flat)).unflatten(0, (x.batch, self.samples))
+        """Standard normals, shape (B, k, n), and the net's outputs where they lead, shape (B, k, *out)."""
+        normals = self._normals(x)
+        inputs = placed(x, normals).flatten(0, 1)
+        return normals, check_outputs(inputs, net(inputs)).unflatten(0, (x.batch, self.samples))
 
     def _covariance(self, centred: Tensor) -> Tensor:
         """Covariance by deviations from the samples' mean, shape (B, k, m)."""
