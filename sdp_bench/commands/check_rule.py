@@ -88,7 +88,13 @@ def _report(
     from sdp_bench.bench.runs.conformance import conformance
     from sdp_ref.conformance.kit import named_checks
 
+    begun = False
+
     def told(result: CheckResult) -> None:
+        nonlocal begun
+        if not begun:  # what is no rule is told before anything is said of it
+            echo(f"rule '{name}'", err=quiet)
+        begun = True
         echo(str(result), err=quiet)
 
     begin_server()
@@ -97,7 +103,6 @@ def _report(
         with limited(most):
             names, plugins = rules.resolve([rule])
         (name,) = canonical_rules(names, plugins)
-        echo(f"rule '{name}'", err=quiet)
         return conformance(name, plugins, most, only=only, seed=seed, told=told)
     except WorkerError as error:
         raise RunFailedError(f"{rule}: {error}") from error

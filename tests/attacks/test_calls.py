@@ -100,6 +100,7 @@ def test_every_bad_value_of_every_option_is_refused_before_any_work(folder, atta
 @pytest.mark.parametrize("module", ["reports.selfcheck.gating.simulation", "reports.results_page"])
 def test_a_module_that_is_a_program_says_what_it_lacks(module, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [module])
+    monkeypatch.delitem(sys.modules, f"sdp_bench.{module}", raising=False)  # which another test may have used
     with pytest.raises(SystemExit) as stop:
         runpy.run_module(f"sdp_bench.{module}", run_name="__main__")
     assert stop.value.code == 2

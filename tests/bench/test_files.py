@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,18 @@ from sdp_bench.bench.errors import RunFailedError
 
 def no_space(*_):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def opens_for_reading_alone(error):
+    """In the place of `Path.open`."""
+    real = Path.open
+
+    def opened(path, mode="r", *rest, **options):
+        if "w" in mode:
+            raise OSError(error, os.strerror(error))
+        return real(path, mode, *rest, **options)
+
+    return opened
 
 
 @pytest.fixture
@@ -52,9 +65,10 @@ def test_a_pipe_is_written_to_and_stays_one(tmp_path):
     assert [p.is_fifo() for p in tmp_path.iterdir()] == [True]
 
 
-@pytest.mark.parametrize("step", ["write_bytes", "replace"])
+@pytest.mark.parametrize("step", ["open", "replace"])
 def test_a_full_disk_leaves_the_old_file_whole_and_nothing_beside_it(old, monkeypatch, step):
-    monkeypatch.setattr(type(old), step, no_space)
+    stopped = opens_for_reading_alone(errno.ENOSPC) if step == "open" else no_space
+    monkeypatch.setattr(type(old), step, stopped)
     with pytest.raises(RunFailedError) as told:
         files.write(old, "new")
     assert str(told.value) == f"cannot write {old}: No space left on device"
@@ -102,7 +116,7 @@ def test_a_folder_that_refuses_files_is_told_in_one_line(old, monkeypatch):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     monkeypatch.setattr(files.tempfile, "TemporaryFile", refused)
-    monkeypatch.setattr(type(old), "write_bytes", refused)
+    monkeypatch.setattr(type(old), "open", opens_for_reading_alone(errno.EACCES))
     for act in (files.check_writable, lambda path: files.write(path, "new")):
         with pytest.raises(RunFailedError, match=r"^cannot write .*old\.txt: Permission denied$"):
             act(old)

@@ -15,6 +15,7 @@ from sdp_bench.bench.experiments.presets import PRESETS
 from sdp_bench.bench.nets import net as trained
 from sdp_bench.bench.nets import own, own_inputs
 from sdp_bench.bench.replay import replay
+from sdp_bench.bench.results.queries import keys
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs.group import current, execute, run_group
 from sdp_bench.bench.runs.plan import plan_of
@@ -331,7 +332,7 @@ def test_workers_run_it_without_the_file_and_a_second_run_has_nothing_to_do(file
             frame, done = store.frame(store.run(number)), current(store, plan.groups)
             nets = store.nets(store.run(number))
             with pytest.raises(UserError, match=r"a net of yours .* is not replayed: its code is not stored"):
-                replay.replay(store, frame.key.iloc[0], lambda _: None)
+                replay.replay(store, keys(frame).iloc[0], lambda _: None)
     finally:
         executor.shutdown()
     assert not any(result.failures for result in results)

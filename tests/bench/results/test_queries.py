@@ -71,7 +71,7 @@ def database(tmp_path_factory):
                 rule,
                 metric,
                 component,
-                *map(float, rng.normal(size=4)),
+                *map(float, rng.random(size=4)),
                 "1",
                 seconds,
                 "mark",

@@ -43,7 +43,7 @@ METRICS = {  # those of TINY's experiments
 
 
 def numbers(frame):
-    return frame[NUMBERS].sort_values(NUMBERS[:5]).reset_index(drop=True)
+    return frame[NUMBERS].astype(object).sort_values(NUMBERS[:5]).reset_index(drop=True)
 
 
 def test_a_plan_shares_oracles_between_suites(plan):
