@@ -18,6 +18,7 @@ from sdp_bench.reports.parts import PAGE, Cover, Part, assembled, write_lists
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Section, tabulated
 from sdp_bench.reports.section import sections as every_section
+from sdp_bench.reports.statistics.rows import Labels
 from sdp_bench.reports.tables import data
 from sdp_bench.reports.writing import environment
 
@@ -111,10 +112,10 @@ def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], li
     """
     results = tabulated(results, sections)
     shown = [(section, context) for section in sections if (context := section.build(results)) is not None]
-    numbers: dict[tuple[int, ...], Number] = {}
+    numbers: dict[Labels, Number] = {}
     for section, context in shown:
         for number in section.numbers(results, context):
-            numbers.setdefault(tuple(sorted(number.rows)), number)
+            numbers.setdefault(Labels(number.rows), number)
     templates = environment(results.traits, {rows: number.address for rows, number in numbers.items()})
     made = [
         Part(

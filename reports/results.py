@@ -98,8 +98,13 @@ class Results:
     @property
     def with_oracle(self) -> pd.DataFrame:
         """Measurements of laws against an oracle."""
+        return self.columns_with_oracle(self.frame.columns)
+
+    def columns_with_oracle(self, names: Collection[str]) -> pd.DataFrame:
+        """Some columns of measurements of laws against an oracle: of these names those that there are."""
         without = [name for name, known in experiments().items() if not known.has_oracle]
-        return self.frame[~self.frame["experiment"].isin(without)]
+        chosen = [name for name in self.frame if name in names]
+        return self.frame.loc[~self.frame["experiment"].isin(without), chosen]
 
     @property
     def tabled(self) -> pd.DataFrame:
@@ -115,7 +120,7 @@ class Results:
     @functools.cached_property
     def styles(self) -> Mapping[str, Style]:
         """How each rule is drawn."""
-        return styles(self.with_oracle["rule"].unique(), self.traits)
+        return styles(self.columns_with_oracle(["rule"])["rule"].unique(), self.traits)
 
 
 def committed_results() -> Results:

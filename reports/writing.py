@@ -14,14 +14,15 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined, select_autoesca
 from markupsafe import Markup
 
 from sdp_bench.bench.text import printable, public
+from sdp_bench.reports.statistics.rows import Labels
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.nets import activation_label
 from sdp_bench.reports.style.rules import RuleTraits
 
 TEMPLATES = Path(__file__).with_name("templates")
 
-Links = Mapping[tuple[int, ...], str]
-"""Addresses of lists of measurements, by the rows that these are of, ascending."""
+Links = Mapping[Labels, str]
+"""Addresses of lists of measurements, by the rows that these are of."""
 
 
 def environment(traits: RuleTraits, links: Links | None = None) -> Environment:
@@ -61,6 +62,7 @@ def environment(traits: RuleTraits, links: Links | None = None) -> Environment:
         "value": value,
         "moment": moment,
         "drawing": Markup,
+        "labels": Labels,
     }
     templates.tests["nan"] = math.isnan
     templates.globals["inf"] = math.inf

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sdp_bench.bench.metrics import Metric
@@ -52,7 +53,7 @@ class Number:
     anchor, title : str
     mean : float
         As the report shows it, or NaN where it is no mean.
-    rows : tuple of int
+    rows : sequence of int
         Labels of the frame's rows that it rests on.
     varies : tuple of str
         Columns in which these rows differ, beside net and input.
@@ -64,7 +65,7 @@ class Number:
     anchor: str
     title: str
     mean: float
-    rows: tuple[int, ...]
+    rows: Sequence[int]
     varies: tuple[str, ...] = ()
     ordered: bool = False
 

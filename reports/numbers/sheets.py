@@ -87,7 +87,7 @@ def sheets(
     rows = _rows_per_number([len(number.rows) for number in numbers], _key_length(frame), most_bytes)
     pages: dict[Page, dict[Group, list[Listing]]] = {}
     for number in numbers:
-        own = frame.index.get_indexer(pd.Index(number.rows))
+        own = frame.index.get_indexer(pd.Index(np.asarray(number.rows, dtype=np.int64)))
         listing = _listing(number, own, columns, rows, drilled)
         pages.setdefault(number.group.page, {}).setdefault(number.group, []).append(listing)
     for page, groups in pages.items():

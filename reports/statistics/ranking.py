@@ -32,15 +32,16 @@ class Scores:
     @classmethod
     def of(cls, metric: Metric, row: pd.DataFrame, rules: tuple[str, ...]) -> Scores:
         """Scores of the measurements of one row of a table."""
-        units = row.groupby(UNIT, sort=False).ngroup().to_numpy()
-        columns = pd.Categorical(row["rule"], categories=list(rules)).codes
-        values = np.full((units.max() + 1, len(rules)), math.nan)
+        nets, inputs = (pd.factorize(row[name])[0] for name in UNIT)
+        units = pd.factorize(nets * (inputs.max() + 1) + inputs)[0]
+        present, names = pd.factorize(row["rule"])
+        columns = np.array([rules.index(rule) for rule in names])[present]
+        first = np.unique(units, return_index=True)[1]
+        values = np.full((len(first), len(rules)), math.nan)
         errors = values.copy()
         value, error = row["value"].to_numpy(), row["stderr"].to_numpy()
         values[units, columns], errors[units, columns] = metric.score(value), metric.score_error(value, error)
-        first = np.unique(units, return_index=True)[1]
-        nets, inputs = (pd.factorize(row[name].to_numpy()[first])[0].astype(np.int64) for name in UNIT)
-        return cls(rules, values, errors, nets, inputs)
+        return cls(rules, values, errors, nets[first], inputs[first])
 
     def paired(self, one: str, other: str) -> Scores:
         """Those of two of the rules, on the pairs that both were measured on.

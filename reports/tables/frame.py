@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from pandas.api.types import union_categoricals
 
 from sdp_bench.bench.experiments import experiments
@@ -116,6 +117,52 @@ def by_kind(column: pd.Series, value: Callable[[str], Any]) -> pd.Series:
     values = pd.Series([value(text) for text in known], dtype=None if len(known) else object)
     values = filled(values) if values.dtype in (object, "str") else values
     return pd.Series(values.array.take(codes), index=column.index)
+
+
+def places_by_kind(column: pd.Series) -> Iterator[tuple[Any, NDArray[np.intp]]]:
+    """Places of a column's values, in the order of the values; a grouping of pandas takes milliseconds.
+
+    Parameters
+    ----------
+    column : Series
+        Without missing values.
+
+    Yields
+    ------
+    value, places : object, array of int
+        Each value once, and where it stands, ascending.
+    """
+    codes, known = pd.factorize(column, sort=True)
+    order = np.argsort(codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes, minlength=len(known)))
+    yield from zip(known.tolist(), np.split(order, ends[:-1]), strict=True)
+
+
+def parts(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], pd.DataFrame]]:
+    """Rows of a frame by what stands in some columns, without missing values there.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    names : sequence of str
+        Of the columns.
+
+    Yields
+    ------
+    values, rows : tuple, DataFrame
+        In the order of the values; the rows in that of the frame.
+    """
+    if frame.empty:
+        return
+    coded = [pd.factorize(frame[name], sort=True) for name in names]
+    codes = np.array([own for own, _ in coded])
+    order = np.lexsort(codes[::-1])
+    codes, ordered = codes[:, order], frame.iloc[order]
+    starts = [0, *(np.flatnonzero((codes[:, 1:] != codes[:, :-1]).any(0)) + 1).tolist()]
+    known = [values.tolist() for _, values in coded]
+    for start, end in zip(starts, [*starts[1:], len(frame)], strict=True):
+        values = (own[code] for own, code in zip(known, codes[:, start].tolist(), strict=True))
+        yield tuple(values), ordered.iloc[start:end]
 
 
 def with_largest(frame: pd.DataFrame) -> pd.DataFrame:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,12 +15,23 @@ from sdp_bench.bench.metrics import Metric, recorded_metric
 from sdp_bench.bench.metrics.total_variation import AxisTotalVariation, HeadlineTotalVariation
 from sdp_bench.reports.paper.printed import Printed, printed
 from sdp_bench.reports.statistics.ranking import UNIT, Scores
+from sdp_bench.reports.statistics.rows import Labels
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.nets import NetKind, activation_rank
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.display import displayed, variants
-from sdp_bench.reports.tables.frame import COLUMNS, VARIANTS, noise_symbol, with_brackets, with_largest
+from sdp_bench.reports.tables.frame import (
+    COLUMNS,
+    VARIANTS,
+    noise_symbol,
+    parts,
+    places_by_kind,
+    with_brackets,
+    with_largest,
+)
 
+_PLACE = ("sigma", "component")
+"""What a row of a table is of."""
 _ROUNDING = 1e-10  # an eigenvalue this far below zero, relative to the largest, may be float64's doing
 
 
@@ -33,7 +45,7 @@ class Cell:
     `bracket` is the widest relative distance between proven bounds (NaN where there are none).
     `score` is the mean of what is ranked (lower is better; NaN where nothing is). `best` holds for the row's
     lowest score and those within one paired standard error of it; `leads` likewise among rules that do not
-    sample, which `sampling` says of the rule. `rows` are the labels of the measurements, ascending.
+    sample, which `sampling` says of the rule. `rows` are the labels of the measurements.
     """
 
     rule: str
@@ -52,7 +64,7 @@ class Cell:
     corrected: float = math.nan
     bracket: float = math.nan
     printed: Printed | None = None
-    rows: tuple[int, ...] = ()
+    rows: Labels = field(default_factory=Labels)
 
 
 @dataclass(frozen=True)
@@ -199,13 +211,12 @@ def _tables(kind: pd.DataFrame, companions: set[str], traits: RuleTraits) -> Ite
 def _table(metric: Metric, chosen: pd.DataFrame, companions: pd.DataFrame, traits: RuleTraits) -> Table:
     first = chosen.iloc[0]
     activation, depth = str(first["activation"]), int(first["depth"])
-    rules = tuple(traits.in_order(chosen["rule"]))
-    rows = []
-    for sigma in sorted(chosen["sigma"].unique()):
-        for component, part in chosen[chosen["sigma"] == sigma].groupby("component", sort=True):
-            same = (companions["sigma"] == sigma) & (companions["component"] == component)
-            row = _row(metric, rules, part, companions[same], traits)
-            rows.append(_with_printed(metric, activation, depth, row))
+    rules = tuple(traits.in_order(chosen["rule"].unique()))
+    beside = {place: part["value"].to_numpy() for place, part in parts(companions, (*_PLACE, "rule"))}
+    rows = [
+        _with_printed(metric, activation, depth, _row(metric, rules, part, beside, traits))
+        for _, part in parts(chosen, _PLACE)
+    ]
     return Table(
         experiment=str(first["experiment"]),
         network=str(first["network"]),
@@ -216,7 +227,7 @@ def _table(metric: Metric, chosen: pd.DataFrame, companions: pd.DataFrame, trait
         rows=tuple(rows),
         nets=chosen["net"].nunique(),
         units=len(chosen.drop_duplicates(UNIT)),
-        unit=next((unit for unit in chosen["unit_of_measure"] if unit), ""),
+        unit=next(filter(None, chosen["unit_of_measure"].unique()), ""),
     )
 
 
@@ -224,57 +235,77 @@ def _row(
     metric: Metric,
     rules: tuple[str, ...],
     row: pd.DataFrame,
-    companions: pd.DataFrame,
+    companions: Mapping[tuple[Any, ...], NDArray[np.float64]],
     traits: RuleTraits,
 ) -> Row:
+    sigma, component = float(row["sigma"].iloc[0]), str(row["component"].iloc[0])
     scores = Scores.of(metric, row, rules)
     ranked = [rule for rule in rules if metric.better and not traits.is_reference(rule)]
     means = {rule: mean for rule, mean in scores.means().items() if rule in ranked}
     best = scores.best(ranked)
     leads = scores.best([rule for rule in ranked if not traits.is_sampling(rule)])
-    companion_values = {rule: part["value"].to_numpy() for rule, part in companions.groupby("rule")}
+    columns = _Columns.of(metric, row)
     cells = {
-        str(rule): replace(
-            _cell(metric, str(rule), measured, companion_values.get(rule, np.empty(0))),
-            sampling=traits.is_sampling(str(rule)),
-            score=means.get(str(rule), math.nan),
+        rule: replace(
+            _cell(metric, rule, columns.at(own), companions.get((sigma, component, rule), np.empty(0))),
+            sampling=traits.is_sampling(rule),
+            score=means.get(rule, math.nan),
             best=rule in best,
             leads=rule in leads,
         )
-        for rule, measured in row.groupby("rule")
+        for rule, own in places_by_kind(row["rule"])
     }
     floor, floor95 = (_mean(metric.shown(row[name].to_numpy())) for name in ("floor", "floor95"))
     if not metric.has_floor:
         floor = floor95 = math.nan
-    first = row.iloc[0]
-    return Row(
-        float(first["sigma"]),
-        str(first["component"]),
-        tuple(cells.get(rule) for rule in rules),
-        floor,
-        floor95,
-    )
+    return Row(sigma, component, tuple(cells.get(rule) for rule in rules), floor, floor95)
 
 
-def _cell(metric: Metric, rule: str, measured: pd.DataFrame, companions: NDArray[np.float64]) -> Cell:
-    value, floor, floor95 = (measured[name].to_numpy() for name in ("value", "floor", "floor95"))
-    values = metric.shown(value)
+class _Columns(NamedTuple):
+    """What the cells of a row are made of, a measurement each."""
+
+    shown: NDArray[np.float64]
+    indistinguishable: NDArray[np.bool_]
+    corrected: NDArray[np.float64]
+    bracket: NDArray[np.float64]
+    row: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, metric: Metric, measured: pd.DataFrame) -> _Columns:
+        """Of some measurements."""
+        value, floor, floor95 = (measured[name].to_numpy() for name in ("value", "floor", "floor95"))
+        return cls(
+            metric.shown(value),
+            metric.indistinguishable(value, floor, floor95),
+            np.sqrt(np.clip(value**2 - floor**2, 0, None)),
+            measured["bracket"].to_numpy(),
+            measured["row"].to_numpy(),
+        )
+
+    def at(self, places: NDArray[np.intp]) -> _Columns:
+        """Those of the measurements at some places."""
+        return _Columns(
+            *(self.shown[places], self.indistinguishable[places], self.corrected[places]),
+            *(self.bracket[places], self.row[places]),
+        )
+
+
+def _cell(metric: Metric, rule: str, measured: _Columns, companions: NDArray[np.float64]) -> Cell:
+    values = measured.shown
     infinite = int(np.isinf(values).sum())
-    below = metric.indistinguishable(value, floor, floor95)
-    corrected = np.sqrt(np.clip(value**2 - floor**2, 0, None))
     return Cell(
         rule=rule,
         mean=math.inf if infinite else float(values.mean()),
         sd=math.nan if infinite or len(values) < 2 else float(values.std(ddof=1)),
         count=len(values),
         lowest=float(values.min()),
-        indistinguishable=int(below.sum()) if metric.has_floor else 0,
+        indistinguishable=int(measured.indistinguishable.sum()) if metric.has_floor else 0,
         infinite=infinite,
         negative=int((values < -_ROUNDING).sum()),
         companion=_mean(metric.shown(companions)),
-        corrected=_mean(corrected) if metric.corrects_floor else math.nan,
-        bracket=float(measured["bracket"].max()),
-        rows=tuple(sorted(measured["row"].tolist())),
+        corrected=_mean(measured.corrected) if metric.corrects_floor else math.nan,
+        bracket=float(np.fmax.reduce(measured.bracket)),
+        rows=Labels(measured.row),
     )
 
 

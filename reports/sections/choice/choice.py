@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -14,6 +14,7 @@ from sdp_bench.bench.metrics import Metric, primary
 from sdp_bench.reports.statistics.costs import Costs, plain_samples
 from sdp_bench.reports.statistics.ranking import UNIT
 from sdp_bench.reports.statistics.replicates import MIN_LEVELS, Contest, Replicates
+from sdp_bench.reports.statistics.rows import Labels
 from sdp_bench.reports.style.nets import NetKind, activation_label, activation_rank
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.display import displayed
@@ -40,8 +41,8 @@ class Standing:
         ``"on"``, ``"off"`` or ``"undecided"``.
     beaten_by : str
         The most accurate of the rules that beat it and take no longer, if it is off the front.
-    rows : tuple of int
-        Labels of the measurements that `value` is the mean of, ascending.
+    rows : Labels
+        Of the measurements that `value` is the mean of.
     """
 
     rule: str
@@ -50,7 +51,7 @@ class Standing:
     worth: tuple[str, float] | None
     front: str
     beaten_by: str = ""
-    rows: tuple[int, ...] = ()
+    rows: Labels = field(default_factory=Labels)
 
 
 @dataclass(frozen=True)
@@ -278,7 +279,7 @@ def _condition(
             replicates.half_width(rule),
             None if plain_samples(rule) else as_accurate(means[rule], curve),
             *front(rule, replicates, costs),
-            tuple(sorted(part.index[part["rule"] == rule].tolist())),
+            Labels(part.index[part["rule"] == rule]),
         )
         for rule in replicates.rules
     )

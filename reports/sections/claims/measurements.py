@@ -13,6 +13,7 @@ from sdp_bench.bench.metrics import Metric, recorded_metric
 from sdp_bench.reports.numbers.number import FOLDER, Group, Number, Page, slug
 from sdp_bench.reports.sections.claims.claims import ACTIVATION, CLAIMS, RULES, SUITES, quantity
 from sdp_bench.reports.sections.claims.judging import Finding, Ruling
+from sdp_bench.reports.statistics.rows import Labels
 from sdp_bench.reports.style.nets import NetKind
 from sdp_bench.reports.tables.frame import by_kind
 
@@ -56,7 +57,7 @@ def numbers_of_claims(frame: pd.DataFrame) -> Iterator[Number]:
             _anchor(measured, sigma, rule),
             f"{RULES.label(rule)}, σ = {sigma:g}",
             _mean(metric, part),
-            tuple(sorted(part.index.tolist())),
+            Labels(part.index),
             ("component",) if part["component"].nunique() > 1 else (),
         )
 

@@ -17,6 +17,8 @@ SAMPLES = 10**6
 W1_POINTS = 30_000
 W1_TABLES = ("iris-w1", "iris-w1-certified")
 """Experiments of the paper's tables of W1; the claims on W1 have a design of their own, of fewer points."""
+_KINDS = ["experiment", "activation", "depth", "recipe"]
+_COLUMNS = (*_KINDS, "net", "input", "sigma", "metric_spec", "samples", "accuracy")
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class WhatWasRun(Section):
 
     def build(self, results: Results) -> Context | None:
         """Designs; None where nothing was measured against an oracle."""
-        designs = fidelity(results.with_oracle, POOR_ACCURACY)
+        designs = fidelity(results.columns_with_oracle(_COLUMNS), POOR_ACCURACY)
         return {"designs": designs, "poor": POOR_ACCURACY} if designs else None
 
 
@@ -69,8 +71,7 @@ def fidelity(frame: pd.DataFrame, poor: float) -> list[Fidelity]:
     if frame.empty or "samples" not in frame:
         return []
     designs = []
-    kinds = ["experiment", "activation", "depth", "recipe"]
-    for (experiment, activation, depth, recipe), part in frame.groupby(kinds, sort=True):
+    for (experiment, activation, depth, recipe), part in frame.groupby(_KINDS, sort=True):
         counts = part.drop_duplicates(["net", "input"]).groupby("net")["input"].size()
         nets = part.drop_duplicates("net")
         kind = NetKind(str(activation), int(depth))  # type: ignore[call-overload]

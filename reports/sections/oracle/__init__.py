@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,7 @@ from sdp_bench.bench.results.queries import filled
 from sdp_bench.reports.numbers.number import Group, Number, Page, slug
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
+from sdp_bench.reports.statistics.rows import Labels
 from sdp_bench.reports.style.nets import NetKind, activation_rank
 
 ONCE, TENFOLD = "iris-oracle", "iris-oracle-10x"
@@ -32,8 +33,8 @@ class Error:
 
     `below` of `again` measurements of a second oracle lie there. `moves` cells of rules were measured
     with both sample counts; `largest` and `rms` are of the differences, in their standard errors.
-    `again_rows` and `moved_rows` are labels of the measurements behind these: ascending, and by pairs, those
-    that moved most first.
+    `again_rows` and `moved_rows` are labels of the measurements behind these, the latter by pairs, those that
+    moved most first.
     """
 
     metric: Metric
@@ -43,13 +44,8 @@ class Error:
     largest: float
     rms: float
     shift: float
-    again_rows: tuple[int, ...] = ()
+    again_rows: Labels = field(default_factory=Labels)
     moved_rows: tuple[int, ...] = ()
-
-    @property
-    def moved(self) -> tuple[int, ...]:
-        """`moved_rows` in ascending order."""
-        return tuple(sorted(self.moved_rows))
 
 
 @dataclass(frozen=True)
@@ -132,7 +128,7 @@ def oracle_errors(frame: pd.DataFrame) -> list[Error]:
                 largest=float(moves["z"].abs().max()) if len(moves) else math.nan,
                 rms=float(np.sqrt((moves["z"] ** 2).mean())) if len(moves) else math.nan,
                 shift=float(moves["shift"].abs().max()) if len(moves) else math.nan,
-                again_rows=tuple(sorted(again.index.tolist())),
+                again_rows=Labels(again.index),
                 moved_rows=_by_pairs(moves),
             )
         )

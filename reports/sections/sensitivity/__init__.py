@@ -19,6 +19,7 @@ from sdp_bench.reports.numbers.number import Group, Number, Page, slug
 from sdp_bench.reports.paper.printed import printed
 from sdp_bench.reports.results import POOR_ACCURACY, Results
 from sdp_bench.reports.section import Context, Section
+from sdp_bench.reports.statistics.rows import Labels
 from sdp_bench.reports.style.nets import NetKind
 from sdp_bench.reports.tables.frame import by_kind
 
@@ -30,7 +31,7 @@ AGREEMENT = ("sdp", "marginal_sdp")
 class Variant:
     """One choice: mean 1 - TV by (sigma, rule); `accuracy` and `agreement` for recipes only.
 
-    `rows` are the labels of the measurements behind each of these means, ascending.
+    `rows` are the labels of the measurements behind each of these means.
     `agreement` is the root mean square of log(here / paper) over the paper's Table 28, for the columns
     of SDP and marginal SDP.
     """
@@ -40,7 +41,7 @@ class Variant:
     units: int
     values: Mapping[tuple[float, str], float]
     metric: Metric
-    rows: Mapping[tuple[float, str], tuple[int, ...]]
+    rows: Mapping[tuple[float, str], Labels]
     accuracy: float = math.nan
     agreement: float = math.nan
 
@@ -176,7 +177,7 @@ def _variant(name: str, part: pd.DataFrame, whole: pd.DataFrame | None = None) -
     for key, own in part.groupby(["sigma", "rule"]):
         cell = cast("tuple[float, str]", key)
         values[cell] = float(1 - own["value"].mean())
-        rows[cell] = tuple(sorted(own.index.tolist()))
+        rows[cell] = Labels(own.index)
     metric = recorded_metric(str(part["metric"].iloc[0])) if len(part) else HeadlineTotalVariation()
     accuracy = math.nan if whole is None else float(whole.drop_duplicates("net")["accuracy"].min())
     agreement = math.nan if whole is None else _agreement(whole)

@@ -8,6 +8,8 @@ from sdp_bench.reports.sections.summary.run import what_ran
 from sdp_bench.reports.sections.summary.words import sentences
 from sdp_bench.reports.tables.tables import headline
 
+_COLUMNS = ("network", "activation", "depth", "net", "input", "rule", "seconds", "run")
+
 
 class Summary(Section):
     """What the page opens with."""
@@ -19,7 +21,7 @@ class Summary(Section):
     def build(self, results: Results) -> Context:
         """What ran, what it says and who wins; on a page without measurements, how to run."""
         winners = headline(results.tables)
-        frame = results.with_oracle
+        frame = results.columns_with_oracle(_COLUMNS)
         costs = frame.groupby(["activation", "depth", "rule"])["seconds"].median()
         return {
             "measured": len(results.frame) > 0,
