@@ -111,7 +111,7 @@ class ControlVariate(MonteCarlo):
         return propagate
 
     def _linearised(self, net: Net, x: Gaussian | DiagonalGaussian) -> tuple[Tensor, Tensor]:
-        """The net at the means, shape (B, m), and its slopes by standard normals, shape (B, m, n); float64."""
+        """The net at the means, (B, m), and its slopes by standard normals, (B, m, n); both float64."""
         with self.at():
             value, jacobian = jacobian_of(
                 lambda v: check_outputs(x.mean, net(v)), x.mean, create_graph=torch.is_grad_enabled()
