@@ -12,6 +12,8 @@ from sdp_ref.rules.base import Propagator, Rule
 from sdp_ref.rules.traits import Traits, traits
 
 if TYPE_CHECKING:
+    from sdp_ref.rules.control_variate import ControlVariate
+    from sdp_ref.rules.cubature import Cubature
     from sdp_ref.rules.dvia import DVIA
     from sdp_ref.rules.full.rule import FullCovarianceRule
     from sdp_ref.rules.layerwise import LayerwiseRule
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from sdp_ref.rules.marginal.linearization import MarginalSDP
     from sdp_ref.rules.marginal.rule import MarginalRule
     from sdp_ref.rules.moment_matching import MarginalMomentMatching, MomentMatching
+    from sdp_ref.rules.points import PointRule
     from sdp_ref.rules.sampling import MonteCarlo
     from sdp_ref.rules.unscented import Unscented
 else:
@@ -27,6 +30,8 @@ else:
 __all__ = [
     "DVIA",
     "SDP",
+    "ControlVariate",
+    "Cubature",
     "FullCovarianceRule",
     "LayerwiseRule",
     "MarginalMomentMatching",
@@ -34,6 +39,7 @@ __all__ = [
     "MarginalSDP",
     "MomentMatching",
     "MonteCarlo",
+    "PointRule",
     "Propagator",
     "Rule",
     "Traits",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
@@ -16,21 +19,26 @@ from sdp_ref.errors import NoFormulaError, UnsupportedError
 from sdp_ref.graph.trace import Net
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, unchecked
 from sdp_ref.rules.base import Rule, check_outputs
+from sdp_ref.rules.points import placed
 
 
 @dataclass(frozen=True)
 class MonteCarlo(Rule):
     """The Gaussian with mean and covariance of k samples of the output.
 
-    The divisor is k - 1 for independent draws and k for Sobol points: their mean hardly varies, so that
-    deviations from it are hardly smaller than those from the true mean.
+    Deviations from the samples' own mean are smaller than those from the true one by the variance of that
+    mean, which is added: k - 1 is the divisor for independent draws, and pairs are the draws where they are
+    antithetic. The mean of the other samplers' draws hardly varies, and the divisor is k.
 
     Parameters
     ----------
     samples : int
-        k, at least 2.
-    sampler : {"mc", "sobol"}
-        Independent draws, or the first k points of a scrambled Sobol sequence.
+        k, at least 2; of antithetic draws even, and at least 4; of whitened ones more than the input has
+        components.
+    sampler : {"mc", "antithetic", "whitened", "sobol", "lattice"}
+        Independent draws; pairs on either side of the mean; independent draws moved and turned so that their
+        own mean and covariance are the input's; the first k points of a scrambled Sobol sequence; or a
+        lattice of k points with a random shift.
     seed : int or sequence of int
         Seed of the draws, or one for each law of the batch. The draws of a law depend on its seed
         (and, given a single one, on its place in the batch), not on the device or on global state.
@@ -38,12 +46,14 @@ class MonteCarlo(Rule):
     Raises
     ------
     ValueError
-        If `samples` is not an integer of at least 2, a seed not one of at least 0, or there is no
-        such sampler.
+        If `samples` does not fit, a seed is no integer of at least 0, or there is no such sampler.
 
     References
     ----------
+    Hammersley and Morton, "A new Monte Carlo technique: antithetic variates", Proc. Camb. Phil. Soc. 1956.
     Owen, "Scrambled net variance for integrals of smooth functions", Ann. Statist. 1997.
+    Cranley and Patterson, "Randomization of number theoretic methods for multiple integration", SIAM J.
+    Numer. Anal. 1976.
     """
 
     name: ClassVar[str] = "monte_carlo"
@@ -56,17 +66,21 @@ class MonteCarlo(Rule):
     def __post_init__(self) -> None:
         samples = _integer(self.samples)
         if samples is None or samples < 2:
-            raise ValueError(f"monte_carlo needs samples of at least 2, got {self.samples!r}")
+            raise ValueError(f"{self.name} needs samples of at least 2, got {self.samples!r}")
         if self.sampler not in _SAMPLERS:
             raise ValueError(
-                f"unknown sampler '{self.sampler}' of monte_carlo; choose from {', '.join(_SAMPLERS)}"
+                f"unknown sampler '{self.sampler}' of {self.name}; choose from {', '.join(_SAMPLERS)}"
             )
+        blocks = self._block and samples / self._block
+        if blocks and (blocks < 2 or blocks % 1):
+            least = 2 * self._block
+            raise ValueError(f"{self.name} needs an even number of antithetic samples, {least} or more")
         given = (
             self.seed if isinstance(self.seed, Sequence) and not isinstance(self.seed, str) else [self.seed]
         )
         seeds = [_integer(seed) for seed in given]
         if any(seed is None or seed < 0 for seed in seeds):
-            raise ValueError(f"monte_carlo needs a seed (or one a law) of at least 0, got {self.seed!r}")
+            raise ValueError(f"{self.name} needs a seed (or one a law) of at least 0, got {self.seed!r}")
         object.__setattr__(self, "samples", samples)
         object.__setattr__(self, "seed", seeds[0] if given is not self.seed else tuple(seeds))
 
@@ -97,18 +111,34 @@ class MonteCarlo(Rule):
         def propagate(x: Law) -> Law:
             if not isinstance(x, Gaussian | DiagonalGaussian):
                 raise UnsupportedError(self.name, f"{type(x).__name__} input, whose samples have no moments")
-            inputs = _draw(x, self._normals(x))
-            inputs = inputs.flatten(0, 1)
-            outputs = check_outputs(inputs, net(inputs)).unflatten(0, (x.batch, self.samples))
+            _, outputs = self._sampled(net, x)
             event = outputs.shape[2:]
             outputs = outputs.flatten(2)
             mean = outputs.mean(1)
             # Products in float64: float32 sums of them lose the thin directions of the outputs.
-            centred = (outputs - mean.unsqueeze(1)).double()
-            covariance = centred.mT @ centred / (self.samples - (self.sampler == "mc"))
+            covariance = self._covariance((outputs - mean.unsqueeze(1)).double())
             return unchecked(Gaussian, mean.unflatten(1, event), covariance.to(mean.dtype))
 
         return propagate
+
+    @property
+    def _block(self) -> int:
+        """How many draws, one after the other, are independent of those before; 0 where none are."""
+        return {"mc": 1, "antithetic": 2}.get(self.sampler, 0)
+
+    def _sampled(self, net: Net, x: Gaussian | DiagonalGaussian) -> tuple[Tensor, Tensor]:
+        """Standard normals, shape (B, k, n), and the net's outputs where they lead, shape (B, k, *out)."""
+        normals = self._normals(x)
+        inputs = placed(x, normals).flatten(0, 1)
+        return normals, check_outputs(inputs, net(inputs)).unflatten(0, (x.batch, self.samples))
+
+    def _covariance(self, centred: Tensor) -> Tensor:
+        """Covariance by deviations from the samples' mean, shape (B, k, m)."""
+        covariance = centred.mT @ centred / self.samples
+        if self._block:
+            means = centred.unflatten(1, (-1, self._block)).mean(2)
+            covariance = covariance + means.mT @ means / (means.shape[1] * (means.shape[1] - 1))
+        return covariance
 
     def _normals(self, x: Law) -> Tensor:
         if isinstance(self.seed, int):
@@ -116,7 +146,7 @@ class MonteCarlo(Rule):
         else:
             seeds = self.seed
         if len(seeds) != x.batch:
-            raise ValueError(f"monte_carlo has {len(seeds)} seeds for a batch of {x.batch}")
+            raise ValueError(f"{self.name} has {len(seeds)} seeds for a batch of {x.batch}")
         with self.at():
             draws = [_SAMPLERS[self.sampler](seed, self.samples, x.dimension) for seed in seeds]
         return torch.stack(draws).to(x.location.device)
@@ -136,7 +166,71 @@ def _sobol(seed: Any, samples: int, dimension: int) -> Tensor:
     return normals
 
 
-_SAMPLERS: dict[str, Callable[[Any, int, int], Tensor]] = {"mc": _independent, "sobol": _sobol}
+def _antithetic(seed: Any, samples: int, dimension: int) -> Tensor:
+    half = _independent(seed, samples // 2, dimension)
+    return torch.stack([half, -half], 1).flatten(0, 1)
+
+
+def _whitened(seed: Any, samples: int, dimension: int) -> Tensor:
+    if samples <= dimension:
+        raise NoFormulaError(f"{samples} whitened draws of {dimension} inputs; take more samples than inputs")
+    normals = _independent(seed, samples, dimension)
+    normals = normals - normals.mean(0)
+    factor = torch.linalg.cholesky(normals.mT @ normals / samples)
+    whitened: Tensor = torch.linalg.solve_triangular(factor, normals.mT, upper=False).mT
+    return whitened
+
+
+def _lattice(seed: Any, samples: int, dimension: int) -> Tensor:
+    generator = np.random.default_rng(seed)
+    points = np.outer(np.arange(samples), _korobov(samples, dimension)) / samples
+    points = (points + generator.random(dimension)) % 1
+    # the middle of a cell of the grid on which numpy's uniform numbers lie, so that none is 0
+    normals: Tensor = torch.special.ndtri(torch.from_numpy(points * (1 - 2.0**-53) + 2.0**-54))
+    return normals
+
+
+@functools.lru_cache
+def _korobov(samples: int, dimension: int) -> NDArray[np.int64]:
+    """Generator 1, a, a^2, ... of the lattice with the least squared worst-case error (P2) of some.
+
+    Directions count the less the later they come, as 1 / j^2: a lattice of few points can serve the first of
+    many alone.
+
+    Returns
+    -------
+    ndarray of int, shape (dimension,)
+
+    References
+    ----------
+    Sloan and Joe, "Lattice methods for multiple integration", 1994, sections 4.3 and 4.4.
+    """
+    weights = 1 / np.arange(1, dimension + 1) ** 2
+    best, least = np.ones(dimension, dtype=np.int64), math.inf
+    steps = np.arange(samples)
+    prime = np.flatnonzero(np.gcd(np.arange(samples), samples) == 1)  # else points share coordinates
+    for root in prime[np.unique(np.linspace(0, len(prime) - 1, _ROOTS).round().astype(np.int64))]:
+        generator = np.empty(dimension, dtype=np.int64)
+        error, power = np.ones(samples), 1
+        for place in range(dimension):
+            generator[place] = power
+            x = steps * power % samples / samples
+            error *= 1 + weights[place] * 2 * math.pi**2 * (x * (x - 1) + 1 / 6)
+            power = power * int(root) % samples
+        if error.mean() < least:
+            best, least = generator, float(error.mean())
+    return best
+
+
+_ROOTS = 64  # tried; more find hardly better ones
+
+_SAMPLERS: Mapping[str, Callable[[Any, int, int], Tensor]] = {
+    "mc": _independent,
+    "antithetic": _antithetic,
+    "whitened": _whitened,
+    "sobol": _sobol,
+    "lattice": _lattice,
+}
 
 
 def _integer(value: object) -> int | None:
@@ -144,13 +238,3 @@ def _integer(value: object) -> int | None:
         return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         return None
-
-
-def _draw(x: Gaussian | DiagonalGaussian, normals: Tensor) -> Tensor:
-    """Samples (B, k, *event) of `x` from standard normals (B, k, n)."""
-    if isinstance(x, DiagonalGaussian):
-        noise = normals * x.standard_deviation.flatten(1).unsqueeze(1)
-    else:
-        noise = normals @ x.factor().mT
-    draws: Tensor = x.mean.unsqueeze(1) + noise.unflatten(2, x.event_shape).to(x.mean.dtype)
-    return draws

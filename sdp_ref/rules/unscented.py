@@ -6,20 +6,17 @@ Julier & Uhlmann (1997), "A new extension of the Kalman filter to nonlinear syst
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
-from sdp_ref.errors import UnsupportedError
-from sdp_ref.graph.trace import Net
-from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, unchecked
-from sdp_ref.rules.base import Rule, check_outputs
+from sdp_ref.rules.points import PointRule
 
 
 @dataclass(frozen=True)
-class Unscented(Rule):
+class Unscented(PointRule):
     """Unscented transform: 2 n + 1 evaluations of the net for an input of n components.
 
     Points mean +- sqrt(n + kappa) times the columns of a square root of the covariance (the
@@ -49,29 +46,11 @@ class Unscented(Rule):
         ):
             raise ValueError(f"unscented needs kappa of at least 0, got {self.kappa!r}")
 
-    def prepare(self, net: Net) -> Callable[[Law], Law]:
-        """See :class:`Rule`; nothing is kept."""
-
-        def propagate(x: Law) -> Law:
-            if not isinstance(x, Gaussian | DiagonalGaussian):
-                raise UnsupportedError(self.name, f"{type(x).__name__} input, which has no covariance")
-            n = x.dimension
-            kappa = max(0.0, 3.0 - n) if self.kappa is None else float(self.kappa)
-            steps = math.sqrt(n + kappa) * x.factor().mT  # (B, n, n): a step a row
-            steps = torch.cat([torch.zeros_like(steps[:, :1]), steps, -steps], 1)
-            points = x.mean.unsqueeze(1) + steps.unflatten(2, x.event_shape).to(x.mean.dtype)
-            points = points.flatten(0, 1)
-            outputs = check_outputs(points, net(points)).unflatten(0, (x.batch, 2 * n + 1))
-            event = outputs.shape[2:]
-            values = outputs.flatten(2).double()
-            weights = values.new_full((2 * n + 1, 1), 0.5 / (n + kappa))
-            weights[0] = kappa / (n + kappa)
-            mean = (weights * values).sum(1)
-            # Not E[y y^T] - m m^T, which cancels where the mean is large, and may then be indefinite.
-            centred = values - mean.unsqueeze(1)
-            covariance = centred.mT @ (weights * centred)
-            dtype = outputs.dtype
-            covariance = (covariance + covariance.mT) / 2
-            return unchecked(Gaussian, mean.unflatten(1, event).to(dtype), covariance.to(dtype))
-
-        return propagate
+    def points(self, dimension: int) -> tuple[Tensor, Tensor]:
+        """See :class:`PointRule`."""
+        n = dimension
+        kappa = max(0.0, 3.0 - n) if self.kappa is None else float(self.kappa)
+        axes = math.sqrt(n + kappa) * torch.eye(n, dtype=torch.float64)
+        weights = torch.full((2 * n + 1,), 0.5 / (n + kappa), dtype=torch.float64)
+        weights[0] = kappa / (n + kappa)
+        return torch.cat([torch.zeros_like(axes[:1]), axes, -axes]), weights

@@ -49,14 +49,25 @@ def test_a_sound_rule_passes(kind):
     assert report.ran >= 14
 
 
-FAST = ("sdp", "marginal_sdp", "dvia", "marginal_moment_matching", "unscented")
+FAST = ("sdp", "marginal_sdp", "dvia", "marginal_moment_matching", "unscented", "cubature")
 SLOW = (
     "moment_matching",
     "monte_carlo:samples=100",
     "monte_carlo:samples=2,sampler=sobol",
     "unscented:kappa=20",
+    "monte_carlo:samples=100,sampler=antithetic",
+    "monte_carlo:samples=100,sampler=whitened",
+    "control_variate:samples=100",
+    "control_variate:samples=100,coefficient=jacobian",
+    "cubature:degree=5",
+    "cubature:degree=5,scheme=sparse",
 )
-KNOWN = {"dvia": {"diagonal", "positive-semidefinite"}}
+KNOWN = {
+    "dvia": {"diagonal", "positive-semidefinite"},
+    "control_variate:samples=100,coefficient=jacobian": {"permutation", "batch", "positive-semidefinite"},
+    "cubature:degree=5": {"positive-semidefinite"},
+    "cubature:degree=5,scheme=sparse": {"positive-semidefinite"},
+}
 
 
 def test_all_rules_are_checked():

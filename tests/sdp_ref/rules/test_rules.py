@@ -514,7 +514,7 @@ def test_a_marginal_rule_says_that_it_drops_covariances():
         (lambda: sr.rule(5), "named by a string"),
         (lambda: sr.rule("moment_matching:tolerance=abc"), "tolerance from"),
         (lambda: sr.rule("moment_matching", tolerance=0.0), "tolerance from"),
-        (lambda: sr.rule("monte_carlo:sampler=lhs"), "choose from mc, sobol"),
+        (lambda: sr.rule("monte_carlo:sampler=lhs"), "choose from mc, antithetic"),
         (lambda: sr.rule("monte_carlo", seed="a"), "seed"),
         (lambda: sr.rule("monte_carlo", seed=-1), "seed"),
         (lambda: sr.propagate(lambda v: v.sum(1), diagonal(2, 4), "sdp"), "row by row"),

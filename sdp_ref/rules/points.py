@@ -1,0 +1,83 @@
+"""Rules that evaluate the net at some points and take the moments of what comes out."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from sdp_ref.errors import UnsupportedError
+from sdp_ref.graph.trace import Net
+from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, unchecked
+from sdp_ref.rules.base import Rule, check_outputs
+
+
+@dataclass(frozen=True)
+class PointRule(Rule):
+    """The Gaussian with mean and covariance of the net's outputs at weighted points of the input's law."""
+
+    @abstractmethod
+    def points(self, dimension: int) -> tuple[Tensor, Tensor]:
+        """Points and weights for a standard normal input.
+
+        Parameters
+        ----------
+        dimension : int
+            Of the input, n.
+
+        Returns
+        -------
+        points : Tensor, shape (p, n), float64
+        weights : Tensor, shape (p,), float64
+            Their sum is 1.
+
+        Raises
+        ------
+        NoFormulaError
+            If there are none for so many components.
+        """
+
+    def prepare(self, net: Net) -> Callable[[Law], Law]:
+        """See :class:`Rule`; nothing is kept."""
+
+        def propagate(x: Law) -> Law:
+            if not isinstance(x, Gaussian | DiagonalGaussian):
+                raise UnsupportedError(self.name, f"{type(x).__name__} input, which has no covariance")
+            with self.at():
+                points, weights = (each.to(x.location.device) for each in self.points(x.dimension))
+            inputs = placed(x, points.expand(x.batch, -1, -1)).flatten(0, 1)
+            outputs = check_outputs(inputs, net(inputs)).unflatten(0, (x.batch, len(points)))
+            event = outputs.shape[2:]
+            values, weights = outputs.flatten(2).double(), weights.unsqueeze(1)
+            mean = (weights * values).sum(1)
+            # Not E[y y^T] - m m^T, which cancels where the mean is large, and may then be indefinite.
+            centred = values - mean.unsqueeze(1)
+            covariance = centred.mT @ (weights * centred)
+            dtype = outputs.dtype
+            covariance = (covariance + covariance.mT) / 2
+            return unchecked(Gaussian, mean.unflatten(1, event).to(dtype), covariance.to(dtype))
+
+        return propagate
+
+
+def placed(x: Gaussian | DiagonalGaussian, normals: Tensor) -> Tensor:
+    """Points of laws from those of a standard normal.
+
+    Parameters
+    ----------
+    x : Gaussian or DiagonalGaussian, batch B
+    normals : Tensor, shape (B, p, n), float64
+
+    Returns
+    -------
+    Tensor, shape (B, p, *event)
+        In the law's dtype.
+    """
+    if isinstance(x, DiagonalGaussian):
+        noise = normals * x.standard_deviation.flatten(1).unsqueeze(1)
+    else:
+        noise = normals @ x.factor().mT
+    points: Tensor = x.mean.unsqueeze(1) + noise.unflatten(2, x.event_shape).to(x.mean.dtype)
+    return points

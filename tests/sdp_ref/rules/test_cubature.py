@@ -1,0 +1,103 @@
+"""Cubature: what it integrates exactly, with how many points, and what it refuses."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import sdp_ref as sr
+from tests.sdp_ref.rules.test_rules import gaussian
+
+SPECS = [
+    ("spherical", 3),
+    ("spherical", 5),
+    *itertools.product(("tensor", "sparse"), (1, 3, 5, 7, 9)),
+]
+
+
+def cubature(scheme, degree):
+    return sr.rule("cubature", scheme=scheme, degree=degree)
+
+
+def moment(powers):
+    """E of a product of powers of independent standard normals: double factorials."""
+    return math.prod(0 if p % 2 else math.prod(range(p - 1, 0, -2)) for p in powers)
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 3, 5])
+@pytest.mark.parametrize(("scheme", "degree"), SPECS)
+def test_polynomials_up_to_the_degree_are_exact(scheme, degree, dimension):
+    points, weights = (each.numpy() for each in cubature(scheme, degree).points(dimension))
+    assert weights.sum() == pytest.approx(1, abs=1e-12)
+    for powers in itertools.product(range(degree + 1), repeat=dimension):
+        if sum(powers) <= degree:
+            value = weights @ np.prod(points ** np.array(powers), axis=1)
+            assert value == pytest.approx(moment(powers), abs=1e-8 * max(1, moment(powers)))
+
+
+@pytest.mark.parametrize(("scheme", "degree"), [case for case in SPECS if case[1] > 1])
+def test_no_degree_more_is_exact(scheme, degree):
+    """Or the degree would promise too little: E of x^(degree + 1) is missed."""
+    points, weights = (each.numpy() for each in cubature(scheme, degree).points(2))
+    assert weights @ points[:, 0] ** (degree + 1) != pytest.approx(moment([degree + 1]), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "degree", "dimension", "count"),
+    [
+        ("spherical", 3, 7, 14),
+        ("spherical", 5, 7, 99),
+        ("tensor", 5, 4, 81),
+        ("sparse", 3, 7, 15),
+        ("sparse", 7, 1, 4),
+    ],
+)
+def test_number_of_points(scheme, degree, dimension, count):
+    assert len(cubature(scheme, degree).points(dimension)[1]) == count
+
+
+@given(st.integers(1, 6))
+def test_of_degree_3_it_is_the_unscented_transform_without_its_centre(dimension):
+    points, weights = cubature("spherical", 3).points(dimension)
+    others, shares = sr.rule("unscented", kappa=0).points(dimension)
+    assert torch.equal(points, others[1:])
+    assert torch.equal(weights, shares[1:])
+
+
+def test_a_quadratic_net_has_its_mean_and_covariance():
+    """Covariances of squares are of degree 4: Isserlis' theorem says what they are."""
+    x = gaussian(2, 3)
+    form = torch.tensor([[1.0, 0.3, 0.0], [0.3, -0.5, 0.2], [0.0, 0.2, 2.0]], dtype=torch.float64)
+    law = cubature("tensor", 5).propagate(lambda v: ((v @ form) * v).sum(1, keepdim=True), x)
+    for mean, covariance, m, c in zip(x.mean, x.covariance, law.mean, law.covariance, strict=True):
+        product = form @ covariance
+        assert m.item() == pytest.approx((product.trace() + mean @ form @ mean).item(), rel=1e-12)
+        expected = 2 * (product @ product).trace() + 4 * mean @ form @ covariance @ form @ mean
+        assert c.item() == pytest.approx(expected.item(), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"scheme": "monte"}, "unknown scheme 'monte' of cubature; choose from spherical, tensor, sparse"),
+        ({"degree": 4}, "an odd degree"),
+        ({"degree": -1}, "an odd degree"),
+        ({"degree": 3.0}, "an odd degree"),
+        ({"degree": True}, "an odd degree"),
+        ({"degree": 7}, "take tensor or sparse"),
+    ],
+)
+def test_bad_parameters(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        sr.rule("cubature", **parameters)
+
+
+@pytest.mark.parametrize(("scheme", "degree"), [("tensor", 3), ("sparse", 9), ("spherical", 5)])
+def test_too_many_points_are_refused_before_they_are_made(scheme, degree):
+    x = sr.DiagonalGaussian(torch.zeros(1, 3000), torch.ones(1, 3000))
+    with pytest.raises(sr.UnsupportedError, match="more than 1,000,000 points"):
+        cubature(scheme, degree).propagate(torch.nn.Linear(3000, 2), x)

@@ -1,0 +1,161 @@
+"""Samplers and control variates of Monte Carlo estimates: what is unbiased, exact, or steadier."""
+
+import pytest
+import torch
+from torch import nn
+
+import sdp_ref as sr
+from tests.sdp_ref.rules.test_rules import gaussian
+
+SAMPLERS = ("mc", "antithetic", "whitened", "sobol", "lattice")
+BOTH = ("jacobian", "regression")
+SEEDS = 400
+
+
+@pytest.fixture(scope="module")
+def net():
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 2)).double()
+
+
+def estimates(rule, net, x, **parameters):
+    """Means and covariances of many estimates of one law, shapes (SEEDS, 2) and (SEEDS, 2, 2)."""
+    laws = sr.rule(rule, seed=tuple(range(SEEDS)), **parameters)
+    repeated = type(x)(*(v.expand(SEEDS, *v.shape[1:]).contiguous() for v in (x.mean, x.covariance)))
+    with torch.no_grad():
+        found = laws.propagate(net, repeated)
+    return found.mean, found.covariance
+
+
+def exact(net, x):
+    with torch.no_grad():
+        law = sr.rule("cubature", degree=31, scheme="tensor").propagate(net, x)
+    return law.mean[0], law.covariance[0]
+
+
+def bias(estimates, truth):
+    """In standard errors, the largest of all entries."""
+    error = estimates.std(0) / SEEDS**0.5
+    return ((estimates.mean(0) - truth) / error).abs().max().item()
+
+
+@pytest.mark.parametrize("rule", ["monte_carlo", "control_variate"])
+@pytest.mark.parametrize("sampler", ["mc", "antithetic"])
+def test_means_and_covariances_are_unbiased(net, rule, sampler):
+    x = gaussian(1, 3)
+    mean, covariance = exact(net, x)
+    options = {"coefficient": "jacobian"} if rule == "control_variate" else {}
+    means, covariances = estimates(rule, net, x, samples=8, sampler=sampler, **options)
+    assert bias(means, mean) < 4
+    assert bias(covariances, covariance) < 4
+
+
+@pytest.mark.parametrize("rule", ["monte_carlo", "control_variate"])
+@pytest.mark.parametrize("sampler", ["sobol", "lattice"])
+def test_means_of_randomised_points_are_unbiased(net, rule, sampler):
+    x = gaussian(1, 3)
+    options = {"coefficient": "jacobian"} if rule == "control_variate" else {}
+    means, _ = estimates(rule, net, x, samples=16, sampler=sampler, **options)
+    assert bias(means, exact(net, x)[0]) < 4
+
+
+@pytest.mark.parametrize("sampler", [each for each in SAMPLERS if each != "mc"])
+def test_every_sampler_is_steadier_than_independent_draws(net, sampler):
+    x = gaussian(1, 3)
+    spread = {
+        s: estimates("monte_carlo", net, x, samples=32, sampler=s)[0].var(0).sum() for s in ("mc", sampler)
+    }
+    assert spread[sampler] < 0.3 * spread["mc"]
+
+
+@pytest.mark.parametrize("coefficient", BOTH)
+def test_little_noise_leaves_little_to_sample(net, coefficient):
+    """The rest is of second order: a tenth of the noise is a tenth of the relative spread."""
+    wide = gaussian(1, 3)
+    shares = []
+    for scale in (1.0, 0.1):
+        x = sr.Gaussian(wide.mean, wide.covariance * scale**2)
+        plain, steady = (
+            estimates(rule, net, x, samples=32, **options)[0].std(0).norm()
+            for rule, options in (("monte_carlo", {}), ("control_variate", {"coefficient": coefficient}))
+        )
+        shares.append(steady / plain)
+    assert shares[1] < 0.15 * shares[0] < 0.15
+
+
+@pytest.mark.parametrize(
+    ("rule", "parameters"),
+    [
+        ("control_variate", {"coefficient": "jacobian"}),
+        ("control_variate", {"coefficient": "regression"}),
+        ("monte_carlo", {"sampler": "whitened"}),
+    ],
+)
+def test_a_linear_net_is_exact(rule, parameters):
+    torch.manual_seed(1)
+    linear, x = nn.Linear(3, 2).double(), gaussian(2, 3)
+    with torch.no_grad():
+        law = sr.rule(rule, samples=9, seed=5, **parameters).propagate(linear, x)
+        truth = sr.rule("sdp").propagate(linear, x)
+    torch.testing.assert_close(law.mean, truth.mean, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(law.covariance, truth.covariance, rtol=1e-10, atol=1e-12)
+
+
+def test_regression_gives_a_covariance_and_the_jacobian_may_not(net):
+    x = gaussian(1, 3)
+    _, regressed = estimates("control_variate", net, x, samples=6, coefficient="regression")
+    assert (torch.linalg.eigvalsh(regressed) > 0).all()
+    wide = sr.Gaussian(x.mean, 100 * x.covariance)
+    _, linear = estimates("control_variate", net, wide, samples=3, coefficient="jacobian")
+    assert (torch.linalg.eigvalsh(linear)[:, 0] < 0).any()
+
+
+def test_gradients_reach_the_weights(net):
+    x = gaussian(1, 3)
+
+    def variance(weight):
+        law = sr.rule("control_variate", samples=8, coefficient="jacobian").propagate(
+            lambda v: torch.tanh(v @ weight), x
+        )
+        return law.covariance.diagonal(dim1=-2, dim2=-1).sum() + law.mean.sum()
+
+    weight = torch.randn(3, 2, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(variance, weight)
+
+
+@pytest.mark.parametrize(
+    ("rule", "parameters", "message"),
+    [
+        ("monte_carlo", {"sampler": "antithetic", "samples": 7}, "an even number of antithetic samples"),
+        ("monte_carlo", {"sampler": "antithetic", "samples": 2}, "an even number of antithetic samples, 4"),
+        ("monte_carlo", {"sampler": "grid"}, "choose from mc, antithetic, whitened, sobol, lattice"),
+        ("control_variate", {"coefficient": "none"}, "choose from regression, jacobian"),
+        ("control_variate", {"samples": 1}, "control_variate needs samples of at least 2"),
+    ],
+)
+def test_bad_parameters(rule, parameters, message):
+    with pytest.raises(ValueError, match=message):
+        sr.rule(rule, **parameters)
+
+
+@pytest.mark.parametrize(
+    ("rule", "parameters", "message"),
+    [
+        ("monte_carlo", {"sampler": "whitened", "samples": 3}, "3 whitened draws of 3 inputs"),
+        ("control_variate", {"coefficient": "regression", "samples": 4}, "4 samples on 3 inputs"),
+    ],
+)
+def test_too_few_samples_for_the_input(net, rule, parameters, message):
+    with pytest.raises(sr.UnsupportedError, match=message):
+        sr.rule(rule, **parameters).propagate(net, gaussian(1, 3))
+
+
+@pytest.mark.parametrize("rule", ["monte_carlo", "control_variate"])
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_law_has_its_own_draws_whatever_its_batch(net, rule, sampler):
+    x = gaussian(3, 3)
+    of = sr.rule(rule, samples=12, sampler=sampler).with_seeds
+    with torch.no_grad():
+        whole, one = of([4, 5, 6]).propagate(net, x), of([5]).propagate(net, x[1])
+    torch.testing.assert_close(whole[1].mean, one.mean)
+    torch.testing.assert_close(whole[1].covariance, one.covariance)
