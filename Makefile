@@ -5,12 +5,13 @@ STAMP := $(VENV)/.installed
 DATABASE ?= sdp-bench.sqlite
 TEST_JOBS ?= 2
 
-.PHONY: help report test slow kernels coverage smoke lint benchmark hot-paths asv docs clean
+.PHONY: help report test slow attacks kernels coverage smoke lint benchmark hot-paths asv docs clean
 
 help:
 	@echo "make report     the committed results as a page, then the quick preset measured and shown beside them"
 	@echo "make test       lint (ruff, mypy, import contracts) and the tests"
 	@echo "make slow       the tests that take over five seconds each"
+	@echo "make attacks    what is tried against the running system, fast and slow, with counts"
 	@echo "make coverage   the tests with the share of lines that they run; .coverage"
 	@echo "make kernels    the tests that compare bits or printed digits, as on a processor without AVX"
 	@echo "make smoke      the smoke preset and its report"
@@ -48,6 +49,9 @@ test: lint
 
 slow: $(STAMP)
 	$(BIN)/pytest -m slow -n $(TEST_JOBS) --dist loadfile
+
+attacks: $(STAMP)
+	$(BIN)/pytest tests/attacks -n $(TEST_JOBS)
 
 # The code paths of a processor without AVX in PyTorch, MKL, oneDNN, OpenBLAS and the C library: the same numbers
 # but for rounding. A library that is not there reads no setting.
