@@ -201,23 +201,24 @@ def refused(address):
     raise AssertionError("no worker came")
 
 
-def test_a_worker_with_other_software_is_refused_at_connecting(alone):
+def test_a_worker_with_other_software_is_refused_at_connecting(alone, attack):
     address, _, worker = alone
     worker(OTHER)
-    said = refused(address)
-    assert "would give other numbers (its code is another; torch 1.0, here " in said
-    assert "install the same there" in said
+    with attack("clusters: a worker with other software, at connecting") as wrong:
+        said = refused(address)
+        told = "would give other numbers (its code is another; torch 1.0, here " in said
+        wrong.tried(said, held=told and "install the same there" in said and "\n" not in said)
 
 
-def test_a_worker_without_the_package_is_refused_in_a_line(alone):
+def test_a_worker_without_the_package_is_refused_in_a_line(alone, attack):
     address, _, worker = alone
     worker(ABSENT)
-    said = refused(address)
-    assert "cannot use this package" in said
-    assert "\n" not in said
+    with attack("clusters: a worker without the package") as wrong:
+        said = refused(address)
+        wrong.tried(said, held="cannot use this package" in said and "\n" not in said)
 
 
-def test_a_worker_that_comes_later_with_other_software_measures_nothing(alone):
+def test_a_worker_that_comes_later_with_other_software_measures_nothing(alone, attack):
     address, _, worker = alone
     right = worker()
     executor = connect(address, workers=1)
@@ -225,8 +226,9 @@ def test_a_worker_that_comes_later_with_other_software_measures_nothing(alone):
     right.kill()
     right.wait()
     worker(OTHER)
-    with pytest.raises(OtherSoftwareError, match="would give other numbers"):
-        executor.submit(os.getpid).result(timeout=60)
+    with attack("clusters: a worker with other software, later") as wrong:
+        said = executor.submit(os.getpid).exception(timeout=60)
+        wrong.tried(str(said), held=isinstance(said, OtherSoftwareError))
     executor.shutdown()
 
 
