@@ -32,6 +32,7 @@ def test_the_page_is_made_once_and_said_to_be(made, tmp_path):
     assert len(second.frame) == len(made_up.frame(depths=(1,), rules=made_up.FEW, suites=("iris-tv",)))
 
 
+@pytest.mark.slow
 def test_other_code_or_results_make_another_page_and_the_newest_are_kept(made, monkeypatch):
     folders = []
     for version in "0123456":

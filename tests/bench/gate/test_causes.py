@@ -162,6 +162,7 @@ def test_all_outputs_tell_the_cause_in_the_same_words(tmp_path, known):
     assert plain["numbers"] == {"covariance factor": pytest.approx(1.02)}
 
 
+@pytest.mark.slow
 def test_speed_alone_is_told_as_such(tmp_path):
     scope, file = few_cells(inputs=1), tmp_path / "mine.py"
 

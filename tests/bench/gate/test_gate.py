@@ -119,6 +119,7 @@ def timing(now):
     return Timing(now, rounds=2, rounds_again=2, cpu="abacus")
 
 
+@pytest.mark.slow
 def test_work_done_one_and_a_half_times_is_caught(tmp_path):
     file = tmp_path / "mine.py"
     with Operations() as now:

@@ -133,6 +133,7 @@ def test_another_family_or_a_refusal_is_a_drift_beyond_measure():
     assert compare(cauchy, wider).covariance == pytest.approx(1.01**2 - 1)
 
 
+@pytest.mark.slow
 def test_every_built_in_rule_is_unchanged(tmp_path):
     scope = replace(SCOPE, rules=ci.RULES[:-2])  # one that samples
     known = baseline_of(tmp_path / "ci.json", scope, *scope.rules)
@@ -203,6 +204,7 @@ class Mine:
 """
 
 
+@pytest.mark.slow
 def test_other_draws_in_a_few_cells_alone_are_no_other_seeds(tmp_path):
     """The others are as like to the baseline's as no draw under other seeds is."""
     file = tmp_path / "mine.py"
