@@ -230,7 +230,8 @@ def complaint(code, out, err, codes=(0, 2, 3)):
     if any((ord(each) < 32 and each not in "\n\t") or "\ud800" <= each <= "\udfff" for each in out + err):
         return "a control character"
     if code in (2, 3):
-        said = [line for line in err.splitlines() if line and not line.startswith(("Usage: ", "Try ", " "))]
+        notices = ("Usage: ", "Try ", " ", "--jobs ")  # the last says that there are fewer cores
+        said = [line for line in err.splitlines() if line and not line.startswith(notices)]
         if len(said) != 1 or not said[0].startswith("Error: ") or len(said[0]) > 1100:
             return f"not one line: {said[:3]}"
     return ""

@@ -403,7 +403,8 @@ def test_dask_workers_elsewhere_run_rule_and_net(file, inputs, tmp_path, monkeyp
     finally:
         executor.shutdown()
     assert [failure for result in results for failure in result.failures] == []
-    values = {(r.rule, r.unit, r.component): r.value for r in results[0].records if "std_ratio" in r.metric}
+    measured = (r for result in results for r in result.records if "std_ratio" in r.metric)
+    values = {(r.rule, r.unit, r.component): r.value for r in measured}
     ours = {key[1:]: value for key, value in values.items() if key[0] == "mine"}
     assert ours
     assert ours == {key[1:]: value for key, value in values.items() if key[0] == "sdp"}
