@@ -138,6 +138,7 @@ def test_a_dry_run_changes_nothing(file):
     assert file.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_nets_without_weights_are_trained_again_and_others_stay_as_they_are(file, monkeypatch, tmp_path):
     monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path / "cache"))
     change(file, "weights = NULL", table="nets")

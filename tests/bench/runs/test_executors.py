@@ -92,6 +92,7 @@ def test_a_dead_worker_fails_its_own_call_alone(executor):
     assert [call.result() for k, call in enumerate(calls) if k != 3] == [0, 2, 4, 8, 10, 12, 14]
 
 
+@pytest.mark.slow
 def test_a_killed_fork_server_is_replaced():
     from multiprocessing import forkserver
 

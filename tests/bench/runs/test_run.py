@@ -274,6 +274,7 @@ def test_certified_brackets_hold_the_exact_distance_of_the_same_points(tmp_path)
     assert floors.to_numpy() == pytest.approx(frame[frame.metric == "w1"].floor.iloc[0], rel=0.01)
 
 
+@pytest.mark.slow
 def test_metrics_take_their_options_from_their_spec(tmp_path):
     settings = TINY.but(
         rules=("sdp",), sizes={"iris-sensitivity": Size(1, 1)}, samples=8192, pilot_samples=8192

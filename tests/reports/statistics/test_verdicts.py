@@ -269,6 +269,7 @@ def test_skewed_effects_keep_the_level_where_students_test_does_not(sign):
     assert (holm(student) <= LEVEL).any(1).mean() > 2 * LEVEL
 
 
+@pytest.mark.slow
 def test_three_margins_are_found():
     above = np.full((CLAIMS, PARTS), 3 * DELTA)
     below = np.full((CLAIMS, PARTS), 3 * DELTA)
