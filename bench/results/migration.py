@@ -10,8 +10,8 @@ from dataclasses import asdict, astuple
 from typing import Any
 
 import sdp_ref
-from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.results import checksums, schema, tables
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.results import checksums, ranges, schema, tables
 from sdp_bench.bench.results.checksums import Row
 from sdp_bench.bench.results.record import LeftOut, Selection, Unit
 from sdp_ref.rules import Traits, traits
@@ -80,10 +80,8 @@ def migrate(db: sqlite3.Connection, version: int) -> None:
 
     Raises
     ------
-    RunFailedError
-        If rows of it refer to others that are not there.
     sqlite3.Error
-        If it cannot be written, or is no such file.
+        If it cannot be written, is no such file, or has rows that cannot be.
     """
     db.execute("PRAGMA foreign_keys = OFF")  # has no effect within a transaction
     db.execute("BEGIN IMMEDIATE")
@@ -96,6 +94,7 @@ def migrate(db: sqlite3.Connection, version: int) -> None:
                 db.execute(f"ALTER TABLE {table} ADD COLUMN {column} TEXT")
             db.execute(schema.definition("checksums"))
             db.execute(f"PRAGMA user_version = {schema.SCHEMA}")
+        _put_aside(db)
         _check_contents(db)
         checksums.seal(db, dict.fromkeys(schema.TABLES))
         db.execute("COMMIT")
@@ -119,18 +118,32 @@ def _rebuild(db: sqlite3.Connection) -> None:
         db.execute(f"DROP TABLE old_{table}")
 
 
+def _put_aside(db: sqlite3.Connection) -> None:
+    """Make failures of measurements with numbers that cannot be, as a run does: older versions kept them."""
+    query = f"SELECT unit, rule, metric, run, {', '.join(tables.NUMBERS)} FROM records"  # noqa: S608  of the schema
+    wrong: dict[Row, tuple[str, int]] = {}
+    for unit, rule, metric, run, *numbers in db.execute(query):
+        typed = all(isinstance(number, float | None) for number in numbers)  # else refused with other types
+        if typed and (reason := ranges.outside(metric, *numbers)):
+            wrong[unit, rule, metric] = reason, run
+    for cell, (reason, run) in wrong.items():
+        for table in ("records", "failures"):
+            db.execute(f"DELETE FROM {table} WHERE unit = ? AND rule = ? AND metric = ?", cell)  # noqa: S608  as above
+        db.execute(schema.insertion("failures"), (*cell, reason, 0.0, run))
+
+
 def _check_contents(db: sqlite3.Connection) -> None:
     """Raise if what was written without checksums cannot be what was written."""
     cannot = f"the results cannot be brought to schema {schema.SCHEMA}"
     checksums.check_structure(db, *schema.TABLES)
     if broken := db.execute("PRAGMA foreign_key_check").fetchone():
-        raise RunFailedError(f"{cannot}: {broken}")
+        raise checksums.DamageError(f"{cannot}: {broken}")
     try:
         for name in schema.TABLES:
             for _ in tables.checked(name, db.execute(schema.rows(name))):
                 pass
     except ValueError as error:
-        raise RunFailedError(f"{cannot}: {error}") from error
+        raise checksums.DamageError(f"{cannot}: {error}") from error
 
 
 def expected(version: int) -> tuple[Sequence[str], str]:

@@ -188,10 +188,26 @@ def test_what_does_not_fit_together_stays_as_it_is(file):
     with closing(sqlite3.connect(file)) as db:
         db.execute("DELETE FROM runs")  # members refer to them
         db.commit()
-    with pytest.raises(RunFailedError, match="cannot be brought to schema"):
+    with pytest.raises(RunFailedError, match=f"{file} is damaged: .* cannot be brought to schema"):
         Store(file, writing=True)
     assert schema_of(file) == 2
     assert len(rows(file, "SELECT 1 FROM records")) == 2510
+
+
+@pytest.mark.parametrize("writing", [False, True])
+def test_a_number_that_cannot_be_is_a_failure_and_hides_no_other(of_schema_3, writing):
+    with closing(sqlite3.connect(of_schema_3)) as db, db:
+        cell = db.execute("SELECT unit, rule, metric FROM records WHERE metric LIKE 'w1%' LIMIT 1").fetchone()
+        db.execute("UPDATE records SET value = 9e999 WHERE (unit, rule, metric) = (?, ?, ?)", cell)
+    before = rows(of_schema_3, "SELECT unit, rule, metric, component, value FROM records")
+    with Store(of_schema_3, writing=writing) as store:
+        found = store.tables()
+    after = found["records"][["unit", "rule", "metric", "component", "value"]].astype(object)
+    after = {tuple(row) for row in after.where(after.notna(), None).itertuples(index=False)}
+    assert after == {row for row in before if row[:3] != cell}
+    failure = found["failures"].set_index(["unit", "rule", "metric"]).loc[cell]
+    assert "inf" in failure.error
+    assert "cannot be" in failure.error
 
 
 def test_an_export_that_lacks_a_column_is_one_line(tmp_path):
