@@ -126,7 +126,8 @@ class _Copy:
         return replace(unit, key=self.key(unit.key), net=self.digest(unit.net), **moved)
 
     def record(self, record: Record) -> Record:
-        value = record.value * (1 + 1e-3 * self.random.normal()) if self.number else record.value
+        # A little smaller: a total variation of 1 could not be larger.
+        value = record.value * (1 - 1e-3 * self.random.random()) if self.number else record.value
         return replace(record, unit=self.key(record.unit), value=float(value))
 
 
