@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from sdp_ref.errors import UnsupportedError
 from sdp_ref.graph.trace import Net
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, unchecked
-from sdp_ref.rules.base import Rule, check_outputs
+from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs
 
 
 @dataclass(frozen=True)
@@ -43,8 +42,7 @@ class PointRule(Rule):
         """See :class:`Rule`; nothing is kept."""
 
         def propagate(x: Law) -> Law:
-            if not isinstance(x, Gaussian | DiagonalGaussian):
-                raise UnsupportedError(self.name, f"{type(x).__name__} input, which has no covariance")
+            x = as_any_gaussian(self.name, x)
             with self.at():
                 points, weights = (each.to(x.location.device) for each in self.points(x.dimension))
             inputs = placed(x, points.expand(x.batch, -1, -1)).flatten(0, 1)
