@@ -12,8 +12,6 @@ from sdp_ref.rules.base import Propagator, Rule
 from sdp_ref.rules.traits import Traits, traits
 
 if TYPE_CHECKING:
-    from sdp_ref.rules.control_variate import ControlVariate
-    from sdp_ref.rules.cubature import Cubature
     from sdp_ref.rules.dvia import DVIA
     from sdp_ref.rules.full.rule import FullCovarianceRule
     from sdp_ref.rules.layerwise import LayerwiseRule
@@ -21,9 +19,11 @@ if TYPE_CHECKING:
     from sdp_ref.rules.marginal.linearization import MarginalSDP
     from sdp_ref.rules.marginal.rule import MarginalRule
     from sdp_ref.rules.moment_matching import MarginalMomentMatching, MomentMatching
-    from sdp_ref.rules.points import PointRule
-    from sdp_ref.rules.sampling import MonteCarlo
-    from sdp_ref.rules.unscented import Unscented
+    from sdp_ref.rules.points.base import PointRule
+    from sdp_ref.rules.points.cubature import Cubature
+    from sdp_ref.rules.points.unscented import Unscented
+    from sdp_ref.rules.sampling.control_variate import ControlVariate
+    from sdp_ref.rules.sampling.monte_carlo import MonteCarlo
 else:
     __getattr__, __dir__ = exports(__name__)
 

@@ -19,7 +19,7 @@ from sdp_ref.errors import NoFormulaError, UnsupportedError
 from sdp_ref.graph.trace import Net
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, unchecked
 from sdp_ref.rules.base import Rule, check_outputs
-from sdp_ref.rules.points import placed
+from sdp_ref.rules.points.base import placed
 
 
 @dataclass(frozen=True)

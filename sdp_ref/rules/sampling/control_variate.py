@@ -14,8 +14,8 @@ from sdp_ref.graph.trace import Net
 from sdp_ref.jacobian.jacobian import jacobian_of
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, unchecked
 from sdp_ref.rules.base import check_outputs
-from sdp_ref.rules.points import placed
-from sdp_ref.rules.sampling import MonteCarlo
+from sdp_ref.rules.points.base import placed
+from sdp_ref.rules.sampling.monte_carlo import MonteCarlo
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sdp_ref.errors import NoFormulaError
-from sdp_ref.rules.points import PointRule
+from sdp_ref.rules.points.base import PointRule
 
 Array = NDArray[np.float64]
 

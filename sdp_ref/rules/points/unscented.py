@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sdp_ref.rules.points import PointRule
+from sdp_ref.rules.points.base import PointRule
 
 
 @dataclass(frozen=True)

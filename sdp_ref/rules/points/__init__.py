@@ -1,0 +1,1 @@
+"""Rules that evaluate the net at fixed points with weights."""

@@ -1,0 +1,1 @@
+"""Rules that draw samples of the input."""
