@@ -321,6 +321,18 @@ def test_the_unscented_transform_matches_kurtosis_of_one_component():
     assert y.covariance.item() == pytest.approx(32.0, rel=1e-12)
 
 
+@pytest.mark.parametrize("alpha", [1.0, 0.5, 1e-3])
+@pytest.mark.parametrize("beta", [0.0, 2.0])
+@pytest.mark.parametrize("mean", [0.0, 1.5])
+def test_the_scaled_unscented_transform_of_a_square(alpha, beta, mean):
+    """In closed form: E = m^2 + s^2, Var = 4 m^2 s^2 + (alpha^2 (n + kappa) + beta - alpha^2) s^4, n = 1."""
+    x = sr.DiagonalGaussian(torch.full((1, 1), mean).double(), torch.full((1, 1), 4.0).double())
+    y = sr.propagate(lambda v: v.square(), x, sr.rule("unscented", alpha=alpha, beta=beta, kappa=2.0))
+    assert y.mean.item() == pytest.approx(mean**2 + 4, rel=1e-9)
+    fourth = alpha**2 * 3 + beta - alpha**2
+    assert y.covariance.item() == pytest.approx(4 * mean**2 * 4 + fourth * 16, rel=1e-6, abs=1e-6)
+
+
 @pytest.mark.parametrize("alpha", [0.5, 1.0, 1.5, 2.0])
 def test_stable_laws_add_up_through_affine_layers(alpha):
     net = mlp(4, 3)
@@ -511,6 +523,12 @@ def test_a_marginal_rule_says_that_it_drops_covariances():
         ),
         (lambda: sr.rule("sdp:fast"), "key=value"),
         (lambda: sr.rule("unscented", kappa=-1.0), "kappa of at least 0"),
+        (lambda: sr.rule("unscented", beta=-1.0), "beta of at least 0"),
+        (lambda: sr.rule("unscented", beta=None), "beta of at least 0"),
+        (lambda: sr.rule("unscented:alpha=big"), "alpha above 0 and up to 1, got 'big'"),
+        (lambda: sr.rule("unscented", alpha=0), "alpha above 0"),
+        (lambda: sr.rule("unscented", alpha=float("nan")), "alpha above 0"),
+        (lambda: sr.rule("unscented", alpha=True), "alpha above 0"),
         (lambda: sr.rule(5), "named by a string"),
         (lambda: sr.rule("moment_matching:tolerance=abc"), "tolerance from"),
         (lambda: sr.rule("moment_matching", tolerance=0.0), "tolerance from"),
