@@ -50,7 +50,7 @@ def predict(rule: Propagator, net: nn.Module, law: Law, roots: Sequence[OracleKe
     with torch.no_grad():
         while not seconds or (len(seconds) < 3 and sum(seconds) < _QUICK):
             begun = time.perf_counter()
-            predicted = law_of(propagate(law))
+            predicted = propagate(law)
             if law.location.is_cuda:
                 torch.cuda.synchronize()
             seconds.append(time.perf_counter() - begun)
@@ -103,7 +103,7 @@ def prepared(rule: Propagator, net: nn.Module, seeds: Sequence[int]) -> Callable
     if hasattr(rule, "with_seeds"):
         return _of_net(rule.with_seeds(seeds), net)
     each = [_of_net(with_seed(rule, seed), net) for seed in seeds]
-    return lambda law: joined([law_of(one(law[place])) for place, one in enumerate(each)])
+    return lambda law: joined([one(law[place]) for place, one in enumerate(each)])
 
 
 def with_seed(rule: Propagator, seed: int) -> Propagator:
@@ -122,6 +122,6 @@ def _of_net(rule: Propagator, net: nn.Module) -> Callable[[Law], Law]:
 
     def guarded(law: Law) -> Law:
         with no_exit():
-            return propagate(law)
+            return law_of(propagate(law))
 
     return guarded

@@ -14,7 +14,7 @@ from sdp_bench.bench.replay.stored import stored_measurement
 from sdp_bench.bench.results.record import Record
 from sdp_bench.bench.results.store import Store
 from sdp_bench.oracles.estimate.tails import heavy_tailed
-from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
+from sdp_ref.laws import Law
 
 
 def replay(
@@ -68,7 +68,7 @@ def identical(stored: Record, again: Record) -> bool:
 
 def _described(samples: Tensor, noise: Law, law: Law | None = None) -> str:
     """Centre and spread of the outputs: by moments where the noise has any, else by quartiles."""
-    if isinstance(law, Gaussian | DiagonalGaussian):
+    if law is not None and not heavy_tailed(law):
         return f"mean {_row(law.mean[0])}, sd {_row(law.variance[0].sqrt())}"
     if not heavy_tailed(noise):
         return f"mean {_row(samples.double().mean(0))}, sd {_row(samples.double().std(0))}"

@@ -10,7 +10,15 @@ import torch
 from numpy.typing import NDArray
 
 from sdp_bench.bench.gate.documents import structure
-from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable, unchecked
+from sdp_ref.laws import (
+    Cauchy,
+    DiagonalGaussian,
+    Gaussian,
+    Law,
+    LocationScale,
+    SymmetricStable,
+    unchecked,
+)
 
 Array = NDArray[np.float64]
 
@@ -50,13 +58,11 @@ class PredictedMoments:
         ValueError
             If it has none, or they are not finite.
         """
-        if isinstance(law, Gaussian):
-            spread = law.covariance[0]
-        elif isinstance(law, DiagonalGaussian):
+        if isinstance(law, DiagonalGaussian | LocationScale):
             spread = law.variance.flatten(1)[0]
         else:
-            raise ValueError(f"the prediction is a {type(law).__name__}, which has no moments to compare")
-        mean = law.location.flatten(1)[0]
+            spread = law.covariance[0]
+        mean = law.mean.flatten(1)[0]
         if not bool(torch.isfinite(mean).all() and torch.isfinite(spread).all()):
             raise ValueError("the predicted moments are not finite")
         if bool((law.variance < 0).any()):
@@ -157,18 +163,19 @@ class Answer:
         Returns
         -------
         Answer
-            Of a law without moments its locations and squared scales.
+            Of a stable law its locations and squared scales.
 
         Raises
         ------
         ValueError
-            If its numbers are not finite, or it is of another family.
+            If its numbers are not finite, or it has no moments.
         """
         if isinstance(law, Cauchy | SymmetricStable):
             name = "Cauchy" if isinstance(law, Cauchy) else f"stable, alpha {law.alpha:g}"
             as_moments = unchecked(DiagonalGaussian, law.location, law.scale.square())
             return cls(name, PredictedMoments.of(as_moments))
-        return cls(GAUSSIAN, PredictedMoments.of(law))
+        name = GAUSSIAN if isinstance(law, Gaussian | DiagonalGaussian) else type(law).__name__
+        return cls(name, PredictedMoments.of(law))
 
     @property
     def error(self) -> str:
