@@ -170,11 +170,12 @@ class Mixture(Law):
                 max=self.pieces - 1
             )
             noise = inner.from_uniform(uniform[:, 1:])
-            order = which.argsort(stable=True)  # the component's draws together: one map for each
+            order = which.argsort()  # the component's draws together: one map for each
             counts = which.bincount(minlength=self.pieces)
             parts = noise[order].split(counts.tolist())
             drawn = torch.cat([push(part) for push, part in zip(pushes, parts, strict=True) if len(part)])
-            back: Tensor = drawn[order.argsort().to(drawn.device)]
+            back = torch.empty_like(drawn)
+            back[order.to(drawn.device)] = drawn
             return back
 
         return draws
