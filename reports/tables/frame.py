@@ -183,13 +183,13 @@ def with_largest(frame: pd.DataFrame) -> pd.DataFrame:
 def with_brackets(frame: pd.DataFrame) -> pd.DataFrame:
     """Proven bounds of each distance as a column `bracket`: their relative distance; NaN without any."""
     bounds = frame[frame["component"].isin(BOUNDS)]
-    rest = frame[~frame["component"].isin(BOUNDS)].assign(bracket=math.nan)
     if bounds.empty:
-        return rest
+        return frame.assign(bracket=math.nan)
+    rest = frame[~frame["component"].isin(BOUNDS)]
     measurement = ["experiment", "net", "input", "sigma", "rule", "metric_spec"]
     sides = bounds.pivot_table(index=measurement, columns="component", values="value")
     width = ((sides["upper"] - sides["lower"]) / sides["upper"]).fillna(0.0).rename("bracket")
-    return rest.drop(columns="bracket").merge(width.reset_index(), on=measurement, how="left")
+    return rest.merge(width.reset_index(), on=measurement, how="left")
 
 
 def noise_symbol(experiment: str) -> str:

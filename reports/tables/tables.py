@@ -30,6 +30,7 @@ from sdp_bench.reports.tables.frame import (
     with_largest,
 )
 
+_NEEDED = [name for name in (*COLUMNS, *VARIANTS) if name not in ("seed", "seconds", "accuracy")]
 _PLACE = ("sigma", "component")
 """What a row of a table is of."""
 _ROUNDING = 1e-10  # an eigenvalue this far below zero, relative to the largest, may be float64's doing
@@ -164,7 +165,9 @@ class Table:
         )
 
 
-def tables(frame: pd.DataFrame, traits: RuleTraits) -> Iterator[Table]:
+def tables(
+    frame: pd.DataFrame, traits: RuleTraits, experiments: Sequence[str] | None = None
+) -> Iterator[Table]:
     """Every table of the report: by suite, then kind of net, then metric.
 
     Parameters
@@ -173,6 +176,8 @@ def tables(frame: pd.DataFrame, traits: RuleTraits) -> Iterator[Table]:
         Measurements as :func:`sdp_bench.reports.tables.frame.checked` gives them.
     traits : RuleTraits
         Of their rules.
+    experiments : sequence of str, optional
+        Those that there are tables of; by default all.
 
     Yields
     ------
@@ -180,10 +185,12 @@ def tables(frame: pd.DataFrame, traits: RuleTraits) -> Iterator[Table]:
         One for each metric of each kind of net in each suite; a metric's companion is in its table. A metric
         that was measured under several options has one for each, and so have nets of several recipes.
     """
-    companions = {recorded_metric(name).companion for name in frame["metric"].unique()}
-    for experiment in sorted(frame["experiment"].unique()):
+    shown = sorted(frame["experiment"].unique()) if experiments is None else experiments
+    metrics = frame.loc[frame["experiment"].isin(shown), "metric"].unique()
+    companions = {recorded_metric(name).companion for name in metrics}
+    for experiment in shown:
         # Rows are chosen thousands of times, which takes the longer the more columns they have.
-        own = frame.loc[frame["experiment"] == experiment, [*COLUMNS, *VARIANTS]]
+        own = frame.loc[frame["experiment"] == experiment, _NEEDED]
         own = with_brackets(with_largest(own.assign(row=own.index)))
         for _, kind in own.groupby(["activation", "depth", "network"], sort=True):
             several = kind["recipe"].nunique() > 1
