@@ -13,7 +13,7 @@ import pandas as pd
 
 from sdp_bench.reports.folder import inside, write
 from sdp_bench.reports.numbers.number import FOLDER as NUMBERS
-from sdp_bench.reports.parts import PAGE, Cover, Part, assembled, write_lists
+from sdp_bench.reports.parts import PAGE, Cover, Data, Part, assembled, write_lists
 from sdp_bench.reports.tables.data import lines
 from sdp_bench.reports.tables.frame import COLUMNS, TEXT, VARIANTS, checked
 
@@ -101,5 +101,5 @@ class Committed:
         write_lists(inside(folder, NUMBERS), {each.name: each.read_text(encoding="utf-8") for each in lists})
         write(folder / DATA, (self.folder / DATA).read_bytes())
         finished, parts = self._kept
-        cover = Cover(TITLE, {"finished": finished}, DATA, tuple(links))
+        cover = Cover(TITLE, {"finished": finished}, Data(DATA), tuple(links))
         return write(folder / PAGE, assembled([*parts, *more], cover))

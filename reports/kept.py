@@ -26,7 +26,7 @@ MOST = 3
 _CHECKSUMS = "checksums.json"
 
 _SOURCES = ("*.py", "*.html", "*.css", "*.csv", "*.json")
-_DRAWN_BY = ("jinja2", "matplotlib", "numpy", "pandas", "scipy", "seaborn", "torch")
+_DRAWN_BY = ("jinja2", "matplotlib", "numpy", "pandas", "scipy", "torch")
 _PLUGGED_IN = (section.GROUP, experiments.ENTRY_POINTS, metrics.ENTRY_POINTS)
 
 

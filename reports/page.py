@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -11,10 +12,10 @@ from sdp_bench.bench.results.store import Store
 from sdp_bench.reports import committed
 from sdp_bench.reports.committed import Committed
 from sdp_bench.reports.drilldown import page as drilldown
-from sdp_bench.reports.folder import inside, replacing, write
+from sdp_bench.reports.folder import inside, remove, replacing, write
 from sdp_bench.reports.numbers import sheets
 from sdp_bench.reports.numbers.number import FOLDER, Number
-from sdp_bench.reports.parts import PAGE, Cover, Part, assembled, write_lists
+from sdp_bench.reports.parts import PAGE, Cover, Data, Part, assembled, write_lists
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Section, tabulated
 from sdp_bench.reports.section import sections as every_section
@@ -38,7 +39,8 @@ def build(
     results : Results
     folder : Path
         Where ``index.html``, ``results.csv`` and the folder of lists go; made if need be. Each file is
-        replaced as a whole or not at all.
+        replaced as a whole or not at all. Of more than :data:`sdp_bench.reports.tables.data.MOST`
+        measurements there is no ``results.csv``: the page has the command that exports them.
     sections : sequence of Section, optional
         What the page is made of; by default every section that there is.
     say : callable of str, optional
@@ -65,10 +67,9 @@ def build(
             drilldown.current_pages(inside(folder, drilldown.FOLDER), results.frame), up="../"
         )
         command = drilldown.command("KEY", results.database, folder) if results.database else ""
-        _write_numbers(results, numbers, inside(folder, FOLDER), DATA, drilled, command)
-        with replacing(folder / DATA) as file:
-            file.writelines(data.lines(results.frame))
-        page = write(folder / PAGE, assembled(made, Cover(results.title, results.meta, DATA, links)))
+        table = _write_table(results, folder)
+        _write_numbers(results, numbers, inside(folder, FOLDER), table, drilled, command)
+        page = write(folder / PAGE, assembled(made, Cover(results.title, results.meta, table, links)))
     for line in (line for one in made for line in one.said):
         if say:
             say(line)
@@ -92,7 +93,7 @@ def keep(results: Results, folder: Path, sections: Sequence[Section] | None = No
     """
     folder.mkdir(parents=True, exist_ok=True)
     made, numbers = parts(results, every_section() if sections is None else sections)
-    _write_numbers(results, numbers, folder / FOLDER, committed.DATA)
+    _write_numbers(results, numbers, folder / FOLDER, Data(committed.DATA))
     return Committed.keep(folder, results.frame, made, results.meta.get("finished") or "")
 
 
@@ -162,11 +163,23 @@ def drill_downs(
     return drilldown.make(store, keys, inside(folder, drilldown.FOLDER), progress, trusted=trusted)
 
 
+def _write_table(results: Results, folder: Path) -> Data:
+    """Write all measurements beside the page, unless that would be the longest part of the work."""
+    count = len(results.frame)
+    if results.database is None or count <= data.MOST:
+        with replacing(folder / DATA) as file:
+            file.writelines(data.lines(results.frame))
+        return Data(DATA)
+    remove(folder / DATA)  # an older report's
+    export = ["sdp-bench", "export", "--database", str(results.database), "--output", "tables"]
+    return Data("", count, shlex.join(export))
+
+
 def _write_numbers(
     results: Results,
     numbers: Sequence[Number],
     folder: Path,
-    table: str,
+    table: Data,
     drilled: Mapping[str, str] = MappingProxyType({}),
     command: str = "",
 ) -> None:

@@ -40,6 +40,30 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Data:
+    """Where all measurements of a page are, with their keys.
+
+    Attributes
+    ----------
+    file : str
+        Name of the table beside the page; empty where they are too many for one.
+    count : int
+        How many are too many.
+    command : str
+        What then writes them as tables.
+    """
+
+    file: str
+    count: int = 0
+    command: str = ""
+
+    @property
+    def place(self) -> str:
+        """Where they are, in words."""
+        return self.file or "the results file"
+
+
+@dataclass(frozen=True)
 class Cover:
     """What stands around the parts of a page.
 
@@ -49,15 +73,14 @@ class Cover:
         Of the page, where it is not that of a run.
     meta : mapping
         `preset` and `finished`, where they are known.
-    data : str
-        Name of the file with all measurements, beside the page.
+    data : Data
     links : tuple of (str, str)
         Addresses and titles of other pages.
     """
 
     title: str
     meta: Mapping[str, Any]
-    data: str
+    data: Data
     links: tuple[tuple[str, str], ...] = ()
 
 

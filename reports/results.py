@@ -21,7 +21,7 @@ from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.reports.committed import TITLE, Committed
 from sdp_bench.reports.style.drawing import Style, styles
 from sdp_bench.reports.style.rules import RuleTraits
-from sdp_bench.reports.tables.frame import checked, together
+from sdp_bench.reports.tables.frame import COLUMNS, VARIANTS, checked, together
 from sdp_bench.reports.tables.tables import Table, tables
 
 BASELINES = Path(__file__).with_name("baselines")
@@ -94,7 +94,7 @@ class Results:
             for row in frame.astype(object).where(frame.notna(), "").to_dict("records")
         ]
 
-    # Of most results these two are nearly all: kept, they would take the frame's memory twice more.
+    # Of most results these are nearly all: kept, they would take the frame's memory again.
     @property
     def with_oracle(self) -> pd.DataFrame:
         """Measurements of laws against an oracle."""
@@ -108,14 +108,19 @@ class Results:
 
     @property
     def tabled(self) -> pd.DataFrame:
-        """Measurements that tables are made of."""
-        without = {name for name, known in experiments().items() if not known.has_oracle}
-        return self.frame[~self.frame["experiment"].isin(without | self.untabled)]
+        """Measurements that tables are made of, with the columns that the report needs."""
+        return self.frame.loc[self.frame["experiment"].isin(self._tabled), [*COLUMNS, *VARIANTS]]
+
+    @property
+    def _tabled(self) -> list[str]:
+        """Experiments that are shown as tables."""
+        without = {name for name, known in experiments().items() if not known.has_oracle} | self.untabled
+        return sorted(set(self.frame["experiment"].unique()) - without)
 
     @functools.cached_property
     def tables(self) -> tuple[Table, ...]:
         """Tables by noise level and rule."""
-        return tuple(tables(self.tabled, self.traits))
+        return tuple(tables(self.frame, self.traits, self._tabled))
 
     @functools.cached_property
     def styles(self) -> Mapping[str, Style]:
@@ -165,7 +170,7 @@ def results_of(store: Store, numbers: Sequence[int] = (), runtime: tuple[Row, ..
     Results
     """
     runs = [store.run(number) for number in sorted(set(numbers))] or [store.run()]
-    frame = _newest([store.frame(run) for run in runs])
+    frame = checked(_newest([store.frame(run) for run in runs]))
     failures = pd.concat([store.failures(run) for run in runs], ignore_index=True).drop_duplicates()
     metas = [_meta_of(store, run) for run in runs]
     if len(metas) > 1:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,7 @@ from sdp_bench.bench.results.checksums import Parts, Row
 from sdp_bench.bench.results.record import Run, Selection, StoredNet, Verification
 from sdp_ref.rules import Traits
 
-_RECORDED = """
-SELECT unit, rule, metric AS metric_spec, component, value, floor, floor95, stderr, unit_of_measure, seconds,
-       fingerprint, run, precision
-FROM records WHERE unit IN (SELECT unit FROM members WHERE run = ?)"""
+_OF_RUN = "WHERE unit IN (SELECT unit FROM members WHERE run = ?)"
 
 _UNITS = """
 SELECT DISTINCT u.key AS unit, n.network, n.activation, n.depth, u.net, COALESCE(n.seed, u.seed) AS seed,
@@ -48,7 +46,7 @@ _TYPES = {
 }
 """Types of columns; those of the others are categories of text, in the order of the texts."""
 
-_CHUNK = 10_000  # rows at a time: as Python's objects a row takes ten times what its columns do
+_CHUNK = 2_000  # rows at a time: as Python's objects a row takes ten times what its columns do
 
 _FAILURES = """
 SELECT DISTINCT COALESCE(n.network || ' seed ' || n.seed || ', input ' || u.input || ', sigma ' || u.sigma,
@@ -147,10 +145,10 @@ class Queries:
             trained or, without a net, the design of the unit. One experiment after the other, each in the
             order of depth, seed, sigma, input, rule, metric and component.
         """
-        self._verify()
         units = self._typed(_UNITS, (run.id,))
         members = self._typed("SELECT experiment, unit FROM members WHERE run = ?", (run.id,))
-        records = self._typed(_RECORDED, (run.id,))
+        names = ["metric_spec" if name == "metric" else name for name in schema.columns()["records"]]
+        records = _typed(names, self._recorded(run, set(units["unit"])))
         records["component"] = filled(records["component"])
         at = pd.Index(units["unit"]).get_indexer(records["unit"].cat.categories)[records["unit"].cat.codes]
         order = _order(units, records, at)
@@ -288,11 +286,27 @@ class Queries:
 
     def _verify(self) -> None:
         """Have looked at all records once, before any number is read; the other tables were, on opening."""
-        if not self._verified:
+        for _ in self._verifying():
+            pass
+
+    def _verifying(self) -> Parts:
+        """All records, while they are compared with their checksums; none if they have been."""
+        if self._verified:
+            return
+        with self._reading():
+            checksums.check_structure(self._connection, "records")
+            yield from checksums.verified(self._connection, "records")
+        self._verified = True
+
+    def _recorded(self, run: Run, units: Collection[str]) -> Iterator[Sequence[Row]]:
+        """Records of a run's units; where all records are still to be compared, in that pass over them."""
+        if self._verified:
             with self._reading():
-                checksums.check_structure(self._connection, "records")
-                checksums.check(self._connection, {"records": None})
-            self._verified = True
+                yield from _fetched(self._connection.execute(schema.rows("records", _OF_RUN), (run.id,)))
+        else:
+            own = (row for unit, rows in self._verifying() if unit in units for row in rows)
+            while rows := list(itertools.islice(own, _CHUNK)):
+                yield rows
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -303,25 +317,40 @@ class Queries:
             raise unreadable(self.path, error) from error
 
     def _typed(self, query: str, values: tuple[Any, ...]) -> pd.DataFrame:
-        """Rows as columns of few bytes: of text the categories, each held once."""
+        """Rows that a query finds, as columns of few bytes."""
         cursor = self._connection.execute(query, values)
-        names = [column[0] for column in cursor.description]
-        codes = {name: _Codes({None: -1}) for name in names if name not in _TYPES}
-        parts = {name: [pd.Series(dtype=_TYPES.get(name, "int32"))] for name in names}
-        while rows := cursor.fetchmany(_CHUNK):
-            for name, column in zip(names, zip(*rows, strict=True), strict=True):
-                coded = tuple(map(codes[name].__getitem__, column)) if name in codes else column
-                parts[name].append(pd.Series(coded, dtype=_TYPES.get(name, "int32")))
-        columns = {}
-        for name in names:
-            joined = pd.concat(parts.pop(name), ignore_index=True)
-            columns[name] = texts(joined.to_numpy(), codes[name].known) if name in codes else joined
-        return pd.DataFrame(columns, copy=False)
+        return _typed([column[0] for column in cursor.description], _fetched(cursor))
 
     def _rows(self, query: str, values: tuple[Any, ...]) -> list[dict[str, Any]]:
         cursor = self._connection.execute(query, values)
         names = [column[0] for column in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor]
+
+
+def _fetched(cursor: sqlite3.Cursor) -> Iterator[Sequence[Row]]:
+    while rows := cursor.fetchmany(_CHUNK):
+        yield rows
+
+
+def _typed(names: Sequence[str], batches: Iterable[Sequence[Row]]) -> pd.DataFrame:
+    """Rows as columns of few bytes: of text the categories, each held once."""
+    codes = {name: _Codes({None: -1}) for name in names if name not in _TYPES}
+    types = {name: pd.api.types.pandas_dtype(_TYPES.get(name, "int32")) for name in names}
+    parts = {name: [_array((), types[name])] for name in names}
+    for rows in batches:
+        for name, column in zip(names, zip(*rows, strict=True), strict=True):
+            coded = [*map(codes[name].__getitem__, column)] if name in codes else column
+            parts[name].append(_array(coded, types[name]))
+    columns = {}
+    for name in names:
+        joined: Any = pd.concat(map(pd.Series, parts.pop(name)), ignore_index=True).array
+        columns[name] = texts(np.asarray(joined), codes[name].known) if name in codes else joined
+    return pd.DataFrame(columns, copy=False)
+
+
+def _array(values: Sequence[Any], dtype: Any) -> Any:
+    """Values of one type; numpy takes a quarter of pandas' time, but has none that may miss integers."""
+    return np.array(values, dtype) if isinstance(dtype, np.dtype) else pd.array(values, dtype)
 
 
 class _Codes(dict[str | None, int]):
@@ -381,7 +410,8 @@ def texts(codes: NDArray[np.integer[Any]], known: Sequence[str]) -> pd.Categoric
     """
     ordered = sorted(known)
     place = {text: number for number, text in enumerate(ordered)}
-    moved = np.array([*(place[text] for text in known), -1])  # the last is where -1 leads
+    # The last is where -1 leads. Few bytes each, as the categories will have them.
+    moved = np.array([*(place[text] for text in known), -1], np.min_scalar_type(-len(known) - 1))
     return pd.Categorical.from_codes(moved[codes], pd.Index(ordered, dtype="str"))
 
 

@@ -7,11 +7,12 @@ import re
 from collections import Counter
 from dataclasses import replace
 from itertools import combinations
+from typing import Any
 
 import numpy as np
-import seaborn as sns
 import torch
 from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Ellipse
 from numpy.typing import NDArray
@@ -29,7 +30,7 @@ from sdp_bench.reports.style.drawing import (
     INK,
     Panel,
     Style,
-    ink_on_cells,
+    heat_map,
     legend_of,
     look,
     styles,
@@ -47,6 +48,7 @@ KINDS = {"formula": "the rule’s own", "dropped": "covariances it drops", "clos
 
 _COLOURS = {"formula": RULE, "dropped": DROPPED, "closure": CLOSURE}
 _OUTPUTS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#8c564b", "#7a7a2e")
+_DIVERGING = LinearSegmentedColormap.from_list("orange over blue", ("#3e91d5", "#f2f1f1", "#ca7734"))
 _MASSES = (0.5, 0.9, 0.99)
 _SHADES = ((0.54, 0.54, 0.54, 0.25), (0.54, 0.54, 0.54, 0.5), (0.54, 0.54, 0.54, 0.8))
 _BINS = 72
@@ -302,21 +304,9 @@ def _matrix(title: str, matrix: Array, number: int) -> Panel:
     size = 10.5 if len(matrix) <= 5 else 6.5
     top = max(1.0, float(np.abs(matrix).max()))
     entries = [[_entry(value) for value in row] for row in matrix]
-    sns.heatmap(
-        matrix,
-        ax=axes,
-        vmin=-top,
-        vmax=top,
-        cmap=sns.diverging_palette(245, 35, s=85, l=58, center="light", as_cmap=True),
-        annot=entries,
-        fmt="",
-        annot_kws={"size": size},
-        cbar=False,
-        linewidths=1,
-        linecolor=GRID,
-    )
-    ink_on_cells(axes)
-    axes.tick_params(axis="both", length=0, rotation=0)
+    names = [str(output) for output in range(len(matrix))]
+    colours: dict[str, Any] = {"cmap": _DIVERGING, "vmin": -top, "vmax": top, "edgecolors": GRID}
+    heat_map(axes, matrix, entries, names, names, size=size, **colours)
     axes.set(xlabel="output", ylabel="output")
     rows = "; ".join(", ".join(row) for row in entries)
     return Panel(title, _compact_svg(canvas, f"matrix-{number}"), f"{title}, by rows: {rows}.")

@@ -228,7 +228,7 @@ def _condition(
     first = part.iloc[0]
     own = part[part["rule"] == rule]
     scores = Scores.of(metric, part, tuple(traits.in_order(part["rule"])))
-    means = {name: mean for name, mean in scores.means().items() if not traits.is_reference(name)}
+    means = {name: mean for name, mean in scores.means.items() if not traits.is_reference(name)}
     value = float(metric.shown(own["value"].to_numpy()).mean()) if len(own) else math.nan
     floor, floor95 = (
         float(metric.shown(part[name].dropna().to_numpy()).mean()) if part[name].notna().any() else math.nan

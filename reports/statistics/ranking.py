@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,8 +32,10 @@ class Scores:
     inputs: NDArray[np.int64]
 
     @classmethod
-    def of(cls, metric: Metric, row: pd.DataFrame, rules: tuple[str, ...]) -> Scores:
-        """Scores of the measurements of one row of a table."""
+    def of(
+        cls, metric: Metric, row: pd.DataFrame | Mapping[str, NDArray[Any]], rules: tuple[str, ...]
+    ) -> Scores:
+        """Scores of the measurements of one row of a table: `net`, `input`, `rule`, `value` and `stderr`."""
         nets, inputs = (pd.factorize(row[name])[0] for name in UNIT)
         units = pd.factorize(nets * (inputs.max() + 1) + inputs)[0]
         present, names = pd.factorize(row["rule"])
@@ -39,7 +43,7 @@ class Scores:
         first = np.unique(units, return_index=True)[1]
         values = np.full((len(first), len(rules)), math.nan)
         errors = values.copy()
-        value, error = row["value"].to_numpy(), row["stderr"].to_numpy()
+        value, error = (np.asarray(row[name]) for name in ("value", "stderr"))
         values[units, columns], errors[units, columns] = metric.score(value), metric.score_error(value, error)
         return cls(rules, values, errors, nets[first], inputs[first])
 
@@ -62,6 +66,7 @@ class Scores:
         rules = self.rules[columns[0]], self.rules[columns[1]]
         return Scores(rules, self.values[both][:, columns], self.errors[both][:, columns], nets, inputs)
 
+    @functools.cached_property
     def means(self) -> dict[str, float]:
         """Mean score of each rule that was measured."""
         columns = zip(self.rules, self.values.T, strict=True)
@@ -85,7 +90,7 @@ class Scores:
         set of str
             Empty where none is left.
         """
-        means = {rule: mean for rule, mean in self.means().items() if rule in rules and math.isfinite(mean)}
+        means = {rule: mean for rule, mean in self.means.items() if rule in rules and math.isfinite(mean)}
         if not means:
             return set()
         leader = min(means, key=lambda rule: means[rule])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import itertools
+import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
+from numpy.typing import NDArray
 
 from sdp_bench.reports.style.rules import RuleTraits
 
@@ -23,6 +25,11 @@ INK, GRID = "#010203", "#010204"
 
 INCH = 4.0
 """Width of a panel."""
+
+LETTER = 0.09
+"""Width of a letter of a label, about (in)."""
+
+_RIGHT, _BOTTOM = 0.24, 0.48  # margins (in): half a label; an axis with its labels and its name
 
 _MARKERS = {
     "sdp": "o",
@@ -91,10 +98,15 @@ def styles(rules: Iterable[str], traits: RuleTraits) -> dict[str, Style]:
     return styled
 
 
-def canvas_of(height: float) -> tuple[Canvas, Axes]:
-    """Canvas of one panel and its axes; `height` is a share of the width."""
-    canvas = Canvas(figsize=(INCH, INCH * height), layout="constrained")
-    return canvas, canvas.subplots()
+def canvas_of(height: float, left: float = 0.52, top: float = 0.1) -> tuple[Canvas, Axes]:
+    """Canvas of one panel and its axes: `height` as a share of the width, `left` and `top` margins (in)."""
+    # Fixed margins: finding them takes matplotlib as long as the drawing.
+    tall = INCH * height
+    canvas = Canvas(figsize=(INCH, tall))
+    axes = canvas.add_axes(
+        (left / INCH, _BOTTOM / tall, 1 - (left + _RIGHT) / INCH, 1 - (_BOTTOM + top) / tall)
+    )
+    return canvas, axes
 
 
 def legend_of(styled: Iterable[Style], prefix: str) -> tuple[tuple[str, str], ...]:
@@ -138,14 +150,68 @@ def look() -> Iterator[None]:
         yield
 
 
-def ink_on_cells(axes: Axes) -> None:
-    """Black or white numbers, whichever has the higher contrast on its cell (WCAG relative luminance)."""
-    mesh = axes.collections[0]
-    measured = ~np.ma.getmaskarray(np.ma.asarray(mesh.get_array())).ravel()
-    for text, colour in zip(axes.texts, np.asarray(mesh.get_facecolor())[measured], strict=True):
-        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour[:3]]
-        luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-        text.set_color("#000000" if luminance > 0.179 else "#ffffff")
+def label_x(axes: Axes, places: Sequence[float], texts: Sequence[str]) -> None:
+    """Ticks along x, where limits are set; a text that would run into the one before is left out."""
+    ends, shown = -math.inf, []
+    inches = axes.transData - axes.figure.dpi_scale_trans
+    for place, text in zip(places, texts, strict=True):
+        middle = inches.transform((place, 0))[0]
+        half = LETTER * len(text) / 2
+        fits = middle - half > ends
+        ends = middle + half if fits else ends
+        shown.append(text if fits else "")
+    axes.set_xticks(places, shown)
+
+
+def heat_map(
+    axes: Axes,
+    values: NDArray[np.float64],
+    texts: Sequence[Sequence[str]],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    *,
+    size: float,
+    **mesh: Any,
+) -> None:
+    """Cells of a matrix in colours, the first row on top, and in each its text where it has a value.
+
+    Parameters
+    ----------
+    axes : Axes
+    values : array, shape (rows, columns)
+        NaN where there is none.
+    texts : sequence of sequence of str
+    rows, columns : sequence of str
+        Names.
+    size : float
+        Of the texts (pt).
+    **mesh
+        What `Axes.pcolormesh` takes: `cmap`, `vmin`, `vmax` and `edgecolors`.
+    """
+    cells = axes.pcolormesh(np.ma.masked_invalid(values), linewidths=1, **mesh)
+    axes.set(xlim=(0, len(columns)), ylim=(len(rows), 0))
+    label_x(axes, [column + 0.5 for column in range(len(columns))], columns)
+    axes.set_yticks(np.arange(len(rows)) + 0.5, rows)
+    axes.tick_params(axis="both", length=0)
+    axes.spines[:].set_visible(False)
+    colours = cells.to_rgba(values)
+    for row, column in np.argwhere(np.isfinite(values)):
+        axes.text(
+            column + 0.5,
+            row + 0.5,
+            texts[row][column],
+            ha="center",
+            va="center",
+            fontsize=size,
+            color=_ink_on(colours[row, column]),
+        )
+
+
+def _ink_on(colour: NDArray[np.float64]) -> str:
+    """Black or white, whichever has the higher contrast on a colour (WCAG relative luminance)."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour[:3]]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return "#000000" if luminance > 0.179 else "#ffffff"
 
 
 def svg_of(canvas: Canvas, prefix: str) -> str:

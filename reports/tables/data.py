@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 from sdp_bench.bench.results.queries import keys
 from sdp_bench.bench.text import cell
 
+MOST = 250_000
+"""Measurements of which a report writes a table, of some 100 MB."""
+
 _CHUNK = 20_000  # rows at a time: as text a row takes some 400 bytes, and as Python's objects more
 _FEW = 10  # rows for each number from which on a number is written once for all of them
 

@@ -119,12 +119,12 @@ def by_kind(column: pd.Series, value: Callable[[str], Any]) -> pd.Series:
     return pd.Series(values.array.take(codes), index=column.index)
 
 
-def places_by_kind(column: pd.Series) -> Iterator[tuple[Any, NDArray[np.intp]]]:
+def places_by_kind(column: pd.Series | NDArray[Any]) -> Iterator[tuple[Any, NDArray[np.intp]]]:
     """Places of a column's values, in the order of the values; a grouping of pandas takes milliseconds.
 
     Parameters
     ----------
-    column : Series
+    column : Series or array
         Without missing values.
 
     Yields
@@ -138,8 +138,8 @@ def places_by_kind(column: pd.Series) -> Iterator[tuple[Any, NDArray[np.intp]]]:
     yield from zip(known.tolist(), np.split(order, ends[:-1]), strict=True)
 
 
-def parts(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], pd.DataFrame]]:
-    """Rows of a frame by what stands in some columns, without missing values there.
+def places(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], NDArray[np.intp]]]:
+    """Places of rows by what stands in some columns, without missing values there.
 
     Parameters
     ----------
@@ -149,20 +149,20 @@ def parts(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[tuple[tuple[Any
 
     Yields
     ------
-    values, rows : tuple, DataFrame
-        In the order of the values; the rows in that of the frame.
+    values, places : tuple, array of int
+        In the order of the values; the places ascending.
     """
     if frame.empty:
         return
     coded = [pd.factorize(frame[name], sort=True) for name in names]
     codes = np.array([own for own, _ in coded])
     order = np.lexsort(codes[::-1])
-    codes, ordered = codes[:, order], frame.iloc[order]
+    codes = codes[:, order]
     starts = [0, *(np.flatnonzero((codes[:, 1:] != codes[:, :-1]).any(0)) + 1).tolist()]
     known = [values.tolist() for _, values in coded]
     for start, end in zip(starts, [*starts[1:], len(frame)], strict=True):
         values = (own[code] for own, code in zip(known, codes[:, start].tolist(), strict=True))
-        yield tuple(values), ordered.iloc[start:end]
+        yield tuple(values), order[start:end]
 
 
 def with_largest(frame: pd.DataFrame) -> pd.DataFrame:
@@ -183,13 +183,13 @@ def with_largest(frame: pd.DataFrame) -> pd.DataFrame:
 def with_brackets(frame: pd.DataFrame) -> pd.DataFrame:
     """Proven bounds of each distance as a column `bracket`: their relative distance; NaN without any."""
     bounds = frame[frame["component"].isin(BOUNDS)]
-    rest = frame[~frame["component"].isin(BOUNDS)].assign(bracket=math.nan)
     if bounds.empty:
-        return rest
+        return frame.assign(bracket=math.nan)
+    rest = frame[~frame["component"].isin(BOUNDS)]
     measurement = ["experiment", "net", "input", "sigma", "rule", "metric_spec"]
     sides = bounds.pivot_table(index=measurement, columns="component", values="value")
     width = ((sides["upper"] - sides["lower"]) / sides["upper"]).fillna(0.0).rename("bracket")
-    return rest.drop(columns="bracket").merge(width.reset_index(), on=measurement, how="left")
+    return rest.merge(width.reset_index(), on=measurement, how="left")
 
 
 def noise_symbol(experiment: str) -> str:

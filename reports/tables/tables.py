@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -24,12 +25,13 @@ from sdp_bench.reports.tables.frame import (
     COLUMNS,
     VARIANTS,
     noise_symbol,
-    parts,
+    places,
     places_by_kind,
     with_brackets,
     with_largest,
 )
 
+_NEEDED = [name for name in (*COLUMNS, *VARIANTS) if name not in ("seed", "seconds", "accuracy")]
 _PLACE = ("sigma", "component")
 """What a row of a table is of."""
 _ROUNDING = 1e-10  # an eigenvalue this far below zero, relative to the largest, may be float64's doing
@@ -164,7 +166,9 @@ class Table:
         )
 
 
-def tables(frame: pd.DataFrame, traits: RuleTraits) -> Iterator[Table]:
+def tables(
+    frame: pd.DataFrame, traits: RuleTraits, experiments: Sequence[str] | None = None
+) -> Iterator[Table]:
     """Every table of the report: by suite, then kind of net, then metric.
 
     Parameters
@@ -173,6 +177,8 @@ def tables(frame: pd.DataFrame, traits: RuleTraits) -> Iterator[Table]:
         Measurements as :func:`sdp_bench.reports.tables.frame.checked` gives them.
     traits : RuleTraits
         Of their rules.
+    experiments : sequence of str, optional
+        Those that there are tables of; by default all.
 
     Yields
     ------
@@ -180,10 +186,12 @@ def tables(frame: pd.DataFrame, traits: RuleTraits) -> Iterator[Table]:
         One for each metric of each kind of net in each suite; a metric's companion is in its table. A metric
         that was measured under several options has one for each, and so have nets of several recipes.
     """
-    companions = {recorded_metric(name).companion for name in frame["metric"].unique()}
-    for experiment in sorted(frame["experiment"].unique()):
+    shown = sorted(frame["experiment"].unique()) if experiments is None else experiments
+    metrics = frame.loc[frame["experiment"].isin(shown), "metric"].unique()
+    companions = {recorded_metric(name).companion for name in metrics}
+    for experiment in shown:
         # Rows are chosen thousands of times, which takes the longer the more columns they have.
-        own = frame.loc[frame["experiment"] == experiment, [*COLUMNS, *VARIANTS]]
+        own = frame.loc[frame["experiment"] == experiment, _NEEDED]
         own = with_brackets(with_largest(own.assign(row=own.index)))
         for _, kind in own.groupby(["activation", "depth", "network"], sort=True):
             several = kind["recipe"].nunique() > 1
@@ -212,10 +220,12 @@ def _table(metric: Metric, chosen: pd.DataFrame, companions: pd.DataFrame, trait
     first = chosen.iloc[0]
     activation, depth = str(first["activation"]), int(first["depth"])
     rules = tuple(traits.in_order(chosen["rule"].unique()))
-    beside = {place: part["value"].to_numpy() for place, part in parts(companions, (*_PLACE, "rule"))}
+    values = companions["value"].to_numpy()
+    beside = {place: values[own] for place, own in places(companions, (*_PLACE, "rule"))}
+    columns = _Columns.of(metric, chosen)
     rows = [
-        _with_printed(metric, activation, depth, _row(metric, rules, part, beside, traits))
-        for _, part in parts(chosen, _PLACE)
+        _with_printed(metric, activation, depth, _row(metric, rules, place, columns.at(own), beside, traits))
+        for place, own in places(chosen, _PLACE)
     ]
     return Table(
         experiment=str(first["experiment"]),
@@ -234,36 +244,43 @@ def _table(metric: Metric, chosen: pd.DataFrame, companions: pd.DataFrame, trait
 def _row(
     metric: Metric,
     rules: tuple[str, ...],
-    row: pd.DataFrame,
+    place: tuple[Any, ...],
+    measured: _Columns,
     companions: Mapping[tuple[Any, ...], NDArray[np.float64]],
     traits: RuleTraits,
 ) -> Row:
-    sigma, component = float(row["sigma"].iloc[0]), str(row["component"].iloc[0])
-    scores = Scores.of(metric, row, rules)
+    scores = Scores.of(metric, measured._asdict(), rules)
     ranked = [rule for rule in rules if metric.better and not traits.is_reference(rule)]
-    means = {rule: mean for rule, mean in scores.means().items() if rule in ranked}
+    means = {rule: mean for rule, mean in scores.means.items() if rule in ranked}
     best = scores.best(ranked)
     leads = scores.best([rule for rule in ranked if not traits.is_sampling(rule)])
-    columns = _Columns.of(metric, row)
     cells = {
         rule: replace(
-            _cell(metric, rule, columns.at(own), companions.get((sigma, component, rule), np.empty(0))),
+            _cell(metric, rule, measured.at(own), companions.get((*place, rule), np.empty(0))),
             sampling=traits.is_sampling(rule),
             score=means.get(rule, math.nan),
             best=rule in best,
             leads=rule in leads,
         )
-        for rule, own in places_by_kind(row["rule"])
+        for rule, own in places_by_kind(measured.rule)
     }
-    floor, floor95 = (_mean(metric.shown(row[name].to_numpy())) for name in ("floor", "floor95"))
+    floor, floor95 = (_mean(metric.shown(each)) for each in (measured.floor, measured.floor95))
     if not metric.has_floor:
         floor = floor95 = math.nan
+    sigma, component = place
     return Row(sigma, component, tuple(cells.get(rule) for rule in rules), floor, floor95)
 
 
 class _Columns(NamedTuple):
-    """What the cells of a row are made of, a measurement each."""
+    """What a table is made of, a measurement each: rows and cells are chosen of arrays in microseconds."""
 
+    net: NDArray[np.intp]
+    input: NDArray[np.float64]
+    rule: NDArray[np.object_]
+    value: NDArray[np.float64]
+    stderr: NDArray[np.float64]
+    floor: NDArray[np.float64]
+    floor95: NDArray[np.float64]
     shown: NDArray[np.float64]
     indistinguishable: NDArray[np.bool_]
     corrected: NDArray[np.float64]
@@ -273,21 +290,23 @@ class _Columns(NamedTuple):
     @classmethod
     def of(cls, metric: Metric, measured: pd.DataFrame) -> _Columns:
         """Of some measurements."""
-        value, floor, floor95 = (measured[name].to_numpy() for name in ("value", "floor", "floor95"))
+        plain = {
+            name: measured[name].to_numpy()
+            for name in ("input", "value", "stderr", "floor", "floor95", "bracket", "row")
+        }
+        value, floor, floor95 = (plain[name] for name in ("value", "floor", "floor95"))
         return cls(
-            metric.shown(value),
-            metric.indistinguishable(value, floor, floor95),
-            np.sqrt(np.clip(value**2 - floor**2, 0, None)),
-            measured["bracket"].to_numpy(),
-            measured["row"].to_numpy(),
+            net=pd.factorize(measured["net"])[0],
+            rule=np.asarray(measured["rule"], dtype=object),
+            shown=metric.shown(value),
+            indistinguishable=metric.indistinguishable(value, floor, floor95),
+            corrected=np.sqrt(np.clip(value**2 - floor**2, 0, None)),
+            **plain,
         )
 
     def at(self, places: NDArray[np.intp]) -> _Columns:
         """Those of the measurements at some places."""
-        return _Columns(
-            *(self.shown[places], self.indistinguishable[places], self.corrected[places]),
-            *(self.bracket[places], self.row[places]),
-        )
+        return _Columns(*map(operator.itemgetter(places), self))
 
 
 def _cell(metric: Metric, rule: str, measured: _Columns, companions: NDArray[np.float64]) -> Cell:

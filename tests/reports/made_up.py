@@ -8,7 +8,7 @@ import pandas as pd
 
 from sdp_bench.oracles.exact.theorem import check_theorem
 from sdp_bench.reports.page import assembled, parts
-from sdp_bench.reports.parts import Cover
+from sdp_bench.reports.parts import Cover, Data
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import sections
 from sdp_bench.reports.sections.relu import OneReLU
@@ -242,7 +242,7 @@ def results(data, failures=NO_FAILURES, **more):
 def page(results, sections=SECTIONS):
     """The page of some results, and its numbers."""
     made, numbers = parts(results, sections)
-    return assembled(made, Cover(results.title, results.meta, "results.csv")), numbers
+    return assembled(made, Cover(results.title, results.meta, Data("results.csv"))), numbers
 
 
 def text_of(data):

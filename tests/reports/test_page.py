@@ -303,3 +303,20 @@ def test_what_was_left_out_is_said_once(tmp_path):
     left_out = [LeftOut(rule, where, "no") for rule, where in asked]
     text = told(built(tmp_path, frame, meta=made_up.meta(frame) | {"left_out": left_out}))
     assert "being slow: DVIA on Leaky-ReLU, GELU; moment matching (full) on SiLU." in text
+
+
+def test_of_too_many_measurements_the_page_says_how_to_export_them(tmp_path, monkeypatch):
+    frame = made_up.frame(depths=(1,), suites=("iris-tv",))
+    built(tmp_path, frame)
+    assert (tmp_path / "results.csv").exists()
+    monkeypatch.setattr("sdp_bench.reports.tables.data.MOST", len(frame) - 1)
+    results = Results(frame, made_up.meta(frame), database=Path("my runs.sqlite"))
+    text = build(results, tmp_path, made_up.SECTIONS).read_text(encoding="utf-8")
+    assert not (tmp_path / "results.csv").exists()
+    assert f"There are {len(frame)} of them" in told(text)
+    assert "sdp-bench export --database 'my runs.sqlite' --output tables" in told(text)
+    lists = [path.read_text(encoding="utf-8") for path in (tmp_path / "numbers").iterdir()]
+    assert lists
+    for page in (text, *lists):
+        assert "results.csv" not in page
+        assert outline(page).wrong == []

@@ -8,13 +8,22 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
 from sdp_bench.reports.sections.choice.choice import OFF, ON, Band, Choice, Condition
 from sdp_bench.reports.statistics.costs import plain_samples
 from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.drawing import INCH, INK, Figure, Panel, Style, legend_of, look, styles, svg_of
+from sdp_bench.reports.style.drawing import (
+    INK,
+    Figure,
+    Panel,
+    Style,
+    canvas_of,
+    legend_of,
+    look,
+    styles,
+    svg_of,
+)
 
 SHOWN = 3
 """Kinds of nets, and values of sigma, in the first figure."""
@@ -73,10 +82,7 @@ def _figure(anchor: str, title: str, pairs: Sequence[tuple[Band, Condition]]) ->
     styled = styles((s.rule for _, condition in pairs for s in condition.standings), pairs[0][0].traits)
     panels = []
     for number, (band, condition) in enumerate(pairs):
-        canvas = Canvas(figsize=(INCH, 0.86 * INCH))
-        # Fixed margins: finding them takes matplotlib as long as the drawing.
-        left = 0.13 if band.metric.complement else 0.18
-        axes = canvas.add_axes((left, 0.14, 0.94 - left, 0.79))
+        canvas, axes = canvas_of(height=0.86, left=0.52 if band.metric.complement else 0.72, top=0.24)
         _draw(axes, band, condition, styled)
         name = f"{band.title}, {band.scale}\u00a0=\u00a0{condition.sigma:g}"
         panels.append(Panel(name, svg_of(canvas, f"{anchor}-{number}"), _description(name, band, condition)))

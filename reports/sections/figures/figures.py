@@ -1,23 +1,24 @@
-"""The figures of accuracy over noise, depth and cost, drawn with seaborn."""
+"""The figures of accuracy over noise, depth and cost."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import cast
 
 import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullFormatter
 
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.drawing import (
+    LETTER,
     Figure,
     Panel,
     Style,
     canvas_of,
-    ink_on_cells,
+    heat_map,
+    label_x,
     legend_of,
     look,
     styles,
@@ -86,9 +87,8 @@ def _over_sigma(cells: pd.DataFrame, traits: RuleTraits) -> Figure:
             axes.fill_between(floor["sigma"], floor["floor95"], 1.0, color="#8a8a8a", alpha=0.35, linewidth=0)
         _lines(axes, part, styled)
         axes.set(xscale="log", ylim=(0, 1.02), xlabel="input noise σ", ylabel="1 − TV")
-        axes.set_xticks(
-            sorted(part["sigma"].unique()), [f"{sigma:g}" for sigma in sorted(part["sigma"].unique())]
-        )
+        sigmas = sorted(part["sigma"].unique())
+        label_x(axes, sigmas, [f"{sigma:g}" for sigma in sigmas])
         axes.minorticks_off()
         title = ", ".join(filter(None, (kind.label, recipe)))
         panels.append(
@@ -106,32 +106,18 @@ def _over_sigma(cells: pd.DataFrame, traits: RuleTraits) -> Figure:
 
 
 def _lines(axes: Axes, part: pd.DataFrame, styled: dict[str, Style]) -> None:
-    drawn = set(part["rule"])
-    rules = [rule for rule in styled if rule in drawn]
-    sns.lineplot(
-        data=part,
-        x="sigma",
-        y="value",
-        **_by_rule(rules, styled),
-        dashes={rule: styled[rule].dashes for rule in rules},
-        markersize=5,
-        markeredgewidth=0,
-        errorbar=None,
-        ax=axes,
-    )
-
-
-def _by_rule(rules: list[str], styled: dict[str, Style]) -> dict[str, Any]:
-    """Arguments by which seaborn draws each rule in its own style."""
-    return {
-        "hue": "rule",
-        "style": "rule",
-        "hue_order": rules,
-        "style_order": rules,
-        "palette": {rule: styled[rule].colour for rule in rules},
-        "markers": {rule: styled[rule].marker for rule in rules},
-        "legend": False,
-    }
+    lines = part.pivot_table(index="sigma", columns="rule", values="value")
+    for rule in (rule for rule in styled if rule in lines):
+        line, style = lines[rule].dropna(), styled[rule]
+        axes.plot(
+            line.index,
+            line,
+            color=style.colour,
+            dashes=style.dashes,
+            marker=style.marker,
+            markersize=5,
+            markeredgewidth=0,
+        )
 
 
 def _alt_over_sigma(title: str, part: pd.DataFrame, styled: dict[str, Style]) -> str:
@@ -150,31 +136,26 @@ def _depth_against_sigma(cells: pd.DataFrame, traits: RuleTraits) -> Figure:
     for rule in traits.in_order(cells["rule"]):
         part = cells[cells["rule"] == rule]
         grid = part.pivot_table(index=["activation", "depth", "recipe"], columns="sigma", values="value")
-        canvas, axes = canvas_of(height=0.24 + 0.13 * len(grid))
         names = [
             ", ".join(
                 filter(None, (f"{activation_label(name)} {depth:g}" if several else f"{depth:g}", recipe))
             )
             for name, depth, recipe in grid.index
         ]
-        sns.heatmap(
-            grid.to_numpy(),
-            ax=axes,
+        canvas, axes = canvas_of(0.24 + 0.13 * len(grid), left=0.4 + LETTER * max(map(len, names)))
+        values = grid.to_numpy()
+        heat_map(
+            axes,
+            values,
+            [[f"{value:.2f}" for value in row] for row in values],
+            names,
+            [f"{sigma:g}" for sigma in grid.columns],
+            size=10,
+            cmap="cividis",
             vmin=0,
             vmax=1,
-            cmap="cividis",
-            annot=True,
-            fmt=".2f",
-            annot_kws={"size": 10},
-            cbar=False,
-            linewidths=1,
-            linecolor="#8a8a8a",
-            xticklabels=[f"{sigma:g}" for sigma in grid.columns],
-            yticklabels=names,
+            edgecolors="#8a8a8a",
         )
-        ink_on_cells(axes)
-        axes.tick_params(axis="y", rotation=0)
-        axes.tick_params(axis="both", length=0)
         axes.set(xlabel="input noise σ", ylabel="net" if several else "depth")
         lowest, highest = grid.min().min(), grid.max().max()
         alt = (
@@ -206,15 +187,11 @@ def _accuracy_against_cost(cells: pd.DataFrame, traits: RuleTraits, costs: pd.Se
         colours = [styled[rule].colour for rule in spans["rule"]]
         axes.vlines(spans["seconds"], spans["min"], spans["max"], colors=colours, linewidth=1.6, alpha=0.6)
         rules = traits.in_order(spans["rule"])
-        sns.scatterplot(
-            data=spans,
-            x="seconds",
-            y="mean",
-            **_by_rule(rules, styled),
-            s=60,
-            linewidth=0,
-            ax=axes,
-        )
+        for rule, at, mean in zip(spans["rule"], spans["seconds"], spans["mean"], strict=True):
+            style = styled[rule]
+            axes.plot(
+                at, mean, color=style.colour, marker=style.marker, markersize=60**0.5, markeredgewidth=0
+            )
         axes.set(xscale="log", ylim=(0, 1.02), xlabel="time for one input", ylabel="1 − TV")
         # Plain text: matplotlib's own labels of a logarithmic axis are formulae, slow to set.
         axes.xaxis.set_major_formatter(lambda seconds, _: labels.duration(seconds))

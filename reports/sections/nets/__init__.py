@@ -33,7 +33,11 @@ def _nets(results: Results) -> list[dict[str, Any]]:
     known = list(results.meta.get("nets", ()))
     if not known:
         columns = ["network", "activation", "depth", "seed", "net", "accuracy"]
-        rows = results.with_oracle.drop_duplicates("net")[columns].rename(columns={"net": "digest"})
+        rows = (
+            results.columns_with_oracle(columns)
+            .drop_duplicates("net")[columns]
+            .rename(columns={"net": "digest"})
+        )
         known = rows.astype({"depth": int, "seed": "Int64"}).to_dict("records")
     nets = [{key: net.get(key, "") for key in _KEYS} for net in known]
     accuracies = pd.to_numeric(pd.Series([net["accuracy"] for net in nets], dtype=object), errors="coerce")

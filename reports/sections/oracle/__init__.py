@@ -20,6 +20,7 @@ from sdp_bench.reports.style.nets import NetKind, activation_rank
 
 ONCE, TENFOLD = "iris-oracle", "iris-oracle-10x"
 
+_LAW = ["activation", "depth", "noise", "sigma", "net", "input", "samples"]
 _ABOUT = (
     "A second oracle stands in the place of a rule, and rules are measured with ten times the samples: pairs "
     "that moved most, in their standard errors, come first. A ratio’s floor is that of a rule without noise "
@@ -76,7 +77,7 @@ class OracleError(Section):
 
     def build(self, results: Results) -> Context | None:
         """Errors by metric, where the experiments were run, and precision; None without an oracle."""
-        drawn = precision(results.with_oracle)
+        drawn = precision(results.columns_with_oracle((*_LAW, "precision")))
         if not drawn.oracles:
             return None
         return {"oracle_errors": oracle_errors(results.frame), "oracle_precision": drawn}
@@ -151,14 +152,13 @@ def precision(frame: pd.DataFrame) -> Precision:
         filled(frame[name]) if name in frame else pd.Series("", index=frame.index)
         for name in ("noise", "precision", "samples")
     )
-    law = ["activation", "depth", "noise", "sigma", "net", "input", "samples"]
     oracles = (
         frame.assign(noise=family, samples=samples, double=told == "float64", told=told != "")
-        .groupby(law)[["double", "told"]]
+        .groupby(_LAW)[["double", "told"]]
         .any()
         .reset_index()
     )
-    counts = oracles.groupby(law[:4])["double"].agg(["sum", "size"]).reset_index()
+    counts = oracles.groupby(_LAW[:4])["double"].agg(["sum", "size"]).reset_index()
     counts = counts[counts["sum"] > 0]
     places = sorted(
         counts.itertuples(index=False, name=None), key=lambda place: (activation_rank(place[0]), *place[1:4])
