@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -20,6 +19,7 @@ from sdp_ref.graph.trace import Net
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, unchecked
 from sdp_ref.rules.base import Rule, check_outputs
 from sdp_ref.rules.points.base import placed
+from sdp_ref.rules.sampling import seeds
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class MonteCarlo(Rule):
     seed: int | Sequence[int] = 0
 
     def __post_init__(self) -> None:
-        samples = _integer(self.samples)
+        samples = seeds.integer(self.samples)
         if samples is None or samples < 2:
             raise ValueError(f"{self.name} needs samples of at least 2, got {self.samples!r}")
         if self.sampler not in _SAMPLERS:
@@ -75,14 +75,8 @@ class MonteCarlo(Rule):
         if blocks and (blocks < 2 or blocks % 1):
             least = 2 * self._block
             raise ValueError(f"{self.name} needs an even number of antithetic samples, {least} or more")
-        given = (
-            self.seed if isinstance(self.seed, Sequence) and not isinstance(self.seed, str) else [self.seed]
-        )
-        seeds = [_integer(seed) for seed in given]
-        if any(seed is None or seed < 0 for seed in seeds):
-            raise ValueError(f"{self.name} needs a seed (or one a law) of at least 0, got {self.seed!r}")
         object.__setattr__(self, "samples", samples)
-        object.__setattr__(self, "seed", seeds[0] if given is not self.seed else tuple(seeds))
+        object.__setattr__(self, "seed", seeds.checked(self.name, self.seed))
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -141,14 +135,9 @@ class MonteCarlo(Rule):
         return covariance
 
     def _normals(self, x: Law) -> Tensor:
-        if isinstance(self.seed, int):
-            seeds: Sequence[Any] = [(self.seed, row) for row in range(x.batch)]
-        else:
-            seeds = self.seed
-        if len(seeds) != x.batch:
-            raise ValueError(f"{self.name} has {len(seeds)} seeds for a batch of {x.batch}")
+        rows = seeds.of_rows(self.name, self.seed, x.batch)
         with self.at():
-            draws = [_SAMPLERS[self.sampler](seed, self.samples, x.dimension) for seed in seeds]
+            draws = [_SAMPLERS[self.sampler](seed, self.samples, x.dimension) for seed in rows]
         return torch.stack(draws).to(x.location.device)
 
 
@@ -231,10 +220,3 @@ _SAMPLERS: Mapping[str, Callable[[Any, int, int], Tensor]] = {
     "sobol": _sobol,
     "lattice": _lattice,
 }
-
-
-def _integer(value: object) -> int | None:
-    try:
-        return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        return None
