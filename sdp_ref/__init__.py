@@ -11,8 +11,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sdp_ref.errors import CovarianceSizeError, UnsupportedError
-from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable
+from sdp_ref.errors import CovarianceSizeError, UndefinedError, UnsupportedError
+from sdp_ref.laws import (
+    Cauchy,
+    DiagonalGaussian,
+    Empirical,
+    Gaussian,
+    Law,
+    LocationScale,
+    Mixture,
+    Quantiles,
+    SymmetricStable,
+    law_of,
+)
 from sdp_ref.lazy import exports
 from sdp_ref.rules import Propagator, Rule, rule, rules
 from sdp_ref.rules.base import predicted
@@ -30,13 +41,19 @@ __all__ = [
     "ConformanceReport",
     "CovarianceSizeError",
     "DiagonalGaussian",
+    "Empirical",
     "Gaussian",
     "Law",
     "LayerwiseRule",
+    "LocationScale",
+    "Mixture",
+    "Quantiles",
     "Rule",
     "SymmetricStable",
+    "UndefinedError",
     "UnsupportedError",
     "check_rule",
+    "law_of",
     "losses",
     "propagate",
     "rule",
@@ -51,8 +68,9 @@ def propagate(net: Net, x: Law, rule: str | Propagator = "sdp") -> Law:
     ----------
     net : nn.Module or function
         Maps a batch (B, *event) to (B, m), each row by itself. Left as it is.
-    x : Gaussian, DiagonalGaussian, Cauchy or SymmetricStable
-        Law of X, a batch of B.
+    x : Law, or what :func:`law_of` takes for one
+        Of X, a batch of B. Which families a rule takes is its own; those that work with moments take any
+        with a covariance.
     rule : str or Rule
         A name of :func:`rules`, or a rule object.
 
@@ -60,7 +78,7 @@ def propagate(net: Net, x: Law, rule: str | Propagator = "sdp") -> Law:
     -------
     Law
         Law of the output, batch B, in the dtype of `x` (rules with a full covariance give a
-        :class:`Gaussian`, marginal ones the family of `x`).
+        :class:`Gaussian`, marginal ones the family of `x`, others what they will).
 
     Raises
     ------

@@ -51,6 +51,13 @@ class NoFormulaError(NotImplementedError):
     """
 
 
+class UndefinedError(AttributeError, ValueError):
+    """A law was asked for what it has not: a mean, a density, draws. The message says which law and what.
+
+    An AttributeError too, so that ``hasattr(law, "mean")`` tells.
+    """
+
+
 def on_one_line(text: str) -> str:
     """Any text on one line, that can be shown and stored.
 

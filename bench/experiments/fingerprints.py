@@ -19,10 +19,23 @@ from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.plugins.asking import ask
 from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
 from sdp_bench.bench.rules import rule_of
-from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, SymmetricStable
+from sdp_ref.laws import (
+    Cauchy,
+    DiagonalGaussian,
+    Empirical,
+    Gaussian,
+    LocationScale,
+    Mixture,
+    Quantiles,
+    SymmetricStable,
+)
+from sdp_ref.laws.foreign import SampledLaw, TorchLaw
 
 # Code that works on objects which it is given rests on their classes too.
-_LAWS = (Cauchy, DiagonalGaussian, Gaussian, SymmetricStable)
+_LAWS = (
+    *(Cauchy, DiagonalGaussian, Empirical, Gaussian, LocationScale),
+    *(Mixture, Quantiles, SampledLaw, SymmetricStable, TorchLaw),
+)
 _PREDICTION = (*_LAWS, noise, predict.predict, predict.prediction_of, OracleKey)
 _COMPARISON = (*_LAWS, Oracle, Prediction, OracleKey)
 

@@ -17,7 +17,7 @@ from sdp_bench.bench.identity.keys import OracleKey, SeedRoot
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.prediction import Prediction
 from sdp_bench.bench.plugins.code import no_exit
-from sdp_ref.laws import Cauchy, Law, SymmetricStable, joined
+from sdp_ref.laws import Cauchy, Law, SymmetricStable, joined, law_of
 from sdp_ref.rules import Propagator
 
 _QUICK = 0.05  # s; a rule faster than this is timed three times: the first call warms caches
@@ -50,7 +50,7 @@ def predict(rule: Propagator, net: nn.Module, law: Law, roots: Sequence[OracleKe
     with torch.no_grad():
         while not seconds or (len(seconds) < 3 and sum(seconds) < _QUICK):
             begun = time.perf_counter()
-            predicted = propagate(law)
+            predicted = law_of(propagate(law))
             if law.location.is_cuda:
                 torch.cuda.synchronize()
             seconds.append(time.perf_counter() - begun)
@@ -103,7 +103,7 @@ def prepared(rule: Propagator, net: nn.Module, seeds: Sequence[int]) -> Callable
     if hasattr(rule, "with_seeds"):
         return _of_net(rule.with_seeds(seeds), net)
     each = [_of_net(with_seed(rule, seed), net) for seed in seeds]
-    return lambda law: joined([one(law[place]) for place, one in enumerate(each)])
+    return lambda law: joined([law_of(one(law[place])) for place, one in enumerate(each)])
 
 
 def with_seed(rule: Propagator, seed: int) -> Propagator:

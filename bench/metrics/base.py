@@ -75,6 +75,8 @@ class Metric(ABC):
         The paper's metric to set beside it; empty if there is none.
     needs : {"", "mean", "variance"}
         What truth and prediction must have for it to be defined; see `refusal`.
+    single : bool
+        Whether it looks at the outputs one by one, so that a law that does not tell them together will do.
     companion, companion_label : str
         Name of a second metric that is shown in the same cells, and what it is called there.
     seconds_per_sample : float
@@ -99,6 +101,7 @@ class Metric(ABC):
     whitens: ClassVar[bool] = False
     published: ClassVar[str] = ""
     needs: ClassVar[Moment] = ""
+    single: ClassVar[bool] = False
     companion: ClassVar[str] = ""
     companion_label: ClassVar[str] = ""
     seconds_per_sample: ClassVar[float] = 0.0
@@ -167,11 +170,18 @@ class Metric(ABC):
 
     def refusal(self, oracle: Oracle, prediction: Prediction) -> str:
         """Why it is not defined for these laws, which samples cannot show; empty if it is."""
-        laws = [law for law in (oracle.law, prediction.law) if law is not None]
-        if not self.needs or not (law := lacking(self.needs, *laws)):
+        predicted = prediction.law
+        laws = [law for law in (oracle.law, predicted) if law is not None]
+        if self.needs and (law := lacking(self.needs, *laws)):
+            remedy = "use total variation or quantile distances"
+            return f"{self.label} needs a finite {self.needs}, which {law} has not; {remedy}"
+        if self.single or predicted is None:
             return ""
-        remedy = "use total variation or quantile distances"
-        return f"{self.label} needs a finite {self.needs}, which {law} has not; {remedy}"
+        if not predicted.joint:
+            return f"{self.label} is of all outputs together, of which {predicted.described} says nothing"
+        if self.needs == "variance" and not hasattr(predicted, "covariance"):
+            return f"{self.label} needs a covariance, which {predicted.described} has not"
+        return ""
 
     def measure(self, oracle: Oracle, prediction: Prediction) -> Measurements:
         """Estimates by component.

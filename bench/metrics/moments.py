@@ -23,6 +23,7 @@ class StandardDeviationRatio(RatioMetric):
     label = "std ratio"
     about = "One for each output; 1 is right, below 1 is overconfident."
     published = "std_ratio"
+    single = True
     needs = "variance"
     rank = 190
 
@@ -30,7 +31,7 @@ class StandardDeviationRatio(RatioMetric):
         """One number an output; see `Metric.estimates`."""
         from sdp_bench.oracles.moments.moments import std_ratio
 
-        for output, estimate in enumerate(std_ratio(oracle.moments, prediction.gaussian)):
+        for output, estimate in enumerate(std_ratio(oracle.moments, prediction.marginals)):
             yield str(output), estimate
 
 

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from sdp_bench.oracles.estimate.tails import heavy_tailed
 from sdp_bench.oracles.partitions.quantiles import Quantiles
-from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable
+from sdp_ref.errors import UndefinedError
+from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, unchecked
 
 if TYPE_CHECKING:
     from sdp_bench.bench.metrics.oracle import Oracle
@@ -21,7 +23,7 @@ class Prediction:
 
     Parameters
     ----------
-    law : Gaussian, DiagonalGaussian, Cauchy, SymmetricStable or None
+    law : Law or None
         Of the output, batch 1; none where it is known by samples alone.
     oracle : Oracle
         For the same input.
@@ -31,47 +33,74 @@ class Prediction:
     Raises
     ------
     ValueError
-        If the law is of another family, has non-finite parameters or a negative variance or scale.
+        If there is neither, or the law has non-finite parameters or a negative variance or scale.
     """
 
     def __init__(self, law: Law | None, oracle: Oracle, draw: Callable[[], Tensor] | None = None) -> None:
-        match law:
-            case Gaussian() | DiagonalGaussian():
-                _check_finite(mean=law.mean, covariance=law.covariance)
-                _check_positive(variance=law.variance)
-            case Cauchy() | SymmetricStable():
-                _check_finite(location=law.location, scale=law.scale)
-                _check_positive(scale=law.scale)
-            case None if draw is not None:
-                pass
-            case _:
-                raise ValueError(f"the prediction is a {type(law).__name__}, neither Gaussian nor stable")
+        if law is None and draw is None:
+            raise ValueError("the prediction is neither a law nor samples of one")
+        if law is not None and (reason := law.unsound()):
+            raise ValueError(f"the predicted {reason}")
         self.law, self._oracle, self._draw = law, oracle, draw
 
     @functools.cached_property
     def samples(self) -> Tensor:
-        """Of the predicted law, shape (samples, m), float64; an indefinite covariance is clipped."""
-        return self._of_law() if self._draw is None else self._draw()
-
-    @functools.cached_property
-    def outputs(self) -> Tensor:
-        """Samples like those, of which only single columns count: of a stable law, its own components."""
-        alone = self._draw is not None and isinstance(self.law, Cauchy | SymmetricStable)
-        return self._of_law() if alone else self.samples
-
-    @property
-    def gaussian(self) -> Gaussian | DiagonalGaussian:
-        """The law, for metrics that compare moments.
+        """Of the predicted law, shape (samples, m), float64; an indefinite covariance is clipped.
 
         Raises
         ------
-        ValueError
+        UndefinedError
+            If the law tells the outputs one by one.
+        """
+        if self._draw is not None:
+            return self._draw()
+        if self.law is not None and not self.law.joint:
+            raise UndefinedError(
+                f"the prediction is {self.law.described}, which says nothing of several together"
+            )
+        return self._of_law()
+
+    @functools.cached_property
+    def outputs(self) -> Tensor:
+        """Samples like those, of which only single columns count: of a law that has its own, these."""
+        law = self.law
+        own = law is not None and (not law.joint or (self._draw is not None and heavy_tailed(law)))
+        return self._of_law() if own else self.samples
+
+    @functools.cached_property
+    def gaussian(self) -> Gaussian | DiagonalGaussian:
+        """The Gaussian with the law's own mean and covariance, for metrics that compare moments.
+
+        Raises
+        ------
+        UndefinedError
             If it has none.
         """
         if isinstance(self.law, Gaussian | DiagonalGaussian):
             return self.law
-        name = "law known by samples alone" if self.law is None else f"{type(self.law).__name__} law"
-        raise ValueError(f"the prediction is a {name}, which has no moments to compare")
+        law = self._moments()
+        return unchecked(Gaussian, law.mean.double(), law.covariance.double())
+
+    @functools.cached_property
+    def marginals(self) -> Gaussian | DiagonalGaussian:
+        """The same for metrics that compare the moments of single outputs.
+
+        Raises
+        ------
+        UndefinedError
+            If it has none.
+        """
+        if isinstance(self.law, Gaussian | DiagonalGaussian):
+            return self.law
+        law = self._moments()
+        return unchecked(DiagonalGaussian, law.mean.double(), law.variance.double())
+
+    def _moments(self) -> Law:
+        if self.law is None:
+            raise UndefinedError(
+                "the prediction is a law known by samples alone, which has no moments to compare"
+            )
+        return self.law
 
     @functools.cached_property
     def quantiles(self) -> Quantiles:
@@ -79,21 +108,7 @@ class Prediction:
         return Quantiles.from_samples(self.outputs)
 
     def _of_law(self) -> Tensor:
-        match self.law:
-            case Gaussian() | DiagonalGaussian() as law:
-                return torch.addmm(law.mean.double(), self._oracle.normals, law.factor()[0].mT)
-            case Cauchy() | SymmetricStable() as law:
-                return self._oracle.draw(nn.Flatten(), law)
-        raise ValueError("the prediction is known by samples alone")
-
-
-def _check_finite(**parameters: Tensor) -> None:
-    for name, value in parameters.items():
-        if not bool(torch.isfinite(value).all()):
-            raise ValueError(f"the predicted {name} is not finite")
-
-
-def _check_positive(**parameters: Tensor) -> None:
-    for name, value in parameters.items():
-        if bool((value < 0).any()):
-            raise ValueError(f"a predicted {name} is negative")
+        law = self._moments()
+        if isinstance(law, Gaussian | DiagonalGaussian):
+            return torch.addmm(law.mean.double(), self._oracle.normals, law.factor()[0].mT)
+        return self._oracle.draw(nn.Flatten(), law)

@@ -21,6 +21,7 @@ class QuantileMetric(Metric):
     """A number for each output, from its quantiles."""
 
     component = "output"
+    single = True
 
     @abstractmethod
     def distance(self, oracle: Quantiles, predicted: Quantiles) -> Sequence[Estimate]:

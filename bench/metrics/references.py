@@ -84,12 +84,12 @@ class OracleAgain(Reference):
     def predict(self, oracle: Oracle) -> Prediction:
         """See `Reference.predict`."""
         from sdp_bench.bench.metrics.prediction import Prediction
-        from sdp_bench.oracles.estimate.tails import GAUSSIAN, stability
+        from sdp_bench.oracles.estimate.tails import heavy_tailed
         from sdp_bench.oracles.moments.moments import Moments
 
         again = oracle.redrawn("again")
         # In plain blocks even where the points are Sobol's: only its mean and covariance are used.
-        law = _gaussian(Moments.from_samples(again)) if stability(oracle.law) == GAUSSIAN else None
+        law = None if heavy_tailed(oracle.law) else _gaussian(Moments.from_samples(again))
         return Prediction(law, oracle, again.double)
 
     def refusal(self, law: Law) -> str:  # noqa: ARG002

@@ -22,7 +22,7 @@ from sdp_bench.bench.replay.error_by_layer import ErrorByLayer, error_by_layer
 from sdp_bench.bench.replay.layers import Advance, Layer, LayerMoments, layers_of, merged, sample_layers
 from sdp_bench.bench.replay.stored import StoredMeasurement, find, stored_measurement
 from sdp_bench.bench.results.store import Store
-from sdp_bench.oracles.estimate.tails import GAUSSIAN, stability
+from sdp_bench.oracles.estimate.tails import heavy_tailed
 from sdp_bench.oracles.sampling.forward import in_threads
 from sdp_ref.errors import UnsupportedError
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
@@ -286,7 +286,7 @@ def _laws_by_layer(rule: Propagator, layers: Sequence[Layer], oracle: Oracle, ad
 
 
 def _layer_moments(oracle: Oracle, advance: Advance = lambda _: None) -> LayerMoments:
-    if stability(oracle.law) != GAUSSIAN:
+    if heavy_tailed(oracle.law):
         raise ValueError("this noise has no moments, so that no errors by layer can be told")
     key, (net, law) = oracle.key, oracle.drawn
     return sample_layers(

@@ -368,7 +368,7 @@ def moments_after(
         )  # here and not in the threads: a net is traced in one only
         parts = (partial(propagate, law[k : k + _BATCH]) for k in range(0, law.batch, _BATCH))
         after = joined(list(in_threads(parts)))
-        return after.location.flatten(1), after.covariance  # type: ignore[attr-defined]
+        return after.location.flatten(1), after.covariance
     pairs = list(_sampled(layer, mean, covariance, shape, seed))
     return torch.stack([m for m, _ in pairs]), torch.stack([c for _, c in pairs])
 

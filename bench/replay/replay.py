@@ -13,7 +13,7 @@ from sdp_bench.bench.experiments.law_group import measured
 from sdp_bench.bench.replay.stored import stored_measurement
 from sdp_bench.bench.results.record import Record
 from sdp_bench.bench.results.store import Store
-from sdp_bench.oracles.estimate.tails import stability
+from sdp_bench.oracles.estimate.tails import heavy_tailed
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
 
 
@@ -70,7 +70,7 @@ def _described(samples: Tensor, noise: Law, law: Law | None = None) -> str:
     """Centre and spread of the outputs: by moments where the noise has any, else by quartiles."""
     if isinstance(law, Gaussian | DiagonalGaussian):
         return f"mean {_row(law.mean[0])}, sd {_row(law.variance[0].sqrt())}"
-    if stability(noise) == 2:
+    if not heavy_tailed(noise):
         return f"mean {_row(samples.double().mean(0))}, sd {_row(samples.double().std(0))}"
     low, median, high = np.quantile(samples.numpy(), (0.25, 0.5, 0.75), axis=0)
     return f"median {_row(median)}, half the interquartile range {_row((high - low) / 2)}"

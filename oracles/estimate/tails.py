@@ -4,25 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from sdp_ref.laws import Cauchy, Law, SymmetricStable
-
-GAUSSIAN = 2.0
+from sdp_ref.laws import Law
 
 
-def stability(law: Law) -> float:
-    """Stability index of a law: 2 for Gaussian ones, 1 for Cauchy's.
-
-    Below 2 it is the power of the tail, P(abs(X) > x) ~ x^-alpha, and moments of that order and above are
-    infinite.
-
-    Returns
-    -------
-    float
-        In (0, 2].
-    """
-    if isinstance(law, Cauchy):
-        return 1.0
-    return float(law.alpha) if isinstance(law, SymmetricStable) else GAUSSIAN
+def heavy_tailed(law: Law) -> bool:
+    """Whether a law has no finite variance, or none that is known."""
+    return bool(lacking("variance", law))
 
 
 def lacking(moment: Literal["mean", "variance"], *laws: Law) -> str:
@@ -38,11 +25,7 @@ def lacking(moment: Literal["mean", "variance"], *laws: Law) -> str:
     str
         ``a Cauchy law``, say.
     """
-    for law in laws:
-        alpha = stability(law)
-        if alpha < GAUSSIAN and (moment == "variance" or alpha <= 1):
-            return "a Cauchy law" if alpha == 1 else f"a stable law with alpha {alpha:g}"
-    return ""
+    return next((law.described for law in laws if not hasattr(law, moment)), "")
 
 
 def require_mean(*laws: Law) -> None:

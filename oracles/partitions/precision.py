@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from sdp_bench.oracles.estimate.tails import GAUSSIAN, stability
+from sdp_bench.oracles.estimate.tails import heavy_tailed
 from sdp_bench.oracles.partitions.counting import pilot_values, rounding_of
 from sdp_bench.oracles.partitions.heavy_tails import central_axes
 from sdp_bench.oracles.partitions.tree import EqualMassTree, principal_axes
@@ -98,7 +98,7 @@ def rounding_by(
     if single.dtype == torch.float64:
         return Rounding(0.0, allowed, single.shape[1], single.shape[1])
     double = sample_outputs(*precise(net, law), rows, seed=seed, device=device).cpu()
-    axes = principal_axes if stability(law) == GAUSSIAN else central_axes
+    axes = central_axes if heavy_tailed(law) else principal_axes
     spread = [EqualMassTree.from_samples(each, 2, axes).axes.shape[1] for each in (single, double)]
     halves = slice(rows // 2), slice(rows // 2, rows)
     moved = 0

@@ -14,8 +14,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.special import ndtri
+
+from sdp_ref.laws.standard import Standard
 
 Seed = int | np.random.SeedSequence
 Block = NDArray[np.floating[Any]]  # shape (rows, dimension)
@@ -72,6 +75,39 @@ def cauchy_quantile(probability: NDArray[np.float64]) -> Block:
     return np.tan(math.pi * (probability - 0.5))
 
 
+def uniforms(generator: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.float64]:
+    """Uniform variates inside (0, 1): the middles of the cells of numpy's grid."""
+    return generator.random(shape) * (1 - 2.0**-53) + 2.0**-54
+
+
+def variates_of(standard: Standard) -> Variates:
+    """How standard variates are drawn: directly where numpy can, else from uniform ones."""
+    match standard.name:
+        case "normal":
+            return normals
+        case "cauchy":
+            return cauchys
+        case "stable":
+            return stables(standard.alpha)
+    through = quantile_of(standard)
+    return lambda generator, shape: through(uniforms(generator, shape))
+
+
+def quantile_of(standard: Standard) -> Quantile:
+    """Quantiles of standard variates."""
+    match standard.name:
+        case "normal":
+            return normal_quantile
+        case "cauchy":
+            return cauchy_quantile
+
+    def through(probability: NDArray[np.float64]) -> Block:
+        made: Block = standard.from_uniform(torch.from_numpy(probability)).numpy()
+        return made
+
+    return through
+
+
 def block_rows(dimension: int) -> int:
     """Rows of a block: a power of two that depends on the dimension alone."""
     return 1 << max(6, (_BLOCK_VALUES // dimension).bit_length() - 1)
@@ -84,7 +120,7 @@ def monte_carlo_blocks(
     rows = block_rows(dimension)
 
     def draw(block: int) -> Block:
-        return variates(_generator(seed, block), (min(rows, samples - block * rows), dimension))
+        return variates(generator_of(seed, block), (min(rows, samples - block * rows), dimension))
 
     return (partial(draw, block) for block in range(-(-samples // rows)))
 
@@ -110,7 +146,7 @@ def sobol_blocks(
     rows = block_rows(dimension)
 
     def draw(scramble: int, start: int, stop: int) -> Block:
-        points = qmc.Sobol(dimension, scramble=True, rng=_generator(seed, scramble))
+        points = qmc.Sobol(dimension, scramble=True, rng=generator_of(seed, scramble))
         if start:
             points.fast_forward(start)
         # a power of two, over which the points are balanced
@@ -123,7 +159,8 @@ def sobol_blocks(
             yield partial(draw, scramble, start, min(start + rows, size))
 
 
-def _generator(seed: Seed, block: int) -> np.random.Generator:
+def generator_of(seed: Seed, block: int) -> np.random.Generator:
+    """Generator of a block's own."""
     root = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
     child = np.random.SeedSequence(root.entropy, spawn_key=(*root.spawn_key, block))
     return np.random.Generator(np.random.Philox(child))

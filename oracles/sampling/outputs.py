@@ -16,16 +16,15 @@ from sdp_bench.oracles.sampling.noise import (
     SAMPLERS,
     Block,
     Seed,
-    Variates,
-    cauchy_quantile,
-    cauchys,
+    block_rows,
+    generator_of,
     monte_carlo_blocks,
-    normal_quantile,
-    normals,
+    quantile_of,
     sobol_blocks,
-    stables,
+    variates_of,
 )
-from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable
+from sdp_ref.laws import Law
+from sdp_ref.laws.standard import NORMAL, Standard
 
 Sampler = Literal["mc", "sobol"]
 
@@ -55,7 +54,7 @@ def standard_normals(samples: int, dimension: int, *, seed: Seed, sampler: Sampl
     """
     samples, dimension = _positive("samples", samples), _positive("dimension", dimension)
     _check_seed(seed)
-    blocks = _blocks(sampler, samples, dimension, seed)
+    blocks = _blocks(sampler, samples, dimension, seed, NORMAL)
     return torch.cat(list(in_threads(partial(_tensor, block) for block in blocks)))
 
 
@@ -75,7 +74,7 @@ def sample_outputs(
     net : Module or callable
         Maps (rows, *event) to (rows, m). Used as it is: in the mode (train or eval), the
         precision and on the device that it is in.
-    x : Gaussian, DiagonalGaussian, Cauchy or SymmetricStable, batch 1
+    x : Law, batch 1
         Law of the input.
     samples : int
         Number of samples, positive.
@@ -84,7 +83,7 @@ def sample_outputs(
     device : device, optional
         Where the network runs; where the law is if not given.
     sampler : {"mc", "sobol"}
-        As in :func:`standard_normals`; "sobol" for Gaussian and Cauchy laws only.
+        As in :func:`standard_normals`; "sobol" for laws with quantiles only.
 
     Returns
     -------
@@ -141,12 +140,42 @@ def stream_outputs(
         if weights.device.type != place.type:
             raise ValueError(f"the network is on {weights.device} and is to run on {place}; move one of them")
         dtype = weights.dtype if weights.is_floating_point() else dtype
-    blocks = _blocks(sampler, samples, x.dimension, seed, x)
-    shift = _shift(x, place, dtype)
+    drawn = _draws(x, samples, seed, sampler, place, dtype)
     forward = chunked_forward(net, x.event_shape)
-    if isinstance(forward, Chain) and place.type == "cpu":
-        return in_threads(partial(_outputs, forward, shift, block) for block in blocks)
-    return (_outputs(forward, shift, block) for block in blocks)
+    if isinstance(forward, Chain) and place.type == "cpu" and x.standard is not None:
+        return in_threads(partial(_outputs, forward, block) for block in drawn)
+    return (_outputs(forward, block) for block in drawn)
+
+
+def _draws(
+    x: Law, samples: int, seed: Seed, sampler: Sampler, device: torch.device, dtype: torch.dtype
+) -> Iterator[Callable[[], Tensor]]:
+    """Recipes of the blocks of draws of a law, shape (rows, n) each."""
+    if x.standard is None or (sampler == "sobol" and x.standard.uniforms > 1):
+        if sampler == "sobol":
+            raise ValueError(f"sampler 'sobol' draws laws with quantiles only, not {x.described}")
+        return _law_blocks(x, samples, seed, device, dtype)
+    push = x.push(device, dtype)
+    blocks = _blocks(sampler, samples, x.variates, seed, x.standard)
+    return (partial(_pushed, push, block) for block in blocks)
+
+
+def _law_blocks(
+    x: Law, samples: int, seed: Seed, device: torch.device, dtype: torch.dtype
+) -> Iterator[Callable[[], Tensor]]:
+    """The same of a law that draws by itself."""
+    rows = block_rows(x.dimension)
+
+    def draw(block: int) -> Tensor:
+        generator = torch.Generator().manual_seed(int(generator_of(seed, block).integers(2**62)))
+        # whole blocks, so that a shorter draw is the beginning of a longer one
+        return x.sample(rows, generator)[: samples - block * rows, 0].flatten(1).to(device, dtype)
+
+    return (partial(draw, block) for block in range(-(-samples // rows)))
+
+
+def _pushed(push: Callable[[Tensor], Tensor], block: Callable[[], Block]) -> Tensor:
+    return push(_tensor(block))
 
 
 def _tensor(block: Callable[[], Block]) -> Tensor:
@@ -154,8 +183,8 @@ def _tensor(block: Callable[[], Block]) -> Tensor:
 
 
 @torch.no_grad()
-def _outputs(forward: Network, shift: Callable[[Tensor], Tensor], block: Callable[[], Block]) -> Tensor:
-    inputs = shift(_tensor(block))
+def _outputs(forward: Network, draws: Callable[[], Tensor]) -> Tensor:
+    inputs = draws()
     outputs = forward(inputs)
     # the sum is much faster to test, but may overflow where no output does
     if not bool(torch.isfinite(outputs.sum())) and not bool(torch.isfinite(outputs).all()):
@@ -165,38 +194,15 @@ def _outputs(forward: Network, shift: Callable[[Tensor], Tensor], block: Callabl
     return outputs
 
 
-def _shift(x: Law, device: torch.device, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
-    """Map standard variates, shape (rows, n), to draws of `x`."""
-    location = x.location.detach().reshape(-1).to(device, dtype)
-    if isinstance(x, Gaussian):
-        factor = x.factor()[0].detach().T.to(device, dtype)
-        return lambda noise: torch.addmm(location, noise.to(device, dtype), factor)
-    if isinstance(x, DiagonalGaussian):
-        spread = x.variance.detach().double().sqrt()
-    elif isinstance(x, Cauchy | SymmetricStable):
-        spread = x.scale.detach()
-    else:
-        raise ValueError(f"cannot draw from a {type(x).__name__}")
-    scale = spread.reshape(-1).to(device, dtype)
-    return lambda noise: torch.addcmul(location, noise.to(device, dtype), scale)
-
-
 def _blocks(
-    sampler: str, samples: int, dimension: int, seed: Seed, x: Law | None = None
+    sampler: str, samples: int, dimension: int, seed: Seed, standard: Standard
 ) -> Iterator[Callable[[], Block]]:
+    """Recipes of the blocks of standard variates."""
     if sampler not in SAMPLERS:
         raise ValueError(f"sampler must be one of {', '.join(SAMPLERS)}, got {sampler!r}")
     if sampler == "sobol":
-        if isinstance(x, SymmetricStable):
-            raise ValueError("sampler 'sobol' draws Gaussian and Cauchy laws only, not SymmetricStable")
-        quantile = cauchy_quantile if isinstance(x, Cauchy) else normal_quantile
-        return sobol_blocks(samples, dimension, seed, quantile)
-    variates: Variates = normals
-    if isinstance(x, Cauchy):
-        variates = cauchys
-    elif isinstance(x, SymmetricStable):
-        variates = stables(x.alpha)
-    return monte_carlo_blocks(variates, samples, dimension, seed)
+        return sobol_blocks(samples, dimension, seed, quantile_of(standard))
+    return monte_carlo_blocks(variates_of(standard), samples, dimension, seed)
 
 
 def _positive(name: str, value: object) -> int:

@@ -4,26 +4,65 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex, TypeVar
+
+from sdp_ref.errors import UndefinedError
+from sdp_ref.laws.standard import Standard
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+    from torch.distributions import Distribution
 
 LawT = TypeVar("LawT", bound="Law")
+Push = Callable[["Tensor"], "Tensor"]
+
+_MOMENTS = ("mean", "variance", "covariance")
 
 
 @dataclass(frozen=True, eq=False)
 class Law:
-    """What every family shares: a batch of laws on one event shape."""
+    """What every family shares: a batch of laws on one event shape.
 
-    if TYPE_CHECKING:  # a property here at run time would be taken for a subclass field's default
+    What a law has not (a Cauchy law its mean) is asked of it like what it has, and refused by an
+    :class:`~sdp_ref.UndefinedError` that names it; ``hasattr(law, "mean")`` tells.
+    """
+
+    joint: ClassVar[bool] = True
+    """Whether it tells its components together, and not one by one."""
+    negative: ClassVar[tuple[str, ...]] = ()
+    """Of which of its parameters a negative value makes it no law."""
+
+    if TYPE_CHECKING:  # properties here at run time would be taken for defaults of a subclass's fields
 
         @property
         def location(self) -> Tensor:
             """Centre of the law, shape (B, *event): its mean where it has one."""
+
+        @property
+        def mean(self) -> Tensor:
+            """Shape (B, *event)."""
+
+        @property
+        def variance(self) -> Tensor:
+            """Of each component, shape (B, *event)."""
+
+        @property
+        def covariance(self) -> Tensor:
+            """Over the flattened event, shape (B, n, n)."""
+
+    def __getattr__(self, name: str) -> Any:
+        # Reached where nothing else answers: also where a property raised an UndefinedError of a part's.
+        if name in _MOMENTS:
+            raise UndefinedError(f"{self.described} has no {name}")
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    @property
+    def described(self) -> str:
+        """In a message: ``a Cauchy law``."""
+        return f"a {type(self).__name__} law"
 
     @property
     def batch(self) -> int:
@@ -39,6 +78,110 @@ class Law:
     def dimension(self) -> int:
         """Number of components of one draw, n."""
         return math.prod(self.event_shape)
+
+    @property
+    def draws(self) -> float | None:
+        """Of how many independent draws the law is made, whose noise it has; None if of none."""
+        return None
+
+    @property
+    def standard(self) -> Standard | None:
+        """Variates of which draws of the law are a map; None if they are not known to be one."""
+        return None
+
+    @property
+    def variates(self) -> int:
+        """How many of them make one draw."""
+        return self.dimension
+
+    def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:  # noqa: ARG002
+        """Map from standard variates, shape (rows, variates), to draws, shape (rows, n), of one law.
+
+        Parameters
+        ----------
+        device, dtype
+            Of the draws; the law's own if not given.
+
+        Raises
+        ------
+        UndefinedError
+            If the law is not known as such a map.
+        """
+        raise UndefinedError(f"{self.described} is not known as a map of standard variates")
+
+    def sample(self, samples: int, generator: torch.Generator | None = None) -> Tensor:
+        """Independent draws.
+
+        Parameters
+        ----------
+        samples : int
+            How many of each law.
+        generator : torch.Generator, optional
+            On the CPU; torch's own if not given.
+
+        Returns
+        -------
+        Tensor, shape (samples, B, *event)
+
+        Raises
+        ------
+        UndefinedError
+            If the law cannot be sampled.
+        """
+        import torch
+
+        if self.standard is None or not self.joint:
+            raise UndefinedError(f"{self.described} cannot be sampled")
+        shape = samples, self.batch, self.standard.uniforms * self.variates
+        # the middle of a cell of the grid on which they lie, so that no quantile is infinite
+        uniform = torch.rand(shape, generator=generator, dtype=torch.float64) * (1 - 2.0**-53) + 2.0**-54
+        noise = self.standard.from_uniform(uniform).to(self.location.device)
+        rows = [self[row].push()(noise[:, row]) for row in range(self.batch)]
+        drawn: Tensor = torch.stack(rows, 1).unflatten(2, self.event_shape)
+        return drawn
+
+    def log_prob(self, value: Tensor) -> Tensor:  # noqa: ARG002
+        """Logarithm of the density, shape (..., B), float64.
+
+        Parameters
+        ----------
+        value : Tensor, shape (..., B, *event)
+
+        Raises
+        ------
+        UndefinedError
+            If the law has no density, or none that is known.
+        """
+        raise UndefinedError(f"{self.described} has no known density")
+
+    def to_torch(self) -> Distribution:
+        """The same law as torch has it, batch shape (B,) and event shape (n,), float64.
+
+        Returns
+        -------
+        torch.distributions.Distribution
+            Where torch has no such law, an :class:`~sdp_ref.UndefinedError` says so.
+        """
+        return self.as_torch(self.location.shape[:1])
+
+    def as_torch(self, batch: torch.Size) -> Distribution:  # noqa: ARG002
+        """See :meth:`to_torch`; the batch in another shape."""
+        raise UndefinedError(f"torch.distributions has no such law as {self.described}")
+
+    def unsound(self) -> str:
+        """Why it is no law at all, which a rule may give: ``mean is not finite``; empty if it is one."""
+        import torch
+        from torch import Tensor
+
+        values = [(field.name, getattr(self, field.name)) for field in fields(self)]
+        for name, value in values:
+            if isinstance(value, Law) and (reason := value.unsound()):
+                return reason
+            if isinstance(value, Tensor) and not bool(torch.isfinite(value).all()):
+                return f"{name} is not finite"
+        return next(
+            (f"{name} is negative" for name in self.negative if bool((getattr(self, name) < 0).any())), ""
+        )
 
     def __getitem__(self: LawT, index: SupportsIndex | slice) -> LawT:
         """Law or laws at `index`, still batched: ``x[0]`` has batch 1.
@@ -63,6 +206,10 @@ class Law:
             index = slice(index, index + 1)
         elif not range(self.batch)[index]:
             raise ValueError(f"a batch has one law or more, the slice holds none of {self.batch}")
+        return self.rows(index)
+
+    def rows(self: LawT, index: slice) -> LawT:
+        """Laws of a slice that holds some."""
         return unchecked(type(self), *(_row(getattr(self, f.name), index) for f in fields(self)))
 
     def to(self: LawT, *args: Any, **kwargs: Any) -> LawT:
@@ -70,7 +217,18 @@ class Law:
         from torch import Tensor
 
         moved = (getattr(self, f.name) for f in fields(self))
-        return unchecked(type(self), *(v.to(*args, **kwargs) if isinstance(v, Tensor) else v for v in moved))
+        return unchecked(
+            type(self), *(v.to(*args, **kwargs) if isinstance(v, Tensor | Law) else v for v in moved)
+        )
+
+    @classmethod
+    def join(cls: type[LawT], laws: Sequence[LawT]) -> LawT:
+        """See :func:`joined`."""
+        import torch
+        from torch import Tensor
+
+        values = ([getattr(law, f.name) for law in laws] for f in fields(laws[0]))
+        return unchecked(type(laws[0]), *(torch.cat(v) if isinstance(v[0], Tensor) else v[0] for v in values))
 
 
 def unchecked(family: type[LawT], *values: object) -> LawT:
@@ -83,11 +241,7 @@ def unchecked(family: type[LawT], *values: object) -> LawT:
 
 def joined(laws: Sequence[LawT]) -> LawT:
     """Batch made of the parts of one: laws of one family and event shape, one after the other."""
-    import torch
-    from torch import Tensor
-
-    values = ([getattr(law, f.name) for law in laws] for f in fields(laws[0]))
-    return unchecked(type(laws[0]), *(torch.cat(v) if isinstance(v[0], Tensor) else v[0] for v in values))
+    return type(laws[0]).join(laws)
 
 
 def _row(value: Any, index: slice) -> Any:

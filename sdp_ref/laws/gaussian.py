@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from sdp_ref.laws.base import Law, check_location, check_scale, check_tensor
+from sdp_ref.errors import UndefinedError
+from sdp_ref.laws.base import Law, Push, check_location, check_scale, check_tensor
+from sdp_ref.laws.standard import NORMAL, Standard
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
+    from torch.distributions import Distribution
 
 _ASYMMETRY = 1e-6  # of the largest diagonal entry; float32 products are symmetric to about 1e-7
 _INDEFINITE = 1e-6  # of the largest eigenvalue; float32 products of a factor reach about 1e-7
@@ -29,6 +34,8 @@ class Gaussian(Law):
     ValueError
         If a shape, dtype or value does not fit; the message says which.
     """
+
+    negative: ClassVar[tuple[str, ...]] = ("variance",)
 
     mean: Tensor
     covariance: Tensor
@@ -70,6 +77,32 @@ class Gaussian(Law):
     def variance(self) -> Tensor:
         """Marginal variances, shape (B, *event)."""
         return self.covariance.diagonal(dim1=-2, dim2=-1).reshape(self.mean.shape)
+
+    @property
+    def standard(self) -> Standard:
+        """See :class:`Law`."""
+        return NORMAL
+
+    def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
+        """See :class:`Law`."""
+        import torch
+
+        location = self.mean.detach().reshape(-1).to(device, dtype)
+        factor = self.factor()[0].detach().T.to(location)
+        return lambda noise: torch.addmm(location, noise.to(location), factor)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """See :class:`Law`; where the covariance is singular there is no density."""
+        return _log_density(self, value)
+
+    def as_torch(self, batch: torch.Size) -> Distribution:
+        """See :class:`Law`; torch's covariances are positive definite."""
+        from torch.distributions import MultivariateNormal
+
+        n = self.dimension
+        _definite(self)
+        mean, covariance = self.mean.double().reshape(*batch, n), self.covariance.double()
+        return MultivariateNormal(mean, covariance.reshape(*batch, n, n))
 
     def factor(self) -> Tensor:
         """A matrix F with F F^T = covariance, shape (B, n, n), float64.
@@ -117,6 +150,8 @@ class DiagonalGaussian(Law):
         If a shape, dtype or value does not fit; the message says which.
     """
 
+    negative: ClassVar[tuple[str, ...]] = ("variance",)
+
     mean: Tensor
     variance: Tensor
 
@@ -128,6 +163,29 @@ class DiagonalGaussian(Law):
     def location(self) -> Tensor:
         """The mean, shape (B, *event)."""
         return self.mean
+
+    @property
+    def standard(self) -> Standard:
+        """See :class:`Law`."""
+        return NORMAL
+
+    def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
+        """See :class:`Law`."""
+        return scaled(self.mean, self.variance.detach().double().sqrt(), device, dtype)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """See :class:`Law`; where a variance is 0 there is no density."""
+        return _log_density(self, value)
+
+    def as_torch(self, batch: torch.Size) -> Distribution:
+        """See :class:`Law`; torch's variances are positive."""
+        from torch.distributions import Independent, Normal
+
+        _definite(self)
+        shape = *batch, self.dimension
+        return Independent(
+            Normal(self.mean.double().reshape(shape), self.standard_deviation.reshape(shape)), 1
+        )
 
     @property
     def standard_deviation(self) -> Tensor:
@@ -146,6 +204,56 @@ class DiagonalGaussian(Law):
         import torch
 
         return torch.diag_embed(self.standard_deviation.flatten(1))
+
+
+def scaled(
+    location: Tensor, scale: Tensor, device: torch.device | str | None, dtype: torch.dtype | None
+) -> Push:
+    """Map z -> location + scale z of variates, shape (rows, n), for parameters of a batch of one law."""
+    import torch
+
+    centre = location.detach().reshape(-1).to(device, dtype)
+    spread = scale.detach().reshape(-1).to(centre)
+    return lambda noise: torch.addcmul(centre, noise.to(centre), spread)
+
+
+def _definite(law: Gaussian | DiagonalGaussian) -> Tensor:
+    """Cholesky factor, shape (B, n, n), or standard deviations, shape (B, n); float64.
+
+    Returns
+    -------
+    Tensor
+
+    Raises
+    ------
+    UndefinedError
+        If the covariance is singular.
+    """
+    import torch
+
+    factor: Tensor
+    if isinstance(law, DiagonalGaussian):
+        factor, failed = law.standard_deviation.flatten(1), law.variance <= 0
+    else:
+        factor, failed = torch.linalg.cholesky_ex(law.covariance.double())
+    if bool(failed.any()):
+        raise UndefinedError("a Gaussian law with a singular covariance has no density")
+    return factor
+
+
+def _log_density(law: Gaussian | DiagonalGaussian, value: Tensor) -> Tensor:
+    import torch
+
+    factor = _definite(law)
+    centred = (value.double() - law.mean.double()).flatten(value.ndim - len(law.event_shape))
+    if isinstance(law, DiagonalGaussian):
+        whitened, lengths = centred / factor, factor
+    else:  # the inverse of the factor and not a solution for each value: values are many, components few
+        inverse = torch.linalg.solve_triangular(factor, torch.eye(law.dimension).to(factor), upper=False)
+        whitened = torch.einsum("bij,...bj->...bi", inverse, centred)
+        lengths = factor.diagonal(dim1=-2, dim2=-1)
+    constant = lengths.log().sum(-1) + law.dimension / 2 * math.log(2 * math.pi)
+    return -whitened.square().sum(-1) / 2 - constant
 
 
 AnyGaussian = Gaussian | DiagonalGaussian

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from sdp_ref.laws.base import Law, check_location, check_scale
+from sdp_ref.errors import UndefinedError
+from sdp_ref.laws.base import Law, Push, check_location, check_scale, unchecked
+from sdp_ref.laws.gaussian import DiagonalGaussian, scaled
+from sdp_ref.laws.standard import CAUCHY, Standard, stable
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
+    from torch.distributions import Distribution
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,12 +32,50 @@ class Cauchy(Law):
         If a shape, dtype or value does not fit; the message says which.
     """
 
+    negative: ClassVar[tuple[str, ...]] = ("scale",)
+
     location: Tensor
     scale: Tensor
 
     def __post_init__(self) -> None:
         check_location("location", self.location)
         check_scale("scale", self.scale, self.location)
+
+    @property
+    def standard(self) -> Standard:
+        """See :class:`Law`."""
+        return CAUCHY
+
+    def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
+        """See :class:`Law`."""
+        return scaled(self.location, self.scale, device, dtype)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """See :class:`Law`; where a scale is 0 there is no density.
+
+        Returns
+        -------
+        Tensor
+
+        Raises
+        ------
+        UndefinedError
+            If a scale is 0.
+        """
+        if bool((self.scale <= 0).any()):
+            raise UndefinedError("a Cauchy law with a scale of 0 has no density")
+        scale = self.scale.double()
+        standard = (value.double() - self.location.double()) / scale
+        density = -(math.pi * scale).log() - standard.square().log1p()
+        return density.flatten(value.ndim - len(self.event_shape)).sum(-1)
+
+    def as_torch(self, batch: torch.Size) -> Distribution:
+        """See :class:`Law`."""
+        from torch.distributions import Cauchy, Independent
+
+        shape = *batch, self.dimension
+        location, scale = self.location.double().reshape(shape), self.scale.double().reshape(shape)
+        return Independent(Cauchy(location, scale), 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +98,8 @@ class SymmetricStable(Law):
         If a shape, dtype or value does not fit; the message says which.
     """
 
+    negative: ClassVar[tuple[str, ...]] = ("scale",)
+
     location: Tensor
     scale: Tensor
     alpha: float
@@ -63,6 +109,53 @@ class SymmetricStable(Law):
         check_scale("scale", self.scale, self.location)
         if not (isinstance(self.alpha, int | float) and 0 < self.alpha <= 2):
             raise ValueError(f"alpha must be a number in (0, 2], got {self.alpha!r}")
+
+    @property
+    def described(self) -> str:
+        """See :class:`Law`."""
+        return "a Cauchy law" if self.alpha == 1 else f"a stable law with alpha {self.alpha:g}"
+
+    @property
+    def mean(self) -> Tensor:
+        """The location, where alpha is above 1."""
+        if self.alpha <= 1:
+            raise UndefinedError(f"{self.described} has no mean")
+        return self.location
+
+    @property
+    def variance(self) -> Tensor:
+        """Of alpha = 2 alone, where the law is Gaussian: twice the squared scales."""
+        return self._gaussian("variance").variance
+
+    @property
+    def covariance(self) -> Tensor:
+        """Of alpha = 2 alone."""
+        return self._gaussian("covariance").covariance
+
+    @property
+    def standard(self) -> Standard:
+        """See :class:`Law`."""
+        return stable(self.alpha)
+
+    def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
+        """See :class:`Law`."""
+        return scaled(self.location, self.scale, device, dtype)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """See :class:`Law`; in closed form for alpha 1 and 2 alone."""
+        return self._closed("density").log_prob(value)
+
+    def as_torch(self, batch: torch.Size) -> Distribution:
+        """See :class:`Law`; torch has those of alpha 1 and 2 alone."""
+        return self._closed("counterpart in torch.distributions").as_torch(batch)
+
+    def _closed(self, what: str) -> Law:
+        return unchecked(Cauchy, self.location, self.scale) if self.alpha == 1 else self._gaussian(what)
+
+    def _gaussian(self, what: str) -> DiagonalGaussian:
+        if self.alpha != 2:
+            raise UndefinedError(f"{self.described} has no {what}")
+        return unchecked(DiagonalGaussian, self.location, 2 * self.scale.square())
 
 
 def stable_scale(weight: Tensor, scale: Tensor, alpha: float) -> Tensor:

@@ -10,8 +10,17 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
-from sdp_ref.errors import NoFormulaError, UnsupportedError
-from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, unchecked
+from sdp_ref.errors import NoFormulaError, UndefinedError, UnsupportedError
+from sdp_ref.laws import (
+    Cauchy,
+    DiagonalGaussian,
+    Gaussian,
+    Law,
+    LocationScale,
+    SymmetricStable,
+    law_of,
+    unchecked,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,7 +47,7 @@ def predicted(rule: Propagator, net: Net, x: Law) -> Law:
     ----------
     rule : Propagator
     net : nn.Module or function
-    x : Law
+    x : Law, or what :func:`sdp_ref.law_of` takes for one
 
     Returns
     -------
@@ -54,8 +63,10 @@ def predicted(rule: Propagator, net: Net, x: Law) -> Law:
     import torch
     from torch import nn
 
-    if not isinstance(x, Law):
-        raise ValueError(f"x must be a law such as sdp_ref.Gaussian, got {type(x).__name__}")
+    try:
+        x = law_of(x)
+    except ValueError as error:
+        raise ValueError(f"x must be a law such as sdp_ref.Gaussian: {error}") from None
     if not callable(net):
         raise ValueError(f"net must be a torch module or a function, got {type(net).__name__}")
     weight = (
@@ -69,7 +80,7 @@ def predicted(rule: Propagator, net: Net, x: Law) -> Law:
             f"{x.location.device}; bring them together with net.to(...) or x.to(...)"
         )
     try:
-        law = rule.propagate(net, x)
+        law = law_of(rule.propagate(net, x))
     except UnsupportedError:
         raise
     except RuntimeError as error:  # torch's own, of shapes and dtypes
@@ -232,13 +243,62 @@ def as_gaussian(rule: str, x: Law) -> Gaussian:
         return x
     if isinstance(x, DiagonalGaussian):
         return unchecked(Gaussian, x.mean, x.covariance)
-    raise UnsupportedError(rule, f"{type(x).__name__} input, which has no covariance")
+    with _of_moments(rule, x):
+        return unchecked(Gaussian, x.mean, x.covariance)
+
+
+@contextmanager
+def _of_moments(rule: str, x: Law) -> Iterator[None]:
+    """Where the first two moments stand for a law of another family: a warning says so.
+
+    Raises
+    ------
+    UnsupportedError
+        If it has none.
+    """
+    kind = type(x).__name__
+    try:
+        yield
+    except UndefinedError as error:
+        raise UnsupportedError(rule, f"{kind} input, which has no covariance ({error})") from None
+    warnings.warn(
+        f"rule '{rule}' takes {x.described} for the Gaussian with its mean and covariance", stacklevel=4
+    )
+
+
+def as_any_gaussian(rule: str, x: Law) -> Gaussian | DiagonalGaussian:
+    """Law `x` as a Gaussian one, without a dense covariance where its components are independent.
+
+    Parameters
+    ----------
+    rule : str
+        Name of the rule that asks, for the message.
+    x : Law
+
+    Returns
+    -------
+    Gaussian or DiagonalGaussian
+
+    Raises
+    ------
+    UnsupportedError
+        If `x` has no covariance.
+    """
+    if isinstance(x, Gaussian | DiagonalGaussian):
+        return x
+    if not isinstance(x, LocationScale):
+        return as_gaussian(rule, x)
+    with _of_moments(rule, x):
+        return unchecked(DiagonalGaussian, x.mean, x.variance)
 
 
 def as_marginal(rule: str, x: Law) -> Law:
-    """Law `x` without its correlations; a warning says so where it had any."""
-    if not isinstance(x, Gaussian):
+    """Law `x` without its correlations, Gaussian if it is not stable; a warning says what was dropped."""
+    if isinstance(x, DiagonalGaussian | Cauchy | SymmetricStable):
         return x
+    if not isinstance(x, Gaussian):
+        with _of_moments(rule, x):
+            return unchecked(DiagonalGaussian, x.mean, x.variance)
     warnings.warn(
         f"rule '{rule}' is marginal: it uses the variances of its Gaussian input and drops the covariances",
         stacklevel=2,

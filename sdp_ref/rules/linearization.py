@@ -14,19 +14,21 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from sdp_ref.errors import NoFormulaError, UnsupportedError
+from sdp_ref.errors import UnsupportedError
 from sdp_ref.graph.trace import Net
 from sdp_ref.jacobian.jacobian import MAX_BYTES, jacobian_of
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable, joined, unchecked
+from sdp_ref.laws.gaussian import AnyGaussian
 from sdp_ref.laws.stable import stable_scale
-from sdp_ref.rules.base import Rule, check_outputs
+from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs
 
 
 @dataclass(frozen=True)
 class SDP(Rule):
     """Stable distribution propagation: location f(x), scale by the Jacobian J of the whole net.
 
-    A Gaussian input gives a :class:`Gaussian` with covariance J Sigma J^T. Cauchy and symmetric
+    A Gaussian input, or any other with a covariance Sigma, gives a :class:`Gaussian` with covariance
+    J Sigma J^T. Cauchy and symmetric
     alpha-stable inputs give the marginal laws of J x, with scale (abs(J)^alpha gamma^alpha)^(1/alpha);
     correlations on the way are kept, only those between the outputs are not part of the result.
 
@@ -63,6 +65,8 @@ class SDP(Rule):
                 raise UnsupportedError(self.name, f"{type(module).__name__} in training mode", path)
 
         def propagate(x: Law) -> Law:
+            if not isinstance(x, Cauchy | SymmetricStable):
+                x = as_any_gaussian(self.name, x)
             if self.create_graph:
                 with self.at():
                     return _linearised(net, x, create_graph=True, max_bytes=self.max_bytes)
@@ -116,7 +120,9 @@ def _rows_at_a_time(net: Net, location: Tensor, max_bytes: int) -> int:
     return max(1, min(len(location), max_bytes // max(1, outputs * of_one_output)))
 
 
-def _linearised(net: Net, x: Law, *, create_graph: bool, max_bytes: int) -> Law:
+def _linearised(
+    net: Net, x: AnyGaussian | Cauchy | SymmetricStable, *, create_graph: bool, max_bytes: int
+) -> Law:
     location, jacobian = jacobian_of(
         lambda v: check_outputs(x.location, net(v)),
         x.location,
@@ -132,12 +138,10 @@ def _linearised(net: Net, x: Law, *, create_graph: bool, max_bytes: int) -> Law:
         case Cauchy():
             scale = _in_double(_absolute, jacobian, x.scale.flatten(1), create_graph)
             return unchecked(Cauchy, location, scale.reshape(location.shape).to(dtype))
-        case SymmetricStable():
+        case _:
             stable = partial(stable_scale, alpha=x.alpha)
             scale = _in_double(stable, jacobian, x.scale.flatten(1), create_graph)
             return unchecked(SymmetricStable, location, scale.reshape(location.shape).to(dtype), x.alpha)
-        case _:
-            raise NoFormulaError(f"{type(x).__name__} input")
     covariance = (covariance + covariance.mT) / 2  # a product of three matrices is symmetric up to rounding
     return unchecked(Gaussian, location, covariance.to(dtype))
 

@@ -11,11 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sdp_ref.errors import UnsupportedError
 from sdp_ref.graph.trace import Net
 from sdp_ref.jacobian.hessian import hessian_of
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, unchecked
-from sdp_ref.rules.base import Rule, check_outputs
+from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs
 from sdp_ref.rules.sampling import seeds
 
 
@@ -102,8 +101,7 @@ class SecondOrder(Rule):
 
         @torch.no_grad()
         def propagate(x: Law) -> Law:
-            if not isinstance(x, Gaussian | DiagonalGaussian):
-                raise UnsupportedError(self.name, f"{type(x).__name__} input, which has no covariance")
+            x = as_any_gaussian(self.name, x)
             with self.at():
                 value, jacobian, product = hessian_of(lambda v: check_outputs(v, net(v)), x.mean)
             event, dtype = value.shape[1:], value.dtype

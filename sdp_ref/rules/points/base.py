@@ -6,12 +6,12 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from sdp_ref.errors import UnsupportedError
 from sdp_ref.graph.trace import Net
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, unchecked
-from sdp_ref.rules.base import Rule, check_outputs
+from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs
 
 
 @dataclass(frozen=True)
@@ -39,23 +39,33 @@ class PointRule(Rule):
             If there are none for so many components.
         """
 
+    @property
+    def bend(self) -> float:
+        """Weight in the covariance of d d^T, d from the output at the mean to the mean of the outputs."""
+        return 0.0
+
     def prepare(self, net: Net) -> Callable[[Law], Law]:
         """See :class:`Rule`; nothing is kept."""
 
         def propagate(x: Law) -> Law:
-            if not isinstance(x, Gaussian | DiagonalGaussian):
-                raise UnsupportedError(self.name, f"{type(x).__name__} input, which has no covariance")
+            x = as_any_gaussian(self.name, x)
             with self.at():
                 points, weights = (each.to(x.location.device) for each in self.points(x.dimension))
             inputs = placed(x, points.expand(x.batch, -1, -1)).flatten(0, 1)
             outputs = check_outputs(inputs, net(inputs)).unflatten(0, (x.batch, len(points)))
             event = outputs.shape[2:]
             values, weights = outputs.flatten(2).double(), weights.unsqueeze(1)
+            # Far weights of both signs cancel: what is left must not be of the outputs themselves.
+            origin = values[:, :1] if self.bend else torch.zeros_like(values[:, :1])
+            values = values - origin
             mean = (weights * values).sum(1)
             # Not E[y y^T] - m m^T, which cancels where the mean is large, and may then be indefinite.
             centred = values - mean.unsqueeze(1)
             covariance = centred.mT @ (weights * centred)
-            dtype = outputs.dtype
+            if self.bend:
+                turn = (mean - values[:, 0]).unsqueeze(2)
+                covariance = covariance + self.bend * turn @ turn.mT
+            mean, dtype = mean + origin.squeeze(1), outputs.dtype
             covariance = (covariance + covariance.mT) / 2
             return unchecked(Gaussian, mean.unflatten(1, event).to(dtype), covariance.to(dtype))
 

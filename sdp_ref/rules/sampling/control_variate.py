@@ -14,6 +14,7 @@ from sdp_ref.graph.trace import Net
 from sdp_ref.jacobian.jacobian import jacobian_of
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, unchecked
 from sdp_ref.rules.base import check_outputs
+from sdp_ref.rules.points.base import placed
 from sdp_ref.rules.sampling.monte_carlo import MonteCarlo
 
 
@@ -86,12 +87,14 @@ class ControlVariate(MonteCarlo):
 
         def propagate(x: Law) -> Law:
             if not isinstance(x, Gaussian | DiagonalGaussian):
-                raise UnsupportedError(self.name, f"{type(x).__name__} input, whose samples have no moments")
+                raise UnsupportedError(self.name, f"{type(x).__name__} input: its draws are Gaussian")
             if self.coefficient == "regression" and self.samples < max(1, self._block) * (x.dimension + 2):
                 raise UnsupportedError(
                     self.name, f"a regression of {self.samples} samples on {x.dimension} inputs"
                 )
-            normals, outputs = self._sampled(net, x)
+            normals = self._normals(x, x.dimension)
+            inputs = placed(x, normals).flatten(0, 1)
+            outputs = check_outputs(inputs, net(inputs)).unflatten(0, (x.batch, self.samples))
             event, dtype = outputs.shape[2:], outputs.dtype
             values = outputs.flatten(2).double()
             regression = self.coefficient == "regression"

@@ -103,9 +103,10 @@ class MonteCarlo(Rule):
         """See :class:`Rule`; nothing is kept."""
 
         def propagate(x: Law) -> Law:
-            if not isinstance(x, Gaussian | DiagonalGaussian):
+            if not hasattr(x, "variance"):
                 raise UnsupportedError(self.name, f"{type(x).__name__} input, whose samples have no moments")
-            _, outputs = self._sampled(net, x)
+            inputs = self._inputs(x).flatten(0, 1)
+            outputs = check_outputs(inputs, net(inputs)).unflatten(0, (x.batch, self.samples))
             event = outputs.shape[2:]
             outputs = outputs.flatten(2)
             mean = outputs.mean(1)
@@ -120,12 +121,6 @@ class MonteCarlo(Rule):
         """How many draws, one after the other, are independent of those before; 0 where none are."""
         return {"mc": 1, "antithetic": 2}.get(self.sampler, 0)
 
-    def _sampled(self, net: Net, x: Gaussian | DiagonalGaussian) -> tuple[Tensor, Tensor]:
-        """Standard normals, shape (B, k, n), and the net's outputs where they lead, shape (B, k, *out)."""
-        normals = self._normals(x)
-        inputs = placed(x, normals).flatten(0, 1)
-        return normals, check_outputs(inputs, net(inputs)).unflatten(0, (x.batch, self.samples))
-
     def _covariance(self, centred: Tensor) -> Tensor:
         """Covariance by deviations from the samples' mean, shape (B, k, m)."""
         covariance = centred.mT @ centred / self.samples
@@ -134,10 +129,30 @@ class MonteCarlo(Rule):
             covariance = covariance + means.mT @ means / (means.shape[1] * (means.shape[1] - 1))
         return covariance
 
-    def _normals(self, x: Law) -> Tensor:
+    def _inputs(self, x: Law) -> Tensor:
+        """Draws of the input, shape (B, k, *event)."""
+        if isinstance(x, Gaussian | DiagonalGaussian):
+            return placed(x, self._normals(x, x.dimension))
+        if x.standard is not None:
+            uniform = torch.special.ndtr(self._normals(x, x.variates * x.standard.uniforms))
+            noise = x.standard.from_uniform(uniform)
+            each = [x[row].push()(noise[row]) for row in range(x.batch)]
+            drawn: Tensor = torch.stack(each).unflatten(2, x.event_shape)
+            return drawn
+        if self.sampler != "mc":
+            raise UnsupportedError(self.name, f"the sampler {self.sampler} with {x.described}")
+        rows = seeds.of_rows(self.name, self.seed, x.batch)
+        words = [int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]) for seed in rows]
+        draws = [
+            x[row].sample(self.samples, torch.Generator().manual_seed(word >> 1))
+            for row, word in enumerate(words)
+        ]
+        return torch.cat(draws, 1).movedim(1, 0)
+
+    def _normals(self, x: Law, dimension: int) -> Tensor:
         rows = seeds.of_rows(self.name, self.seed, x.batch)
         with self.at():
-            draws = [_SAMPLERS[self.sampler](seed, self.samples, x.dimension) for seed in rows]
+            draws = [_SAMPLERS[self.sampler](seed, self.samples, dimension) for seed in rows]
         return torch.stack(draws).to(x.location.device)
 
 

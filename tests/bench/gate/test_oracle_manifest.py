@@ -192,7 +192,7 @@ def other_generator(oracle, monkeypatch):
 
     monkeypatch.setattr(
         sdp_bench.oracles.sampling.noise,
-        "_generator",
+        "generator_of",
         lambda seed, block: np.random.Generator(np.random.PCG64([seed, block])),
     )
     return of(oracle)

@@ -407,7 +407,10 @@ def constant(value: float) -> forward.Network:
         ({"x": torch.ones(1, 3)}, "x must be a law"),
         ({"x": DiagonalGaussian(torch.ones(2, 3), torch.ones(2, 3))}, "batch 1"),
         ({"x": DiagonalGaussian(torch.ones(1, 5), torch.ones(1, 5))}, "is given 5 inputs"),
-        ({"x": SymmetricStable(MEAN, MEAN.abs(), 1.5), "sampler": "sobol"}, "laws only, not SymmetricStable"),
+        (
+            {"x": SymmetricStable(MEAN, MEAN.abs(), 1.5), "sampler": "sobol"},
+            "laws with quantiles only, not a stable law with alpha 1.5",
+        ),
         ({"x": SymmetricStable(MEAN, MEAN.abs(), 0.05)}, "draws too large"),
         ({"net": constant(float("nan"))}, "non-finite outputs"),
         ({"net": constant(float("inf"))}, "non-finite outputs"),

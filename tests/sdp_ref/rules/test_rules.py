@@ -17,6 +17,7 @@ from sdp_ref.rules.linearization import jacobian_of
 ANALYTIC = ("sdp", "marginal_sdp", "dvia", "moment_matching", "marginal_moment_matching")
 FULL = ("sdp", "dvia", "moment_matching")
 MARGINAL = ("marginal_sdp", "marginal_moment_matching")
+OF_RELU = tuple(name for name in sr.rules() if name != "second_order")
 
 
 def mlp(*widths, activation=nn.ReLU, seed=0, dtype=torch.float64):
@@ -144,7 +145,7 @@ def test_vanishing_noise_gives_value_and_linearisation(rule):
 
 
 @pytest.mark.rounding
-@pytest.mark.parametrize("rule", sr.rules())
+@pytest.mark.parametrize("rule", OF_RELU)
 @pytest.mark.parametrize("factor", [2.0**-40, 2.0**40])
 def test_relu_nets_without_bias_scale_exactly(rule, factor):
     net = mlp(4, 20, 20, 3)
@@ -319,6 +320,18 @@ def test_the_unscented_transform_matches_kurtosis_of_one_component():
     x = sr.DiagonalGaussian(torch.zeros(1, 1).double(), torch.full((1, 1), 4.0).double())
     y = sr.propagate(lambda v: v.square(), x, "unscented")
     assert y.covariance.item() == pytest.approx(32.0, rel=1e-12)
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.5, 1e-3])
+@pytest.mark.parametrize("beta", [0.0, 2.0])
+@pytest.mark.parametrize("mean", [0.0, 1.5])
+def test_the_scaled_unscented_transform_of_a_square(alpha, beta, mean):
+    """In closed form: E = m^2 + s^2, Var = 4 m^2 s^2 + (alpha^2 (n + kappa) + beta - alpha^2) s^4, n = 1."""
+    x = sr.DiagonalGaussian(torch.full((1, 1), mean).double(), torch.full((1, 1), 4.0).double())
+    y = sr.propagate(lambda v: v.square(), x, sr.rule("unscented", alpha=alpha, beta=beta, kappa=2.0))
+    assert y.mean.item() == pytest.approx(mean**2 + 4, rel=1e-9)
+    fourth = alpha**2 * 3 + beta - alpha**2
+    assert y.covariance.item() == pytest.approx(4 * mean**2 * 4 + fourth * 16, rel=1e-6, abs=1e-6)
 
 
 @pytest.mark.parametrize("alpha", [0.5, 1.0, 1.5, 2.0])
@@ -497,7 +510,7 @@ def test_a_marginal_rule_says_that_it_drops_covariances():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: sr.propagate(mlp(4, 3), diagonal(1, 4), "nonsense"), "choose from sdp, dvia"),
+        (lambda: sr.propagate(mlp(4, 3), diagonal(1, 4), "nonsense"), "choose from sdp, second_order"),
         (lambda: sr.propagate(mlp(4, 3), torch.zeros(1, 4), "sdp"), "x must be a law"),
         (lambda: sr.propagate(3, diagonal(1, 4), "sdp"), "net must be"),
         (lambda: sr.propagate(mlp(4, 3), diagonal(1, 5), "sdp"), "cannot take inputs of shape"),
@@ -511,6 +524,12 @@ def test_a_marginal_rule_says_that_it_drops_covariances():
         ),
         (lambda: sr.rule("sdp:fast"), "key=value"),
         (lambda: sr.rule("unscented", kappa=-1.0), "kappa of at least 0"),
+        (lambda: sr.rule("unscented", beta=-1.0), "beta of at least 0"),
+        (lambda: sr.rule("unscented", beta=None), "beta of at least 0"),
+        (lambda: sr.rule("unscented:alpha=big"), "alpha above 0 and up to 1, got 'big'"),
+        (lambda: sr.rule("unscented", alpha=0), "alpha above 0"),
+        (lambda: sr.rule("unscented", alpha=float("nan")), "alpha above 0"),
+        (lambda: sr.rule("unscented", alpha=True), "alpha above 0"),
         (lambda: sr.rule(5), "named by a string"),
         (lambda: sr.rule("moment_matching:tolerance=abc"), "tolerance from"),
         (lambda: sr.rule("moment_matching", tolerance=0.0), "tolerance from"),
@@ -548,7 +567,7 @@ def test_nets_and_inputs_are_left_as_they_are():
     net, x = mlp(4, 6, 3).train(), diagonal(2, 4)
     before = {k: v.clone() for k, v in net.state_dict().items()}
     mean = x.mean.clone()
-    for rule in sr.rules():
+    for rule in OF_RELU:
         sr.propagate(net, x, rule)
     assert net.training
     assert torch.equal(x.mean, mean)

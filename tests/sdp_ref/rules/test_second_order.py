@@ -154,6 +154,17 @@ def test_nothing_is_as_large_as_a_hessian():
     assert law.mean.tolist() == [pytest.approx([1, 0], abs=1e-6)]  # a diagonal Hessian has no error
 
 
+def test_net_and_input_are_left_as_they_are():
+    net, x = nn.Sequential(nn.Linear(4, 6), nn.GELU(), nn.Linear(6, 3)).double().train(), diagonal(2, 4)
+    before, mean = {k: v.clone() for k, v in net.state_dict().items()}, x.mean.clone()
+    sr.propagate(net, x, "second_order")
+    assert net.training
+    assert torch.equal(x.mean, mean)
+    assert not x.mean.requires_grad
+    assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())
+    assert all(p.grad is None for p in net.parameters())
+
+
 # What it says of itself, and refuses -----------------------------------------------------------------
 
 

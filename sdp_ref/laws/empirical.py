@@ -1,0 +1,262 @@
+"""Laws known by draws, or by quantiles of single components."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from sdp_ref.errors import UndefinedError
+from sdp_ref.laws.base import Law, LawT, Push, check_tensor
+from sdp_ref.laws.standard import UNIFORM, Standard
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+    from torch import Tensor
+
+_SUM = 1e-5  # by which weights may miss a sum of one
+
+
+@dataclass(frozen=True, eq=False)
+class Empirical(Law):
+    """Laws of N equally or unequally likely points each: draws of an unknown law.
+
+    Parameters
+    ----------
+    samples : Tensor, shape (B, N, *event)
+    weights : Tensor, shape (B, N), optional
+        Of the draws, >= 0; each row sums to one. Equal ones by default.
+
+    Raises
+    ------
+    ValueError
+        If a shape, dtype or value does not fit; the message says which.
+    """
+
+    samples: Tensor
+    weights: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        shape = check_tensor("samples", self.samples).shape
+        if len(shape) < 3 or not shape[0] or not shape[1]:
+            raise ValueError(
+                f"samples must have shape (B, N, *event) with B and N of at least 1, got {tuple(shape)}"
+            )
+        if self.weights is None:
+            return
+        weights = check_tensor("weights", self.weights, self.samples).detach()
+        if weights.shape != shape[:2]:
+            raise ValueError(f"weights must have shape {tuple(shape[:2])}, got {tuple(weights.shape)}")
+        if bool((weights < 0).any()):
+            raise ValueError(f"weights must be >= 0, smallest entry is {weights.min().item():.3g}")
+        if bool(((weights.sum(1) - 1).abs() > _SUM).any()):
+            raise ValueError(f"weights must sum to 1, a row's sum is {weights.sum(1)[0].item():.6g}")
+
+    @property
+    def described(self) -> str:
+        """See :class:`Law`."""
+        return f"an empirical law of {self.samples.shape[1]} draws"
+
+    @property
+    def location(self) -> Tensor:
+        """The mean, shape (B, *event)."""
+        return self.mean
+
+    @property
+    def batch(self) -> int:
+        """Number of laws, B."""
+        return self.samples.shape[0]
+
+    @property
+    def event_shape(self) -> torch.Size:
+        """Shape of one draw."""
+        return self.samples.shape[2:]
+
+    @property
+    def draws(self) -> float:
+        """Number of draws, of unequal weights that of equal ones of the same variance of the mean (Kish)."""
+        if self.weights is None:
+            return float(self.samples.shape[1])
+        return float((self.weights.sum(1).square() / self.weights.square().sum(1)).min())
+
+    @property
+    def mean(self) -> Tensor:
+        """Shape (B, *event)."""
+        if self.weights is None:
+            return self.samples.mean(1)
+        return (self._spread(self.weights) * self.samples).sum(1)
+
+    @property
+    def variance(self) -> Tensor:
+        """Of each component, shape (B, *event): of the points themselves, without a correction for N."""
+        centred = (self.samples - self.mean.unsqueeze(1)).square()
+        return centred.mean(1) if self.weights is None else (self._spread(self.weights) * centred).sum(1)
+
+    @property
+    def covariance(self) -> Tensor:
+        """Over the flattened event, shape (B, n, n)."""
+        centred = (self.samples - self.mean.unsqueeze(1)).flatten(2)
+        if self.weights is None:
+            return centred.mT @ centred / centred.shape[1]
+        return (centred * self.weights.unsqueeze(2)).mT @ centred
+
+    @property
+    def standard(self) -> Standard:
+        """See :class:`Law`."""
+        return UNIFORM
+
+    @property
+    def variates(self) -> int:
+        """See :class:`Law`: one, which chooses the point."""
+        return 1
+
+    def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
+        """See :class:`Law`."""
+        import torch
+
+        points = self.samples[0].detach().flatten(1).to(device, dtype)
+        if self.weights is None:
+            return lambda uniform: points[(uniform[:, 0].to(points.device) * len(points)).long()]
+        bounds = self.weights[0].detach().double().cumsum(0).cpu()
+        bounds = bounds / bounds[-1]
+
+        def draws(uniform: Tensor) -> Tensor:
+            which = torch.searchsorted(bounds, uniform[:, 0].double().cpu().contiguous(), right=True)
+            return points[which.clamp(max=len(points) - 1).to(points.device)]
+
+        return draws
+
+    def _spread(self, weights: Tensor) -> Tensor:
+        return weights.reshape(weights.shape + (1,) * (self.samples.ndim - 2))
+
+
+@dataclass(frozen=True, eq=False)
+class Quantiles(Law):
+    """Laws of single components by some of their quantiles, linear in between.
+
+    Below the lowest level and above the highest one there is nothing: the law ends there, with an atom. It
+    tells its components one by one, so metrics of several outputs together refuse it.
+
+    Parameters
+    ----------
+    levels : Tensor, shape (L,)
+        Increasing, inside (0, 1); at least 2.
+    values : Tensor, shape (B, L, *event)
+        Quantiles at these levels, which do not decrease.
+
+    Raises
+    ------
+    ValueError
+        If a shape, dtype or value does not fit; the message says which.
+    """
+
+    joint: ClassVar[bool] = False
+
+    levels: Tensor
+    values: Tensor
+
+    def __post_init__(self) -> None:
+        shape = check_tensor("values", self.values).shape
+        levels = check_tensor("levels", self.levels, self.values)
+        if levels.ndim != 1 or len(levels) < 2:
+            raise ValueError(f"levels must have shape (L,) with L of at least 2, got {tuple(levels.shape)}")
+        if bool((levels.diff() <= 0).any()) or not 0 < float(levels[0]) < float(levels[-1]) < 1:
+            raise ValueError("levels must increase, inside (0, 1)")
+        if len(shape) < 3 or shape[1] != len(levels) or not shape[0]:
+            raise ValueError(f"values must have shape (B, {len(levels)}, *event), got {tuple(shape)}")
+        if bool((self.values.diff(dim=1) < 0).any()):
+            raise ValueError("values must not decrease with their level")
+
+    @property
+    def described(self) -> str:
+        """See :class:`Law`."""
+        return "a law of quantiles of single outputs"
+
+    @property
+    def location(self) -> Tensor:
+        """The means, shape (B, *event)."""
+        return self.mean
+
+    @property
+    def batch(self) -> int:
+        """Number of laws, B."""
+        return self.values.shape[0]
+
+    @property
+    def event_shape(self) -> torch.Size:
+        """Shape of one draw."""
+        return self.values.shape[2:]
+
+    @property
+    def mean(self) -> Tensor:
+        """Shape (B, *event)."""
+        return self._integral(self.values, self.values, 1)
+
+    @property
+    def variance(self) -> Tensor:
+        """Of each component, shape (B, *event)."""
+        centred = self.values - self.mean.unsqueeze(1)
+        return self._integral(centred.square(), centred, 2)
+
+    @property
+    def standard(self) -> Standard:
+        """See :class:`Law`."""
+        return UNIFORM
+
+    def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
+        """See :class:`Law`: of each component by itself."""
+        import torch
+
+        place = self.values.device if device is None else device
+        kind = self.values.dtype if dtype is None else dtype
+        levels = self.levels.detach().double().cpu()
+        values = self.values[0].detach().flatten(1).double().cpu()
+
+        def draws(uniform: Tensor) -> Tensor:
+            at = uniform.double().cpu().clamp(levels[0], levels[-1])
+            right = torch.searchsorted(levels, at).clamp(1, len(levels) - 1)
+            share = (at - levels[right - 1]) / (levels[right] - levels[right - 1])
+            low, high = values.gather(0, right - 1), values.gather(0, right)
+            return (low + share * (high - low)).to(place, kind)
+
+        return draws
+
+    def rows(self, index: slice) -> Quantiles:
+        """See :class:`Law`."""
+        from sdp_ref.laws.base import unchecked
+
+        return unchecked(Quantiles, self.levels, self.values[index])
+
+    @classmethod
+    def join(cls: type[LawT], laws: Sequence[LawT]) -> LawT:
+        """See :func:`joined`; all have the same levels.
+
+        Returns
+        -------
+        Law
+
+        Raises
+        ------
+        UndefinedError
+            If they have not.
+        """
+        import torch
+
+        from sdp_ref.laws.base import unchecked
+
+        each = [law for law in laws if isinstance(law, Quantiles)]
+        if any(not torch.equal(law.levels, each[0].levels) for law in each):
+            raise UndefinedError("laws of quantiles at different levels do not make one batch")
+        return unchecked(cls, each[0].levels, torch.cat([law.values for law in each]))
+
+    def _integral(self, ends: Tensor, values: Tensor, power: int) -> Tensor:
+        """Over the levels of the quantile function to a power, whose values at the levels are `ends`."""
+        import torch
+
+        shape = (-1,) + (1,) * (self.values.ndim - 2)
+        inner = self.levels.diff().reshape(shape)
+        low, high = values[:, :-1], values[:, 1:]
+        middle = (low + high) / 2 if power == 1 else (low.square() + low * high + high.square()) / 3
+        tails: Tensor = torch.as_tensor(self.levels[0] * ends[:, 0] + (1 - self.levels[-1]) * ends[:, -1])
+        return tails + (inner * middle).sum(1)

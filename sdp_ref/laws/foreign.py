@@ -1,0 +1,397 @@
+"""Laws of others: those of ``torch.distributions``, and whatever can be sampled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sdp_ref.errors import UndefinedError
+from sdp_ref.laws.base import Law, Push, unchecked
+from sdp_ref.laws.gaussian import DiagonalGaussian, Gaussian
+from sdp_ref.laws.location_scale import LocationScale, Shape
+from sdp_ref.laws.mixture import Mixture
+from sdp_ref.laws.stable import Cauchy
+from sdp_ref.laws.standard import UNIFORM, Standard
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+    from torch.distributions import Distribution
+
+_PEEK = 1024  # draws by which a law that has no mean tells where it is
+
+
+def law_of(given: object) -> Law:
+    """A law, whatever it is given as.
+
+    Parameters
+    ----------
+    given : Law, torch.distributions.Distribution, or object with ``sample(samples, generator)``
+        A distribution of batch shape (B,) and any event shape of one dimension or more. Of an object,
+        ``sample`` gives draws, shape (samples, B, *event); its ``mean``, ``variance``, ``covariance`` and
+        ``log_prob`` are used where it has them.
+
+    Returns
+    -------
+    Law
+        Of a family of this package where there is one for it.
+
+    Raises
+    ------
+    ValueError
+        If it is none of these, or its shapes are others.
+    """
+    from torch.distributions import Distribution
+
+    if isinstance(given, Law):
+        return given
+    if isinstance(given, Distribution):
+        return _from_torch(given)
+    if callable(getattr(given, "sample", None)):
+        return _sampled(given)
+    raise ValueError(
+        f"not a law: {type(given).__name__}; a law is one of sdp_ref.laws, a torch distribution "
+        "or an object with sample(samples, generator)"
+    )
+
+
+def _from_torch(given: Distribution) -> Law:
+    if len(given.batch_shape) != 1 or not given.event_shape:
+        raise ValueError(
+            f"a torch distribution must have batch shape (B,) and event shape (m,), got "
+            f"{tuple(given.batch_shape)} and {tuple(given.event_shape)}; "
+            "torch.distributions.Independent(..., 1) makes the last dimension of a batch one of the event"
+        )
+    return _known(given) or TorchLaw(given)
+
+
+def _known(given: Distribution) -> Law | None:
+    """The same law of this package, if there is one; `given` has a batch of any shape."""
+    from torch import distributions
+
+    match given:
+        case distributions.MultivariateNormal() | distributions.LowRankMultivariateNormal():
+            return unchecked(Gaussian, given.mean.flatten(0, -2), given.covariance_matrix.flatten(0, -3))
+        case distributions.Independent(base_dist=base) if (
+            given.event_shape == base.batch_shape[-len(given.event_shape) :]
+        ):
+            return _independent(base, given.event_shape)
+        case distributions.MixtureSameFamily() if len(given.event_shape):
+            components = _known(given.component_distribution)
+            return None if components is None else Mixture(given.mixture_distribution.probs, components)
+    return None
+
+
+def _independent(base: Distribution, event: torch.Size) -> Law | None:
+    from torch import distributions
+
+    def fields(*values: Tensor) -> list[Tensor]:
+        return [value.expand(base.batch_shape).reshape(-1, *event) for value in values]
+
+    match base:
+        case distributions.Normal():
+            return unchecked(DiagonalGaussian, *fields(base.loc, base.scale.square()))
+        case distributions.Cauchy():
+            return unchecked(Cauchy, *fields(base.loc, base.scale))
+        case distributions.Laplace():
+            return unchecked(LocationScale, *fields(base.loc, base.scale), Shape("laplace"))
+        case distributions.Uniform():
+            centre, half = (base.high + base.low) / 2, (base.high - base.low) / 2
+            return unchecked(LocationScale, *fields(centre, half), Shape("uniform"))
+        case distributions.StudentT() if bool((base.df == base.df.flatten()[0]).all()):
+            shape = Shape("student_t", float(base.df.flatten()[0]))
+            return unchecked(LocationScale, *fields(base.loc, base.scale), shape)
+    return None
+
+
+@dataclass(frozen=True, eq=False)
+class ForeignLaw(Law):
+    """What laws of others share: they are asked as a whole batch, of which some rows are taken.
+
+    Attributes
+    ----------
+    given : object
+        The law as it was given.
+    centre : Tensor, shape (B, *event)
+        Its mean, or where it has none the median of some draws. Dtype and device are those of the draws.
+    chosen : tuple of int
+        Which of its rows this law has.
+    """
+
+    given: Any
+    centre: Tensor
+    chosen: tuple[int, ...]
+
+    @property
+    def location(self) -> Tensor:
+        """See `centre`."""
+        return self.centre
+
+    @property
+    def described(self) -> str:
+        """See :class:`Law`."""
+        return f"a law given as a {type(self.given).__name__}"
+
+    @property
+    def mean(self) -> Tensor:
+        """Shape (B, *event)."""
+        return self._asked("mean")
+
+    @property
+    def variance(self) -> Tensor:
+        """Of each component, shape (B, *event)."""
+        return self._asked("variance")
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """See :class:`Law`.
+
+        Returns
+        -------
+        Tensor
+
+        Raises
+        ------
+        UndefinedError
+            If it has none.
+        """
+        density = getattr(self.given, "log_prob", None)
+        if density is None:
+            raise UndefinedError(f"{self.described} has no density")
+        event = self.event_shape
+        lead = value.shape[: value.ndim - len(event) - 1]
+        values = value.to(self.centre).expand(*lead, self.batch, *event)
+        rows = self._whole(values, len(lead))
+        try:
+            found: Tensor = density(rows)
+        except NotImplementedError:
+            raise UndefinedError(f"{self.described} has no density") from None
+        return found[..., list(self.chosen)].double()
+
+    def sample(self, samples: int, generator: torch.Generator | None = None) -> Tensor:
+        """See :class:`Law`."""
+        return self._drawn(samples, generator)[:, list(self.chosen)].to(self.centre)
+
+    def rows(self, index: slice) -> Any:
+        """See :class:`Law`."""
+        return unchecked(type(self), self.given, self.centre[index], self.chosen[index])
+
+    def to(self, *args: Any, **kwargs: Any) -> Any:
+        """See :class:`Law`: draws are made where the given law is, and moved."""
+        return unchecked(type(self), self.given, self.centre.to(*args, **kwargs), self.chosen)
+
+    @classmethod
+    def join(cls, laws: Any) -> Any:
+        """See :func:`joined`; they must be rows of one law.
+
+        Returns
+        -------
+        Law
+
+        Raises
+        ------
+        UndefinedError
+            If they are not.
+        """
+        import torch
+
+        if any(law.given is not laws[0].given for law in laws):
+            raise UndefinedError(f"{laws[0].described} cannot be joined with others to one batch")
+        chosen = tuple(row for law in laws for row in law.chosen)
+        return unchecked(cls, laws[0].given, torch.cat([law.centre for law in laws]), chosen)
+
+    def _whole(self, values: Tensor, lead: int) -> Tensor:
+        """Values of the chosen rows as those of all, the others' being the first one's."""
+        rows = {row: place for place, row in enumerate(self.chosen)}
+        total = max(self._rows, 1)
+        return values[(slice(None),) * lead + ([rows.get(row, 0) for row in range(total)],)]
+
+    @property
+    def _rows(self) -> int:
+        raise NotImplementedError
+
+    def _drawn(self, samples: int, generator: torch.Generator | None) -> Tensor:
+        raise NotImplementedError
+
+    def _asked(self, name: str) -> Tensor:
+        """A moment of the chosen rows.
+
+        Returns
+        -------
+        Tensor
+
+        Raises
+        ------
+        UndefinedError
+            If there is none, or it is not finite.
+        """
+        import torch
+
+        try:
+            found = getattr(self.given, name, None)
+        except NotImplementedError:
+            found = None
+        if found is None:
+            raise UndefinedError(f"{self.described} has no {name}")
+        value = torch.as_tensor(found() if callable(found) else found)[list(self.chosen)].to(self.centre)
+        if not bool(torch.isfinite(value).all()):
+            raise UndefinedError(f"{self.described} has no finite {name}")
+        return value
+
+
+class TorchLaw(ForeignLaw):
+    """A distribution of torch's that this package has no family for.
+
+    Parameters
+    ----------
+    distribution : torch.distributions.Distribution
+        Of batch shape (B,).
+    """
+
+    def __init__(self, distribution: Distribution) -> None:
+        try:
+            centre = distribution.mean.detach()
+            finite = bool(centre.isfinite().all())
+        except NotImplementedError:
+            finite = False
+        if not finite:
+            centre = _seeded(distribution, _PEEK, None).median(0).values
+        super().__init__(distribution, centre, tuple(range(len(centre))))
+
+    @property
+    def covariance(self) -> Tensor:
+        """Over the flattened event, shape (B, n, n): torch's own, or of independent components."""
+        import torch
+        from torch.distributions import Independent
+
+        if hasattr(self.given, "covariance_matrix"):
+            return self._asked("covariance_matrix")
+        if isinstance(self.given, Independent) and not self.given.base_dist.event_shape:
+            return torch.diag_embed(self.variance.flatten(1))
+        if self.dimension == 1:
+            return self.variance.reshape(-1, 1, 1)
+        raise UndefinedError(f"{self.described} has no covariance")
+
+    @property
+    def standard(self) -> Standard | None:
+        """See :class:`Law`: uniform where torch has quantiles of independent components."""
+        import torch
+        from torch.distributions import Independent
+
+        if not isinstance(self.given, Independent) or self.given.base_dist.event_shape:
+            return None
+        try:
+            self.given.base_dist.icdf(torch.tensor(0.5, dtype=self.centre.dtype))
+        except NotImplementedError:
+            return None
+        return UNIFORM
+
+    def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
+        """See :class:`Law`."""
+        if self.standard is None:
+            return super().push(device, dtype)
+        (row,), base = self.chosen, self.given.base_dist
+        place = self.centre[:1].flatten(1).to(device, dtype)
+
+        def draws(uniform: Tensor) -> Tensor:
+            inner = uniform.double().unflatten(1, self.event_shape).unsqueeze(1)
+            drawn: Tensor = base.icdf(inner)[:, row].flatten(1).to(place)
+            return drawn
+
+        return draws
+
+    @property
+    def _rows(self) -> int:
+        return int(self.given.batch_shape[0])
+
+    def _drawn(self, samples: int, generator: torch.Generator | None) -> Tensor:
+        return _seeded(self.given, samples, generator)
+
+    def as_torch(self, batch: torch.Size) -> Distribution:
+        """See :class:`Law`.
+
+        Returns
+        -------
+        Distribution
+
+        Raises
+        ------
+        UndefinedError
+            If it is a part of the distribution's batch.
+        """
+        if self.chosen != tuple(range(self._rows)) or batch != self.given.batch_shape:
+            raise UndefinedError(f"{self.described} is a part of a batch, which torch cannot take out of it")
+        whole: Distribution = self.given
+        return whole
+
+
+class SampledLaw(ForeignLaw):
+    """Whatever has ``sample(samples, generator)``.
+
+    Parameters
+    ----------
+    given : object
+        See :func:`law_of`.
+    """
+
+    def __init__(self, given: Any, centre: Tensor) -> None:
+        super().__init__(given, centre, tuple(range(len(centre))))
+
+    @property
+    def covariance(self) -> Tensor:
+        """Over the flattened event, shape (B, n, n)."""
+        return self._asked("covariance")
+
+    @property
+    def _rows(self) -> int:
+        return max(self.chosen) + 1
+
+    def _drawn(self, samples: int, generator: torch.Generator | None) -> Tensor:
+        return _checked_draws(self.given, samples, generator)
+
+
+def _sampled(given: Any) -> SampledLaw:
+    import torch
+
+    draws = _checked_draws(given, _PEEK, torch.Generator().manual_seed(0))
+    return SampledLaw(given, draws.median(0).values)
+
+
+def _checked_draws(given: Any, samples: int, generator: torch.Generator | None) -> Tensor:
+    """Draws of a law of someone's.
+
+    Returns
+    -------
+    Tensor
+
+    Raises
+    ------
+    ValueError
+        If they are no finite tensor of shape (samples, B, *event).
+    """
+    import torch
+    from torch import Tensor
+
+    kind = type(given).__name__
+    draws = given.sample(samples, generator)
+    if not isinstance(draws, Tensor) or not draws.is_floating_point():
+        raise ValueError(f"sample of a {kind} gives no floating-point tensor but a {type(draws).__name__}")
+    if draws.ndim < 3 or len(draws) != samples or not draws.shape[1]:
+        raise ValueError(
+            f"sample({samples}, generator) of a {kind} must have shape ({samples}, B, *event), "
+            f"got {tuple(draws.shape)}"
+        )
+    if not bool(torch.isfinite(draws).all()):
+        raise ValueError(f"a {kind} gives draws that are not finite")
+    return draws.detach()
+
+
+def _seeded(distribution: Distribution, samples: int, generator: torch.Generator | None) -> Tensor:
+    """Draws of torch's, which take no generator: from its global one, seeded by ours and left as it was."""
+    import torch
+
+    if generator is None:
+        return distribution.sample(torch.Size((samples,)))
+    seed = int(torch.randint(2**62, (), generator=generator))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return distribution.sample(torch.Size((samples,)))

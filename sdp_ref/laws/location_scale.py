@@ -1,0 +1,200 @@
+"""Laws of independent components of one shape, each moved and scaled: Laplace, uniform, Student's t."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from sdp_ref.errors import UndefinedError
+from sdp_ref.laws.base import Law, Push, check_location, check_scale
+from sdp_ref.laws.gaussian import scaled
+from sdp_ref.laws.standard import Standard
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+    from torch.distributions import Distribution
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Shape of a component: a symmetric law of location 0 and scale 1.
+
+    Attributes
+    ----------
+    name : str
+        ``laplace``, ``uniform`` (on [-1, 1]) or ``student_t``.
+    df : float
+        Degrees of freedom of Student's t; of the others nothing.
+
+    Raises
+    ------
+    ValueError
+        If there is no such shape, or `df` is not a positive number.
+    """
+
+    name: str
+    df: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.name not in _SHAPES:
+            raise ValueError(f"unknown shape '{self.name}'; choose from {', '.join(_SHAPES)}")
+        if (self.name == "student_t") != (isinstance(self.df, int | float) and 0 < self.df < float("inf")):
+            raise ValueError(f"degrees of freedom are a positive number, of student_t alone, got {self.df!r}")
+
+    @property
+    def described(self) -> str:
+        """In a message: ``Laplace``, or ``Student t with 3 degrees of freedom``."""
+        named = {"laplace": "Laplace", "uniform": "uniform"}
+        return named.get(self.name, f"Student t with {self.df:g} degrees of freedom")
+
+    def distribution(self, location: Tensor, scale: Tensor) -> Distribution:
+        """As torch has it, with locations and scales of any shape."""
+        from torch import distributions
+
+        match self.name:
+            case "laplace":
+                return distributions.Laplace(location, scale)
+            case "uniform":
+                return distributions.Uniform(location - scale, location + scale, validate_args=False)
+        return distributions.StudentT(self.df, location, scale)
+
+    @property
+    def variance(self) -> float:
+        """Of scale 1; infinite or NaN where there is none."""
+        match self.name:
+            case "laplace":
+                return 2.0
+            case "uniform":
+                return 1 / 3
+        return self.df / (self.df - 2) if self.df > 2 else float("inf")
+
+    @property
+    def has_mean(self) -> bool:
+        """Whether the mean is finite."""
+        return self.name != "student_t" or self.df > 1
+
+    def quantile(self, probability: Tensor) -> Tensor:
+        """Quantiles at probabilities inside (0, 1), float64."""
+        return _SHAPES[self.name](probability, self.df)
+
+
+@dataclass(frozen=True, eq=False)
+class LocationScale(Law):
+    """Laws with independent components of one shape.
+
+    Parameters
+    ----------
+    location, scale : Tensor, shape (B, *event)
+        Scales are positive. The standard deviation is sqrt(2) scales of a Laplace law, scale / sqrt(3) of a
+        uniform one (whose half-width is the scale), sqrt(df / (df - 2)) scales of Student's t.
+    shape : Shape
+
+    Raises
+    ------
+    ValueError
+        If a shape, dtype or value does not fit; the message says which.
+    """
+
+    negative: ClassVar[tuple[str, ...]] = ("scale",)
+
+    location: Tensor
+    scale: Tensor
+    shape: Shape
+
+    def __post_init__(self) -> None:
+        check_location("location", self.location)
+        check_scale("scale", self.scale, self.location)
+        if not isinstance(self.shape, Shape):
+            raise ValueError(f"shape must be a sdp_ref.laws.Shape, got {type(self.shape).__name__}")
+
+    @property
+    def described(self) -> str:
+        """See :class:`Law`."""
+        return f"a {self.shape.described} law"
+
+    @property
+    def mean(self) -> Tensor:
+        """The location, where there is a mean."""
+        if not self.shape.has_mean:
+            raise UndefinedError(f"{self.described} has no mean")
+        return self.location
+
+    @property
+    def variance(self) -> Tensor:
+        """Of each component, shape (B, *event)."""
+        if self.shape.variance == float("inf"):
+            raise UndefinedError(f"{self.described} has no variance")
+        return self.shape.variance * self.scale.square()
+
+    @property
+    def covariance(self) -> Tensor:
+        """Diagonal, shape (B, n, n)."""
+        import torch
+
+        return torch.diag_embed(self.variance.flatten(1))
+
+    @property
+    def standard(self) -> Standard:
+        """See :class:`Law`."""
+        return Standard(self.shape.name, self.shape.quantile)
+
+    def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
+        """See :class:`Law`."""
+        return scaled(self.location, self.scale, device, dtype)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """See :class:`Law`.
+
+        Returns
+        -------
+        Tensor
+
+        Raises
+        ------
+        UndefinedError
+            If a scale is 0.
+        """
+        if bool((self.scale <= 0).any()):
+            raise UndefinedError(f"{self.described} with a scale of 0 has no density")
+        import torch
+
+        location, scale = self.location.double(), self.scale.double()
+        if self.shape.name == "uniform":  # torch's raises at values outside
+            inside = (value.double() - location).abs() <= scale
+            density = torch.where(inside, -(2 * scale).log(), -torch.inf)
+        else:
+            density = self.shape.distribution(location, scale).log_prob(value.double())
+        return density.flatten(value.ndim - len(self.event_shape)).sum(-1)
+
+    def as_torch(self, batch: torch.Size) -> Distribution:
+        """See :class:`Law`."""
+        from torch.distributions import Independent
+
+        shape = *batch, self.dimension
+        parameters = (value.double().reshape(shape) for value in (self.location, self.scale))
+        return Independent(self.shape.distribution(*parameters), 1)
+
+
+def _laplace(probability: Tensor, df: float) -> Tensor:  # noqa: ARG001
+    half = probability - 0.5
+    return -half.sign() * (-2 * half.abs()).log1p()
+
+
+def _uniform(probability: Tensor, df: float) -> Tensor:  # noqa: ARG001
+    return 2 * probability - 1
+
+
+def _student(probability: Tensor, df: float) -> Tensor:
+    import torch
+    from scipy.special import stdtrit
+
+    return torch.from_numpy(stdtrit(df, probability.double().cpu().numpy())).to(probability.device)
+
+
+_SHAPES: Mapping[str, Callable[[Tensor, float], Tensor]] = {
+    "laplace": _laplace,
+    "uniform": _uniform,
+    "student_t": _student,
+}

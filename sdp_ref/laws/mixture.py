@@ -1,0 +1,259 @@
+"""Mixtures of laws of one family."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sdp_ref.errors import UndefinedError
+from sdp_ref.laws.base import Law, LawT, Push, check_tensor, joined, unchecked
+from sdp_ref.laws.gaussian import DiagonalGaussian, Gaussian
+from sdp_ref.laws.standard import UNIFORM, Standard
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+    from torch.distributions import Distribution
+
+_SUM = 1e-5  # by which weights may miss a sum of one: float32 sums of a thousand do by 1e-6
+_VALUES = 2**24  # in memory at once while a density is taken: 128 MB
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture(Law):
+    """Mixtures of K laws each.
+
+    Parameters
+    ----------
+    weights : Tensor, shape (B, K)
+        Of the components, >= 0; each row sums to one.
+    components : Law, batch B K
+        Row b K + j is component j of mixture b. :meth:`of` takes laws one by one.
+
+    Raises
+    ------
+    ValueError
+        If a shape, dtype or value does not fit; the message says which.
+    """
+
+    weights: Tensor
+    components: Law
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.components, Law):
+            raise ValueError(
+                f"components must be one law that holds them all (or use Mixture.of), got "
+                f"{type(self.components).__name__}"
+            )
+        shape = check_tensor("weights", self.weights, self.components.location).shape
+        if len(shape) != 2 or not shape[1] or shape[0] * shape[1] != self.components.batch:
+            raise ValueError(
+                f"weights must have shape (B, K) with B K the {self.components.batch} components, "
+                f"got {tuple(shape)}"
+            )
+        if isinstance(self.components, Mixture):
+            raise ValueError("components of a mixture are not mixtures themselves: multiply the weights out")
+        weights = self.weights.detach()
+        if bool((weights < 0).any()):
+            raise ValueError(f"weights must be >= 0, smallest entry is {weights.min().item():.3g}")
+        if bool(((weights.sum(1) - 1).abs() > _SUM).any()):
+            raise ValueError(f"weights must sum to 1, a row's sum is {weights.sum(1)[0].item():.6g}")
+
+    @classmethod
+    def of(cls, weights: Tensor, components: Sequence[Law]) -> Mixture:
+        """Mixture of laws that are given one by one.
+
+        Parameters
+        ----------
+        weights : Tensor, shape (B, K)
+        components : sequence of K Laws, batch B each
+            Of one family; Gaussian laws with full and with diagonal covariances may stand together.
+
+        Returns
+        -------
+        Mixture
+
+        Raises
+        ------
+        ValueError
+            If they do not fit together.
+        """
+        import torch
+
+        laws = list(components)
+        if not laws or not all(isinstance(law, Law) for law in laws):
+            raise ValueError("components must be one law or more")
+        if {type(law) for law in laws} == {Gaussian, DiagonalGaussian}:
+            laws = [unchecked(Gaussian, law.location, law.covariance) for law in laws]
+        first = laws[0]
+        for law in laws[1:]:
+            if type(law) is not type(first):
+                raise ValueError(
+                    f"components are of one family, got {type(first).__name__} and {type(law).__name__}"
+                )
+            if law.location.shape != first.location.shape:
+                raise ValueError(
+                    f"components have one shape, got {tuple(first.location.shape)} and "
+                    f"{tuple(law.location.shape)}"
+                )
+        if len({law.described for law in laws}) > 1:  # an index or a shape is the family's, not a component's
+            raise ValueError(f"components are of one family, got {first.described} and others")
+        rows = joined([law[b] for b in range(first.batch) for law in laws])
+        return cls(torch.as_tensor(weights), rows)
+
+    @property
+    def described(self) -> str:
+        """See :class:`Law`."""
+        return f"a mixture with {self.components.described} in it"
+
+    @property
+    def pieces(self) -> int:
+        """Number of components of each mixture, K."""
+        return self.weights.shape[1]
+
+    @property
+    def location(self) -> Tensor:
+        """Weighted mean of the components' locations, shape (B, *event)."""
+        return self._average(self.components.location)
+
+    @property
+    def mean(self) -> Tensor:
+        """Shape (B, *event)."""
+        return self._average(self.components.mean)
+
+    @property
+    def variance(self) -> Tensor:
+        """Of each component of a draw, shape (B, *event)."""
+        centred = self._split(self.components.mean) - self.mean.unsqueeze(1)
+        within = self._average(self.components.variance)
+        return within + self._average(centred.square().flatten(0, 1))
+
+    @property
+    def covariance(self) -> Tensor:
+        """Over the flattened event, shape (B, n, n)."""
+        centred = (self._split(self.components.mean) - self.mean.unsqueeze(1)).flatten(2)
+        within = self._average(self.components.covariance)
+        return within + (centred * self.weights.unsqueeze(2)).mT @ centred
+
+    @property
+    def joint(self) -> bool:  # type: ignore[override]
+        """Whether its components are."""
+        return self.components.joint
+
+    @property
+    def standard(self) -> Standard | None:
+        """See :class:`Law`."""
+        return UNIFORM if self.components.standard is not None else None
+
+    @property
+    def variates(self) -> int:
+        """See :class:`Law`: one to choose the component, and those that the component takes."""
+        inner = self.components.standard
+        return 1 + self.components.variates * (inner.uniforms if inner else 1)
+
+    def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
+        """See :class:`Law`."""
+        import torch
+
+        inner = self.components.standard
+        if inner is None:
+            raise UndefinedError(f"{self.described} is not known as a map of standard variates")
+        bounds = self.weights[0].detach().double().cumsum(0).cpu()
+        bounds = bounds / bounds[-1]
+        pushes = [self.components[j].push(device, dtype) for j in range(self.pieces)]
+
+        def draws(uniform: Tensor) -> Tensor:
+            uniform = uniform.double().cpu()
+            # right: a component of weight 0 is an empty interval, which nothing falls into
+            which = torch.searchsorted(bounds, uniform[:, 0].contiguous(), right=True).clamp(
+                max=self.pieces - 1
+            )
+            noise = inner.from_uniform(uniform[:, 1:])
+            order = which.argsort(stable=True)  # the component's draws together: one map for each
+            counts = which.bincount(minlength=self.pieces)
+            parts = noise[order].split(counts.tolist())
+            drawn = torch.cat([push(part) for push, part in zip(pushes, parts, strict=True) if len(part)])
+            back: Tensor = drawn[order.argsort().to(drawn.device)]
+            return back
+
+        return draws
+
+    def sample(self, samples: int, generator: torch.Generator | None = None) -> Tensor:
+        """See :class:`Law`."""
+        import torch
+
+        if self.standard is not None:
+            return super().sample(samples, generator)
+        which = torch.multinomial(
+            self.weights.double().cpu(), samples, replacement=True, generator=generator
+        ).T
+        drawn = self.components.sample(samples, generator).unflatten(1, (self.batch, self.pieces))
+        rows = torch.arange(samples).unsqueeze(1), torch.arange(self.batch), which
+        chosen: Tensor = drawn[rows]
+        return chosen
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """See :class:`Law`."""
+        import torch
+
+        event = self.event_shape
+        values = value.expand(*value.shape[: value.ndim - len(event) - 1], self.batch, *event)
+        flat = values.reshape(-1, self.batch, *event)
+        weights = self.weights.double().log()
+        rows = max(1, _VALUES // (self.weights.numel() * max(1, self.dimension)))
+        parts = []
+        for some in flat.split(rows):
+            each = self.components.log_prob(some.repeat_interleave(self.pieces, 1))
+            parts.append((each.unflatten(1, weights.shape) + weights).logsumexp(2))
+        return torch.cat(parts).reshape(values.shape[: values.ndim - len(event)])
+
+    def as_torch(self, batch: torch.Size) -> Distribution:
+        """See :class:`Law`."""
+        import torch
+        from torch.distributions import Categorical, MixtureSameFamily
+
+        shape = torch.Size((*batch, self.pieces))
+        weights = Categorical(self.weights.double().reshape(shape))
+        return MixtureSameFamily(weights, self.components.as_torch(shape))
+
+    def unsound(self) -> str:
+        """See :class:`Law`."""
+        weights = self.weights.detach().double()
+        if bool((weights < 0).any()) or not bool(((weights.sum(1) - 1).abs() <= _SUM).all()):
+            return "weights are not those of a mixture (>= 0, sum 1)"
+        return super().unsound()
+
+    def rows(self, index: slice) -> Mixture:
+        """See :class:`Law`."""
+        chosen = [
+            self.components.rows(slice(b * self.pieces, (b + 1) * self.pieces))
+            for b in range(self.batch)[index]
+        ]
+        return unchecked(Mixture, self.weights[index], joined(chosen))
+
+    @classmethod
+    def join(cls: type[LawT], laws: Sequence[LawT]) -> LawT:
+        """See :func:`joined`; mixtures of fewer components get some of weight 0, their last one again."""
+        import torch
+
+        mixtures = [law for law in laws if isinstance(law, Mixture)]
+        most = max(law.pieces for law in mixtures)
+        weights, components = [], []
+        for law in mixtures:
+            missing = most - law.pieces
+            weights.append(torch.nn.functional.pad(law.weights, (0, missing)))
+            for b in range(law.batch):
+                own = law.components.rows(slice(b * law.pieces, (b + 1) * law.pieces))
+                components.extend([own, *[own[-1]] * missing])
+        return unchecked(cls, torch.cat(weights), joined(components))
+
+    def _split(self, values: Tensor) -> Tensor:
+        """Values of all components, shape (B K, ...), by mixture: (B, K, ...)."""
+        split: Tensor = values.unflatten(0, self.weights.shape)
+        return split
+
+    def _average(self, values: Tensor) -> Tensor:
+        weights = self.weights.reshape(self.weights.shape + (1,) * (values.ndim - 1))
+        average: Tensor = (weights * self._split(values)).sum(1)
+        return average

@@ -1,0 +1,269 @@
+"""Laws beside Gaussian and stable ones, and how they become one another."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from torch import distributions as td
+
+import sdp_ref as sr
+from sdp_ref.laws import Shape, joined, unchecked
+
+DOUBLE = {"dtype": torch.float64}
+MEAN = torch.tensor([[1.0, -2.0], [0.5, 3.0]], **DOUBLE)
+SCALE = torch.tensor([[0.5, 2.0], [1.0, 0.1]], **DOUBLE)
+COVARIANCE = torch.tensor([[[2.0, 0.6], [0.6, 0.5]], [[1.0, -0.3], [-0.3, 0.4]]], **DOUBLE)
+SHAPES = {"laplace": Shape("laplace"), "uniform": Shape("uniform"), "student_t": Shape("student_t", 5.0)}
+
+
+def gaussian():
+    return sr.Gaussian(MEAN, COVARIANCE)
+
+
+def mixture():
+    weights = torch.tensor([[0.3, 0.7], [0.9, 0.1]], **DOUBLE)
+    return sr.Mixture.of(weights, [gaussian(), sr.DiagonalGaussian(-2 * MEAN, SCALE)])
+
+
+def empirical():
+    draws = torch.randn(2, 500, 2, generator=torch.Generator().manual_seed(3), **DOUBLE)
+    weights = torch.rand(2, 500, generator=torch.Generator().manual_seed(4), **DOUBLE)
+    return sr.Empirical(draws, weights / weights.sum(1, keepdim=True))
+
+
+class Sampled:
+    """Someone's own law."""
+
+    mean, variance = MEAN, SCALE.square()
+
+    def sample(self, samples, generator):
+        return MEAN + SCALE * torch.randn(samples, 2, 2, generator=generator, **DOUBLE)
+
+
+WITH_MOMENTS = {
+    "gaussian": gaussian,
+    "diagonal": lambda: sr.DiagonalGaussian(MEAN, SCALE),
+    "alpha 2": lambda: sr.SymmetricStable(MEAN, SCALE, 2),
+    "mixture": mixture,
+    "empirical": empirical,
+    **{name: lambda shape=shape: sr.LocationScale(MEAN, SCALE, shape) for name, shape in SHAPES.items()},
+    "gumbel": lambda: sr.law_of(td.Independent(td.Gumbel(MEAN, SCALE), 1)),
+    "gamma": lambda: sr.law_of(td.Independent(td.Gamma(SCALE, SCALE), 1)),
+    "sampled": lambda: sr.law_of(Sampled()),
+    "mixture of laplaces": lambda: sr.Mixture.of(
+        torch.full((2, 2), 0.5, **DOUBLE),
+        [sr.LocationScale(MEAN, SCALE, SHAPES["laplace"]), sr.LocationScale(-MEAN, SCALE, SHAPES["laplace"])],
+    ),
+    "mixture of gammas": lambda: sr.Mixture.of(
+        torch.full((2, 1), 1.0, **DOUBLE), [sr.law_of(td.Independent(td.Gamma(SCALE, SCALE), 1))]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WITH_MOMENTS)
+def test_draws_have_the_moments_that_the_law_says(name):
+    """Within 5 standard errors of each entry, of 40 000 draws."""
+    law, samples = WITH_MOMENTS[name](), 40_000
+    draws = law.sample(samples, torch.Generator().manual_seed(1)).double()
+    assert draws.shape == (samples, 2, 2)
+    centred = draws - law.mean
+    error = draws.std(0) / math.sqrt(samples)
+    assert (centred.mean(0).abs() < 5 * error).all()
+    squares = centred.square()
+    assert ((squares.mean(0) - law.variance).abs() < 5 * squares.std(0) / math.sqrt(samples)).all()
+    if name != "sampled":
+        torch.testing.assert_close(law.covariance.diagonal(dim1=1, dim2=2), law.variance)
+        products = centred[..., 0] * centred[..., 1]
+        assert (
+            (products.mean(0) - law.covariance[:, 0, 1]).abs() < 5 * products.std(0) / math.sqrt(samples)
+        ).all()
+
+
+@pytest.mark.parametrize("name", WITH_MOMENTS)
+def test_a_row_is_a_law_of_its_own_and_rows_make_the_batch_again(name):
+    law = WITH_MOMENTS[name]()
+    rows = list(law)
+    assert [row.batch for row in rows] == [1, 1]
+    again = joined(rows)
+    torch.testing.assert_close(again.mean, law.mean)
+    torch.testing.assert_close(again.variance, law.variance)
+    torch.testing.assert_close(rows[1].mean, law.mean[1:])
+    assert law.to(torch.float32).sample(3).dtype == torch.float32
+    with pytest.raises(IndexError, match="law 2 of a batch of 2"):
+        law[2]
+
+
+@pytest.mark.parametrize("name", [n for n in WITH_MOMENTS if n not in ("empirical", "sampled")])
+def test_the_density_is_torchs(name):
+    law = WITH_MOMENTS[name]()
+    values = law.sample(50, torch.Generator().manual_seed(2)).double()
+    ours, theirs = law.log_prob(values), None
+    assert ours.shape == (50, 2)
+    if name.startswith("mixture of"):
+        parts = law.components.log_prob(values.repeat_interleave(law.pieces, 1)).unflatten(1, (2, law.pieces))
+        theirs = (parts + law.weights.log()).logsumexp(2)
+    else:
+        theirs = law.to_torch().log_prob(values)
+    torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("name", ["gaussian", "diagonal", "mixture", *SHAPES])
+def test_to_torch_and_back_is_the_same_law(name):
+    law = WITH_MOMENTS[name]()
+    again = sr.law_of(law.to_torch())
+    assert type(again) is type(law)
+    torch.testing.assert_close(again.mean, law.mean)
+    torch.testing.assert_close(again.covariance, law.covariance)
+
+
+def test_cauchy_laws_go_both_ways():
+    again = sr.law_of(sr.Cauchy(MEAN, SCALE).to_torch())
+    assert isinstance(again, sr.Cauchy)
+    torch.testing.assert_close(again.scale, SCALE)
+    assert isinstance(sr.law_of(sr.SymmetricStable(MEAN, SCALE, 1).to_torch()), sr.Cauchy)
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=str)
+def test_quantiles_of_shapes_are_scipys(shape):
+    probability = torch.tensor([0.001, 0.2, 0.5, 0.9, 0.9999], **DOUBLE)
+    theirs = {
+        "laplace": scipy.stats.laplace,
+        "uniform": scipy.stats.uniform(-1, 2),
+        "student_t": scipy.stats.t(5),
+    }[shape.name]
+    np.testing.assert_allclose(shape.quantile(probability), theirs.ppf(probability), rtol=1e-10, atol=1e-12)
+    assert shape.variance == pytest.approx(theirs.var())
+
+
+def test_moments_of_quantiles_are_those_of_the_piecewise_linear_law():
+    """Against numerical integration of the quantile function."""
+    levels = torch.tensor([0.1, 0.3, 0.5, 0.95], **DOUBLE)
+    values = torch.tensor([[[-1.0], [0.0], [0.5], [4.0]]], **DOUBLE)
+    law = sr.Quantiles(levels, values)
+    u = np.linspace(0, 1, 2_000_001)
+    q = np.interp(u, levels.numpy(), values[0, :, 0].numpy())
+    assert law.mean.item() == pytest.approx(np.trapezoid(q, u), abs=1e-9)
+    assert law.variance.item() == pytest.approx(np.trapezoid((q - law.mean.item()) ** 2, u), abs=1e-9)
+    noise = torch.tensor([[0.01], [0.2], [0.7], [0.999]], **DOUBLE)
+    np.testing.assert_allclose(
+        law.push()(noise)[:, 0], np.interp(noise[:, 0], levels.numpy(), values[0, :, 0].numpy())
+    )
+
+
+UNDEFINED = {
+    "a Cauchy law has no mean": lambda: sr.Cauchy(MEAN, SCALE).mean,
+    "a stable law with alpha 1.5 has no variance": lambda: sr.SymmetricStable(MEAN, SCALE, 1.5).variance,
+    "Student t with 2 degrees of freedom law has no covariance": lambda: (
+        sr.LocationScale(MEAN, SCALE, Shape("student_t", 2)).covariance
+    ),
+    "a mixture with a Cauchy law in it has no mean": lambda: (
+        sr.Mixture(torch.ones(2, 1, **DOUBLE), sr.Cauchy(MEAN, SCALE)).mean
+    ),
+    "quantiles of single outputs has no covariance": lambda: (
+        sr.Quantiles(torch.tensor([0.1, 0.9]), torch.tensor([[[0.0], [1.0]]])).covariance
+    ),
+    "quantiles of single outputs cannot be sampled": lambda: sr.Quantiles(
+        torch.tensor([0.1, 0.9]), torch.tensor([[[0.0], [1.0]]])
+    ).sample(3),
+    "singular covariance has no density": lambda: sr.Gaussian(MEAN, torch.ones(2, 2, 2, **DOUBLE)).log_prob(
+        MEAN
+    ),
+    "an empirical law of 500 draws has no known density": lambda: empirical().log_prob(MEAN),
+    "no such law as an empirical law": lambda: empirical().to_torch(),
+    "given as a Sampled has no density": lambda: sr.law_of(Sampled()).log_prob(MEAN),
+    "given as a Sampled has no covariance": lambda: sr.law_of(Sampled()).covariance,
+}
+
+
+@pytest.mark.parametrize("message", UNDEFINED)
+def test_what_a_law_has_not_is_refused_by_name(message):
+    with pytest.raises(sr.UndefinedError, match=message):
+        UNDEFINED[message]()
+
+
+BAD = {
+    "sum to 1": lambda: sr.Mixture(torch.full((2, 1), 0.5, **DOUBLE), gaussian()),
+    "must be >= 0, smallest entry is -1": lambda: sr.Mixture(
+        torch.tensor([[2.0, -1.0]], **DOUBLE), gaussian()
+    ),
+    "with B K the 2 components": lambda: sr.Mixture(torch.ones(3, 1, **DOUBLE), gaussian()),
+    "are not mixtures themselves": lambda: sr.Mixture(torch.ones(2, 1, **DOUBLE), mixture()),
+    "of one family, got Gaussian and Cauchy": lambda: sr.Mixture.of(
+        torch.full((2, 2), 0.5, **DOUBLE), [gaussian(), sr.Cauchy(MEAN, SCALE)]
+    ),
+    "alpha 1.5 and others": lambda: sr.Mixture.of(
+        torch.full((2, 2), 0.5, **DOUBLE),
+        [sr.SymmetricStable(MEAN, SCALE, 1.5), sr.SymmetricStable(MEAN, SCALE, 1.2)],
+    ),
+    "one law or more": lambda: sr.Mixture.of(torch.ones(1, 0), []),
+    "samples must have shape": lambda: sr.Empirical(torch.ones(2, 2)),
+    "samples must be finite": lambda: sr.Empirical(torch.full((1, 2, 2), math.nan)),
+    "weights must have shape": lambda: sr.Empirical(torch.ones(1, 2, 2), torch.ones(2)),
+    "must not decrease": lambda: sr.Quantiles(torch.tensor([0.1, 0.9]), torch.tensor([[[1.0], [0.0]]])),
+    "levels must increase": lambda: sr.Quantiles(torch.tensor([0.9, 0.1]), torch.tensor([[[0.0], [1.0]]])),
+    "levels must increase, inside": lambda: sr.Quantiles(
+        torch.tensor([0.0, 0.9]), torch.tensor([[[0.0], [1.0]]])
+    ),
+    "unknown shape 'gauss'": lambda: Shape("gauss"),
+    "positive number, of student_t alone, got 0": lambda: Shape("student_t", 0),
+    "positive number, of student_t alone, got 3": lambda: Shape("laplace", 3),
+    "Independent": lambda: sr.law_of(td.Normal(MEAN, SCALE)),
+    "not a law: str": lambda: sr.law_of("gaussian"),
+    "not a law: Tensor": lambda: sr.law_of(MEAN),
+    "must have shape": lambda: sr.law_of(type("S", (), {"sample": lambda s, n, g: torch.ones(n, 2)})()),
+    "no floating-point tensor": lambda: sr.law_of(type("S", (), {"sample": lambda s, n, g: [1.0]})()),
+    "not finite": lambda: sr.law_of(
+        type("S", (), {"sample": lambda s, n, g: torch.full((n, 1, 2), math.nan)})()
+    ),
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_what_is_no_law_is_refused_in_one_line(message):
+    with pytest.raises(ValueError, match=message) as caught:
+        BAD[message]()
+    assert "\n" not in str(caught.value)
+
+
+def test_torchs_global_generator_is_left_as_it_was():
+    law, before = WITH_MOMENTS["gamma"](), torch.get_rng_state()
+    one = law.sample(5, torch.Generator().manual_seed(1))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(one, law.sample(5, torch.Generator().manual_seed(1)))
+
+
+@pytest.mark.parametrize(
+    "rule", ["sdp", "moment_matching", "marginal_sdp", "marginal_moment_matching", "unscented"]
+)
+def test_rules_of_moments_take_any_law_that_has_them_and_say_so(rule):
+    net = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)).double()
+    law = sr.LocationScale(MEAN, SCALE, SHAPES["laplace"])
+    with pytest.warns(UserWarning, match=f"'{rule}' takes a Laplace law for the Gaussian with its mean"):
+        got = sr.propagate(net, law, rule)
+    want = sr.propagate(net, sr.DiagonalGaussian(MEAN, law.variance), rule)
+    torch.testing.assert_close(got.covariance, want.covariance)
+    with pytest.raises(sr.UnsupportedError, match="which has no covariance"):
+        sr.propagate(net, sr.Mixture(torch.ones(2, 1, **DOUBLE), sr.Cauchy(MEAN, SCALE)), rule)
+
+
+@pytest.mark.parametrize("name", ["laplace", "student_t", "mixture", "empirical", "gamma", "sampled"])
+def test_monte_carlo_draws_from_the_law_itself(name):
+    """Of the identity: within 5 standard errors of the law's own moments; no warning."""
+    law = WITH_MOMENTS[name]()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        got = sr.propagate(torch.nn.Identity(), law, sr.rule("monte_carlo", samples=20_000))
+    error = law.variance.sqrt() / math.sqrt(20_000)
+    assert ((got.mean - law.mean).abs() < 5 * error).all()
+    assert not torch.equal(got.mean, law.mean)
+
+
+def test_a_mixture_that_a_rule_gives_may_be_unsound():
+    law = unchecked(sr.Mixture, torch.tensor([[0.5, 0.6]], **DOUBLE), gaussian())
+    assert "not those of a mixture" in law.unsound()
+    law = unchecked(sr.Mixture, torch.ones(2, 1, **DOUBLE), unchecked(sr.Gaussian, MEAN, -COVARIANCE))
+    assert law.unsound() == "variance is negative"
+    assert not mixture().unsound()
