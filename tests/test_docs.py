@@ -211,6 +211,17 @@ def test_the_second_order_rule_is_exact_for_quadratic_nets(dtype):
         )
 
 
+def test_the_second_order_rule_is_the_built_in_one_in_short():
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 9), torch.nn.GELU(), torch.nn.Linear(9, 3)).double()
+    x = sr.DiagonalGaussian(torch.ones(2, 4).double(), torch.ones(2, 4).double())
+    law, built_in = (
+        sr.propagate(net, x, rule) for rule in (rule_of("second_order.py:SecondOrder"), "second_order")
+    )
+    assert torch.allclose(law.mean, built_in.mean, rtol=1e-12)
+    assert torch.allclose(law.covariance, built_in.covariance, rtol=1e-12)
+
+
 @pytest.mark.rounding
 def test_the_second_order_rule_is_sdp_on_relu_nets():
     torch.manual_seed(0)
@@ -253,7 +264,7 @@ def test_the_template_passes_the_conformance_kit():
 def test_the_tutorials_rule_passes_the_conformance_kit_as_the_tutorial_prints_it():
     report = sr.check_rule(rule_of("second_order.py:SecondOrder"))
     assert report.passed
-    (shown,) = re.findall(r"```text\n(rule 'second_order'\n.*?)```", TEXTS["docs/tutorial.md"], re.DOTALL)
+    (shown,) = re.findall(r"```text\n(rule 'my_second_order'\n.*?)```", TEXTS["docs/tutorial.md"], re.DOTALL)
     same(str(report), shown, 0.0)
 
 

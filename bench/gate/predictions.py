@@ -134,7 +134,12 @@ def _predict(rule: Propagator, scope: Scope, drawn: Mapping[str, int | None]) ->
             hint = "" if hasattr(rule, "seed") else "; a sampling rule needs a field `seed`"
             return Predicted(error=f"{group.title}: says something else when it is asked again{hint}")
         moments |= {key.hex: one for key, one in zip(keys, first, strict=True)}
-    return Predicted(moments, answers(rule, scope.probes), samples=hasattr(rule, "seed"))
+    return Predicted(moments, answers(rule, scope.probes), samples=_samples(rule))
+
+
+def _samples(rule: Propagator) -> bool:
+    """Whether a rule draws samples: one that has a seed may say that it draws none, as it is configured."""
+    return hasattr(rule, "seed") and getattr(rule, "sampling", 0) is not None
 
 
 def _plain(rule: Propagator, scope: Scope, drawn: Mapping[str, int | None]) -> dict[str, Any]:

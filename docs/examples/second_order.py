@@ -15,7 +15,7 @@ import sdp_ref as sr
 class SecondOrder(sr.Rule):
     """Mean f(x) + 1/2 tr(H_k S), covariance J S J^T + 1/2 tr(H_k S H_l S); exact for quadratic nets."""
 
-    name: ClassVar[str] = "second_order"
+    name: ClassVar[str] = "my_second_order"
     claims: ClassVar[frozenset[str]] = frozenset({"second order"})
 
     def prepare(self, net: Callable[[Tensor], Tensor]) -> Callable[[sr.Law], sr.Law]:

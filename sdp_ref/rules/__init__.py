@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sdp_ref.rules.points.unscented import Unscented
     from sdp_ref.rules.sampling.control_variate import ControlVariate
     from sdp_ref.rules.sampling.monte_carlo import MonteCarlo
+    from sdp_ref.rules.second_order import SecondOrder
 else:
     __getattr__, __dir__ = exports(__name__)
 
@@ -42,6 +43,7 @@ __all__ = [
     "PointRule",
     "Propagator",
     "Rule",
+    "SecondOrder",
     "Traits",
     "Unscented",
     "rule",

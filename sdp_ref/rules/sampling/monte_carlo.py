@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -20,6 +19,7 @@ from sdp_ref.graph.trace import Net
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, unchecked
 from sdp_ref.rules.base import Rule, check_outputs
 from sdp_ref.rules.points.base import placed
+from sdp_ref.rules.sampling import seeds
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class MonteCarlo(Rule):
     seed: int | Sequence[int] = 0
 
     def __post_init__(self) -> None:
-        samples = _integer(self.samples)
+        samples = seeds.integer(self.samples)
         if samples is None or samples < 2:
             raise ValueError(f"{self.name} needs samples of at least 2, got {self.samples!r}")
         if self.sampler not in _SAMPLERS:
@@ -75,14 +75,8 @@ class MonteCarlo(Rule):
         if blocks and (blocks < 2 or blocks % 1):
             least = 2 * self._block
             raise ValueError(f"{self.name} needs an even number of antithetic samples, {least} or more")
-        given = (
-            self.seed if isinstance(self.seed, Sequence) and not isinstance(self.seed, str) else [self.seed]
-        )
-        seeds = [_integer(seed) for seed in given]
-        if any(seed is None or seed < 0 for seed in seeds):
-            raise ValueError(f"{self.name} needs a seed (or one a law) of at least 0, got {self.seed!r}")
         object.__setattr__(self, "samples", samples)
-        object.__setattr__(self, "seed", seeds[0] if given is not self.seed else tuple(seeds))
+        object.__setattr__(self, "seed", seeds.checked(self.name, self.seed))
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -142,29 +136,23 @@ class MonteCarlo(Rule):
         if x.standard is not None:
             uniform = torch.special.ndtr(self._normals(x, x.variates * x.standard.uniforms))
             noise = x.standard.from_uniform(uniform)
-            rows = [x[row].push()(noise[row]) for row in range(x.batch)]
-            drawn: Tensor = torch.stack(rows).unflatten(2, x.event_shape)
+            each = [x[row].push()(noise[row]) for row in range(x.batch)]
+            drawn: Tensor = torch.stack(each).unflatten(2, x.event_shape)
             return drawn
         if self.sampler != "mc":
             raise UnsupportedError(self.name, f"the sampler {self.sampler} with {x.described}")
-        words = [int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]) for seed in self._seeds(x)]
+        rows = seeds.of_rows(self.name, self.seed, x.batch)
+        words = [int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]) for seed in rows]
         draws = [
             x[row].sample(self.samples, torch.Generator().manual_seed(word >> 1))
             for row, word in enumerate(words)
         ]
         return torch.cat(draws, 1).movedim(1, 0)
 
-    def _seeds(self, x: Law) -> Sequence[Any]:
-        """One seed for each law of the batch."""
-        if isinstance(self.seed, int):
-            return [(self.seed, row) for row in range(x.batch)]
-        if len(self.seed) != x.batch:
-            raise ValueError(f"{self.name} has {len(self.seed)} seeds for a batch of {x.batch}")
-        return self.seed
-
     def _normals(self, x: Law, dimension: int) -> Tensor:
+        rows = seeds.of_rows(self.name, self.seed, x.batch)
         with self.at():
-            draws = [_SAMPLERS[self.sampler](seed, self.samples, dimension) for seed in self._seeds(x)]
+            draws = [_SAMPLERS[self.sampler](seed, self.samples, dimension) for seed in rows]
         return torch.stack(draws).to(x.location.device)
 
 
@@ -247,10 +235,3 @@ _SAMPLERS: Mapping[str, Callable[[Any, int, int], Tensor]] = {
     "sobol": _sobol,
     "lattice": _lattice,
 }
-
-
-def _integer(value: object) -> int | None:
-    try:
-        return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        return None

@@ -212,6 +212,23 @@ def test_a_rule_with_hidden_draws_is_a_failure_and_no_baseline(tmp_path):
         make((f"{file}:Mine",), SCOPE)
 
 
+@pytest.mark.parametrize("sampling_of", [None, 100])
+def test_a_rule_that_says_that_it_draws_nothing_has_no_draws_though_it_has_a_seed(tmp_path, sampling_of):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import dataclasses, sdp_ref as sr\n"
+        "@dataclasses.dataclass(frozen=True)\n"
+        "class Mine:\n"
+        "    seed: int = 0\n"
+        "    name = 'mine'\n"
+        f"    sampling = {sampling_of}\n"
+        "    def propagate(self, net, x):\n"
+        "        return sr.propagate(net, x, rule='sdp')\n"
+    )
+    made = make((f"{file}:Mine",), SCOPE, timing=None).rules["mine"]
+    assert bool(made.draws) == (sampling_of is not None)
+
+
 def test_rounding_between_two_calls_is_no_hidden_draw():
     one = PredictedMoments(np.array([1.0, -3.0]), np.array([[2.0, 0.5], [0.5, 1.0]]))
     assert repeats(one, PredictedMoments(one.mean * (1 + 1e-12), one.spread * (1 - 1e-12)))

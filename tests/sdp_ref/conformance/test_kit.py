@@ -49,9 +49,10 @@ def test_a_sound_rule_passes(kind):
     assert report.ran >= 14
 
 
-FAST = ("sdp", "marginal_sdp", "dvia", "marginal_moment_matching", "unscented", "cubature")
+FAST = ("sdp", "second_order", "marginal_sdp", "dvia", "marginal_moment_matching", "unscented", "cubature")
 SLOW = (
     "moment_matching",
+    "second_order:probes=2",
     "monte_carlo:samples=100",
     "monte_carlo:samples=2,sampler=sobol",
     "unscented:kappa=20",
@@ -63,6 +64,7 @@ SLOW = (
     "cubature:degree=5,scheme=sparse",
 )
 KNOWN = {
+    "second_order:probes=2": {"permutation", "batch"},
     "dvia": {"diagonal", "positive-semidefinite"},
     "control_variate:samples=100,coefficient=jacobian": {"permutation", "batch", "positive-semidefinite"},
     "cubature:degree=5": {"positive-semidefinite"},

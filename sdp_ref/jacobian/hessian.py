@@ -1,0 +1,83 @@
+"""Value, Jacobian and Hessian-vector products of a net."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from sdp_ref.errors import NoFormulaError
+from sdp_ref.graph.trace import Net
+from sdp_ref.jacobian.jacobian import jacobian_of
+
+
+def hessian_of(net: Net, x: Tensor) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
+    """Value and Jacobian of a net whose rows do not see each other, and products with its Hessians.
+
+    Parameters
+    ----------
+    net : nn.Module or function
+        Maps (B, *event) to (B, *out), each row by itself. Left as it is.
+    x : Tensor, shape (B, *event)
+
+    Returns
+    -------
+    value : Tensor, shape (B, *out)
+    jacobian : Tensor, shape (B, m, n)
+        Over the flattened events.
+    product : callable
+        Of a vector v a row, shape (B, n): gives H_i v for each of the m outputs, shape (B, m, n), by m
+        passes backward. No Hessian is built.
+
+    Raises
+    ------
+    NoFormulaError
+        If the net has ReLU, max-pooling or another function whose slope jumps (``torch.where`` and the like
+        are not seen), normalises by statistics of the batch, or draws a dropout mask.
+    """
+
+    def smooth(v: Tensor) -> Tensor:
+        with _NoKinks():
+            return net(v)
+
+    point = x.detach().requires_grad_()
+    with torch.enable_grad():
+        value, jacobian = jacobian_of(smooth, point, create_graph=True)
+        rows = jacobian.flatten(2)
+
+    def product(vectors: Tensor) -> Tensor:
+        # Reverse over reverse: some functions of torch have no forward derivative, or none of their gradient.
+        with torch.enable_grad():
+            slopes = (rows @ vectors.unsqueeze(2)).squeeze(2)
+            totals = slopes.sum(0).unbind()  # of rows that do not see each other
+        return torch.stack([_gradient(total, point).flatten(1) for total in totals], 1)
+
+    return value.detach(), rows.detach(), product
+
+
+def _gradient(value: Tensor, point: Tensor) -> Tensor:
+    if not value.requires_grad:
+        return torch.zeros_like(point)
+    (found,) = torch.autograd.grad(value, point, retain_graph=True, materialize_grads=True)
+    return found
+
+
+class _NoKinks(TorchFunctionMode):
+    """Refuses functions of whose bend a part, or all, is in kinks, where no derivative sees it."""
+
+    _KINKED = frozenset(
+        [
+            *("relu", "relu6", "leaky_relu", "prelu", "rrelu", "selu", "threshold"),
+            *("hardtanh", "hardsigmoid", "hardswish", "hardshrink", "softshrink"),
+            *(f"{kind}max_pool{d}d" for kind in ("", "adaptive_", "fractional_") for d in (1, 2, 3)),
+        ]
+    )
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "").strip("_").removesuffix("_with_indices")
+        if name in self._KINKED:
+            raise NoFormulaError(f"{name}, whose slope jumps, so that its second derivative says nothing")
+        return func(*args, **(kwargs or {}))

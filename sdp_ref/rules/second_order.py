@@ -1,0 +1,137 @@
+"""Second-order propagation: the net as its quadratic Taylor polynomial at the mean."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sdp_ref.graph.trace import Net
+from sdp_ref.jacobian.hessian import hessian_of
+from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, unchecked
+from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs
+from sdp_ref.rules.sampling import seeds
+
+
+@dataclass(frozen=True)
+class SecondOrder(Rule):
+    """Mean and covariance of the net's quadratic Taylor polynomial at the mean of a Gaussian input.
+
+    With Jacobian J and Hessians H_i of the outputs, and input covariance S, the mean is f_i + tr(H_i S) / 2
+    and the covariance (J S J^T)_ij + tr(H_i S H_j S) / 2. Both are exact where the net is a quadratic
+    function. A smooth net's mean is right to second order in the noise. Its covariance is not: of the terms
+    of that order those with third derivatives are left out.
+
+    Nets with ReLU, max-pooling or another function whose slope jumps are refused: their second derivative
+    leaves out what the kinks bend, and with ReLU that is all, so that the rule would be ``sdp``. Kinks made
+    otherwise, by ``torch.where`` or ``clamp``, are not seen, and count as straight.
+
+    No Hessian is built: the traces are sums of products of Hessians and vectors, of m passes backward each
+    for m outputs. Exact ones take n vectors for n inputs. With `probes` no more than k are taken: where there
+    are more inputs, k random vectors of signs estimate the traces (Hutchinson), without bias. The standard
+    error of mean i is then at most sqrt(tr(H_i S H_i S) / (2 k)), what k samples of the quadratic term alone
+    would have, and that of the second term of a variance at most sqrt(2 / k) times the term. J S J^T is exact
+    all the same. The result carries no gradient.
+
+    Parameters
+    ----------
+    probes : int, optional
+        k, at least 1: the most vectors; by default as many as there are inputs.
+    seed : int or sequence of int
+        Seed of the signs, or one for each law of the batch, as of :class:`MonteCarlo`.
+
+    Raises
+    ------
+    ValueError
+        If `probes` is no integer of at least 1, or a seed none of at least 0.
+
+    References
+    ----------
+    Athans, Wishner and Bertolini, "Suboptimal state estimation for continuous-time nonlinear systems from
+    discrete noisy measurements", IEEE Trans. Automat. Control 1968.
+    Hutchinson, "A stochastic estimator of the trace of the influence matrix for Laplacian smoothing splines",
+    Comm. Statist. Simulation Comput. 1989.
+    """
+
+    name: ClassVar[str] = "second_order"
+    title: ClassVar[str] = "second order"
+    rank: ClassVar[int] = 15
+    probes: int | None = None
+    seed: int | Sequence[int] = 0
+
+    def __post_init__(self) -> None:
+        probes = None if self.probes is None else seeds.integer(self.probes)
+        if self.probes is not None and (probes is None or probes < 1):
+            raise ValueError(f"{self.name} needs probes of at least 1, got {self.probes!r}")
+        object.__setattr__(self, "probes", probes)
+        object.__setattr__(self, "seed", seeds.checked(self.name, self.seed))
+
+    @property
+    def claims(self) -> Collection[str]:  # type: ignore[override]  # of the exact rule only
+        """See :class:`Rule`; an estimated trace is not that of the noise."""
+        return frozenset({"second order"} if self.probes is None else ())
+
+    @property
+    def known_faults(self) -> Mapping[str, str]:  # type: ignore[override]  # of the estimate only
+        """See :class:`Rule`."""
+        drawn = "the signs belong to places, of a law in the batch and of an input in the law"
+        return {} if self.probes is None else {"permutation": drawn, "batch": drawn}
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The number of probes, if there is a bound on it; the seed belongs to a run."""
+        return {} if self.probes is None else {"probes": self.probes}
+
+    @property
+    def sampling(self) -> int | None:
+        """See :class:`Rule`; None for exact traces, though there is a seed."""
+        return self.probes
+
+    def with_seeds(self, seeds: Sequence[int]) -> SecondOrder:
+        """The same rule with one seed for each law of a batch."""
+        return replace(self, seed=tuple(seeds))
+
+    def prepare(self, net: Net) -> Callable[[Law], Law]:
+        """See :class:`Rule`; derivatives depend on the input, so nothing is kept."""
+
+        @torch.no_grad()
+        def propagate(x: Law) -> Law:
+            x = as_any_gaussian(self.name, x)
+            with self.at():
+                value, jacobian, product = hessian_of(lambda v: check_outputs(v, net(v)), x.mean)
+            event, dtype = value.shape[1:], value.dtype
+            # S = F F^T; of independent inputs F is diagonal, and its diagonal is enough
+            root = x.standard_deviation.flatten(1) if isinstance(x, DiagonalGaussian) else x.factor()
+            linear = _times(jacobian.double(), root)
+            mean, covariance = value.flatten(1).double(), linear @ linear.mT
+            for z in self._vectors(x):
+                along = _times(z.unsqueeze(1), root if root.ndim == 2 else root.mT).squeeze(1)
+                curved = _times(product(along.to(dtype)).double(), root)  # F^T H_i F z
+                mean = mean + (curved @ z.unsqueeze(2)).squeeze(2) / 2
+                covariance = covariance + curved @ curved.mT / 2
+            covariance = (covariance + covariance.mT) / 2
+            return unchecked(Gaussian, mean.unflatten(1, event).to(dtype), covariance.to(dtype))
+
+        return propagate
+
+    def _vectors(self, x: Law) -> Iterator[Tensor]:
+        """Vectors z, shape (B, n), float64: the sum of all z z^T is the identity, or is so on average."""
+        blank = torch.zeros(x.batch, x.dimension, dtype=torch.float64, device=x.location.device)
+        if self.probes is None or self.probes >= x.dimension:
+            for component in range(x.dimension):
+                yield blank.index_fill(1, torch.tensor(component, device=blank.device), 1.0)
+            return
+        generators = [np.random.default_rng(s) for s in seeds.of_rows(self.name, self.seed, x.batch)]
+        for _ in range(self.probes):
+            signs = np.stack([2.0 * each.integers(0, 2, x.dimension) - 1 for each in generators])
+            yield torch.from_numpy(signs / math.sqrt(self.probes)).to(blank.device)
+
+
+def _times(rows: Tensor, factor: Tensor) -> Tensor:
+    """Rows (B, k, n) times a matrix (B, n, n), or a diagonal one, given by its diagonal (B, n)."""
+    return rows * factor.unsqueeze(1) if factor.ndim == 2 else rows @ factor

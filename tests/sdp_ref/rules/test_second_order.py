@@ -1,0 +1,208 @@
+"""Second-order propagation: exact for quadratic nets, estimated traces without bias, and what is refused."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import sdp_ref as sr
+from sdp_ref.rules import traits
+from tests.sdp_ref.rules.test_rules import diagonal, gaussian
+
+SEEDS = 400
+
+
+def quadratic(inputs, outputs, dtype=torch.float64):
+    """A net of quadratic functions, whose Hessians are not symmetric as they are written."""
+    generator = torch.Generator().manual_seed(2)
+    forms = torch.randn(outputs, inputs, inputs, generator=generator, dtype=torch.float64).to(dtype)
+    slopes = torch.randn(outputs, inputs, generator=generator, dtype=torch.float64).to(dtype)
+    return lambda v: v @ slopes.mT + torch.einsum("bi,kij,bj->bk", v, forms, v)
+
+
+def by_quadrature(net, x):
+    """Mean and covariance by three of Gauss and Hermite's nodes a direction: exact up to degree 5."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(3)
+    grid = torch.tensor(list(itertools.product(nodes, repeat=x.dimension)))
+    shares = torch.tensor([math.prod(each) for each in itertools.product(weights, repeat=x.dimension)])
+    shares /= shares.sum()
+    means, covariances = [], []
+    for mean, covariance in zip(x.mean.double(), x.covariance.double(), strict=True):
+        values, vectors = torch.linalg.eigh(covariance)
+        outputs = net(mean + grid @ (vectors * values.clamp(min=0).sqrt()).mT)
+        means.append(shares @ outputs)
+        centred = outputs - means[-1]
+        covariances.append(centred.mT @ (shares[:, None] * centred))
+    return torch.stack(means), torch.stack(covariances)
+
+
+@pytest.mark.parametrize("make", [gaussian, diagonal])
+@pytest.mark.parametrize(("inputs", "outputs"), [(1, 1), (3, 2), (2, 4)])
+def test_it_is_exact_for_quadratic_nets(make, inputs, outputs):
+    net, x = quadratic(inputs, outputs), make(2, inputs)
+    law = sr.propagate(net, x, "second_order")
+    mean, covariance = by_quadrature(net, x)
+    assert torch.allclose(law.mean, mean, rtol=1e-12)
+    assert torch.allclose(law.covariance, covariance, rtol=1e-11, atol=1e-11 * float(covariance.abs().max()))
+
+
+def test_float32_is_as_exact_as_its_numbers():
+    x = gaussian(2, 3)
+    law = sr.propagate(quadratic(3, 2, torch.float32), x.to(torch.float32), "second_order")
+    mean, covariance = by_quadrature(quadratic(3, 2), x)
+    assert law.mean.dtype == law.covariance.dtype == torch.float32
+    assert torch.allclose(law.mean.double(), mean, rtol=1e-5)
+    assert torch.allclose(law.covariance.double(), covariance, rtol=1e-4, atol=1e-5)
+
+
+def test_an_image_gives_what_its_pixels_give():
+    torch.manual_seed(0)
+    inner = nn.Sequential(nn.Linear(8, 5), nn.SiLU(), nn.Linear(5, 6)).double()
+    image = sr.DiagonalGaussian(torch.randn(2, 2, 4).double(), torch.rand(2, 2, 4).double())
+    flat = sr.DiagonalGaussian(image.mean.flatten(1), image.variance.flatten(1))
+    law = sr.propagate(nn.Sequential(nn.Flatten(), inner, nn.Unflatten(1, (2, 3))), image, "second_order")
+    same = sr.propagate(inner, flat, "second_order")
+    dense = sr.propagate(inner, sr.Gaussian(flat.mean, flat.covariance), "second_order")
+    assert law.mean.shape == (2, 2, 3)
+    for other in (same, dense):
+        assert torch.allclose(law.mean.flatten(1), other.mean, rtol=1e-12)
+        assert torch.allclose(law.covariance, other.covariance, rtol=1e-11)
+
+
+def test_at_small_noise_the_mean_is_right_to_second_order():
+    torch.manual_seed(4)
+    net = nn.Sequential(nn.Linear(2, 6), nn.Tanh(), nn.Linear(6, 2)).double()
+    errors = []
+    for scale in (0.1, 0.05):
+        x = sr.DiagonalGaussian(torch.tensor([[0.3, -0.8]]).double(), torch.full((1, 2), scale**2).double())
+        with torch.no_grad():
+            truth = sr.propagate(net, x, sr.rule("cubature", degree=31, scheme="tensor"))
+        law = sr.propagate(net, x, "second_order")
+        pairs = (law.mean, truth.mean), (law.covariance, truth.covariance)
+        errors.append([float((found - wanted).norm()) for found, wanted in pairs])
+    (mean, covariance), (mean_of_half, covariance_of_half) = errors
+    assert mean / mean_of_half == pytest.approx(16, rel=0.1)  # fourth order
+    assert covariance / covariance_of_half == pytest.approx(16, rel=0.1)  # as that of J S J^T
+
+
+# Estimated traces ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def estimated():
+    """A quadratic net's law of five inputs, exact, and many estimates of it from two probes each."""
+    net, x = quadratic(5, 2), gaussian(1, 5)
+    many = sr.Gaussian(*(v.expand(SEEDS, *v.shape[1:]).contiguous() for v in (x.mean, x.covariance)))
+    found = sr.rule("second_order", probes=2, seed=tuple(range(SEEDS))).propagate(net, many)
+    linear = sr.propagate(net, x, "sdp").covariance
+    return sr.propagate(net, x, "second_order"), linear, found
+
+
+def test_estimates_are_unbiased(estimated):
+    exact, _, found = estimated
+    for one, all_of_them in ((exact.mean, found.mean), (exact.covariance, found.covariance)):
+        error = all_of_them.std(0) / math.sqrt(SEEDS)
+        assert bool(((all_of_them.mean(0) - one[0]).abs() <= 5 * error).all())
+
+
+def test_the_stated_errors_bound_those_of_the_estimates(estimated):
+    exact, linear, found = estimated
+    second = (exact.covariance - linear)[0].diagonal()  # tr(H S H S) / 2
+    # of so many estimates a standard deviation is told to 5 % or so; the bounds leave out the diagonals
+    assert bool((found.mean.std(0) <= 1.1 * (second / 2).sqrt()).all())
+    assert bool((found.variance.std(0) <= 1.1 * second * math.sqrt(2 / 2)).all())
+    assert bool((found.mean.std(0) > 0.1 * (second / 2).sqrt()).all())
+
+
+def test_an_estimated_covariance_is_one(estimated):
+    _, _, found = estimated
+    assert float(torch.linalg.eigvalsh(found.covariance).min()) > 0
+
+
+def test_as_many_probes_as_inputs_are_exact():
+    net, x = quadratic(4, 2), gaussian(2, 4)
+    exact = sr.propagate(net, x, "second_order")
+    for probes, same in ((3, False), (4, True), (100, True)):
+        law = sr.propagate(net, x, sr.rule("second_order", probes=probes))
+        assert torch.equal(law.covariance, exact.covariance) == same
+        assert torch.equal(law.mean, exact.mean) == same
+
+
+def test_draws_belong_to_seed_and_place():
+    net, x = quadratic(4, 2), gaussian(2, 4)
+    first, again, other, both = (
+        sr.rule("second_order", probes=2, seed=seed).propagate(net, x) for seed in (0, 0, 1, (7, 7))
+    )
+    assert torch.equal(first.mean, again.mean)
+    assert not torch.equal(first.mean, other.mean)
+    alone = sr.rule("second_order", probes=2, seed=[7]).propagate(net, x[1])
+    assert torch.allclose(both.mean[1:], alone.mean, rtol=1e-12)
+    assert sr.rule("second_order", probes=2).with_seeds([7, 7]).propagate(net, x).mean.equal(both.mean)
+
+
+def test_nothing_is_as_large_as_a_hessian():
+    inputs = 400_000  # a matrix would have 1.3 TB
+
+    def net(v):
+        return torch.stack([v.square().mean(1), v.sin().mean(1)], 1)
+
+    x = sr.DiagonalGaussian(torch.zeros(1, inputs), torch.ones(1, inputs))
+    law = sr.propagate(net, x, sr.rule("second_order", probes=3))
+    assert law.mean.tolist() == [pytest.approx([1, 0], abs=1e-6)]  # a diagonal Hessian has no error
+
+
+def test_net_and_input_are_left_as_they_are():
+    net, x = nn.Sequential(nn.Linear(4, 6), nn.GELU(), nn.Linear(6, 3)).double().train(), diagonal(2, 4)
+    before, mean = {k: v.clone() for k, v in net.state_dict().items()}, x.mean.clone()
+    sr.propagate(net, x, "second_order")
+    assert net.training
+    assert torch.equal(x.mean, mean)
+    assert not x.mean.requires_grad
+    assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())
+    assert all(p.grad is None for p in net.parameters())
+
+
+# What it says of itself, and refuses -----------------------------------------------------------------
+
+
+def test_it_draws_where_it_has_probes():
+    assert traits(sr.rule("second_order")).sampling is None
+    assert traits(sr.rule("second_order")).label == "second order"
+    assert sr.rule("second_order").claims == {"second order"}
+    probing = sr.rule("second_order:probes=8,seed=3")
+    assert (traits(probing).sampling, probing.spec) == (8, "second_order:probes=8")
+    assert not probing.claims
+
+
+@pytest.mark.parametrize("probes", [0, -1, 2.5, "many", True])
+def test_probes_are_a_count(probes):
+    with pytest.raises(ValueError, match="second_order needs probes of at least 1, got"):
+        sr.rule("second_order", probes=probes)
+
+
+@pytest.mark.parametrize("seed", [-1, 0.5, None, "1", (0, -1)])
+def test_seeds_are_integers(seed):
+    with pytest.raises(ValueError, match="second_order needs a seed"):
+        sr.rule("second_order", seed=seed)
+
+
+def test_as_many_seeds_as_laws():
+    with pytest.raises(ValueError, match="second_order has 3 seeds for a batch of 2"):
+        sr.rule("second_order", probes=1, seed=(0, 1, 2)).propagate(quadratic(4, 1), gaussian(2, 4))
+
+
+def test_it_refuses_kinks_laws_without_covariance_and_rows_that_see_each_other():
+    net = nn.Sequential(nn.Linear(4, 5), nn.GELU(), nn.Linear(5, 5), nn.ReLU(), nn.Linear(5, 2)).double()
+    with pytest.raises(sr.UnsupportedError, match=r"'second_order' does not support relu, whose slope jumps"):
+        sr.propagate(net, diagonal(1, 4), "second_order")
+    cauchy = sr.Cauchy(torch.zeros(1, 4).double(), torch.ones(1, 4).double())
+    with pytest.raises(sr.UnsupportedError, match="Cauchy input, which has no covariance"):
+        sr.propagate(net[:3], cauchy, "second_order")
+    normed = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Tanh()).double()
+    with pytest.raises(sr.UnsupportedError, match="batch statistics"):
+        sr.propagate(normed, diagonal(2, 4), "second_order")
+    with pytest.raises(ValueError, match="one tensor"):
+        sr.propagate(lambda v: (v, v), diagonal(2, 4), "second_order")
