@@ -10,9 +10,12 @@ import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from sdp_bench.bench.errors import RunFailedError
+from sdp_bench.bench.errors import RunFailedError, UserError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def write(path: Path, content: bytes | str) -> Path:
@@ -147,6 +150,39 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_unique)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
+
+
+def read_array(path: Path) -> np.ndarray:
+    """Read the one array of a file that ``numpy.save`` wrote, of which nothing is in memory yet.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    ndarray
+
+    Raises
+    ------
+    UserError
+        If there is no such file or it holds something else; pickles are not read.
+    """
+    import numpy as np
+
+    try:
+        if path.exists() and not path.is_file():  # a pipe would never end, or begin
+            raise UserError(f"cannot read {path}: it is no file")
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, EOFError) as error:
+        raise UserError(
+            f"{path} is no plain array of numbers as numpy.save writes it (pickles are not read)"
+        ) from error
+    if not isinstance(array, np.ndarray):
+        raise UserError(f"{path} holds several arrays; save one with numpy.save")
+    return array
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

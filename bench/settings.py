@@ -15,6 +15,7 @@ from sdp_bench.bench import metrics
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.nets.recipes import Recipe
+from sdp_bench.bench.noise import Noise, noise_of, restored, stored
 from sdp_bench.bench.plugins.plugin import Plugin
 from sdp_bench.bench.rules import rule_of
 from sdp_bench.bench.sampling import Sampling
@@ -69,6 +70,8 @@ class Design:
         As :class:`Size` has them.
     sigmas : tuple of float, optional
         Scales of whatever noise an experiment has, in the units of the net's input.
+    noise : Noise, or text for :func:`sdp_bench.bench.noise.noise_of`, optional
+        In the place of each experiment's own noise.
     datasets : tuple of str, optional
     net_source : {"trained", "committed"}
     training : mapping of str to value
@@ -88,6 +91,7 @@ class Design:
     inputs: int | None = None
     samples: int | None = None
     sigmas: tuple[float, ...] | None = None
+    noise: Noise | None = None
     datasets: tuple[str, ...] | None = None
     net_source: str = "trained"
     training: Mapping[str, Any] = field(default_factory=dict)
@@ -109,6 +113,8 @@ class Design:
         _one_of("net source", self.net_source, NET_SOURCES)
         for sigma in self.sigmas or ():
             _require(sigma > 0 and math.isfinite(sigma), f"sigma must be positive and finite, got {sigma}")
+        if isinstance(self.noise, str):
+            object.__setattr__(self, "noise", noise_of(self.noise))
         for name in ("depths", "sigmas", "datasets"):
             if (values := getattr(self, name)) is not None:
                 object.__setattr__(self, name, tuple(dict.fromkeys(values)))
@@ -194,7 +200,11 @@ class Settings:
 
     def as_dict(self) -> dict[str, Any]:
         """As plain values, for the record of a run."""
-        return asdict(self) | {"plugins": [plugin.as_json() for plugin in self.plugins]}
+        design = asdict(replace(self.design, noise=None))
+        del design["noise"]  # which runs of before had not either
+        if self.design.noise:
+            design["noise"] = stored(self.design.noise)
+        return asdict(self) | {"design": design, "plugins": [plugin.as_json() for plugin in self.plugins]}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Settings:
@@ -202,10 +212,11 @@ class Settings:
         if "design" not in values:
             return _from_flat(values)
         plain = {name: value for name, value in values.items() if name in _names(cls())}
+        noise = plain["design"].get("noise")
         return cls(
             **{
                 **plain,
-                "design": Design(**_tuples(plain["design"])),
+                "design": Design(**_tuples(plain["design"]) | {"noise": noise and restored(noise)}),
                 "sampling": Sampling(**plain["sampling"]),
                 "sizes": {name: Size(**_tuples(size)) for name, size in plain["sizes"].items()},
                 "rules": _tuples(plain)["rules"],

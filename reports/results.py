@@ -231,10 +231,11 @@ def _verified(verification: Verification) -> str:
 
 def _options(settings: Settings, experiments: Collection[str]) -> dict[str, Any]:
     """Settings by the names of their options, for people."""
-    design = asdict(settings.design)
+    design = asdict(replace(settings.design, noise=None))
     sizes = {name: _size(size) for name, size in settings.sizes.items() if name in experiments}
     return {
         **design,
+        "noise": settings.design.noise and settings.design.noise.text,
         "training": design["training"] or "each architecture's own recipe",
         **asdict(settings.sampling),
         **settings.metrics,

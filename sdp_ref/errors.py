@@ -43,6 +43,10 @@ class CovarianceSizeError(UnsupportedError):
         self.args, self.bytes = (rule, op, path, bytes), bytes  # all of them, for pickle
 
 
+class ReplacedLawWarning(UserWarning):
+    """A rule takes another law than it was given: the Gaussian of its moments, say, or no correlations."""
+
+
 class NoFormulaError(NotImplementedError):
     """Inside a rule's walk: what stands at one op of a net has no formula. The message says what it is.
 

@@ -7,7 +7,6 @@ from collections.abc import Collection, Sequence
 
 import pandas as pd
 
-from sdp_bench.bench import noise
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments import predict
 from sdp_bench.bench.identity.fingerprint import PACKAGES, fingerprint, reached
@@ -16,6 +15,7 @@ from sdp_bench.bench.metrics import metric as metric_of
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.prediction import Prediction
 from sdp_bench.bench.metrics.references import Reference
+from sdp_bench.bench.noise import families
 from sdp_bench.bench.plugins.asking import ask
 from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
 from sdp_bench.bench.rules import rule_of
@@ -36,7 +36,7 @@ _LAWS = (
     *(Cauchy, DiagonalGaussian, Empirical, Gaussian, LocationScale),
     *(Mixture, Quantiles, SampledLaw, SymmetricStable, TorchLaw),
 )
-_PREDICTION = (*_LAWS, noise, predict.predict, predict.prediction_of, OracleKey)
+_PREDICTION = (*_LAWS, families, predict.predict, predict.prediction_of, OracleKey)
 _COMPARISON = (*_LAWS, Oracle, Prediction, OracleKey)
 
 

@@ -25,7 +25,7 @@ from sdp_bench.bench.settings import Settings, Size
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from sdp_bench.bench.experiments.law_group import LawGroup
+    from sdp_bench.bench.experiments.law_group import Asked, LawGroup
     from sdp_bench.bench.experiments.scope import Scope
     from sdp_bench.bench.nets.net import Net
 
@@ -58,19 +58,19 @@ class LawExperiment(Experiment):
         Whether each net has inputs of its own, so that nets are independent replicates.
     scale : int
         Samples of the oracle, as a multiple of the setting.
-    noise : Noise
-        Family of the input noise.
+    noises : tuple of Noise
+        Families of the input noise, one after the other; a run's `noise` takes their place.
     """
 
     rules: tuple[str, ...] = ALL_RULES
     paper: Size = field(default_factory=lambda: Size(nets=10, inputs=10))
-    options: frozenset[str] = frozenset(each.name for each in fields(Recipe))
+    options: frozenset[str] = frozenset({"noise", *(each.name for each in fields(Recipe))})
     sigmas: tuple[float, ...]
     architectures: tuple[Architecture, ...] = ()
     recipes: tuple[Recipe, ...] = ()
     own_inputs: bool = False
     scale: int = 1
-    noise: Noise = GAUSSIAN
+    noises: tuple[Noise, ...] = (GAUSSIAN,)
 
     @property
     def has_oracle(self) -> bool:
@@ -85,7 +85,13 @@ class LawExperiment(Experiment):
         nets = [f"{kind} {'/'.join(map(str, each))}" for kind, each in depths.items()]
         nets += [architecture.label for architecture in self.classifiers]
         size, sigmas = self.size(settings), ", ".join(f"{sigma:g}" for sigma in self.sigmas)
-        return f"{', '.join(nets)}; {size.nets} x {size.inputs}; {self.noise.parameter} {sigmas}"
+        noises = self.families(settings)
+        under = f"{', '.join(noise.name for noise in noises)} noise; " if len(noises) > 1 else ""
+        return f"{', '.join(nets)}; {size.nets} x {size.inputs}; {under}{noises[0].parameter} {sigmas}"
+
+    def families(self, settings: Settings) -> tuple[Noise, ...]:
+        """Families of noise under `settings`."""
+        return (settings.design.noise,) if settings.design.noise else self.noises
 
     def asks_about(self, net: Net, settings: Settings) -> bool:
         """Whether a net is one of those that it asks for under `settings`."""
@@ -146,11 +152,26 @@ class LawExperiment(Experiment):
                 )
             if inputs > rows:
                 raise UserError(f"inputs must be between 1 and {rows}, got {inputs}")
+            self.check_noise((architecture.inputs,), settings)
         for measured in self.measures(settings):
             measured.check(settings.sampling, self.samples(settings))
 
+    def check_noise(self, event: tuple[int, ...], settings: Settings) -> None:
+        """Refuse noise that does not fit inputs of a shape, or cannot be drawn as `settings` say.
+
+        Raises
+        ------
+        UserError
+            If some of it does not.
+        """
+        scales = settings.design.sigmas or self.sigmas
+        for noise in self.families(settings):
+            noise.check(event, scales, settings.sampling.sampler)
+
     def expand(self, scope: Scope) -> Expansion:
         """See `Experiment`."""
+        from sdp_bench.bench.experiments.law_group import Asked
+
         settings = scope.settings
         self.check(settings)
         rules = canonical_rules(settings.rules or self.rules, settings.plugins)
@@ -159,15 +180,37 @@ class LawExperiment(Experiment):
         for net in scope.nets:
             if not self.asks_about(net, settings):
                 continue
-            refused = {rule: scope.left_out(rule, net, self.noise) for rule in rules}
-            left_out |= dict.fromkeys(each for each in refused.values() if each)
-            if usable := tuple(rule for rule, reason in refused.items() if not reason):
-                groups += self._groups(net, usable, settings)
+            for noise in self.families(settings):
+                refused = {rule: scope.left_out(rule, net, noise) for rule in rules}
+                undefined = self._undefined(noise, settings)
+                left_out |= dict.fromkeys(filter(None, (*refused.values(), *undefined.values())))
+                usable = tuple(rule for rule, reason in refused.items() if not reason)
+                metrics = tuple(each.spec for each in self.measures(settings) if each not in undefined)
+                if usable and metrics:
+                    asked = Asked(self.name, metrics, usable)
+                    groups += self._groups(net, noise, asked, settings)
         return Expansion(groups, tuple(left_out))
 
-    def _groups(self, net: Net, rules: tuple[str, ...], settings: Settings) -> list[LawGroup]:
-        """Groups of one net: one for each noise level."""
-        from sdp_bench.bench.experiments.law_group import Asked, LawGroup, Subject
+    def _undefined(self, noise: Noise, settings: Settings) -> dict[Metric, LeftOut]:
+        """Metrics that no prediction is compared by under a family of noise, and why."""
+        from torch import nn
+
+        from sdp_bench.bench.metrics.oracle import Oracle
+        from sdp_bench.bench.metrics.prediction import Prediction
+
+        key = OracleKey("", "", noise.prefix, settings.sampling.sampler, settings.sampling.samples)
+        oracle = Oracle(nn.Identity(), noise.example, key, settings.sampling)  # of which nothing is drawn
+        itself = Prediction(None, oracle, lambda: oracle.samples)
+        reasons = {each: each.refusal(oracle, itself) for each in self.measures(settings)}
+        return {
+            each: LeftOut(None, f"{each.title} ({noise.name} noise)", reason)
+            for each, reason in reasons.items()
+            if reason
+        }
+
+    def _groups(self, net: Net, noise: Noise, asked: Asked, settings: Settings) -> list[LawGroup]:
+        """Groups of one net under one family of noise: one for each scale."""
+        from sdp_bench.bench.experiments.law_group import LawGroup, Subject
         from sdp_bench.bench.nets.net import inputs_of
 
         data, inputs, samples = inputs_of(net), self.size(settings).inputs or 0, self.samples(settings)
@@ -175,15 +218,15 @@ class LawExperiment(Experiment):
             raise UserError(f"inputs must be between 1 and {len(data.labels)}, got {inputs}")
         rows = stratified_rows(data.labels, inputs, net.seed + 1 if self.own_inputs else 0)
         locations = data.batch(list(rows))  # a tuple would be an index of several axes
-        asked = Asked(self.name, tuple(measured.spec for measured in self.measures(settings)), rules)
+        self.check_noise(tuple(locations.shape[1:]), settings)
         groups = []
         for sigma in settings.design.sigmas or self.sigmas:
-            label, sampler = self.noise.label(sigma), settings.sampling.sampler
+            label, sampler = noise.label(sigma), settings.sampling.sampler
             subjects = (
                 Subject(oracle_key(net, x, label, sampler, samples), row, (asked,))
                 for row, x in zip(rows, locations, strict=True)
             )
-            groups.append(LawGroup(net, sigma, tuple(subjects), locations, settings, self.noise))
+            groups.append(LawGroup(net, sigma, tuple(subjects), locations, settings, noise))
         return groups
 
 

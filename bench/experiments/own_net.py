@@ -167,6 +167,7 @@ def own_experiment(net: OwnNet, settings: Settings) -> tuple[OwnNetExperiment, S
         rules=BESIDE,
         paper=Size(1, len(net.inputs)),
     )
+    experiment.check_noise(net.architecture.event, settings)
     design = replace(settings.design, nets=None, inputs=None, depths=None)
     metrics = {**settings.metrics, "w1_points": points}
     return experiment, replace(settings, design=design, sampling=sampling, metrics=metrics), notes

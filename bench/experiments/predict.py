@@ -6,7 +6,9 @@ import copy
 import functools
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import is_dataclass, replace
 from typing import Any, cast
 
@@ -17,6 +19,7 @@ from sdp_bench.bench.identity.keys import OracleKey, SeedRoot
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.prediction import Prediction
 from sdp_bench.bench.plugins.code import no_exit
+from sdp_ref.errors import ReplacedLawWarning
 from sdp_ref.laws import Cauchy, Law, SymmetricStable, joined, law_of
 from sdp_ref.rules import Propagator
 
@@ -47,7 +50,7 @@ def predict(rule: Propagator, net: nn.Module, law: Law, roots: Sequence[OracleKe
     propagate = prepared(rule, copy.deepcopy(net).double(), seeds)
     law = law.to(dtype=torch.float64)
     seconds: list[float] = []
-    with torch.no_grad():
+    with torch.no_grad(), unsaid():
         while not seconds or (len(seconds) < 3 and sum(seconds) < _QUICK):
             begun = time.perf_counter()
             predicted = propagate(law)
@@ -55,6 +58,21 @@ def predict(rule: Propagator, net: nn.Module, law: Law, roots: Sequence[OracleKe
                 torch.cuda.synchronize()
             seconds.append(time.perf_counter() - begun)
     return predicted.to(device="cpu"), statistics.median(seconds) / len(roots)
+
+
+@contextmanager
+def unsaid() -> Iterator[None]:
+    """Let rules not warn, at each input, that they take another law in the place of the noise.
+
+    What they take is said once, where people read: see :attr:`sdp_bench.bench.noise.Noise.note`.
+
+    Yields
+    ------
+    None
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ReplacedLawWarning)
+        yield
 
 
 def prediction_of(rule: Propagator, law: Law, oracle: Oracle) -> Prediction:

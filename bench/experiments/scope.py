@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import torch
 from torch import nn
 
 import sdp_ref
 from sdp_bench.bench.errors import OutsideError, RunFailedError, outside
+from sdp_bench.bench.experiments.predict import unsaid
 from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.nets.net import Net, inputs_of
 from sdp_bench.bench.nets.own import OwnNet
@@ -84,7 +84,7 @@ class Scope:
             return "" if noise == GAUSSIAN else _asked(plugin.address, plugin, noise)
         made = self.settings.rule(rule)
         if isinstance(made, Reference):
-            return made.refusal(noise.law(torch.zeros(1, 1), 1.0))
+            return made.refusal(noise.example)
         return "" if noise == GAUSSIAN else _refusal(made, noise)
 
 
@@ -99,7 +99,8 @@ def _asked(address: str, rule: Propagator | Plugin, place: Net | Noise) -> str:
 def _look_at(rule: Propagator, place: Net | Noise) -> None:
     """Let a rule see a net or a noise, so that it can say that it has no formula for what is there."""
     if isinstance(place, Noise):
-        rule.propagate(nn.Linear(1, 1), place.law(torch.zeros(1, 1), 1.0))
+        law = place.example
+        rule.propagate(nn.Linear(law.dimension, 1), law)
         return
     net, module = place, place.build()
     if isinstance(rule, Rule):
@@ -118,7 +119,7 @@ def _refusal(rule: Propagator | Plugin, place: Net | Noise) -> str:
     str
     """
     try:
-        with outside(), no_exit():
+        with outside(), no_exit(), unsaid():
             try:
                 _look_at(rule.load() if isinstance(rule, Plugin) else rule, place)
             except sdp_ref.UnsupportedError as error:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.files import read_array
 
 MAX_INPUTS = 100
 """Each input is an oracle of its own."""
@@ -16,7 +17,7 @@ MAX_INPUTS = 100
 
 def read_inputs(path: Path, rows: int | None = None) -> tuple[Tensor, list[str]]:
     """Array of inputs, float32, and notes on what was done to it; see :func:`find`."""
-    array = _loaded(path)
+    array = read_array(path)
     notes = []
     if array.dtype.kind not in "fiu":
         raise UserError(f"the inputs in {path} must be real numbers, got {array.dtype}")
@@ -43,17 +44,3 @@ def read_inputs(path: Path, rows: int | None = None) -> tuple[Tensor, list[str]]
         notes.append(f"{len(values) - len(first)} inputs that are there twice are taken once")
         values = values[np.sort(first)]
     return torch.from_numpy(values), notes
-
-
-def _loaded(path: Path) -> np.ndarray:
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, EOFError) as error:
-        raise UserError(
-            f"{path} is no plain array of numbers as numpy.save writes it (pickles are not read)"
-        ) from error
-    if not isinstance(array, np.ndarray):
-        raise UserError(f"{path} holds several arrays; save one, of shape (B, *event), with numpy.save")
-    return array

@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
@@ -89,7 +90,7 @@ def distances(kinds: Collection[str], sampling: Sampling) -> Iterator[Distance]:
     for each in experiments().values():
         if isinstance(each, LawExperiment):
             for kind in each.kinds(settings):
-                asked.setdefault(kind, {}).update(dict.fromkeys((each.noise, scale) for scale in each.sigmas))
+                asked.setdefault(kind, {}).update(dict.fromkeys(product(each.noises, each.sigmas)))
     for (architecture, recipe), laws in asked.items():
         if name_of(architecture) in kinds or not (kinds or missing(architecture, recipe, [0])):
             (net,) = get_nets(architecture, recipe, [0])
@@ -124,7 +125,7 @@ def distance(net: TrainedNet, noise: Noise, scale: float, sampling: Sampling) ->
     oracle = Oracle(module, law, key, sampling)
     double = Oracle(*precise(module, law), key, sampling)
     kind: type[EqualMassTotalVariation] = (
-        HeadlineTotalVariation if noise.alpha == 2 else CentralTotalVariation
+        HeadlineTotalVariation if hasattr(law, "variance") else CentralTotalVariation
     )
     cells = kind().partition(double)
     single = sample_outputs(module, law, key.samples, seed=key.seed("oracle"), sampler=oracle.sampler)

@@ -17,9 +17,9 @@ from sdp_bench.reports.scorecard.verdict import Line, Verdict
 from sdp_bench.reports.sections.choice.words import names
 from sdp_bench.reports.statistics.costs import SAME
 from sdp_bench.reports.statistics.replicates import Contest, Replicates
-from sdp_bench.reports.style import labels
+from sdp_bench.reports.style import labels, noise
 from sdp_bench.reports.style.rules import RuleTraits
-from sdp_bench.reports.tables.frame import by_kind, noise_symbol
+from sdp_bench.reports.tables.frame import by_kind
 
 _NAMED = 3  # rules; the page has all
 
@@ -45,8 +45,8 @@ class Answer:
 
     Attributes
     ----------
-    scale : str
-        Symbol of the noise's scale.
+    family : str
+        Of the noise, as it is stored.
     sigma : float
     metric : Metric
         By which.
@@ -68,7 +68,7 @@ class Answer:
         The sampling rule that has the best mean of all where such rules, drawn once, are not judged.
     """
 
-    scale: str
+    family: str
     sigma: float
     metric: Metric
     best: Best
@@ -83,7 +83,12 @@ class Answer:
     @property
     def noise(self) -> str:
         """For people."""
-        return f"{self.scale}\u00a0=\u00a0{self.sigma:g}"
+        return ", ".join(filter(None, (noise.words(self.family), self.level)))
+
+    @property
+    def level(self) -> str:
+        """Its scale, for people."""
+        return f"{noise.symbol(self.family)}\u00a0=\u00a0{self.sigma:g}"
 
 
 def answers(frame: pd.DataFrame, traits: RuleTraits) -> list[Answer]:
@@ -93,7 +98,7 @@ def answers(frame: pd.DataFrame, traits: RuleTraits) -> list[Answer]:
         return []
     metric = recorded_metric(name)
     chosen = frame[(frame["metric"] == name) & (frame["component"] == "")]
-    parts = chosen.groupby(["activation", "depth", "network", "sigma"], sort=True)
+    parts = chosen.groupby(["activation", "depth", "network", "noise", "sigma"], sort=True)
     return [found for _, part in parts if (found := _answer(metric, part, traits))]
 
 
@@ -111,7 +116,7 @@ def _answer(metric: Metric, part: pd.DataFrame, traits: RuleTraits) -> Answer | 
         return None
     first = min(replicates.rules, key=replicates.mean)
     return Answer(
-        scale=noise_symbol(str(part["experiment"].iloc[0])),
+        family=str(part["noise"].iloc[0]),
         sigma=float(part["sigma"].iloc[0]),
         metric=metric,
         best=best,
@@ -170,10 +175,10 @@ def verdict(found: Sequence[Answer], timed: Sequence[CostTable], net: str, trait
     return Verdict(f"which rule for {net}", tuple(lines), f"for {net} {_recommended(found, timed, traits)}")
 
 
-def _alike(answer: Answer) -> tuple[str, str, bool]:
+def _alike(answer: Answer) -> tuple[str, str, str, bool]:
     """What neighbouring noise levels must share to be told in one line."""
     plain = answer.deterministic
-    return answer.best.contest.leader, plain.contest.leader if plain else "", bool(answer.near)
+    return answer.family, answer.best.contest.leader, plain.contest.leader if plain else "", bool(answer.near)
 
 
 def _range(run: Sequence[Answer]) -> str:
@@ -267,6 +272,11 @@ def _recommended(found: Sequence[Answer], timed: Sequence[CostTable], traits: Ru
         cost = _cost(rule, timed)
         said.append(f"{text}, {cost}" if cost else text)
     far = [each for each in found if not each.near]
-    where = f" at {far[0].scale}\u00a0=\u00a0{', '.join(f'{each.sigma:g}' for each in far)}" if far else ""
-    said.append(f"no rule is near the exact law{where}" if far else "some rule is near the exact law at each")
+    families = itertools.groupby(far, key=lambda each: each.family)
+    where = "; ".join(
+        f"{first.noise}{''.join(f', {each.sigma:g}' for each in rest)}" for _, (first, *rest) in families
+    )
+    said.append(
+        f"no rule is near the exact law at {where}" if far else "some rule is near the exact law at each"
+    )
     return "; ".join(said)

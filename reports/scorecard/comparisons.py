@@ -14,9 +14,10 @@ import pandas as pd
 from sdp_bench.bench.metrics import Metric, recorded_metric
 from sdp_bench.reports.statistics.ranking import UNIT, Scores
 from sdp_bench.reports.statistics.replicates import LEVEL, Replicates
+from sdp_bench.reports.style import noise
 from sdp_bench.reports.style.nets import NetKind
 from sdp_bench.reports.style.rules import RuleTraits
-from sdp_bench.reports.tables.frame import by_kind, noise_symbol
+from sdp_bench.reports.tables.frame import by_kind
 
 Outcome = Literal["better", "worse", "level", "unjudged"]
 
@@ -48,7 +49,7 @@ class Condition:
 
     rule: str
     kind: NetKind
-    scale: str
+    noise: str
     sigma: float
     value: float
     floor: float
@@ -63,7 +64,8 @@ class Condition:
     @property
     def label(self) -> str:
         """Kind of net and sigma, for people."""
-        return f"{self.kind.label}, {self.scale}\u00a0=\u00a0{self.sigma:g}"
+        level = f"{noise.symbol(self.noise)}\u00a0=\u00a0{self.sigma:g}"
+        return ", ".join(filter(None, (self.kind.label, noise.words(self.noise), level)))
 
     @property
     def measured(self) -> bool:
@@ -188,9 +190,7 @@ def comparisons(frame: pd.DataFrame, rule: str, traits: RuleTraits) -> list[Comp
 
 def _one_number(frame: pd.DataFrame) -> pd.DataFrame:
     """A single row for each measurement: of several outputs the mean |log ratio|, of pairs the largest."""
-    frame = frame.assign(noise=by_kind(frame["experiment"], noise_symbol)).drop_duplicates(
-        [*UNIT, "noise", "sigma", "rule", "metric", "component"]
-    )
+    frame = frame.drop_duplicates([*UNIT, "noise", "sigma", "rule", "metric", "component"])
     plain = frame[(frame["component"] == "") | (frame["component"] == "largest")]
     ratios = frame[by_kind(frame["metric"], lambda name: recorded_metric(name).better == "one")]
     if ratios.empty:

@@ -14,15 +14,13 @@ from pandas.api.types import union_categoricals
 from sdp_bench.bench.experiments import experiments
 from sdp_bench.bench.experiments.laws import LawExperiment
 from sdp_bench.bench.metrics import recorded_metric
-from sdp_bench.bench.noise import GAUSSIAN
 from sdp_bench.bench.results.queries import filled
-from sdp_bench.reports.style import labels
 
 TEXT = ("experiment", "network", "activation", "net", "rule", "metric", "component", "unit_of_measure")
 _NUMBERS = ("depth", "seed", "input", "sigma", "value", "floor", "floor95", "stderr", "seconds", "accuracy")
 COLUMNS = TEXT + _NUMBERS
 
-VARIANTS = ("metric_spec", "recipe")
+VARIANTS = ("metric_spec", "recipe", "noise")
 """Columns that tell apart what has one name; a frame need not come with them."""
 
 BOUNDS = ("lower", "upper")
@@ -39,7 +37,8 @@ def checked(frame: pd.DataFrame) -> pd.DataFrame:
     ----------
     frame : DataFrame
         Long format, one row each. Columns that the report does not need are kept as they are. Without
-        `metric_spec` metrics have their default options, and without `recipe` nets have one in common.
+        `metric_spec` metrics have their default options, without `recipe` nets have one in common, and
+        without `noise` it is that of the experiment.
 
     Returns
     -------
@@ -64,7 +63,12 @@ def checked(frame: pd.DataFrame) -> pd.DataFrame:
     if specs.isna().any():
         specs = specs.astype(object).where(specs.notna(), frame["metric"].astype(object))
     nets = frame.get("recipe", pd.Series("", index=frame.index))
-    text = {name: filled(column) for name, column in {"metric_spec": specs, "recipe": nets}.items()}
+    noise = frame.get("noise", pd.Series(index=frame.index, dtype=object))
+    if noise.isna().any():
+        own = by_kind(filled(frame["experiment"]), _own_noise).astype(object)
+        noise = noise.astype(object).where(noise.notna(), own)
+    chosen = {"metric_spec": specs, "recipe": nets, "noise": noise}
+    text = {name: filled(column) for name, column in chosen.items()}
     text |= {name: filled(frame[name]) for name in TEXT}
     numbers = {name: pd.to_numeric(frame[name]).astype(float) for name in _NUMBERS}
     return frame.assign(**text, **numbers)
@@ -171,8 +175,8 @@ def with_largest(frame: pd.DataFrame) -> pd.DataFrame:
     if not largest_only.any():
         return frame
     several = frame[largest_only]
-    measurement = ["experiment", "network", "activation", "depth", "net", "input", "sigma", "rule"]
-    measurement += ["metric_spec"]
+    measurement = ["experiment", "network", "activation", "depth", "net", "input", "noise", "sigma"]
+    measurement += ["rule", "metric_spec"]
     largest = several.loc[several.groupby(measurement)["value"].idxmax()]
     components = frame["component"].array
     nothing = np.full(len(largest), components.categories.get_loc(""))
@@ -186,14 +190,13 @@ def with_brackets(frame: pd.DataFrame) -> pd.DataFrame:
     if bounds.empty:
         return frame.assign(bracket=math.nan)
     rest = frame[~frame["component"].isin(BOUNDS)]
-    measurement = ["experiment", "net", "input", "sigma", "rule", "metric_spec"]
+    measurement = ["experiment", "net", "input", "noise", "sigma", "rule", "metric_spec"]
     sides = bounds.pivot_table(index=measurement, columns="component", values="value")
     width = ((sides["upper"] - sides["lower"]) / sides["upper"]).fillna(0.0).rename("bracket")
     return rest.merge(width.reset_index(), on=measurement, how="left")
 
 
-def noise_symbol(experiment: str) -> str:
-    """Symbol of the scale of an experiment's noise: σ of a standard deviation, γ of a stable law's scale."""
+def _own_noise(experiment: str) -> str:
+    """First family of noise of an experiment, as it is stored; empty where that has none."""
     known = experiments().get(experiment)
-    noise = known.noise if isinstance(known, LawExperiment) else GAUSSIAN
-    return labels.scale_label(noise.parameter)
+    return known.noises[0].family if isinstance(known, LawExperiment) else ""

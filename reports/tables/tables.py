@@ -17,14 +17,13 @@ from sdp_bench.bench.metrics.total_variation import AxisTotalVariation, Headline
 from sdp_bench.reports.paper.printed import Printed, printed
 from sdp_bench.reports.statistics.ranking import UNIT, Scores
 from sdp_bench.reports.statistics.rows import Labels
-from sdp_bench.reports.style import labels
+from sdp_bench.reports.style import labels, noise
 from sdp_bench.reports.style.nets import NetKind, activation_rank
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.display import displayed, variants
 from sdp_bench.reports.tables.frame import (
     COLUMNS,
     VARIANTS,
-    noise_symbol,
     places,
     places_by_kind,
     with_brackets,
@@ -98,7 +97,8 @@ class Table:
     """One metric of one suite on one kind of net.
 
     `variant` are the options of the metric where the suite has it under several, `recipe` is how the nets
-    were trained where they were in several ways; each is empty where there is one.
+    were trained where they were in several ways; each is empty where there is one. `noise` is the family as
+    it is stored.
     """
 
     experiment: str
@@ -113,11 +113,12 @@ class Table:
     unit: str
     variant: str = ""
     recipe: str = ""
+    noise: str = ""
 
     @property
     def title(self) -> str:
         """Its metric, and what tells it from other tables of that on the same kind of net."""
-        return ", ".join(filter(None, (self.metric.title, self.variant, self.recipe)))
+        return ", ".join(filter(None, (self.metric.title, self.under, self.variant, self.recipe)))
 
     @property
     def label(self) -> str:
@@ -127,7 +128,7 @@ class Table:
     @property
     def nets_label(self) -> str:
         """Its nets, for people."""
-        return ", ".join(filter(None, (self.kind.label, self.recipe)))
+        return ", ".join(filter(None, (self.kind.label, self.under, self.recipe)))
 
     @property
     def kind(self) -> NetKind:
@@ -137,7 +138,12 @@ class Table:
     @property
     def scale(self) -> str:
         """Symbol of the noise's scale, by which rows are."""
-        return noise_symbol(self.experiment)
+        return noise.symbol(self.noise)
+
+    @property
+    def under(self) -> str:
+        """Family of the noise where it is not Gaussian, for people."""
+        return noise.words(self.noise)
 
     @property
     def has_floor(self) -> bool:
@@ -195,13 +201,13 @@ def tables(
         own = with_brackets(with_largest(own.assign(row=own.index)))
         for _, kind in own.groupby(["activation", "depth", "network"], sort=True):
             several = kind["recipe"].nunique() > 1
-            for recipe, nets in kind.groupby("recipe", sort=True):
-                for table in _tables(nets, companions, traits):
+            for (recipe, _), own_rows in places(kind, ("recipe", "noise")):
+                for table in _tables(kind.iloc[own_rows], companions, traits):
                     yield replace(table, recipe=str(recipe)) if several else table
 
 
 def _tables(kind: pd.DataFrame, companions: set[str], traits: RuleTraits) -> Iterator[Table]:
-    """Tables of nets of one kind and recipe."""
+    """Tables of nets of one kind and recipe under noise of one family."""
     nets = NetKind(str(kind["activation"].iloc[0]), int(kind["depth"].iloc[0]))
     specs = {str(name): variants(own.unique()) for name, own in kind.groupby("metric")["metric_spec"]}
     names = sorted(specs.keys() - companions, key=lambda name: (recorded_metric(name).rank, name))
@@ -218,13 +224,15 @@ def _tables(kind: pd.DataFrame, companions: set[str], traits: RuleTraits) -> Ite
 
 def _table(metric: Metric, chosen: pd.DataFrame, companions: pd.DataFrame, traits: RuleTraits) -> Table:
     first = chosen.iloc[0]
-    activation, depth = str(first["activation"]), int(first["depth"])
+    activation, depth, family = str(first["activation"]), int(first["depth"]), str(first["noise"])
     rules = tuple(traits.in_order(chosen["rule"].unique()))
     values = companions["value"].to_numpy()
     beside = {place: values[own] for place, own in places(companions, (*_PLACE, "rule"))}
     columns = _Columns.of(metric, chosen)
     rows = [
-        _with_printed(metric, activation, depth, _row(metric, rules, place, columns.at(own), beside, traits))
+        _with_printed(
+            metric, activation, depth, family, _row(metric, rules, place, columns.at(own), beside, traits)
+        )
         for place, own in places(chosen, _PLACE)
     ]
     return Table(
@@ -237,6 +245,7 @@ def _table(metric: Metric, chosen: pd.DataFrame, companions: pd.DataFrame, trait
         rows=tuple(rows),
         nets=chosen["net"].nunique(),
         units=len(chosen.drop_duplicates(UNIT)),
+        noise=family,
         unit=next(filter(None, chosen["unit_of_measure"].unique()), ""),
     )
 
@@ -334,8 +343,8 @@ def _mean(values: NDArray[np.float64]) -> float:
     return float(known.mean()) if len(known) else math.nan
 
 
-def _with_printed(metric: Metric, activation: str, depth: int, row: Row) -> Row:
-    if not metric.published:
+def _with_printed(metric: Metric, activation: str, depth: int, family: str, row: Row) -> Row:
+    if not metric.published or noise.words(family):
         return row
     cells = tuple(
         cell
@@ -351,13 +360,14 @@ def first_variants(tables: Iterable[Table]) -> list[Table]:
     """Tables without those of a metric that has been met under other options, on the same nets."""
     met: dict[tuple[object, ...], Table] = {}
     for table in tables:
-        nets = (table.experiment, table.network, table.activation, table.depth, table.recipe)
+        nets = (table.experiment, table.network, table.activation, table.depth, table.recipe, table.noise)
         met.setdefault((table.metric.name, *nets), table)
     return list(met.values())
 
 
 def headline(tables: Sequence[Table]) -> list[Table]:
-    """Tables from which the page says which rule is best: the headline metric, else the paper-like one."""
+    """Tables from which the page says which rule is best: headline, else paper-like; Gaussian, if any are."""
+    tables = [table for table in tables if not table.under] or tables
     for kind in (HeadlineTotalVariation, AxisTotalVariation):
         chosen = [table for table in first_variants(tables) if isinstance(table.metric, kind)]
         if chosen:

@@ -207,6 +207,15 @@ runtime_table = click.option(
 )
 
 
+noise = click.option(
+    "--noise",
+    type=word,
+    metavar="FAMILY",
+    help="Noise instead of the experiments' own: gaussian, laplace, uniform, student_t:5, cauchy, "
+    "stable:1.5, mixture:0.9*1+0.1*5, scales:1/0.5/2 (or FILE.npy), covariance:FILE.npy, residuals:FILE.npy",
+)
+
+
 def limits(command: CommandT) -> CommandT:
     """Give a command the limits of a rule that runs in a process of its own."""
     for option in (
@@ -230,6 +239,7 @@ _SETTINGS = (
         help="Rules instead of the experiments' own: sdp,monte_carlo:samples=100,my_rule.py:MyRule",
     ),
     click.option("--sigma", "sigmas", type=sigmas_, help="Noise levels instead of the experiments' own."),
+    noise,
     click.option(
         "--activation", type=word, help="Activation of the nets: relu, leaky_relu, sigmoid, silu, gelu, tanh."
     ),

@@ -179,7 +179,10 @@ def _check_options(experiments: Sequence[Experiment], settings: Settings) -> Non
     """Raise a UserError for options that nothing that was asked for takes."""
     from sdp_bench.bench.errors import UserError
 
-    given = [*settings.design.training, *(["datasets"] if settings.design.datasets else [])]
+    given = [
+        *settings.design.training,
+        *(name for name in ("datasets", "noise") if getattr(settings.design, name)),
+    ]
     taken = {option for each in experiments for option in each.options}
     if ignored := [f"--{name.replace('_', '-')}" for name in given if name not in taken]:
         names = ", ".join(each.name for each in experiments)

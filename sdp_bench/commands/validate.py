@@ -18,6 +18,7 @@ from sdp_bench.commands.options import (
     file_,
     folder_,
     jobs,
+    noise,
     seconds,
     sigmas_,
     word,
@@ -47,6 +48,7 @@ GROUP_LIMIT = 1800.0  # s
 @click.option("--inputs", "inputs_file", type=file_, help="Its inputs: x.npy, shape (B, *event).")
 @click.option("--rows", type=count, help="Take the first so many inputs only.")
 @click.option("--sigma", "sigmas", type=sigmas_, help="Noise levels: 0.1,1 (needed with --net).")
+@noise
 @click.option(
     "--experiment",
     "experiments",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
-from sdp_ref.errors import NoFormulaError, UndefinedError, UnsupportedError
+from sdp_ref.errors import NoFormulaError, ReplacedLawWarning, UndefinedError, UnsupportedError
 from sdp_ref.laws import (
     Cauchy,
     DiagonalGaussian,
@@ -262,7 +262,9 @@ def _of_moments(rule: str, x: Law) -> Iterator[None]:
     except UndefinedError as error:
         raise UnsupportedError(rule, f"{kind} input, which has no covariance ({error})") from None
     warnings.warn(
-        f"rule '{rule}' takes {x.described} for the Gaussian with its mean and covariance", stacklevel=4
+        f"rule '{rule}' takes {x.described} for the Gaussian with its mean and covariance",
+        ReplacedLawWarning,
+        stacklevel=4,
     )
 
 
@@ -301,6 +303,7 @@ def as_marginal(rule: str, x: Law) -> Law:
             return unchecked(DiagonalGaussian, x.mean, x.variance)
     warnings.warn(
         f"rule '{rule}' is marginal: it uses the variances of its Gaussian input and drops the covariances",
+        ReplacedLawWarning,
         stacklevel=2,
     )
     return unchecked(DiagonalGaussian, x.mean, x.variance)

@@ -28,5 +28,5 @@ HEAVY_TAILS = LawExperiment(
     architectures=RELU,
     rules=("sdp", "marginal_sdp", ORACLE_AGAIN.name),
     presets={"quick": Size(1, 1)},
-    noise=CAUCHY,
+    noises=(CAUCHY,),
 )

@@ -15,10 +15,11 @@ from sdp_bench.reports.statistics.costs import Costs, plain_samples
 from sdp_bench.reports.statistics.ranking import UNIT
 from sdp_bench.reports.statistics.replicates import MIN_LEVELS, Contest, Replicates
 from sdp_bench.reports.statistics.rows import Labels
+from sdp_bench.reports.style import noise
 from sdp_bench.reports.style.nets import NetKind, activation_label, activation_rank
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.display import displayed
-from sdp_bench.reports.tables.frame import by_kind, noise_symbol
+from sdp_bench.reports.tables.frame import by_kind
 
 BUDGETS = (10.0, 100.0, 1000.0, math.inf)
 """Of time, in Monte Carlo samples that take as long."""
@@ -194,8 +195,7 @@ def _by_one_metric(frame: pd.DataFrame, traits: RuleTraits) -> pd.DataFrame:
     chosen = frame[frame["metric"].isin(order) & (frame["component"] == "") & ranked]
     if chosen.empty:
         return chosen
-    noise, rank = by_kind(chosen["experiment"], noise_symbol), by_kind(chosen["metric"], order.__getitem__)
-    chosen = chosen.assign(noise=noise, rank=rank)
+    chosen = chosen.assign(rank=by_kind(chosen["metric"], order.__getitem__))
     first = chosen.groupby(["network", "noise"])["rank"].transform("min")
     chosen = chosen[chosen["rank"] == first]
     return chosen.drop_duplicates([*UNIT, "noise", "sigma", "rule"])
@@ -215,7 +215,7 @@ def _bands(chosen: pd.DataFrame) -> Iterator[pd.DataFrame]:
     if chosen.empty:
         return
     kind = ["activation", "depth", "noise"]
-    variants = pd.Series("", index=chosen.index)
+    variants = by_kind(chosen["noise"], noise.words).astype(str)
     for name in ("recipe", "network"):
         if name in chosen:
             text = chosen[name].astype(str)
@@ -255,7 +255,7 @@ def _judged(nets: pd.DataFrame, traits: RuleTraits) -> Band | None:
         depths=tuple(sorted({int(depth) for depth in nets["depth"]})),
         variant=str(first["variant"]),
         metric=metric,
-        scale=str(first["noise"]),
+        scale=noise.symbol(str(first["noise"])),
         conditions=tuple(conditions),
         costs=costs,
         traits=traits,

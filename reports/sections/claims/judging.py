@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from sdp_bench.bench.noise import GAUSSIAN
 from sdp_bench.oracles.estimate.multiplicity import holm
 from sdp_bench.reports.sections.claims.claims import (
     ACTIVATION,
@@ -210,7 +211,7 @@ def judge(frame: pd.DataFrame) -> tuple[Judgement, ...]:
     ValueError
         If a measurement is there twice.
     """
-    frame = frame[frame["experiment"].isin(SUITES.keys())]
+    frame = frame[frame["experiment"].isin(SUITES.keys()) & (frame["noise"] == GAUSSIAN.family)]
     recipes = by_kind(frame["experiment"], SUITES.__getitem__)
     others = sorted(set(SUITES.values()) & set(recipes) - {""})
     rulings = [ruling for recipe in ("", *others) for ruling in _rulings(recipe, frame[recipes == recipe])]

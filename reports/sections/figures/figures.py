@@ -63,7 +63,7 @@ def _cells(tables: Sequence[Table]) -> pd.DataFrame:
             {
                 "activation": table.activation,
                 "depth": table.depth,
-                "recipe": table.recipe,
+                "recipe": ", ".join(filter(None, (table.under, table.recipe))),
                 "sigma": row.sigma,
                 "rule": cell.rule,
                 "value": cell.mean,

@@ -15,6 +15,7 @@ from sdp_bench.bench.metrics.moments import StandardDeviationRatio
 from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
 from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.nets.recipes import recipe_for
+from sdp_bench.bench.noise import GAUSSIAN
 from sdp_bench.reports.numbers.number import Group, Number, Page, slug
 from sdp_bench.reports.paper.printed import printed
 from sdp_bench.reports.results import POOR_ACCURACY, Results
@@ -129,7 +130,7 @@ def sensitivity(frame: pd.DataFrame) -> Sensitivity | None:
     -------
     Sensitivity or None
     """
-    own = frame[frame["experiment"] == SENSITIVITY.name]
+    own = frame[(frame["experiment"] == SENSITIVITY.name) & (frame["noise"] == GAUSSIAN.family)]
     if own.empty:
         return None
     own = own[(own["activation"] == own["activation"].iloc[0]) & (own["depth"] == own["depth"].min())]

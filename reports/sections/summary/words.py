@@ -11,6 +11,7 @@ import pandas as pd
 from sdp_bench.bench.metrics.moments import StandardDeviationRatio
 from sdp_bench.bench.metrics.total_variation import AxisTotalVariation, CentralTotalVariation
 from sdp_bench.bench.metrics.transport import Wasserstein
+from sdp_bench.bench.noise import CAUCHY
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.published import differences, orders
@@ -86,7 +87,8 @@ def _what_it_costs(tables: Sequence[Table], costs: pd.Series, traits: RuleTraits
 
 
 def _with_heavy_tails(tables: Sequence[Table], traits: RuleTraits) -> list[str]:
-    chosen = [table for table in first_variants(tables) if table.metric.name == CentralTotalVariation.name]
+    own = CentralTotalVariation.name, CAUCHY.family
+    chosen = [table for table in first_variants(tables) if (table.metric.name, table.noise) == own]
     rows = [row for table in chosen for row in table.rows if row.leader]
     if not rows:
         return []

@@ -69,7 +69,10 @@ class Tables(Section):
                 section=table.experiment,
             )
             group = Group(
-                page, slug(table.metric.name, table.variant, table.recipe), table.title, table.metric
+                page,
+                slug(table.metric.name, table.under, table.variant, table.recipe),
+                table.title,
+                table.metric,
             )
             for row in table.rows:
                 for cell in filter(None, row.cells):
@@ -118,7 +121,7 @@ def _indefinite(table: Table, traits: RuleTraits) -> Iterable[str]:
             total = sum(cell.count for _, cell in cells)
             lowest = min(cell.lowest for _, cell in negative)
             sigmas = ", ".join(f"{sigma:g}" for sigma, _ in negative)
-            where = ", ".join(filter(None, (table.recipe, f"σ = {sigmas}")))
+            where = ", ".join(filter(None, (table.recipe, table.under, f"{table.scale} = {sigmas}")))
             yield (
                 f"{traits.label(rule)} gave an indefinite covariance in {count} of {total} predictions "
                 f"({where}; smallest eigenvalue {labels.number(lowest)} of the largest). It is clipped "

@@ -252,7 +252,7 @@ def test_cauchy_noise_goes_with_every_sampler(sampler):
 
 
 def test_an_experiment_with_stable_noise_needs_no_more_than_a_line():
-    own = dataclasses.replace(experiment("iris-cauchy"), name="own", noise=noise.stable(1.5))
+    own = dataclasses.replace(experiment("iris-cauchy"), name="own", noises=(noise.stable(1.5),))
     settings = SETTINGS.but(sizes={"own": Size(1, 1)}, sigmas=(1e-5,))
     (group,) = make_plan(settings, (own,)).groups
     result = run.run_group(group, group.cells)

@@ -1,0 +1,291 @@
+"""Families of input noise: the law of each at some inputs and a scale, and what it is known by.
+
+The scale is a standard deviation, ``sigma``, wherever the family has one, so that families are compared at
+the same variance; of a law without a variance it is the law's own scale, ``gamma``. What brings scales of its
+own (one a feature, a covariance, residuals) is multiplied by sigma.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sdp_bench.bench.errors import UserError
+from sdp_ref.laws import (
+    Cauchy,
+    DiagonalGaussian,
+    Empirical,
+    Gaussian,
+    Law,
+    LocationScale,
+    Mixture,
+    Shape,
+    SymmetricStable,
+    unchecked,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+_NAMES = {
+    "gaussian": "Gaussian",
+    "cauchy": "Cauchy",
+    "laplace": "Laplace",
+    "uniform": "uniform",
+    "stable": "{}-stable",
+    "student_t": "Student t({})",
+    "mixture": "Gaussian mixture {}",
+    "scales": "Gaussian, scales {}",
+    "covariance": "Gaussian, covariance {}",
+    "residuals": "residuals {}",
+}
+
+
+def name_of(family: str) -> str:
+    """Name of a family for people, as `Noise.family` has it: ``Student t(5)`` of ``student_t:df=5.0``."""
+    kind, _, rest = family.partition(":")
+    value = rest.rpartition("=")[2]
+    if kind in ("stable", "student_t"):
+        value = f"{float(value):g}"
+    return _NAMES.get(kind, family).format(value)
+
+
+def parameter_of(family: str) -> str:
+    """What the scale of a family is called: ``sigma``, or ``gamma`` where there is no variance."""
+    kind, _, rest = family.partition(":")
+    heavy = kind in ("cauchy", "stable") or (
+        kind == "student_t" and float(rest.removeprefix("df=")) <= _LIGHT
+    )
+    return "gamma" if heavy else "sigma"
+
+
+_LIGHT = 2.0
+"""Degrees of freedom above which Student's t has a variance."""
+
+
+@dataclass(frozen=True)
+class Noise:
+    """A family of laws around an input, with one scale for all of them.
+
+    Two are equal where their laws are: the prefix tells these exactly, contents of files included.
+
+    Attributes
+    ----------
+    prefix : str
+        Of the label by which oracles are known.
+    make : callable of (Tensor, float)
+        Law with the locations, shape (B, *event), and the scale.
+    text : str
+        As a user writes it, without folders: ``covariance:c.npy``.
+    values : ndarray, optional
+        What a file said, float64.
+    event : tuple of int, optional
+        Shape of the inputs that it is for; a single number stands for all shapes of so many. None: any.
+    """
+
+    prefix: str
+    make: Callable[[Tensor, float], Law] = field(compare=False, repr=False)
+    text: str = field(default="", compare=False)
+    values: NDArray[np.float64] | None = field(default=None, compare=False, repr=False)
+    event: tuple[int, ...] | None = field(default=None, compare=False)
+
+    @property
+    def family(self) -> str:
+        """What it is stored by, without its scale: ``gaussian``."""
+        return self.prefix.rstrip(":,")
+
+    @property
+    def name(self) -> str:
+        """For people: ``Cauchy``."""
+        return name_of(self.family)
+
+    @property
+    def parameter(self) -> str:
+        """What its scale is called: ``sigma`` (a standard deviation, or times one) or ``gamma``."""
+        return parameter_of(self.family)
+
+    @property
+    def example(self) -> Law:
+        """The law of one input of zeros, of scale 1 and as few components as there may be, in one row."""
+        import torch
+
+        return self.law(torch.zeros(1, math.prod(self.event or (1,))), 1.0)
+
+    @property
+    def note(self) -> str:
+        """What there is to say of rules of moments; empty under Gaussian noise and where it has none."""
+        law = self.example
+        if isinstance(law, DiagonalGaussian | Gaussian) or not hasattr(law, "covariance"):
+            return ""
+        return f"{self.name} noise: rules of moments take it for the Gaussian with its mean and covariance"
+
+    def label(self, scale: float) -> str:
+        """Family and scale, as a part of `OracleKey`: ``gaussian:sigma=0.1``."""
+        return f"{self.prefix}{self.parameter}={scale!r}"
+
+    def law(self, locations: Tensor, scale: float) -> Law:
+        """Laws at `locations`, shape (B, *event), in their dtype."""
+        return self.make(locations, scale)
+
+    def check(self, event: tuple[int, ...], scales: tuple[float, ...], sampler: str) -> None:
+        """Refuse inputs that it does not fit, scales beyond float32 and points that it has no quantiles for.
+
+        Parameters
+        ----------
+        event : tuple of int
+            Shape of one input.
+        scales : tuple of float
+        sampler : {"mc", "sobol"}
+
+        Raises
+        ------
+        UserError
+            If there is something to refuse.
+        """
+        import torch
+
+        if self.event not in (None, event, (math.prod(event),)):
+            raise UserError(
+                f"noise '{self.text}' is for inputs of shape {self.event}, the net takes {tuple(event)}"
+            )
+        standard = self.example.standard
+        if sampler == "sobol" and (standard is None or standard.uniforms > 1):
+            raise UserError(
+                f"--sampler sobol needs a law with quantiles, which {self.name} noise is not; use mc"
+            )
+        for scale in scales:
+            try:
+                reason = self.law(torch.zeros(1, *event), scale).unsound()
+            except ValueError as error:
+                reason = str(error)
+            if reason:
+                raise UserError(f"noise '{self.text}' of {self.parameter} {scale:g} is no law: {reason}")
+
+
+# Their laws, each of locations and a scale -------------------------------------------------------
+
+
+def _gaussian(locations: Tensor, scale: float) -> Law:
+    import torch
+
+    return DiagonalGaussian(locations, torch.full_like(locations, scale**2))
+
+
+def _cauchy(locations: Tensor, scale: float) -> Law:
+    import torch
+
+    return Cauchy(locations, torch.full_like(locations, scale))
+
+
+def _stable(locations: Tensor, scale: float, *, alpha: float) -> Law:
+    import torch
+
+    return SymmetricStable(locations, torch.full_like(locations, scale), alpha)
+
+
+def _shaped(locations: Tensor, scale: float, *, shape: Shape) -> Law:
+    import torch
+
+    unit = math.sqrt(shape.variance) if math.isfinite(shape.variance) else 1.0
+    return LocationScale(locations, torch.full_like(locations, scale / unit), shape)
+
+
+def _mixed(locations: Tensor, scale: float, *, parts: tuple[tuple[float, float], ...]) -> Law:
+    import torch
+
+    unit = math.sqrt(sum(weight * relative**2 for weight, relative in parts))
+    weights = locations.new_tensor([[weight for weight, _ in parts]]).expand(len(locations), -1)
+    variances = locations.new_tensor([(scale * relative / unit) ** 2 for _, relative in parts])
+    repeated = locations.repeat_interleave(len(parts), 0)
+    each = variances.repeat(len(locations)).reshape(-1, *[1] * (locations.ndim - 1))
+    return Mixture(weights, DiagonalGaussian(repeated, each * torch.ones_like(repeated)))
+
+
+def _scaled(locations: Tensor, scale: float, *, scales: Any) -> Law:
+    import torch
+
+    variance = torch.from_numpy((scale * scales) ** 2).to(locations).reshape(locations.shape[1:])
+    return DiagonalGaussian(locations, variance.expand_as(locations))
+
+
+def _correlated(locations: Tensor, scale: float, *, covariance: Any) -> Law:
+    import torch
+
+    own = torch.from_numpy(scale**2 * covariance).to(locations)  # which was validated when it was read
+    return unchecked(Gaussian, locations, own.expand(len(locations), -1, -1))
+
+
+def _drawn(locations: Tensor, scale: float, *, residuals: Any) -> Law:
+    import torch
+
+    draws = torch.from_numpy(scale * residuals).to(locations).reshape(-1, *locations.shape[1:])
+    return Empirical(locations.unsqueeze(1) + draws)
+
+
+# The families themselves -------------------------------------------------------------------------
+
+GAUSSIAN = Noise("gaussian:", _gaussian, "gaussian")
+CAUCHY = Noise("cauchy:", _cauchy, "cauchy")
+LAPLACE = Noise("laplace:", functools.partial(_shaped, shape=Shape("laplace")), "laplace")
+UNIFORM = Noise("uniform:", functools.partial(_shaped, shape=Shape("uniform")), "uniform")
+
+
+def stable(alpha: float) -> Noise:
+    """Symmetric alpha-stable noise; at alpha 2 a Gaussian of variance 2 gamma^2."""
+    return Noise(f"stable:alpha={alpha!r},", functools.partial(_stable, alpha=alpha), f"stable:{alpha:g}")
+
+
+def student_t(df: float) -> Noise:
+    """Student's t noise with so many degrees of freedom, of standard deviation sigma where it has one."""
+    make = functools.partial(_shaped, shape=Shape("student_t", df))
+    return Noise(f"student_t:df={df!r},", make, f"student_t:{df:g}")
+
+
+def mixture(parts: tuple[tuple[float, float], ...]) -> Noise:
+    """Gaussian noise of several relative scales; one draw chooses one of them, for all components together.
+
+    Parameters
+    ----------
+    parts : tuple of (weight, relative scale)
+        The standard deviation of a component is sigma all the same: only the ratios of scales count.
+
+    Returns
+    -------
+    Noise
+    """
+    text = "+".join(f"{weight!r}*{relative!r}" for weight, relative in parts)
+    return Noise(f"mixture:{text},", functools.partial(_mixed, parts=parts), f"mixture:{text}")
+
+
+def scales(values: NDArray[np.float64], name: str, text: str) -> Noise:
+    """Independent Gaussian noise of standard deviation sigma times a scale of each component's own.
+
+    Parameters
+    ----------
+    values : ndarray, shape (*event)
+    name : str
+        What tells them apart from others, for the label.
+    text : str
+
+    Returns
+    -------
+    Noise
+    """
+    return Noise(f"scales:{name},", functools.partial(_scaled, scales=values), text, values, values.shape)
+
+
+def covariance(values: NDArray[np.float64], name: str, text: str) -> Noise:
+    """Gaussian noise of covariance sigma^2 C, for C of shape (n, n); see :func:`scales`."""
+    make = functools.partial(_correlated, covariance=values)
+    return Noise(f"covariance:{name},", make, text, values, values.shape[:1])
+
+
+def residuals(values: NDArray[np.float64], name: str, text: str) -> Noise:
+    """One of N residuals, times sigma, as they are, not centred: shape (N, *event); see :func:`scales`."""
+    make = functools.partial(_drawn, residuals=values)
+    return Noise(f"residuals:{name},", make, text, values, values.shape[1:])
