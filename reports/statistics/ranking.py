@@ -39,8 +39,9 @@ class Scores:
         first = np.unique(units, return_index=True)[1]
         values = np.full((len(first), len(rules)), math.nan)
         errors = values.copy()
-        value, error = row["value"].to_numpy(), row["stderr"].to_numpy()
-        values[units, columns], errors[units, columns] = metric.score(value), metric.score_error(value, error)
+        value, floor, error = (row[name].to_numpy() for name in ("value", "floor", "stderr"))
+        values[units, columns] = metric.score(value, floor)
+        errors[units, columns] = metric.score_error(value, error)
         return cls(rules, values, errors, nets[first], inputs[first])
 
     def paired(self, one: str, other: str) -> Scores:
