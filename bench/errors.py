@@ -27,6 +27,22 @@ class RunFailedError(UserError):
     exit_code = 3
 
 
+NOT_DEFINED = "not defined: "
+"""How the message of a :class:`RefusedError` begins."""
+
+
+class RefusedError(UserError, ValueError):
+    """A metric is not defined for a law, which is the fault of neither.
+
+    Parameters
+    ----------
+    reason : str
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"{NOT_DEFINED}{reason}")
+
+
 class OutsideError(Exception):
     """What the code that is measured raised, in one line; the error itself is the cause."""
 

@@ -58,9 +58,9 @@ class Oracle:
         """Of the output, shape (samples, m), on the CPU."""
         return self.redrawn("oracle")
 
-    def redrawn(self, purpose: str, sampler: Sampler | None = None) -> Tensor:
-        """As many samples under the seed for another purpose, perhaps by the other sampler; not kept."""
-        return self._draw(self.key.samples, self.key.seed(purpose), sampler or self.sampler)
+    def redrawn(self, purpose: str, sampler: Sampler | None = None, samples: int | None = None) -> Tensor:
+        """Samples under the seed for another purpose, as many and by its sampler if not told; not kept."""
+        return self._draw(samples or self.key.samples, self.key.seed(purpose), sampler or self.sampler)
 
     def pilot(self, samples: int) -> Tensor:
         """An independent draw, which fixes bins and cells before any rule is looked at.

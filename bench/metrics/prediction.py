@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sdp_bench.oracles.estimate.tails import heavy_tailed
 from sdp_bench.oracles.partitions.quantiles import Quantiles
 from sdp_ref.errors import UndefinedError
-from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, unchecked
+from sdp_ref.laws import DiagonalGaussian, Empirical, Gaussian, Law, unchecked
 
 if TYPE_CHECKING:
     from sdp_bench.bench.metrics.oracle import Oracle
+
+Array = NDArray[np.float64]
+
+_EXACT = 8
+"""Exact rules of as many draws behind a floor: its 95 % point is sure to a quarter of the spread."""
 
 
 class Prediction:
@@ -106,6 +114,66 @@ class Prediction:
     def quantiles(self) -> Quantiles:
         """Quantiles of each output."""
         return Quantiles.from_samples(self.outputs)
+
+    def log_prob(self, values: Tensor) -> Tensor:
+        """Logarithm of the predicted density of all outputs together.
+
+        Parameters
+        ----------
+        values : Tensor, shape (rows, m)
+
+        Returns
+        -------
+        Tensor, shape (rows,), float64
+
+        Raises
+        ------
+        UndefinedError
+            If it has none, or none that is known.
+        """
+        law = self.law
+        if law is None or self._draw is not None:
+            raise UndefinedError("a law known by samples alone has no known density")
+        return law.log_prob(values.double().reshape(len(values), 1, *law.event_shape))[:, 0]
+
+    def survival(self, values: Array) -> tuple[Array, int | None]:
+        """Predicted probability of each output above some values: exact where the law tells it, else counted.
+
+        Parameters
+        ----------
+        values : ndarray, shape (rows, m)
+
+        Returns
+        -------
+        ndarray, shape (rows, m)
+        int or None
+            Of how many draws it was counted; None if it is exact.
+        """
+        law = self.law
+        if law is not None and (self._draw is None or heavy_tailed(law)):
+            with contextlib.suppress(UndefinedError):
+                rows = torch.from_numpy(values).reshape(len(values), 1, *law.event_shape)
+                return law.survival(rows).reshape(values.shape).numpy(), None
+        ordered = self.quantiles.ordered
+        upto = [np.searchsorted(own, t, side="right") for own, t in zip(ordered, values.T, strict=True)]
+        return 1 - np.array(upto).T / ordered.shape[1], ordered.shape[1]
+
+    def exact(self) -> Iterator[Prediction]:
+        """What some exact rules predict that give as many draws as this one; nothing if it is not of draws.
+
+        Yields
+        ------
+        Prediction
+            Of draws of the oracle, with the weights of this one's.
+        """
+        law = self.law
+        if law is None or law.draws is None:
+            return
+        weights = law.weights if isinstance(law, Empirical) else None
+        points = law.samples.shape[1] if isinstance(law, Empirical) else max(1, round(law.draws))
+        drawn = self._oracle.redrawn("exact draws", "mc", _EXACT * points).double()
+        for rows in drawn.unflatten(0, (_EXACT, points)):
+            yield Prediction(Empirical(rows.unflatten(1, law.event_shape)[None], weights), self._oracle)
 
     def _of_law(self) -> Tensor:
         law = self._moments()

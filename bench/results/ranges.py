@@ -30,6 +30,10 @@ _RANGES = {
     **dict.fromkeys(("mpiw", "validation_mpiw", "qualified"), _SIZE),
     **dict.fromkeys(("input_variance", "learning_rate", "weight_decay"), _SIZE),
     **dict.fromkeys(("std_ratio", "iqr_ratio", "gaussian_kl", "quantile_mean", "quantile_max"), _RATIO),
+    **dict.fromkeys(("interval_width", "tails"), _RATIO),
+    "crps": _SIZE,
+    "coverage": Range(-_ROUNDING, 2.0),  # the level and what an exact rule of few draws may miss it by
+    "log_score": Range(high=math.inf),
     "min_eigenvalue": Range(high=1 + _ROUNDING),
 }
 _ANY = Range()

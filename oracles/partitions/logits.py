@@ -308,9 +308,9 @@ def _candidates(oracle: Array, rule: Array, count: int, seed: int) -> Array:
 
 
 def energy_distance(
-    oracle: Samples, rule: Samples, n: int = 2000, *, halves: int = 100, seed: int = 0
+    oracle: Samples, rule: Samples, n: int = 2000, *, halves: int = 100, seed: int = 0, shift: bool = False
 ) -> Estimate:
-    """Energy distance 2 E|X - Y| - E|X - X'| - E|Y - Y'| of the outputs less their common shift.
+    """Energy distance 2 E|X - Y| - E|X - X'| - E|Y - Y'| of the outputs, less their common shift or with it.
 
     Unbiased (a U-statistic), so that it is about 0, and perhaps a little below, for an exact rule; 0
     for one law only (Szekely and Rizzo 2013).
@@ -323,6 +323,8 @@ def energy_distance(
     halves : int
         Random halves of the oracle's rows behind the floor.
     seed : int
+    shift : bool
+        Whether a shift of all outputs alike counts. If it does, one output will do.
 
     Returns
     -------
@@ -335,7 +337,7 @@ def energy_distance(
         If samples are not finite matrices of one width, with at least 4 rows each.
     """
     halves = check_count("halves", halves, 2)
-    x, y = _both(oracle, rule, 4)
+    x, y = _both(oracle, rule, 4, shift=shift)
     x, y = x[:n], y[:n]
     across, within, other = cdist(x, y), cdist(x, x), cdist(y, y)
     a, b = across.mean(1), across.mean(0)
@@ -361,11 +363,12 @@ def energy_distance(
     return Estimate(float(value), 0.0, upper, math.sqrt(variance))
 
 
-def _both(oracle: Samples, rule: Samples, least: int) -> tuple[Array, Array]:
-    x, y = without_shift(oracle), without_shift(rule)
-    if x.shape[1] != y.shape[1] or x.shape[1] < 2:
+def _both(oracle: Samples, rule: Samples, least: int, *, shift: bool = False) -> tuple[Array, Array]:
+    x, y = (matrix_of(each).astype(np.float64) if shift else without_shift(each) for each in (oracle, rule))
+    width = 1 if shift else 2
+    if x.shape[1] != y.shape[1] or x.shape[1] < width:
         raise ValueError(
-            f"samples must have one width of at least 2, got {x.shape[1]} and {y.shape[1]} outputs"
+            f"samples must have one width of at least {width}, got {x.shape[1]} and {y.shape[1]} outputs"
         )
     if min(len(x), len(y)) < least:
         raise ValueError(f"at least {least} samples of either are needed, got {len(x)} and {len(y)}")

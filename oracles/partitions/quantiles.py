@@ -75,9 +75,15 @@ class Quantiles:
     @property
     def values(self) -> Array:
         """Quantiles at :data:`LEVELS`, shape (levels, m)."""
-        return self._at(LEVELS * (self.samples - 1))
+        return self.at(LEVELS)
 
-    def replicates(self, number: int = _REPLICATES, *, samples: int | None = None, seed: int = 0) -> Array:
+    def at(self, levels: Array) -> Array:
+        """Quantiles at some levels, shape (levels, m)."""
+        return np.stack([_between(each, levels * (self.samples - 1)) for each in self.ordered], axis=-1)
+
+    def replicates(
+        self, number: int = _REPLICATES, *, samples: int | None = None, seed: int = 0, levels: Array = LEVELS
+    ) -> Array:
         """Quantiles of further draws like this one, shape (number, levels, m).
 
         Parameters
@@ -87,6 +93,8 @@ class Quantiles:
             Size of each of them; N if not given.
         seed : int
             Other seeds give independent ones.
+        levels : ndarray
+            Ascending, inside (0, 1).
 
         Returns
         -------
@@ -94,7 +102,7 @@ class Quantiles:
             Of gamma spacings between the order statistics (Bayesian bootstrap), in units of the outputs.
         """
         size = self.samples if samples is None else samples
-        ranks = LEVELS * (size - 1) + 1  # of the order statistics, counted from 1
+        ranks = levels * (size - 1) + 1  # of the order statistics, counted from 1
         gaps = np.diff(ranks, prepend=0.0, append=size + 1.0)
         # one column of variates for each output: nothing is said of outputs together
         shape = (self.ordered.shape[0], number, len(gaps))
@@ -102,9 +110,6 @@ class Quantiles:
         uniform = sums[..., :-1] / sums[..., -1:]
         places = np.clip(uniform * (self.samples + 1) - 1, 0, self.samples - 1)
         return np.stack([_between(*pair) for pair in zip(self.ordered, places, strict=True)], axis=-1)
-
-    def _at(self, places: Array) -> Array:
-        return np.stack([_between(each, places) for each in self.ordered], axis=-1)
 
 
 def mean_quantile_distance(oracle: Quantiles, rule: Quantiles) -> tuple[Estimate, ...]:
@@ -150,19 +155,47 @@ def interquartile_ratio(oracle: Quantiles, rule: Quantiles) -> tuple[Ratio, ...]
     tuple of Ratio, one per output
         Without units; 1 is exact, below 1 is overconfident.
     """
-    estimates = _estimates(_range_ratio, oracle, rule, exact=1.0)
+    return _ratios(_range_ratio, oracle, rule, LEVELS)
+
+
+def interval_width_ratio(oracle: Quantiles, rule: Quantiles, level: float) -> tuple[Ratio, ...]:
+    """Predicted over true width of the central interval of a level (0.9, say).
+
+    Parameters and errors are those of :func:`mean_quantile_distance`.
+
+    Returns
+    -------
+    tuple of Ratio, one per output
+        Without units; 1 is exact, below 1 is overconfident.
+    """
+    return _ratios(_width_ratio, oracle, rule, central(level))
+
+
+def central(level: float) -> Array:
+    """Levels of the two quantiles between which a law has so much of its mass, as much below as above."""
+    return np.array([(1 - level) / 2, (1 + level) / 2])
+
+
+def _ratios(statistic: Statistic, oracle: Quantiles, rule: Quantiles, levels: Array) -> tuple[Ratio, ...]:
+    estimates = _estimates(statistic, oracle, rule, exact=1.0, levels=levels)
     return tuple(Ratio(e.value, e.floor, e.floor95, e.stderr) for e in estimates)
 
 
 def _estimates(
-    statistic: Statistic, oracle: Quantiles, rule: Quantiles, exact: float | None = None
+    statistic: Statistic,
+    oracle: Quantiles,
+    rule: Quantiles,
+    exact: float | None = None,
+    levels: Array = LEVELS,
 ) -> tuple[Estimate, ...]:
     """`exact`: what an exact rule shows on either side of which errors lie; none for a distance."""
-    if len(oracle.ordered) != len(rule.ordered):
-        raise ValueError(f"the oracle has {len(oracle.ordered)} outputs, the rule {len(rule.ordered)}")
-    values = statistic(oracle.values, rule.values)
-    again = statistic(oracle.replicates(seed=0), rule.replicates(seed=1))
-    null = statistic(oracle.replicates(seed=2), oracle.replicates(samples=rule.samples, seed=3))
+    check_outputs(oracle, rule)
+    values = statistic(oracle.at(levels), rule.at(levels))
+    again = statistic(oracle.replicates(seed=0, levels=levels), rule.replicates(seed=1, levels=levels))
+    null = statistic(
+        oracle.replicates(seed=2, levels=levels),
+        oracle.replicates(samples=rule.samples, seed=3, levels=levels),
+    )
     if exact is None:
         floors, upper = null.mean(0), np.quantile(null, 0.95, axis=0)
     else:
@@ -172,6 +205,18 @@ def _estimates(
     errors = np.where(finite, np.where(finite, again, 0.0).std(0, ddof=1), 0.0)
     columns = np.stack([values, floors, upper, errors], axis=1).tolist()
     return tuple(Estimate(value, floor, floor95, error) for value, floor, floor95, error in columns)
+
+
+def check_outputs(oracle: Quantiles, rule: Quantiles) -> None:
+    """Refuse samples of different numbers of outputs.
+
+    Raises
+    ------
+    ValueError
+        If so.
+    """
+    if len(oracle.ordered) != len(rule.ordered):
+        raise ValueError(f"the oracle has {len(oracle.ordered)} outputs, the rule {len(rule.ordered)}")
 
 
 def _mean_distance(oracle: Array, rule: Array) -> Array:
@@ -184,6 +229,10 @@ def _largest_distance(oracle: Array, rule: Array) -> Array:
 
 def _range_ratio(oracle: Array, rule: Array) -> Array:
     return _over(_range(rule), _range(oracle), equal=1.0)
+
+
+def _width_ratio(oracle: Array, rule: Array) -> Array:
+    return _over(np.diff(rule, axis=-2)[..., 0, :], np.diff(oracle, axis=-2)[..., 0, :], equal=1.0)
 
 
 def _range(quantiles: Array) -> Array:

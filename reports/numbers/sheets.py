@@ -157,7 +157,8 @@ def _listing(
 ) -> Listing:
     metric = number.group.metric
     if not number.ordered:
-        positions = positions[np.argsort(-_error(metric, columns.numbers("value", positions)), kind="stable")]
+        value, floor = (columns.numbers(name, positions) for name in ("value", "floor"))
+        positions = positions[np.argsort(-_error(metric, value, floor), kind="stable")]
     top = positions[:rows]
     value, floor, floor95 = (columns.numbers(name, top) for name in ("value", "floor", "floor95"))
     shown = metric.shown(value), metric.shown(floor), metric.indistinguishable(value, floor, floor95)
@@ -204,9 +205,9 @@ def _distinctions(
     ]
 
 
-def _error(metric: Metric, values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _error(metric: Metric, values: NDArray[np.float64], floor: NDArray[np.float64]) -> NDArray[np.float64]:
     """How far from exact, for the order of the list."""
-    return metric.score(values) if metric.better else np.abs(values)
+    return metric.score(values, floor) if metric.better else np.abs(values)
 
 
 class _Measurement(NamedTuple):

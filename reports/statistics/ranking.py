@@ -43,8 +43,9 @@ class Scores:
         first = np.unique(units, return_index=True)[1]
         values = np.full((len(first), len(rules)), math.nan)
         errors = values.copy()
-        value, error = (np.asarray(row[name]) for name in ("value", "stderr"))
-        values[units, columns], errors[units, columns] = metric.score(value), metric.score_error(value, error)
+        value, floor, error = (np.asarray(row[name]) for name in ("value", "floor", "stderr"))
+        values[units, columns] = metric.score(value, floor)
+        errors[units, columns] = metric.score_error(value, error)
         return cls(rules, values, errors, nets[first], inputs[first])
 
     def paired(self, one: str, other: str) -> Scores:

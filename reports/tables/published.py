@@ -92,4 +92,5 @@ def orders(tables: Sequence[Table]) -> list[Order]:
 
 
 def _score(metric: Metric, printed: float) -> float:
-    return float(metric.score(metric.shown(np.array(printed))))  # 1 - (1 - TV) is the TV again
+    unknown = np.array(math.nan)
+    return float(metric.score(metric.shown(np.array(printed)), unknown))  # 1 - (1 - TV) is the TV again

@@ -154,6 +154,21 @@ class Law:
         """
         raise UndefinedError(f"{self.described} has no known density")
 
+    def survival(self, value: Tensor) -> Tensor:  # noqa: ARG002
+        """Probability that each component is above a value, shape (..., B, *event), float64.
+
+        Parameters
+        ----------
+        value : Tensor, shape (..., B, *event)
+            One for each component.
+
+        Raises
+        ------
+        UndefinedError
+            If it is not known.
+        """
+        raise UndefinedError(f"{self.described} has no known probabilities of single outputs")
+
     def to_torch(self) -> Distribution:
         """The same law as torch has it, batch shape (B,) and event shape (n,), float64.
 

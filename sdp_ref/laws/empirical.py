@@ -127,6 +127,23 @@ class Empirical(Law):
 
         return draws
 
+    def survival(self, value: Tensor) -> Tensor:
+        """See :class:`Law`."""
+        import torch
+
+        points = self.samples.detach().double()
+        weights = (
+            self.weights if self.weights is not None else points.new_ones(points.shape[:2]) / points.shape[1]
+        )
+        flat = value.double().expand(*value.shape[: value.ndim - len(self.event_shape) - 1], *self._rows)
+        each = flat.reshape(-1, *self._rows)
+        found = [(self._spread(weights.double()) * (points > one.unsqueeze(1))).sum(1) for one in each]
+        return torch.stack(found).reshape(flat.shape)
+
+    @property
+    def _rows(self) -> tuple[int, ...]:
+        return self.batch, *self.event_shape
+
     def _spread(self, weights: Tensor) -> Tensor:
         return weights.reshape(weights.shape + (1,) * (self.samples.ndim - 2))
 
@@ -221,6 +238,22 @@ class Quantiles(Law):
             return (low + share * (high - low)).to(place, kind)
 
         return draws
+
+    def survival(self, value: Tensor) -> Tensor:
+        """See :class:`Law`."""
+        import torch
+
+        rows = self.batch, *self.event_shape
+        flat = value.double().expand(*value.shape[: value.ndim - len(rows)], *rows)
+        asked = flat.reshape(-1, self.batch * self.dimension).mT.contiguous()
+        values = self.values.detach().double().flatten(2).transpose(1, 2).reshape(len(asked), -1).contiguous()
+        levels = self.levels.double()
+        right = torch.searchsorted(values, asked, right=True).clamp(1, len(levels) - 1)
+        low, high = values.gather(1, right - 1), values.gather(1, right)
+        share = ((asked - low) / torch.where(high > low, high - low, 1.0)).clamp(0, 1)
+        below = levels[right - 1] + share * (levels[right] - levels[right - 1])
+        below = torch.where(asked < values[:, :1], 0.0, torch.where(asked >= values[:, -1:], 1.0, below))
+        return (1 - below).mT.reshape(flat.shape)
 
     def rows(self, index: slice) -> Quantiles:
         """See :class:`Law`."""

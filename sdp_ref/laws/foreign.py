@@ -154,15 +154,14 @@ class ForeignLaw(Law):
         UndefinedError
             If it has none.
         """
-        density = getattr(self.given, "log_prob", None)
-        if density is None:
+        if not hasattr(self.given, "log_prob"):
             raise UndefinedError(f"{self.described} has no density")
         event = self.event_shape
         lead = value.shape[: value.ndim - len(event) - 1]
         values = value.to(self.centre).expand(*lead, self.batch, *event)
         rows = self._whole(values, len(lead))
         try:
-            found: Tensor = density(rows)
+            found = self._density(rows)
         except NotImplementedError:
             raise UndefinedError(f"{self.described} has no density") from None
         return found[..., list(self.chosen)].double()
@@ -204,6 +203,10 @@ class ForeignLaw(Law):
         rows = {row: place for place, row in enumerate(self.chosen)}
         total = max(self._rows, 1)
         return values[(slice(None),) * lead + ([rows.get(row, 0) for row in range(total)],)]
+
+    def _density(self, rows: Tensor) -> Tensor:
+        density: Tensor = self.given.log_prob(rows)
+        return density
 
     @property
     def _rows(self) -> int:
@@ -298,6 +301,31 @@ class TorchLaw(ForeignLaw):
             return drawn
 
         return draws
+
+    def survival(self, value: Tensor) -> Tensor:
+        """See :class:`Law`: of independent components whose distribution function torch has."""
+        from torch.distributions import Independent
+
+        given = self.given
+        if not isinstance(given, Independent) or given.base_dist.event_shape:
+            return super().survival(value)
+        event = self.event_shape
+        lead = value.shape[: value.ndim - len(event) - 1]
+        rows = self._whole(value.to(self.centre).expand(*lead, self.batch, *event), len(lead))
+        try:
+            below: Tensor = given.base_dist.cdf(rows)
+        except (NotImplementedError, ValueError):  # ValueError: a value outside of its support
+            return super().survival(value)
+        return 1 - below[(slice(None),) * len(lead) + (list(self.chosen),)].double()
+
+    def _density(self, rows: Tensor) -> Tensor:
+        """Of a value outside of the support it is 0, where torch refuses the value."""
+        import torch
+
+        inside = self.given.support.check(rows)
+        some = _seeded(self.given, 1, torch.Generator().manual_seed(0))[0]
+        kept = inside.reshape(inside.shape + (1,) * len(self.event_shape))
+        return torch.where(inside, super()._density(torch.where(kept, rows, some)), -torch.inf)
 
     @property
     def _rows(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -95,6 +96,10 @@ class Gaussian(Law):
         """See :class:`Law`; where the covariance is singular there is no density."""
         return _log_density(self, value)
 
+    def survival(self, value: Tensor) -> Tensor:
+        """See :class:`Law`."""
+        return above(_normal_tail, self.mean, _sqrt(self.variance.double()), value)
+
     def as_torch(self, batch: torch.Size) -> Distribution:
         """See :class:`Law`; torch's covariances are positive definite."""
         from torch.distributions import MultivariateNormal
@@ -177,6 +182,10 @@ class DiagonalGaussian(Law):
         """See :class:`Law`; where a variance is 0 there is no density."""
         return _log_density(self, value)
 
+    def survival(self, value: Tensor) -> Tensor:
+        """See :class:`Law`."""
+        return above(_normal_tail, self.mean, self.standard_deviation, value)
+
     def as_torch(self, batch: torch.Size) -> Distribution:
         """See :class:`Law`; torch's variances are positive."""
         from torch.distributions import Independent, Normal
@@ -215,6 +224,35 @@ def scaled(
     centre = location.detach().reshape(-1).to(device, dtype)
     spread = scale.detach().reshape(-1).to(centre)
     return lambda noise: torch.addcmul(centre, noise.to(centre), spread)
+
+
+def above(tail: Callable[[Tensor], Tensor], location: Tensor, scale: Tensor, value: Tensor) -> Tensor:
+    """Probability of more than a value under laws of a location and a scale; of scale 0 they are points.
+
+    Parameters
+    ----------
+    tail : callable
+        The same of location 0 and scale 1.
+    location, scale : Tensor, shape (B, *event)
+    value : Tensor, shape (..., B, *event)
+
+    Returns
+    -------
+    Tensor, shape (..., B, *event), float64
+    """
+    import torch
+
+    centred, scale = value.double() - location.double(), scale.double()
+    point = scale <= 0
+    spread = tail(centred / torch.where(point, 1.0, scale))
+    return torch.where(point, (centred < 0).double(), spread)
+
+
+def _normal_tail(value: Tensor) -> Tensor:
+    import torch
+
+    tail: Tensor = torch.special.ndtr(-value)
+    return tail
 
 
 def _definite(law: Gaussian | DiagonalGaussian) -> Tensor:

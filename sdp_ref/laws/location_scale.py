@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from sdp_ref.errors import UndefinedError
 from sdp_ref.laws.base import Law, Push, check_location, check_scale
-from sdp_ref.laws.gaussian import scaled
+from sdp_ref.laws.gaussian import above, scaled
 from sdp_ref.laws.standard import Standard
 
 if TYPE_CHECKING:
@@ -78,6 +78,19 @@ class Shape:
     def quantile(self, probability: Tensor) -> Tensor:
         """Quantiles at probabilities inside (0, 1), float64."""
         return _SHAPES[self.name](probability, self.df)
+
+    def tail(self, value: Tensor) -> Tensor:
+        """Probabilities of more than a value, float64."""
+        import torch
+        from scipy.special import stdtr
+
+        match self.name:
+            case "laplace":
+                half = (-value.abs()).exp() / 2
+                return torch.where(value > 0, half, 1 - half)
+            case "uniform":
+                return ((1 - value) / 2).clamp(0, 1)
+        return torch.from_numpy(stdtr(self.df, -value.detach().cpu().numpy())).to(value.device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,6 +180,10 @@ class LocationScale(Law):
         else:
             density = self.shape.distribution(location, scale).log_prob(value.double())
         return density.flatten(value.ndim - len(self.event_shape)).sum(-1)
+
+    def survival(self, value: Tensor) -> Tensor:
+        """See :class:`Law`."""
+        return above(self.shape.tail, self.location, self.scale, value)
 
     def as_torch(self, batch: torch.Size) -> Distribution:
         """See :class:`Law`."""

@@ -209,6 +209,17 @@ class Mixture(Law):
             parts.append((each.unflatten(1, weights.shape) + weights).logsumexp(2))
         return torch.cat(parts).reshape(values.shape[: values.ndim - len(event)])
 
+    def survival(self, value: Tensor) -> Tensor:
+        """See :class:`Law`."""
+        event = self.event_shape
+        values = value.expand(*value.shape[: value.ndim - len(event) - 1], self.batch, *event)
+        each = self.components.survival(
+            values.reshape(-1, self.batch, *event).repeat_interleave(self.pieces, 1)
+        )
+        weights = self.weights.double().reshape(self.weights.shape + (1,) * len(event))
+        mixed: Tensor = (each.unflatten(1, self.weights.shape) * weights).sum(2)
+        return mixed.reshape(values.shape)
+
     def as_torch(self, batch: torch.Size) -> Distribution:
         """See :class:`Law`."""
         import torch

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from sdp_ref.errors import UndefinedError
 from sdp_ref.laws.base import Law, Push, check_location, check_scale, unchecked
-from sdp_ref.laws.gaussian import DiagonalGaussian, scaled
+from sdp_ref.laws.gaussian import DiagonalGaussian, above, scaled
 from sdp_ref.laws.standard import CAUCHY, Standard, stable
 
 if TYPE_CHECKING:
@@ -68,6 +68,10 @@ class Cauchy(Law):
         standard = (value.double() - self.location.double()) / scale
         density = -(math.pi * scale).log() - standard.square().log1p()
         return density.flatten(value.ndim - len(self.event_shape)).sum(-1)
+
+    def survival(self, value: Tensor) -> Tensor:
+        """See :class:`Law`."""
+        return above(_cauchy_tail, self.location, self.scale, value)
 
     def as_torch(self, batch: torch.Size) -> Distribution:
         """See :class:`Law`."""
@@ -145,6 +149,10 @@ class SymmetricStable(Law):
         """See :class:`Law`; in closed form for alpha 1 and 2 alone."""
         return self._closed("density").log_prob(value)
 
+    def survival(self, value: Tensor) -> Tensor:
+        """See :class:`Law`; in closed form for alpha 1 and 2 alone."""
+        return self._closed("known probabilities of single outputs").survival(value)
+
     def as_torch(self, batch: torch.Size) -> Distribution:
         """See :class:`Law`; torch has those of alpha 1 and 2 alone."""
         return self._closed("counterpart in torch.distributions").as_torch(batch)
@@ -156,6 +164,12 @@ class SymmetricStable(Law):
         if self.alpha != 2:
             raise UndefinedError(f"{self.described} has no {what}")
         return unchecked(DiagonalGaussian, self.location, 2 * self.scale.square())
+
+
+def _cauchy_tail(value: Tensor) -> Tensor:
+    import torch
+
+    return torch.atan2(torch.ones_like(value), value) / math.pi
 
 
 def stable_scale(weight: Tensor, scale: Tensor, alpha: float) -> Tensor:

@@ -42,6 +42,12 @@ SPECS = (  # as results files have them
     "bures",
     "gaussian_kl",
     "min_eigenvalue",
+    "log_score:score_samples=65536",
+    "crps",
+    "energy_score:energy_points=2000",
+    "coverage",
+    "interval_width",
+    "tails:pilot_samples=131072",
 )
 
 
@@ -135,8 +141,8 @@ def test_tables_have_one_order():
 def test_a_ratio_is_as_wrong_half_as_twice():
     ratio, distance = metric("std_ratio"), metric("w1")
     values = np.array([0.5, 1.0, 2.0, 0.0])
-    assert ratio.score(values) == pytest.approx([np.log(2), 0, np.log(2), np.inf])
-    assert distance.score(values) is values
+    assert ratio.score(values, np.ones(4)) == pytest.approx([np.log(2), 0, np.log(2), np.inf])
+    assert distance.score(values, np.ones(4)) is values
     assert ratio.score_error(values[:3], np.full(3, 0.1)) == pytest.approx([0.2, 0.1, 0.05])
     floor = np.ones(4), np.full(4, 1.1)
     assert ratio.indistinguishable(np.array([0.89, 0.91, 1.09, 1.11]), *floor).tolist() == [0, 1, 1, 0]
@@ -160,6 +166,8 @@ HEAVY = {"": (), "mean": ("cauchy",), "variance": ("stable", "cauchy")}
 def test_a_metric_refuses_the_laws_that_lack_what_it_needs_and_no_others(name):
     each = metric(name)
     for true, predicted in itertools.product(LAWS, LAWS):
+        if each.name == "log_score" and predicted == "stable":
+            continue  # which has no density: see test_scores.py
         key = OracleKey("net", "input", true, "mc", 1000)
         oracle = Oracle(nn.Identity(), LAWS[true], key, Sampling(samples=1000))
         prediction = Prediction(LAWS[predicted], oracle)
@@ -168,7 +176,7 @@ def test_a_metric_refuses_the_laws_that_lack_what_it_needs_and_no_others(name):
         assert bool(reason) == bool(heavy)
         if heavy:
             law = {"cauchy": "a Cauchy law", "stable": "a stable law with alpha 1.5"}[heavy[0]]
-            assert reason.startswith(f"{each.label} needs a finite {each.needs}, which {law} has not")
+            assert reason.startswith(f"a finite {each.needs} is needed, which {law} has not")
             with pytest.raises(ValueError, match=re.escape(reason)):
                 list(each.measure(oracle, prediction))
 
@@ -178,7 +186,7 @@ def test_a_metric_may_have_a_reason_of_its_own():
         def refusal(self, oracle, prediction):
             return "not on a Monday"
 
-    with pytest.raises(ValueError, match=r"^not on a Monday$"):
+    with pytest.raises(ValueError, match=r"^not defined: not on a Monday$"):
         list(Picky().measure(None, None))
 
 
