@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import sdp_ref
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.metrics.references import Reference, references
+from sdp_bench.bench.peers.base import Peer
 from sdp_bench.bench.plugins.plugin import Kind, Plugin, find, plugin_of
+from sdp_ref.registry import members
 from sdp_ref.rules import Propagator
 
 RULES: Kind[Propagator] = Kind(
@@ -17,6 +20,12 @@ RULES: Kind[Propagator] = Kind(
     "a name and propagate(net, x)",
     lambda: (*sdp_ref.rules(), *references()),
 )
+
+PEERS: Mapping[str, type[Peer]] = members("sdp_bench.bench.peers", "sdp_bench.bench.peers.base.Peer")
+"""Adapters of other people's packages, by name. What they run is not ours, so they run as plug-ins do."""
+
+GROUP = "peers"
+"""Stands for all of those whose package is installed."""
 
 
 def rule_of(spec: str, plugins: Sequence[Plugin] = ()) -> Propagator | Reference:
@@ -60,8 +69,8 @@ def resolve(specs: Sequence[str]) -> tuple[tuple[str, ...], tuple[Plugin, ...]]:
     Parameters
     ----------
     specs : sequence of str
-        Built-in specs and references, kept as they are, and addresses as
-        :func:`sdp_bench.bench.plugins.plugin.find` takes them.
+        Built-in specs and references, kept as they are, names of :data:`PEERS` or of all of them, and
+        addresses as :func:`sdp_bench.bench.plugins.plugin.find` takes them.
 
     Returns
     -------
@@ -72,13 +81,38 @@ def resolve(specs: Sequence[str]) -> tuple[tuple[str, ...], tuple[Plugin, ...]]:
     Raises
     ------
     UserError
-        If an address leads to no rule, or two plug-ins have one name.
+        If an address leads to no rule, two plug-ins have one name, or a peer's package is not installed.
     """
     named: dict[str, Plugin | None] = {}
-    for spec in specs:
-        plugin = find(spec, RULES) if is_address(spec) else None
+    for spec in (each for given in specs for each in (_installed() if given == GROUP else [given])):
+        plugin = find(_address(spec), RULES) if is_address(spec) else None
         name = plugin.name if plugin else spec
         if plugin and named.get(name, plugin) != plugin:
             raise UserError(f"two rules have the name '{name}'; give one of them another")
         named[name] = plugin
     return tuple(named), tuple(plugin for plugin in named.values() if plugin)
+
+
+def _installed() -> list[str]:
+    """Names of the peers whose packages are installed."""
+    here = []
+    for name, peer in PEERS.items():
+        with suppress(ValueError):
+            peer.installed()
+            here.append(name)
+    if not here:
+        names = ", ".join(dict.fromkeys(peer.package for peer in PEERS.values()))
+        raise UserError(f"none of the packages {names} is installed: pip install 'sdp-bench[peers]'")
+    return here
+
+
+def _address(spec: str) -> str:
+    """Of a peer's adapter, with the version of the package that is installed; other specs as they are."""
+    name, _, options = spec.partition(":")
+    if name not in PEERS:
+        return spec
+    peer = PEERS[name]
+    try:
+        return f"{peer.__module__}:{peer.__name__}:{options or f'version={peer.installed()}'}"
+    except ValueError as error:
+        raise UserError(str(error)) from error

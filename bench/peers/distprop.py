@@ -1,0 +1,61 @@
+"""The package distprop, by the authors of stable distribution propagation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from sdp_bench.bench.peers.base import Peer
+from sdp_ref.graph.trace import Net
+from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, unchecked
+from sdp_ref.rules.base import as_any_gaussian, check_outputs
+
+
+@dataclass(frozen=True)
+class Distprop(Peer):
+    """SDP by distprop: f(x), J J^T s^2, with the Jacobian J by autograd, one output after the other.
+
+    Petersen et al. (2024), "Uncertainty Quantification via Stable Distribution Propagation", eqs. 1-2. The
+    package takes one standard deviation s for all inputs. So it is given the net with the affine map
+    z -> x + F z before it, F F^T the covariance of the input, at z = 0 and s = 1: J F F^T J^T. Any net that
+    autograd can differentiate, with outputs (B, m); Gaussian inputs, or others with a covariance.
+    """
+
+    name: ClassVar[str] = "distprop"
+    package: ClassVar[str] = "distprop"
+    module: ClassVar[str] = "distprop"
+    tested: ClassVar[str] = "0.1.0"
+    method: ClassVar[str] = "SDP"
+    differentiable: ClassVar[bool] = False
+
+    def prepare(self, net: Net) -> Callable[[Law], Law]:
+        """See `Rule`."""
+        package, outputs = self.code(), list[int]()
+
+        def propagate(x: Law) -> Law:
+            law = as_any_gaussian(self.name, x)
+            spread = _spread(law)
+            if not outputs:  # which the package wants to be told
+                with torch.no_grad():
+                    outputs.append(check_outputs(law.location, net(law.location)).shape[1])
+            module = package.SDP(
+                lambda z: net(law.location + spread(z)), 1.0, num_outputs=outputs[0], create_graph=False
+            )
+            with torch.enable_grad():
+                mean, covariance = module(torch.zeros_like(law.location))
+            return unchecked(Gaussian, mean.detach(), covariance.detach())
+
+        return propagate
+
+
+def _spread(law: Gaussian | DiagonalGaussian) -> Callable[[Tensor], Tensor]:
+    """The linear map of standard normal numbers that gives them the covariance of a law."""
+    if isinstance(law, DiagonalGaussian):
+        deviation = law.variance.sqrt()
+        return lambda z: deviation * z
+    factor = law.factor().to(law.location.dtype)
+    return lambda z: (factor @ z.flatten(1).unsqueeze(-1)).reshape(z.shape)

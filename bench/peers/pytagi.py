@@ -1,0 +1,130 @@
+"""The package pytagi (cuTAGI): tractable approximate Gaussian inference, its pass forward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sdp_bench.bench.peers.base import Peer
+from sdp_ref.errors import NoFormulaError
+from sdp_ref.graph.trace import Net
+from sdp_ref.laws import DiagonalGaussian, Law, unchecked
+from sdp_ref.rules.base import as_marginal
+from sdp_ref.rules.layerwise import IDENTITIES, LayerwiseRule
+
+_SINGLE = "it computes in float32"
+_FLOOR = f"means and variances of a MixtureReLU are 1e-6 at least, and {_SINGLE}"
+
+
+@dataclass(frozen=True)
+class PyTAGI(Peer, LayerwiseRule):
+    """Marginal linearisation by pytagi: its layers Linear, ReLU, Sigmoid, Tanh and Softplus.
+
+    Goulet, Nguyen and Amiri (2021), "Tractable approximate Gaussian inference for Bayesian neural networks",
+    with weights of variance zero: an activation is linearised at the mean of its input, correlations are
+    dropped. In float32 and on the CPU, whatever the net has. Chains of these layers on inputs of one
+    dimension; Gaussian inputs, or others with a variance.
+    """
+
+    name: ClassVar[str] = "pytagi"
+    package: ClassVar[str] = "pytagi"
+    module: ClassVar[str] = "pytagi.nn"
+    tested: ClassVar[str] = "0.2.1"
+    method: ClassVar[str] = "linearised"
+    marginal: ClassVar[bool] = True
+    differentiable: ClassVar[bool] = False
+    known_faults: ClassVar[Mapping[str, str]] = {"zero-variance": _SINGLE}
+    layers: ClassVar[dict[type[nn.Module], str]] = {
+        each: each.__name__ for each in (nn.ReLU, nn.Sigmoid, nn.Tanh, nn.Softplus)
+    }
+    """Its activations that stand for torch's."""
+
+    def start(self, x: Law) -> Law:
+        """See `LayerwiseRule`."""
+        law = as_marginal(self.name, x)
+        with self.at():
+            if not isinstance(law, DiagonalGaussian):
+                raise NoFormulaError(f"{type(x).__name__} input")
+            if law.mean.ndim != 2:
+                raise NoFormulaError(f"inputs of shape {tuple(law.mean.shape[1:])}")
+        return law
+
+    def prepare(self, net: Net) -> Callable[[Law], Law]:
+        """See `Rule`; the package runs a net as a whole."""
+        steps, operations = self.operations(net)
+        layers, weights = list[Any](), dict[str, Any]()
+        for place, (step, layer) in enumerate(zip(steps, operations, strict=True)):
+            if step.inputs != (place,):
+                with self.at(step.path):
+                    raise NoFormulaError("a net that is no chain of layers")
+            if layer is None:
+                continue
+            if isinstance(step.module, nn.Linear):
+                weights[f"Linear.{len(layers)}"] = _parameters(step.module)
+            layers.append(layer)
+        model: Any = self.code().Sequential(*layers)
+        model.preinit_layer()
+        model.load_state_dict(weights)
+        model.eval()
+
+        def propagate(x: Law) -> Law:
+            law = self.start(x)
+            model.set_threads(torch.get_num_threads())
+            mean, variance = model(_plain(law.location), _plain(law.variance))
+            outputs = (torch.from_numpy(np.array(each)).reshape(law.batch, -1) for each in (mean, variance))
+            return unchecked(DiagonalGaussian, *outputs).to(law.location.device, law.location.dtype)
+
+        return propagate
+
+
+@dataclass(frozen=True)
+class PyTAGIMixture(PyTAGI):
+    """Marginal moment matching by pytagi: its layers Linear and MixtureReLU.
+
+    The mean and variance of a ReLU under a Gaussian input, correlations dropped. The package's MixtureSigmoid
+    and MixtureTanh are of other functions, piecewise linear ones. Else as :class:`PyTAGI`.
+    """
+
+    name: ClassVar[str] = "pytagi_mixture"
+    method: ClassVar[str] = "moment matching"
+    claims: ClassVar[frozenset[str]] = frozenset({"marginal moments"})
+    known_faults: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("marginal-moments", "scale", "small-noise", "zero-variance"), _FLOOR
+    )
+    layers: ClassVar[dict[type[nn.Module], str]] = {nn.ReLU: "MixtureReLU"}
+
+
+@PyTAGI.prepares(nn.ReLU, nn.Sigmoid, nn.Tanh, nn.Softplus)
+def _activation(rule: PyTAGI, module: nn.Module) -> Any:
+    kind = type(module)
+    if kind not in rule.layers:
+        raise NoFormulaError(kind.__name__)
+    if isinstance(module, nn.Softplus) and module.beta != 1:
+        raise NoFormulaError(f"Softplus with beta={module.beta}")
+    return getattr(rule.code(), rule.layers[kind])()
+
+
+@PyTAGI.prepares(nn.Linear)
+def _linear(rule: PyTAGI, module: nn.Linear) -> Any:
+    return rule.code().Linear(module.in_features, module.out_features, module.bias is not None)
+
+
+@PyTAGI.prepares(nn.Flatten, *IDENTITIES)
+def _nothing(_rule: PyTAGI, _module: nn.Module) -> None:
+    """Rows of one dimension stay what they are."""
+
+
+def _parameters(module: nn.Linear) -> tuple[list[float], ...]:
+    """Weights and biases as the package has them: means and variances, row by row."""
+    weight = _plain(module.weight).tolist()
+    bias = [] if module.bias is None else _plain(module.bias).tolist()
+    return weight, [0.0] * len(weight), bias, [0.0] * len(bias)
+
+
+def _plain(values: Tensor) -> np.ndarray:
+    return values.detach().cpu().float().flatten().contiguous().numpy()  # it reads over strides
