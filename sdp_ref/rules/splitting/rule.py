@@ -1,0 +1,157 @@
+"""Splitting a law into narrower ones, each of which a base rule takes through the net."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+
+from sdp_ref.graph.trace import Net
+from sdp_ref.laws import Cauchy, Gaussian, Law, Mixture, SymmetricStable, unchecked
+from sdp_ref.rules import rule as built_in
+from sdp_ref.rules.base import Propagator, Rule, as_any_gaussian, as_marginal
+from sdp_ref.rules.splitting.frame import Frame
+from sdp_ref.rules.splitting.narrower import narrower
+from sdp_ref.rules.splitting.tree import grown
+from sdp_ref.rules.traits import traits
+
+
+@dataclass(frozen=True)
+class Split(Rule):
+    """The mixture of what a base rule makes of narrower pieces of the input's law.
+
+    A Gaussian law is nearly a mixture of k narrower ones, and a net is nearer to what a rule makes of it over
+    a narrow law than over a wide one. Pieces are split where the net bends most: each along the axis with the
+    largest second difference, in units of the covariance that the piece has at the output. A law over which
+    the net does not bend stays whole, and has the base's own prediction. The pieces of a Gaussian have its
+    mean and covariance together, so what is exact on affine nets stays so.
+
+    Cauchy and symmetric alpha-stable laws are split along their components into narrower ones of their
+    family, by X = m + (1 - w)^(1/alpha) s Z1 + w^(1/alpha) s Z2 with points in the stead of Z1. Any other law
+    with a covariance stands for the Gaussian that has it, and a mixture is split component by component.
+
+    Parameters
+    ----------
+    base : str or Rule
+        Rule of the pieces, as text such as ``"sdp"``, or an object; other than splitting itself. What it cannot
+        take, splitting cannot.
+    k : int
+        Most pieces, at least 1; 1 is the base itself.
+
+    Raises
+    ------
+    ValueError
+        If there is no such base, or `k` does not fit.
+
+    Notes
+    -----
+    For inputs of more than 16 components the directions are the leading right singular vectors of J L,
+    for J the Jacobian at the location and L L^T the covariance: only directions that reach the outputs.
+    The choice of the pieces is not differentiated; their predictions are, where the base's are.
+
+    References
+    ----------
+    Havlak and Campbell, "Discrete and continuous, probabilistic anticipation for autonomous robots in urban
+    environments", IEEE Trans. Robotics 2014, and Tuggle and Zanetti, "Automated splitting Gaussian mixture
+    nonlinear measurement update", J. Guidance 2018: splitting along the direction of most non-linearity.
+    """
+
+    name: ClassVar[str] = "split"
+    title: ClassVar[str] = "split"
+    rank: ClassVar[int] = 70
+    base: str | Propagator = "divided_difference:step=1.25"
+    k: int = 9
+
+    def __post_init__(self) -> None:
+        try:
+            k = None if isinstance(self.k, bool) else operator.index(self.k)
+        except TypeError:
+            k = None
+        if k is None or k < 1:
+            raise ValueError(f"split needs a whole number k of pieces, at least 1, got {self.k!r}")
+        object.__setattr__(self, "k", k)
+        base = self.rule_of_pieces
+        if base.name == self.name:
+            raise ValueError("split takes any rule for its base but split")
+
+    @property
+    def rule_of_pieces(self) -> Any:
+        """The base as a rule."""
+        if not isinstance(self.base, str) and isinstance(self.base, Propagator):
+            return self.base
+        try:
+            return built_in(self.base)  # type: ignore[arg-type]  # which says what it is, if it is no text
+        except ValueError as error:
+            raise ValueError(f"base of split: {error}") from None
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Base and number of pieces, always."""
+        return {"base": getattr(self.rule_of_pieces, "spec", self.rule_of_pieces.name), "k": self.k}
+
+    @property
+    def label(self) -> str:
+        """``split SDP k=9``."""
+        return f"{self.title} {traits(self.rule_of_pieces).label} k={self.k}"
+
+    @property
+    def marginal(self) -> bool:  # type: ignore[override]  # as its base is
+        """See :class:`Rule`."""
+        return traits(self.rule_of_pieces).marginal
+
+    @property
+    def sampling(self) -> int | None:
+        """See :class:`Rule`: those of all pieces."""
+        samples = traits(self.rule_of_pieces).sampling
+        return None if samples is None else self.k * samples
+
+    @property
+    def samples(self) -> int:
+        """Of each piece; no attribute where the base draws none."""
+        samples: int = self.rule_of_pieces.samples
+        return samples
+
+    @property
+    def known_faults(self) -> Mapping[str, str]:  # type: ignore[override]  # the base's, and its own
+        """See :class:`Rule`."""
+        own = {"gradients": "the choice of the pieces is not differentiated"} if self.k > 1 else {}
+        return {**getattr(self.rule_of_pieces, "known_faults", {}), **own}
+
+    def prepare(self, net: Net) -> Callable[[Law], Law]:
+        """See :class:`Rule`; what the base prepares is kept."""
+        base = self.rule_of_pieces
+        predict = base.prepare(net) if hasattr(base, "prepare") else lambda x: base.propagate(net, x)
+
+        def propagate(x: Law) -> Law:
+            if isinstance(x, Mixture):
+                return self._of_mixture(net, x)
+            if self.k == 1:
+                return predict(x)
+            if not isinstance(x, Cauchy | SymmetricStable):
+                x = as_any_gaussian(self.name, x)
+            if self.marginal:
+                x = as_marginal(self.name, x)
+            with self.at():
+                frame = Frame.of(net, x, axes=self.marginal)
+                split = narrower(self.k, 1.0 if isinstance(x, Cauchy) else getattr(x, "alpha", 2.0))
+                shape = x.batch, frame.steps.shape[2]
+                pieces = grown(frame.evaluate(net), shape, self.k, split, turning=frame.turning)
+                used = pieces.weights.any(0).nonzero()[0]
+                if len(used) == 1:
+                    return predict(x)
+                pieces = pieces[used[None].repeat(x.batch, 0)]
+                weights = torch.from_numpy(pieces.weights).to(x.location)
+                return unchecked(Mixture, weights, predict(frame.pieces(pieces)))
+
+        return propagate
+
+    def _of_mixture(self, net: Net, x: Mixture) -> Mixture:
+        """Each component with its share of the pieces, one at least."""
+        y = replace(self, k=max(1, self.k // x.pieces)).propagate(net, x.components)
+        if not isinstance(y, Mixture):
+            return unchecked(Mixture, x.weights, y)
+        weights = x.weights.unsqueeze(-1) * y.weights.unflatten(0, x.weights.shape)
+        return unchecked(Mixture, weights.flatten(1), y.components)

@@ -1,0 +1,168 @@
+"""Which pieces: one piece is split again and again, where and along what the net bends most within it.
+
+All of it is arithmetic on small arrays in float64, once for a batch of laws. Nothing here is differentiated:
+a net's prediction is, given the pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sdp_ref.rules.splitting.narrower import Narrower
+
+Array = NDArray[np.float64]
+Evaluate = Callable[[Array], Array]
+"""The net at points (B, p, r) in standard coordinates of the laws of a batch; gives (B, p, m)."""
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Pieces of a batch of standard laws in r directions, and how the net bends along the axes of each.
+
+    Attributes
+    ----------
+    weights : ndarray, shape (B, K)
+        Zero for what only fills up a row.
+    centres : ndarray, shape (B, K, r)
+    axes : ndarray, shape (B, K, r, r)
+        Columns: what the standard axes of the piece are.
+    value : ndarray, shape (B, K, m)
+        The net at the centres.
+    slopes, bends : ndarray, shape (B, K, r, m)
+        First and second differences of the net over one step along each axis.
+    """
+
+    weights: Array
+    centres: Array
+    axes: Array
+    value: Array
+    slopes: Array
+    bends: Array
+
+    def __getitem__(self, index: NDArray[np.intp]) -> Pieces:
+        """Some of each row, by their places, shape (B, k)."""
+        rows = np.arange(len(index))[:, None]
+        return Pieces(*(getattr(self, f.name)[rows, index] for f in fields(self)))
+
+    @property
+    def scatter(self) -> Array:
+        """Covariance of the net's values within each piece, as far as its differences tell."""
+        return _scatter(self.slopes) + _scatter(self.bends)
+
+
+def _joined(parts: Sequence[Pieces]) -> Pieces:
+    return Pieces(*(np.concatenate([getattr(each, f.name) for each in parts], 1) for f in fields(Pieces)))
+
+
+def grown(evaluate: Evaluate, shape: tuple[int, int], k: int, split: Narrower, *, turning: bool) -> Pieces:
+    """At most `k` pieces of standard laws.
+
+    Round after round the more pressing half of the pieces is split, each along the axis where the net bends
+    most. The number of rounds depends on `k` alone and each law looks at its own pieces only, so it has the
+    same ones beside others as alone.
+
+    Parameters
+    ----------
+    evaluate : callable
+        The net in standard coordinates.
+    shape : tuple of int
+        Number of laws B and of directions r.
+    k : int
+        Most pieces of a law.
+    split : Narrower
+        How one is split.
+    turning : bool
+        Whether the axes of a piece may be turned: a Gaussian's may.
+
+    Returns
+    -------
+    Pieces
+        As many of each law; some may have no weight.
+    """
+    batch, r = shape
+    eye = np.broadcast_to(np.eye(r), (batch, 1, r, r))
+    pieces = _measured(evaluate, np.ones((batch, 1)), np.zeros((batch, 1, r)), eye, turning=turning)
+    while True:
+        count = pieces.weights.shape[1]
+        room = (k - count) // (split.count - 1)
+        splits = min(room, (count + 1) // 2)
+        score, axis = _scores(pieces)
+        urgency = np.where(score > split.worth, pieces.weights * score / (1 + score), 0.0)
+        if splits < 1 or not urgency.any():
+            return pieces
+        order = np.argsort(-urgency, axis=1, kind="stable")
+        first, rest = order[:, :splits], order[:, splits:]
+        rows = np.arange(batch)[:, None]
+        parts = _parts(pieces[first], axis[rows, first], urgency[rows, first] > 0, split)
+        if splits == room:  # the last ones: nothing is asked of them
+            blank = np.zeros((batch, splits * split.count, *pieces.slopes.shape[2:]))
+            children = Pieces(*parts, blank[:, :, 0], blank, blank)
+        else:
+            children = _measured(evaluate, *parts, turning=turning)
+        pieces = _joined([pieces[rest], children])
+
+
+def _parts(
+    pieces: Pieces, axis: NDArray[np.intp], worth: NDArray[np.bool_], split: Narrower
+) -> tuple[Array, Array, Array]:
+    """Weights, centres and axes of the parts of pieces; one that is not worth it is its own first part."""
+    batch, count, r = pieces.centres.shape
+    chosen = np.arange(r) == axis[..., None]
+    weights = np.where(worth[..., None], split.weights, np.eye(split.count)[0])
+    offsets = np.where(worth[..., None], split.offsets, 0.0)
+    widths = np.where(worth[..., None] & chosen, split.width, 1.0)
+    direction = np.take_along_axis(pieces.axes, axis[..., None, None], 3)[..., 0]
+    centres = pieces.centres[:, :, None] + offsets[..., None] * direction[:, :, None]
+    axes = np.repeat(pieces.axes * widths[:, :, None], split.count, 1)
+    parts = (pieces.weights[..., None] * weights).reshape(batch, -1)
+    return parts, centres.reshape(batch, count * split.count, r), axes
+
+
+def _measured(evaluate: Evaluate, weights: Array, centres: Array, axes: Array, *, turning: bool) -> Pieces:
+    """Pieces with what the net does in them, their axes turned to where it varies."""
+    value, slopes, bends = _differences(evaluate, centres, axes)
+    if turning and axes.shape[-1] > 1:
+        # Bends as well as slopes: where the net has few outputs, or is flat at the centre, slopes leave
+        # directions open, and what LAPACK makes of those depends on the order of the inputs.
+        scatter = slopes @ slopes.swapaxes(-1, -2) + bends @ bends.swapaxes(-1, -2)
+        axes = axes @ np.linalg.eigh(scatter)[1]
+        value, slopes, bends = _differences(evaluate, centres, axes)
+    return Pieces(weights, centres, axes, value, slopes, bends)
+
+
+def _differences(evaluate: Evaluate, centres: Array, axes: Array) -> tuple[Array, Array, Array]:
+    batch, count, r = centres.shape
+    steps, centre = axes.swapaxes(-1, -2), centres[:, :, None]
+    points = np.concatenate([centre, centre + steps, centre - steps], 2)
+    values = evaluate(points.reshape(batch, -1, r)).reshape(batch, count, 2 * r + 1, -1)
+    # where the net has no value there is nothing to go by
+    values = np.where(np.isfinite(values).all((2, 3), keepdims=True), values, 0.0)
+    value, above, below = values[:, :, 0], values[:, :, 1 : r + 1], values[:, :, r + 1 :]
+    return value, (above - below) / 2, (above + below) / 2 - value[:, :, None]
+
+
+_WHOLE = 0.1
+"""Share of the whole law's covariance that is added to a piece's own. A bend is no matter where the piece is
+small beside the whole; without it those in flat places would be split for ever."""
+
+
+def _scores(pieces: Pieces) -> tuple[Array, NDArray[np.intp]]:
+    """Largest bend of each piece relative to its own spread, and along which axis."""
+    own, weights = pieces.scatter, pieces.weights[..., None]
+    mean = pieces.value + pieces.bends.sum(2)
+    centred = mean - (weights * mean).sum(1, keepdims=True)
+    whole = (weights[..., None] * own).sum(1) + (weights * centred).swapaxes(1, 2) @ centred
+    size = np.trace(whole, axis1=1, axis2=2)
+    floor = np.where(size > 0, 1e-12 * size, 1.0)[:, None, None] * np.eye(whole.shape[-1])
+    bends = pieces.bends.swapaxes(-1, -2)
+    relative = np.linalg.solve(own + (_WHOLE * whole + floor)[:, None], bends)
+    squares = np.maximum((bends * relative).sum(2), 0.0)
+    return np.sqrt(squares.max(-1)), squares.argmax(-1)
+
+
+def _scatter(rows: Array) -> Array:
+    return rows.swapaxes(-1, -2) @ rows
