@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from sdp_ref.rules.moment_matching import MarginalMomentMatching, MomentMatching
     from sdp_ref.rules.points.base import PointRule
     from sdp_ref.rules.points.cubature import Cubature
+    from sdp_ref.rules.points.divided_difference import DividedDifference
     from sdp_ref.rules.points.unscented import Unscented
     from sdp_ref.rules.sampling.control_variate import ControlVariate
     from sdp_ref.rules.sampling.monte_carlo import MonteCarlo
+    from sdp_ref.rules.splitting.rule import Split
 else:
     __getattr__, __dir__ = exports(__name__)
 
@@ -32,6 +34,7 @@ __all__ = [
     "SDP",
     "ControlVariate",
     "Cubature",
+    "DividedDifference",
     "FullCovarianceRule",
     "LayerwiseRule",
     "MarginalMomentMatching",
@@ -42,6 +45,7 @@ __all__ = [
     "PointRule",
     "Propagator",
     "Rule",
+    "Split",
     "Traits",
     "Unscented",
     "rule",

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any, ClassVar, cast
 
+import numpy as np
 import torch
 
 from sdp_ref.graph.trace import Net
-from sdp_ref.laws import Cauchy, Gaussian, Law, Mixture, SymmetricStable, unchecked
+from sdp_ref.laws import Cauchy, Law, Mixture, SymmetricStable, unchecked
 from sdp_ref.rules import rule as built_in
 from sdp_ref.rules.base import Propagator, Rule, as_any_gaussian, as_marginal
-from sdp_ref.rules.splitting.frame import Frame
+from sdp_ref.rules.splitting.frame import Frame, Splittable
 from sdp_ref.rules.splitting.narrower import narrower
 from sdp_ref.rules.splitting.tree import grown
 from sdp_ref.rules.traits import traits
@@ -36,7 +38,7 @@ class Split(Rule):
     Parameters
     ----------
     base : str or Rule
-        Rule of the pieces, as text such as ``"sdp"``, or an object; other than splitting itself. What it cannot
+        Rule of the pieces, as text such as ``"sdp"``, or an object; not splitting itself. What it cannot
         take, splitting cannot.
     k : int
         Most pieces, at least 1; 1 is the base itself.
@@ -83,7 +85,7 @@ class Split(Rule):
         if not isinstance(self.base, str) and isinstance(self.base, Propagator):
             return self.base
         try:
-            return built_in(self.base)  # type: ignore[arg-type]  # which says what it is, if it is no text
+            return built_in(self.base)
         except ValueError as error:
             raise ValueError(f"base of split: {error}") from None
 
@@ -117,13 +119,19 @@ class Split(Rule):
     @property
     def known_faults(self) -> Mapping[str, str]:  # type: ignore[override]  # the base's, and its own
         """See :class:`Rule`."""
-        own = {"gradients": "the choice of the pieces is not differentiated"} if self.k > 1 else {}
+        own = {
+            "gradients": "the choice of the pieces is not differentiated",
+            "diagonal": "mean and variance of many pieces come near those of f(X), each by itself",
+            "permutation": "pieces are correlated, and points may depend on the order of such inputs",
+        }
+        own = own if self.k > 1 else {}
         return {**getattr(self.rule_of_pieces, "known_faults", {}), **own}
 
     def prepare(self, net: Net) -> Callable[[Law], Law]:
         """See :class:`Rule`; what the base prepares is kept."""
         base = self.rule_of_pieces
-        predict = base.prepare(net) if hasattr(base, "prepare") else lambda x: base.propagate(net, x)
+        prepared = hasattr(base, "prepare")
+        predict: Callable[[Law], Law] = base.prepare(net) if prepared else partial(base.propagate, net)
 
         def propagate(x: Law) -> Law:
             if isinstance(x, Mixture):
@@ -133,13 +141,13 @@ class Split(Rule):
             if not isinstance(x, Cauchy | SymmetricStable):
                 x = as_any_gaussian(self.name, x)
             if self.marginal:
-                x = as_marginal(self.name, x)
+                x = cast(Splittable, as_marginal(self.name, x))
             with self.at():
                 frame = Frame.of(net, x, axes=self.marginal)
                 split = narrower(self.k, 1.0 if isinstance(x, Cauchy) else getattr(x, "alpha", 2.0))
                 shape = x.batch, frame.steps.shape[2]
                 pieces = grown(frame.evaluate(net), shape, self.k, split, turning=frame.turning)
-                used = pieces.weights.any(0).nonzero()[0]
+                used = np.flatnonzero(pieces.weights.max(0))
                 if len(used) == 1:
                     return predict(x)
                 pieces = pieces[used[None].repeat(x.batch, 0)]
