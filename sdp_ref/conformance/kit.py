@@ -12,6 +12,7 @@ from sdp_ref.conformance.checks import (
     form,
     gradients,
     invariance,
+    laws,
     limits,
     moments,
     mutation,
@@ -52,6 +53,7 @@ CHECKS: tuple[Check, ...] = (
         second_order.second_order,
     ),
     Check("sampling-error", "Does the error of a sampling rule fall with samples?", sampling.sampling_error),
+    Check("law", "Have its draws and its density the moments that it tells?", laws.law),
     Check("gradients", "Are gradients finite, and those of finite differences?", gradients.gradients),
     Check("inputs-kept", "Is the input law left as it was?", mutation.inputs_kept),
     Check("net-kept", "Is the net left as it was?", mutation.net_kept),
@@ -72,7 +74,8 @@ def check_rule(
     ----------
     rule : str or object
         A built-in rule as text, ``"monte_carlo:samples=100"``, or any object with a `name` and
-        ``propagate(net, x)`` that returns a `Gaussian` or `DiagonalGaussian`. Optional attributes:
+        ``propagate(net, x)`` that returns a law with mean and covariance: a `Gaussian`, a
+        `DiagonalGaussian`, a `Mixture`. Optional attributes:
 
         claims : collection of str
             ``"moments"``: mean and covariance after one hidden layer are those of the true law;

@@ -15,7 +15,7 @@ from sdp_ref.activations import ACTIVATIONS, activation
 from sdp_ref.conformance.state import seed_globally
 from sdp_ref.errors import UnsupportedError
 from sdp_ref.graph.trace import Net
-from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
+from sdp_ref.laws import DiagonalGaussian, Law, Mixture
 
 DRAWS = 2**13
 """Samples that a sampling rule is given where it is compared with the truth: enough for the central
@@ -178,16 +178,19 @@ def as_prediction(law: object, x: Law) -> Prediction:
     Raises
     ------
     ValueError
-        If it is no Gaussian law of this batch, or its shapes do not fit.
+        If it is no law of this batch with mean and covariance, or its shapes do not fit.
     """
-    if not isinstance(law, Gaussian | DiagonalGaussian):
+    if not isinstance(law, Law) or not (hasattr(law, "mean") and hasattr(law, "covariance")):
         raise ValueError(
-            f"propagate returned a {type(law).__name__} for a Gaussian input, not an sdp_ref.Gaussian or "
-            "sdp_ref.DiagonalGaussian"
+            f"propagate returned a {type(law).__name__} for a Gaussian input, not an sdp_ref.Gaussian, "
+            "an sdp_ref.DiagonalGaussian or another law with mean and covariance"
         )
-    full = isinstance(law, Gaussian)
-    fields = {"mean": law.mean, "covariance": law.covariance} if full else vars(law)
-    for name, value in fields.items():
+    parts = law.components if isinstance(law, Mixture) else law
+    full = not isinstance(parts, DiagonalGaussian)
+    values = (
+        vars(law) if isinstance(law, DiagonalGaussian) else {"mean": law.mean, "covariance": law.covariance}
+    )
+    for name, value in values.items():
         if not isinstance(value, Tensor):
             raise ValueError(f"{name} of the result is a {type(value).__name__}, not a tensor")
     if law.mean.ndim < 2 or law.mean.shape[0] != x.batch:

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from sdp_ref.rules.moment_matching import MarginalMomentMatching, MomentMatching
     from sdp_ref.rules.points.base import PointRule
     from sdp_ref.rules.points.cubature import Cubature
+    from sdp_ref.rules.points.divided_difference import DividedDifference
     from sdp_ref.rules.points.unscented import Unscented
     from sdp_ref.rules.sampling.control_variate import ControlVariate
     from sdp_ref.rules.sampling.monte_carlo import MonteCarlo
     from sdp_ref.rules.second_order import SecondOrder
+    from sdp_ref.rules.splitting.rule import Split
 else:
     __getattr__, __dir__ = exports(__name__)
 
@@ -33,6 +35,7 @@ __all__ = [
     "SDP",
     "ControlVariate",
     "Cubature",
+    "DividedDifference",
     "FullCovarianceRule",
     "LayerwiseRule",
     "MarginalMomentMatching",
@@ -44,6 +47,7 @@ __all__ = [
     "Propagator",
     "Rule",
     "SecondOrder",
+    "Split",
     "Traits",
     "Unscented",
     "rule",
@@ -92,7 +96,18 @@ def rule(name: str, **parameters: Any) -> Rule:
         if key not in known:
             accepted = f"its parameters are {', '.join(known)}" if known else "it takes none"
             raise ValueError(f"rule '{name}' has no parameter '{key}'; {accepted}")
-    return kind(**given)
+    return kind(**{key: _part(kind, key, value) for key, value in given.items()})
+
+
+def _part(kind: type[Rule], key: str, value: Any) -> Any:
+    """A parameter that is a rule itself, from its spec; any other as it is."""
+    (own,) = (field for field in fields(kind) if field.name == key)
+    if not (own.metadata.get("rule") and isinstance(value, str)):
+        return value
+    try:
+        return rule(value)
+    except ValueError as error:
+        raise ValueError(f"{key} of {kind.name}: {error}") from None
 
 
 def parse_parameters(name: str, text: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Divided differences: the moments of the net's quadratic interpolation along the axes of the input's law.
 
-Norgaard, Poulsen and Ravn (2000), "New developments in state estimation for nonlinear systems", Automatica 36.
+Norgaard, Poulsen and Ravn, "New developments in state estimation for nonlinear systems", Automatica 2000.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Frame:
         # Rows of J L, for L a factor of the covariance.
         rows = jacobian @ law.factor().detach() if scales is None else jacobian * scales.detach().unsqueeze(1)
         if axes:
-            leading = rows.square().sum(1).argsort(1, descending=True, stable=True)[:, :MOST]
+            leading = rows.square().sum(1).argsort(dim=1, descending=True, stable=True)[:, :MOST]
             chosen = torch.nn.functional.one_hot(leading, n).mT.to(rows)
         else:
             _, sizes, vectors = torch.linalg.svd(rows, full_matrices=False)
@@ -120,7 +120,7 @@ _LEAST = 1e-6
 
 def _scales(law: Splittable) -> Tensor:
     """Of the components, shape (B, n), float64."""
-    scale = law.scale.double() if isinstance(law, Cauchy | SymmetricStable) else law.standard_deviation  # type: ignore[union-attr]  # a Gaussian is diagonal here
+    scale = law.scale.double() if isinstance(law, Cauchy | SymmetricStable) else law.standard_deviation
     return scale.flatten(1)
 
 

@@ -71,7 +71,7 @@ def narrower(k: int, alpha: float = 2.0) -> Narrower:
 
 @functools.lru_cache
 def _far(count: int, alpha: float) -> float:
-    """Distance of the outer pieces: it keeps the variance or, where there is none, nearly the distribution."""
+    """Distance of the outer pieces: it keeps the variance or, where there is none, nearly the law."""
     weights, width = np.array(_WEIGHTS[count]), _WIDTHS[count]
     if alpha == 2:
         return math.sqrt((1 - width**2) / (2 * weights[0]))

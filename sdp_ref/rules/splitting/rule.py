@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, ClassVar, cast
 
+import numpy as np
 import torch
 
 from sdp_ref.graph.trace import Net
-from sdp_ref.laws import Cauchy, Gaussian, Law, Mixture, SymmetricStable, unchecked
-from sdp_ref.rules import rule as built_in
+from sdp_ref.laws import Cauchy, Law, Mixture, SymmetricStable, unchecked
 from sdp_ref.rules.base import Propagator, Rule, as_any_gaussian, as_marginal
-from sdp_ref.rules.splitting.frame import Frame
+from sdp_ref.rules.points.divided_difference import DividedDifference
+from sdp_ref.rules.splitting.frame import Frame, Splittable
 from sdp_ref.rules.splitting.narrower import narrower
 from sdp_ref.rules.splitting.tree import grown
 from sdp_ref.rules.traits import traits
@@ -36,7 +38,7 @@ class Split(Rule):
     Parameters
     ----------
     base : str or Rule
-        Rule of the pieces, as text such as ``"sdp"``, or an object; other than splitting itself. What it cannot
+        Rule of the pieces, as text such as ``"sdp"``, or an object; not splitting itself. What it cannot
         take, splitting cannot.
     k : int
         Most pieces, at least 1; 1 is the base itself.
@@ -44,7 +46,7 @@ class Split(Rule):
     Raises
     ------
     ValueError
-        If there is no such base, or `k` does not fit.
+        If `base` is no rule or splitting itself, or `k` does not fit.
 
     Notes
     -----
@@ -62,7 +64,7 @@ class Split(Rule):
     name: ClassVar[str] = "split"
     title: ClassVar[str] = "split"
     rank: ClassVar[int] = 70
-    base: str | Propagator = "divided_difference:step=1.25"
+    base: Propagator = field(default=DividedDifference(1.25), metadata={"rule": True})
     k: int = 9
 
     def __post_init__(self) -> None:
@@ -73,57 +75,56 @@ class Split(Rule):
         if k is None or k < 1:
             raise ValueError(f"split needs a whole number k of pieces, at least 1, got {self.k!r}")
         object.__setattr__(self, "k", k)
-        base = self.rule_of_pieces
-        if base.name == self.name:
+        if isinstance(self.base, str) or not isinstance(self.base, Propagator):
+            raise ValueError(
+                f"base of split must be a rule, got {self.base!r}; sdp_ref.rule('split:base=...') reads text"
+            )
+        if self.base.name == self.name:
             raise ValueError("split takes any rule for its base but split")
-
-    @property
-    def rule_of_pieces(self) -> Any:
-        """The base as a rule."""
-        if not isinstance(self.base, str) and isinstance(self.base, Propagator):
-            return self.base
-        try:
-            return built_in(self.base)  # type: ignore[arg-type]  # which says what it is, if it is no text
-        except ValueError as error:
-            raise ValueError(f"base of split: {error}") from None
 
     @property
     def parameters(self) -> dict[str, Any]:
         """Base and number of pieces, always."""
-        return {"base": getattr(self.rule_of_pieces, "spec", self.rule_of_pieces.name), "k": self.k}
+        return {"base": getattr(self.base, "spec", self.base.name), "k": self.k}
 
     @property
     def label(self) -> str:
         """``split SDP k=9``."""
-        return f"{self.title} {traits(self.rule_of_pieces).label} k={self.k}"
+        return f"{self.title} {traits(self.base).label} k={self.k}"
 
     @property
     def marginal(self) -> bool:  # type: ignore[override]  # as its base is
         """See :class:`Rule`."""
-        return traits(self.rule_of_pieces).marginal
+        return traits(self.base).marginal
 
     @property
     def sampling(self) -> int | None:
         """See :class:`Rule`: those of all pieces."""
-        samples = traits(self.rule_of_pieces).sampling
+        samples = traits(self.base).sampling
         return None if samples is None else self.k * samples
 
     @property
     def samples(self) -> int:
         """Of each piece; no attribute where the base draws none."""
-        samples: int = self.rule_of_pieces.samples
+        samples: int = getattr(self.base, "samples")  # noqa: B009  of a base that has some
         return samples
 
     @property
     def known_faults(self) -> Mapping[str, str]:  # type: ignore[override]  # the base's, and its own
         """See :class:`Rule`."""
-        own = {"gradients": "the choice of the pieces is not differentiated"} if self.k > 1 else {}
-        return {**getattr(self.rule_of_pieces, "known_faults", {}), **own}
+        own = {
+            "gradients": "the choice of the pieces is not differentiated",
+            "diagonal": "mean and variance of many pieces come near those of f(X), each by itself",
+            "permutation": "pieces are correlated, and points may depend on the order of such inputs",
+        }
+        own = own if self.k > 1 else {}
+        return {**getattr(self.base, "known_faults", {}), **own}
 
     def prepare(self, net: Net) -> Callable[[Law], Law]:
         """See :class:`Rule`; what the base prepares is kept."""
-        base = self.rule_of_pieces
-        predict = base.prepare(net) if hasattr(base, "prepare") else lambda x: base.propagate(net, x)
+        base = self.base
+        prepare = getattr(base, "prepare", None)
+        predict: Callable[[Law], Law] = prepare(net) if prepare else partial(base.propagate, net)
 
         def propagate(x: Law) -> Law:
             if isinstance(x, Mixture):
@@ -133,13 +134,13 @@ class Split(Rule):
             if not isinstance(x, Cauchy | SymmetricStable):
                 x = as_any_gaussian(self.name, x)
             if self.marginal:
-                x = as_marginal(self.name, x)
+                x = cast(Splittable, as_marginal(self.name, x))
             with self.at():
                 frame = Frame.of(net, x, axes=self.marginal)
                 split = narrower(self.k, 1.0 if isinstance(x, Cauchy) else getattr(x, "alpha", 2.0))
                 shape = x.batch, frame.steps.shape[2]
                 pieces = grown(frame.evaluate(net), shape, self.k, split, turning=frame.turning)
-                used = pieces.weights.any(0).nonzero()[0]
+                used = np.flatnonzero(pieces.weights.max(0))
                 if len(used) == 1:
                     return predict(x)
                 pieces = pieces[used[None].repeat(x.batch, 0)]

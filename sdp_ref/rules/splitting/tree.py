@@ -84,14 +84,15 @@ def grown(evaluate: Evaluate, shape: tuple[int, int], k: int, split: Narrower, *
         As many of each law; some may have no weight.
     """
     batch, r = shape
-    eye = np.broadcast_to(np.eye(r), (batch, 1, r, r))
-    pieces = _measured(evaluate, np.ones((batch, 1)), np.zeros((batch, 1, r)), eye, turning=turning)
+    turn = _Turn.of(evaluate, shape) if turning else None
+    axes = np.broadcast_to(np.eye(r), (batch, 1, r, r)) if turn is None else turn.axes
+    pieces = _measured(evaluate, np.ones((batch, 1)), np.zeros((batch, 1, r)), axes, turn)
     while True:
         count = pieces.weights.shape[1]
         room = (k - count) // (split.count - 1)
         splits = min(room, (count + 1) // 2)
         score, axis = _scores(pieces)
-        urgency = np.where(score > split.worth, pieces.weights * score / (1 + score), 0.0)
+        urgency = np.where(score > split.worth, pieces.weights * score / (1 + score), 0.0).round(_DIGITS + 3)
         if splits < 1 or not urgency.any():
             return pieces
         order = np.argsort(-urgency, axis=1, kind="stable")
@@ -102,7 +103,7 @@ def grown(evaluate: Evaluate, shape: tuple[int, int], k: int, split: Narrower, *
             blank = np.zeros((batch, splits * split.count, *pieces.slopes.shape[2:]))
             children = Pieces(*parts, blank[:, :, 0], blank, blank)
         else:
-            children = _measured(evaluate, *parts, turning=turning)
+            children = _measured(evaluate, *parts, turn)
         pieces = _joined([pieces[rest], children])
 
 
@@ -122,14 +123,58 @@ def _parts(
     return parts, centres.reshape(batch, count * split.count, r), axes
 
 
-def _measured(evaluate: Evaluate, weights: Array, centres: Array, axes: Array, *, turning: bool) -> Pieces:
-    """Pieces with what the net does in them, their axes turned to where it varies."""
-    value, slopes, bends = _differences(evaluate, centres, axes)
-    if turning and axes.shape[-1] > 1:
+_LEVEL = 1e-3
+"""Of the trace: so much tells directions apart along which the net is flat. It is far above rounding, even of
+float32, and far below what a direction is chosen for."""
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """Axes of pieces, turned to where the net varies.
+
+    What LAPACK makes of directions of equal eigenvalues depends on rounding and on the order of the inputs.
+    So none are equal: the inputs are put in the order of their effect once, and every axis keeps some of
+    its rank.
+
+    Attributes
+    ----------
+    axes : ndarray, shape (B, 1, r, r)
+        Of the whole laws, those of the most effect first.
+    size : ndarray, shape (B, 1)
+        Squared variation of the net over the whole laws.
+    """
+
+    axes: Array
+    size: Array
+
+    @classmethod
+    def of(cls, evaluate: Evaluate, shape: tuple[int, int]) -> _Turn:
+        batch, r = shape
+        eye = np.broadcast_to(np.eye(r), (batch, 1, r, r))
+        _, slopes, bends = _differences(evaluate, np.zeros((batch, 1, r)), eye)
+        effects = np.square(slopes).sum(3) + np.square(bends).sum(3)
+        order = np.argsort(-effects, axis=2, kind="stable")
+        return cls(np.take_along_axis(eye, order[:, :, None], 3), effects.sum(2))
+
+    def __call__(self, axes: Array, slopes: Array, bends: Array) -> Array:
         # Bends as well as slopes: where the net has few outputs, or is flat at the centre, slopes leave
-        # directions open, and what LAPACK makes of those depends on the order of the inputs.
-        scatter = slopes @ slopes.swapaxes(-1, -2) + bends @ bends.swapaxes(-1, -2)
-        axes = axes @ np.linalg.eigh(scatter)[1]
+        # most directions open. Products of two bends would depend on the sense of an axis, which is free.
+        r = slopes.shape[2]
+        scatter = slopes @ slopes.swapaxes(-1, -2) + np.square(bends).sum(3)[..., None] * np.eye(r)
+        level = _LEVEL * (np.trace(scatter, axis1=2, axis2=3) + _LEVEL**2 * self.size)
+        ranks = np.diag(np.arange(r, 0.0, -1.0) / r)
+        turns = np.linalg.eigh(scatter + level[..., None, None] * ranks)[1][..., ::-1]
+        # Of two directions the one in which the outputs grow: pieces on either side keep their places.
+        grows = (turns.swapaxes(-1, -2) @ slopes).sum(3) >= 0
+        turned: Array = axes @ (turns * np.where(grows, 1.0, -1.0)[:, :, None])
+        return turned
+
+
+def _measured(evaluate: Evaluate, weights: Array, centres: Array, axes: Array, turn: _Turn | None) -> Pieces:
+    """Pieces with what the net does in them."""
+    value, slopes, bends = _differences(evaluate, centres, axes)
+    if turn is not None and axes.shape[-1] > 1:
+        axes = turn(axes, slopes, bends)
         value, slopes, bends = _differences(evaluate, centres, axes)
     return Pieces(weights, centres, axes, value, slopes, bends)
 
@@ -150,6 +195,9 @@ _WHOLE = 0.1
 small beside the whole; without it those in flat places would be split for ever."""
 
 
+_DIGITS = 5
+
+
 def _scores(pieces: Pieces) -> tuple[Array, NDArray[np.intp]]:
     """Largest bend of each piece relative to its own spread, and along which axis."""
     own, weights = pieces.scatter, pieces.weights[..., None]
@@ -161,7 +209,9 @@ def _scores(pieces: Pieces) -> tuple[Array, NDArray[np.intp]]:
     bends = pieces.bends.swapaxes(-1, -2)
     relative = np.linalg.solve(own + (_WHOLE * whole + floor)[:, None], bends)
     squares = np.maximum((bends * relative).sum(2), 0.0)
-    return np.sqrt(squares.max(-1)), squares.argmax(-1)
+    # Pieces that mirror each other bend alike but for rounding: the first of them is taken.
+    scores = np.round(np.sqrt(squares), _DIGITS)
+    return scores.max(-1), scores.argmax(-1)
 
 
 def _scatter(rows: Array) -> Array:

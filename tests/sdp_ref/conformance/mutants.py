@@ -6,6 +6,7 @@ keeps everything that every rule must keep.
 """
 
 import copy
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from torch.special import ndtr
 
 import sdp_ref as sr
 from sdp_ref.activations import activation
+from sdp_ref.laws import unchecked
 
 
 def normal_pdf(h):
@@ -138,6 +140,53 @@ def caught_by(check):
         return kind
 
     return register
+
+
+@dataclass(frozen=True, eq=False)
+class Unweighted(sr.Mixture):
+    """Draws each component as often as any other."""
+
+    def sample(self, samples, generator=None):
+        even = torch.full_like(self.weights, 1 / self.pieces)
+        return sr.Mixture(even, self.components).sample(samples, generator)
+
+
+@dataclass(frozen=True, eq=False)
+class Unnormalised(sr.Mixture):
+    """Its density is that of the components without their weights."""
+
+    def log_prob(self, value):
+        even = torch.ones_like(self.weights)
+        return unchecked(sr.Mixture, even, self.components).log_prob(value)
+
+
+@caught_by("law")
+class Mixed(Gated):
+    """Gives mixtures whose draws leave their weights out."""
+
+    family = Unweighted
+
+    def result(self, mean, covariance, x):
+        law = super().result(mean, covariance, x)
+        weights = law.mean.new_tensor([[0.25, 0.75]]).expand(law.batch, 2)
+        shares = law.mean.new_tensor([2.5, 0.5]).repeat(law.batch)  # whose mean is 1
+        twice = (v.repeat_interleave(2, 0) for v in (law.mean, law.covariance))
+        mean, covariance = twice
+        return unchecked(
+            self.family, weights, unchecked(sr.Gaussian, mean, shares[:, None, None] * covariance)
+        )
+
+
+class MixedDensity(Mixed):
+    name = "mixed-density"
+    family = Unnormalised
+
+
+class SoundMixture(Mixed):
+    """Sound."""
+
+    name = "sound-mixture"
+    family = sr.Mixture
 
 
 @caught_by("affine")
@@ -413,4 +462,4 @@ class LeavesEvaluation(Gated):
         return super().propagate(net, x)
 
 
-SOUND = (Gated, Matched, Marginal, Sampled)
+SOUND = (Gated, Matched, Marginal, Sampled, SoundMixture)

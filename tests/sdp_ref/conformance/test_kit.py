@@ -14,7 +14,7 @@ import sdp_ref as sr
 from sdp_ref.conformance import CHECKS, CheckResult, ConformanceReport
 from sdp_ref.conformance.report import VERSION
 from sdp_ref.laws import unchecked
-from tests.sdp_ref.conformance.mutants import MUTANTS, SOUND, Gated, Marginal, Matched, Sampled
+from tests.sdp_ref.conformance.mutants import MUTANTS, SOUND, Gated, Marginal, Matched, MixedDensity, Sampled
 
 NAMES = [check.name for check in CHECKS]
 
@@ -49,7 +49,22 @@ def test_a_sound_rule_passes(kind):
     assert report.ran >= 14
 
 
-FAST = ("sdp", "second_order", "marginal_sdp", "dvia", "marginal_moment_matching", "unscented", "cubature")
+def test_a_density_that_is_none_is_caught():
+    report = sr.check_rule(MixedDensity())
+    assert {result.name for result in report.unexpected} == {"law"}
+    assert "integrates to 1." in report["law"].detail
+
+
+FAST = (
+    "sdp",
+    "second_order",
+    "marginal_sdp",
+    "dvia",
+    "marginal_moment_matching",
+    "unscented",
+    "cubature",
+    "divided_difference",
+)
 SLOW = (
     "moment_matching",
     "second_order:probes=2",
@@ -62,9 +77,13 @@ SLOW = (
     "control_variate:samples=100,coefficient=jacobian",
     "cubature:degree=5",
     "cubature:degree=5,scheme=sparse",
+    "split:base=sdp,k=9",
+    "split:base=marginal_sdp,k=9",
+    "split",
 )
 KNOWN = {
     "second_order:probes=2": {"permutation", "batch"},
+    "split": {"gradients"},
     "dvia": {"diagonal", "positive-semidefinite"},
     "control_variate:samples=100,coefficient=jacobian": {"permutation", "batch", "positive-semidefinite"},
     "cubature:degree=5": {"positive-semidefinite"},
