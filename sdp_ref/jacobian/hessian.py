@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.trace import Net
-from sdp_ref.jacobian.jacobian import jacobian_of
+from sdp_ref.jacobian.jacobian import MAX_BYTES, jacobian_of, reverse_jacobian
 
 
 def hessian_of(net: Net, x: Tensor) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
@@ -43,26 +43,19 @@ def hessian_of(net: Net, x: Tensor) -> tuple[Tensor, Tensor, Callable[[Tensor], 
         with _NoKinks():
             return net(v)
 
-    point = x.detach().requires_grad_()
     with torch.enable_grad():
-        value, jacobian = jacobian_of(smooth, point, create_graph=True)
+        start = x.detach().requires_grad_().clone()
+        value, jacobian = jacobian_of(smooth, start, create_graph=True)
         rows = jacobian.flatten(2)
 
     def product(vectors: Tensor) -> Tensor:
         # Reverse over reverse: some functions of torch have no forward derivative, or none of their gradient.
         with torch.enable_grad():
             slopes = (rows @ vectors.unsqueeze(2)).squeeze(2)
-            totals = slopes.sum(0).unbind()  # of rows that do not see each other
-        return torch.stack([_gradient(total, point).flatten(1) for total in totals], 1)
+        with torch.no_grad():
+            return reverse_jacobian(slopes, start.grad_fn, x, MAX_BYTES).flatten(2)
 
     return value.detach(), rows.detach(), product
-
-
-def _gradient(value: Tensor, point: Tensor) -> Tensor:
-    if not value.requires_grad:
-        return torch.zeros_like(point)
-    (found,) = torch.autograd.grad(value, point, retain_graph=True, materialize_grads=True)
-    return found
 
 
 class _NoKinks(TorchFunctionMode):
@@ -79,5 +72,6 @@ class _NoKinks(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "").strip("_").removesuffix("_with_indices")
         if name in self._KINKED:
-            raise NoFormulaError(f"{name}, whose slope jumps, so that its second derivative says nothing")
+            hint = "unscented, cubature and moment_matching look further than the mean"
+            raise NoFormulaError(f"{name}, whose slope jumps, which no second derivative sees; {hint}")
         return func(*args, **(kwargs or {}))

@@ -66,7 +66,7 @@ def jacobian_of(
         if inputs < outputs and value.requires_grad:
             jacobian = _forward_jacobian(net, point, outputs, max_bytes)
         if jacobian is None:
-            jacobian = _reverse_jacobian(value, origin, x, max_bytes)
+            jacobian = reverse_jacobian(value, origin, x, max_bytes)
     return (value, jacobian) if create_graph else (value.detach(), jacobian.detach())
 
 
@@ -87,7 +87,24 @@ def _forward_jacobian(net: Net, x: Tensor, outputs: int, max_bytes: int) -> Tens
     return columns.flatten(2).permute(1, 2, 0).reshape(x.shape[0], -1, *x.shape[1:])
 
 
-def _reverse_jacobian(value: Tensor, origin: Any, x: Tensor, max_bytes: int) -> Tensor:
+def reverse_jacobian(value: Tensor, origin: Any, x: Tensor, max_bytes: int) -> Tensor:
+    """Jacobian of a value whose graph is there, in one walk backward.
+
+    Parameters
+    ----------
+    value : Tensor, shape (B, *out)
+        Its rows depend on the like rows of the input alone.
+    origin : Node
+        Of autograd's graph: what made the input.
+    x : Tensor, shape (B, *event)
+        The input: its shape and dtype.
+    max_bytes : int
+        As of :func:`jacobian_of`.
+
+    Returns
+    -------
+    Tensor, shape (B, m, *event)
+    """
     batch, outputs = value.shape[0], value[0].numel()
     if value.grad_fn is None:
         return x.new_zeros(batch, outputs, *x.shape[1:])
