@@ -107,10 +107,10 @@ class Frame:
                 case SymmetricStable():
                     return unchecked(SymmetricStable, location, scale, law.alpha)
             return unchecked(DiagonalGaussian, location, scale.square())
+        _check_size(law.batch * count, law.dimension)
         own = self.steps.unsqueeze(1) @ axes
         covariance = own @ own.mT
         if self.steps.shape[2] < law.dimension:
-            _check_size(law.batch * count, law.dimension)
             covariance = covariance + (law.covariance.double() - self.steps @ self.steps.mT).unsqueeze(1)
         return unchecked(Gaussian, location, covariance.flatten(0, 1).to(dtype))
 

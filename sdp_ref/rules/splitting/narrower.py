@@ -50,14 +50,14 @@ _WIDTHS = {2: 0.7, 3: 0.6}
 _WORTH = {2: 0.1, 3: 0.02}
 
 
-def narrower(k: int, alpha: float = 2.0) -> Narrower:
+def narrower(k: int, alpha: float | None = None) -> Narrower:
     """How one piece is split where there are `k` in the end.
 
     Parameters
     ----------
     k : int
-    alpha : float
-        Stability of the law, in (0, 2]; 2 stands for a standard normal.
+    alpha : float, optional
+        Stability of the law, in (0, 2]; without it the law is a standard normal.
 
     Returns
     -------
@@ -70,11 +70,12 @@ def narrower(k: int, alpha: float = 2.0) -> Narrower:
 
 
 @functools.lru_cache
-def _far(count: int, alpha: float) -> float:
+def _far(count: int, alpha: float | None) -> float:
     """Distance of the outer pieces: it keeps the variance or, where there is none, nearly the law."""
     weights, width = np.array(_WEIGHTS[count]), _WIDTHS[count]
-    if alpha == 2:
-        return math.sqrt((1 - width**2) / (2 * weights[0]))
+    if alpha is None or alpha == 2:
+        variance = 1.0 if alpha is None else 2.0  # of the stable law of scale 1
+        return math.sqrt(variance * (1 - width**2) / (2 * weights[0]))
     from scipy.optimize import minimize_scalar
 
     below, unit = _distribution(alpha), np.array(_UNITS[count])

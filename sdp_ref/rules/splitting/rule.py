@@ -137,9 +137,16 @@ class Split(Rule):
                 x = cast(Splittable, as_marginal(self.name, x))
             with self.at():
                 frame = Frame.of(net, x, axes=self.marginal)
-                split = narrower(self.k, 1.0 if isinstance(x, Cauchy) else getattr(x, "alpha", 2.0))
+                split = narrower(self.k, 1.0 if isinstance(x, Cauchy) else getattr(x, "alpha", None))
                 shape = x.batch, frame.steps.shape[2]
-                pieces = grown(frame.evaluate(net), shape, self.k, split, turning=frame.turning)
+                pieces = grown(
+                    frame.evaluate(net),
+                    shape,
+                    self.k,
+                    split,
+                    turning=frame.turning,
+                    rounding=torch.finfo(x.location.dtype).eps,
+                )
                 used = np.flatnonzero(pieces.weights.max(0))
                 if len(used) == 1:
                     return predict(x)

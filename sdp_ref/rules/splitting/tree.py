@@ -58,7 +58,9 @@ def _joined(parts: Sequence[Pieces]) -> Pieces:
     return Pieces(*(np.concatenate([getattr(each, f.name) for each in parts], 1) for f in fields(Pieces)))
 
 
-def grown(evaluate: Evaluate, shape: tuple[int, int], k: int, split: Narrower, *, turning: bool) -> Pieces:
+def grown(
+    evaluate: Evaluate, shape: tuple[int, int], k: int, split: Narrower, *, turning: bool, rounding: float
+) -> Pieces:
     """At most `k` pieces of standard laws.
 
     Round after round the more pressing half of the pieces is split, each along the axis where the net bends
@@ -77,6 +79,8 @@ def grown(evaluate: Evaluate, shape: tuple[int, int], k: int, split: Narrower, *
         How one is split.
     turning : bool
         Whether the axes of a piece may be turned: a Gaussian's may.
+    rounding : float
+        Of the net's values, relative.
 
     Returns
     -------
@@ -91,7 +95,7 @@ def grown(evaluate: Evaluate, shape: tuple[int, int], k: int, split: Narrower, *
         count = pieces.weights.shape[1]
         room = (k - count) // (split.count - 1)
         splits = min(room, (count + 1) // 2)
-        score, axis = _scores(pieces)
+        score, axis = _scores(pieces, _NOISE * rounding)
         urgency = np.where(score > split.worth, pieces.weights * score / (1 + score), 0.0).round(_DIGITS + 3)
         if splits < 1 or not urgency.any():
             return pieces
@@ -196,16 +200,19 @@ small beside the whole; without it those in flat places would be split for ever.
 
 
 _DIGITS = 5
+_NOISE = 256.0
+"""Roundings of a value below which a bend is none: a second difference of values has four, a net more."""
 
 
-def _scores(pieces: Pieces) -> tuple[Array, NDArray[np.intp]]:
+def _scores(pieces: Pieces, noise: float) -> tuple[Array, NDArray[np.intp]]:
     """Largest bend of each piece relative to its own spread, and along which axis."""
     own, weights = pieces.scatter, pieces.weights[..., None]
     mean = pieces.value + pieces.bends.sum(2)
     centred = mean - (weights * mean).sum(1, keepdims=True)
     whole = (weights[..., None] * own).sum(1) + (weights * centred).swapaxes(1, 2) @ centred
     size = np.trace(whole, axis1=1, axis2=2)
-    floor = np.where(size > 0, 1e-12 * size, 1.0)[:, None, None] * np.eye(whole.shape[-1])
+    square = 1e-12 * size + np.square(noise * np.abs(pieces.value)).max((1, 2))
+    floor = np.where(square > 0, square, 1.0)[:, None, None] * np.eye(whole.shape[-1])
     bends = pieces.bends.swapaxes(-1, -2)
     relative = np.linalg.solve(own + (_WHOLE * whole + floor)[:, None], bends)
     squares = np.maximum((bends * relative).sum(2), 0.0)

@@ -1,0 +1,241 @@
+"""Splitting: what pieces keep, how many there are, what they gain, and what is refused."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import sdp_ref as sr
+from sdp_ref.rules import Split, traits
+
+
+@pytest.fixture(autouse=True)
+def _double():
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(before)
+
+
+def net(*widths, activation=nn.ReLU, seed=0):
+    torch.manual_seed(seed)
+    layers = [m for a, b in itertools.pairwise(widths) for m in (nn.Linear(a, b), activation())]
+    return nn.Sequential(*layers[:-1]).double().requires_grad_(False)
+
+
+def law(*shape, variance=4.0, seed=0):
+    torch.manual_seed(seed)
+    return sr.DiagonalGaussian(torch.randn(shape), torch.full(shape, variance))
+
+
+class Seen:
+    """A base that keeps what it is given and says nothing new of it."""
+
+    name = "seen"
+
+    def __init__(self):
+        self.laws = []
+
+    def propagate(self, net, x):
+        self.laws.append(x)
+        return sr.rule("sdp").propagate(net, x)
+
+
+def full(x):
+    root = torch.randn(x.batch, x.dimension, x.dimension)
+    return sr.Gaussian(x.mean, root @ root.mT)
+
+
+@pytest.mark.parametrize("k", [2, 9, 30])
+@pytest.mark.parametrize("of", [lambda x: x, full])
+def test_pieces_have_the_mean_and_the_covariance_of_the_law_together(k, of):
+    base, x = Seen(), of(law(3, 4))
+    y = Split(base, k).propagate(net(4, 20, 20, 3), x)
+    together = sr.Mixture(y.weights, base.laws[-1])
+    assert torch.allclose(together.mean, x.mean)
+    assert torch.allclose(together.covariance, x.covariance)
+
+
+@pytest.mark.parametrize("k", [2, 3, 8, 9, 30, 100])
+def test_there_are_k_pieces_at_most_and_nearly_as_many(k):
+    y = sr.propagate(net(4, 20, 20, 3), law(2, 4), Split("sdp", k))
+    assert k - 1 <= y.pieces <= k
+
+
+@pytest.mark.parametrize(
+    ("function", "variance"),
+    [(net(4, 3), 4.0), (net(4, 20, 3), 1e-8), (net(4, 20, 3), 0.0)],
+)
+def test_where_the_net_does_not_bend_the_law_stays_whole(function, variance):
+    x = law(2, 4, variance=variance)
+    y, z = (sr.propagate(function, x, rule) for rule in (Split("sdp", 9), "sdp"))
+    assert isinstance(y, sr.Gaussian)
+    assert torch.equal(y.mean, z.mean)
+    assert torch.equal(y.covariance, z.covariance)
+
+
+def test_one_piece_is_the_base():
+    x = law(2, 4)
+    y, z = (sr.propagate(net(4, 20, 3), x, rule) for rule in ("split:base=sdp,k=1", "sdp"))
+    assert isinstance(y, sr.Gaussian)
+    assert torch.equal(y.covariance, z.covariance)
+
+
+@pytest.mark.parametrize("spec", ["split", "split:base=sdp,k=30", "split:base=marginal_sdp,k=9"])
+def test_a_law_has_the_same_pieces_beside_others_as_alone_and_again(spec):
+    function, x = net(4, 20, 20, 3), law(4, 4)
+    x.variance[1] = 1e-10  # which stays whole
+    y = sr.propagate(function, x, spec)
+    assert torch.equal(sr.propagate(function, x, spec).weights, y.weights)
+    for row in range(4):
+        z = sr.propagate(function, x[row], spec)
+        assert torch.allclose(y[row].mean, z.mean)
+        assert torch.allclose(y[row].variance, z.variance)
+    assert y.weights[1].count_nonzero() == 1
+
+
+def shared(true, drawn):
+    """Mass that two samples share on equal cells of the first along each output, on average."""
+    found = []
+    for a, b in zip(true.T, drawn.T, strict=True):
+        edges = np.quantile(a, np.linspace(0, 1, 33)[1:-1])
+        p, q = (np.bincount(np.searchsorted(edges, v), minlength=32) / len(v) for v in (a, b))
+        found.append(1 - np.abs(p - q).sum() / 2)
+    return np.mean(found)
+
+
+def gain(function, x, base, k):
+    generator = torch.Generator().manual_seed(1)
+    true = function(x.sample(20_000, generator)[:, 0]).numpy()
+    laws = (sr.propagate(function, x, rule) for rule in (Split(base, k), base))
+    split, whole = (shared(true, y.sample(20_000, generator)[:, 0].numpy()) for y in laws)
+    return split - whole
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.GELU])
+@pytest.mark.parametrize("variance", [0.01, 1.0, 100.0])
+@pytest.mark.parametrize("base", ["sdp", "divided_difference", "unscented", "marginal_sdp"])
+def test_pieces_are_never_worse_than_the_whole(activation, variance, base):
+    function = net(4, 20, 20, 3, activation=activation)
+    assert gain(function, law(1, 4, variance=variance), base, 9) > -0.01
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_many_pieces_come_near_the_true_law(seed):
+    function, x = net(4, 20, 20, 3, seed=seed), law(1, 4, variance=25.0, seed=seed)
+    assert gain(function, x, "divided_difference", 64) > 0.08
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        sr.Cauchy(torch.ones(2, 3).double(), torch.ones(2, 3).double()),
+        sr.SymmetricStable(torch.ones(2, 3).double(), torch.ones(2, 3).double(), 1.5),
+    ],
+)
+@pytest.mark.parametrize("base", ["sdp", "marginal_sdp"])
+def test_stable_laws_are_split_into_narrower_ones_of_their_family(x, base):
+    seen = Seen()
+    function = net(3, 20, 2)
+    Split(seen, 9).propagate(function, x)
+    pieces = seen.laws[-1]
+    assert type(pieces) is type(x)
+    assert bool((pieces.scale <= 1).all())
+    assert bool((pieces.scale.amin(1) < 1).any())
+    y = sr.propagate(function, x, Split(base, 9))
+    assert type(y.components) is type(x)
+    assert 1 < y.pieces <= 9
+
+
+def test_pieces_of_a_cauchy_law_are_nearer_to_the_true_law():
+    function, x = net(3, 20, 2), sr.Cauchy(torch.zeros(1, 3), torch.full((1, 3), 2.0))
+    assert gain(function, x, "sdp", 64) > 0.03
+
+
+def test_a_stable_law_of_index_two_is_split_as_the_gaussian_that_it_is():
+    seen = Seen()
+    y = Split(seen, 9).propagate(net(3, 20, 2), sr.SymmetricStable(torch.zeros(1, 3), torch.ones(1, 3), 2.0))
+    pieces = seen.laws[-1]
+    together = sr.Mixture(y.weights, sr.DiagonalGaussian(pieces.location, 2 * pieces.scale**2))
+    assert torch.allclose(together.variance, torch.full((1, 3), 2.0))
+
+
+def test_images_are_split_along_directions_that_reach_the_outputs():
+    torch.manual_seed(0)
+    convolution = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3)).eval()
+    x = law(2, 1, 8, 8)
+    seen = Seen()
+    y = Split(seen, 9).propagate(convolution, x)
+    assert 1 < y.pieces <= 9
+    together = sr.Mixture(y.weights, seen.laws[-1])
+    assert torch.allclose(together.mean, x.mean)
+    assert torch.allclose(together.covariance, x.covariance)
+    jacobian = torch.autograd.functional.jacobian(lambda v: convolution(v[None])[0], x.mean[0]).flatten(1)
+    moved = (seen.laws[-1].mean.flatten(1) - x.mean[0].flatten())[: y.pieces]
+    basis = torch.linalg.qr(jacobian.mT)[0]
+    assert torch.allclose(moved @ basis @ basis.mT, moved)
+
+
+def test_a_mixture_is_split_component_by_component():
+    weights = torch.tensor([[0.2, 0.8]])
+    parts = law(2, 4)
+    x = sr.Mixture(weights, parts)
+    function = net(4, 20, 3)
+    y = sr.propagate(function, x, Split("sdp", 18))
+    alone = sr.propagate(function, parts, Split("sdp", 9))
+    assert torch.allclose(y.mean[0], weights[0] @ alone.mean)
+
+
+def test_gradients_reach_the_law_through_the_pieces():
+    mean = torch.zeros(1, 4).requires_grad_()
+    y = sr.propagate(net(4, 20, 3), sr.DiagonalGaussian(mean, torch.ones(1, 4)), "split")
+    (gradient,) = torch.autograd.grad(y.mean.sum(), mean)
+    assert bool(torch.isfinite(gradient).all())
+    assert bool((gradient != 0).any())
+
+
+def test_specs_name_base_and_pieces_both_ways():
+    rule = sr.rule("split:base=monte_carlo:samples=100,k=4")
+    assert rule.spec == "split:base=monte_carlo:samples=100,k=4"
+    assert sr.rule(rule.spec) == rule
+    assert sr.rule("split:base=sdp,k=64") == Split("sdp", 64)
+    assert traits(rule).sampling == 400
+    assert traits(Split("marginal_sdp")).marginal
+    assert not traits(Split("sdp")).marginal
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("split:base=nothing", "base of split: unknown rule 'nothing'; choose from"),
+        ("split:base=5", "base of split: a rule is named by a string"),
+        ("split:base=split", "any rule for its base but split"),
+        ("split:base=split:base=sdp", "any rule for its base but split"),
+        ("split:base=unscented:kappa=-1", "base of split: unscented needs kappa"),
+        ("split:k=0", "a whole number k of pieces, at least 1, got 0"),
+        ("split:k=2.5", "a whole number k of pieces, at least 1, got 2.5"),
+        ("split:k=True", "a whole number k of pieces, at least 1, got True"),
+        ("split:k=many", "a whole number k of pieces, at least 1, got 'many'"),
+        ("split:pieces=3", "has no parameter 'pieces'; its parameters are base, k"),
+    ],
+)
+def test_what_is_no_split_gets_one_clear_line(spec, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        sr.rule(spec)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_the_base_refuses_is_refused():
+    x = sr.Cauchy(torch.zeros(1, 3), torch.ones(1, 3))
+    with pytest.raises(sr.UnsupportedError, match="unscented"):
+        sr.propagate(net(3, 20, 2), x, "split:base=unscented")
+    with pytest.raises(sr.UnsupportedError, match="dvia"):
+        sr.propagate(net(3, 20, 2, activation=nn.Tanh), law(1, 3), "split:base=dvia")
+
+
+def test_covariances_of_many_inputs_are_refused_by_their_size():
+    flat = nn.Sequential(nn.Flatten(), nn.Linear(2**14, 20), nn.ReLU(), nn.Linear(20, 2))
+    with pytest.raises(sr.UnsupportedError, match=r"covariances of 16384 inputs, .* GB; take fewer pieces"):
+        sr.propagate(flat, law(1, 128, 128), "split:base=sdp,k=9")
