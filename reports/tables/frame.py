@@ -66,7 +66,9 @@ def checked(frame: pd.DataFrame) -> pd.DataFrame:
     nets = frame.get("recipe", pd.Series("", index=frame.index))
     text = {name: filled(column) for name, column in {"metric_spec": specs, "recipe": nets}.items()}
     text |= {name: filled(frame[name]) for name in TEXT}
-    numbers = {name: pd.to_numeric(frame[name]).astype(float) for name in _NUMBERS}
+    numbers = {
+        name: pd.to_numeric(frame[name]).astype(float) for name in _NUMBERS if frame[name].dtype != float
+    }
     return frame.assign(**text, **numbers)
 
 
