@@ -163,6 +163,7 @@ def measure(path: Path, wanted: list[str]) -> None:
             "diff": [*door, "diff", str(path), str(other)],
             "merge": [*door, "merge", str(path), str(other), "--output", str(folder / "merged.sqlite")],
             "export": [*door, "export", "--database", str(path), "--output", str(folder / "csv")],
+            "import": [*door, "import", str(folder / "csv"), "--database", str(folder / "imported.sqlite")],
             "resume": [sys.executable, "-c", _RESUME, str(path)],
             "outdated": again,
             "list": [*door, "list"],

@@ -29,6 +29,7 @@ INCH = 4.0
 LETTER = 0.09
 """Width of a letter of a label, about (in)."""
 
+_EM = 0.62  # width of a digit, in sizes of its font
 _RIGHT, _BOTTOM = 0.24, 0.48  # margins (in): half a label; an axis with its labels and its name
 
 _MARKERS = {
@@ -184,7 +185,7 @@ def heat_map(
     rows, columns : sequence of str
         Names.
     size : float
-        Of the texts (pt).
+        Of the texts (pt), where cells are wide enough.
     **mesh
         What `Axes.pcolormesh` takes: `cmap`, `vmin`, `vmax` and `edgecolors`.
     """
@@ -194,7 +195,11 @@ def heat_map(
     axes.set_yticks(np.arange(len(rows)) + 0.5, rows)
     axes.tick_params(axis="both", length=0)
     axes.spines[:].set_visible(False)
+    axes.grid(visible=False)
     colours = cells.to_rgba(values)
+    width = INCH * axes.get_position().width / len(columns)
+    longest = max(len(text) for row in texts for text in row)
+    size = min(size, 72 * width / (_EM * (longest + 0.5)))
     for row, column in np.argwhere(np.isfinite(values)):
         axes.text(
             column + 0.5,

@@ -70,7 +70,9 @@ def checked(frame: pd.DataFrame) -> pd.DataFrame:
     chosen = {"metric_spec": specs, "recipe": nets, "noise": noise}
     text = {name: filled(column) for name, column in chosen.items()}
     text |= {name: filled(frame[name]) for name in TEXT}
-    numbers = {name: pd.to_numeric(frame[name]).astype(float) for name in _NUMBERS}
+    numbers = {
+        name: pd.to_numeric(frame[name]).astype(float) for name in _NUMBERS if frame[name].dtype != float
+    }
     return frame.assign(**text, **numbers)
 
 

@@ -193,11 +193,10 @@ def tables(
         that was measured under several options has one for each, and so have nets of several recipes.
     """
     shown = sorted(frame["experiment"].unique()) if experiments is None else experiments
-    metrics = frame.loc[frame["experiment"].isin(shown), "metric"].unique()
+    metrics = frame["metric"][frame["experiment"].isin(shown)].unique()
     companions = {recorded_metric(name).companion for name in metrics}
     for experiment in shown:
-        # Rows are chosen thousands of times, which takes the longer the more columns they have.
-        own = frame.loc[frame["experiment"] == experiment, _NEEDED]
+        own = frame[_NEEDED][frame["experiment"] == experiment]
         own = with_brackets(with_largest(own.assign(row=own.index)))
         for _, kind in own.groupby(["activation", "depth", "network"], sort=True):
             several = kind["recipe"].nunique() > 1

@@ -37,7 +37,7 @@ HTML = Path("reports/html")
     type=folder_,
     default=HTML,
     show_default=True,
-    help="Folder of index.html and results.csv.",
+    help="Folder of index.html and results.csv (of up to 250,000 measurements).",
 )
 @click.option(
     "--drill-down",

@@ -49,7 +49,7 @@ class WhatWasRun(Section):
 
     def build(self, results: Results) -> Context | None:
         """Designs; None where nothing was measured against an oracle."""
-        designs = fidelity(results.columns_with_oracle(_COLUMNS), POOR_ACCURACY)
+        designs = fidelity(results.once_a_unit(_COLUMNS, ("experiment", "metric_spec")), POOR_ACCURACY)
         return {"designs": designs, "poor": POOR_ACCURACY} if designs else None
 
 

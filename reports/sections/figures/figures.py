@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import cast
 
@@ -27,6 +28,8 @@ from sdp_bench.reports.style.drawing import (
 from sdp_bench.reports.style.nets import NetKind, activation_label
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.tables import Table
+
+_LONGEST = 18  # letters of a line of a net's name beside a heat map
 
 
 def figures(tables: Sequence[Table], traits: RuleTraits, costs: pd.Series | None = None) -> list[Figure]:
@@ -136,19 +139,21 @@ def _depth_against_sigma(cells: pd.DataFrame, traits: RuleTraits) -> Figure:
     for rule in traits.in_order(cells["rule"]):
         part = cells[cells["rule"] == rule]
         grid = part.pivot_table(index=["activation", "depth", "recipe"], columns="sigma", values="value")
-        names = [
+        nets = [
             ", ".join(
                 filter(None, (f"{activation_label(name)} {depth:g}" if several else f"{depth:g}", recipe))
             )
             for name, depth, recipe in grid.index
         ]
-        canvas, axes = canvas_of(0.24 + 0.13 * len(grid), left=0.4 + LETTER * max(map(len, names)))
+        lines = [textwrap.wrap(name, _LONGEST) for name in nets]
+        left = 0.4 + LETTER * max(len(line) for name in lines for line in name)
+        canvas, axes = canvas_of(0.24 + 0.13 * len(grid), left)
         values = grid.to_numpy()
         heat_map(
             axes,
             values,
             [[f"{value:.2f}" for value in row] for row in values],
-            names,
+            ["\n".join(name) for name in lines],
             [f"{sigma:g}" for sigma in grid.columns],
             size=10,
             cmap="cividis",

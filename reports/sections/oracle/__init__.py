@@ -77,7 +77,7 @@ class OracleError(Section):
 
     def build(self, results: Results) -> Context | None:
         """Errors by metric, where the experiments were run, and precision; None without an oracle."""
-        drawn = precision(results.columns_with_oracle((*_LAW, "precision")))
+        drawn = precision(results.once_a_unit((*_LAW, "precision"), ["precision"]))
         if not drawn.oracles:
             return None
         return {"oracle_errors": oracle_errors(results.frame), "oracle_precision": drawn}

@@ -13,7 +13,7 @@ def figure(w1: pd.DataFrame) -> Figure:
     styled = styles(w1["rule"], RuleTraits())  # of the package's own rules
     sigma = float(w1["sigma"].iloc[0])
     with look():
-        canvas, axes = canvas_of(height=0.86)
+        canvas, axes = canvas_of(height=0.86, left=0.72)
         for rule, style in styled.items():
             line = w1[w1["rule"] == rule].sort_values("mean")
             axes.plot(line["mean"], line["w1"], color=style.colour, dashes=style.dashes or (1, 0))

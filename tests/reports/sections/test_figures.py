@@ -83,3 +83,12 @@ def test_holes_in_the_data_are_left_blank():
 
 def test_nothing_to_draw_is_no_figure():
     assert drawn(made_up.frame(depths=(1,), suites=("iris-w1",))) == []
+
+
+def test_heat_maps_have_room_beside_long_names():
+    frame = made_up.frame(depths=(1,), suites=("iris-tv",))
+    recipe = "a recipe of training with a name that is wider than the whole panel, and then some"
+    (panel,) = [panel for panel in drawn(frame.assign(recipe=recipe))[1].panels if panel.title == "SDP"]
+    assert len(re.findall(r">(\d\.\d\d)<", panel.svg)) == frame["sigma"].nunique()
+    names = re.findall(r"<text[^>]*>([^<]*)</text>", panel.svg)
+    assert max(map(len, names)) < 20
