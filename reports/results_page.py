@@ -34,8 +34,21 @@ RULES = (
 )
 """Rules that have a column; the report has all of them."""
 
+BEYOND = (
+    "sdp",
+    "unscented",
+    "divided_difference",
+    "split:base=sdp,k=9",
+    "split:base=sdp,k=64",
+    *(f"split:base=divided_difference:step=1.25,k={k}" for k in (9, 64, 1024)),
+    "monte_carlo:samples=1000",
+    "oracle_moments",
+)
+"""The same of the table of mixtures."""
+
 _SECTIONS = ("summary", "choice", "claims", "sensitivity", "oracle", "uci", "selective", "runtime")
 _TABLES = {
+    "mixtures": ("iris-mixtures", 4, ("tv_headline",)),
     "shared_mass": ("iris-tv", 4, ("tv_headline", "tv_paper", "tv_class")),
     "ratios": ("iris-std", 4, ("std_ratio",)),
     "distances": ("iris-w1-certified", 4, ("w1_certified",)),
@@ -67,6 +80,7 @@ def results_page(results: Results) -> str:
         .render(
             sections=shown,
             rules=RULES,
+            beyond=BEYOND,
             commands=_commands(results.meta["command"]),
             **{name: _chosen(results.tables, *which) for name, which in _TABLES.items()},
         )
