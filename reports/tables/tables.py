@@ -193,9 +193,16 @@ def tables(frame: pd.DataFrame, traits: RuleTraits) -> Iterator[Table]:
         own = with_brackets(with_largest(own.assign(row=own.index)))
         for _, kind in own.groupby(["activation", "depth", "network"], sort=True):
             several = kind["recipe"].nunique() > 1
-            for (recipe, _), nets in parts(kind, ("recipe", "noise")):
-                for table in _tables(nets, companions, traits):
-                    yield replace(table, recipe=str(recipe)) if several else table
+            found = [
+                replace(table, recipe=str(recipe)) if several else table
+                for (recipe, _), nets in parts(kind, ("recipe", "noise"))
+                for table in _tables(nets, companions, traits)
+            ]
+            yield from sorted(found, key=_by_metric)  # families of noise side by side
+
+
+def _by_metric(table: Table) -> tuple[str, int, str]:
+    return table.recipe, recorded_metric(table.metric.name).rank, table.metric.name
 
 
 def _tables(kind: pd.DataFrame, companions: set[str], traits: RuleTraits) -> Iterator[Table]:
