@@ -41,6 +41,11 @@ class Group(ABC):
         """For progress lines."""
 
     @property
+    def note(self) -> str:
+        """What there is to say of it, once, before it is worked on."""
+        return ""
+
+    @property
     @abstractmethod
     def seconds(self) -> float:
         """Time (s) it takes on one core, about."""

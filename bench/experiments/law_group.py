@@ -130,6 +130,11 @@ class LawGroup(Group):
         return f"{self.net.architecture.label} seed {self.net.seed} {noise} {self.sigma:g}"
 
     @property
+    def note(self) -> str:
+        """See `Group`."""
+        return self.noise.note
+
+    @property
     def seconds(self) -> float:
         """See `Group`."""
         return 1.0 + sum(self._seconds(subject) for subject in self.subjects)

@@ -91,6 +91,18 @@ def measures_for(outputs: int) -> Measure:
     )
 
 
+def heavy_measures_for(outputs: int) -> Measure:
+    """The same under noise without a variance, by shared mass and quantiles alone."""
+    quantiles = ("quantile_mean", "quantile_max", "iqr_ratio")
+    about = "The noise has no variance: no moments, no W1, but shared mass and quantiles of each output."
+    if outputs == 1:
+        return Measure(("tv_joint", "tv_output", *quantiles), about)
+    if outputs <= HISTOGRAM_OUTPUTS:
+        return Measure(("tv_joint", "tv_output", "tv_class", *quantiles), about)
+    pairs = ("tv_pairs",) if outputs <= _PAIR_OUTPUTS else ()
+    return Measure(("tv_class", "tv_margin", *pairs, *quantiles), about)
+
+
 def samples_for(net: OwnNet, oracles: int, outputs: int) -> tuple[int, str]:
     """How many samples an oracle of a user's net gets, and why if that is not a million.
 
@@ -145,9 +157,10 @@ def own_experiment(net: OwnNet, settings: Settings) -> tuple[OwnNetExperiment, S
     """
     sigmas = settings.design.sigmas
     if not sigmas:
-        raise UserError("--net needs --sigma: standard deviations of the noise on each input, in its units")
+        raise UserError("--net needs --sigma: scales of the noise on each input, in its units")
     outputs = net.architecture.outputs
-    measure = measures_for(outputs)
+    heavy = settings.design.noise is not None and not hasattr(settings.design.noise.example, "variance")
+    measure = heavy_measures_for(outputs) if heavy else measures_for(outputs)
     notes = [measure.about, *net.notes]
     everywhere = settings.design.samples is not None
     sampling = settings.sampling

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -39,11 +40,15 @@ _NAMES = {
     "uniform": "uniform",
     "stable": "{}-stable",
     "student_t": "Student t({})",
-    "mixture": "Gaussian mixture {}",
-    "scales": "Gaussian, scales {}",
-    "covariance": "Gaussian, covariance {}",
-    "residuals": "residuals {}",
+    "mixture": "mixture {}",
+    "scales": "scaled Gaussian {}",
+    "covariance": "correlated Gaussian {}",
+    "residuals": "residual {}",
 }
+
+
+_DIGEST = re.compile(r"[0-9a-f]{16}")
+_WHOLE = re.compile(r"\.0(?![0-9])")
 
 
 def name_of(family: str) -> str:
@@ -52,6 +57,9 @@ def name_of(family: str) -> str:
     value = rest.rpartition("=")[2]
     if kind in ("stable", "student_t"):
         value = f"{float(value):g}"
+    elif _DIGEST.fullmatch(value):
+        value = value[:8]
+    value = _WHOLE.sub("", value)
     return _NAMES.get(kind, family).format(value)
 
 

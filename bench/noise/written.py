@@ -176,7 +176,7 @@ def _filled(kind: str, rest: str, values: Array | None) -> Noise:
         raise ValueError(f"it must hold real numbers, got {values.dtype}")
     if not 0 < values.size <= _MOST:
         raise ValueError(f"it holds {values.size} numbers; at least 1 and at most {_MOST} are taken")
-    values = np.ascontiguousarray(values, dtype=np.float64)
+    values = np.array(values, dtype=np.float64, order="C")  # a copy: the file may change
     if not np.isfinite(values).all():
         raise ValueError("it has NaN or infinite entries")
     if np.abs(values).max() >= _LARGEST:

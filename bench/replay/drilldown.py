@@ -42,7 +42,7 @@ class Drilldown:
     components : list of mapping
         All of them.
     noise : str
-        Symbolic name of the noise's scale, ``sigma``.
+        Family of the noise, as it is stored.
     net : mapping
         `label`, `activation`, `depth`, `seed`, `digest`, `recipe` and `accuracy`.
     oracle : Oracle
@@ -195,7 +195,7 @@ def drill(
         key=f"{first['unit']}/{first['rule']}/{first['metric']}",
         record=first,
         components=made.rows,
-        noise=made.group.noise.parameter,
+        noise=made.group.noise.family,
         net=_net(made),
         oracle=made.oracle,
         prediction=prediction,

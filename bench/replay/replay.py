@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from sdp_bench.bench.experiments.law_group import measured
+from sdp_bench.bench.noise import GAUSSIAN
 from sdp_bench.bench.replay.stored import stored_measurement
 from sdp_bench.bench.results.record import Record
 from sdp_bench.bench.results.store import Store
@@ -47,7 +48,9 @@ def replay(
     say(f"net     {net.architecture.label} {net.architecture.activation}, seed {net.seed}, {net.digest}")
     say(f"        {net.recipe}, accuracy {net.accuracy:.3f}")
     values = f": {_row(location)}" if location.ndim == 1 else ""
-    say(f"input   row {subject.row}{values}, {made.group.noise.parameter} {made.group.sigma:g}")
+    noise = made.group.noise
+    under = "" if noise == GAUSSIAN else f"{noise.name} noise, "
+    say(f"input   row {subject.row}{values}, {under}{noise.parameter} {made.group.sigma:g}")
     oracle = made.oracle
     law = subject.key
     say(f"oracle  {law.hex}: {law.samples} samples ({law.sampler}), {oracle.precision}")

@@ -108,6 +108,8 @@ def run(
     plan = plan_of(request.experiments, request.settings, nets).shard(*request.shard)
     for reason in dict.fromkeys(each.reason for each in plan.left_out):
         progress.say(f"left out: {reason}")
+    for note in dict.fromkeys(group.note for group in plan.groups if group.note):
+        progress.say(note)
     done = current(store, plan.groups)
     todo = [group for group in plan.groups if group.left(done)]
     jobs = max(1, min(jobs or environment.cores(), len(todo) or 1))

@@ -27,7 +27,7 @@ from sdp_bench.bench.rules import is_address
 from sdp_bench.reports.drilldown import figures as drawings
 from sdp_bench.reports.drilldown.words import CONSTANT, errors_as_seen, verdict
 from sdp_bench.reports.folder import tags, write
-from sdp_bench.reports.style import labels
+from sdp_bench.reports.style import labels, noise
 from sdp_bench.reports.style.nets import NetKind
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.display import displayed
@@ -326,7 +326,8 @@ def page(drilldown: Drilldown, traits: RuleTraits, database: Path = DATABASE) ->
         "drilldown": drilldown,
         "kind": kind,
         "metric": metric,
-        "symbol": labels.scale_label(drilldown.noise),
+        "symbol": noise.symbol(drilldown.noise),
+        "under": noise.words(drilldown.noise),
         "mark": _results_hash((c["component"], c["value"]) for c in drilldown.components),
         "code": code(),
         "verdict": "",

@@ -200,9 +200,16 @@ def tables(
         own = with_brackets(with_largest(own.assign(row=own.index)))
         for _, kind in own.groupby(["activation", "depth", "network"], sort=True):
             several = kind["recipe"].nunique() > 1
-            for (recipe, _), own_rows in places(kind, ("recipe", "noise")):
-                for table in _tables(kind.iloc[own_rows], companions, traits):
-                    yield replace(table, recipe=str(recipe)) if several else table
+            found = [
+                replace(table, recipe=str(recipe)) if several else table
+                for (recipe, _), rows in places(kind, ("recipe", "noise"))
+                for table in _tables(kind.iloc[rows], companions, traits)
+            ]
+            yield from sorted(found, key=_by_metric)  # families of noise side by side
+
+
+def _by_metric(table: Table) -> tuple[str, int, str]:
+    return table.recipe, recorded_metric(table.metric.name).rank, table.metric.name
 
 
 def _tables(kind: pd.DataFrame, companions: set[str], traits: RuleTraits) -> Iterator[Table]:

@@ -26,6 +26,8 @@ from sdp_bench.commands.options import (
 from sdp_bench.commands.screen import echo
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sdp_bench.bench.experiments import Experiment
     from sdp_bench.bench.nets.own import OwnNet
     from sdp_bench.bench.plugins.plugin import Plugin
@@ -201,13 +203,22 @@ def _plan(
         experiments = chosen_experiments(chosen["experiments"] or cells.EXPERIMENTS)
         for each in experiments:
             each.check(settings)
-        return None, experiments, settings, []
+        return None, experiments, settings, _on_noise(experiments, settings)
     net = own.find(net_address, inputs_file, rows)
     experiment, settings, notes = cells.own_experiment(net, settings)
     for note in notes:
         echo(note, err=True)
     experiment.check(settings)
-    return net, [experiment], settings, notes
+    return net, [experiment], settings, [*notes, *_on_noise([experiment], settings)]
+
+
+def _on_noise(experiments: Sequence[Experiment], settings: Settings) -> list[str]:
+    """What there is to say of the noise, for the page: the driver of the run says it too."""
+    from sdp_bench.bench.experiments.laws import LawExperiment
+
+    laws = [each for each in experiments if isinstance(each, LawExperiment)]
+    families = dict.fromkeys(noise for each in laws for noise in each.families(settings))
+    return [noise.note for noise in families if noise.note]
 
 
 def _named(rules: tuple[str, ...]) -> tuple[str, ...]:

@@ -328,3 +328,48 @@ def test_the_kit_finds_a_wrong_rule(tmp_path):
     report = conformance("wrong", [wrong])
     assert "affine" in [check.name for check in report.unexpected]
     assert not report.passed
+
+
+FAMILIES = {
+    "gaussian": "",
+    "laplace": "Laplace noise",
+    "uniform": "uniform noise",
+    "student_t:5": "Student t(5) noise",
+    "cauchy": "Cauchy noise",
+    "stable:1.5": "1.5-stable noise",
+    "mixture:0.9*1+0.1*5": "mixture 0.9*1+0.1*5 noise",
+    "scales:1/0/0.5/2": "scaled Gaussian 1/0/0.5/2 noise",
+    "covariance:c.npy": "correlated Gaussian ",
+    "residuals:r.npy": "residual ",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("noise", FAMILIES)
+def test_rules_on_a_net_of_ones_own_under_noise_of_any_family(call, tmp_path, noise):
+    (tmp_path / "nets.py").write_text(
+        "import torch\nfrom torch import nn\n\n\ndef build():\n    torch.manual_seed(0)\n"
+        "    return nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))\n"
+    )
+    generator = np.random.default_rng(0)
+    np.save(tmp_path / "x.npy", generator.normal(size=(2, 4)))
+    np.save(tmp_path / "c.npy", np.eye(4) + 0.5)
+    np.save(tmp_path / "r.npy", generator.normal(size=(50, 4)) ** 3)
+    words = ("--net", "nets.py:build", "--inputs", "x.npy", "--sigma", "0.1,1", "--samples", "20000")
+    words += ("--w1-points", "100", "--jobs", "1", "--database", "o.sqlite", "--output", "card")
+    code, out, err = call(
+        *words, "--noise", noise, "--rules", "sdp,marginal_sdp,moment_matching,oracle_again"
+    )
+    heavy = noise in ("cauchy", "stable:1.5")
+    assert code == 0, err
+    assert "Warning" not in err
+    assert ("left out: rule 'moment_matching' does not support" in err) == heavy
+    assert f"  {FAMILIES[noise]}" in out
+    assert f"{'γ' if heavy else 'σ'} = 0.1" in out.replace("\u00a0", " ")
+    page = (tmp_path / "card" / "index.html").read_text()
+    assert ("rules of moments take it for the Gaussian" in page) == (
+        noise.partition(":")[0] in ("laplace", "uniform", "student_t", "mixture", "residuals")
+    )
+    with Store(tmp_path / "o.sqlite") as store:
+        frame = store.frame(store.run())
+    assert set(frame["rule"]) >= {"sdp", "marginal_sdp", "oracle_again"}

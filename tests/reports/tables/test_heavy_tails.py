@@ -92,3 +92,31 @@ def test_heavy_tails_are_not_among_the_winners_of_gaussian_noise(frame):
     both = pd.concat([frame, checked(measured({"sdp": [0.3], "dvia": [0.2]}))])
     (winner,) = tables.headline(list(tables.tables(both, TRAITS)))
     assert winner.experiment == "iris-tv"
+
+
+def test_families_of_noise_are_never_put_together():
+    parts = [
+        measured({"sdp": [value]}, "std_ratio", 0.1, component="0").assign(noise=family)
+        for family, value in (("gaussian", 0.9), ("laplace", 0.5), ("student_t:df=2.0", 0.1))
+    ]
+    gaussian, laplace, student = tables.tables(checked(pd.concat(parts, ignore_index=True)), TRAITS)
+    assert [table.rows[0].cells[0].mean for table in (gaussian, laplace, student)] == [0.9, 0.5, 0.1]
+    assert [table.under for table in (gaussian, laplace, student)] == [
+        "",
+        "Laplace noise",
+        "Student t(2) noise",
+    ]
+    assert [table.scale for table in (gaussian, laplace, student)] == ["σ", "σ", "γ"]
+    assert laplace.title == f"{gaussian.title}, Laplace noise"
+    assert gaussian.sources
+    assert not (laplace.sources)
+    assert not (student.sources)
+
+
+def test_what_is_best_is_said_of_gaussian_noise_where_there_is_some():
+    gaussian = measured({"sdp": [0.3]}).assign(noise="gaussian")
+    laplace = measured({"sdp": [0.1]}).assign(noise="laplace")
+    (winner,) = tables.headline([*tables.tables(checked(pd.concat([laplace, gaussian])), TRAITS)])
+    assert winner.noise == "gaussian"
+    (winner,) = tables.headline([*tables.tables(checked(laplace), TRAITS)])
+    assert winner.under == "Laplace noise"
