@@ -51,6 +51,8 @@ def judge(results: Results, candidate: Candidate, timed: Sequence[CostTable]) ->
         lines.append(
             Line("failures", f"it failed in {labels.plural(len(broken), 'place')}; {next(iter(where))}{more}")
         )
+    own = (reason for reason in results.undefined if reason.rule == candidate.name)
+    lines += [Line("not defined", reason.line) for reason in own]
     leading = [block for block in blocks if block.leads and block.measured]
     if leading:
         lines.append(Line("accuracy", _how(leading)))
