@@ -252,5 +252,6 @@ def _beside_the_best(block: Comparisons, traits: RuleTraits) -> Iterator[str]:
 
 
 def _first(blocks: Sequence[Comparisons]) -> Comparisons | None:
+    """By the first metric that rules are judged by; experiments without one have the first that there is."""
     known = {block.metric.name: block for block in blocks}
-    return next((known[name] for name in primary() if name in known), None)
+    return next((known[name] for name in primary() if name in known), next(iter(blocks), None))
