@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.errors import NOT_DEFINED, RunFailedError, UserError
 from sdp_bench.bench.experiments import experiments
 from sdp_bench.bench.results.exchange import opened
 from sdp_bench.bench.results.record import Run, Verification
 from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.runs.reasons import Reason, Told, reasons
 from sdp_bench.bench.runtime.table import Row, load
 from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.reports.committed import TITLE, Committed
@@ -49,7 +50,8 @@ class Results:
         `command`, `preset`, `started`, `finished`, `seconds`, `options`, `environment`, `counts`,
         `left_out` and `nets`. What is not there is not shown.
     failures : DataFrame
-        Columns `group`, `rule`, `error` and `seconds`; may be empty.
+        Columns `group`, `rule`, `metric`, `error` and `seconds`; may be empty. Measurements of laws for
+        which a metric is not defined are among them.
     runtime : tuple of Row
         What ``sdp-bench runtime`` timed; may be empty.
     title : str
@@ -87,7 +89,21 @@ class Results:
 
     @functools.cached_property
     def failed(self) -> list[dict[str, Any]]:
-        """Failures, with empty text for what is not known of one."""
+        """Failures, with empty text for what is not known of one, without what is not defined."""
+        return [row for row in self._failures if not row["error"].startswith(NOT_DEFINED)]
+
+    @functools.cached_property
+    def undefined(self) -> list[Reason]:
+        """Which metrics are not defined for the laws of which rules, and why."""
+        return _reasons(row for row in self._failures if row["error"].startswith(NOT_DEFINED))
+
+    @functools.cached_property
+    def failed_together(self) -> list[Reason]:
+        """Failures, those of one rule for one reason together."""
+        return _reasons(self.failed)
+
+    @functools.cached_property
+    def _failures(self) -> list[dict[str, Any]]:
         frame = self.failures
         return [
             {str(key): value for key, value in row.items()}
@@ -153,6 +169,13 @@ class Results:
         return styles(self.columns_with_oracle(["rule"])["rule"].unique(), self.traits)
 
 
+def _reasons(failures: Iterable[Mapping[str, Any]]) -> list[Reason]:
+    return reasons(
+        Told(row["rule"], row.get("metric", ""), row["error"], row["group"], row["seconds"])
+        for row in failures
+    )
+
+
 def committed_results() -> Results:
     """Results that come with the package.
 
@@ -210,7 +233,7 @@ def results_of(store: Store, numbers: Sequence[int] = (), runtime: tuple[Row, ..
         "counts": {
             "units": int(frame.unit.nunique()) if len(frame) else 0,
             "measurements": len(frame),
-            "failures": len(failures),
+            "failures": int((~failures["error"].str.startswith(NOT_DEFINED)).sum()) if len(failures) else 0,
         },
     }
     return Results(frame, meta, failures, runtime, traits=RuleTraits(store.rules()), database=store.path)

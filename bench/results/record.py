@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from sdp_bench.bench.errors import NOT_DEFINED
 from sdp_bench.bench.text import public
 from sdp_ref.errors import on_one_line
 
@@ -164,6 +165,11 @@ class Failure:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "error", public(on_one_line(self.error)))
+
+    @property
+    def refused(self) -> bool:
+        """Whether the metric is not defined for the predicted law, which is nobody's fault."""
+        return self.error.startswith(NOT_DEFINED)
 
 
 @dataclass(frozen=True)

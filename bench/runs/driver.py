@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, as_completed
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -18,10 +18,11 @@ from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.nets.fully_connected import committed, get_nets, missing
 from sdp_bench.bench.nets.net import Net, best_classifier, stored
 from sdp_bench.bench.nets.recipes import Recipe
-from sdp_bench.bench.results.record import RunDescription
+from sdp_bench.bench.results.record import Failure, RunDescription
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs.group import Current, GroupResult, current, execute
 from sdp_bench.bench.runs.plan import Plan, plan_of
+from sdp_bench.bench.runs.reasons import Reason, Told, reasons
 from sdp_bench.bench.settings import Settings
 
 
@@ -94,7 +95,7 @@ def run(
     Returns
     -------
     int
-        Failed measurements.
+        Failed measurements; one of a law for which the metric is not defined is none.
 
     Raises
     ------
@@ -175,17 +176,28 @@ def _measure(
     with progress.meter("groups") as meter:
         meter.done(0, len(groups), "")
 
+        told: set[Reason] = set()
+
         def on_group(group: Group, result: GroupResult) -> None:
             nonlocal failed, count, spent
             count += 1
             spent += expected[id(group)]
-            failed += len(result.failures)
-            for line in dict.fromkeys(f"{f.rule or 'all rules'}: {f.error}" for f in result.failures):
-                meter.note(f"failed: {group.title}: {line}")
+            broken = [failure for failure in result.failures if not failure.refused]
+            failed += len(broken)
+            for reason in _reasons(broken):
+                meter.note(f"failed: {group.title}: {reason.rule or 'all rules'}: {reason.line}")
+            for reason in _reasons(each for each in result.failures if each.refused):
+                if reason not in told:
+                    meter.note(f"not defined: {reason.rule}: {reason.line}")
+                told.add(reason)
             meter.done(count, len(groups), group.title, spent / sum(expected.values()))
 
         execute(groups, done, store, number, executor, on_group)
     return failed
+
+
+def _reasons(failures: Iterable[Failure]) -> list[Reason]:
+    return reasons(Told(each.rule or "", each.metric or "", each.error) for each in failures)
 
 
 def nets_of(

@@ -51,6 +51,8 @@ def judge(results: Results, candidate: Candidate, timed: Sequence[CostTable]) ->
         lines.append(
             Line("failures", f"it failed in {labels.plural(len(broken), 'place')}; {next(iter(where))}{more}")
         )
+    own = (reason for reason in results.undefined if reason.rule == candidate.name)
+    lines += [Line("not defined", reason.line) for reason in own]
     leading = [block for block in blocks if block.leads and block.measured]
     if leading:
         lines.append(Line("accuracy", _how(leading)))
@@ -250,5 +252,6 @@ def _beside_the_best(block: Comparisons, traits: RuleTraits) -> Iterator[str]:
 
 
 def _first(blocks: Sequence[Comparisons]) -> Comparisons | None:
+    """By the first metric that rules are judged by; experiments without one have the first that there is."""
     known = {block.metric.name: block for block in blocks}
-    return next((known[name] for name in primary() if name in known), None)
+    return next((known[name] for name in primary() if name in known), next(iter(blocks), None))

@@ -14,5 +14,7 @@ class Failures(Section):
     order = 140
 
     def build(self, results: Results) -> Context | None:
-        """Failures; None without any."""
-        return {"failures": results.failed} if results.failed else None
+        """Failures, and what is not defined; None without any."""
+        if not (results.failed or results.undefined):
+            return None
+        return {"failures": results.failed_together, "undefined": results.undefined}

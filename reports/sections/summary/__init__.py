@@ -25,8 +25,8 @@ class Summary(Section):
         costs = frame.groupby(["activation", "depth", "rule"])["seconds"].median()
         return {
             "measured": len(results.frame) > 0,
-            "failed": len(results.failures) > 0,
-            "ran": what_ran(frame, results.meta, results.failures, results.traits),
+            "failed": len(results.failed) > 0,
+            "ran": what_ran(frame, results.meta, results.failed, results.traits),
             "sentences": sentences(results.tables, costs, results.traits),
             "winners": winners,
             "sigmas": sorted({row.sigma for table in winners for row in table.rows}),

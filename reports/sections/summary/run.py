@@ -14,7 +14,7 @@ from sdp_bench.reports.style.rules import RuleTraits
 
 
 def what_ran(
-    frame: pd.DataFrame, meta: Mapping[str, Any], failures: pd.DataFrame, traits: RuleTraits
+    frame: pd.DataFrame, meta: Mapping[str, Any], failures: Sequence[object], traits: RuleTraits
 ) -> list[str]:
     """Sentences that say what was run, where, for how long, and what is missing.
 
@@ -24,7 +24,7 @@ def what_ran(
         Measurements against an oracle.
     meta : mapping
         Of the results.
-    failures : DataFrame
+    failures : sequence
     traits : RuleTraits
         Of the rules that ran or were left out.
 

@@ -1,0 +1,76 @@
+"""Why things were not measured, each reason once: a law lacks the same thing for many metrics and inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sdp_bench.bench.errors import NOT_DEFINED
+from sdp_bench.bench.metrics import recorded_metric
+
+
+class Told(NamedTuple):
+    """A failure as it is told: what is not known of it is empty."""
+
+    rule: str
+    metric: str
+    error: str
+    place: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why some metrics of a rule were not measured.
+
+    Attributes
+    ----------
+    rule : str
+        Its spec; empty if it is not about one rule.
+    metrics : tuple of str
+        Their labels, each once; none if it is not about single metrics.
+    error : str
+    places : tuple of str
+        Where, each once.
+    seconds : float
+        After how long, at most.
+    """
+
+    rule: str
+    metrics: tuple[str, ...]
+    error: str
+    places: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def line(self) -> str:
+        """Metrics and reason: ``Bures, Gaussian KL: a covariance is needed, which a Cauchy law has not``."""
+        return ": ".join(filter(None, (", ".join(self.metrics), self.error.removeprefix(NOT_DEFINED))))
+
+
+def reasons(failures: Iterable[Told]) -> list[Reason]:
+    """Failures of one rule and error together.
+
+    Parameters
+    ----------
+    failures : iterable of Told
+
+    Returns
+    -------
+    list of Reason
+        In the order in which they are met first.
+    """
+    found: dict[tuple[str, str], list[Told]] = {}
+    for each in failures:
+        found.setdefault((each.rule, each.error), []).append(each)
+    return [
+        Reason(
+            rule,
+            tuple(dict.fromkeys(recorded_metric(each.metric).label for each in own if each.metric)),
+            error,
+            tuple(dict.fromkeys(each.place for each in own if each.place)),
+            max(each.seconds for each in own),
+        )
+        for (rule, error), own in found.items()
+    ]

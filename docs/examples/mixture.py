@@ -1,0 +1,35 @@
+"""Which side of a kink: SDP at a few points of the input's law, as a mixture of what it says there."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+import sdp_ref as sr
+
+
+@dataclass(frozen=True)
+class Split(sr.Rule):
+    """The input's law in pieces along its widest direction, each through SDP; `pieces` is odd."""
+
+    name: ClassVar[str] = "split"
+    pieces: int = 5
+
+    def prepare(self, net: Callable[[Tensor], Tensor]) -> Callable[[sr.Law], sr.Law]:
+        """Give the function of the law of the input."""
+        sdp = sr.rule("sdp").prepare(net)
+
+        def propagate(x: sr.Law) -> sr.Law:
+            if not isinstance(x, sr.Gaussian | sr.DiagonalGaussian):
+                raise sr.UnsupportedError(self.name, f"{type(x).__name__} input")
+            values, vectors = torch.linalg.eigh(x.covariance)
+            axis = (vectors[..., -1] * values[:, -1:].clamp(min=0).sqrt()).reshape(x.mean.shape)
+            places = torch.special.ndtri((torch.arange(self.pieces).to(x.mean) + 0.5) / self.pieces)
+            left = 1 - places.square().mean()  # of the variance along the axis, inside each piece
+            within = x.covariance - (1 - left) * axis.flatten(1)[:, :, None] * axis.flatten(1)[:, None]
+            laws = [sdp(sr.Gaussian(x.mean + place * axis, within)) for place in places]
+            return sr.Mixture.of(torch.full((x.batch, self.pieces), 1 / self.pieces).to(x.mean), laws)
+
+        return propagate

@@ -1,0 +1,170 @@
+"""What metrics ask of a law of any family, and the floor of a prediction that is made of draws."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import distributions as td
+from torch import nn
+
+import sdp_ref as sr
+from sdp_bench.bench.errors import RefusedError
+from sdp_bench.bench.identity.keys import OracleKey
+from sdp_bench.bench.metrics import metric, metrics
+from sdp_bench.bench.metrics.oracle import Oracle
+from sdp_bench.bench.metrics.prediction import Prediction
+from sdp_bench.bench.sampling import Sampling
+
+NET = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2)).requires_grad_(False)
+MEAN, SCALE = torch.tensor([[0.3, -0.2]]).double(), torch.tensor([[0.4, 0.3]]).double()
+LEVELS = torch.linspace(0.005, 0.995, 199).double()
+
+
+def oracle(samples=2000, name="input"):
+    generator = torch.Generator().manual_seed(1)
+    for parameter in NET.parameters():
+        parameter.copy_(torch.randn(parameter.shape, generator=generator) / 2)
+    law = sr.DiagonalGaussian(torch.zeros(1, 3), torch.ones(1, 3))
+    return Oracle(NET, law, OracleKey("net", name, "gaussian", "mc", samples), Sampling(samples=samples))
+
+
+class Sampled:
+    def sample(self, samples, generator):
+        return MEAN + SCALE * torch.randn(samples, 1, 2, generator=generator).double()
+
+
+def gaussian():
+    return sr.Gaussian(MEAN, torch.diag_embed(SCALE.square()))
+
+
+LAWS = {
+    "Gaussian": gaussian,
+    "singular": lambda: sr.Gaussian(MEAN, torch.ones(1, 2, 2).double()),
+    "mixture": lambda: sr.Mixture.of(torch.full((1, 2), 0.5).double(), [gaussian(), gaussian()]),
+    "draws": lambda: sr.Empirical(gaussian().sample(300).transpose(0, 1)),
+    "quantiles": lambda: sr.Quantiles(
+        LEVELS, MEAN.unsqueeze(1) + SCALE.unsqueeze(1) * torch.special.ndtri(LEVELS)[None, :, None]
+    ),
+    "Laplace": lambda: sr.law_of(td.Independent(td.Laplace(MEAN, SCALE), 1)),
+    "Cauchy": lambda: sr.Cauchy(MEAN, SCALE),
+    "stable": lambda: sr.SymmetricStable(MEAN, SCALE, 1.5),
+    "transformed": lambda: sr.law_of(
+        td.TransformedDistribution(td.Independent(td.Normal(MEAN, SCALE), 1), [td.ExpTransform()])
+    ),
+    "sampled": lambda: sr.law_of(Sampled()),
+}
+SMALL = {
+    **{"cells": 16, "pilot_samples": 500, "w1_points": 100, "w1_pairs": 2, "certified_points": 100},
+    **{"margin_bins": 10, "bins": 4, "output_bins": 10, "difference_bins": 10, "energy_points": 200},
+}
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_every_metric_measures_every_law_or_refuses_it_by_name(name):
+    """Never an AttributeError; and laws that lack the same thing are refused in the same words."""
+    truth, law = oracle(), LAWS[name]()
+    prediction = Prediction(law, truth)
+    refused = {}
+    for each in metrics():
+        one = metric(each, SMALL)
+        try:
+            found = dict(one.measure(truth, prediction))
+        except RefusedError as error:
+            refused.setdefault(str(error), set()).add(each)
+            continue
+        assert found
+        assert not any(math.isnan(estimate.value) for estimate in found.values())
+    assert all(law.described in reason or "Gaussian" in reason for reason in refused)
+    assert len(refused) <= {"quantiles": 2, "Cauchy": 2, "stable": 2, "sampled": 3, "transformed": 2}.get(
+        name, 1
+    )
+    density = {"Gaussian", "mixture", "Laplace", "Cauchy", "transformed"}
+    assert ("log_score" in set().union(*refused.values())) == (name not in density)
+
+
+@pytest.mark.parametrize("name", ["draws", "quantiles", "sampled", "stable", "singular"])
+def test_a_law_without_a_density_has_no_log_score(name):
+    truth = oracle()
+    with pytest.raises(RefusedError, match=r"^not defined: (a density is needed: |all outputs together)"):
+        list(metric("log_score").measure(truth, Prediction(LAWS[name](), truth)))
+    with pytest.raises(RefusedError, match="known by samples alone"):
+        list(metric("log_score").measure(truth, Prediction(None, truth, lambda: truth.samples.double())))
+
+
+def test_differences_of_log_scores_are_differences_of_divergence():
+    """Of samples of a Gaussian, whose divergences are known."""
+    truth = oracle(40_000)
+    law = gaussian()
+    truth.samples = law.sample(40_000, torch.Generator().manual_seed(0))[:, 0]
+    wide = sr.Gaussian(MEAN, 2 * law.covariance)
+    own, other = (
+        dict(metric("log_score").measure(truth, Prediction(each, truth)))[None] for each in (law, wide)
+    )
+    assert own.value == pytest.approx(float(law.to_torch().entropy()), abs=4 * own.stderr)
+    assert other.value - own.value == pytest.approx(math.log(2) - 0.5, abs=0.02)
+
+
+def test_tails_are_exact_where_the_law_tells_them():
+    truth = oracle(20_000)
+    far = sr.DiagonalGaussian(MEAN - 100 * SCALE, SCALE.square())
+    found = dict(metric("tails", {"pilot_samples": 10_000}).measure(truth, Prediction(far, truth)))
+    assert set(found) == {f"{output} p={p}" for output in (0, 1) for p in (0.1, 0.01, 0.001)}
+    assert all(estimate.value < 1e-300 for estimate in found.values())
+    again = Prediction(None, truth, lambda: truth.redrawn("again").double())
+    counted = dict(metric("tails", {"pilot_samples": 10_000}).measure(truth, again))
+    assert all(estimate.stderr > found["0 p=0.1"].stderr for estimate in counted.values())
+
+
+DRAWS = 200
+FAST = ("coverage", "bures", "energy_score")
+ALL = (*FAST, "crps", "std_ratio", "gaussian_kl", "tv_class", "quantile_mean", "interval_width")
+
+
+def floors(name, shift, repeats):
+    """Values of one component of rules of few draws, and whether they are told from an exact one."""
+    told = []
+    for repeat in range(repeats):
+        truth = oracle(1000, f"input {repeat}")
+        drawn = truth.redrawn("a rule", "mc", DRAWS).double() + shift
+        estimates = dict(metric(name, SMALL).measure(truth, Prediction(sr.Empirical(drawn[None]), truth)))
+        one = next(iter(estimates.values()))
+        told.append(not metric(name).indistinguishable(one.value, one.floor, one.floor95))
+    return sum(told)
+
+
+@pytest.mark.parametrize(
+    ("name", "repeats"),
+    [*((name, 20) for name in FAST), *(pytest.param(name, 150, marks=pytest.mark.slow) for name in ALL)],
+)
+def test_an_exact_rule_of_few_draws_is_told_from_the_floor_in_one_of_twenty(name, repeats):
+    """As often as three standard deviations of the count allow, and a half: values are not quite normal."""
+    expected = 0.05 * repeats
+    assert floors(name, 0.0, repeats) <= 1.5 * expected + 3 * math.sqrt(0.0475 * repeats)
+
+
+@pytest.mark.parametrize("name", ["crps", "bures", "quantile_mean"])
+def test_a_wrong_rule_of_few_draws_is_told(name):
+    assert floors(name, 0.5, 5) == 5
+
+
+def test_weights_count_and_other_laws_keep_their_floor():
+    truth = oracle(1000)
+    drawn = truth.redrawn("a rule", "mc", DRAWS).double()[None]
+    weights = torch.ones(1, DRAWS).double()
+    weights[:, : DRAWS // 2] = 1e-6
+    few = sr.Empirical(drawn, weights / weights.sum())
+
+    def floor(law):
+        return dict(metric("crps").measure(truth, Prediction(law, truth)))["0"].floor
+
+    plain = floor(gaussian())
+    assert plain == next(iter(metric("crps").estimates(truth, Prediction(gaussian(), truth))))[1].floor
+    assert 3 * plain < floor(sr.Empirical(drawn)) < 0.8 * floor(few)
+
+
+def test_a_score_without_a_floor_gets_none():
+    truth = oracle(1000)
+    (found,) = (e for _, e in metric("min_eigenvalue").measure(truth, Prediction(LAWS["draws"](), truth)))
+    assert found.floor == 0.0
+    assert np.isfinite(found.value)
