@@ -13,19 +13,20 @@ from sdp_bench.bench.plugins.plugin import Kind, Plugin, find, plugin_of
 from sdp_ref.registry import members
 from sdp_ref.rules import Propagator
 
+PEERS: Mapping[str, type[Peer]] = members("sdp_bench.bench.peers", "sdp_bench.bench.peers.base.Peer")
+"""Adapters of other people's packages, by name. What they run is not ours, so they run as plug-ins do."""
+
+GROUP = "peers"
+"""Stands for all of those whose package is installed."""
+
 RULES: Kind[Propagator] = Kind(
     "rule",
     "sdp_bench.rules",
     Propagator,
     "a name and propagate(net, x)",
     lambda: (*sdp_ref.rules(), *references()),
+    lambda: (*PEERS, GROUP),
 )
-
-PEERS: Mapping[str, type[Peer]] = members("sdp_bench.bench.peers", "sdp_bench.bench.peers.base.Peer")
-"""Adapters of other people's packages, by name. What they run is not ours, so they run as plug-ins do."""
-
-GROUP = "peers"
-"""Stands for all of those whose package is installed."""
 
 
 def rule_of(spec: str, plugins: Sequence[Plugin] = ()) -> Propagator | Reference:

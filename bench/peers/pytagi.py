@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from sdp_bench.bench.peers.base import Peer
-from sdp_ref.errors import NoFormulaError
+from sdp_ref.errors import NoFormulaError, UnsupportedError
 from sdp_ref.graph.trace import Net
 from sdp_ref.laws import DiagonalGaussian, Law, unchecked
 from sdp_ref.rules.base import as_marginal
@@ -56,30 +57,37 @@ class PyTAGI(Peer, LayerwiseRule):
 
     def prepare(self, net: Net) -> Callable[[Law], Law]:
         """See `Rule`; the package runs a net as a whole."""
-        steps, operations = self.operations(net)
-        layers, weights = list[Any](), dict[str, Any]()
-        for place, (step, layer) in enumerate(zip(steps, operations, strict=True)):
-            if step.inputs != (place,):
-                with self.at(step.path):
-                    raise NoFormulaError("a net that is no chain of layers")
-            if layer is None:
-                continue
-            if isinstance(step.module, nn.Linear):
-                weights[f"Linear.{len(layers)}"] = _parameters(step.module)
-            layers.append(layer)
-        model: Any = self.code().Sequential(*layers)
-        model.preinit_layer()
-        model.load_state_dict(weights)
-        model.eval()
+        self._model(net)  # what it has no layer for is refused here
+        # A model that is given a larger batch than before writes past the end of its memory.
+        model_for = functools.lru_cache(maxsize=1)(lambda _batch: self._model(net))
 
         def propagate(x: Law) -> Law:
             law = self.start(x)
+            model = model_for(law.batch)
             model.set_threads(torch.get_num_threads())
             mean, variance = model(_plain(law.location), _plain(law.variance))
             outputs = (torch.from_numpy(np.array(each)).reshape(law.batch, -1) for each in (mean, variance))
             return unchecked(DiagonalGaussian, *outputs).to(law.location.device, law.location.dtype)
 
         return propagate
+
+    def _model(self, net: Net) -> Any:
+        """The net in the package's layers, with its weights."""
+        steps, operations = self.operations(net)
+        layers, weights = list[Any](), dict[str, Any]()
+        for place, (step, layer) in enumerate(zip(steps, operations, strict=True)):
+            if step.inputs != (place,):
+                raise UnsupportedError(self.name, "a net that is no chain of layers", step.path)
+            if layer is None:
+                continue
+            if isinstance(step.module, nn.Linear):
+                weights[f"Linear.{len(layers)}"] = _parameters(step.module)
+            layers.append(layer)
+        model = self.code().Sequential(*layers)
+        model.preinit_layer()
+        model.load_state_dict(weights)
+        model.eval()
+        return model
 
 
 @dataclass(frozen=True)

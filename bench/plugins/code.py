@@ -237,7 +237,7 @@ def _own_modules(source: str, package: str, base: Path, address: str) -> Files:
             name = min(pending - seen)
             seen.add(name)
             first, parent = name.partition(".")[0], name.rpartition(".")[0]
-            if first != top and not _is_own(first, base):
+            if first in _PROJECT or (first != top and not _is_own(first, base)):
                 continue
             # Packages above a module are run before it.
             pending |= {parent} - {""}

@@ -38,6 +38,8 @@ class Kind(Generic[T]):
         That in words, for messages: ``a name and propagate(net, x)``.
     built_in : callable
         Gives the names that are taken.
+    others : callable
+        Gives names that stand for addresses, for messages.
     """
 
     noun: str
@@ -45,6 +47,7 @@ class Kind(Generic[T]):
     type: type[T]
     needs: str
     built_in: Callable[[], Collection[str]]
+    others: Callable[[], Collection[str]] = tuple
 
 
 @dataclass(frozen=True)
@@ -211,9 +214,10 @@ def plugin_of(spec: str, plugins: Iterable[Plugin], kind: str = "rule") -> Plugi
 def _entry_point(name: str, kind: Kind[Any]) -> tuple[str, str]:
     points = installed(kind.group)
     if name not in points:
+        known = ", ".join((*kind.built_in(), *kind.others(), *points))
         raise UserError(
-            f"unknown {kind.noun} '{name}'; choose from {', '.join((*kind.built_in(), *points))}, or name "
-            f"one of yours as path/to/{kind.noun}.py:MyClass or package.module:MyClass"
+            f"unknown {kind.noun} '{name}'; choose from {known}, or name one of yours as "
+            f"path/to/{kind.noun}.py:MyClass or package.module:MyClass"
         )
     return points[name].module, points[name].attr
 

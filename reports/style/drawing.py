@@ -23,6 +23,9 @@ from sdp_bench.reports.style.rules import RuleTraits
 INK, GRID = "#010203", "#010204"
 """Stand for the page's colours of text and lines, which depend on the colour scheme."""
 
+Marker = str | tuple[int, int, int]
+"""As matplotlib has it: a letter, or corners, 1 for a star and 0 for a polygon, and the angle."""
+
 INCH = 4.0
 """Width of a panel."""
 
@@ -42,7 +45,15 @@ _MARKERS = {
 }
 _DASHES = {"moment_matching": (6.0, 2.5)}  # DVIA, often the same to the eye, shows through the gaps
 _REFERENCE = "#7a7a2e"
-_OTHERS = ("#8c564b", "#7f3c8d", "#117733", "#aa4466")
+_OTHERS = (
+    *("#8c564b", "#7f3c8d", "#117733", "#aa4466", "#5b2be0", "#5fae00"),
+    *("#c4002b", "#00848c", "#b59f00", "#d81bd8", "#f26d6d", "#a58be8"),
+)
+_OTHER_MARKERS: tuple[Marker, ...] = (
+    *("X", "*", "h", "8", (4, 1, 0), (4, 1, 45)),
+    *((3, 1, 0), (3, 1, 180), (6, 1, 0), (8, 1, 0), (5, 0, 180), (7, 1, 0)),
+)
+"""Of rules that are not ours: twelve before one comes again."""
 _GREYS = ("#b4b4b4", "#a0a0a0", "#8c8c8c", "#787878", "#646464", "#505050")
 _SAMPLING_MARKERS = ("v", "<", ">", "^", "d", "p")
 
@@ -53,7 +64,7 @@ class Style:
 
     label: str
     colour: str
-    marker: str
+    marker: Marker
     dashes: tuple[float, ...]
 
 
@@ -81,7 +92,7 @@ def styles(rules: Iterable[str], traits: RuleTraits) -> dict[str, Style]:
     """Style of each rule, in order: its own colour; sampling rules in greys, darker with more samples."""
     styled = {}
     greys = itertools.cycle(zip(_GREYS, _SAMPLING_MARKERS, strict=True))
-    others = itertools.cycle(_OTHERS)
+    markers = itertools.cycle(_OTHER_MARKERS)
     taken: set[str] = set()
     for rule in traits.in_order(rules):
         label = traits.label(rule)
@@ -92,10 +103,11 @@ def styles(rules: Iterable[str], traits: RuleTraits) -> dict[str, Style]:
             styled[rule] = Style(label, _REFERENCE, "H", (5.0, 1.5, 1.0, 1.5))
         else:
             own = traits[rule].colour  # which variants of a rule share
-            colour = own if own and own not in taken else next(others)
+            free = (each for each in (own, *_OTHERS) if each and each not in taken)
+            colour = next(free, _OTHERS[len(styled) % len(_OTHERS)])
             taken.add(colour)
             dashes = (2.5, 1.5) if traits[rule].marginal else _DASHES.get(rule, ())
-            styled[rule] = Style(label, colour, _MARKERS.get(rule, "X"), dashes)
+            styled[rule] = Style(label, colour, _MARKERS.get(rule) or next(markers), dashes)
     return styled
 
 

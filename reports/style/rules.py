@@ -31,8 +31,10 @@ class RuleTraits:
         return self.stored[rule] if rule in self.stored else _declared(rule)
 
     def label(self, rule: str) -> str:
-        """Name of a rule for people."""
-        return self[rule].label
+        """Name of a rule for people; with its spec where another rule of the results is called the same."""
+        label = self[rule].label
+        others = (each for each in self.stored if each != rule)
+        return f"{label} ({rule})" if any(self[each].label == label for each in others) else label
 
     def is_sampling(self, rule: str) -> bool:
         """Whether a rule draws samples of the net."""

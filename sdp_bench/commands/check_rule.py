@@ -102,6 +102,8 @@ def _report(
         named_checks(only)  # what is no check, or no rule, is told at once
         with limited(most):
             names, plugins = rules.resolve([rule])
+        if len(names) > 1:
+            raise UserError(f"'{rule}' stands for several rules; check one of {', '.join(names)}")
         (name,) = canonical_rules(names, plugins)
         return conformance(name, plugins, most, only=only, seed=seed, told=told)
     except WorkerError as error:

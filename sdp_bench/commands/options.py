@@ -236,7 +236,8 @@ _SETTINGS = (
     click.option(
         "--rules",
         type=Rules(),
-        help="Rules instead of the experiments' own: sdp,monte_carlo:samples=100,my_rule.py:MyRule",
+        help="Rules instead of the experiments' own: sdp,monte_carlo:samples=100,my_rule.py:MyRule; "
+        "peers: other people's packages that are installed.",
     ),
     click.option("--sigma", "sigmas", type=sigmas_, help="Noise levels instead of the experiments' own."),
     noise,

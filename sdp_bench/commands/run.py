@@ -48,7 +48,7 @@ def _listed(preset: str) -> Iterator[str]:
     from sdp_bench.bench.experiments.presets import preset as preset_of
     from sdp_bench.bench.metrics import metric, metrics
     from sdp_bench.bench.metrics.references import references
-    from sdp_bench.bench.rules import RULES
+    from sdp_bench.bench.rules import GROUP, PEERS, RULES
     from sdp_ref.registry import installed
 
     settings = preset_of(preset)
@@ -67,6 +67,7 @@ def _listed(preset: str) -> Iterator[str]:
     yield f"\nData sets\n  {', '.join(names(Dataset))}"
     yield f"\nRules\n  {', '.join(sdp_ref.rules())}\n  with parameters: monte_carlo:samples=100"
     yield f"  in the place of a rule: {', '.join(references())}"
+    yield f"  of other people's packages: {', '.join(PEERS)}; {GROUP} for all that are installed"
     others = installed(RULES.group, RULES.built_in())
     yield ", ".join(("  of yours: path/to/rule.py:MyRule", "package.module:MyRule", *others))
 

@@ -1,0 +1,261 @@
+"""Other people's packages as rules: what they give is what ours give, as far as they compute the same."""
+
+import itertools
+import tomllib
+from dataclasses import dataclass
+from importlib import metadata
+from typing import ClassVar
+
+import pytest
+import torch
+from torch import nn
+
+import sdp_ref as sr
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.peers import base
+from sdp_bench.bench.peers.base import Peer
+from sdp_bench.bench.rules import PEERS, resolve
+from tests.project import ROOT
+
+
+@dataclass(frozen=True)
+class Echo(Peer):
+    """An adapter of a package that is there wherever these tests run."""
+
+    name: ClassVar[str] = "echo"
+    package: ClassVar[str] = "click"
+    module: ClassVar[str] = "click"
+    tested: ClassVar[str] = "8.1"
+    method: ClassVar[str] = "nothing"
+
+    def prepare(self, net):
+        return lambda x: x
+
+
+class Broken(Echo):
+    module: ClassVar[str] = "click.libmpi"
+
+
+class Absent(Echo):
+    package: ClassVar[str] = "no-such-package-anywhere"
+
+
+@pytest.fixture
+def nothing_installed(monkeypatch):
+    def version(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(base.metadata, "version", version)
+
+
+def peer(name):
+    """Rule of a peer, if its package is there and can be imported."""
+    try:
+        return PEERS[name]()
+    except ValueError as error:
+        pytest.skip(str(error))
+
+
+def net(*widths, activation=nn.ReLU, bias=True):
+    torch.manual_seed(0)
+    layers = []
+    for n, m in itertools.pairwise(widths):
+        layers += [nn.Linear(n, m, bias=bias), activation()]
+    return nn.Sequential(nn.Sequential(*layers[:2]), *layers[2:-1]).double()
+
+
+def independent(batch, *event):
+    torch.manual_seed(1)
+    return sr.DiagonalGaussian(torch.randn(batch, *event).double(), torch.rand(batch, *event).double() + 0.1)
+
+
+def correlated(batch, *event):
+    mean = independent(batch, *event).mean
+    n = mean[0].numel()
+    factor = torch.randn(batch, n, n).double() / n**0.5
+    return sr.Gaussian(mean, factor @ factor.mT)
+
+
+CAUCHY = sr.Cauchy(torch.zeros(1, 4).double(), torch.ones(1, 4).double())
+IMAGES = nn.Sequential(
+    nn.Conv2d(2, 3, 3, padding=1), nn.ReLU(), nn.Conv2d(3, 2, 3, stride=2, bias=False), nn.Flatten(),
+    nn.Linear(8, 3),
+).double()  # fmt: skip
+
+
+def assert_close(rule, ours, network, x, tolerance):
+    with torch.no_grad():
+        theirs, law = sr.propagate(network, x, rule), sr.propagate(network, x, ours)
+    spread = (lambda each: each.covariance) if isinstance(law, sr.Gaussian) else (lambda each: each.variance)
+    assert type(theirs) is type(law)
+    for theirs_, ours_ in ((theirs.mean, law.mean), (spread(theirs), spread(law))):
+        assert theirs_.dtype == ours_.dtype
+        assert theirs_.shape == ours_.shape
+        assert (theirs_ - ours_).abs().max() <= tolerance * ours_.abs().max()
+
+
+def test_the_version_is_part_of_the_rule():
+    rule, here = Echo(), metadata.version("click")
+    assert rule == Echo(version=here)
+    assert rule.spec == f"echo:version={here}"
+    assert rule.label == f"click {here} (nothing)"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Echo(version="0.0.1"), r"click [\d.]+ is installed, not 0\.0\.1"),
+        (Broken, r"the package click [\d.]+ cannot be imported: No module named 'click\.libmpi'"),
+        (
+            Absent,
+            "which is not installed: pip install no-such-package-anywhere==8.1$",
+        ),
+    ],
+)
+def test_what_cannot_run_is_one_line(make, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        make()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", PEERS)
+@pytest.mark.usefixtures("nothing_installed")
+def test_a_package_that_is_not_there_is_told_with_the_command_that_installs_it(name):
+    package, version = PEERS[name].package, PEERS[name].tested
+    with pytest.raises(UserError, match=f"pip install {package}=={version}$") as caught:
+        resolve(["sdp", name])
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.usefixtures("nothing_installed")
+def test_the_group_of_none_is_one_line():
+    with pytest.raises(UserError, match=r"^none of the packages .* is installed: pip install .*\[peers\]'$"):
+        resolve(["peers", "sdp"])
+
+
+def test_the_group_stands_for_what_is_installed(monkeypatch):
+    here = peer("distprop").spec
+    version = metadata.version
+
+    def only_distprop(name):
+        if name != "distprop":
+            raise metadata.PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr(base.metadata, "version", only_distprop)
+    names, plugins = resolve(["sdp", "peers", "distprop"])
+    assert names == ("sdp", here)
+    assert [plugin.options for plugin in plugins] == [here.partition(":")[2]]  # so that a replay asks for it
+
+
+def test_the_extra_has_the_versions_that_the_adapters_were_written_for():
+    extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    tested = {f"{each.package}=={each.tested}" for each in PEERS.values()}
+    assert set(extra["peers"]) < tested
+
+
+@pytest.mark.parametrize("x", [independent(5, 4), correlated(3, 4)])
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh])
+def test_distprop_is_our_sdp(x, activation):
+    assert_close(peer("distprop"), "sdp", net(4, 9, 9, 3, activation=activation), x, 1e-14)
+
+
+@pytest.mark.parametrize("x", [independent(2, 2, 6, 6), correlated(2, 2, 6, 6)])
+def test_distprop_takes_images(x):
+    assert_close(peer("distprop"), "sdp", IMAGES, x, 1e-14)
+
+
+@pytest.mark.parametrize(
+    ("network", "x"), [(net(4, 9, 9, 3), independent(5, 4)), (IMAGES, independent(2, 2, 6, 6))]
+)
+def test_torch_adf_is_our_marginal_moment_matching(network, x):
+    assert_close(peer("torch_adf"), "marginal_moment_matching", network, x, 1e-5)
+
+
+def test_torch_adf_takes_the_nets_own_weights_and_carries_their_gradients():
+    network, rule, x = net(4, 9, 3), peer("torch_adf"), independent(2, 4)
+    state = torch.get_rng_state()
+    sr.propagate(network, x, rule).variance.sum().backward()
+    assert all(parameter.grad is not None for parameter in network.parameters() if parameter.ndim == 2)
+    assert torch.equal(state, torch.get_rng_state())  # the weights that its layers begin with are not drawn
+
+
+@pytest.mark.parametrize(
+    ("network", "x"), [(net(4, 9, 3), correlated(5, 4)), (IMAGES, correlated(2, 2, 6, 6))]
+)
+def test_torch_adf_keeps_whole_covariances(network, x):
+    """After one ReLU its mean is exact, and its covariance the input's times Phi Phi^T."""
+    rule = peer("torch_adf_full")
+    first = network[0] if isinstance(network[0], nn.Conv2d) else network[0][0]
+    with torch.no_grad():
+        law = sr.propagate(nn.Sequential(first, nn.ReLU(), nn.Flatten()), x, rule)
+        before = sr.propagate(nn.Sequential(first, nn.Flatten()), x, "sdp")
+        exact = sr.propagate(nn.Sequential(first, nn.ReLU(), nn.Flatten()), x, "dvia").mean
+        positive = torch.special.ndtr(before.mean / before.variance.sqrt())
+        expected = positive.unsqueeze(1) * before.covariance * positive.unsqueeze(2)
+    assert (law.mean - exact).abs().max() < 1e-6
+    assert (law.covariance - expected).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh, nn.Sigmoid])
+def test_pytagi_is_our_marginal_sdp_in_float32(activation):
+    rule, network = peer("pytagi"), net(4, 9, 9, 3, activation=activation)
+    prepared = rule.prepare(network)
+    for batch in (2, 5, 3, 7):  # by itself the package would write past the end of its memory here
+        x = independent(batch, 4)
+        assert_close(rule, "marginal_sdp", network, x, 1e-6)
+        assert torch.equal(prepared(x).variance, sr.propagate(network, x, rule).variance)
+
+
+def test_pytagis_mixture_is_our_marginal_moment_matching():
+    assert_close(peer("pytagi_mixture"), "marginal_moment_matching", net(4, 9, 9, 3), independent(5, 4), 1e-4)
+
+
+def test_pytagi_reads_a_view_as_what_it_shows():
+    rule, x = peer("pytagi"), correlated(3, 4)
+    with pytest.warns(UserWarning, match="marginal"):
+        # whose variances are not side by side in memory
+        seen = sr.propagate(net(4, 9, 3).float(), x.to(dtype=torch.float32), rule)
+    whole = sr.DiagonalGaussian(x.mean, x.variance.contiguous())
+    assert (seen.variance - sr.propagate(net(4, 9, 3), whole, rule).variance).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("name", "network", "x", "op"),
+    [
+        ("distprop", net(4, 3), CAUCHY, "Cauchy input"),
+        ("torch_adf", net(4, 3, 3, activation=nn.Tanh), independent(1, 4), "Tanh"),
+        ("torch_adf_full", net(4, 3, 3, activation=nn.GELU), independent(1, 4), "GELU"),
+        ("torch_adf", nn.Sequential(nn.Conv2d(2, 1, 3, padding=1, padding_mode="circular")).double(),
+         independent(1, 2, 4, 4), "Conv2d with padding_mode=circular"),
+        ("pytagi", IMAGES, independent(1, 2, 6, 6), "Conv2d"),
+        ("pytagi", nn.Sequential(nn.Linear(4, 3), nn.Softplus(beta=2)).double(), independent(1, 4),
+         "Softplus with beta=2"),
+        ("pytagi_mixture", net(4, 3, 3, activation=nn.Tanh), independent(1, 4), "Tanh"),
+    ],
+)  # fmt: skip
+def test_what_a_package_has_no_layer_for_is_refused_by_name(name, network, x, op):
+    with pytest.raises(sr.UnsupportedError, match=op):
+        sr.propagate(network, x, peer(name))
+
+
+@pytest.mark.parametrize("name", ["torch_adf", "pytagi"])
+def test_a_residual_net_is_refused(name):
+    class Residual(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(4, 4)
+
+        def forward(self, x):
+            return x + self.inner(x)
+
+    with pytest.raises(sr.UnsupportedError, match="Add"):
+        sr.propagate(Residual().double(), independent(1, 4), peer(name))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PEERS)
+def test_the_kit_finds_the_faults_that_are_declared_and_no_others(name):
+    report = sr.check_rule(peer(name))
+    assert report.unexpected == ()
+    assert {result.name for result in report.failed} == set(PEERS[name].known_faults)
