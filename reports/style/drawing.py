@@ -130,7 +130,8 @@ def legend_of(styled: Iterable[Style], prefix: str) -> tuple[tuple[str, str], ..
         line = Line2D([0.05, 0.95], [0.5, 0.5], color=style.colour, linewidth=1.8)
         if style.dashes:
             line.set_dashes(style.dashes)
-        point = Line2D([0.5], [0.5], color=style.colour, marker=style.marker, markersize=6, markeredgewidth=0)
+        marker: Any = style.marker  # a shape, or a tuple that makes one, which the stubs do not know
+        point = Line2D([0.5], [0.5], color=style.colour, marker=marker, markersize=6, markeredgewidth=0)
         canvas.add_artist(line)
         canvas.add_artist(point)
         swatches.append((style.label, svg_of(canvas, f"{prefix}-{number}")))

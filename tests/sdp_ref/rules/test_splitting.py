@@ -52,7 +52,7 @@ def full(x):
 @pytest.mark.parametrize("of", [lambda x: x, full])
 def test_pieces_have_the_mean_and_the_covariance_of_the_law_together(k, of):
     base, x = Seen(), of(law(3, 4))
-    y = Split(base, k).propagate(net(4, 20, 20, 3), x)
+    y = sr.rule("split", base=base, k=k).propagate(net(4, 20, 20, 3), x)
     together = sr.Mixture(y.weights, base.laws[-1])
     assert torch.allclose(together.mean, x.mean)
     assert torch.allclose(together.covariance, x.covariance)
@@ -60,7 +60,7 @@ def test_pieces_have_the_mean_and_the_covariance_of_the_law_together(k, of):
 
 @pytest.mark.parametrize("k", [2, 3, 8, 9, 30, 100])
 def test_there_are_k_pieces_at_most_and_nearly_as_many(k):
-    y = sr.propagate(net(4, 20, 20, 3), law(2, 4), Split("sdp", k))
+    y = sr.propagate(net(4, 20, 20, 3), law(2, 4), sr.rule("split", base="sdp", k=k))
     assert k - 1 <= y.pieces <= k
 
 
@@ -70,7 +70,7 @@ def test_there_are_k_pieces_at_most_and_nearly_as_many(k):
 )
 def test_where_the_net_does_not_bend_the_law_stays_whole(function, variance):
     x = law(2, 4, variance=variance)
-    y, z = (sr.propagate(function, x, rule) for rule in (Split("sdp", 9), "sdp"))
+    y, z = (sr.propagate(function, x, rule) for rule in (sr.rule("split", base="sdp", k=9), "sdp"))
     assert isinstance(y, sr.Gaussian)
     assert torch.equal(y.mean, z.mean)
     assert torch.equal(y.covariance, z.covariance)
@@ -109,7 +109,7 @@ def shared(true, drawn):
 def gain(function, x, base, k):
     generator = torch.Generator().manual_seed(1)
     true = function(x.sample(20_000, generator)[:, 0]).numpy()
-    laws = (sr.propagate(function, x, rule) for rule in (Split(base, k), base))
+    laws = (sr.propagate(function, x, rule) for rule in (sr.rule("split", base=base, k=k), base))
     split, whole = (shared(true, y.sample(20_000, generator)[:, 0].numpy()) for y in laws)
     return split - whole
 
@@ -144,7 +144,7 @@ def test_stable_laws_are_split_into_narrower_ones_of_their_family(x, base):
     assert type(pieces) is type(x)
     assert bool((pieces.scale <= 1).all())
     assert bool((pieces.scale.amin(1) < 1).any())
-    y = sr.propagate(function, x, Split(base, 9))
+    y = sr.propagate(function, x, sr.rule("split", base=base, k=9))
     assert type(y.components) is type(x)
     assert 1 < y.pieces <= 9
 
@@ -183,8 +183,8 @@ def test_a_mixture_is_split_component_by_component():
     parts = law(2, 4)
     x = sr.Mixture(weights, parts)
     function = net(4, 20, 3)
-    y = sr.propagate(function, x, Split("sdp", 18))
-    alone = sr.propagate(function, parts, Split("sdp", 9))
+    y = sr.propagate(function, x, sr.rule("split", base="sdp", k=18))
+    alone = sr.propagate(function, parts, sr.rule("split", base="sdp", k=9))
     assert torch.allclose(y.mean[0], weights[0] @ alone.mean)
 
 
@@ -200,17 +200,17 @@ def test_specs_name_base_and_pieces_both_ways():
     rule = sr.rule("split:base=monte_carlo:samples=100,k=4")
     assert rule.spec == "split:base=monte_carlo:samples=100,k=4"
     assert sr.rule(rule.spec) == rule
-    assert sr.rule("split:base=sdp,k=64") == Split("sdp", 64)
+    assert sr.rule("split:base=sdp,k=64") == sr.rule("split", base="sdp", k=64) == Split(sr.rule("sdp"), 64)
     assert traits(rule).sampling == 400
-    assert traits(Split("marginal_sdp")).marginal
-    assert not traits(Split("sdp")).marginal
+    assert traits(sr.rule("split", base="marginal_sdp")).marginal
+    assert not traits(sr.rule("split", base="sdp")).marginal
 
 
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
         ("split:base=nothing", "base of split: unknown rule 'nothing'; choose from"),
-        ("split:base=5", "base of split: a rule is named by a string"),
+        ("split:base=5", "base of split must be a rule, got 5"),
         ("split:base=split", "any rule for its base but split"),
         ("split:base=split:base=sdp", "any rule for its base but split"),
         ("split:base=unscented:kappa=-1", "base of split: unscented needs kappa"),
