@@ -17,9 +17,9 @@ MIXTURES = LawExperiment(
     description="mixtures of narrower laws, with all rules beside them (not in the paper)",
     title="Beyond one Gaussian",
     about="No Gaussian is near the law of the outputs where the noise is not small: the one with the "
-    "oracle’s own mean and covariance shows how far the best of them gets. Splitting writes the input’s law as a "
-    "mixture of up to k narrower ones and takes each through a base rule, all in one batch. Rules that place "
-    "their points otherwise and Monte Carlo with a control variate stand here too.",
+    "oracle’s own mean and covariance shows how far the best of them gets. Splitting writes the input’s law "
+    "as a mixture of up to k narrower ones and takes each through a base rule, all in one batch. Rules that "
+    "place their points otherwise and Monte Carlo with a control variate stand here too.",
     rank=5,
     metrics=("tv_headline", "tv_class"),
     sigmas=SIGMAS,
