@@ -120,7 +120,7 @@ def main(sizes):
     torch.set_default_dtype(torch.float64)
     shared = measured(sizes)
     print("| way, base | k | " + " | ".join(f"σ = {s:g}" for s in SIGMAS) + " |")
-    print("| --- |" * (2 + len(SIGMAS)))
+    print("|" + " --- |" * (2 + len(SIGMAS)))
     for (name, k), cells in shared.items():
         means = [np.mean([cells[sigma, kind] for kind in NETS]) for sigma in SIGMAS]
         print(f"| {name} | {k} | " + " | ".join(f"{mean:.3f}" for mean in means) + " |")
