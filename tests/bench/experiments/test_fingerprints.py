@@ -71,7 +71,7 @@ def test_a_measurement_is_known_by_its_rule_and_its_metric():
 def test_a_change_of_one_rule_leaves_the_others(monkeypatch):
     before = of_rules()
     monkeypatch.setattr(type(sdp_ref.rule("unscented")), "prepare", lambda self, net: net)
-    assert changed(before, of_rules()) == {"unscented", "split"}  # which takes any for its base
+    assert changed(before, of_rules()) == {"unscented"}
 
 
 def test_a_change_of_the_sampling_rule_leaves_the_others(monkeypatch):
@@ -80,7 +80,6 @@ def test_a_change_of_the_sampling_rule_leaves_the_others(monkeypatch):
     assert changed(before, of_rules()) == {
         *("monte_carlo", "monte_carlo:samples=10,sampler=sobol"),
         "control_variate",  # which is one
-        "split",
     }
 
 
@@ -89,7 +88,7 @@ def test_a_handler_of_a_rule_counts_for_those_that_inherit_it(monkeypatch):
     monkeypatch.setattr(FullCovarianceRule, "_handlers", dict(FullCovarianceRule._handlers))
     assert changed(before, of_rules()) == set()
     FullCovarianceRule.handles(torch.nn.Linear)(lambda rule, module, law: law)
-    assert changed(before, of_rules()) == {"moment_matching", "dvia", "split"}
+    assert changed(before, of_rules()) == {"moment_matching", "dvia"}
 
 
 def test_an_activation_s_integrals_count_for_the_rules_that_take_them(monkeypatch):
