@@ -46,7 +46,7 @@ class Split(Rule):
     Raises
     ------
     ValueError
-        If `base` is no rule or splitting itself, or `k` does not fit.
+        If `base` is no rule, samples or is splitting itself, or `k` does not fit.
 
     Notes
     -----
@@ -81,6 +81,8 @@ class Split(Rule):
             )
         if self.base.name == self.name:
             raise ValueError("split takes any rule for its base but split")
+        if traits(self.base).sampling is not None:  # all pieces of all inputs would share its draws
+            raise ValueError(f"split takes a base that does not sample, got {self.base.name}")
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -89,25 +91,14 @@ class Split(Rule):
 
     @property
     def label(self) -> str:
-        """``split SDP k=9``."""
-        return f"{self.title} {traits(self.base).label} k={self.k}"
+        """``split k=9``, and the base where it is another: ``split SDP k=9``."""
+        base = "" if self.base == DividedDifference(1.25) else f" {traits(self.base).label}"
+        return f"{self.title}{base} k={self.k}"
 
     @property
     def marginal(self) -> bool:  # type: ignore[override]  # as its base is
         """See :class:`Rule`."""
         return traits(self.base).marginal
-
-    @property
-    def sampling(self) -> int | None:
-        """See :class:`Rule`: those of all pieces."""
-        samples = traits(self.base).sampling
-        return None if samples is None else self.k * samples
-
-    @property
-    def samples(self) -> int:
-        """Of each piece; no attribute where the base draws none."""
-        samples: int = getattr(self.base, "samples")  # noqa: B009  of a base that has some
-        return samples
 
     @property
     def known_faults(self) -> Mapping[str, str]:  # type: ignore[override]  # the base's, and its own

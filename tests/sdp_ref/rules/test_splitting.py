@@ -197,11 +197,10 @@ def test_gradients_reach_the_law_through_the_pieces():
 
 
 def test_specs_name_base_and_pieces_both_ways():
-    rule = sr.rule("split:base=monte_carlo:samples=100,k=4")
-    assert rule.spec == "split:base=monte_carlo:samples=100,k=4"
+    rule = sr.rule("split:base=unscented:kappa=2.0,k=4")
+    assert rule.spec == "split:base=unscented:kappa=2.0,k=4"
     assert sr.rule(rule.spec) == rule
     assert sr.rule("split:base=sdp,k=64") == sr.rule("split", base="sdp", k=64) == Split(sr.rule("sdp"), 64)
-    assert traits(rule).sampling == 400
     assert traits(sr.rule("split", base="marginal_sdp")).marginal
     assert not traits(sr.rule("split", base="sdp")).marginal
 
@@ -211,6 +210,7 @@ def test_specs_name_base_and_pieces_both_ways():
     [
         ("split:base=nothing", "base of split: unknown rule 'nothing'; choose from"),
         ("split:base=5", "base of split must be a rule, got 5"),
+        ("split:base=monte_carlo", "a base that does not sample, got monte_carlo"),
         ("split:base=split", "any rule for its base but split"),
         ("split:base=split:base=sdp", "any rule for its base but split"),
         ("split:base=unscented:kappa=-1", "base of split: unscented needs kappa"),
