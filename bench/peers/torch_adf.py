@@ -23,7 +23,7 @@ _FLOOR = "1e-7 is added to the variance of a ReLU's input"
 class TorchADF(Peer, LayerwiseRule):
     """Moment matching of variances by torch-adf, its mode "diag".
 
-    Gast and Roth (2018), "Lightweight Probabilistic Deep Networks", eqs. 7-8: mean and variance of a ReLU
+    Gast and Roth (2018), "Lightweight Probabilistic Deep Networks": mean and variance of a ReLU
     under a Gaussian input, correlations dropped. The package adds 1e-7 to the variance of that input, so as
     not to divide by zero. Chains of Linear, Conv1d to Conv3d with padding by zeros, ReLU and Flatten, with
     the net's own weights; Gaussian inputs, or others with a variance.

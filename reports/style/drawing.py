@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
 import numpy as np
@@ -23,7 +23,7 @@ from sdp_bench.reports.style.rules import RuleTraits
 INK, GRID = "#010203", "#010204"
 """Stand for the page's colours of text and lines, which depend on the colour scheme."""
 
-Marker = str | tuple[int, int, int]
+Marker = str | tuple[int, Literal[0, 1, 2], int]
 """As matplotlib has it: a letter, or corners, 1 for a star and 0 for a polygon, and the angle."""
 
 INCH = 4.0

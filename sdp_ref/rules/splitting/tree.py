@@ -212,9 +212,11 @@ def _scores(pieces: Pieces, noise: float) -> tuple[Array, NDArray[np.intp]]:
     whole = (weights[..., None] * own).sum(1) + (weights * centred).swapaxes(1, 2) @ centred
     size = np.trace(whole, axis1=1, axis2=2)
     square = 1e-12 * size + np.square(noise * np.abs(pieces.value)).max((1, 2))
-    floor = np.where(square > 0, square, 1.0)[:, None, None] * np.eye(whole.shape[-1])
+    # a piece of little weight may spread further than the whole
+    square = np.maximum(square[:, None], 1e-12 * np.trace(own, axis1=2, axis2=3))
+    floor = np.where(square > 0, square, 1.0)[..., None, None] * np.eye(whole.shape[-1])
     bends = pieces.bends.swapaxes(-1, -2)
-    relative = np.linalg.solve(own + (_WHOLE * whole + floor)[:, None], bends)
+    relative = np.linalg.solve(own + _WHOLE * whole[:, None] + floor, bends)
     squares = np.maximum((bends * relative).sum(2), 0.0)
     # Pieces that mirror each other bend alike but for rounding: the first of them is taken.
     scores = np.round(np.sqrt(squares), _DIGITS)
