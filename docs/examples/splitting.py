@@ -64,9 +64,10 @@ def quantiser(_net, x, sigma, k, kept={}):  # noqa: B006  the same for all nets
     if k not in kept:
         normals = np.random.default_rng(0).standard_normal((64 * k + 4096, x.numel()))
         centres, cell = kmeans2(normals, k, minit="++", seed=0)
-        parts = [normals[cell == j] for j in range(k)]
-        own = torch.from_numpy(np.stack([np.cov(part.T) for part in parts]))
-        kept[k] = torch.from_numpy(np.bincount(cell) / len(cell)), torch.from_numpy(centres), own
+        counts = np.bincount(cell, minlength=k)
+        used = np.flatnonzero(counts)
+        own = np.stack([np.cov(normals[cell == j].T, bias=True) for j in used])
+        kept[k] = tuple(map(torch.from_numpy, (counts[used] / len(cell), centres[used], own)))
     weights, centres, own = kept[k]
     return weights, x + sigma * centres, sigma**2 * own
 
