@@ -70,8 +70,8 @@ class Design:
         As :class:`Size` has them.
     sigmas : tuple of float, optional
         Scales of whatever noise an experiment has, in the units of the net's input.
-    noise : Noise, or text for :func:`sdp_bench.bench.noise.noise_of`, optional
-        In the place of each experiment's own noise.
+    noise : Noise, or text that names one, optional
+        In the place of each experiment's own noise; ``sdp_bench.bench.noise.noise_of`` reads such text.
     datasets : tuple of str, optional
     net_source : {"trained", "committed"}
     training : mapping of str to value

@@ -46,7 +46,7 @@ def noise_of(text: str, values: Array | None = None) -> Noise:
     Parameters
     ----------
     text : str
-        One of :data:`FORMS`.
+        ``student_t:5``, say: one of `FORMS`.
     values : array-like, optional
         What the file that the text names holds; it is then not read.
 

@@ -49,7 +49,8 @@ _TYPES = {
 _CHUNK = 2_000  # rows at a time: as Python's objects a row takes ten times what its columns do
 
 _FAILURES = """
-SELECT DISTINCT COALESCE(n.network || ' seed ' || n.seed || ', input ' || u.input || ', sigma ' || u.sigma,
+SELECT DISTINCT COALESCE(n.network || ' seed ' || n.seed || ', input ' || u.input
+               || COALESCE(NULLIF(', ' || u.noise, ', gaussian'), '') || ', sigma ' || u.sigma,
            u.dataset || COALESCE(' ' || u.objective, '') || ' seed ' || u.seed) AS "group",
        f.rule, f.metric, f.error, f.seconds
 FROM members m JOIN failures f ON f.unit = m.unit JOIN units u ON u.key = m.unit

@@ -65,7 +65,7 @@ def checked(frame: pd.DataFrame) -> pd.DataFrame:
     nets = frame.get("recipe", pd.Series("", index=frame.index))
     noise = frame.get("noise", pd.Series(index=frame.index, dtype=object))
     if noise.isna().any():
-        own = by_kind(filled(frame["experiment"]), _own_noise).astype(object)
+        own = by_kind(filled(frame["experiment"]), _first_noise).astype(object)
         noise = noise.astype(object).where(noise.notna(), own)
     chosen = {"metric_spec": specs, "recipe": nets, "noise": noise}
     text = {name: filled(column) for name, column in chosen.items()}
@@ -198,7 +198,11 @@ def with_brackets(frame: pd.DataFrame) -> pd.DataFrame:
     return rest.merge(width.reset_index(), on=measurement, how="left")
 
 
-def _own_noise(experiment: str) -> str:
-    """First family of noise of an experiment, as it is stored; empty where that has none."""
+def own_noises(experiment: str) -> tuple[str, ...]:
+    """Families of noise that an experiment is about, as they are stored; none where it has no noise."""
     known = experiments().get(experiment)
-    return known.noises[0].family if isinstance(known, LawExperiment) else ""
+    return tuple(noise.family for noise in known.noises) if isinstance(known, LawExperiment) else ()
+
+
+def _first_noise(experiment: str) -> str:
+    return next(iter(own_noises(experiment)), "")

@@ -24,6 +24,7 @@ from sdp_bench.reports.tables.display import displayed, variants
 from sdp_bench.reports.tables.frame import (
     COLUMNS,
     VARIANTS,
+    own_noises,
     places,
     places_by_kind,
     with_brackets,
@@ -142,8 +143,8 @@ class Table:
 
     @property
     def under(self) -> str:
-        """Family of the noise where it is not Gaussian, for people."""
-        return noise.words(self.noise)
+        """Family of the noise for people, if it is not Gaussian and not all that its experiment is about."""
+        return "" if own_noises(self.experiment) == (self.noise,) else noise.words(self.noise)
 
     @property
     def has_floor(self) -> bool:
@@ -373,7 +374,7 @@ def first_variants(tables: Iterable[Table]) -> list[Table]:
 
 def headline(tables: Sequence[Table]) -> list[Table]:
     """Tables from which the page says which rule is best: headline, else paper-like; Gaussian, if any are."""
-    tables = [table for table in tables if not table.under] or tables
+    tables = [table for table in tables if not noise.words(table.noise)] or tables
     for kind in (HeadlineTotalVariation, AxisTotalVariation):
         chosen = [table for table in first_variants(tables) if isinstance(table.metric, kind)]
         if chosen:

@@ -48,6 +48,7 @@ def _listed(preset: str) -> Iterator[str]:
     from sdp_bench.bench.experiments.presets import preset as preset_of
     from sdp_bench.bench.metrics import metric, metrics
     from sdp_bench.bench.metrics.references import references
+    from sdp_bench.bench.noise.written import FORMS
     from sdp_bench.bench.rules import GROUP, PEERS, RULES
     from sdp_ref.registry import installed
 
@@ -63,6 +64,7 @@ def _listed(preset: str) -> Iterator[str]:
             f"  {name:<8}{each_settings.design.net_source} nets, {each_settings.sampling.samples} samples, "
             f"W1 on {points[0]} points, certified on {points[1]}"
         )
+    yield f"\nNoise\n  {', '.join(FORMS)}"
     yield f"\nMetrics\n  {', '.join(metrics())}"
     yield f"\nData sets\n  {', '.join(names(Dataset))}"
     yield f"\nRules\n  {', '.join(sdp_ref.rules())}\n  with parameters: monte_carlo:samples=100"

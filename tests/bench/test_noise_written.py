@@ -18,10 +18,13 @@ from sdp_bench.bench.experiments.predict import predict
 from sdp_bench.bench.identity.keys import OracleKey
 from sdp_bench.bench.noise import GAUSSIAN, Noise, noise_of, restored, stored
 from sdp_bench.bench.replay.stored import stored_measurement
+from sdp_bench.bench.results.record import Failure
 from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.rules import rule_of
+from sdp_bench.bench.runs.group import GroupResult, store_result
 from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.oracles.sampling.outputs import sample_outputs
-from tests.bench.conftest import TINY, make_plan, run_all
+from tests.bench.conftest import TINY, begin, make_plan, run_all
 
 COVARIANCE = np.array([[2.0, 0.5, 0.0], [0.5, 1.0, -0.3], [0.0, -0.3, 0.5]])
 RESIDUALS = np.array([[1.0, 0.0, 2.0], [0.0, -1.0, 1.0], [3.0, 1.0, 0.0], [-1.0, 0.5, 0.5]])
@@ -216,8 +219,6 @@ def test_rules_that_take_moments_say_so_once_and_not_at_each_input():
     noise = EVERY["laplace"]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        from sdp_bench.bench.rules import rule_of
-
         predict(rule_of("moment_matching"), nn.Linear(3, 2), noise.law(torch.zeros(1, 3), 1.0), [key])
         plan = make_plan(small(noise="laplace"), ("iris-tv",))
     assert {group.note for group in plan.groups} == {
@@ -241,3 +242,13 @@ def test_a_stored_run_is_replayed_when_the_file_of_its_noise_is_gone(tmp_path):
     law = made.prediction()[0].law
     assert torch.isfinite(law.covariance).all()
     assert made.subject.key.hex == row["unit"]
+
+
+def test_a_failure_says_under_which_noise(tmp_path):
+    plan = make_plan(small(noise="laplace"), ("iris-tv",))
+    with Store(tmp_path / "r.sqlite", writing=True) as store:
+        number, group = begin(store, plan), plan.groups[0]
+        failure = Failure(group.subjects[0].key.hex, "sdp", None, "no", 0.0)
+        store_result(store, number, group, GroupResult([], [failure], 0.0), list(group.cells))
+        (told,) = store.failures(store.run(number))["group"]
+    assert told.endswith(", laplace, sigma 0.5")

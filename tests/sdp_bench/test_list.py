@@ -14,6 +14,7 @@ from sdp_bench.bench.experiments import experiments
 from sdp_bench.bench.experiments.presets import PRESETS, preset
 from sdp_bench.bench.metrics import metrics
 from sdp_bench.bench.metrics.references import references
+from sdp_bench.bench.noise.written import FORMS
 from sdp_bench.bench.rules import PEERS
 from tests.project import ROOT, copy_of_project
 
@@ -50,6 +51,7 @@ def test_everything_is_listed_and_nothing_that_measures_is_imported(name):
     )
     assert blocks.pop(f"Experiments (nets x inputs, or seeds, as in the preset {name})") == shown
     assert [line.split()[0] for line in blocks.pop("Presets").splitlines()] == list(PRESETS)
+    assert blocks.pop("Noise").strip() == ", ".join(FORMS)
     assert blocks.pop("Metrics").strip() == ", ".join(metrics())
     assert blocks.pop("Data sets").strip() == ", ".join(names(Dataset))
     rules, _, others, peers, _ = blocks.pop("Rules").splitlines()

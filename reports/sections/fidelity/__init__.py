@@ -12,13 +12,14 @@ from sdp_bench.bench.metrics import recorded_metric
 from sdp_bench.reports.results import POOR_ACCURACY, Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.style.nets import NetKind
+from sdp_bench.reports.tables.frame import own_noises
 
 SAMPLES = 10**6
 W1_POINTS = 30_000
 W1_TABLES = ("iris-w1", "iris-w1-certified")
 """Experiments of the paper's tables of W1; the claims on W1 have a design of their own, of fewer points."""
 _KINDS = ["experiment", "activation", "depth", "recipe"]
-_COLUMNS = (*_KINDS, "net", "input", "sigma", "metric_spec", "samples", "accuracy")
+_COLUMNS = (*_KINDS, "net", "input", "noise", "sigma", "metric_spec", "samples", "accuracy")
 
 
 @dataclass(frozen=True)
@@ -105,5 +106,6 @@ def _full(name: str, part: pd.DataFrame, inputs: int, points: int) -> bool:
         and inputs >= (paper.inputs or 0)
         and bool((part["samples"] >= (paper.samples or SAMPLES) * known.scale).all())
         and set(known.sigmas) <= set(part["sigma"])
+        and set(own_noises(name)) <= set(part["noise"])
         and (name not in W1_TABLES or points >= W1_POINTS)
     )
