@@ -14,6 +14,7 @@ from scipy.special import stdtrit
 
 from sdp_bench.bench.errors import RefusedError, UserError
 from sdp_bench.oracles.estimate.tails import lacking
+from sdp_ref.errors import UndefinedError
 
 if TYPE_CHECKING:
     from sdp_bench.bench.metrics.oracle import Oracle
@@ -212,6 +213,12 @@ class Metric(ABC):
         """
         if reason := self.refusal(oracle, prediction):
             raise RefusedError(reason)
+        try:
+            yield from self._measured(oracle, prediction)
+        except UndefinedError as error:  # of which its own refusal did not know
+            raise RefusedError(str(error)) from error
+
+    def _measured(self, oracle: Oracle, prediction: Prediction) -> Measurements:
         exact = [dict(self.estimates(oracle, each)) for each in prediction.exact()] if self.has_floor else []
         for component, estimate in self.estimates(oracle, prediction):
             values = np.array([each[component].value for each in exact if component in each])

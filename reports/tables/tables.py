@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -255,10 +256,18 @@ def _row(
         )
         for rule, own in places_by_kind(row["rule"])
     }
-    floor, floor95 = (_mean(metric.shown(row[name].to_numpy())) for name in ("floor", "floor95"))
-    if not metric.has_floor:
-        floor = floor95 = math.nan
+    floor, floor95 = (_usual(metric, row, name) for name in ("floor", "floor95"))
     return Row(sigma, component, tuple(cells.get(rule) for rule in rules), floor, floor95)
+
+
+def _usual(metric: Metric, row: pd.DataFrame, name: str) -> float:
+    """Mean floor of most rules, as shown: those that predict draws have higher ones of their own."""
+    values = row[name].to_numpy()
+    means = [_mean(values[own]) for _, own in places_by_kind(row["rule"])]
+    known = [mean for mean in means if not math.isnan(mean)]
+    if not (known and metric.has_floor):
+        return math.nan
+    return float(metric.shown(np.array(statistics.median_low(known))))
 
 
 class _Columns(NamedTuple):
