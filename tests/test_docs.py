@@ -179,6 +179,23 @@ def test_the_tutorial_prints_its_rule_in_full():
     file = (DOCS / "examples" / "second_order.py").read_text(encoding="utf-8")
     assert examples("docs/tutorial.md")[0].code == file
     assert len(file.splitlines()) <= 45
+    mixture = (DOCS / "examples" / "mixture.py").read_text(encoding="utf-8")
+    assert mixture in [example.code for example in examples("docs/tutorial.md")]
+    assert len(mixture.splitlines()) < 40
+
+
+def test_the_mixture_rule_is_sdp_on_affine_nets_and_nears_the_truth_at_a_kink():
+    torch.manual_seed(0)
+    affine = torch.nn.Linear(3, 2).double()
+    x = sr.Gaussian(torch.ones(2, 3).double(), torch.diag_embed(torch.rand(2, 3).double()))
+    law, sdp = sr.propagate(affine, x, rule_of("mixture.py:Split")), sr.propagate(affine, x, "sdp")
+    assert isinstance(law, sr.Mixture)
+    assert torch.allclose(law.mean, sdp.mean, rtol=1e-12)
+    assert torch.allclose(law.covariance, sdp.covariance, rtol=1e-12)
+    x = sr.DiagonalGaussian(torch.zeros(1, 1).double(), torch.ones(1, 1).double())
+    law = sr.propagate(torch.nn.ReLU(), x, rule_of("mixture.py:Split:pieces=101"))
+    assert law.mean.item() == pytest.approx((2 * torch.pi) ** -0.5, rel=0.01)
+    assert law.variance.item() == pytest.approx(0.5 - 0.5 / torch.pi, rel=0.01)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -248,7 +265,7 @@ def test_the_template_is_sdp_times_its_parameter():
         type(wider)(inflation=-1.0)
 
 
-@pytest.mark.parametrize("name", ["second_order.py:SecondOrder", "template.py:MyRule"])
+@pytest.mark.parametrize("name", ["second_order.py:SecondOrder", "template.py:MyRule", "mixture.py:Split"])
 def test_the_example_rules_refuse_noise_without_a_covariance(name):
     x = sr.Cauchy(torch.zeros(1, 2), torch.ones(1, 2))
     with pytest.raises(sr.UnsupportedError, match="Cauchy"):

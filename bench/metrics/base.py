@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from sdp_bench.bench.errors import RefusedError, UserError
 from sdp_bench.oracles.estimate.tails import lacking
+from sdp_ref.errors import UndefinedError
 
 if TYPE_CHECKING:
     from sdp_bench.bench.metrics.oracle import Oracle
@@ -212,6 +212,12 @@ class Metric(ABC):
         """
         if reason := self.refusal(oracle, prediction):
             raise RefusedError(reason)
+        try:
+            yield from self._measured(oracle, prediction)
+        except UndefinedError as error:  # of which its own refusal did not know
+            raise RefusedError(str(error)) from error
+
+    def _measured(self, oracle: Oracle, prediction: Prediction) -> Measurements:
         exact = [dict(self.estimates(oracle, each)) for each in prediction.exact()] if self.has_floor else []
         for component, estimate in self.estimates(oracle, prediction):
             values = np.array([each[component].value for each in exact if component in each])
@@ -229,7 +235,7 @@ class Metric(ABC):
         if not np.isfinite(exact).all():
             return replace(estimate, floor=math.nan, floor95=math.nan)
         count = len(exact)
-        width = stdtrit(count - 1, 0.95) * exact.std(ddof=1) * math.sqrt(1 + 1 / count)
+        width = _student(count - 1, 0.95) * exact.std(ddof=1) * math.sqrt(1 + 1 / count)
         return replace(estimate, floor=float(exact.mean()), floor95=float(exact.mean() + width))
 
     def check(self, sampling: Sampling, samples: int) -> None:  # noqa: B027 (most have nothing to refuse)
@@ -291,7 +297,7 @@ class TwoSidedMetric(Metric):
         """An estimate within as much of its floor as exact rules are in 95 % of measurements."""
         if not np.isfinite(exact).all():
             return replace(estimate, floor95=math.nan)
-        width = stdtrit(len(exact), 0.975) * np.sqrt(np.square(exact - estimate.floor).mean())
+        width = _student(len(exact), 0.975) * np.sqrt(np.square(exact - estimate.floor).mean())
         return replace(estimate, floor95=float(estimate.floor + width))
 
 
@@ -311,3 +317,10 @@ class RatioMetric(TwoSidedMetric):
         """See `Metric.score_error`."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return errors / np.abs(values)
+
+
+def _student(freedom: int, level: float) -> float:
+    """Quantile of Student's t."""
+    from scipy.special import stdtrit  # here, since metrics are listed without it
+
+    return float(stdtrit(freedom, level))

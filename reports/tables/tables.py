@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -280,11 +281,18 @@ def _row(
         )
         for rule, own in places_by_kind(measured.rule)
     }
-    floor, floor95 = (_mean(metric.shown(each)) for each in (measured.floor, measured.floor95))
-    if not metric.has_floor:
-        floor = floor95 = math.nan
+    floor, floor95 = (_usual(metric, measured.rule, each) for each in (measured.floor, measured.floor95))
     sigma, component = place
     return Row(sigma, component, tuple(cells.get(rule) for rule in rules), floor, floor95)
+
+
+def _usual(metric: Metric, rules: NDArray[np.object_], floors: NDArray[np.float64]) -> float:
+    """Mean floor of most rules, as shown: those that predict draws have higher ones of their own."""
+    means = [_mean(floors[own]) for _, own in places_by_kind(rules)]
+    known = [mean for mean in means if not math.isnan(mean)]
+    if not (known and metric.has_floor):
+        return math.nan
+    return float(metric.shown(np.array(statistics.median_low(known))))
 
 
 class _Columns(NamedTuple):

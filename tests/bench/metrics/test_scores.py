@@ -168,3 +168,12 @@ def test_a_score_without_a_floor_gets_none():
     (found,) = (e for _, e in metric("min_eigenvalue").measure(truth, Prediction(LAWS["draws"](), truth)))
     assert found.floor == 0.0
     assert np.isfinite(found.value)
+
+
+def test_what_a_metric_did_not_say_that_it_needs_is_refused_by_name_too():
+    class Careless(metrics()["bures"]):
+        needs = ""
+
+    truth = oracle(1000)
+    with pytest.raises(RefusedError, match=r"^not defined: a stable law with alpha 1\.5 has no covariance"):
+        list(Careless().measure(truth, Prediction(LAWS["stable"](), truth)))

@@ -294,3 +294,21 @@ def test_rules_are_ordered_alike_everywhere():
 def test_lacking_columns_are_named():
     with pytest.raises(ValueError, match="lack the columns floor95, stderr"):
         checked(made_up.frame(depths=(1,)).drop(columns=["stderr", "floor95"]))
+
+
+def test_the_floor_of_a_row_is_that_of_most_rules():
+    """One that predicts draws has a higher one of its own."""
+    frame = measured({"sdp": [0.015] * 2, "dvia": [0.5] * 2, "marginal_sdp": [0.3] * 2}, metric="crps")
+    draws = frame["rule"] == "marginal_sdp"
+    frame.loc[draws, ["floor", "floor95"]] = 0.2, 0.4
+    _, row, cells = only_row(frame)
+    assert (row.floor, row.floor95) == pytest.approx((0.01, 0.02))
+    assert [cells[rule].indistinguishable for rule in ("sdp", "dvia", "marginal_sdp")] == [2, 0, 2]
+
+
+def test_the_best_coverage_is_the_nearest_to_what_the_exact_law_shows():
+    frame = measured({"sdp": [0.99] * 2, "dvia": [0.88] * 2}, metric="coverage")
+    _, row, cells = only_row(frame.assign(component="0 90%", floor=0.9, floor95=0.91))
+    assert row.floor == pytest.approx(0.9)
+    assert (cells["dvia"].best, cells["sdp"].best) == (True, False)
+    assert cells["dvia"].indistinguishable == 0
