@@ -68,7 +68,7 @@ def propagate(net: Net, x: Law, rule: str | Propagator = "sdp") -> Law:
     ----------
     net : nn.Module or function
         Maps a batch (B, *event) to (B, m), each row by itself. Left as it is.
-    x : Law, or what :func:`law_of` takes for one
+    x : Law, or what `law_of` takes for one
         Of X, a batch of B. Which families a rule takes is its own; those that work with moments take any
         with a covariance.
     rule : str or Rule

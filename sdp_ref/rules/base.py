@@ -47,7 +47,7 @@ def predicted(rule: Propagator, net: Net, x: Law) -> Law:
     ----------
     rule : Propagator
     net : nn.Module or function
-    x : Law, or what :func:`sdp_ref.law_of` takes for one
+    x : Law, or what `sdp_ref.law_of` takes for one
 
     Returns
     -------
