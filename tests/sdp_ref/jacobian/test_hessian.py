@@ -96,7 +96,7 @@ KINKED = (
 )
 
 
-@pytest.mark.parametrize("op", KINKED, ids=str)
+@pytest.mark.parametrize("op", KINKED, ids=[str(place) for place in range(len(KINKED))])
 def test_a_net_whose_slope_jumps_is_refused(op):
     linear = nn.Linear(4, 4)
     with pytest.raises(NoFormulaError, match=r"slope jumps"):
