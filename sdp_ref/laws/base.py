@@ -238,12 +238,30 @@ class Law:
 
     @classmethod
     def join(cls: type[LawT], laws: Sequence[LawT]) -> LawT:
-        """See :func:`joined`."""
+        """See :func:`joined`.
+
+        Returns
+        -------
+        Law
+
+        Raises
+        ------
+        UndefinedError
+            If they do not make one batch: all have one index, one shape of a component.
+        """
         import torch
         from torch import Tensor
 
+        def both(values: list[Any]) -> Any:
+            if isinstance(values[0], Tensor):
+                return torch.cat(values)
+            if any(value != values[0] for value in values):
+                described = " and ".join(sorted({law.described for law in laws}))
+                raise UndefinedError(f"laws of different parameters do not make one batch: {described}")
+            return values[0]
+
         values = ([getattr(law, f.name) for law in laws] for f in fields(laws[0]))
-        return unchecked(type(laws[0]), *(torch.cat(v) if isinstance(v[0], Tensor) else v[0] for v in values))
+        return unchecked(type(laws[0]), *map(both, values))
 
 
 def unchecked(family: type[LawT], *values: object) -> LawT:

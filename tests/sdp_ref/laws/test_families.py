@@ -267,3 +267,61 @@ def test_a_mixture_that_a_rule_gives_may_be_unsound():
     law = unchecked(sr.Mixture, torch.ones(2, 1, **DOUBLE), unchecked(sr.Gaussian, MEAN, -COVARIANCE))
     assert law.unsound() == "variance is negative"
     assert not mixture().unsound()
+
+
+def test_laws_of_draws_make_one_batch_whatever_their_numbers_and_weights():
+    plain = sr.Empirical(torch.tensor([[[1.0], [2.0], [6.0]]], **DOUBLE))
+    fewer = sr.Empirical(plain.samples[:, :2], torch.tensor([[0.9, 0.1]], **DOUBLE))
+    for laws in ([plain, fewer], [fewer, plain]):
+        both = joined(laws)
+        assert torch.allclose(both.mean, torch.cat([law.mean for law in laws]))
+        assert torch.allclose(both.variance, torch.cat([law.variance for law in laws]))
+
+
+def test_a_mixture_of_laws_of_draws_keeps_the_weights_of_their_draws():
+    plain = sr.Empirical(torch.tensor([[[1.0], [2.0], [6.0]]], **DOUBLE))
+    weighted = sr.Empirical(plain.samples, torch.tensor([[0.9, 0.1, 0.0]], **DOUBLE))
+    mixed = sr.Mixture.of(torch.tensor([[0.5, 0.5]], **DOUBLE), [plain, weighted])
+    assert torch.allclose(mixed.mean, (plain.mean + weighted.mean) / 2)
+
+
+@pytest.mark.parametrize(
+    "laws",
+    [
+        [sr.SymmetricStable(MEAN, SCALE, 1.2), sr.SymmetricStable(MEAN, SCALE, 1.7)],
+        [sr.LocationScale(MEAN, SCALE, SHAPES["laplace"]), sr.LocationScale(MEAN, SCALE, SHAPES["uniform"])],
+    ],
+)
+def test_laws_of_different_shapes_do_not_make_one_batch(laws):
+    with pytest.raises(sr.UndefinedError, match="do not make one batch"):
+        joined(laws)
+
+
+class Dense(Sampled):
+    """Someone's own law that has a density, of all its rows together."""
+
+    def log_prob(self, values):
+        return td.Independent(td.Normal(MEAN, SCALE), 1).log_prob(values)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [lambda: sr.law_of(Dense()), lambda: sr.law_of(td.Independent(td.Gumbel(MEAN, SCALE), 1))],
+    ids=["sampled", "torch"],
+)
+def test_a_row_of_anothers_law_has_its_own_density_wherever_it_stands_and_however_often(given):
+    law, values = given(), torch.tensor([[0.3, -1.0], [2.0, 3.1]], **DOUBLE)
+    for row in range(2):
+        both = law.log_prob(values[row].expand(2, 2))
+        assert law[row].log_prob(values[[row]])[0] == both[row]
+    twice = joined([law[1], law[1], law[0]])
+    found = twice.log_prob(values[[0, 1, 0]])
+    expected = [law.log_prob(values[[0, 0]])[1], law.log_prob(values)[1], law.log_prob(values[[0, 0]])[0]]
+    assert found.tolist() == [each.item() for each in expected]
+
+
+def test_a_row_of_torchs_law_that_stands_twice_has_its_own_probabilities():
+    law = sr.law_of(td.Independent(td.HalfNormal(SCALE), 1))
+    values = torch.tensor([[0.3, 1.0], [2.0, 3.1]], **DOUBLE)
+    found = joined([law[0], law[0]]).survival(values)
+    assert torch.equal(found, torch.cat([law[0].survival(value[None]) for value in values]))
