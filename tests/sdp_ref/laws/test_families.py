@@ -325,3 +325,14 @@ def test_a_row_of_torchs_law_that_stands_twice_has_its_own_probabilities():
     values = torch.tensor([[0.3, 1.0], [2.0, 3.1]], **DOUBLE)
     found = joined([law[0], law[0]]).survival(values)
     assert torch.equal(found, torch.cat([law[0].survival(value[None]) for value in values]))
+
+
+def test_laws_of_two_families_make_one_batch_of_all_rows():
+    alone = sr.DiagonalGaussian(3 * MEAN, SCALE)
+    for laws in ([mixture(), alone], [alone, mixture()], [gaussian(), alone], [alone, gaussian()]):
+        both = joined(laws)
+        assert both.batch == 4
+        assert torch.allclose(both.mean, torch.cat([law.mean for law in laws]))
+        assert torch.allclose(both.covariance, torch.cat([law.covariance for law in laws]))
+    with pytest.raises(sr.UndefinedError, match="different families do not make one batch"):
+        joined([alone, sr.Cauchy(MEAN, SCALE)])
