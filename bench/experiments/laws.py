@@ -193,15 +193,7 @@ class LawExperiment(Experiment):
 
     def _undefined(self, noise: Noise, settings: Settings) -> dict[Metric, LeftOut]:
         """Metrics that no prediction is compared by under a family of noise, and why."""
-        from torch import nn
-
-        from sdp_bench.bench.metrics.oracle import Oracle
-        from sdp_bench.bench.metrics.prediction import Prediction
-
-        key = OracleKey("", "", noise.prefix, settings.sampling.sampler, settings.sampling.samples)
-        oracle = Oracle(nn.Identity(), noise.example, key, settings.sampling)  # of which nothing is drawn
-        itself = Prediction(None, oracle, lambda: oracle.samples)
-        reasons = {each: each.refusal(oracle, itself) for each in self.measures(settings)}
+        reasons = {each: each.undefined(noise.example) for each in self.measures(settings)}
         return {
             each: LeftOut(None, f"{each.title} ({noise.name} noise)", reason)
             for each, reason in reasons.items()

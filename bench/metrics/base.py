@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sdp_bench.bench.metrics.prediction import Prediction
     from sdp_bench.bench.sampling import Sampling
     from sdp_bench.oracles.estimate.estimate import Estimate
+    from sdp_ref.laws import Law
 
 Better = Literal["lower", "higher", "one", "floor", ""]
 Moment = Literal["", "mean", "variance"]
@@ -183,10 +184,8 @@ class Metric(ABC):
             The same words for all metrics that need the same, so that they can be told together.
         """
         predicted = prediction.law
-        laws = [law for law in (oracle.law, predicted) if law is not None]
-        if self.needs and (law := lacking(self.needs, *laws)):
-            remedy = "use total variation or quantile distances"
-            return f"a finite {self.needs} is needed, which {law} has not; {remedy}"
+        if reason := self.undefined(*(law for law in (oracle.law, predicted) if law is not None)):
+            return reason
         if self.single or predicted is None:
             return ""
         if not predicted.joint:
@@ -194,6 +193,19 @@ class Metric(ABC):
         if self.needs == "variance" and not hasattr(predicted, "covariance"):
             return f"a covariance is needed, which {predicted.described} has not"
         return ""
+
+    def undefined(self, *laws: Law) -> str:
+        """Why it is not defined where the noise or a prediction has one of some laws; empty if it is.
+
+        Returns
+        -------
+        str
+            See `refusal`.
+        """
+        if not self.needs or not (law := lacking(self.needs, *laws)):
+            return ""
+        remedy = "use total variation or quantile distances"
+        return f"a finite {self.needs} is needed, which {law} has not; {remedy}"
 
     def measure(self, oracle: Oracle, prediction: Prediction) -> Measurements:
         """Estimates by component.

@@ -238,12 +238,30 @@ class Law:
 
     @classmethod
     def join(cls: type[LawT], laws: Sequence[LawT]) -> LawT:
-        """See :func:`joined`."""
+        """See :func:`joined`.
+
+        Returns
+        -------
+        Law
+
+        Raises
+        ------
+        UndefinedError
+            If they do not make one batch: all have one index, one shape of a component.
+        """
         import torch
         from torch import Tensor
 
+        def both(values: list[Any]) -> Any:
+            if isinstance(values[0], Tensor):
+                return torch.cat(values)
+            if any(value != values[0] for value in values):
+                described = " and ".join(sorted({law.described for law in laws}))
+                raise UndefinedError(f"laws of different parameters do not make one batch: {described}")
+            return values[0]
+
         values = ([getattr(law, f.name) for law in laws] for f in fields(laws[0]))
-        return unchecked(type(laws[0]), *(torch.cat(v) if isinstance(v[0], Tensor) else v[0] for v in values))
+        return unchecked(type(laws[0]), *map(both, values))
 
 
 def unchecked(family: type[LawT], *values: object) -> LawT:
@@ -255,8 +273,30 @@ def unchecked(family: type[LawT], *values: object) -> LawT:
 
 
 def joined(laws: Sequence[LawT]) -> LawT:
-    """Batch made of the parts of one: laws of one family and event shape, one after the other."""
-    return type(laws[0]).join(laws)
+    """Batch made of the parts of one: laws of one event shape, one after the other.
+
+    They are of one family; Gaussian laws with full and with diagonal covariances may stand together, and
+    beside mixtures any law of the components' family, as a mixture of one.
+
+    Parameters
+    ----------
+    laws : sequence of Law
+
+    Returns
+    -------
+    Law
+
+    Raises
+    ------
+    UndefinedError
+        If they do not make one batch.
+    """
+    if len({type(law) for law in laws}) == 1:
+        return type(laws[0]).join(laws)
+    from sdp_ref.laws.mixture import of_one_family
+
+    alike: Sequence[LawT] = of_one_family(laws)
+    return type(alike[0]).join(alike)
 
 
 def _row(value: Any, index: slice) -> Any:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from sdp_ref.errors import UndefinedError
-from sdp_ref.laws.base import Law, LawT, Push, check_tensor
+from sdp_ref.laws.base import Law, LawT, Push, check_tensor, unchecked
 from sdp_ref.laws.standard import UNIFORM, Standard
 
 if TYPE_CHECKING:
@@ -140,6 +140,25 @@ class Empirical(Law):
         found = [(self._spread(weights.double()) * (points > one.unsqueeze(1))).sum(1) for one in each]
         return torch.stack(found).reshape(flat.shape)
 
+    @classmethod
+    def join(cls: type[LawT], laws: Sequence[LawT]) -> LawT:
+        """See :func:`joined`; laws of fewer draws get some of weight 0, their last one again."""
+        import torch
+
+        each = [law for law in laws if isinstance(law, Empirical)]
+        most = max(law.samples.shape[1] for law in each)
+        if all(law.weights is None and law.samples.shape[1] == most for law in each):
+            return unchecked(cls, torch.cat([law.samples for law in each]), None)
+        samples, weights = [], []
+        for law in each:
+            own = law.samples
+            count = own.shape[1]
+            given = own.new_full(own.shape[:2], 1 / count) if law.weights is None else law.weights
+            last = own[:, -1:].expand(-1, most - count, *law.event_shape)
+            samples.append(torch.cat([own, last], 1))
+            weights.append(torch.nn.functional.pad(given, (0, most - count)))
+        return unchecked(cls, torch.cat(samples), torch.cat(weights))
+
     @property
     def _rows(self) -> tuple[int, ...]:
         return self.batch, *self.event_shape
@@ -257,8 +276,6 @@ class Quantiles(Law):
 
     def rows(self, index: slice) -> Quantiles:
         """See :class:`Law`."""
-        from sdp_ref.laws.base import unchecked
-
         return unchecked(Quantiles, self.levels, self.values[index])
 
     @classmethod
@@ -275,8 +292,6 @@ class Quantiles(Law):
             If they have not.
         """
         import torch
-
-        from sdp_ref.laws.base import unchecked
 
         each = [law for law in laws if isinstance(law, Quantiles)]
         if any(not torch.equal(law.levels, each[0].levels) for law in each):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -116,11 +118,14 @@ class ForeignLaw(Law):
         Its mean, or where it has none the median of some draws. Dtype and device are those of the draws.
     chosen : tuple of int
         Which of its rows this law has.
+    whole : int
+        How many rows there are to choose from.
     """
 
     given: Any
     centre: Tensor
     chosen: tuple[int, ...]
+    whole: int
 
     @property
     def location(self) -> Tensor:
@@ -156,15 +161,10 @@ class ForeignLaw(Law):
         """
         if not hasattr(self.given, "log_prob"):
             raise UndefinedError(f"{self.described} has no density")
-        event = self.event_shape
-        lead = value.shape[: value.ndim - len(event) - 1]
-        values = value.to(self.centre).expand(*lead, self.batch, *event)
-        rows = self._whole(values, len(lead))
         try:
-            found = self._density(rows)
+            return self._each(self._density, value, 0).double()
         except NotImplementedError:
             raise UndefinedError(f"{self.described} has no density") from None
-        return found[..., list(self.chosen)].double()
 
     def sample(self, samples: int, generator: torch.Generator | None = None) -> Tensor:
         """See :class:`Law`."""
@@ -172,11 +172,11 @@ class ForeignLaw(Law):
 
     def rows(self, index: slice) -> Any:
         """See :class:`Law`."""
-        return unchecked(type(self), self.given, self.centre[index], self.chosen[index])
+        return unchecked(type(self), self.given, self.centre[index], self.chosen[index], self.whole)
 
     def to(self, *args: Any, **kwargs: Any) -> Any:
         """See :class:`Law`: draws are made where the given law is, and moved."""
-        return unchecked(type(self), self.given, self.centre.to(*args, **kwargs), self.chosen)
+        return unchecked(type(self), self.given, self.centre.to(*args, **kwargs), self.chosen, self.whole)
 
     @classmethod
     def join(cls, laws: Any) -> Any:
@@ -196,21 +196,40 @@ class ForeignLaw(Law):
         if any(law.given is not laws[0].given for law in laws):
             raise UndefinedError(f"{laws[0].described} cannot be joined with others to one batch")
         chosen = tuple(row for law in laws for row in law.chosen)
-        return unchecked(cls, laws[0].given, torch.cat([law.centre for law in laws]), chosen)
+        return unchecked(cls, laws[0].given, torch.cat([law.centre for law in laws]), chosen, laws[0].whole)
 
-    def _whole(self, values: Tensor, lead: int) -> Tensor:
-        """Values of the chosen rows as those of all, the others' being the first one's."""
-        rows = {row: place for place, row in enumerate(self.chosen)}
-        total = max(self._rows, 1)
-        return values[(slice(None),) * lead + ([rows.get(row, 0) for row in range(total)],)]
+    def _each(self, function: Callable[[Tensor], Tensor], value: Tensor, trailing: int) -> Tensor:
+        """A function of values of all rows, shape (..., whole, *event), at one value of each chosen row.
+
+        Parameters
+        ----------
+        function : callable
+            Its results have `trailing` dimensions behind that of the rows.
+        value : Tensor, shape (..., B, *event)
+        trailing : int
+
+        Returns
+        -------
+        Tensor, shape (..., B) and the trailing dimensions
+        """
+        import torch
+
+        event, places = self.event_shape, range(self.batch)
+        lead = value.shape[: value.ndim - len(event) - 1]
+        values = value.to(self.centre).expand(*lead, self.batch, *event).movedim(len(lead), 0)
+        rest, done = dict.fromkeys(places), []
+        while rest:  # at once what stands in different rows: a row may be chosen twice
+            now = {self.chosen[place]: place for place in reversed(rest)}
+            some = values[[now.get(row, next(iter(rest))) for row in range(self.whole)]]
+            found = function(some.movedim(0, len(lead)))
+            done += [(place, found.select(found.ndim - trailing - 1, row)) for row, place in now.items()]
+            for place in now.values():
+                del rest[place]
+        return torch.stack([each for _, each in sorted(done, key=operator.itemgetter(0))], len(lead))
 
     def _density(self, rows: Tensor) -> Tensor:
         density: Tensor = self.given.log_prob(rows)
         return density
-
-    @property
-    def _rows(self) -> int:
-        raise NotImplementedError
 
     def _drawn(self, samples: int, generator: torch.Generator | None) -> Tensor:
         raise NotImplementedError
@@ -258,7 +277,7 @@ class TorchLaw(ForeignLaw):
             finite = False
         if not finite:
             centre = _seeded(distribution, _PEEK, None).median(0).values
-        super().__init__(distribution, centre, tuple(range(len(centre))))
+        super().__init__(distribution, centre, tuple(range(len(centre))), len(centre))
 
     @property
     def covariance(self) -> Tensor:
@@ -309,14 +328,11 @@ class TorchLaw(ForeignLaw):
         given = self.given
         if not isinstance(given, Independent) or given.base_dist.event_shape:
             return super().survival(value)
-        event = self.event_shape
-        lead = value.shape[: value.ndim - len(event) - 1]
-        rows = self._whole(value.to(self.centre).expand(*lead, self.batch, *event), len(lead))
         try:
-            below: Tensor = given.base_dist.cdf(rows)
+            below = self._each(given.base_dist.cdf, value, len(self.event_shape))
         except (NotImplementedError, ValueError):  # ValueError: a value outside of its support
             return super().survival(value)
-        return 1 - below[(slice(None),) * len(lead) + (list(self.chosen),)].double()
+        return 1 - below.double()
 
     def _density(self, rows: Tensor) -> Tensor:
         """Of a value outside of the support it is 0, where torch refuses the value."""
@@ -326,10 +342,6 @@ class TorchLaw(ForeignLaw):
         some = _seeded(self.given, 1, torch.Generator().manual_seed(0))[0]
         kept = inside.reshape(inside.shape + (1,) * len(self.event_shape))
         return torch.where(inside, super()._density(torch.where(kept, rows, some)), -torch.inf)
-
-    @property
-    def _rows(self) -> int:
-        return int(self.given.batch_shape[0])
 
     def _drawn(self, samples: int, generator: torch.Generator | None) -> Tensor:
         return _seeded(self.given, samples, generator)
@@ -346,7 +358,7 @@ class TorchLaw(ForeignLaw):
         UndefinedError
             If it is a part of the distribution's batch.
         """
-        if self.chosen != tuple(range(self._rows)) or batch != self.given.batch_shape:
+        if self.chosen != tuple(range(self.whole)) or batch != self.given.batch_shape:
             raise UndefinedError(f"{self.described} is a part of a batch, which torch cannot take out of it")
         whole: Distribution = self.given
         return whole
@@ -362,16 +374,12 @@ class SampledLaw(ForeignLaw):
     """
 
     def __init__(self, given: Any, centre: Tensor) -> None:
-        super().__init__(given, centre, tuple(range(len(centre))))
+        super().__init__(given, centre, tuple(range(len(centre))), len(centre))
 
     @property
     def covariance(self) -> Tensor:
         """Over the flattened event, shape (B, n, n)."""
         return self._asked("covariance")
-
-    @property
-    def _rows(self) -> int:
-        return max(self.chosen) + 1
 
     def _drawn(self, samples: int, generator: torch.Generator | None) -> Tensor:
         return _checked_draws(self.given, samples, generator)

@@ -85,7 +85,7 @@ class Mixture(Law):
         if not laws or not all(isinstance(law, Law) for law in laws):
             raise ValueError("components must be one law or more")
         if {type(law) for law in laws} == {Gaussian, DiagonalGaussian}:
-            laws = [unchecked(Gaussian, law.location, law.covariance) for law in laws]
+            laws = of_one_family(laws)
         first = laws[0]
         for law in laws[1:]:
             if type(law) is not type(first):
@@ -269,3 +269,34 @@ class Mixture(Law):
         weights = self.weights.reshape(self.weights.shape + (1,) * (values.ndim - 1))
         average: Tensor = (weights * self._split(values)).sum(1)
         return average
+
+
+def of_one_family(laws: Sequence[Law]) -> list[Law]:
+    """The same laws as laws of one family: Gaussian ones with full covariances, or mixtures.
+
+    Parameters
+    ----------
+    laws : sequence of Law
+        Of several families.
+
+    Returns
+    -------
+    list of Law
+
+    Raises
+    ------
+    UndefinedError
+        If there is no family for all of them.
+    """
+    families = {type(law) for law in laws}
+    if families == {Gaussian, DiagonalGaussian}:
+        return [unchecked(Gaussian, law.location, law.covariance) for law in laws]
+    if Mixture in families:
+        return [law if isinstance(law, Mixture) else _alone(law) for law in laws]
+    described = " and ".join(sorted({law.described for law in laws}))
+    raise UndefinedError(f"laws of different families do not make one batch: {described}")
+
+
+def _alone(law: Law) -> Mixture:
+    """A law as the mixture of one component."""
+    return unchecked(Mixture, law.location.new_ones(law.batch, 1), law)

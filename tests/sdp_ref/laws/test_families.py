@@ -307,3 +307,72 @@ def test_outside_of_the_support_of_a_distribution_of_torchs_the_density_is_zero(
     found = law[1].log_prob(torch.tensor([[[0.5, 2.0]], [[0.5, 0.5]]], **DOUBLE))
     assert found[0].item() == -math.inf
     assert found[1].item() == pytest.approx(law.log_prob(torch.full((2, 2), 0.5, **DOUBLE))[1].item())
+
+
+def test_laws_of_draws_make_one_batch_whatever_their_numbers_and_weights():
+    plain = sr.Empirical(torch.tensor([[[1.0], [2.0], [6.0]]], **DOUBLE))
+    fewer = sr.Empirical(plain.samples[:, :2], torch.tensor([[0.9, 0.1]], **DOUBLE))
+    for laws in ([plain, fewer], [fewer, plain]):
+        both = joined(laws)
+        assert torch.allclose(both.mean, torch.cat([law.mean for law in laws]))
+        assert torch.allclose(both.variance, torch.cat([law.variance for law in laws]))
+
+
+def test_a_mixture_of_laws_of_draws_keeps_the_weights_of_their_draws():
+    plain = sr.Empirical(torch.tensor([[[1.0], [2.0], [6.0]]], **DOUBLE))
+    weighted = sr.Empirical(plain.samples, torch.tensor([[0.9, 0.1, 0.0]], **DOUBLE))
+    mixed = sr.Mixture.of(torch.tensor([[0.5, 0.5]], **DOUBLE), [plain, weighted])
+    assert torch.allclose(mixed.mean, (plain.mean + weighted.mean) / 2)
+
+
+@pytest.mark.parametrize(
+    "laws",
+    [
+        [sr.SymmetricStable(MEAN, SCALE, 1.2), sr.SymmetricStable(MEAN, SCALE, 1.7)],
+        [sr.LocationScale(MEAN, SCALE, SHAPES["laplace"]), sr.LocationScale(MEAN, SCALE, SHAPES["uniform"])],
+    ],
+)
+def test_laws_of_different_shapes_do_not_make_one_batch(laws):
+    with pytest.raises(sr.UndefinedError, match="do not make one batch"):
+        joined(laws)
+
+
+class Dense(Sampled):
+    """Someone's own law that has a density, of all its rows together."""
+
+    def log_prob(self, values):
+        return td.Independent(td.Normal(MEAN, SCALE), 1).log_prob(values)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [lambda: sr.law_of(Dense()), lambda: sr.law_of(td.Independent(td.Gumbel(MEAN, SCALE), 1))],
+    ids=["sampled", "torch"],
+)
+def test_a_row_of_anothers_law_has_its_own_density_wherever_it_stands_and_however_often(given):
+    law, values = given(), torch.tensor([[0.3, -1.0], [2.0, 3.1]], **DOUBLE)
+    for row in range(2):
+        both = law.log_prob(values[row].expand(2, 2))
+        assert law[row].log_prob(values[[row]])[0] == both[row]
+    twice = joined([law[1], law[1], law[0]])
+    found = twice.log_prob(values[[0, 1, 0]])
+    expected = [law.log_prob(values[[0, 0]])[1], law.log_prob(values)[1], law.log_prob(values[[0, 0]])[0]]
+    assert found.tolist() == [each.item() for each in expected]
+
+
+def test_a_row_of_torchs_law_that_stands_twice_has_its_own_probabilities():
+    law = sr.law_of(td.Independent(td.HalfNormal(SCALE), 1))
+    values = torch.tensor([[0.3, 1.0], [2.0, 3.1]], **DOUBLE)
+    found = joined([law[0], law[0]]).survival(values)
+    assert torch.equal(found, torch.cat([law[0].survival(value[None]) for value in values]))
+
+
+def test_laws_of_two_families_make_one_batch_of_all_rows():
+    alone = sr.DiagonalGaussian(3 * MEAN, SCALE)
+    for laws in ([mixture(), alone], [alone, mixture()], [gaussian(), alone], [alone, gaussian()]):
+        both = joined(laws)
+        assert both.batch == 4
+        assert torch.allclose(both.mean, torch.cat([law.mean for law in laws]))
+        assert torch.allclose(both.covariance, torch.cat([law.covariance for law in laws]))
+    with pytest.raises(sr.UndefinedError, match="different families do not make one batch"):
+        joined([alone, sr.Cauchy(MEAN, SCALE)])
