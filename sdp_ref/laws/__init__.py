@@ -7,12 +7,12 @@ slightly indefinite) and that is for the measurements to show. :func:`law_of` ma
 others have: a distribution of torch's, or any object that can be sampled.
 """
 
-from sdp_ref.laws.base import Law, joined, unchecked
+from sdp_ref.laws.base import Law, unchecked
 from sdp_ref.laws.empirical import Empirical, Quantiles
 from sdp_ref.laws.foreign import law_of
 from sdp_ref.laws.gaussian import DiagonalGaussian, Gaussian
 from sdp_ref.laws.location_scale import LocationScale, Shape
-from sdp_ref.laws.mixture import Mixture
+from sdp_ref.laws.mixture import Mixture, joined
 from sdp_ref.laws.stable import Cauchy, SymmetricStable
 
 __all__ = [

@@ -272,33 +272,6 @@ def unchecked(family: type[LawT], *values: object) -> LawT:
     return law
 
 
-def joined(laws: Sequence[LawT]) -> LawT:
-    """Batch made of the parts of one: laws of one event shape, one after the other.
-
-    They are of one family; Gaussian laws with full and with diagonal covariances may stand together, and
-    beside mixtures any law of the components' family, as a mixture of one.
-
-    Parameters
-    ----------
-    laws : sequence of Law
-
-    Returns
-    -------
-    Law
-
-    Raises
-    ------
-    UndefinedError
-        If they do not make one batch.
-    """
-    if len({type(law) for law in laws}) == 1:
-        return type(laws[0]).join(laws)
-    from sdp_ref.laws.mixture import of_one_family
-
-    alike: Sequence[LawT] = of_one_family(laws)
-    return type(alike[0]).join(alike)
-
-
 def _row(value: Any, index: slice) -> Any:
     from torch import Tensor
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from sdp_ref.errors import UndefinedError
-from sdp_ref.laws.base import Law, LawT, Push, check_tensor, joined, unchecked
+from sdp_ref.laws.base import Law, LawT, Push, check_tensor, unchecked
 from sdp_ref.laws.gaussian import DiagonalGaussian, Gaussian
 from sdp_ref.laws.standard import UNIFORM, Standard
 
@@ -269,6 +269,31 @@ class Mixture(Law):
         weights = self.weights.reshape(self.weights.shape + (1,) * (values.ndim - 1))
         average: Tensor = (weights * self._split(values)).sum(1)
         return average
+
+
+def joined(laws: Sequence[LawT]) -> LawT:
+    """Batch made of the parts of one: laws of one event shape, one after the other.
+
+    They are of one family; Gaussian laws with full and with diagonal covariances may stand together, and
+    beside mixtures any law of the components' family, as a mixture of one.
+
+    Parameters
+    ----------
+    laws : sequence of Law
+
+    Returns
+    -------
+    Law
+
+    Raises
+    ------
+    UndefinedError
+        If they do not make one batch.
+    """
+    if len({type(law) for law in laws}) == 1:
+        return type(laws[0]).join(laws)
+    alike = cast("list[LawT]", of_one_family(laws))
+    return type(alike[0]).join(alike)
 
 
 def of_one_family(laws: Sequence[Law]) -> list[Law]:
