@@ -31,5 +31,5 @@ MIXTURES = LawExperiment(
         *("monte_carlo:samples=100", "monte_carlo:samples=1000", "control_variate:samples=100"),
         *references(),
     ),
-    presets={"quick": Size(1, 1)},
+    presets={"quick": Size(1, 1, on_request=True)},
 )

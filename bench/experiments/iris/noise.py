@@ -28,5 +28,5 @@ OTHER_FAMILIES = LawExperiment(
     sigmas=SIGMAS,
     architectures=FOUR,
     noises=FAMILIES,
-    presets={"quick": Size(1, 1)},
+    presets={"quick": Size(1, 1, on_request=True)},
 )

@@ -16,5 +16,5 @@ SCORES = LawExperiment(
     metrics=("log_score", "crps", "energy_score", "coverage", "interval_width", "tails"),
     sigmas=SIGMAS[:3],
     architectures=FOUR,
-    presets={"quick": Size(1, 1)},
+    presets={"quick": Size(1, 1, on_request=True)},
 )
