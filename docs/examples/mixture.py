@@ -14,7 +14,7 @@ import sdp_ref as sr
 class Split(sr.Rule):
     """The input's law in pieces along its widest direction, each through SDP; `pieces` is odd."""
 
-    name: ClassVar[str] = "split"
+    name: ClassVar[str] = "my_split"
     pieces: int = 5
 
     def prepare(self, net: Callable[[Tensor], Tensor]) -> Callable[[sr.Law], sr.Law]:

@@ -160,6 +160,12 @@ class Subject:
         return False
 
 
+_NO_LAW = (
+    "propagate returned a {} for a Gaussian input, not an sdp_ref.Gaussian, an sdp_ref.DiagonalGaussian or "
+    "another law with mean and covariance"
+)
+
+
 def as_prediction(law: object, x: Law) -> Prediction:
     """Result of a rule, flattened.
 
@@ -180,11 +186,12 @@ def as_prediction(law: object, x: Law) -> Prediction:
     ValueError
         If it is no law of this batch with mean and covariance, or its shapes do not fit.
     """
-    if not isinstance(law, Law) or not (hasattr(law, "mean") and hasattr(law, "covariance")):
-        raise ValueError(
-            f"propagate returned a {type(law).__name__} for a Gaussian input, not an sdp_ref.Gaussian, "
-            "an sdp_ref.DiagonalGaussian or another law with mean and covariance"
-        )
+    if not isinstance(law, Law) or not hasattr(law, "mean"):
+        raise ValueError(_NO_LAW.format(type(law).__name__))
+    if isinstance(law, DiagonalGaussian) and not isinstance(law.variance, Tensor):
+        raise ValueError(f"variance of the result is a {type(law.variance).__name__}, not a tensor")
+    if not hasattr(law, "covariance"):
+        raise ValueError(_NO_LAW.format(type(law).__name__))
     parts = law.components if isinstance(law, Mixture) else law
     full = not isinstance(parts, DiagonalGaussian)
     values = (

@@ -198,10 +198,10 @@ def test_a_replay_that_differs_says_so(finished, tmp_path):
     ("words", "message"),
     [
         (["run"], "name experiments to run, or --all"),
-        (["run", "iris"], "unknown experiment 'iris'; choose from iris-tv, iris-tv-deep"),
+        (["run", "iris"], "unknown experiment 'iris'; choose from iris-mixtures, iris-tv"),
         (["run", "iris-tv", "--all"], "name experiments"),
         (["run", "--all", "--preset", "huge"], "choose from smoke, quick, paper"),
-        (["run", "--all", "--rules", "spd"], "choose from sdp, dvia"),
+        (["run", "--all", "--rules", "spd"], "choose from sdp, second_order, dvia"),
         (["run", "--all", "--rules", "monte_carlo:samples=1"], "at least 2"),
         (["run", "--all", "--sigma", "-1"], "sigma must be positive"),
         (["run", "--all", "--sigma", "big"], "not a list of numbers"),

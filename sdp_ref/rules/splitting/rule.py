@@ -18,7 +18,6 @@ from sdp_ref.rules.points.divided_difference import DividedDifference
 from sdp_ref.rules.splitting.frame import Frame, Splittable
 from sdp_ref.rules.splitting.narrower import narrower
 from sdp_ref.rules.splitting.tree import grown
-from sdp_ref.rules.traits import traits
 
 
 @dataclass(frozen=True)
@@ -79,9 +78,10 @@ class Split(Rule):
             raise ValueError(
                 f"base of split must be a rule, got {self.base!r}; sdp_ref.rule('split:base=...') reads text"
             )
+        # Not by `traits`: what the predictions of a rule rest on would then be what it is called, too.
         if self.base.name == self.name:
             raise ValueError("split takes any rule for its base but split")
-        if traits(self.base).sampling is not None:  # all pieces of all inputs would share its draws
+        if hasattr(self.base, "seed"):  # all pieces of all inputs would share its draws
             raise ValueError(f"split takes a base that does not sample, got {self.base.name}")
 
     @property
@@ -92,13 +92,15 @@ class Split(Rule):
     @property
     def label(self) -> str:
         """``split k=9``, and the base where it is another: ``split SDP k=9``."""
-        base = "" if self.base == DividedDifference(1.25) else f" {traits(self.base).label}"
+        base = (
+            "" if self.base == DividedDifference(1.25) else f" {getattr(self.base, 'label', self.base.name)}"
+        )
         return f"{self.title}{base} k={self.k}"
 
     @property
     def marginal(self) -> bool:  # type: ignore[override]  # as its base is
         """See :class:`Rule`."""
-        return traits(self.base).marginal
+        return bool(getattr(self.base, "marginal", False))
 
     @property
     def known_faults(self) -> Mapping[str, str]:  # type: ignore[override]  # the base's, and its own

@@ -452,7 +452,7 @@ def test_bad_settings_get_one_line(overrides, message):
 
 
 def test_unknown_names_are_answered_with_the_valid_ones():
-    with pytest.raises(UserError, match="choose from iris-tv, iris-tv-deep"):
+    with pytest.raises(UserError, match="choose from iris-mixtures, iris-tv"):
         chosen(["iris"])
     with pytest.raises(UserError, match="choose from sdp"):
         canonical_rules(["spd"])

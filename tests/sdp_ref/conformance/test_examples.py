@@ -44,6 +44,16 @@ def as_told(names, numbers, _printed):
     return has(names["y"], got) and (got != got or not has(names["y"], numbers["expected"]))
 
 
+def draws_are_of_another_law(names, numbers, _printed):
+    second = torch.cov(names["drawn"].flatten(1).mT).flatten()
+    told = names["y"].covariance.flatten()
+    return (
+        bool((second / numbers["got"] - 1).abs().min() < 1e-3)
+        and has(names["y"], numbers["expected"])
+        and (bool(((second - told).abs() > numbers["tolerance"]).any()))
+    )
+
+
 def not_finite(names, _numbers, _printed):
     return not bool(torch.isfinite(values(names["y"])).all())
 
@@ -107,6 +117,7 @@ SHOWS = {
         has(names["y"], numbers["here"]) and has(names["z"], numbers["there"])
     ),
     **dict.fromkeys(("far-tails", "perfect-correlation", "rank-deficiency"), not_finite),
+    "law": draws_are_of_another_law,
     "second-order": limit_is_wrong,
     "sampling-error": errors_stay,
     "gradients": both_printed,
