@@ -85,6 +85,7 @@ KNOWN = {
     "second_order:probes=2": {"permutation", "batch"},
     "split": {"gradients", "diagonal", "permutation"},
     "split:base=sdp,k=9": {"diagonal"},
+    "split:base=marginal_sdp,k=9": {"diagonal"},
     "dvia": {"diagonal", "positive-semidefinite"},
     "control_variate:samples=100,coefficient=jacobian": {"permutation", "batch", "positive-semidefinite"},
     "cubature:degree=5": {"positive-semidefinite"},
