@@ -84,16 +84,21 @@ def test_gaussian_against_gaussian_is_what_quadrature_says(name):
 @pytest.mark.parametrize("name", EXACT)
 @pytest.mark.parametrize("repeats", [100, pytest.param(1000, marks=pytest.mark.slow)])
 def test_an_exact_rule_is_at_the_floor_and_told_from_it_in_one_of_twenty(name, repeats):
-    """As often as 3.3 standard deviations of the count allow, and within as many of the mean."""
+    """As often as 3.3 standard deviations of the count allow, and within as many of the mean.
+
+    Tails of ten counts are told less often: the bounds of so few are wide.
+    """
     found = [
         estimate(name, draws(TRUE, 1000, 2 * k), draws(TRUE, 2000, 2 * k + 1), k) for k in range(repeats)
     ]
     values = np.array([each.value for each in found])
     floor = np.mean([each.floor for each in found])
-    quotient = 0.1 if "tails" in name else 0.0  # of ten samples above: a quotient's mean is too large
+    # A quotient's mean is too large: by a tenth of ten samples above, by half a percent of these widths.
+    quotient = 0.1 if "tails" in name else 0.005 if name == "width" else 0.0
     assert abs(values.mean() - floor - quotient) < 3.3 * values.std() / math.sqrt(repeats) + quotient / 4
     told = sum(not each.indistinguishable for each in found)
-    assert abs(told - 0.05 * repeats) <= 3.3 * math.sqrt(0.0475 * repeats)
+    excess = told - 0.05 * repeats
+    assert (excess if "tails" in name else abs(excess)) <= 3.3 * math.sqrt(0.0475 * repeats)
 
 
 def test_the_log_score_is_entropy_plus_divergence():
