@@ -102,11 +102,11 @@ def _look_at(rule: Propagator, place: Net | Noise) -> None:
         law = place.example
         rule.propagate(nn.Linear(law.dimension, 1), law)
         return
-    net, module = place, place.build()
+    module, law = place.build(), GAUSSIAN.law(inputs_of(place).batch([0]), 1.0)
     if isinstance(rule, Rule):
-        rule.prepare(module)
+        rule.examine(module, law)
     else:
-        rule.propagate(module, GAUSSIAN.law(inputs_of(net).batch([0]), 1.0))
+        rule.propagate(module, law)
 
 
 def _refusal(rule: Propagator | Plugin, place: Net | Noise) -> str:

@@ -55,11 +55,11 @@ class PyTAGI(Peer, LayerwiseRule):
                 raise NoFormulaError(f"inputs of shape {tuple(law.mean.shape[1:])}")
         return law
 
-    def prepare(self, net: Net) -> Callable[[Law], Law]:
-        """See `Rule`; the package runs a net as a whole."""
-        self._model(net)  # what it has no layer for is refused here
+    def walk(self, net: Net, like: Tensor) -> Callable[[Law], Law]:
+        """See `LayerwiseRule`; the package runs a net as a whole."""
+        self._model(net, like)  # what it has no layer for is refused here
         # A model that is given a larger batch than before writes past the end of its memory.
-        model_for = functools.lru_cache(maxsize=1)(lambda _batch: self._model(net))
+        model_for = functools.lru_cache(maxsize=1)(lambda _batch: self._model(net, like))
 
         def propagate(x: Law) -> Law:
             law = self.start(x)
@@ -71,9 +71,9 @@ class PyTAGI(Peer, LayerwiseRule):
 
         return propagate
 
-    def _model(self, net: Net) -> Any:
+    def _model(self, net: Net, like: Tensor) -> Any:
         """The net in the package's layers, with its weights."""
-        steps, operations = self.operations(net)
+        steps, operations = self.operations(net, like)
         layers, weights = list[Any](), dict[str, Any]()
         for place, (step, layer) in enumerate(zip(steps, operations, strict=True)):
             if step.inputs != (place,):

@@ -239,7 +239,7 @@ def rule_errors(
         If the rule fails for the whole net.
     """
     layer_moments = layer_moments or _layer_moments(oracle)
-    double = layers_of(copy.deepcopy(oracle.net).cpu().double())
+    double = layers_of(copy.deepcopy(oracle.net).cpu().double(), oracle.law.location)
     # in a thread of its own, of which each step has one: matrices of a layer are too small for more
     (asked,) = in_threads(iter([functools.partial(_laws_by_layer, rule, double, oracle, advance)]))
     parts = [merged(double[a:b]) for a, b in itertools.pairwise(asked.cuts)]
@@ -290,7 +290,7 @@ def _layer_moments(oracle: Oracle, advance: Advance = lambda _: None) -> LayerMo
         raise ValueError("this noise has no moments, so that no errors by layer can be told")
     key, (net, law) = oracle.key, oracle.drawn
     return sample_layers(
-        layers_of(copy.deepcopy(net).cpu()),
+        layers_of(copy.deepcopy(net).cpu(), law.location),
         law.to(device="cpu"),
         key.samples,
         seed=key.seed("oracle"),

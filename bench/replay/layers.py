@@ -96,13 +96,15 @@ class Layer(nn.Module):
         return values[-1]
 
 
-def layers_of(net: Net) -> list[Layer]:
+def layers_of(net: Net, like: Tensor) -> list[Layer]:
     """Cut a net into layers.
 
     Parameters
     ----------
     net : nn.Module or function of one tensor
         Its parameters are shared, not copied.
+    like : Tensor, shape (B, *event)
+        What its inputs look like.
 
     Returns
     -------
@@ -115,7 +117,7 @@ def layers_of(net: Net) -> list[Layer]:
         If the net cannot be traced, has no op, or has one that is not understood; the message says which.
     """
     try:
-        steps = trace(net)
+        steps = trace(net, like.cpu())
     except UntraceableError as error:
         raise ValueError(f"cannot look inside {error}") from error
     unknown = next((step for step in steps if isinstance(step.module, Unknown)), None)

@@ -37,6 +37,8 @@ class Activation(ABC):
     calls: ClassVar[tuple[Call, ...]] = ()
     """Functions that apply it as well, and names of the methods of a tensor that do: their arguments after
     the tensor are those of :attr:`module`."""
+    ops: ClassVar[tuple[str, ...]] = ()
+    """Names of the ATen ops that apply it."""
     kinks: ClassVar[tuple[float, ...]] = ()
     """Where it has two slopes."""
     homogeneous: ClassVar[bool] = False
@@ -64,6 +66,19 @@ class Activation(ABC):
             If it has options for which there are no formulas.
         """
         return cls(**{f.name: getattr(module, f.name) for f in fields(cls) if f.init})
+
+    @classmethod
+    def from_op(cls, name: str, *args: Any, **options: Any) -> nn.Module:  # noqa: ARG003
+        """Module of torch that does what an op of :attr:`ops` does.
+
+        Parameters
+        ----------
+        name : str
+            Of the op.
+        *args, **options
+            What it is given after its first tensor.
+        """
+        return cls.module(*args, **options)
 
     @property
     def parameters(self) -> dict[str, Any]:

@@ -24,6 +24,7 @@ class GELU(Activation):
     rank: ClassVar[int] = 50
     module: ClassVar[type[nn.Module]] = nn.GELU
     calls: ClassVar[tuple[Call, ...]] = (F.gelu,)
+    ops: ClassVar[tuple[str, ...]] = ("gelu",)
     value_seconds: ClassVar[float] = 1e-9
     layer_seconds: ClassVar[float] = 0.005
 

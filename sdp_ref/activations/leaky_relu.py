@@ -35,6 +35,7 @@ class LeakyReLU(Activation):
     rank: ClassVar[int] = 20
     module: ClassVar[type[nn.Module]] = nn.LeakyReLU
     calls: ClassVar[tuple[Call, ...]] = (F.leaky_relu,)
+    ops: ClassVar[tuple[str, ...]] = ("leaky_relu",)
     kinks: ClassVar[tuple[float, ...]] = (0.0,)
     homogeneous: ClassVar[bool] = True
     value_seconds: ClassVar[float] = 0.2e-9

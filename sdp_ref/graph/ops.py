@@ -21,11 +21,25 @@ def set_tensors(module: nn.Module, **tensors: Tensor | None) -> nn.Module:
 
 
 class Unknown(nn.Module):
-    """An op that no table here knows; `text` says what it is."""
+    """An op that no table here knows.
 
-    def __init__(self, text: str) -> None:
+    Parameters
+    ----------
+    text : str
+        What it is.
+    function : callable, optional
+        The op, of values (N, *event).
+    """
+
+    def __init__(self, text: str, function: Callable[..., Tensor] | None = None) -> None:
         super().__init__()
-        self.text = text
+        self.text, self.function = text, function
+
+    def forward(self, *values: Tensor) -> Tensor:
+        """Compute it."""
+        if self.function is None:
+            raise NoFormulaError(self.text)
+        return self.function(*values)
 
 
 class Add(nn.Module):
@@ -154,3 +168,58 @@ class Rearrange(nn.Module):
 
 class Reshape(Rearrange):
     """A rearrangement that leaves the order of the components as it is."""
+
+
+class LinearFunction(Rearrange):
+    """A linear function without a matrix of its own."""
+
+
+class Multiply(nn.Module):
+    """Product of two values, elementwise."""
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        """Multiply."""
+        return a * b
+
+
+class Quotient(nn.Module):
+    """Quotient of two values, elementwise."""
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        """Divide."""
+        return a / b
+
+
+class MatrixProduct(nn.Module):
+    """Product of two matrices, both values."""
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        """Multiply."""
+        return a @ b
+
+
+class Sum(nn.Module):
+    """Sum over dimensions `dims` of an event."""
+
+    def __init__(self, dims: Sequence[int], keepdim: bool) -> None:
+        super().__init__()
+        self.dims, self.keepdim = tuple(dims), keepdim
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Add up."""
+        return x.sum(self.dims, self.keepdim)
+
+
+class Attention(nn.Module):
+    """Scaled dot-product attention."""
+
+    def __init__(self, is_causal: bool = False, scale: float | None = None, mask: Tensor | None = None) -> None:
+        super().__init__()
+        self.is_causal, self.scale, self.mask = is_causal, scale, mask
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Attend."""
+        mask = self.mask
+        if mask is not None and mask.is_floating_point():
+            mask = mask.to(q.dtype)
+        return F.scaled_dot_product_attention(q, k, v, mask, 0.0, self.is_causal, scale=self.scale)

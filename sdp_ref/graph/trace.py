@@ -1,28 +1,40 @@
-"""A net as a list of steps: its torch.fx trace with every op named by a module.
+"""A net as a list of steps: what it computes, op by op, with every op named by a module.
 
-Functional forms (``F.relu``, ``x.relu()``, ``F.linear``, ``x + 1`` ...) become the module that does
-the same, so that a layer-wise rule needs one handler per op and no second one per spelling.
+The net is run twice, on batches of two sizes (:mod:`sdp_ref.graph.recording`), and the two tapes are read as one:
+what differs between them is what depends on the batch. Each value becomes one of shape (N, *event), wherever the
+net itself holds the batch, so that a layer-wise rule needs one handler an op and none for what only moves
+components about.
 """
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from functools import partial
+from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import type_before_parametrizations
 
-from sdp_ref.errors import NoFormulaError
-from sdp_ref.graph.functions import BATCH, FUNCTIONS, Size, Value
-from sdp_ref.graph.ops import Rearrange, Unknown
+from sdp_ref.activations import ELEMENTWISE
+from sdp_ref.errors import NoFormulaError, message_of
+from sdp_ref.graph.affine import AFFINE
+from sdp_ref.graph.layout import Layout, batch_dimension, row_of
+from sdp_ref.graph.ops import Unknown
+from sdp_ref.graph.pooling import MAX_POOLS
+from sdp_ref.graph.recording import Entry, Ref, Span, Tape, UntraceableError, record
+from sdp_ref.graph.replay import Multiple, PerExample, Replay, Value, Varies
+from sdp_ref.graph.table import KNOWN, Call, emitted
+
+__all__ = ["Net", "Step", "UntraceableError", "last_uses", "trace"]
 
 Net = Callable[[Tensor], Tensor]
 
-
-class UntraceableError(ValueError):
-    """torch.fx cannot turn the net into a list of ops."""
+_SIZES = (2, 3)  # of the batches; one is no size to tell a batch by
+_WHOLE = frozenset({*AFFINE, *ELEMENTWISE, *MAX_POOLS, nn.Identity, nn.Dropout, nn.Softmax, nn.LayerNorm})
+_SAME = 1e-2  # a step that is another than the net's is wrong by about its whole size, rounding by far less
 
 
 @dataclass(frozen=True)
@@ -32,7 +44,7 @@ class Step:
     Attributes
     ----------
     module : nn.Module
-        What is computed. Shares its parameters with the net.
+        What is computed, from values (N, *event). Shares its parameters with the net.
     inputs : tuple of int
         Which earlier values it takes: 0 is the net's input, k the result of step k.
     path : str
@@ -44,42 +56,17 @@ class Step:
     path: str
 
 
-class _Functional(nn.Module):
-    """A function of one tensor as a net."""
-
-    def __init__(self, function: Net) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(x)
-
-
-_IN_PLACE_OPERATORS: dict[Any, Callable[..., Any]] = {
-    operator.iadd: operator.add,
-    operator.isub: operator.sub,
-    operator.imul: operator.mul,
-    operator.itruediv: operator.truediv,
-}
-_ON_SIZES = {
-    operator.add,
-    operator.iadd,
-    operator.sub,
-    operator.isub,
-    operator.mul,
-    operator.imul,
-    operator.floordiv,
-    operator.getitem,
-}
-
-
-def trace(net: Net) -> list[Step]:
+def trace(net: Net, like: Tensor, whole: Collection[type[nn.Module]] = _WHOLE) -> list[Step]:
     """Trace `net` into steps, in the order in which it computes them.
 
     Parameters
     ----------
     net : nn.Module or function of one tensor
-        Left as it is.
+        Left as it is. It may look at shapes, write in place and hold the batch wherever it likes.
+    like : Tensor, shape (B, *event)
+        What its inputs look like; its numbers and B are of no matter.
+    whole : collection of type
+        Classes of modules that are steps as they are, and not looked into.
 
     Returns
     -------
@@ -90,233 +77,232 @@ def trace(net: Net) -> list[Step]:
     Raises
     ------
     UntraceableError
-        If torch.fx cannot trace the net (its control flow depends on values, say), or the net
-        does not map one tensor to one tensor.
+        If the net's control flow depends on values or on the size of the batch, it cannot be run on such inputs,
+        or it does not map one tensor to one tensor, row by row.
     """
-    module = net if isinstance(net, nn.Module) else _Functional(net)
-    for path, part in module.named_modules():
-        if part._forward_hooks or part._forward_pre_hooks:
-            raise UntraceableError(f"a net with forward hooks (at '{path}')")
-    try:
-        graph_module = _trace(module)
-    except (fx.proxy.TraceError, TypeError, RuntimeError, AttributeError, NameError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UntraceableError(f"a net that torch.fx cannot trace ({reason})") from error
-    return _Reader(graph_module).read()
+    first, second = (record(net, _example(net, like, size), KNOWN, whole) for size in _SIZES)
+    reader = _Reader(first, second)
+    steps = reader.read()
+    _check(steps, second)
+    return steps
+
+
+def _example(net: Net, like: Tensor, size: int) -> Tensor:
+    """Some inputs of the shape and on the device of `like`, in the precision of the net."""
+    weight = None
+    if isinstance(net, nn.Module):
+        weight = next((p for p in net.parameters() if p.is_floating_point()), None)
+    dtype, device = (like.dtype, like.device) if weight is None else (weight.dtype, weight.device)
+    generator = torch.Generator().manual_seed(size)
+    numbers = torch.randn(size, *like.shape[1:], generator=generator, dtype=torch.float64)
+    return numbers.to(device=device, dtype=dtype)
 
 
 class _Reader:
-    """Turns the nodes of a trace into steps, one after the other."""
+    """Turns two tapes of a net into steps, entry by entry."""
 
-    def __init__(self, graph_module: fx.GraphModule) -> None:
-        self.graph_module = graph_module
-        self.modules = dict(graph_module.named_modules())
+    def __init__(self, first: Tape, second: Tape) -> None:
+        alike = len(first.entries) == len(second.entries) and first.output == second.output
+        if not alike or any(a.function is not b.function for a, b in zip(first.entries, second.entries, strict=True)):
+            raise UntraceableError("a net whose control flow depends on the size of the batch")
+        self.first, self.second = first, second
         self.steps: list[Step] = []
-        self.value: dict[fx.Node, int] = {}
-        self.known: dict[fx.Node, Any] = {}  # constants and sizes
-        self.order = {node: i for i, node in enumerate(graph_module.graph.nodes)}
-        self.storage: dict[fx.Node, set[fx.Node]] = {}  # who shares its memory
-        self.same: dict[fx.Node, set[fx.Node]] = {}  # who is the same tensor
+        event = tuple(first.given.shape)
+        self.values: dict[int, Value] = {0: Value(0, Layout(), event)}
+        self.dtype = first.given.dtype
+        self.last_use: dict[int, int] = {first.output: len(first.entries)}
 
     def read(self) -> list[Step]:
         """Return the steps that the output needs."""
-        for node in self.graph_module.graph.nodes:
-            if node.op == "placeholder":
-                if self.value:
-                    raise UntraceableError("a net of several arguments")
-                self._bind(node, 0)
-            elif node.op == "get_attr":
-                self.known[node] = operator.attrgetter(str(node.target))(self.graph_module)
-            elif node.op == "output":
-                result = node.args[0]
-                if not isinstance(result, fx.Node) or result not in self.value:
-                    raise UntraceableError("a net that does not return one tensor made from its input")
-                return _needed(self.steps, self.value[result])
-            elif not self._fold(node):
-                self._step(node)
-        raise UntraceableError("a net that returns nothing")
+        entries = [_unified(*pair) for pair in zip(self.first.entries, self.second.entries, strict=True)]
+        for place, entry in enumerate(entries):
+            for index in _refs((entry.args, entry.kwargs)):
+                self.last_use[index] = place
+        spans: dict[int, Span] = {}
+        for each in self.first.spans:  # of those that start together the outermost, which ends last
+            if each.stop > each.start:
+                spans[each.start] = each
+        place = 0
+        while place < len(entries):
+            span = spans.get(place)
+            if span is not None and self._taken_whole(span):
+                place = span.stop
+            else:
+                self._step(place, entries[place])
+                place += 1
+        output = self.values[self.first.output]
+        if output.index and output.layout is None and not isinstance(self.steps[output.index - 1].module, Unknown):
+            raise UntraceableError("a net that does not keep the batch dimension")
+        if output.layout is not None and not output.layout.plain:
+            raise UntraceableError("a net that does not keep the batch dimension")
+        return _needed(self.steps, output.index)
 
-    def _fold(self, node: fx.Node) -> bool:
-        """Compute what depends on constants and sizes alone; say whether it did."""
-        sizes = self._size_of(node)
-        if sizes is not None:
-            self.known[node] = sizes
-        elif self._is_constant(node):
-            self._compute(node)
-        return node in self.known
-
-    def _is_constant(self, node: fx.Node) -> bool:
-        """Whether an op reads nothing but constants, and writes over none of them."""
-        inputs = node.all_input_nodes
-        name = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")
-        if node.op == "call_module" or not all(n in self.known for n in inputs) or str(name).endswith("_"):
+    def _taken_whole(self, span: Span) -> bool:
+        """Make a call of a module one step, if its values are held batch first and no other is read later."""
+        entries = self.first.entries[span.start : span.stop]
+        made = {o for entry in entries for o in entry.outputs if o is not None}
+        inner = made - {span.output}
+        if span.output not in made or any(self.last_use.get(o, -1) >= span.stop for o in inner):
             return False
-        arguments = [self.known[n] for n in inputs]
-        if any(isinstance(a, Size) or a is BATCH for a in arguments):
+        taken = [self.values[i] for i in span.inputs]
+        shape, layout = self._layout_of(span.output, span.start, span.stop, taken)
+        if layout != Layout() or not all(v.layout == Layout() for v in taken):
             return False
-        return self._arguments(node)[1].get("inplace", False) is not True
+        inputs = tuple(v.index for v in taken)
+        self.steps.append(Step(span.module, inputs, span.path))
+        self.values[span.output] = Value(len(self.steps), layout, shape)
+        return True
 
-    def _compute(self, node: fx.Node) -> None:
-        """Note what an op makes of constants; one that refuses them, or draws random numbers, stays an op."""
-        args, kwargs = self._arguments(node)
-        before = _generator_states()
-        try:
-            if node.op == "call_method":
-                result = getattr(args[0], str(node.target))(*args[1:], **kwargs)
-            else:  # out of place, for the net is left as it is
-                function: Any = _IN_PLACE_OPERATORS.get(node.target, node.target)
-                result = function(*args, **kwargs)
-        except (TypeError, RuntimeError, AttributeError, IndexError):
-            return
-        after = _generator_states()
-        if not all(torch.equal(a, b) for a, b in zip(before, after, strict=True)):  # draws are no constants
-            torch.set_rng_state(before[0])
-            if len(before) > 1:
-                torch.cuda.set_rng_state_all(before[1:])
-            return
-        self.known[node] = result
+    def _layout_of(
+        self, output: int, start: int, stop: int, taken: Sequence[Value]
+    ) -> tuple[tuple[int, ...], Layout | None]:
+        for place in range(stop - 1, start - 1, -1):
+            entry = self.first.entries[place]
+            if output in entry.outputs:
+                which = entry.outputs.index(output)
+                shape = entry.shapes[which]
+                return shape, _layout(shape, self.second.entries[place].shapes[which], taken)
+        raise AssertionError("a value that nothing makes")
 
-    def _size_of(self, node: fx.Node) -> Any:
-        """Size or shape that a node stands for, None if it is something else."""
-        first = node.args[0] if node.args else None
-        asked = None
-        if isinstance(first, fx.Node) and first in self.value:
-            asked = _asked_size(node, self.value[first])
-        if asked is None and node.op == "call_function" and node.target in _ON_SIZES and not node.kwargs:
-            return _computed_size(node.target, self._arguments(node)[0])
-        return asked
+    def _step(self, place: int, entry: Entry) -> None:
+        """Add the steps of one entry, or an unknown one."""
+        taken = {i: self.values[i] for i in _refs((entry.args, entry.kwargs))}
+        for which, output in enumerate(entry.outputs):
+            if output is None:
+                continue
+            shape = entry.shapes[which]
+            layout = _layout(shape, self.second.entries[place].shapes[which], list(taken.values()))
+            replay = Replay(entry, which, taken, layout, self.dtype)
+            self.values[output] = self._output(entry, replay, taken, shape)
 
-    def _arguments(self, node: fx.Node) -> tuple[list[Any], dict[str, Any]]:
-        def given(n: fx.Node) -> Any:
-            return Value(self.value[n]) if n in self.value else self.known.get(n, n)
-
-        args = fx.node.map_arg(node.args, given)
-        kwargs = fx.node.map_arg(node.kwargs, given)
-        return list(args), dict(kwargs)
-
-    def _step(self, node: fx.Node) -> None:
-        """Add the steps of one node, or an unknown one."""
-        path = str(node.target).removeprefix("net.") if node.op == "call_module" else _path(node)
-        inputs = tuple(self.value[n] for n in node.all_input_nodes if n in self.value)
-        args, kwargs = self._arguments(node)
+    def _output(self, entry: Entry, replay: Replay, taken: dict[int, Value], shape: tuple[int, ...]) -> Value:
         before = len(self.steps)
 
-        def emit(module: nn.Module, *values: Any) -> Value:
-            if not values or not all(isinstance(v, Value) for v in values):
-                raise TypeError("not a value")
-            self.steps.append(Step(module, tuple(v.index for v in values), path))
-            return Value(len(self.steps))
+        def emit(module: nn.Module, *values: Value) -> Value:
+            self.steps.append(Step(module, tuple(v.index for v in values), entry.path))
+            return Value(len(self.steps), values[0].layout, ())
 
-        in_place = self._in_place(node, args, kwargs)
-        if in_place and not self._may_write(node):
-            unknown = f"{_describe(node)} over a value of which a view is read later"
-        else:
-            unknown = self._unknown_unless_emitted(node, emit, args, kwargs)
-            if not unknown and len(self.steps) == before:  # an op that gives back what it took
-                unknown = f"{_describe(node)} with these arguments"
-        if unknown:
-            del self.steps[before:]
-            self.steps.append(Step(Unknown(unknown), inputs, path))
-        self._bind(node, len(self.steps), in_place=in_place)
-
-    def _unknown_unless_emitted(
-        self, node: fx.Node, emit: Callable[..., Value], args: list[Any], kwargs: dict[str, Any]
-    ) -> str:
-        """Add the steps that a node stands for; what is unknown about it, "" if nothing is."""
-        if node.op == "call_module":
-            module = self.modules[str(node.target)]
-            if kwargs:
-                args = [*args, *kwargs.values()] if not args else [*args, None]
+        text = self._refused(entry, replay, taken)
+        if not text:
             try:
-                emit(module, *args)
-            except TypeError:
-                return f"{type(module).__name__} with these arguments"
-        elif node.target not in FUNCTIONS:
-            return _describe(node)
-        else:
-            try:
-                FUNCTIONS[node.target](emit, *args, **kwargs)
+                made = emitted(Call(entry, replay, taken, shape, emit))
             except NoFormulaError as error:
-                return str(error)
-            except (TypeError, IndexError):
-                return f"{_describe(node)} with these arguments"
+                text = str(error)
+            except (TypeError, ValueError, IndexError, RuntimeError) as error:
+                text = f"{replay.name} with these arguments ({message_of(error)})"
+            else:
+                return made
+        del self.steps[before:]
+        unknown = Unknown(text, replay if replay.works else None)
+        self.steps.append(Step(unknown, tuple(v.index for v in taken.values()), entry.path))
+        return Value(len(self.steps), replay.layout, shape)
+
+    def _refused(self, entry: Entry, replay: Replay, taken: dict[int, Value]) -> str:
+        """Why nothing can be made of an entry, whatever its op is; "" if something can."""
+        if entry.draws:
+            return f"{replay.name}, which draws random numbers"
+        if any(v.layout is None for v in taken.values()):
+            return f"{replay.name} of a value without a batch dimension"
+        if any(isinstance(v, Varies) for v in _leaves((entry.args, entry.kwargs))):
+            return f"{replay.name} with constants that differ from example to example"
         return ""
 
-    def _in_place(self, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> bool:
-        """Whether an op writes its result over its first input."""
-        first = node.args[0] if node.args else None
-        if not isinstance(first, fx.Node) or first not in self.value:
-            return False
-        if node.op == "call_module":
-            return bool(getattr(self.modules[str(node.target)], "inplace", False))
-        name = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")
-        asked = getattr(FUNCTIONS.get(node.target), "inplace", None)
-        flagged = asked(*args[1:], **kwargs) if asked else kwargs.get("inplace", False) is True
-        return flagged or str(name).endswith("_") or node.target in _IN_PLACE_OPERATORS
 
-    def _may_write(self, node: fx.Node) -> bool:
-        """Whether nobody will read, by another view of it, what an op is about to write over."""
-        first = cast(fx.Node, node.args[0])  # `_in_place` has looked
-        others = self.storage[first] - self.same[first]
-        return not any(self.order[user] > self.order[node] for other in others for user in other.users)
-
-    def _bind(self, node: fx.Node, value: int, *, in_place: bool = False) -> None:
-        """Note which value a node is, and with whom it shares its memory."""
-        self.value[node] = value
-        self.same[node], self.storage[node] = {node}, {node}
-        first = node.args[0] if node.args else None
-        if not isinstance(first, fx.Node) or first not in self.same:
-            return
-        module = self.steps[value - 1].module
-        copied = node.target in ("clone", torch.clone)
-        alike = isinstance(module, nn.Identity | nn.modules.dropout._DropoutNd) and not copied
-        if in_place or (alike and node.target != "contiguous"):
-            self.same[node] = self.same[first]
-            self.same[node].add(node)
-        if in_place or alike or isinstance(module, nn.Flatten | nn.Unflatten | Rearrange):
-            self.storage[node] = self.storage[first]
-            self.storage[node].add(node)
-        if in_place:  # whoever reads its input from here on reads the result
-            refused = isinstance(module, Unknown)
-            for other in self.storage[node] if refused else self.same[node]:
-                self.value[other] = value
-
-
-def _generator_states() -> list[Tensor]:
-    return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else ())]
-
-
-def _asked_size(node: fx.Node, value: int) -> Any:
-    """Size or shape that an op asks of a value, None if it does something else."""
-    shape = Size(value, lambda s: s)
-    if node.op == "call_method" and node.target == "size":
-        dims = [*node.args[1:], *node.kwargs.values()]
-        return _dimension(shape, dims[0]) if dims else shape
-    asks = node.op == "call_function" and node.target is getattr and node.args[1] == "shape"
-    return shape if asks else None
-
-
-def _computed_size(function: Any, args: list[Any]) -> Any:
-    """Size that a function makes of sizes of one value, None if they are none."""
-    if len(args) != 2 or not any(isinstance(a, Size) for a in args):
+def _layout(first: tuple[int, ...], second: tuple[int, ...], taken: Sequence[Value]) -> Layout | None:
+    """Where a result holds the batch, if its shapes and the layouts of what it is made from tell."""
+    found = batch_dimension(first, second, _SIZES)
+    if found is None:
         return None
-    a, b = args
-    if function is operator.getitem:
-        return _dimension(a, b) if isinstance(b, int) else None
-    owners = {v.of for v in (a, b) if isinstance(v, Size)}
-    if len(owners) != 1 or any(not isinstance(v, int | Size) for v in (a, b)):
-        return None
-    return Size(owners.pop(), lambda s: function(_number_of(a, s), _number_of(b, s)))
+    dim, folded = found
+    if folded == 1:
+        return Layout(dim)
+    like = next((v.layout for v in taken if v.layout is not None and v.layout.folded == folded), None)
+    return Layout(dim, 1, folded) if like is None else Layout(dim, like.outer, like.inner)
 
 
-def _dimension(shape: Size, dim: Any) -> Any:
-    if dim == 0:
-        return BATCH
-    return Size(shape.of, lambda s: shape.get(s)[dim])
+def _unified(a: Entry, b: Entry) -> Entry:
+    """One entry of two tapes; what depends on the size of the batch says how."""
+    if len(a.outputs) != len(b.outputs) or a.outputs != b.outputs:
+        raise UntraceableError("a net whose control flow depends on the size of the batch")
+    return replace(a, args=_same(a.args, b.args), kwargs=_same(a.kwargs, b.kwargs))
 
 
-def _number_of(value: Any, shape: torch.Size) -> Any:
-    return value.get(shape) if isinstance(value, Size) else value
+def _same(a: Any, b: Any) -> Any:
+    differs = UntraceableError("a net whose arithmetic depends on the size of the batch")
+    if isinstance(a, dict):
+        return {k: _same(v, b[k]) for k, v in a.items()}
+    if isinstance(a, tuple | list):
+        if len(a) != len(b):
+            raise differs
+        return type(a)(_same(x, y) for x, y in zip(a, b, strict=True))
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return _same_constant(a, b)
+    if isinstance(a, int) and isinstance(b, int) and a != b:
+        each, rest = divmod(a, _SIZES[0])
+        if rest or each * _SIZES[1] != b:
+            raise differs
+        return Multiple(each)
+    both_nan = isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b)
+    if type(a) is not type(b) or not (a == b or both_nan):
+        raise differs
+    return a
+
+
+def _same_constant(a: Tensor, b: Tensor) -> Any:
+    if a is b or (a.data_ptr() == b.data_ptr() and a.shape == b.shape and a.stride() == b.stride()):
+        return a
+    if a.shape == b.shape:
+        same = torch.equal(a, b) or torch.allclose(a, b, rtol=0, atol=0, equal_nan=True)
+        return a if same else Varies()
+    found = row_of(a, b, _SIZES)
+    return Varies() if found is None else PerExample(*found)
+
+
+def _leaves(tree: Any) -> list[Any]:
+    if isinstance(tree, dict):
+        tree = list(tree.values())
+    if isinstance(tree, tuple | list):
+        return [leaf for part in tree for leaf in _leaves(part)]
+    return [tree]
+
+
+def _refs(tree: Any) -> list[int]:
+    """Values that stand among some arguments, each once."""
+    return list(dict.fromkeys(leaf.index for leaf in _leaves(tree) if isinstance(leaf, Ref)))
+
+
+@torch.no_grad()
+def _check(steps: Sequence[Step], tape: Tape) -> None:
+    """Refuse steps that do not compute what the net did, by whatever way numbers left the tape.
+
+    Raises
+    ------
+    UntraceableError
+        If so.
+    """
+    modules = [step.module for step in steps]
+    if any(isinstance(m, Unknown) or (m.training and _differs_in_training(m)) for m in modules):
+        return
+    values, done = {0: tape.given}, last_uses(steps)
+    try:
+        for number, (step, unneeded) in enumerate(zip(steps, done, strict=True), start=1):
+            values[number] = step.module(*(values[i] for i in step.inputs))
+            for i in unneeded:
+                del values[i]
+    except NoFormulaError:
+        return  # a handler will say so, and where
+    found, right = values[len(steps)].double(), tape.result.double()
+    size = float(right.abs().nan_to_num(0, 0, 0).amax()) if right.numel() else 0.0
+    near = found.shape == right.shape and torch.allclose(found, right, _SAME, _SAME * size, equal_nan=True)
+    if not near:
+        raise UntraceableError("a net that reads its input by other ways than torch's ops (NumPy, say)")
+
+
+def _differs_in_training(module: nn.Module) -> bool:
+    return not isinstance(module, nn.Linear) and bool(
+        isinstance(module, nn.modules.dropout._DropoutNd | nn.modules.batchnorm._NormBase)
+        or "BatchNorm" in type_before_parametrizations(module).__name__
+    )
 
 
 def _needed(steps: list[Step], output: int) -> list[Step]:
@@ -336,66 +322,3 @@ def last_uses(steps: Sequence[Step]) -> list[frozenset[int]]:
     for place, step in enumerate(steps):
         last.update(dict.fromkeys(step.inputs, place))
     return [frozenset(i for i in step.inputs if last[i] == place) for place, step in enumerate(steps)]
-
-
-def _trace(module: nn.Module) -> fx.GraphModule:
-    root = _Wrapped(module)  # a bare layer of torch.nn is a leaf only inside another module
-    return fx.GraphModule(root, _Tracer().trace(root))
-
-
-class _Proxy(fx.Proxy):
-    """Notes in-place operators as such, where torch.fx takes ``x += y`` for ``x = x + y``."""
-
-    def __iadd__(self, other: Any) -> fx.Proxy:
-        return self.tracer.create_proxy("call_function", operator.iadd, (self, other), {})
-
-    def __isub__(self, other: Any) -> fx.Proxy:
-        return self.tracer.create_proxy("call_function", operator.isub, (self, other), {})
-
-    def __imul__(self, other: Any) -> fx.Proxy:
-        return self.tracer.create_proxy("call_function", operator.imul, (self, other), {})
-
-    def __itruediv__(self, other: Any) -> fx.Proxy:
-        return self.tracer.create_proxy("call_function", operator.itruediv, (self, other), {})
-
-
-class _Tracer(fx.Tracer):
-    """Takes what a function closes over: parameters and modules that are not the net's own."""
-
-    def proxy(self, node: fx.Node) -> fx.Proxy:
-        return _Proxy(node, self)
-
-    def path_of_module(self, mod: nn.Module) -> str:
-        if not any(mod is m for m in self.root.modules()):
-            self.root.add_module(f"closed_over_{len(list(self.root.children()))}", mod)
-            self.submodule_paths = {m: name for name, m in self.root.named_modules()}
-        return super().path_of_module(mod)
-
-    def create_arg(self, a: Any) -> Any:
-        if isinstance(a, nn.Parameter) and not any(a is p for p in self.root.parameters()):
-            self.root.register_parameter(f"closed_over_{len(list(self.root.parameters(recurse=False)))}", a)
-        return super().create_arg(a)
-
-
-class _Wrapped(nn.Module):
-    def __init__(self, net: nn.Module) -> None:
-        super().__init__()
-        self.net = net
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.net(x)
-        return y
-
-
-def _describe(node: fx.Node) -> str:
-    target = node.target
-    if node.op == "call_method":
-        return f"Tensor.{target}"
-    return getattr(target, "__name__", str(target))
-
-
-def _path(node: fx.Node) -> str:
-    stack = node.meta.get("nn_module_stack") or {}
-    inside = next(reversed(stack), "") if stack else ""
-    inside = str(inside).removeprefix("net").removeprefix(".")
-    return f"{inside}.{node.name}" if inside else node.name

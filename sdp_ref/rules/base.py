@@ -162,6 +162,22 @@ class Rule(ABC):
     def prepare(self, net: Net) -> Callable[[Law], Law]:
         """Do once what depends on the net alone; returns a function of the law of the input."""
 
+    def examine(self, net: Net, x: Law) -> None:  # noqa: ARG002 - a rule that looks at the shapes of inputs does
+        """Look whether the rule takes a net, without propagating anything where that can be told.
+
+        Parameters
+        ----------
+        net : nn.Module or function
+        x : Law
+            What its inputs are like.
+
+        Raises
+        ------
+        UnsupportedError
+            If it is known not to.
+        """
+        self.prepare(net)
+
     @property
     def parameters(self) -> dict[str, Any]:
         """Parameters that tell this rule from others of its name: those not at their default."""

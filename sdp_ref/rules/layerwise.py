@@ -98,8 +98,42 @@ class LayerwiseRule(Rule):
         return law.to(dtype=x.location.dtype)
 
     def prepare(self, net: Net) -> Callable[[Law], Law]:
-        """Trace the net and find a handler for each op; see :class:`Rule`."""
-        steps, operations = self.operations(net)
+        """Trace the net and find a handler for each op, once for each shape of inputs; see :class:`Rule`."""
+        walks: dict[Any, Callable[[Law], Law]] = {}
+
+        def propagate(x: Law) -> Law:
+            at = x.location
+            key = (at.shape[1:], at.dtype, at.device, getattr(net, "training", False))
+            if key not in walks:
+                walks[key] = self.walk(net, at)
+            return walks[key](x)
+
+        return propagate
+
+    def examine(self, net: Net, x: Law) -> None:
+        """Trace the net and look for a handler for each op; see :class:`Rule`."""
+        self.walk(net, x.location)
+
+    def walk(self, net: Net, like: Tensor) -> Callable[[Law], Law]:
+        """Make the function that takes laws through a net.
+
+        Parameters
+        ----------
+        net : nn.Module or function of one tensor
+        like : Tensor, shape (B, *event)
+            What its inputs look like.
+
+        Returns
+        -------
+        callable
+            From the law of an input of that shape to that of the output.
+
+        Raises
+        ------
+        UnsupportedError
+            If the net cannot be traced, or an op has no handler.
+        """
+        steps, operations = self.operations(net, like)
         done = trace.last_uses(steps)
 
         def propagate(x: Law) -> Law:
@@ -115,8 +149,14 @@ class LayerwiseRule(Rule):
 
         return propagate
 
-    def operations(self, net: Net) -> tuple[list[trace.Step], list[Handler]]:
+    def operations(self, net: Net, like: Tensor) -> tuple[list[trace.Step], list[Handler]]:
         """Steps of a net, each with what this rule does there.
+
+        Parameters
+        ----------
+        net : nn.Module or function of one tensor
+        like : Tensor, shape (B, *event)
+            What its inputs look like.
 
         Returns
         -------
@@ -131,7 +171,7 @@ class LayerwiseRule(Rule):
             If the net cannot be traced, or an op has no handler.
         """
         try:
-            steps = trace.trace(net)
+            steps = trace.trace(net, like, self._whole())
         except trace.UntraceableError as error:
             raise UnsupportedError(self.name, str(error)) from error
         return steps, [self._operation(step) for step in steps]
@@ -150,6 +190,10 @@ class LayerwiseRule(Rule):
             if kind in ELEMENTWISE:
                 activation_of(module)  # refuses options that no handler looks at
             return make(self, module)
+
+    def _whole(self) -> frozenset[type[nn.Module]]:
+        """Classes of modules that the rule takes as they are."""
+        return frozenset(kind for cls in type(self).__mro__ for kind in vars(cls).get("_handlers", {}))
 
     def declared(self, table: str, kind: type[nn.Module]) -> Any:
         """What this class declares for a kind of module, or the nearest of its bases that does; else None."""

@@ -105,9 +105,9 @@ class FullCovarianceRule(LayerwiseRule):
         covariance = (full.covariance + full.covariance.mT) / 2
         return unchecked(Gaussian, full.mean, covariance).to(dtype=x.location.dtype)
 
-    def prepare(self, net: Net) -> Callable[[Law], Law]:
-        """Trace the net and find a handler for each op; see :class:`Rule`."""
-        steps, handlers = self.operations(net)
+    def walk(self, net: Net, like: Tensor) -> Callable[[Law], Law]:
+        """See :class:`LayerwiseRule`."""
+        steps, handlers = self.operations(net, like)
         operations = [self._joint_step(*pair) for pair in zip(steps, handlers, strict=True)]
         moves = scheduled(steps, operations)
         last = len(steps)

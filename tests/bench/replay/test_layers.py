@@ -35,8 +35,8 @@ def w2(a: Pair, b: Pair) -> float:
 
 
 def of_rule(net: nn.Module, rule: str, samples: int = SAMPLES, **parameters: int) -> ErrorByLayer:
-    layer_moments = sample_layers(layers_of(net), X, samples, seed=1)
-    double = layers_of(net.double())
+    layer_moments = sample_layers(layers_of(net, X.location), X, samples, seed=1)
+    double = layers_of(net.double(), X.location)
     wide = X.to(dtype=torch.float64)
     propagator = sdp_ref.rule(rule, **parameters)
     laws = [(wide.mean[0], wide.covariance[0])]
@@ -49,7 +49,7 @@ def of_rule(net: nn.Module, rule: str, samples: int = SAMPLES, **parameters: int
 @pytest.mark.parametrize("sampler", ["mc", "sobol"])
 def test_moments_of_layers_are_those_of_the_oracles_samples(sampler: str) -> None:
     net, samples = chain(3, 7, 5, 2), 20_011  # no multiple of the number of blocks
-    layer_moments = sample_layers(layers_of(net), X, samples, seed=4, sampler=sampler)
+    layer_moments = sample_layers(layers_of(net, X.location), X, samples, seed=4, sampler=sampler)
     for place, layer in enumerate(range(1, len(net) + 1), start=1):
         with torch.no_grad():
             drawn = oracles.sample_outputs(net[:layer], X, samples, seed=4, sampler=sampler).double().numpy()
@@ -67,7 +67,7 @@ def test_standard_errors_cover_the_exact_moments_of_a_linear_layer() -> None:
     weight = net[0].weight.detach().double()
     exact_mean = (net[0](X.mean)[0]).detach().double().numpy()
     exact = (weight @ X.covariance[0].double() @ weight.T).numpy()
-    moments = sample_layers(layers_of(net), X, SAMPLES, seed=8).moments[1]
+    moments = sample_layers(layers_of(net, X.location), X, SAMPLES, seed=8).moments[1]
     errors = moments.block_covariances.std(0, ddof=1) / np.sqrt(BLOCKS)
     assert (np.abs(moments.covariance - exact) < 5 * errors).all()
     assert (np.abs(moments.mean - exact_mean) < 5 * np.sqrt(np.diag(exact) / SAMPLES)).all()
@@ -83,12 +83,12 @@ def test_the_net_is_cut_where_everything_is_one_value() -> None:
             y = self.first(x)
             return self.last(y + torch.relu(self.inner(y)))
 
-    layers = layers_of(Residual().eval())
+    layers = layers_of(Residual().eval(), X.location)
     assert [layer.label for layer in layers] == ["Linear", "3 ops up to Add", "Linear"]
     assert [layer.exact for layer in layers] == [True, False, True]
     x = torch.randn(5, 3)
     net = Residual().eval()
-    parts = layers_of(net)
+    parts = layers_of(net, X.location)
     torch.testing.assert_close(nn.Sequential(*parts)(x), net(x))
     torch.testing.assert_close(merged(parts)(x), net(x))
 
@@ -105,7 +105,7 @@ def test_a_residual_block_without_a_formula_is_referred_to_samples() -> None:
     torch.manual_seed(0)
     net = Skip().double().eval()
     wide = X.to(dtype=torch.float64)
-    (layer,) = layers_of(net)
+    (layer,) = layers_of(net, X.location)
     mean, covariance = moments_after(layer, wide.mean, wide.covariance, torch.Size([3]), seed=5)
     exact = sdp_ref.propagate(net, wide, "moment_matching")  # exact for a skip around one hidden layer
     np.testing.assert_allclose(mean, exact.mean.detach(), atol=0.03)  # type: ignore[attr-defined]
@@ -160,8 +160,8 @@ def test_what_enters_is_no_less_than_the_total(rule: str) -> None:
 def test_closure_at_the_output_is_between_true_laws_carried_on() -> None:
     net = chain(3, 8, 8, 2)
     found = of_rule(net, "sdp", samples=2**13).spread.closure
-    double, wide = layers_of(net), X.to(dtype=torch.float64)
-    layer_moments = sample_layers(layers_of(copy.deepcopy(net).float()), X, 2**13, seed=1)
+    double, wide = layers_of(net, X.location), X.to(dtype=torch.float64)
+    layer_moments = sample_layers(layers_of(copy.deepcopy(net).float(), X.location), X, 2**13, seed=1)
     truths = [(wide.mean, wide.covariance)]
     after = layer_moments.moments[1:]
     truths += [(torch.tensor(m.mean)[None], torch.tensor(m.covariance)[None]) for m in after]
@@ -202,7 +202,7 @@ def test_distances_of_known_pairs() -> None:
 def test_the_floor_is_what_an_exact_law_shows() -> None:
     net = chain(3, 5, 2)
     layers, exact = (
-        layers_of(net),
+        layers_of(net, X.location),
         sdp_ref.propagate(net.double(), X.to(dtype=torch.float64), "moment_matching"),
     )
     law = (exact.mean.detach(), exact.covariance.detach())  # type: ignore[attr-defined]
@@ -227,9 +227,9 @@ def test_a_layer_that_is_constant_but_for_rounding_is_said_to_be() -> None:
 def test_nets_that_are_too_wide_are_refused_in_a_line() -> None:
     net = nn.Sequential(nn.Linear(3, 4000), nn.ReLU(), nn.Linear(4000, 2)).eval()
     with pytest.raises(ValueError, match=r"4,000 units.*more than 2\.15 GB"):
-        sample_layers(layers_of(net), X, 1000, seed=1)
+        sample_layers(layers_of(net, X.location), X, 1000, seed=1)
     with pytest.raises(ValueError, match="no layers"):
-        layers_of(lambda x: x)
+        layers_of(lambda x: x, X.location)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -239,8 +239,8 @@ def test_errors_of_rounding_are_known_as_such(seed: int) -> None:
     for scale in (1e-7, 1e-6, 1e-2):
         net = chain(3, 4, seed=seed)
         x = DiagonalGaussian(X.mean, scale**2 * X.variance)
-        layer_moments = sample_layers(layers_of(net), x, SAMPLES, seed=1)
-        double, wide = layers_of(net.double()), x.to(dtype=torch.float64)
+        layer_moments = sample_layers(layers_of(net, X.location), x, SAMPLES, seed=1)
+        double, wide = layers_of(net.double(), X.location), x.to(dtype=torch.float64)
         law = sdp_ref.rule("sdp").propagate(net, wide)
         laws = [(wide.mean[0], wide.covariance[0]), (law.location[0], law.covariance[0])]  # type: ignore[attr-defined]
         output = error_by_layer(double, layer_moments, laws, independent=False).spread

@@ -1,0 +1,125 @@
+"""Where the examples of a batch stand in a tensor.
+
+Nets move the batch about: sequence first, heads folded into it, windows. Every value of a trace is kept as
+(N, *event); a layout says how the net itself holds it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One dimension of a tensor that holds the batch: ``outer`` x B x ``inner`` entries long.
+
+    Attributes
+    ----------
+    dim : int
+        Which one, from 0.
+    outer, inner : int
+        What is folded into it, before and after the batch.
+    """
+
+    dim: int = 0
+    outer: int = 1
+    inner: int = 1
+
+    @property
+    def folded(self) -> int:
+        """Entries of the dimension for one example."""
+        return self.outer * self.inner
+
+    @property
+    def plain(self) -> bool:
+        """Whether the batch comes first and alone."""
+        return self == Layout()
+
+    def event_first(self, x: Tensor) -> Tensor:
+        """Return a value (N, *event) as the net holds it."""
+        if self.plain:
+            return x
+        n = len(x)
+        inside = x.movedim(0, self.dim + (self.outer > 1))
+        shape = list(inside.shape)
+        width = 1 + (self.outer > 1) + (self.inner > 1)
+        shape[self.dim : self.dim + width] = [self.outer * n * self.inner]
+        return inside.reshape(shape)
+
+    def batch_first(self, x: Tensor) -> Tensor:
+        """Return a tensor as the net holds it as (N, *event)."""
+        if self.plain:
+            return x
+        shape = list(x.shape)
+        parts = [self.outer, shape[self.dim] // self.folded, self.inner]
+        kept = [size for place, size in enumerate(parts) if place == 1 or size > 1]
+        shape[self.dim : self.dim + 1] = kept
+        return x.reshape(shape).movedim(self.dim + (self.outer > 1), 0)
+
+    def place(self, dim: int, ndim: int) -> int | None:
+        """Dimension of (N, *event) that a dimension of the net's tensor is; None for the batch's own.
+
+        Parameters
+        ----------
+        dim : int
+            May be negative.
+        ndim : int
+            Of the net's tensor.
+        """
+        dim %= max(ndim, 1)
+        if dim == self.dim:
+            return None
+        extra = (self.outer > 1) + (self.inner > 1)
+        return dim + 1 if dim < self.dim else dim + extra
+
+
+def batch_dimension(first: tuple[int, ...], second: tuple[int, ...], sizes: tuple[int, int]) -> tuple[int, int] | None:
+    """Which dimension grows with the batch, from the shapes of one tensor for batches of two sizes.
+
+    Returns
+    -------
+    tuple of int or None
+        The dimension, and its entries for one example; None if there is no such dimension, or several.
+    """
+    if len(first) != len(second):
+        return None
+    moved = [d for d, (a, b) in enumerate(zip(first, second, strict=True)) if a != b]
+    if len(moved) != 1:
+        return None
+    (dim,) = moved
+    folded, rest = divmod(first[dim], sizes[0])
+    if rest or folded * sizes[1] != second[dim]:
+        return None
+    return dim, folded
+
+
+def row_of(first: Tensor, second: Tensor, sizes: tuple[int, int]) -> tuple[Layout, Tensor] | None:
+    """What a constant that is repeated for each example of a batch holds for one.
+
+    Parameters
+    ----------
+    first, second : Tensor
+        The constant for batches of two sizes.
+    sizes : tuple of int
+        These sizes.
+
+    Returns
+    -------
+    Layout and Tensor, shape (1, *event), or None
+        None if the examples differ.
+    """
+    found = batch_dimension(tuple(first.shape), tuple(second.shape), sizes)
+    if found is None:
+        return None
+    dim, folded = found
+    for outer in {1, folded}:
+        layout = Layout(dim, outer, folded // outer)
+        rows = torch.cat([layout.batch_first(first), layout.batch_first(second)])
+        if bool((rows == rows[:1]).all() if rows.numel() else True):
+            return layout, layout.batch_first(first)[:1]
+    return None
+
+

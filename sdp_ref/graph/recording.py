@@ -1,0 +1,480 @@
+"""What a net computes, as a tape: every ATen op that its input reaches, in the order in which they ran.
+
+The net is run on real numbers, under torch's dispatch mode and below autograd: a layer, a function and a
+method of a tensor are one op there, composite ops (``linear``, ``softmax``, attention) are still whole, and
+shapes are plain numbers, so that a net may look at them. What is written in place becomes a value of its own,
+and so does every view of the same memory that somebody still holds.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import type_before_parametrizations
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils.weak import WeakIdKeyDictionary
+
+_AUTOGRAD = (torch._C.DispatchKey.AutogradFunctionality, torch._C.DispatchKey.ADInplaceOrView)
+_READS_NUMBERS = {"_local_scalar_dense", "is_nonzero", "item", "equal", "allclose"}
+_WRITES_UNSAID = {"batch_norm", "native_batch_norm", "instance_norm"}  # running statistics, in training mode
+_LOCK = threading.RLock()  # nn.Module.__call__ is one for all threads
+
+
+class UntraceableError(ValueError):
+    """The net cannot be turned into a list of ops."""
+
+
+@dataclass(frozen=True)
+class Ref:
+    """Place of a value on a tape: 0 is the net's input."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One op on a tape.
+
+    Attributes
+    ----------
+    function : callable
+        What was called: an op of ATen, or :func:`overwritten`.
+    args, kwargs
+        With what: a :class:`Ref` for a value, anything else as it was.
+    outputs : tuple of int or None
+        The values that it made; None for an output that is no tensor of numbers.
+    shapes : tuple of tuple of int
+        Their shapes.
+    path : str
+        The innermost module of the net that was at work.
+    draws : bool
+        Whether the result is random.
+    """
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    outputs: tuple[int | None, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    path: str
+    draws: bool = False
+
+
+@dataclass(frozen=True)
+class Span:
+    """A call of a module of which a rule knows what it does as a whole.
+
+    Attributes
+    ----------
+    module : nn.Module
+    inputs : tuple of int
+        The values that it took.
+    output : int
+        The value that it gave back.
+    start, stop : int
+        Its ops are entries ``start`` to ``stop - 1`` of the tape.
+    path : str
+        Its name in the net.
+    """
+
+    module: nn.Module
+    inputs: tuple[int, ...]
+    output: int
+    start: int
+    stop: int
+    path: str
+
+
+@dataclass
+class Tape:
+    """What a net computed.
+
+    Attributes
+    ----------
+    entries : list of Entry
+    spans : list of Span
+    output : int
+        The value that it returned.
+    given, result : Tensor
+        Its input and its output, in numbers.
+    """
+
+    entries: list[Entry] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    output: int = 0
+    given: Tensor = field(default_factory=lambda: torch.empty(0))
+    result: Tensor = field(default_factory=lambda: torch.empty(0))
+
+
+def overwritten(
+    old: Tensor,
+    new: Tensor,
+    place: tuple[Any, Any, int],
+    written: tuple[Any, Any, int],
+    length: int,
+) -> Tensor:
+    """Return a view of some memory after another view of it was written.
+
+    Parameters
+    ----------
+    old : Tensor
+        What the view showed before.
+    new : Tensor
+        What the other one shows now.
+    place, written : tuple of sizes, strides and offset
+        Of the two in the memory.
+    length : int
+        Numbers in the memory.
+
+    Returns
+    -------
+    Tensor, of the shape of `old`
+    """
+    memory = torch.zeros(length, dtype=new.dtype, device=new.device)
+    memory.as_strided(*place).copy_(old)
+    memory.as_strided(*written).copy_(new)
+    return memory.as_strided(*place).clone()
+
+
+def record(net: Callable[[Tensor], Tensor], x: Tensor, known: Collection[str], whole: Collection[type]) -> Tape:
+    """Run a net and note what it computes from its input.
+
+    Parameters
+    ----------
+    net : nn.Module or function of one tensor
+        Left as it is: what it writes into its own tensors is put back.
+    x : Tensor, shape (B, *event)
+    known : collection of str
+        Names of the ATen ops that are kept whole; composite ones that are not are taken apart.
+    whole : collection of type
+        Classes of modules whose calls are noted as spans.
+
+    Returns
+    -------
+    Tape
+
+    Raises
+    ------
+    UntraceableError
+        If the net reads the values of its input, raises an error, or does not map one tensor to one tensor.
+    """
+    with _LOCK, _as_it_was(x.device), _by_ordinary_ops():
+        given = x.clone()
+        recorder = _Recorder(given, known)
+        try:
+            with recorder.watching(net, whole), _below_autograd(excluded=True), recorder:
+                result = net(given)
+        except UntraceableError:
+            raise
+        except Exception as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise UntraceableError(f"a net that cannot be run on {tuple(x.shape)} ({reason})") from error
+        finally:
+            recorder.restore()
+        tape = recorder.tape
+        if not isinstance(result, Tensor) or result not in recorder.values:
+            raise UntraceableError("a net that does not return one tensor made from its input")
+        tape.output, tape.given, tape.result = recorder.values[result], x, result.detach()
+        return tape
+
+
+class _Recorder(TorchDispatchMode):
+    """Notes every op that reads a value, and keeps track of which tensors are values."""
+
+    def __init__(self, x: Tensor, known: Collection[str]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.known = known
+        self.tape = Tape()
+        self.count = 1
+        self.values: Any = WeakIdKeyDictionary()
+        self.values[x] = 0
+        self.memory: dict[int, list[weakref.ref[Tensor]]] = {}
+        self.made: Any = WeakIdKeyDictionary()  # tensors that the net made while it ran
+        self.saved: list[tuple[Tensor, Tensor]] = []  # what it wrote over that was there before
+        self.changed: set[int] = set()  # its memory
+        self.read: set[int] = set()  # memory of constants that entries hold
+        self.path: list[str] = []
+        self._note(x)
+        self.made[x] = True
+
+    def restore(self) -> None:
+        """Put back what the net has written into tensors that were there before it ran."""
+        with torch.no_grad():
+            for tensor, before in reversed(self.saved):
+                tensor.copy_(before)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        tensors = [t for t in tree_flatten((args, kwargs))[0] if isinstance(t, Tensor)]
+        reads = any(t in self.values for t in tensors)
+        name = func._opname
+        if reads and name in _READS_NUMBERS:
+            raise UntraceableError("a net whose control flow depends on values")
+        if name not in self.known and not func._schema.is_mutable:
+            with self:
+                parts = func.decompose(*args, **kwargs)
+            if parts is not NotImplemented:
+                return parts
+        draws = torch.Tag.nondeterministic_seeded in func.tags and not _switched_off(func, args, kwargs)
+        if func._schema.is_mutable:
+            return self._write(func, args, kwargs, reads, draws)
+        if name in _WRITES_UNSAID:
+            for tensor in tensors:
+                if tensor not in self.values:
+                    self._keep(tensor)
+        if not reads and not draws:
+            with _below_autograd(excluded=False):  # constants keep what autograd knows of them
+                return self._made(func(*args, **kwargs))
+        result = func(*args, **kwargs)
+        self._enter(func, args, kwargs, result, draws)
+        return result
+
+    def _made(self, result: Any) -> Any:
+        for tensor in tree_flatten(result)[0]:
+            if isinstance(tensor, Tensor):
+                self.made[tensor] = True
+                self._note(tensor)
+        return result
+
+    def _note(self, tensor: Tensor) -> None:
+        """Remember who shares which memory."""
+        self.memory.setdefault(tensor.untyped_storage()._cdata, []).append(weakref.ref(tensor))
+
+    def _enter(self, func: Any, args: Any, kwargs: Any, result: Any, draws: bool) -> None:
+        outputs: list[int | None] = []
+        shapes: list[tuple[int, ...]] = []
+        for tensor in result if isinstance(result, tuple | list) else (result,):
+            if not isinstance(tensor, Tensor):
+                outputs.append(None)
+                shapes.append(())
+                continue
+            if tensor in self.values and not draws:  # the op gave back what it took
+                outputs.append(None)
+            else:
+                outputs.append(self.count)
+                self.count += 1
+            shapes.append(tuple(tensor.shape))
+        if all(o is None for o in outputs):
+            return
+        args, kwargs = self._referring((args, kwargs))
+        path = self._place(func)
+        self.tape.entries.append(Entry(func, args, kwargs, tuple(outputs), tuple(shapes), path, draws))
+        for tensor, index in zip(result if isinstance(result, tuple | list) else (result,), outputs, strict=True):
+            if index is not None:
+                self.values[tensor] = index
+        self._made(result)
+
+    def _referring(self, tree: Any) -> Any:
+        """Arguments of an op with references in the place of values; constants as they are now."""
+
+        def referred(leaf: Any) -> Any:
+            if not isinstance(leaf, Tensor):
+                return leaf
+            if leaf in self.values:
+                return Ref(self.values[leaf])
+            memory = leaf.untyped_storage()._cdata
+            if memory in self.changed:  # it will be put back
+                return leaf.clone()
+            self.read.add(memory)
+            return leaf
+
+        return tree_map(referred, tree)
+
+    def _change(self, tensor: Tensor) -> None:
+        """Keep what entries have read of a constant that is about to be written over."""
+        memory = tensor.untyped_storage()._cdata
+        if memory not in self.read:
+            return
+        self.read.discard(memory)
+
+        def kept(leaf: Any) -> Any:
+            same = isinstance(leaf, Tensor) and leaf.untyped_storage()._cdata == memory
+            return leaf.clone() if same else leaf
+
+        self.tape.entries = [
+            replace(entry, args=tree_map(kept, entry.args), kwargs=tree_map(kept, entry.kwargs))
+            for entry in self.tape.entries
+        ]
+
+    def _place(self, func: Any) -> str:
+        inside = self.path[-1] if self.path else ""
+        name = getattr(func, "_opname", getattr(func, "__name__", "op")).strip("_")
+        return f"{inside}.{name}" if inside else name
+
+    def _write(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], reads: bool, draws: bool) -> Any:
+        """Note an op in place as the one out of place, and what it does to all who see the memory."""
+        written = [
+            value
+            for argument, value in _arguments(func, args, kwargs)
+            if argument.alias_info is not None and argument.alias_info.is_write and isinstance(value, Tensor)
+        ]
+        for tensor in written:
+            self._keep(tensor)
+            self._change(tensor)
+        becomes = reads or draws or any(t in self.values for t in written)
+        if not becomes:
+            return self._made(func(*args, **kwargs))
+        if len(written) != 1:
+            raise UntraceableError(f"a net that writes several values at once ({func._opname})")
+        (target,) = written
+        seers = [t for r in self.memory.get(target.untyped_storage()._cdata, ()) if (t := r()) is not None]
+        others = [t for t in seers if t is not target and _overlaps(t, target)]
+        before = {id(t): Ref(self.values[t]) if t in self.values else t.clone() for t in others}
+        referring = self._referring((args, kwargs))
+        if target not in self.values:  # a constant that becomes a value: its numbers before
+            was = target.clone()
+            referring = tree_map(lambda v: was if v is target else v, referring)
+        result = func(*args, **kwargs)
+        function, given_args, given_kwargs = _out_of_place(func, referring[0], referring[1], target.shape)
+        self._append(function, given_args, given_kwargs, target, draws)
+        for other in others:
+            if _geometry(other) == _geometry(target) and other.dtype == target.dtype:
+                self.values[other] = self.values[target]
+                continue
+            length = target.untyped_storage().nbytes() // target.element_size()
+            places = (_geometry(other), _geometry(target), length)
+            self._append(overwritten, (before[id(other)], Ref(self.values[target]), *places), {}, other, draws)
+        return result
+
+    def _append(self, function: Any, args: Any, kwargs: Any, tensor: Tensor, draws: bool) -> None:
+        shape = tuple(tensor.shape)
+        path = self._place(function)
+        self.tape.entries.append(Entry(function, tuple(args), kwargs, (self.count,), (shape,), path, draws))
+        self.values[tensor] = self.count
+        self.count += 1
+        if tensor not in self.made:
+            self.made[tensor] = True
+            self._note(tensor)
+
+    def _keep(self, tensor: Tensor) -> None:
+        """Save what is written over, if it was there before the net ran."""
+        memory = tensor.untyped_storage()._cdata
+        own = any((t := r()) is not None and t in self.made for r in self.memory.get(memory, ()))
+        if not own:
+            self.changed.add(memory)
+            self.saved.append((tensor.detach(), tensor.detach().clone()))
+            self._note(tensor)
+
+    @contextmanager
+    def watching(self, net: Any, whole: Collection[type]) -> Iterator[None]:
+        """While this lasts, calls of modules in this thread are noted: where an op stands, and spans."""
+        names = {id(m): name for name, m in net.named_modules()} if isinstance(net, nn.Module) else {}
+        called, thread = nn.Module.__call__, threading.get_ident()
+
+        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if threading.get_ident() != thread:
+                return called(module, *args, **kwargs)
+            self.path.append(names.get(id(module)) or (self.path[-1] if self.path else ""))
+            start, inputs = len(self.tape.entries), self._taken(module, args, kwargs, whole)
+            try:
+                result = called(module, *args, **kwargs)
+                if inputs and isinstance(result, Tensor) and result in self.values:
+                    span = (inputs, self.values[result], start, len(self.tape.entries), self.path[-1])
+                    self.tape.spans.append(Span(module, *span))
+            finally:
+                self.path.pop()
+            return result
+
+        nn.Module.__call__ = call  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            nn.Module.__call__ = called  # type: ignore[method-assign]
+
+    def _taken(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], whole: Collection[type]
+    ) -> tuple[int, ...]:
+        """Values that a module takes which is noted as a whole; none if it is not."""
+        hooked = module._forward_hooks or module._forward_pre_hooks
+        if type_before_parametrizations(module) not in whole or kwargs or hooked:
+            return ()
+        if getattr(module, "inplace", False) or not all(isinstance(a, Tensor) and a in self.values for a in args):
+            return ()
+        return tuple(self.values[a] for a in args)
+
+
+def _arguments(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
+    """Arguments of an op by the schema, with what they were given."""
+    for place, argument in enumerate(func._schema.arguments):
+        if place < len(args):
+            yield argument, args[place]
+        elif argument.name in kwargs:
+            yield argument, kwargs[argument.name]
+
+
+def _switched_off(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether an op that may draw does not: dropout in evaluation mode, attention without one."""
+    given = {argument.name: value for argument, value in _arguments(func, args, kwargs)}
+    if "train" in given:
+        return not given["train"]
+    if "training" in given:
+        return not given["training"]
+    return func._opname == "scaled_dot_product_attention" and not given.get("dropout_p", 0.0)
+
+
+def _out_of_place(func: Any, args: Any, kwargs: Any, shape: torch.Size) -> tuple[Any, Any, Any]:
+    """What gives the same numbers as an op in place, without writing them over its input."""
+    aten, name = torch.ops.aten, func._opname
+    if name == "copy_":
+        return aten.expand.default, (args[1], list(shape)), {}
+    if name.endswith("_") and hasattr(aten, name[:-1]):
+        packet = getattr(aten, name[:-1])
+        if func._overloadname in packet.overloads():
+            return getattr(packet, func._overloadname), args, kwargs
+    raise UntraceableError(f"a net that writes with {name}")
+
+
+def _geometry(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    return tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
+
+
+def _overlaps(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors show the same memory somewhere."""
+    if a.untyped_storage()._cdata != b.untyped_storage()._cdata or not a.numel() or not b.numel():
+        return False
+    if a.dtype != b.dtype:
+        return True
+    memory = torch.zeros(a.untyped_storage().nbytes() // a.element_size(), dtype=torch.bool)
+    memory.as_strided(*_geometry(a)).fill_(True)
+    return bool(memory.as_strided(*_geometry(b)).any())
+
+
+@contextmanager
+def _below_autograd(*, excluded: bool) -> Iterator[None]:
+    """Leave autograd out of what is called, so that composite ops arrive whole; or let it in again."""
+    with ExitStack() as stack:
+        for key in _AUTOGRAD:
+            stack.enter_context(torch._C._SetExcludeDispatchKeyGuard(key, excluded))
+        yield
+
+
+@contextmanager
+def _as_it_was(device: torch.device) -> Iterator[None]:
+    """Leave the random numbers of torch as they were."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else [], enabled=True):
+        yield
+
+
+@contextmanager
+def _by_ordinary_ops() -> Iterator[None]:
+    """Attention and recurrent layers by their ordinary ops, not by one fused op of inference."""
+    attention, mkldnn = torch.backends.mha.get_fastpath_enabled(), torch._C._get_mkldnn_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    torch._C._set_mkldnn_enabled(False)  # torch.backends.mkldnn.flags warns of what it leaves alone
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(attention)
+        torch._C._set_mkldnn_enabled(mkldnn)
+
+

@@ -1,0 +1,238 @@
+"""An op of a tape as a function of values (N, *event), for any N."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sdp_ref.graph.layout import Layout
+from sdp_ref.graph.recording import Entry, Ref
+
+_N = 3  # examples of a probe
+_IN_ANY_MEMORY: dict[Any, Any] = {  # views need the strides that the net had
+    torch.ops.aten.view.default: torch.ops.aten.reshape.default,
+    torch.ops.aten._unsafe_view.default: torch.ops.aten.reshape.default,
+    torch.ops.aten.view_as.default: torch.ops.aten.reshape_as.default,
+}
+
+
+@dataclass(frozen=True)
+class Multiple:
+    """A number that is `each` times the size of the batch."""
+
+    each: int
+
+
+@dataclass(frozen=True)
+class PerExample:
+    """A constant that is repeated for each example.
+
+    Attributes
+    ----------
+    layout : Layout
+        Of the repeated one.
+    row : Tensor, shape (1, *event)
+    """
+
+    layout: Layout
+    row: Tensor
+
+
+@dataclass(frozen=True)
+class Varies:
+    """A constant that is another one for each example."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value of a trace.
+
+    Attributes
+    ----------
+    index : int
+        0 is the net's input, k the result of step k.
+    layout : Layout or None
+        How the net holds the batch of it; None if there is no such dimension.
+    shape : tuple of int
+        That of the net's own tensor, for a batch of the first size.
+    """
+
+    index: int
+    layout: Layout | None
+    shape: tuple[int, ...]
+
+    @property
+    def event(self) -> tuple[int, ...]:
+        """Shape of one example."""
+        assert self.layout is not None
+        return tuple(self.layout.batch_first(torch.empty(self.shape, device="meta")).shape[1:])
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the components of a result come from.
+
+    Attributes
+    ----------
+    index : Tensor of int64, shape (*event)
+        Component of the flattened value, -1 for none.
+    """
+
+    index: Tensor
+
+    @property
+    def in_order(self) -> bool:
+        """Whether it is all components as they were."""
+        flat = self.index.reshape(-1)
+        return bool((flat == torch.arange(len(flat))).all())
+
+    def of(self, x: Tensor) -> Tensor:
+        """Components of `x` (N, *event)."""
+        index = self.index.to(x.device)
+        picked = x.reshape(len(x), -1)[:, index.clamp(min=0).reshape(-1)].reshape(len(x), *index.shape)
+        return torch.where(index >= 0, picked, 0.0) if bool((index < 0).any()) else picked
+
+
+class Replay:
+    """One output of an entry, computed again from values batch first.
+
+    Parameters
+    ----------
+    entry : Entry
+        Read from tapes of two sizes.
+    which : int
+        Of its outputs.
+    taken : mapping of int to Value
+        The values that it reads, in the order in which they are given.
+    layout : Layout or None
+        Of the result.
+    dtype : torch.dtype
+        The net's own.
+    """
+
+    def __init__(
+        self, entry: Entry, which: int, taken: Mapping[int, Value], layout: Layout | None, dtype: torch.dtype
+    ) -> None:
+        self.entry, self.which, self.taken, self.layout, self.dtype = entry, which, taken, layout, dtype
+
+    @property
+    def name(self) -> str:
+        """Name of the op, for people."""
+        name = getattr(self.entry.function, "_opname", getattr(self.entry.function, "__name__", "op"))
+        return str(name).strip("_")
+
+    @property
+    def works(self) -> bool:
+        """Whether there is such a function: all that is read and made has a batch, and nothing is drawn."""
+        known = self.layout is not None and all(v.layout is not None for v in self.taken.values())
+        return known and not self.entry.draws and not any(isinstance(p, Varies) for p in self._parts)
+
+    @property
+    def _parts(self) -> list[Any]:
+        """What the op is called with, one by one; of lists the outermost."""
+        parts = [*self.entry.args, *self.entry.kwargs.values()]
+        return [leaf for part in parts for leaf in (part if isinstance(part, list | tuple) else [part])]
+
+    def __call__(self, *values: Tensor) -> Tensor:
+        """Compute the output, shape (N, *event), from values (N, *event)."""
+        assert self.layout is not None
+        return self.layout.batch_first(self._held(*values))
+
+    def _held(self, *values: Tensor) -> Tensor:
+        """The output as the net holds it."""
+        n, like = len(values[0]), values[0]
+        held = {
+            index: value.layout.event_first(given)  # type: ignore[union-attr]
+            for (index, value), given in zip(self.taken.items(), values, strict=True)
+        }
+
+        def put(leaf: Any) -> Any:
+            match leaf:
+                case Ref():
+                    return held[leaf.index]
+                case Multiple():
+                    return leaf.each * n
+                case PerExample():
+                    row = leaf.row.to(like.device)
+                    rows = row.expand(n, *row.shape[1:])
+                    return leaf.layout.event_first(rows.to(like.dtype) if rows.is_floating_point() else rows)
+                case Tensor():
+                    leaf = leaf.to(like.device)
+                    return leaf.to(like.dtype) if leaf.is_floating_point() else leaf
+                case dict():
+                    return {k: put(v) for k, v in leaf.items()}
+                case list() | tuple():
+                    return type(leaf)(put(v) for v in leaf)
+                case torch.dtype():  # a cast is to the precision of who asks
+                    return like.dtype if leaf.is_floating_point else leaf
+            return leaf
+
+        result: Any = _IN_ANY_MEMORY.get(self.entry.function, self.entry.function)(*put(self.entry.args), **put(self.entry.kwargs))
+        output: Tensor = result[self.which] if isinstance(result, tuple | list) else result
+        return output
+
+    @torch.no_grad()
+    def sources(self) -> tuple[Layout, list[Source]] | None:
+        """Where each component comes from, if the op only moves them about (and adds constants).
+
+        The op is run on the places themselves.
+
+        Returns
+        -------
+        Layout and list of Source, or None
+            How the net holds the result; one source for each value taken. None if examples mix.
+        """
+        if self.layout is None:
+            return None
+        events = [v.event for v in self.taken.values()]
+        nothing = [torch.zeros(_N, *event, dtype=torch.float64) for event in events]
+        still = self._held(*nothing)
+        moved = []
+        for which, event in enumerate(events):
+            places = list(nothing)
+            count = int(torch.Size(event).numel())
+            places[which] = torch.arange(1.0, _N * count + 1, dtype=torch.float64).reshape(_N, *event)
+            moved.append((count, (self._held(*places) - still).nan_to_num(0.0)))
+        for layout in _foldings(self.layout):
+            found = [_source(layout.batch_first(each), count) for count, each in moved]
+            if all(source is not None for source in found):
+                return layout, [source for source in found if source is not None]
+        return None
+
+    def at(self, layout: Layout) -> Replay:
+        """The same with another layout of the result."""
+        return Replay(self.entry, self.which, self.taken, layout, self.dtype)
+
+    def constant(self) -> Tensor | None:
+        """What the output is for values of zero, shape (*event); None if it is 0, too.
+
+        Raises
+        ------
+        TypeError
+            If it differs from example to example.
+        """
+        device = next((p.device for p in self._parts if isinstance(p, Tensor)), torch.device("cpu"))
+        zeros = [torch.zeros(_N, *v.event, dtype=self.dtype, device=device) for v in self.taken.values()]
+        rows = self(*zeros)
+        if not bool((rows == rows[:1]).all()):
+            raise TypeError("constants differ from example to example")
+        return rows[0] if bool((rows != 0).any()) else None
+
+
+def _foldings(layout: Layout) -> list[Layout]:
+    """All ways in which a dimension may hold the batch, it outermost first."""
+    m = layout.folded
+    return [replace(layout, outer=outer, inner=m // outer) for outer in range(1, m + 1) if m % outer == 0]
+
+
+def _source(rows: Tensor, count: int) -> Source | None:
+    """Read off the places, shape (N, *event), where components went; None if examples mix."""
+    first = rows[0]
+    offsets = torch.arange(len(rows), dtype=rows.dtype).reshape(-1, *[1] * first.ndim) * count
+    expected = torch.where(first > 0, first + offsets, 0.0)
+    inside = bool(((first >= 0) & (first <= count)).all()) and torch.equal(first, first.round())
+    return Source(first.long() - 1) if inside and torch.equal(rows, expected) else None
