@@ -77,6 +77,10 @@ class Activation(ABC):
             Of the op.
         *args, **options
             What it is given after its first tensor.
+
+        Returns
+        -------
+        nn.Module
         """
         return cls.module(*args, **options)
 

@@ -68,6 +68,10 @@ class Layout:
             May be negative.
         ndim : int
             Of the net's tensor.
+
+        Returns
+        -------
+        int or None
         """
         dim %= max(ndim, 1)
         if dim == self.dim:
@@ -76,7 +80,9 @@ class Layout:
         return dim + 1 if dim < self.dim else dim + extra
 
 
-def batch_dimension(first: tuple[int, ...], second: tuple[int, ...], sizes: tuple[int, int]) -> tuple[int, int] | None:
+def batch_dimension(
+    first: tuple[int, ...], second: tuple[int, ...], sizes: tuple[int, int]
+) -> tuple[int, int] | None:
     """Which dimension grows with the batch, from the shapes of one tensor for batches of two sizes.
 
     Returns
@@ -121,5 +127,3 @@ def row_of(first: Tensor, second: Tensor, sizes: tuple[int, int]) -> tuple[Layou
         if bool((rows == rows[:1]).all() if rows.numel() else True):
             return layout, layout.batch_first(first)[:1]
     return None
-
-

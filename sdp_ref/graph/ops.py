@@ -213,7 +213,9 @@ class Sum(nn.Module):
 class Attention(nn.Module):
     """Scaled dot-product attention."""
 
-    def __init__(self, is_causal: bool = False, scale: float | None = None, mask: Tensor | None = None) -> None:
+    def __init__(
+        self, is_causal: bool = False, scale: float | None = None, mask: Tensor | None = None
+    ) -> None:
         super().__init__()
         self.is_causal, self.scale, self.mask = is_causal, scale, mask
 

@@ -9,6 +9,7 @@ and so does every view of the same memory that somebody still holds.
 from __future__ import annotations
 
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
@@ -144,7 +145,9 @@ def overwritten(
     return memory.as_strided(*place).clone()
 
 
-def record(net: Callable[[Tensor], Tensor], x: Tensor, known: Collection[str], whole: Collection[type]) -> Tape:
+def record(
+    net: Callable[[Tensor], Tensor], x: Tensor, known: Collection[str], whole: Collection[type]
+) -> Tape:
     """Run a net and note what it computes from its input.
 
     Parameters
@@ -164,19 +167,16 @@ def record(net: Callable[[Tensor], Tensor], x: Tensor, known: Collection[str], w
     Raises
     ------
     UntraceableError
-        If the net reads the values of its input, raises an error, or does not map one tensor to one tensor.
+        If the net reads the values of its input, or does not map one tensor to one tensor. Errors of the net
+        itself come as they are.
     """
-    with _LOCK, _as_it_was(x.device), _by_ordinary_ops():
+    with _LOCK, _as_it_was(x.device), _by_ordinary_ops(), warnings.catch_warnings():
         given = x.clone()
         recorder = _Recorder(given, known)
         try:
+            warnings.simplefilter("ignore")  # the net gives its warnings when it is run
             with recorder.watching(net, whole), _below_autograd(excluded=True), recorder:
                 result = net(given)
-        except UntraceableError:
-            raise
-        except Exception as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise UntraceableError(f"a net that cannot be run on {tuple(x.shape)} ({reason})") from error
         finally:
             recorder.restore()
         tape = recorder.tape
@@ -269,7 +269,9 @@ class _Recorder(TorchDispatchMode):
         args, kwargs = self._referring((args, kwargs))
         path = self._place(func)
         self.tape.entries.append(Entry(func, args, kwargs, tuple(outputs), tuple(shapes), path, draws))
-        for tensor, index in zip(result if isinstance(result, tuple | list) else (result,), outputs, strict=True):
+        for tensor, index in zip(
+            result if isinstance(result, tuple | list) else (result,), outputs, strict=True
+        ):
             if index is not None:
                 self.values[tensor] = index
         self._made(result)
@@ -311,7 +313,9 @@ class _Recorder(TorchDispatchMode):
         name = getattr(func, "_opname", getattr(func, "__name__", "op")).strip("_")
         return f"{inside}.{name}" if inside else name
 
-    def _write(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], reads: bool, draws: bool) -> Any:
+    def _write(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], reads: bool, draws: bool
+    ) -> Any:
         """Note an op in place as the one out of place, and what it does to all who see the memory."""
         written = [
             value
@@ -343,7 +347,9 @@ class _Recorder(TorchDispatchMode):
                 continue
             length = target.untyped_storage().nbytes() // target.element_size()
             places = (_geometry(other), _geometry(target), length)
-            self._append(overwritten, (before[id(other)], Ref(self.values[target]), *places), {}, other, draws)
+            self._append(
+                overwritten, (before[id(other)], Ref(self.values[target]), *places), {}, other, draws
+            )
         return result
 
     def _append(self, function: Any, args: Any, kwargs: Any, tensor: Tensor, draws: bool) -> None:
@@ -398,7 +404,9 @@ class _Recorder(TorchDispatchMode):
         hooked = module._forward_hooks or module._forward_pre_hooks
         if type_before_parametrizations(module) not in whole or kwargs or hooked:
             return ()
-        if getattr(module, "inplace", False) or not all(isinstance(a, Tensor) and a in self.values for a in args):
+        if getattr(module, "inplace", False) or not all(
+            isinstance(a, Tensor) and a in self.values for a in args
+        ):
             return ()
         return tuple(self.values[a] for a in args)
 
@@ -476,5 +484,3 @@ def _by_ordinary_ops() -> Iterator[None]:
     finally:
         torch.backends.mha.set_fastpath_enabled(attention)
         torch._C._set_mkldnn_enabled(mkldnn)
-
-

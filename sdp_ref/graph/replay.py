@@ -68,7 +68,8 @@ class Value:
     @property
     def event(self) -> tuple[int, ...]:
         """Shape of one example."""
-        assert self.layout is not None
+        if self.layout is None:
+            raise TypeError("a value without a batch dimension")
         return tuple(self.layout.batch_first(torch.empty(self.shape, device="meta")).shape[1:])
 
 
@@ -139,7 +140,8 @@ class Replay:
 
     def __call__(self, *values: Tensor) -> Tensor:
         """Compute the output, shape (N, *event), from values (N, *event)."""
-        assert self.layout is not None
+        if self.layout is None:
+            raise TypeError(f"{self.name} does not keep the batch dimension")
         return self.layout.batch_first(self._held(*values))
 
     def _held(self, *values: Tensor) -> Tensor:
@@ -150,7 +152,7 @@ class Replay:
             for (index, value), given in zip(self.taken.items(), values, strict=True)
         }
 
-        def put(leaf: Any) -> Any:
+        def put(leaf: Any) -> Any:  # noqa: PLR0911  a table
             match leaf:
                 case Ref():
                     return held[leaf.index]
@@ -171,7 +173,8 @@ class Replay:
                     return like.dtype if leaf.is_floating_point else leaf
             return leaf
 
-        result: Any = _IN_ANY_MEMORY.get(self.entry.function, self.entry.function)(*put(self.entry.args), **put(self.entry.kwargs))
+        function = _IN_ANY_MEMORY.get(self.entry.function, self.entry.function)
+        result: Any = function(*put(self.entry.args), **put(self.entry.kwargs))
         output: Tensor = result[self.which] if isinstance(result, tuple | list) else result
         return output
 
@@ -208,7 +211,12 @@ class Replay:
         return Replay(self.entry, self.which, self.taken, layout, self.dtype)
 
     def constant(self) -> Tensor | None:
-        """What the output is for values of zero, shape (*event); None if it is 0, too.
+        """What the output is for values of zero.
+
+        Returns
+        -------
+        Tensor, shape (*event), or None
+            None if it is 0, too.
 
         Raises
         ------

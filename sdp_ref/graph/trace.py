@@ -1,9 +1,9 @@
 """A net as a list of steps: what it computes, op by op, with every op named by a module.
 
-The net is run twice, on batches of two sizes (:mod:`sdp_ref.graph.recording`), and the two tapes are read as one:
-what differs between them is what depends on the batch. Each value becomes one of shape (N, *event), wherever the
-net itself holds the batch, so that a layer-wise rule needs one handler an op and none for what only moves
-components about.
+The net is run twice, on batches of two sizes (:mod:`sdp_ref.graph.recording`), and the two tapes are read as
+one: what differs between them is what depends on the batch. Each value becomes one of shape (N, *event),
+wherever the net itself holds the batch, so that a layer-wise rule needs one handler an op and none for what
+only moves components about.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -21,12 +20,13 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 from sdp_ref.activations import ELEMENTWISE
 from sdp_ref.errors import NoFormulaError, message_of
 from sdp_ref.graph.affine import AFFINE
+from sdp_ref.graph.aten.call import Call
+from sdp_ref.graph.aten.table import KNOWN, emitted
 from sdp_ref.graph.layout import Layout, batch_dimension, row_of
 from sdp_ref.graph.ops import Unknown
 from sdp_ref.graph.pooling import MAX_POOLS
 from sdp_ref.graph.recording import Entry, Ref, Span, Tape, UntraceableError, record
 from sdp_ref.graph.replay import Multiple, PerExample, Replay, Value, Varies
-from sdp_ref.graph.table import KNOWN, Call, emitted
 
 __all__ = ["Net", "Step", "UntraceableError", "last_uses", "trace"]
 
@@ -77,14 +77,27 @@ def trace(net: Net, like: Tensor, whole: Collection[type[nn.Module]] = _WHOLE) -
     Raises
     ------
     UntraceableError
-        If the net's control flow depends on values or on the size of the batch, it cannot be run on such inputs,
-        or it does not map one tensor to one tensor, row by row.
+        If the net's control flow depends on values or on the size of the batch, or it does not map one tensor
+        to one tensor, row by row. What the net itself raises on such inputs comes as it is.
     """
-    first, second = (record(net, _example(net, like, size), KNOWN, whole) for size in _SIZES)
+    first, second = (_recorded(net, like, size, whole) for size in _SIZES)
     reader = _Reader(first, second)
     steps = reader.read()
     _check(steps, second)
     return steps
+
+
+def _recorded(net: Net, like: Tensor, size: int, whole: Collection[type[nn.Module]]) -> Tape:
+    try:
+        return record(net, _example(net, like, size), KNOWN, whole)
+    except UntraceableError:
+        raise
+    except Exception as error:
+        with torch.no_grad():
+            net(_example(net, like, len(like)))  # what is wrong with the net or its inputs is said as it is
+        raise UntraceableError(
+            f"a net that cannot be run on a batch of {size} ({message_of(error)})"
+        ) from error
 
 
 def _example(net: Net, like: Tensor, size: int) -> Tensor:
@@ -103,7 +116,9 @@ class _Reader:
 
     def __init__(self, first: Tape, second: Tape) -> None:
         alike = len(first.entries) == len(second.entries) and first.output == second.output
-        if not alike or any(a.function is not b.function for a, b in zip(first.entries, second.entries, strict=True)):
+        if not alike or any(
+            a.function is not b.function for a, b in zip(first.entries, second.entries, strict=True)
+        ):
             raise UntraceableError("a net whose control flow depends on the size of the batch")
         self.first, self.second = first, second
         self.steps: list[Step] = []
@@ -131,9 +146,8 @@ class _Reader:
                 self._step(place, entries[place])
                 place += 1
         output = self.values[self.first.output]
-        if output.index and output.layout is None and not isinstance(self.steps[output.index - 1].module, Unknown):
-            raise UntraceableError("a net that does not keep the batch dimension")
-        if output.layout is not None and not output.layout.plain:
+        unknown = output.index > 0 and isinstance(self.steps[output.index - 1].module, Unknown)
+        if output.layout != Layout() and not (unknown and output.layout is None):
             raise UntraceableError("a net that does not keep the batch dimension")
         return _needed(self.steps, output.index)
 

@@ -1,0 +1,1 @@
+"""What the ops of ATen are to the rules: a module each."""

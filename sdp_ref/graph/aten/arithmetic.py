@@ -1,0 +1,118 @@
+"""Sums, products and quotients, of values and of constants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from sdp_ref.errors import NoFormulaError
+from sdp_ref.graph.aten.call import Call, fixed, held, last, value
+from sdp_ref.graph.aten.layers import linear_layer
+from sdp_ref.graph.aten.moves import linear_function
+from sdp_ref.graph.ops import Add, Attention, Divide, MatrixProduct, Multiply, Quotient, Scale, Shift
+from sdp_ref.graph.replay import PerExample, Value
+
+
+def add(call: Call, a: Any, b: Any, *, alpha: float = 1) -> Value:
+    """``a + alpha b``."""
+    if isinstance(b, Value):
+        b = b if alpha == 1 else Value(call.emit(Scale(alpha), b).index, b.layout, b.shape)
+    elif alpha != 1:
+        b = PerExample(b.layout, b.row * alpha) if isinstance(b, PerExample) else b * alpha
+    if isinstance(a, Value) and isinstance(b, Value):
+        return call.made(call.emit(Add(), *_together(call, a, b)))
+    value, constant = (a, b) if isinstance(a, Value) else (b, a)
+    return _with_constant(call, Shift, value, constant)
+
+
+def sub(call: Call, a: Any, b: Any, *, alpha: float = 1) -> Value:
+    """``a - alpha b``."""
+    return add(call, a, b, alpha=-alpha)
+
+
+def rsub(call: Call, a: Any, b: Any, alpha: float = 1) -> Value:
+    """``b - alpha a``."""
+    return add(call, b, a, alpha=-alpha)
+
+
+def mul(call: Call, a: Any, b: Any) -> Value:
+    """``a b``, elementwise."""
+    if isinstance(a, Value) and isinstance(b, Value):
+        return call.made(call.emit(Multiply(), *_together(call, a, b)))
+    value, constant = (a, b) if isinstance(a, Value) else (b, a)
+    return _with_constant(call, Scale, value, constant)
+
+
+def div(call: Call, a: Any, b: Any, *, rounding_mode: str | None = None) -> Value:
+    """``a / b``, elementwise."""
+    if rounding_mode is not None:
+        raise NoFormulaError(f"a division with rounding_mode={rounding_mode!r}")
+    if isinstance(a, Value) and isinstance(b, Value):
+        return call.made(call.emit(Quotient(), *_together(call, a, b)))
+    if isinstance(b, Value):
+        raise NoFormulaError("a division by a value")
+    return _with_constant(call, Divide, a, b)
+
+
+def neg(call: Call, x: Any) -> Value:
+    """``-x``."""
+    return call.made(call.emit(Scale(-1), value(x)))
+
+
+def _together(call: Call, a: Value, b: Value) -> tuple[Value, Value]:
+    """Two values for an elementwise op: of one number of dimensions, their batches in one place."""
+    ndim = max(len(a.shape), len(b.shape))
+    a, b = call.lifted(a, ndim), call.lifted(b, ndim)
+    if a.layout != b.layout:
+        raise TypeError("values that hold their batches in different places")
+    return a, b
+
+
+def _with_constant(call: Call, kind: Any, value: Value, constant: Any) -> Value:
+    ndim = len(call.shape)
+    value = call.lifted(value, ndim)
+    return call.made(call.emit(kind(call.constant(constant, ndim, held(value))), value), value.layout)
+
+
+def matmul(call: Call, a: Any, b: Any) -> Value:
+    """``a @ b``: a linear map, or a product of two values."""
+    if isinstance(a, Value) and isinstance(b, Value):
+        ndim = max(len(a.shape), len(b.shape))
+        a, b = call.lifted(a, ndim), call.lifted(b, ndim)
+        if a.layout != b.layout or held(a).dim >= ndim - 2:
+            raise NoFormulaError("a product that mixes the examples of a batch")
+        return call.made(call.emit(MatrixProduct(), a, b))
+    if isinstance(a, Value) and isinstance(b, Tensor) and b.ndim == 2:
+        last(a, 1, "a matrix product")
+        return call.made(call.emit(linear_layer(b.mT), a))
+    return linear_function(call)
+
+
+def addmm(call: Call, bias: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Value:
+    """``beta bias + alpha a @ b``."""
+    fixed(bias, b)
+    last(value(a), 1, "a matrix product")
+    return call.made(call.emit(linear_layer(alpha * b.mT, (beta * bias).expand(b.shape[1])), a))
+
+
+def attention(
+    call: Call,
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,  # noqa: ARG001  one that draws is refused before
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Value:
+    """Scaled dot-product attention."""
+    if enable_gqa or isinstance(attn_mask, Value):
+        raise NoFormulaError("attention with shared heads or a mask that is a value")
+    q, k, v = (value(x) for x in (query, key, value))
+    if not q.layout == k.layout == v.layout or held(q).dim >= len(q.shape) - 2:
+        raise NoFormulaError("attention between the examples of a batch")
+    mask: Any = None if attn_mask is None else call.constant(attn_mask, len(q.shape), held(q))
+    return call.made(call.emit(Attention(is_causal, scale, mask), q, k, v))

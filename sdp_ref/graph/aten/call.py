@@ -1,0 +1,193 @@
+"""An op of a tape, and what is needed to make steps of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from sdp_ref.errors import NoFormulaError
+from sdp_ref.graph.layout import Layout
+from sdp_ref.graph.ops import Reshape
+from sdp_ref.graph.recording import Entry, Ref
+from sdp_ref.graph.replay import Multiple, PerExample, Replay, Value
+
+Builder = Callable[..., Value]
+"""Makes the steps of a call: it is given the call, and what the op was called with."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """An entry of a tape, and what is needed to make steps of it.
+
+    Attributes
+    ----------
+    entry : Entry
+    replay : Replay
+        Its output as a function.
+    taken : dict of int to Value
+        The values that it reads.
+    shape : tuple of int
+        Of its output, as the net holds it.
+    emit : callable
+        Adds a step: ``emit(module, *values)`` gives the value that it makes.
+    """
+
+    entry: Entry
+    replay: Replay
+    taken: dict[int, Value]
+    shape: tuple[int, ...]
+    emit: Callable[..., Value]
+
+    def arguments(self) -> tuple[list[Any], dict[str, Any]]:
+        """What the op was called with, values in the place of references."""
+
+        def put(leaf: Any) -> Any:
+            match leaf:
+                case Ref():
+                    return self.taken[leaf.index]
+                case list() | tuple():
+                    return type(leaf)(put(v) for v in leaf)
+            return leaf
+
+        return [put(a) for a in self.entry.args], {k: put(v) for k, v in self.entry.kwargs.items()}
+
+    def made(self, value: Value, layout: Layout | None = None) -> Value:
+        """Give a value of a step the shape of the output and its layout."""
+        return Value(value.index, layout or self.replay.layout, self.shape)
+
+    def constant(self, c: Any, ndim: int, layout: Layout) -> float | Tensor:
+        """Constant that broadcasts against values (N, *event) as `c` does against the net's tensors.
+
+        Parameters
+        ----------
+        c : number, Tensor or PerExample
+        ndim : int
+            Of the net's tensor.
+        layout : Layout
+            How it holds the batch.
+
+        Returns
+        -------
+        float or Tensor
+
+        Raises
+        ------
+        TypeError
+            If it has a batch dimension of its own, or is no number.
+        NoFormulaError
+            If it is the size of the batch.
+        """
+        if isinstance(c, Multiple):
+            raise NoFormulaError("arithmetic with the size of the batch")
+        if isinstance(c, PerExample):
+            moved = Layout(
+                c.layout.dim + ndim - c.row.ndim + width(c.layout) - 1, c.layout.outer, c.layout.inner
+            )
+            if moved != layout:
+                raise TypeError("a constant with a batch dimension")
+            missing = ndim - (c.row.ndim - width(c.layout) + 1)
+            return c.row.reshape(1, *[1] * missing, *c.row.shape[1:])
+        if isinstance(c, Tensor):
+            if layout.plain and (c.ndim < ndim or (c.ndim == ndim and c.shape[0] == 1)):
+                return c
+            shape = [*[1] * (ndim - c.ndim), *c.shape]
+            if len(shape) > ndim or shape[layout.dim] != 1:
+                raise TypeError("a constant with a batch dimension")
+            return (
+                Layout(layout.dim)
+                .batch_first(c.reshape(shape))
+                .reshape(1, *shape[: layout.dim], *[1] * (width(layout) - 1), *shape[layout.dim + 1 :])
+            )
+        if isinstance(c, bool) or not isinstance(c, int | float):
+            raise TypeError(f"a constant of type {type(c).__name__}")
+        return c
+
+    def lifted(self, value: Value, ndim: int) -> Value:
+        """Value with leading dimensions of one, as broadcasting gives them."""
+        missing = ndim - len(value.shape)
+        layout = held(value)
+        if not missing:
+            return value
+        event = value.event
+
+        def function(x: Tensor) -> Tensor:
+            return x.reshape(len(x), *[1] * missing, *event)
+
+        moved = Layout(layout.dim + missing, layout.outer, layout.inner)
+        made = self.emit(Reshape("reshape", function), value)
+        return Value(made.index, moved, (*[1] * missing, *value.shape))
+
+
+def width(layout: Layout) -> int:
+    """How many dimensions of (N, *event) the batch's own one is."""
+    return 1 + (layout.outer > 1) + (layout.inner > 1)
+
+
+def held(value: Value) -> Layout:
+    """Layout of a value.
+
+    Returns
+    -------
+    Layout
+
+    Raises
+    ------
+    TypeError
+        If no dimension of it holds the batch.
+    """
+    if value.layout is None:
+        raise TypeError("a value without a batch dimension")
+    return value.layout
+
+
+def plain(value: Value, what: str) -> None:
+    """Refuse a value that does not hold its batch first.
+
+    Raises
+    ------
+    NoFormulaError
+        If it does not.
+    """
+    if not held(value).plain:
+        raise NoFormulaError(f"{what} of a value that does not hold its batch first")
+
+
+def place(value: Value, dim: int, what: str) -> int:
+    """Dimension of (N, *event), counted from the end, that a dimension of the net's tensor is."""
+    place = held(value).place(dim, len(value.shape))
+    if place is None:
+        raise NoFormulaError(f"{what} over the batch dimension")
+    ndim = len(value.shape) + width(held(value)) - 1
+    return place - ndim
+
+
+def last(value: Value, count: int, what: str) -> None:
+    """Refuse a value whose batch is among its last dimensions."""
+    if held(value).dim >= len(value.shape) - count:
+        raise NoFormulaError(f"{what} over the batch dimension")
+
+
+def value(x: Any) -> Value:
+    """Argument of an op that must be a value.
+
+    Returns
+    -------
+    Value
+
+    Raises
+    ------
+    TypeError
+        If it is none.
+    """
+    if not isinstance(x, Value):
+        raise TypeError("a constant where a value is expected")
+    return x
+
+
+def fixed(*constants: Any) -> None:
+    """Refuse values, and constants of the batch, among the parameters of an op."""
+    if any(isinstance(c, Value | PerExample | Multiple) for c in constants):
+        raise TypeError("a value among the parameters")

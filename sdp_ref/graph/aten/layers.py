@@ -1,0 +1,223 @@
+"""Ops that torch.nn has a module for: linear maps, normalisations, pools, softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sdp_ref.errors import NoFormulaError
+from sdp_ref.graph.aten.call import Builder, Call, fixed, last, place, plain, value
+from sdp_ref.graph.ops import BatchNorm, set_tensors
+from sdp_ref.graph.replay import Value
+
+
+def linear(call: Call, input: Any, weight: Any, bias: Any = None) -> Value:
+    """``F.linear``."""
+    fixed(weight, bias)
+    last(value(input), 1, "a linear map")
+    if weight.ndim != 2:
+        raise TypeError("a weight of one dimension")
+    return call.made(call.emit(linear_layer(weight, bias), input))
+
+
+def linear_layer(weight: Tensor, bias: Tensor | None = None) -> nn.Module:
+    """Module of a linear map, with these very tensors."""
+    layer = nn.Linear(1, 1, bias=bias is not None, device="meta")
+    layer.in_features, layer.out_features = weight.shape[1], weight.shape[0]
+    return set_tensors(layer, weight=weight, bias=bias)
+
+
+def convolution(kind: type[nn.Module]) -> Builder:
+    """``F.conv1d`` and its like."""
+
+    def build(
+        call: Call,
+        input: Any,
+        weight: Any,
+        bias: Any = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> Value:
+        fixed(weight, bias)
+        plain(value(input), "a convolution")
+        dims = weight.ndim - 2
+        stride, padding, dilation = (_each(v, dims) for v in (stride, padding, dilation))
+        sizes = (weight.shape[1] * groups, weight.shape[0], tuple(weight.shape[2:]))
+        made: Any = kind
+        layer = made(*sizes, stride, padding, dilation, groups, bias is not None, device="meta")
+        return call.made(call.emit(set_tensors(layer, weight=weight, bias=bias), input))
+
+    return build
+
+
+def transposed(kind: type[nn.Module]) -> Builder:
+    """``F.conv_transpose1d`` and its like."""
+
+    def build(
+        call: Call,
+        input: Any,
+        weight: Any,
+        bias: Any = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        dilation: Any = 1,
+    ) -> Value:
+        fixed(weight, bias)
+        plain(value(input), "a convolution")
+        dims = weight.ndim - 2
+        stride, padding, output_padding, dilation = (
+            _each(v, dims) for v in (stride, padding, output_padding, dilation)
+        )
+        sizes = (weight.shape[0], weight.shape[1] * groups, tuple(weight.shape[2:]))
+        made: Any = kind
+        options = (stride, padding, output_padding, groups, bias is not None, dilation)
+        layer = made(*sizes, *options, device="meta")
+        return call.made(call.emit(set_tensors(layer, weight=weight, bias=bias), input))
+
+    return build
+
+
+def _each(value: Any, dims: int) -> Any:
+    """One number a dimension: lists of one stand for all."""
+    if isinstance(value, str):
+        return value
+    given = list(value) if isinstance(value, list | tuple) else [value]
+    return tuple(given * dims if len(given) == 1 else given)
+
+
+def batch_norm(
+    call: Call,
+    input: Any,
+    weight: Any,
+    bias: Any,
+    running_mean: Any,
+    running_var: Any,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool = True,  # noqa: ARG001
+) -> Value:
+    """``F.batch_norm``."""
+    fixed(weight, bias, running_mean, running_var)
+    plain(value(input), "BatchNorm")
+    layer = BatchNorm(running_mean, running_var, weight, bias, training, momentum, eps)
+    return call.made(call.emit(layer, input))
+
+
+def layer_norm(
+    call: Call,
+    input: Any,
+    normalized_shape: Sequence[int],
+    weight: Any = None,
+    bias: Any = None,
+    eps: float | None = 1e-5,
+    cudnn_enable: bool = True,  # noqa: ARG001
+) -> Value:
+    """``F.layer_norm``."""
+    fixed(weight, bias)
+    last(value(input), len(normalized_shape), "a LayerNorm")
+    layer = nn.LayerNorm(list(normalized_shape), eps=1e-5 if eps is None else eps, elementwise_affine=False)
+    return call.made(call.emit(set_tensors(layer, weight=weight, bias=bias), input))
+
+
+def rms_norm(
+    call: Call, input: Any, normalized_shape: Sequence[int], weight: Any = None, eps: float | None = None
+) -> Value:
+    """``F.rms_norm``."""
+    fixed(weight)
+    last(value(input), len(normalized_shape), "an RMSNorm")
+    layer = nn.RMSNorm(list(normalized_shape), eps=eps, elementwise_affine=False)
+    return call.made(call.emit(set_tensors(layer, weight=weight), input))
+
+
+def group_norm(
+    call: Call,
+    input: Any,
+    num_groups: int,
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,  # noqa: ARG001
+) -> Value:
+    """``F.group_norm``."""
+    fixed(weight, bias)
+    plain(value(input), "GroupNorm")
+    layer = nn.GroupNorm(num_groups, input.shape[1], eps=eps, affine=False)
+    return call.made(call.emit(set_tensors(layer, weight=weight, bias=bias), input))
+
+
+def instance_norm(
+    call: Call,
+    input: Any,
+    weight: Any,
+    bias: Any,
+    running_mean: Any,
+    running_var: Any,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Value:
+    """``F.instance_norm``."""
+    fixed(weight, bias, running_mean, running_var)
+    if not use_input_stats:
+        return batch_norm(
+            call, input, weight, bias, running_mean, running_var, False, momentum, eps, cudnn_enabled
+        )
+    if running_mean is not None:
+        raise NoFormulaError("InstanceNorm that updates its running statistics (call net.eval())")
+    plain(value(input), "InstanceNorm")
+    kinds = {3: nn.InstanceNorm1d, 4: nn.InstanceNorm2d, 5: nn.InstanceNorm3d}
+    layer: nn.Module = kinds[len(input.shape)](input.shape[1], eps=eps)
+    return call.made(call.emit(set_tensors(layer, weight=weight, bias=bias), input))
+
+
+def softmax(kind: type[nn.Module]) -> Builder:
+    """``F.softmax`` and ``F.log_softmax``."""
+
+    def build(call: Call, input: Any, dim: int, dtype: Any = None) -> Value:
+        if isinstance(dtype, torch.dtype) and not dtype.is_floating_point:
+            raise TypeError("a dtype without fractions")
+        made: Any = kind
+        return call.made(call.emit(made(place(value(input), dim, kind.__name__)), input))
+
+    return build
+
+
+def reduced(kind: type[nn.Module], what: str) -> Builder:
+    """A mean or a sum over dimensions."""
+
+    def build(call: Call, input: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:  # noqa: ARG001
+        dims = [dim] if isinstance(dim, int) else dim
+        dims = dims or list(range(len(value(input).shape)))
+        made: Any = kind
+        return call.made(call.emit(made([place(input, d, what) for d in dims], keepdim), input))
+
+    return build
+
+
+def pool(kind: type[nn.Module], names: tuple[str, ...]) -> Builder:
+    """Pooling by its arguments after the input, under the names that its module gives them."""
+
+    def build(call: Call, input: Any, *args: Any, **options: Any) -> Value:
+        plain(value(input), kind.__name__)
+        if call.replay.which:
+            raise NoFormulaError(f"{kind.__name__} with return_indices")
+        given = dict(zip(names, args, strict=False)) | options
+        given = {k: _window(v) for k, v in given.items() if v is not None and not (k == "stride" and not v)}
+        return call.made(call.emit(kind(**given), input))
+
+    return build
+
+
+def _window(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return value[0] if len(value) == 1 else tuple(value)
+    return value

@@ -1,0 +1,209 @@
+"""Which module each ATen op is: one table, for :mod:`sdp_ref.graph.trace`.
+
+What only moves components about needs no entry of its own: it is run once on the places of the components,
+and what comes out says where they went.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from sdp_ref.activations import ACTIVATIONS
+from sdp_ref.activations.base import Activation
+from sdp_ref.errors import NoFormulaError
+from sdp_ref.graph.aten import arithmetic, layers, moves
+from sdp_ref.graph.aten.call import Builder, Call, fixed, value
+from sdp_ref.graph.ops import Mean, Sum
+from sdp_ref.graph.recording import overwritten
+from sdp_ref.graph.replay import Value
+
+
+def _elementwise(kind: type[Activation], name: str) -> Builder:
+    def build(call: Call, x: Any, *args: Any, **options: Any) -> Value:
+        fixed(*args, *options.values())
+        return call.made(call.emit(kind.from_op(name, *args, **options), value(x)))
+
+    return build
+
+
+_TABLE: dict[str, Builder] = {
+    **{name: _elementwise(kind, name) for kind in ACTIVATIONS.values() for name in kind.ops},
+    "linear": layers.linear,
+    "conv1d": layers.convolution(nn.Conv1d),
+    "conv2d": layers.convolution(nn.Conv2d),
+    "conv3d": layers.convolution(nn.Conv3d),
+    "conv_transpose1d": layers.transposed(nn.ConvTranspose1d),
+    "conv_transpose2d": layers.transposed(nn.ConvTranspose2d),
+    "conv_transpose3d": layers.transposed(nn.ConvTranspose3d),
+    "batch_norm": layers.batch_norm,
+    "layer_norm": layers.layer_norm,
+    "rms_norm": layers.rms_norm,
+    "group_norm": layers.group_norm,
+    "instance_norm": layers.instance_norm,
+    "softmax": layers.softmax(nn.Softmax),
+    "log_softmax": layers.softmax(nn.LogSoftmax),
+    **{
+        f"avg_pool{n}d": layers.pool(
+            getattr(nn, f"AvgPool{n}d"),
+            ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override"),
+        )
+        for n in (1, 2, 3)
+    },
+    **{
+        f"max_pool{n}d{indices}": layers.pool(
+            getattr(nn, f"MaxPool{n}d"), ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
+        )
+        for n in (1, 2, 3)
+        for indices in ("", "_with_indices")
+    },
+    **{
+        f"adaptive_{kind}_pool{n}d": layers.pool(
+            getattr(nn, f"Adaptive{kind.capitalize()}Pool{n}d"), ("output_size",)
+        )
+        for n in (1, 2, 3)
+        for kind in ("avg", "max")
+    },
+    "mean": layers.reduced(Mean, "a mean"),
+    "sum": layers.reduced(Sum, "a sum"),
+    "add": arithmetic.add,
+    "sub": arithmetic.sub,
+    "subtract": arithmetic.sub,
+    "rsub": arithmetic.rsub,
+    "mul": arithmetic.mul,
+    "multiply": arithmetic.mul,
+    "div": arithmetic.div,
+    "divide": arithmetic.div,
+    "true_divide": arithmetic.div,
+    "neg": arithmetic.neg,
+    "matmul": arithmetic.matmul,
+    "mm": arithmetic.matmul,
+    "bmm": arithmetic.matmul,
+    "addmm": arithmetic.addmm,
+    "scaled_dot_product_attention": arithmetic.attention,
+    "cat": moves.cat,
+    "dropout": moves.dropout,
+    "feature_dropout": moves.dropout,
+    "alpha_dropout": moves.dropout,
+    "feature_alpha_dropout": moves.dropout,
+    **dict.fromkeys(
+        ("detach", "to", "_to_copy", "type_as", "float", "double", "lift_fresh", "positive"), moves.same
+    ),
+    **dict.fromkeys(
+        [
+            "overwritten",
+            "view",
+            "reshape",
+            "_unsafe_view",
+            "view_as",
+            "reshape_as",
+            "flatten",
+            "unflatten",
+            "squeeze",
+            "unsqueeze",
+            "permute",
+            "transpose",
+            "t",
+            "adjoint",
+            "movedim",
+            "swapaxes",
+            "numpy_T",
+            "expand",
+            "expand_as",
+            "repeat",
+            "repeat_interleave",
+            "tile",
+            "select",
+            "slice",
+            "narrow",
+            "index",
+            "index_select",
+            "take",
+            "gather",
+            "split",
+            "split_with_sizes",
+            "chunk",
+            "tensor_split",
+            "unbind",
+            "stack",
+            "hstack",
+            "vstack",
+            "roll",
+            "flip",
+            "rot90",
+            "diagonal",
+            "tril",
+            "triu",
+            "constant_pad_nd",
+            "reflection_pad1d",
+            "reflection_pad2d",
+            "reflection_pad3d",
+            "replication_pad1d",
+            "replication_pad2d",
+            "replication_pad3d",
+            "pad",
+            "pixel_shuffle",
+            "pixel_unshuffle",
+            "channel_shuffle",
+            "native_channel_shuffle",
+            "unfold",
+            "im2col",
+            "upsample_nearest1d",
+            "upsample_nearest2d",
+            "upsample_nearest3d",
+            "contiguous",
+            "clone",
+            "alias",
+            "where",
+            "masked_fill",
+            "slice_scatter",
+            "select_scatter",
+            "fill",
+            "zero",
+        ],
+        moves.rearranged,
+    ),
+    **dict.fromkeys(
+        [
+            "cumsum",
+            "upsample_linear1d",
+            "upsample_bilinear2d",
+            "upsample_bicubic2d",
+            "upsample_trilinear3d",
+            "_upsample_bilinear2d_aa",
+            "_upsample_bicubic2d_aa",
+            "col2im",
+        ],
+        moves.linear_function,
+    ),
+}
+KNOWN = frozenset(_TABLE)
+"""Names of the ATen ops that are read whole; composite ones that are not here are taken apart."""
+
+
+def emitted(call: Call) -> Value:
+    """Add the steps that an entry stands for.
+
+    Parameters
+    ----------
+    call : Call
+
+    Returns
+    -------
+    Value
+        Its output.
+
+    Raises
+    ------
+    NoFormulaError
+        If the op has no entry in the table, or moves the batch dimension.
+    TypeError
+        If it has one, but not for these arguments.
+    """
+    function = call.entry.function
+    name = "overwritten" if function is overwritten else getattr(function, "_opname", "")
+    if name not in _TABLE:
+        raise NoFormulaError(call.replay.name)
+    args, kwargs = call.arguments()
+    return _TABLE[name](call, *args, **kwargs)
