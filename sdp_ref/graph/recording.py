@@ -25,6 +25,9 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 _AUTOGRAD = (torch._C.DispatchKey.AutogradFunctionality, torch._C.DispatchKey.ADInplaceOrView)
 _READS_NUMBERS = {"_local_scalar_dense", "is_nonzero", "item", "equal", "allclose"}
+_OF_SHAPES = frozenset(
+    ["new_zeros", "new_ones", "new_full", "new_empty", "zeros_like", "ones_like", "full_like", "empty_like"]
+)
 _WRITES_UNSAID = {"batch_norm", "native_batch_norm", "instance_norm"}  # running statistics, in training mode
 _LOCK = threading.RLock()  # nn.Module.__call__ is one for all threads
 
@@ -216,8 +219,8 @@ class _Recorder(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         tensors = [t for t in tree_flatten((args, kwargs))[0] if isinstance(t, Tensor)]
-        reads = any(t in self.values for t in tensors)
         name = func._opname
+        reads = name not in _OF_SHAPES and any(t in self.values for t in tensors)
         if reads and name in _READS_NUMBERS:
             raise UntraceableError("a net whose control flow depends on values")
         if name not in self.known and not func._schema.is_mutable:

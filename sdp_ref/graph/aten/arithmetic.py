@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from sdp_ref.errors import NoFormulaError
-from sdp_ref.graph.aten.call import Call, fixed, held, last, value
+from sdp_ref.graph.aten.call import Call, as_value, fixed, held, last
 from sdp_ref.graph.aten.layers import linear_layer
 from sdp_ref.graph.aten.moves import linear_function
 from sdp_ref.graph.ops import Add, Attention, Divide, MatrixProduct, Multiply, Quotient, Scale, Shift
@@ -57,7 +57,7 @@ def div(call: Call, a: Any, b: Any, *, rounding_mode: str | None = None) -> Valu
 
 def neg(call: Call, x: Any) -> Value:
     """``-x``."""
-    return call.made(call.emit(Scale(-1), value(x)))
+    return call.made(call.emit(Scale(-1), as_value(x)))
 
 
 def _together(call: Call, a: Value, b: Value) -> tuple[Value, Value]:
@@ -92,7 +92,7 @@ def matmul(call: Call, a: Any, b: Any) -> Value:
 def addmm(call: Call, bias: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Value:
     """``beta bias + alpha a @ b``."""
     fixed(bias, b)
-    last(value(a), 1, "a matrix product")
+    last(as_value(a), 1, "a matrix product")
     return call.made(call.emit(linear_layer(alpha * b.mT, (beta * bias).expand(b.shape[1])), a))
 
 
@@ -111,7 +111,7 @@ def attention(
     """Scaled dot-product attention."""
     if enable_gqa or isinstance(attn_mask, Value):
         raise NoFormulaError("attention with shared heads or a mask that is a value")
-    q, k, v = (value(x) for x in (query, key, value))
+    q, k, v = (as_value(x) for x in (query, key, value))
     if not q.layout == k.layout == v.layout or held(q).dim >= len(q.shape) - 2:
         raise NoFormulaError("attention between the examples of a batch")
     mask: Any = None if attn_mask is None else call.constant(attn_mask, len(q.shape), held(q))

@@ -170,7 +170,7 @@ def last(value: Value, count: int, what: str) -> None:
         raise NoFormulaError(f"{what} over the batch dimension")
 
 
-def value(x: Any) -> Value:
+def as_value(x: Any) -> Value:
     """Argument of an op that must be a value.
 
     Returns

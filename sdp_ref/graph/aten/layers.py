@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sdp_ref.errors import NoFormulaError
-from sdp_ref.graph.aten.call import Builder, Call, fixed, last, place, plain, value
+from sdp_ref.graph.aten.call import Builder, Call, as_value, fixed, last, place, plain
 from sdp_ref.graph.ops import BatchNorm, set_tensors
 from sdp_ref.graph.replay import Value
 
@@ -17,7 +17,7 @@ from sdp_ref.graph.replay import Value
 def linear(call: Call, input: Any, weight: Any, bias: Any = None) -> Value:
     """``F.linear``."""
     fixed(weight, bias)
-    last(value(input), 1, "a linear map")
+    last(as_value(input), 1, "a linear map")
     if weight.ndim != 2:
         raise TypeError("a weight of one dimension")
     return call.made(call.emit(linear_layer(weight, bias), input))
@@ -44,7 +44,7 @@ def convolution(kind: type[nn.Module]) -> Builder:
         groups: int = 1,
     ) -> Value:
         fixed(weight, bias)
-        plain(value(input), "a convolution")
+        plain(as_value(input), "a convolution")
         dims = weight.ndim - 2
         stride, padding, dilation = (_each(v, dims) for v in (stride, padding, dilation))
         sizes = (weight.shape[1] * groups, weight.shape[0], tuple(weight.shape[2:]))
@@ -70,7 +70,7 @@ def transposed(kind: type[nn.Module]) -> Builder:
         dilation: Any = 1,
     ) -> Value:
         fixed(weight, bias)
-        plain(value(input), "a convolution")
+        plain(as_value(input), "a convolution")
         dims = weight.ndim - 2
         stride, padding, output_padding, dilation = (
             _each(v, dims) for v in (stride, padding, output_padding, dilation)
@@ -106,7 +106,7 @@ def batch_norm(
 ) -> Value:
     """``F.batch_norm``."""
     fixed(weight, bias, running_mean, running_var)
-    plain(value(input), "BatchNorm")
+    plain(as_value(input), "BatchNorm")
     layer = BatchNorm(running_mean, running_var, weight, bias, training, momentum, eps)
     return call.made(call.emit(layer, input))
 
@@ -122,7 +122,7 @@ def layer_norm(
 ) -> Value:
     """``F.layer_norm``."""
     fixed(weight, bias)
-    last(value(input), len(normalized_shape), "a LayerNorm")
+    last(as_value(input), len(normalized_shape), "a LayerNorm")
     layer = nn.LayerNorm(list(normalized_shape), eps=1e-5 if eps is None else eps, elementwise_affine=False)
     return call.made(call.emit(set_tensors(layer, weight=weight, bias=bias), input))
 
@@ -132,7 +132,7 @@ def rms_norm(
 ) -> Value:
     """``F.rms_norm``."""
     fixed(weight)
-    last(value(input), len(normalized_shape), "an RMSNorm")
+    last(as_value(input), len(normalized_shape), "an RMSNorm")
     layer = nn.RMSNorm(list(normalized_shape), eps=eps, elementwise_affine=False)
     return call.made(call.emit(set_tensors(layer, weight=weight), input))
 
@@ -148,7 +148,7 @@ def group_norm(
 ) -> Value:
     """``F.group_norm``."""
     fixed(weight, bias)
-    plain(value(input), "GroupNorm")
+    plain(as_value(input), "GroupNorm")
     layer = nn.GroupNorm(num_groups, input.shape[1], eps=eps, affine=False)
     return call.made(call.emit(set_tensors(layer, weight=weight, bias=bias), input))
 
@@ -173,7 +173,7 @@ def instance_norm(
         )
     if running_mean is not None:
         raise NoFormulaError("InstanceNorm that updates its running statistics (call net.eval())")
-    plain(value(input), "InstanceNorm")
+    plain(as_value(input), "InstanceNorm")
     kinds = {3: nn.InstanceNorm1d, 4: nn.InstanceNorm2d, 5: nn.InstanceNorm3d}
     layer: nn.Module = kinds[len(input.shape)](input.shape[1], eps=eps)
     return call.made(call.emit(set_tensors(layer, weight=weight, bias=bias), input))
@@ -186,7 +186,7 @@ def softmax(kind: type[nn.Module]) -> Builder:
         if isinstance(dtype, torch.dtype) and not dtype.is_floating_point:
             raise TypeError("a dtype without fractions")
         made: Any = kind
-        return call.made(call.emit(made(place(value(input), dim, kind.__name__)), input))
+        return call.made(call.emit(made(place(as_value(input), dim, kind.__name__)), input))
 
     return build
 
@@ -196,7 +196,7 @@ def reduced(kind: type[nn.Module], what: str) -> Builder:
 
     def build(call: Call, input: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:  # noqa: ARG001
         dims = [dim] if isinstance(dim, int) else dim
-        dims = dims or list(range(len(value(input).shape)))
+        dims = dims or list(range(len(as_value(input).shape)))
         made: Any = kind
         return call.made(call.emit(made([place(input, d, what) for d in dims], keepdim), input))
 
@@ -207,7 +207,7 @@ def pool(kind: type[nn.Module], names: tuple[str, ...]) -> Builder:
     """Pooling by its arguments after the input, under the names that its module gives them."""
 
     def build(call: Call, input: Any, *args: Any, **options: Any) -> Value:
-        plain(value(input), kind.__name__)
+        plain(as_value(input), kind.__name__)
         if call.replay.which:
             raise NoFormulaError(f"{kind.__name__} with return_indices")
         given = dict(zip(names, args, strict=False)) | options

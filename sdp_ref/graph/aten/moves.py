@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from sdp_ref.errors import NoFormulaError
-from sdp_ref.graph.aten.call import Call, place, value
+from sdp_ref.graph.aten.call import Call, as_value, place
 from sdp_ref.graph.ops import Add, Cat, LinearFunction, Rearrange, Reshape, Shift
 from sdp_ref.graph.replay import Value
 
@@ -26,8 +26,8 @@ def cat(call: Call, tensors: Sequence[Any], dim: int = 0) -> Value:
 def dropout(call: Call, input: Any, p: float, train: bool) -> Value:
     """Every kind of dropout."""
     if not train:
-        return call.made(value(input))
-    return call.made(call.emit(nn.Dropout(p).train(train), value(input)))
+        return call.made(as_value(input))
+    return call.made(call.emit(nn.Dropout(p).train(train), as_value(input)))
 
 
 def rearranged(call: Call, *_args: Any, **_options: Any) -> Value:
@@ -73,4 +73,4 @@ def linear_function(call: Call, *_args: Any, **_options: Any) -> Value:
 
 def same(call: Call, x: Any, *_args: Any, **_options: Any) -> Value:
     """An op that changes no number."""
-    return call.made(value(x))
+    return call.made(as_value(x))

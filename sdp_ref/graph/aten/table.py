@@ -14,7 +14,7 @@ from sdp_ref.activations import ACTIVATIONS
 from sdp_ref.activations.base import Activation
 from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.aten import arithmetic, layers, moves
-from sdp_ref.graph.aten.call import Builder, Call, fixed, value
+from sdp_ref.graph.aten.call import Builder, Call, as_value, fixed
 from sdp_ref.graph.ops import Mean, Sum
 from sdp_ref.graph.recording import overwritten
 from sdp_ref.graph.replay import Value
@@ -23,7 +23,7 @@ from sdp_ref.graph.replay import Value
 def _elementwise(kind: type[Activation], name: str) -> Builder:
     def build(call: Call, x: Any, *args: Any, **options: Any) -> Value:
         fixed(*args, *options.values())
-        return call.made(call.emit(kind.from_op(name, *args, **options), value(x)))
+        return call.made(call.emit(kind.from_op(name, *args, **options), as_value(x)))
 
     return build
 
