@@ -15,9 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
+from torch.nn.utils.parametrize import type_before_parametrizations
 
 from sdp_ref.errors import NoFormulaError
-from sdp_ref.graph.ops import BatchNorm, Divide, Mean, Rearrange, Reshape, Scale, Shift
+from sdp_ref.graph.ops import BatchNorm, Divide, Folded, Mean, Rearrange, Reshape, Scale, Shift
 from sdp_ref.laws.stable import bounded, power, stable_scale
 
 _CHUNK = 2**25  # elements of one temporary when an op is applied to the rows of a matrix
@@ -390,6 +391,42 @@ class Rearrangement(Affine):
         return y
 
 
+class FoldedAffine(Affine):
+    """An affine op on each part of an event by itself."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        kind = type_before_parametrizations(self.module.module)
+        if kind not in AFFINE:
+            raise NoFormulaError(kind.__name__)
+        self.op = AFFINE[kind](self.module.module)
+        self.diagonal = self.op.diagonal
+
+    def value(self, x: Tensor) -> Tensor:
+        """See :class:`Affine`."""
+        return _unfolded(self.op.value(x.flatten(0, 1)), x)
+
+    def check(self, x: Tensor) -> None:
+        """See :class:`Affine`."""
+        self.op.check(x.flatten(0, 1))
+
+    def weight(self, x: Tensor) -> Tensor:
+        """See :class:`Affine`."""
+        return self.op.weight(x.flatten(0, 1))
+
+    def linear(self, x: Tensor, weight: Tensor) -> Tensor:
+        """See :class:`Affine`."""
+        return _unfolded(self.op.linear(x.flatten(0, 1), weight), x)
+
+    def rows(self, x: Tensor) -> Tensor:
+        """See :class:`Affine`."""
+        return _unfolded(self.op.rows(x.flatten(0, 1)), x)
+
+    def spread(self, x: Tensor, exponent: Power) -> Tensor:
+        """See :class:`Affine`."""
+        return _unfolded(self.op.spread(x.flatten(0, 1), exponent), x)
+
+
 AFFINE: dict[type[nn.Module], type[Affine]] = {
     nn.Linear: LinearMap,
     **dict.fromkeys((nn.Conv1d, nn.Conv2d), Convolution),
@@ -399,8 +436,13 @@ AFFINE: dict[type[nn.Module], type[Affine]] = {
     Mean: MeanOver,
     **dict.fromkeys((Scale, Divide, Shift), Elementwise),
     **dict.fromkeys((nn.Flatten, nn.Unflatten, Rearrange, Reshape), Rearrangement),
+    Folded: FoldedAffine,
 }
 """Affine form of each op."""
+
+
+def _unfolded(y: Tensor, like: Tensor) -> Tensor:
+    return y.reshape(*like.shape[:2], *y.shape[1:])
 
 
 def _cast(tensor: Tensor | None, like: Tensor) -> Tensor | None:

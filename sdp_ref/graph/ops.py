@@ -42,6 +42,25 @@ class Unknown(nn.Module):
         return self.function(*values)
 
 
+class Folded(nn.Module):
+    """Another op on each of k parts of an event (k, *rest) by itself.
+
+    Parameters
+    ----------
+    module : nn.Module
+        Of values (N, *rest).
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Fold the parts into the batch and back."""
+        y: Tensor = self.module(x.flatten(0, 1))
+        return y.reshape(*x.shape[:2], *y.shape[1:])
+
+
 class Add(nn.Module):
     """Sum of two values of one shape (a residual connection)."""
 

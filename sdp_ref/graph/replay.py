@@ -41,6 +41,10 @@ class PerExample:
     layout: Layout
     row: Tensor
 
+    def held(self, n: int) -> Tensor:
+        """The constant for `n` examples, as the net holds it."""
+        return self.layout.event_first(self.row.expand(n, *self.row.shape[1:]))
+
 
 @dataclass(frozen=True)
 class Varies:
@@ -159,9 +163,7 @@ class Replay:
                 case Multiple():
                     return leaf.each * n
                 case PerExample():
-                    row = leaf.row.to(like.device)
-                    rows = row.expand(n, *row.shape[1:])
-                    return leaf.layout.event_first(rows.to(like.dtype) if rows.is_floating_point() else rows)
+                    return put(leaf.held(n))
                 case Tensor():
                     leaf = leaf.to(like.device)
                     return leaf.to(like.dtype) if leaf.is_floating_point() else leaf

@@ -10,7 +10,17 @@ from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.aten.call import Call, as_value, fixed, held, last
 from sdp_ref.graph.aten.layers import linear_layer
 from sdp_ref.graph.aten.moves import linear_function
-from sdp_ref.graph.ops import Add, Attention, Divide, MatrixProduct, Multiply, Quotient, Scale, Shift
+from sdp_ref.graph.ops import (
+    Add,
+    Attention,
+    Divide,
+    MatrixProduct,
+    Multiply,
+    Quotient,
+    Rearrange,
+    Scale,
+    Shift,
+)
 from sdp_ref.graph.replay import PerExample, Value
 
 
@@ -53,6 +63,12 @@ def div(call: Call, a: Any, b: Any, *, rounding_mode: str | None = None) -> Valu
     if isinstance(b, Value):
         raise NoFormulaError("a division by a value")
     return _with_constant(call, Divide, a, b)
+
+
+def addcmul(call: Call, a: Any, b: Any, c: Any, *, value: float = 1) -> Value:
+    """``a + value b c``."""
+    product = as_value(mul(call, b, c) if isinstance(b, Value) or isinstance(c, Value) else b * c)
+    return add(call, a, product, alpha=value)
 
 
 def neg(call: Call, x: Any) -> Value:
@@ -109,10 +125,17 @@ def attention(
     enable_gqa: bool = False,
 ) -> Value:
     """Scaled dot-product attention."""
-    if enable_gqa or isinstance(attn_mask, Value):
-        raise NoFormulaError("attention with shared heads or a mask that is a value")
+    if isinstance(attn_mask, Value):
+        raise NoFormulaError("attention with a mask that is a value")
     q, k, v = (as_value(x) for x in (query, key, value))
     if not q.layout == k.layout == v.layout or held(q).dim >= len(q.shape) - 2:
         raise NoFormulaError("attention between the examples of a batch")
     mask: Any = None if attn_mask is None else call.constant(attn_mask, len(q.shape), held(q))
+    if enable_gqa:  # heads of queries share those of keys and values
+        k, v = (_repeated(call, x, q.shape[-3] // x.shape[-3]) for x in (k, v))
     return call.made(call.emit(Attention(is_causal, scale, mask), q, k, v))
+
+
+def _repeated(call: Call, heads: Value, times: int) -> Value:
+    repeat = Rearrange("repeat_interleave", lambda x: x.repeat_interleave(times, -3))
+    return call.made(call.emit(repeat, heads), held(heads))

@@ -6,13 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.layout import Layout
-from sdp_ref.graph.ops import Reshape
+from sdp_ref.graph.ops import Folded, Reshape
 from sdp_ref.graph.recording import Entry, Ref
 from sdp_ref.graph.replay import Multiple, PerExample, Replay, Value
+
+_N = 2  # examples that tell whether a constant is the same for all
 
 Builder = Callable[..., Value]
 """Makes the steps of a call: it is given the call, and what the op was called with."""
@@ -83,13 +85,14 @@ class Call:
         if isinstance(c, Multiple):
             raise NoFormulaError("arithmetic with the size of the batch")
         if isinstance(c, PerExample):
-            moved = Layout(
-                c.layout.dim + ndim - c.row.ndim + width(c.layout) - 1, c.layout.outer, c.layout.inner
-            )
-            if moved != layout:
+            repeated = c.held(_N)
+            repeated = repeated.reshape(*[1] * (ndim - repeated.ndim), *repeated.shape)
+            if repeated.shape[layout.dim] != layout.folded * _N:
                 raise TypeError("a constant with a batch dimension")
-            missing = ndim - (c.row.ndim - width(c.layout) + 1)
-            return c.row.reshape(1, *[1] * missing, *c.row.shape[1:])
+            rows = layout.batch_first(repeated)
+            if not bool((rows == rows[:1]).all()):
+                raise TypeError("a constant with a batch dimension")
+            return rows[:1]
         if isinstance(c, Tensor):
             if layout.plain and (c.ndim < ndim or (c.ndim == ndim and c.shape[0] == 1)):
                 return c
@@ -141,6 +144,25 @@ def held(value: Value) -> Layout:
     if value.layout is None:
         raise TypeError("a value without a batch dimension")
     return value.layout
+
+
+def rowwise(value: Value, module: nn.Module, what: str) -> nn.Module:
+    """Module for a value that holds its batch first, alone or with other dimensions folded into it.
+
+    Returns
+    -------
+    nn.Module
+        `module` itself, or one that folds (N, k, *rest) into (N k, *rest) for it.
+
+    Raises
+    ------
+    NoFormulaError
+        If the batch stands elsewhere.
+    """
+    layout = held(value)
+    if layout.dim or layout.outer > 1:
+        raise NoFormulaError(f"{what} of a value that does not hold its batch first")
+    return module if layout.plain else Folded(module)
 
 
 def plain(value: Value, what: str) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sdp_ref.errors import NoFormulaError
-from sdp_ref.graph.aten.call import Builder, Call, as_value, fixed, last, place, plain
+from sdp_ref.graph.aten.call import Builder, Call, as_value, fixed, last, place, plain, rowwise
 from sdp_ref.graph.ops import BatchNorm, set_tensors
 from sdp_ref.graph.replay import Value
 
@@ -44,13 +44,13 @@ def convolution(kind: type[nn.Module]) -> Builder:
         groups: int = 1,
     ) -> Value:
         fixed(weight, bias)
-        plain(as_value(input), "a convolution")
         dims = weight.ndim - 2
         stride, padding, dilation = (_each(v, dims) for v in (stride, padding, dilation))
         sizes = (weight.shape[1] * groups, weight.shape[0], tuple(weight.shape[2:]))
         made: Any = kind
         layer = made(*sizes, stride, padding, dilation, groups, bias is not None, device="meta")
-        return call.made(call.emit(set_tensors(layer, weight=weight, bias=bias), input))
+        layer = set_tensors(layer, weight=weight, bias=bias)
+        return call.made(call.emit(rowwise(as_value(input), layer, "a convolution"), input))
 
     return build
 
@@ -70,7 +70,6 @@ def transposed(kind: type[nn.Module]) -> Builder:
         dilation: Any = 1,
     ) -> Value:
         fixed(weight, bias)
-        plain(as_value(input), "a convolution")
         dims = weight.ndim - 2
         stride, padding, output_padding, dilation = (
             _each(v, dims) for v in (stride, padding, output_padding, dilation)
@@ -79,7 +78,8 @@ def transposed(kind: type[nn.Module]) -> Builder:
         made: Any = kind
         options = (stride, padding, output_padding, groups, bias is not None, dilation)
         layer = made(*sizes, *options, device="meta")
-        return call.made(call.emit(set_tensors(layer, weight=weight, bias=bias), input))
+        layer = set_tensors(layer, weight=weight, bias=bias)
+        return call.made(call.emit(rowwise(as_value(input), layer, "a convolution"), input))
 
     return build
 
@@ -106,9 +106,8 @@ def batch_norm(
 ) -> Value:
     """``F.batch_norm``."""
     fixed(weight, bias, running_mean, running_var)
-    plain(as_value(input), "BatchNorm")
     layer = BatchNorm(running_mean, running_var, weight, bias, training, momentum, eps)
-    return call.made(call.emit(layer, input))
+    return call.made(call.emit(rowwise(as_value(input), layer, "BatchNorm"), input))
 
 
 def layer_norm(
@@ -207,12 +206,11 @@ def pool(kind: type[nn.Module], names: tuple[str, ...]) -> Builder:
     """Pooling by its arguments after the input, under the names that its module gives them."""
 
     def build(call: Call, input: Any, *args: Any, **options: Any) -> Value:
-        plain(as_value(input), kind.__name__)
         if call.replay.which:
             raise NoFormulaError(f"{kind.__name__} with return_indices")
         given = dict(zip(names, args, strict=False)) | options
         given = {k: _window(v) for k, v in given.items() if v is not None and not (k == "stride" and not v)}
-        return call.made(call.emit(kind(**given), input))
+        return call.made(call.emit(rowwise(as_value(input), kind(**given), kind.__name__), input))
 
     return build
 

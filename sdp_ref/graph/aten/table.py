@@ -76,6 +76,7 @@ _TABLE: dict[str, Builder] = {
     "div": arithmetic.div,
     "divide": arithmetic.div,
     "true_divide": arithmetic.div,
+    "addcmul": arithmetic.addcmul,
     "neg": arithmetic.neg,
     "matmul": arithmetic.matmul,
     "mm": arithmetic.matmul,

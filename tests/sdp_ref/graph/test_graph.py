@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+import sdp_ref as sr
 from sdp_ref.graph import ops, trace
 
 X = torch.zeros(1, 4)
@@ -416,3 +417,45 @@ def test_scripted_and_exported_nets_are_traced_like_others():
         steps = trace.trace(other, x)
         assert [type(step.module) for step in steps] == [nn.Linear, nn.GELU, nn.Linear]
         torch.testing.assert_close(run(steps, x), net(x))
+
+
+class Windows(nn.Module):
+    """Convolutions, norms and recurrence on parts of an image that are folded into the batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(1, 2, 3, padding=1), nn.BatchNorm2d(2)
+        self.rnn = nn.LSTM(4, 3, batch_first=True, bidirectional=True)
+
+    def forward(self, x):
+        b, h, w = x.shape
+        parts = x.reshape(b, 2, h // 2, w).reshape(b * 2, 1, h // 2, w)
+        parts = F.max_pool2d(self.norm(self.conv(parts)), (1, 2))
+        rows = parts.reshape(b * 4, h // 2, w // 2)[..., :4]
+        return self.rnn(rows)[0].reshape(b, -1)
+
+
+def test_parts_that_are_folded_into_the_batch_are_parts_of_an_event():
+    torch.manual_seed(0)
+    net, x = Windows().eval(), torch.randn(5, 4, 8)
+    steps = trace.trace(net, x)
+    assert not [step.module.text for step in steps if isinstance(step.module, ops.Unknown)]
+    assert any(isinstance(step.module, ops.Folded) for step in steps)
+    torch.testing.assert_close(run(steps, x), net(x))
+    law = sr.DiagonalGaussian(x, torch.ones_like(x))
+    conv = nn.Sequential(Parts(net.conv), nn.Flatten())
+    for rule in ("marginal_sdp", "moment_matching"):
+        found, expected = (sr.propagate(conv, law, rule), sr.propagate(conv, law, "sdp"))
+        torch.testing.assert_close(found.variance, expected.variance)
+
+
+class Parts(nn.Module):
+    """An op on the halves of an image."""
+
+    def __init__(self, op):
+        super().__init__()
+        self.op = op
+
+    def forward(self, x):
+        b, h, w = x.shape
+        return self.op(x.reshape(b * 2, 1, h // 2, w)).reshape(b, 2, -1)

@@ -104,12 +104,6 @@ def test_sdp_without_output_dependence_is_a_point_mass():
     assert torch.equal(y.covariance[:, 1], torch.zeros(2, 2, dtype=torch.float64))
 
 
-def hooked():
-    net = nn.Sequential(nn.Linear(4, 3))
-    net[0].register_forward_hook(lambda module, args, output: 10 * output)
-    return net
-
-
 def poisoned():
     net = mlp(4, 3, 2)
     net[0].weight.data[0, 0] = float("nan")
