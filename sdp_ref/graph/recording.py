@@ -14,14 +14,13 @@ import weakref
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.nn.utils.parametrize import type_before_parametrizations
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map
-from torch.utils.weak import WeakIdKeyDictionary
 
 _AUTOGRAD = (torch._C.DispatchKey.AutogradFunctionality, torch._C.DispatchKey.ADInplaceOrView)
 _READS_NUMBERS = {"_local_scalar_dense", "is_nonzero", "item", "equal", "allclose"}
@@ -29,7 +28,8 @@ _OF_SHAPES = frozenset(
     ["new_zeros", "new_ones", "new_full", "new_empty", "zeros_like", "ones_like", "full_like", "empty_like"]
 )
 _WRITES_UNSAID = {"batch_norm", "native_batch_norm", "instance_norm"}  # running statistics, in training mode
-_LOCK = threading.RLock()  # nn.Module.__call__ is one for all threads
+ItemT = TypeVar("ItemT")
+_LOCK = threading.RLock()  # what is noted of modules, and how torch runs them, is one for all threads
 
 
 class UntraceableError(ValueError):
@@ -189,6 +189,47 @@ def record(
         return tape
 
 
+def leaves(tree: Any) -> list[Any]:
+    """What stands in lists, tuples and dicts, however nested."""
+    if isinstance(tree, dict):
+        tree = tree.values()
+    elif not isinstance(tree, tuple | list):
+        return [tree]
+    found: list[Any] = []
+    for part in tree:
+        if isinstance(part, tuple | list | dict):
+            found.extend(leaves(part))
+        else:
+            found.append(part)
+    return found
+
+
+def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
+    """Lists, tuples and dicts with what a function makes of their leaves."""
+    if isinstance(tree, dict):
+        return {key: mapped(function, part) for key, part in tree.items()}
+    if isinstance(tree, tuple | list):
+        return type(tree)([mapped(function, part) for part in tree])
+    return function(tree)
+
+
+class _Known(Generic[ItemT]):
+    """What is known of tensors, as long as they live; tensors are told apart by what they are."""
+
+    def __init__(self) -> None:
+        self._items: dict[int, tuple[weakref.ref[Tensor], ItemT]] = {}
+
+    def __contains__(self, tensor: Tensor) -> bool:
+        found = self._items.get(id(tensor))
+        return found is not None and found[0]() is tensor
+
+    def __getitem__(self, tensor: Tensor) -> ItemT:
+        return self._items[id(tensor)][1]
+
+    def __setitem__(self, tensor: Tensor, item: ItemT) -> None:
+        self._items[id(tensor)] = (weakref.ref(tensor), item)
+
+
 class _Recorder(TorchDispatchMode):
     """Notes every op that reads a value, and keeps track of which tensors are values."""
 
@@ -197,10 +238,10 @@ class _Recorder(TorchDispatchMode):
         self.known = known
         self.tape = Tape()
         self.count = 1
-        self.values: Any = WeakIdKeyDictionary()
+        self.values = _Known[int]()
         self.values[x] = 0
         self.memory: dict[int, list[weakref.ref[Tensor]]] = {}
-        self.made: Any = WeakIdKeyDictionary()  # tensors that the net made while it ran
+        self.made = _Known[bool]()  # tensors that the net made while it ran
         self.saved: list[tuple[Tensor, Tensor]] = []  # what it wrote over that was there before
         self.changed: set[int] = set()  # its memory
         self.read: set[int] = set()  # memory of constants that entries hold
@@ -218,7 +259,7 @@ class _Recorder(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        tensors = [t for t in tree_flatten((args, kwargs))[0] if isinstance(t, Tensor)]
+        tensors = [t for t in leaves((args, kwargs)) if isinstance(t, Tensor)]
         name = func._opname
         reads = name not in _OF_SHAPES and any(t in self.values for t in tensors)
         if reads and name in _READS_NUMBERS:
@@ -243,7 +284,7 @@ class _Recorder(TorchDispatchMode):
         return result
 
     def _made(self, result: Any) -> Any:
-        for tensor in tree_flatten(result)[0]:
+        for tensor in leaves(result):
             if isinstance(tensor, Tensor):
                 self.made[tensor] = True
                 self._note(tensor)
@@ -293,7 +334,7 @@ class _Recorder(TorchDispatchMode):
             self.read.add(memory)
             return leaf
 
-        return tree_map(referred, tree)
+        return mapped(referred, tree)
 
     def _change(self, tensor: Tensor) -> None:
         """Keep what entries have read of a constant that is about to be written over."""
@@ -307,7 +348,7 @@ class _Recorder(TorchDispatchMode):
             return leaf.clone() if same else leaf
 
         self.tape.entries = [
-            replace(entry, args=tree_map(kept, entry.args), kwargs=tree_map(kept, entry.kwargs))
+            replace(entry, args=mapped(kept, entry.args), kwargs=mapped(kept, entry.kwargs))
             for entry in self.tape.entries
         ]
 
@@ -340,7 +381,7 @@ class _Recorder(TorchDispatchMode):
         referring = self._referring((args, kwargs))
         if target not in self.values:  # a constant that becomes a value: its numbers before
             was = target.clone()
-            referring = tree_map(lambda v: was if v is target else v, referring)
+            referring = mapped(lambda v: was if v is target else v, referring)
         result = func(*args, **kwargs)
         function, given_args, given_kwargs = _out_of_place(func, referring[0], referring[1], target.shape)
         self._append(function, given_args, given_kwargs, target, draws)
@@ -378,38 +419,37 @@ class _Recorder(TorchDispatchMode):
     def watching(self, net: Any, whole: Collection[type]) -> Iterator[None]:
         """While this lasts, calls of modules in this thread are noted: where an op stands, and spans."""
         names = {id(m): name for name, m in net.named_modules()} if isinstance(net, nn.Module) else {}
-        called, thread = nn.Module.__call__, threading.get_ident()
+        calls: list[tuple[tuple[int, ...], int]] = []
+        thread = threading.get_ident()
 
-        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        def entered(module: nn.Module, args: tuple[Any, ...]) -> None:
             if threading.get_ident() != thread:
-                return called(module, *args, **kwargs)
+                return
             self.path.append(names.get(id(module)) or (self.path[-1] if self.path else ""))
-            start, inputs = len(self.tape.entries), self._taken(module, args, kwargs, whole)
-            try:
-                result = called(module, *args, **kwargs)
-                if inputs and isinstance(result, Tensor) and result in self.values:
-                    span = (inputs, self.values[result], start, len(self.tape.entries), self.path[-1])
-                    self.tape.spans.append(Span(module, *span))
-            finally:
-                self.path.pop()
-            return result
+            calls.append((self._taken(module, args, whole), len(self.tape.entries)))
 
-        nn.Module.__call__ = call  # type: ignore[method-assign]
+        def left(module: nn.Module, _args: Any, kwargs: dict[str, Any], result: Any) -> None:
+            if threading.get_ident() != thread:
+                return
+            (inputs, start), path = calls.pop(), self.path.pop()
+            if inputs and not kwargs and isinstance(result, Tensor) and result in self.values:
+                span = (inputs, self.values[result], start, len(self.tape.entries), path)
+                self.tape.spans.append(Span(module, *span))
+
+        before = register_module_forward_pre_hook(entered)
+        after = register_module_forward_hook(left, with_kwargs=True, always_call=True)
         try:
             yield
         finally:
-            nn.Module.__call__ = called  # type: ignore[method-assign]
+            before.remove()
+            after.remove()
 
-    def _taken(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], whole: Collection[type]
-    ) -> tuple[int, ...]:
+    def _taken(self, module: nn.Module, args: tuple[Any, ...], whole: Collection[type]) -> tuple[int, ...]:
         """Values that a module takes which is noted as a whole; none if it is not."""
         hooked = module._forward_hooks or module._forward_pre_hooks
-        if type_before_parametrizations(module) not in whole or kwargs or hooked:
+        if type_before_parametrizations(module) not in whole or hooked or getattr(module, "inplace", False):
             return ()
-        if getattr(module, "inplace", False) or not all(
-            isinstance(a, Tensor) and a in self.values for a in args
-        ):
+        if not all(isinstance(a, Tensor) and a in self.values for a in args):
             return ()
         return tuple(self.values[a] for a in args)
 

@@ -25,7 +25,7 @@ from sdp_ref.graph.aten.table import KNOWN, emitted
 from sdp_ref.graph.layout import Layout, batch_dimension, row_of
 from sdp_ref.graph.ops import Unknown
 from sdp_ref.graph.pooling import MAX_POOLS
-from sdp_ref.graph.recording import Entry, Ref, Span, Tape, UntraceableError, record
+from sdp_ref.graph.recording import Entry, Ref, Span, Tape, UntraceableError, leaves, record
 from sdp_ref.graph.replay import Multiple, PerExample, Replay, Value, Varies
 
 __all__ = ["Net", "Step", "UntraceableError", "last_uses", "trace"]
@@ -217,7 +217,7 @@ class _Reader:
             return f"{replay.name}, which draws random numbers"
         if any(v.layout is None for v in taken.values()):
             return f"{replay.name} of a value without a batch dimension"
-        if any(isinstance(v, Varies) for v in _leaves((entry.args, entry.kwargs))):
+        if any(isinstance(v, Varies) for v in leaves((entry.args, entry.kwargs))):
             return f"{replay.name} with constants that differ from example to example"
         return ""
 
@@ -272,17 +272,9 @@ def _same_constant(a: Tensor, b: Tensor) -> Any:
     return Varies() if found is None else PerExample(*found)
 
 
-def _leaves(tree: Any) -> list[Any]:
-    if isinstance(tree, dict):
-        tree = list(tree.values())
-    if isinstance(tree, tuple | list):
-        return [leaf for part in tree for leaf in _leaves(part)]
-    return [tree]
-
-
 def _refs(tree: Any) -> list[int]:
     """Values that stand among some arguments, each once."""
-    return list(dict.fromkeys(leaf.index for leaf in _leaves(tree) if isinstance(leaf, Ref)))
+    return list(dict.fromkeys(leaf.index for leaf in leaves(tree) if isinstance(leaf, Ref)))
 
 
 @torch.no_grad()
