@@ -266,9 +266,6 @@ def test_softmax_and_layer_norm_are_linearised_by_marginal_sdp(layer, event):
         assert torch.allclose(y.location, layer(x))
         spread = y.variance if isinstance(y, sr.DiagonalGaussian) else y.scale
         assert torch.allclose(spread.flatten(1), expected.squeeze(2), rtol=1e-11)
-    for rule in (*FULL, "marginal_moment_matching"):
-        with pytest.raises(sr.UnsupportedError, match=f"'{rule}' does not support {type(layer).__name__}"):
-            sr.propagate(layer, sr.DiagonalGaussian(x, s), rule)
 
 
 def test_a_softmax_that_is_nearly_certain_keeps_its_scale():
@@ -395,7 +392,6 @@ def test_a_prepared_rule_follows_its_weights(rule):
         ("marginal_sdp", nn.BatchNorm2d(2).train(), (2, 3, 3), ["BatchNorm2d", "couple the rows", "eval"]),
         ("dvia", nn.BatchNorm1d(4, track_running_stats=False), (4,), ["BatchNorm1d", "batch statistics"]),
         ("marginal_sdp", lambda x: F.batch_norm(x, None, None, training=True), (4,), ["batch statistics"]),
-        ("marginal_sdp", nn.Conv1d(1, 1, 3, padding=1, padding_mode="circular"), (1, 4), ["circular"]),
         ("moment_matching", nn.Sequential(nn.Conv2d(2, 2, 1)), (3, 3), ["Conv2d", "(3, 3)", "'0'"]),
         ("marginal_sdp", nn.AvgPool2d(2), (4, 4), ["AvgPool2d", "3 dimensions"]),
         ("marginal_sdp", nn.MaxPool2d(2), (4, 4), ["MaxPool2d", "(4, 4)"]),
@@ -407,9 +403,9 @@ def test_a_prepared_rule_follows_its_weights(rule):
         ("moment_matching", lambda x: torch.cat([x, x]), (2,), ["concatenation along the batch"]),
         ("marginal_sdp", lambda x: x + torch.ones(2, 4), (4,), ["constant with a batch"]),
         ("marginal_sdp", lambda x: x.mean(0), (4,), ["mean over the batch"]),
-        ("dvia", lambda x: x + x[:, :1], (4,), ["sum of values of shapes (4,) and (1,)"]),
+        ("dvia", lambda x: x.unsqueeze(1) + x, (4,), ["sum of values of shapes (1, 4) and (4,)"]),
         ("dvia", lambda x: x * x, (4,), ["a product of two values"]),
-        ("dvia", nn.Sequential(nn.Conv1d(1, 1, 1), nn.Sequential(nn.GroupNorm(1, 1))), (1, 2), ["1.0"]),
+        ("dvia", nn.Sequential(nn.Conv1d(1, 1, 1), nn.Sequential(nn.Softmin(1))), (1, 2), ["1.0"]),
         ("marginal_sdp", nn.Flatten(0), (4,), ["batch dimension"]),
         ("marginal_sdp", nn.Flatten(-2), (4,), ["batch dimension"]),
     ],
