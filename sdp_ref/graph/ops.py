@@ -360,27 +360,3 @@ class Rearrange(nn.Module):
 
 class Reshape(Rearrange):
     """A rearrangement that leaves the order of the components as it is."""
-
-
-def softmax_dim(module: nn.Softmax | nn.LogSoftmax, x: Tensor) -> int:
-    """Dimension of an event that a softmax is over.
-
-    Parameters
-    ----------
-    module : nn.Softmax or nn.LogSoftmax
-    x : Tensor, shape (N, *event)
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    NoFormulaError
-        If there is none, or it is the batch's.
-    """
-    dim = module.dim
-    if dim is None or dim % x.ndim == 0:
-        text = "without a dimension" if dim is None else "over the batch dimension"
-        raise NoFormulaError(f"a {type(module).__name__} {text}")
-    return dim

@@ -21,7 +21,7 @@ from sdp_ref.rules.base import as_gaussian
 from sdp_ref.rules.full.elementwise import elementwise_input
 from sdp_ref.rules.full.rule import FullCovarianceRule
 from sdp_ref.rules.layerwise import LayerwiseRule
-from sdp_ref.rules.marginal.linearized import norm_at_mean_scale
+from sdp_ref.rules.marginal.linearized import norm_at_mean_scale, softmax_by_mean_field
 from sdp_ref.rules.marginal.products import product_moments
 from sdp_ref.rules.marginal.rule import MarginalRule
 
@@ -66,6 +66,11 @@ def _marginal_product(
 @MarginalMomentMatching.handles(*NORMS, note="linearised with its mean scale")
 def _marginal_norm(_rule: LayerwiseRule, module: nn.Module, law: DiagonalGaussian) -> Law:
     return norm_at_mean_scale(module, law)
+
+
+@MarginalMomentMatching.handles(nn.Softmax, note="by mean field")
+def _marginal_softmax(_rule: LayerwiseRule, module: nn.Softmax, law: DiagonalGaussian) -> Law:
+    return softmax_by_mean_field(module, law)
 
 
 @dataclass(frozen=True)

@@ -20,15 +20,16 @@ from sdp_ref.graph import trace
 from sdp_ref.graph.affine import AFFINE
 from sdp_ref.graph.attention import Attention
 from sdp_ref.graph.norms import NORMS
-from sdp_ref.graph.ops import Add, Cat, MatrixProduct, Multiply, Quotient, Where, softmax_dim
+from sdp_ref.graph.ops import Add, Cat, MatrixProduct, Multiply, Quotient, Where
 from sdp_ref.graph.pooling import MAX_POOLS, max_pool
+from sdp_ref.graph.softmax import softmax_dim
 from sdp_ref.jacobian.local import linear_part
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, unchecked
 from sdp_ref.rules.base import as_gaussian
 from sdp_ref.rules.full.budget import Budget
 from sdp_ref.rules.full.elementwise import ElementwiseStep
 from sdp_ref.rules.full.joint import Joint, Rows
-from sdp_ref.rules.full.linearized import NormStep, linearised
+from sdp_ref.rules.full.linearized import NormStep, SoftmaxStep, linearised
 from sdp_ref.rules.full.products import ProductStep
 from sdp_ref.rules.full.schedule import scheduled
 from sdp_ref.rules.full.steps import AffineStep, CopyStep, JointStep, LinearStep
@@ -210,8 +211,13 @@ def _linearised(_rule: FullCovarianceRule, module: nn.Module) -> JointStep:
     return linearised(module)
 
 
-@FullCovarianceRule.prepares(nn.Softmax, nn.LogSoftmax, note="linearised")
-def _softmax(_rule: FullCovarianceRule, module: nn.Softmax | nn.LogSoftmax) -> JointStep:
+@FullCovarianceRule.prepares(nn.Softmax, note="by mean field")
+def _softmax(_rule: FullCovarianceRule, module: nn.Softmax) -> JointStep:
+    return SoftmaxStep(module)
+
+
+@FullCovarianceRule.prepares(nn.LogSoftmax, note="linearised")
+def _log_softmax(_rule: FullCovarianceRule, module: nn.LogSoftmax) -> JointStep:
     def bind(mean: Tensor) -> tuple[Tensor, Rows]:
         softmax_dim(module, mean)
         return linear_part(module, [mean])

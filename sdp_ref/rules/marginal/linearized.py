@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.attention import Attention
 from sdp_ref.graph.norms import Norm
-from sdp_ref.graph.ops import softmax_dim
 from sdp_ref.graph.parameters import in_dtype
+from sdp_ref.graph.softmax import mean_field, softmax_dim
 from sdp_ref.jacobian.local import spread_through
 from sdp_ref.laws import DiagonalGaussian, Law, SymmetricStable
 from sdp_ref.laws.stable import stable_scale
@@ -60,6 +60,30 @@ def softmax(module: nn.Softmax, law: Law) -> Law:
     spread = spread_of(law).movedim(dim, -1)
     through = _through(jacobian, x.movedim(dim, -1), spread, law).movedim(-1, dim)
     return with_spread(law, module(x), through)
+
+
+def softmax_by_mean_field(module: nn.Softmax, law: DiagonalGaussian) -> Law:
+    """Softmax by :func:`~sdp_ref.graph.softmax.mean_field`.
+
+    Returns
+    -------
+    Law
+
+    Raises
+    ------
+    NoFormulaError
+        If its rows are too long.
+    """
+    dim = softmax_dim(module, law.location)
+    x, variance = (each.movedim(dim, -1) for each in (law.mean, law.variance))
+    n = _fitting(x.shape[-1])
+    step = max(1, _CHUNK // max(1, n * n))
+    parts = []
+    for m, v in zip(x.reshape(-1, n).split(step), variance.reshape(-1, n).split(step), strict=True):
+        p, jacobian = mean_field(m, v.unsqueeze(2) + v.unsqueeze(1))
+        parts.append(torch.stack([p, (jacobian.square() @ v.unsqueeze(2)).squeeze(2)]))
+    mean, through = (each.reshape(x.shape).movedim(-1, dim) for each in torch.cat(parts, 1))
+    return with_spread(law, mean, through)
 
 
 def log_softmax(module: nn.LogSoftmax, law: Law) -> Law:
@@ -184,9 +208,7 @@ def attention(module: Attention, q: Law, k: Law, v: Law) -> Law:
 
 def _through(jacobian: Callable[[Tensor], Tensor], x: Tensor, spread: Tensor, law: Law) -> Tensor:
     """Spreads of J x for independent components, J (n, n) made from each of the rows `x` (..., n)."""
-    n = x.shape[-1]
-    if n * n > _MOST:
-        raise NoFormulaError(f"a Jacobian of {n} by {n} components, more than {_MOST:,} entries")
+    n = _fitting(x.shape[-1])
     step = max(1, _CHUNK // max(1, n * n))
     parts = []
     for rows, s in zip(x.reshape(-1, n).split(step), spread.reshape(-1, n).split(step), strict=True):
@@ -197,3 +219,20 @@ def _through(jacobian: Callable[[Tensor], Tensor], x: Tensor, spread: Tensor, la
             matrix = matrix.square() if isinstance(law, DiagonalGaussian) else matrix.abs()
             parts.append((matrix @ s.unsqueeze(-1)).squeeze(-1))
     return torch.cat(parts).reshape(x.shape)
+
+
+def _fitting(n: int) -> int:
+    """Give back the length of a row whose Jacobian can be held.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    NoFormulaError
+        If it cannot.
+    """
+    if n * n > _MOST:
+        raise NoFormulaError(f"a Jacobian of {n} by {n} components, more than {_MOST:,} entries")
+    return n
