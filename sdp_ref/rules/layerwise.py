@@ -139,6 +139,7 @@ class LayerwiseRule(Rule):
         Parameters
         ----------
         steps : sequence of Step
+            The last one gives the output, and each is needed for it.
 
         Returns
         -------

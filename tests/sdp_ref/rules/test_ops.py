@@ -707,6 +707,7 @@ def network(wiring, n=4):
             "unknown": ops.Unknown("atan2", lambda x, y: torch.atan2(x, y * y + 1)),
         }
         made.append(Step(ones[kind], (a,), kind) if kind in ones else Step(twos[kind], (a, b), kind))
+    made.append(Step(ops.Cat(1), tuple(range(len(made) + 1)), "cat"))
     return made
 
 
