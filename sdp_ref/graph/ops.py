@@ -29,11 +29,15 @@ class Unknown(nn.Module):
         What it is, for messages.
     function : callable, optional
         What it computes, from values (N, *event) to one, each row by itself and in the dtype that comes in.
+    pointwise : bool
+        Whether each component is made from the like components of values of one shape.
     """
 
-    def __init__(self, text: str, function: Callable[..., Tensor] | None = None) -> None:
+    def __init__(
+        self, text: str, function: Callable[..., Tensor] | None = None, pointwise: bool = False
+    ) -> None:
         super().__init__()
-        self.text, self.function = text, function
+        self.text, self.function, self.pointwise = text, function, pointwise
 
     def forward(self, *values: Tensor) -> Tensor:
         """Compute it.
@@ -50,6 +54,18 @@ class Unknown(nn.Module):
         if self.function is None:
             raise NoFormulaError(self.text)
         return self.function(*values)
+
+
+_POINTWISE = (
+    *(nn.CELU, nn.ELU, nn.GELU, nn.Hardshrink, nn.Hardsigmoid, nn.Hardswish, nn.Hardtanh, nn.LogSigmoid),
+    *(nn.Mish, nn.PReLU, nn.ReLU6, nn.SELU, nn.Softplus, nn.Softshrink, nn.Softsign, nn.Tanhshrink),
+    nn.Threshold,
+)
+
+
+def pointwise(module: nn.Module) -> bool:
+    """Whether each component that a module gives is known to be made from the like one that it takes."""
+    return isinstance(module, _POINTWISE) or (isinstance(module, Unknown) and module.pointwise)
 
 
 class Add(nn.Module):

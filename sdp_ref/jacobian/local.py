@@ -69,7 +69,11 @@ def linear_part(function: Function, points: Sequence[Tensor]) -> tuple[Tensor, F
 
 
 def spread_through(
-    function: Function, points: Sequence[Tensor], spreads: Sequence[Tensor], exponent: float
+    function: Function,
+    points: Sequence[Tensor],
+    spreads: Sequence[Tensor],
+    exponent: float,
+    pointwise: bool = False,
 ) -> Tensor:
     """Sums of abs(J)^exponent times the spread of each component, J the Jacobian at the points.
 
@@ -81,6 +85,8 @@ def spread_through(
         Of the shapes of the points.
     exponent : float
         2 for variances.
+    pointwise : bool
+        Whether each component is made from the like ones of points of one shape: J is then diagonal.
 
     Returns
     -------
@@ -92,6 +98,10 @@ def spread_through(
         As :func:`linear_part`, and if the Jacobian has too many entries to be walked through.
     """
     value = _value(function, points)
+    if pointwise and all(each.shape == value.shape for each in points):
+        slopes = _slopes(function, points)
+        parts = [_raised(slope, exponent) * each for slope, each in zip(slopes, spreads, strict=True)]
+        return torch.stack(parts).sum(0)
     sizes = [each[0].numel() for each in points]
     if sum(sizes) * value[0].numel() > _MOST:
         text = f"a Jacobian of {value[0].numel()} by {sum(sizes)} components, more than {_MOST:,} entries"
@@ -145,6 +155,14 @@ def _columns(function: Function, points: Sequence[Tensor], value: Tensor) -> Ite
             tangents = basis.reshape(size, 1, *point.shape[1:]).expand(size, *point.shape)
             yield slice(start + first, start + first + size), torch.func.vmap(one)(tangents)
         start += n
+
+
+def _slopes(function: Function, points: Sequence[Tensor]) -> list[Tensor]:
+    """Derivative of each component by the like one of each point."""
+    rows = linear_part(function, points)[1]
+    zeros = [torch.zeros_like(each).unsqueeze(1) for each in points]
+    ones = [torch.ones_like(each).unsqueeze(1) for each in points]
+    return [rows(*zeros[:place], ones[place], *zeros[place + 1 :]).squeeze(1) for place in range(len(points))]
 
 
 def _jacobian(function: Function, points: Sequence[Tensor]) -> Tensor:

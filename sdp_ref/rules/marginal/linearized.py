@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.attention import Attention
 from sdp_ref.graph.norms import Norm
+from sdp_ref.graph.ops import pointwise
 from sdp_ref.graph.parameters import in_dtype
 from sdp_ref.graph.softmax import mean_field, softmax_dim
 from sdp_ref.jacobian.local import spread_through
@@ -23,7 +24,7 @@ _MOST = 2**28  # of one Jacobian
 
 
 def linearised(module: nn.Module, *laws: Law) -> Law:
-    """Any differentiable op of one value or several, by its whole Jacobian, column by column.
+    """Any differentiable op of one value or several, by its Jacobian, column by column if it is not diagonal.
 
     Returns
     -------
@@ -37,7 +38,7 @@ def linearised(module: nn.Module, *laws: Law) -> Law:
 
     measures, exponent, back = additive(*distinct.values())
     points = [law.location for law in distinct.values()]
-    total = spread_through(function, points, measures, exponent)
+    total = spread_through(function, points, measures, exponent, pointwise(module))
     return with_spread(laws[0], function(*points), back(total))
 
 

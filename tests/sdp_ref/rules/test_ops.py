@@ -18,6 +18,7 @@ from sdp_ref.graph import ops
 from sdp_ref.graph.attention import Attention
 from sdp_ref.graph.trace import Step
 from sdp_ref.laws import joined, noted
+from sdp_ref.rules import MomentMatching
 
 FULL = ("moment_matching", "dvia")
 MARGINAL = ("marginal_sdp", "marginal_moment_matching")
@@ -447,6 +448,11 @@ FALLBACKS = {
     ),
     "of one value twice": (wired((ops.Unknown("x e^y", lambda x, y: x * y.exp()), 0, 0)), (3,)),
     "without forward derivative": (wired((ops.Unknown("doubled", lambda x: Doubled.apply(x).sin()),)), (3,)),
+    "pointwise": (wired((ops.Unknown("sinh", torch.sinh, pointwise=True),)), (2, 3)),
+    "pointwise, of two values": (
+        wired((ops.Unknown("hypot", lambda x, y: (x * x + y * y + 1).sqrt(), True), 0, 0)),
+        (3,),
+    ),
     "options without formula": (wired((nn.GELU(approximate="tanh"),)), (3,)),
 }
 
@@ -526,6 +532,43 @@ def test_a_jacobian_beyond_the_bound_is_refused(monkeypatch):
     steps, _ = FALLBACKS["an unknown op"]
     with pytest.raises(sr.UnsupportedError, match="a Jacobian of 3 by 3 components, more than 5 entries"):
         predict(sr.rule("marginal_sdp:fallback=linearise"), steps, independent((3,)))
+
+
+@pytest.mark.parametrize("rule", MARGINAL)
+def test_a_pointwise_op_has_no_whole_jacobian(rule):
+    image = independent((3, 100, 100), batch=2)
+    for op in (ops.Unknown("sinh", torch.sinh, pointwise=True), nn.Softplus()):
+        y = predict(sr.rule(rule, fallback="linearise"), wired((op,)), image)
+        slope = image.mean.cosh() if isinstance(op, ops.Unknown) else image.mean.sigmoid()
+        assert torch.allclose(y.variance, image.variance * slope.square(), rtol=1e-12)
+    with pytest.raises(sr.UnsupportedError, match="a Jacobian of 30000 by 30000 components"):
+        predict(sr.rule(rule, fallback="linearise"), wired((ops.Unknown("sinh", torch.sinh),)), image)
+
+
+def test_a_rule_without_a_linearisation_takes_no_fallback():
+    class Bare(sr.LayerwiseRule):
+        name = "bare"
+
+        def start(self, x):
+            return x
+
+    with pytest.raises(ValueError, match="bare linearises no op, so it takes no fallback=linearise"):
+        Bare(fallback="linearise")
+    with pytest.raises(sr.UnsupportedError) as caught:
+        Bare().prepare_steps(wired((nn.Tanh(),)))
+    assert str(caught.value) == "rule 'bare' does not support Tanh (at '0.tanh' in the net)"
+
+
+def test_a_users_handler_says_how_it_approximates():
+    class Mine(MomentMatching):
+        name = "mine"
+
+    @Mine.handles(nn.Softplus, note="as ReLU")
+    def softplus(rule, module, law):
+        return law
+
+    y = predict(Mine(), wired((nn.Softplus(),), (nn.Softmax(1),)), gaussian((3,)))
+    assert y.notes == ("Softplus as ReLU at '0.softplus'", "Softmax by mean field at '1.softmax'")
 
 
 @pytest.mark.parametrize("rule", RULES)
