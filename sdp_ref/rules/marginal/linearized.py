@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -195,16 +196,29 @@ def attention(module: Attention, q: Law, k: Law, v: Law) -> Law:
     if len({id(q), id(k), id(v)}) < 3:
         return linearised(module, q, k, v)
     location = module(q.location, k.location, v.location)
-    (of_q, of_k, of_v), exponent, back = additive(q, k, v)
+    measures, exponent, back = additive(q, k, v)
     weights, factor = module.weights(q.location, k.location), module.factor(q.location)
-    # by score, of shape (*heads, queries, keys, values)
-    slopes = weights.unsqueeze(-1) * (v.location.unsqueeze(-3) - location.unsqueeze(-2))
-    through_keys = raised(q.location * factor, exponent) @ of_k.mT  # of scores, (..., queries, keys)
-    by_query = slopes.mT @ k.location.unsqueeze(-3) * factor  # (..., queries, values, width)
+    heads = [
+        each.flatten(0, -3)
+        for each in (location, weights, *measures, q.location * factor, k.location * factor, v.location)
+    ]
+    step = max(1, _CHUNK // max(1, weights.shape[-1] * math.prod(location.shape[-2:])))
+    parts = [
+        _through_heads(exponent, *part) for part in zip(*(each.split(step) for each in heads), strict=True)
+    ]
+    return with_spread(q, location, back(torch.cat(parts).reshape(location.shape)))
+
+
+def _through_heads(exponent: float, *head: Tensor) -> Tensor:
+    """Measures of the outputs of some heads of attention, (heads, queries, values)."""
+    location, weights, of_q, of_k, of_v, q, k, v = head
+    # by score, of shape (heads, queries, keys, values)
+    slopes = weights.unsqueeze(-1) * (v.unsqueeze(-3) - location.unsqueeze(-2))
+    of_scores = raised(q, exponent) @ of_k.mT  # what keys do to scores, of shape (heads, queries, keys)
+    by_query = slopes.mT @ k.unsqueeze(-3)  # of shape (heads, queries, values, width)
     total = raised(weights, exponent) @ of_v
-    total = total + (raised(slopes, exponent) * through_keys.unsqueeze(-1)).sum(-2)
-    total = total + (raised(by_query, exponent) * of_q.unsqueeze(-2)).sum(-1)
-    return with_spread(q, location, back(total))
+    total = total + (raised(slopes, exponent) * of_scores.unsqueeze(-1)).sum(-2)
+    return total + (raised(by_query, exponent) * of_q.unsqueeze(-2)).sum(-1)
 
 
 def _through(jacobian: Callable[[Tensor], Tensor], x: Tensor, spread: Tensor, law: Law) -> Tensor:

@@ -19,6 +19,7 @@ from sdp_ref.graph.attention import Attention
 from sdp_ref.graph.trace import Step
 from sdp_ref.laws import joined, noted
 from sdp_ref.rules import MomentMatching
+from sdp_ref.rules.marginal import linearized
 
 FULL = ("moment_matching", "dvia")
 MARGINAL = ("marginal_sdp", "marginal_moment_matching")
@@ -543,6 +544,15 @@ def test_a_pointwise_op_has_no_whole_jacobian(rule):
         assert torch.allclose(y.variance, image.variance * slope.square(), rtol=1e-12)
     with pytest.raises(sr.UnsupportedError, match="a Jacobian of 30000 by 30000 components"):
         predict(sr.rule(rule, fallback="linearise"), wired((ops.Unknown("sinh", torch.sinh),)), image)
+
+
+@pytest.mark.parametrize("rule", MARGINAL)
+def test_attention_head_by_head_is_the_same(rule, monkeypatch):
+    steps, event = LINEARISED["attention"]
+    x = independent(event, batch=2)
+    whole = predict(rule, steps, x)
+    monkeypatch.setattr(linearized, "_CHUNK", 1)
+    assert torch.allclose(predict(rule, steps, x).variance, whole.variance, rtol=1e-13)
 
 
 def test_a_rule_without_a_linearisation_takes_no_fallback():
