@@ -17,7 +17,7 @@ from torch.func import jacrev, vjp, vmap
 
 from sdp_bench.bench.nets.architectures import Architecture, ImageArchitecture
 from sdp_bench.bench.runtime.timing import Ratio, by_turns
-from sdp_ref.jacobian.jacobian import _RightDerivative, jacobian_of
+from sdp_ref.jacobian.jacobian import RightDerivative, jacobian_of
 
 IMAGES = {"cnn3": 64, "resnet18": 8}
 CASES = [(name, threads) for threads in (1, 2) for name in ("iris", *IMAGES)]
@@ -36,19 +36,19 @@ def basis(value: Tensor) -> Tensor:
 
 
 def by_vjp(net: nn.Module, x: Tensor, chunk: int | None) -> Tensor:
-    with _RightDerivative():
+    with RightDerivative():
         value, pull = vjp(lambda v: net(v.clone()), x)
     return vmap(lambda g: pull(g)[0], chunk_size=chunk)(basis(value)).transpose(0, 1)
 
 
 def by_jacrev(net: nn.Module, x: Tensor) -> Tensor:
-    with _RightDerivative():
+    with RightDerivative():
         return vmap(jacrev(lambda v: net(v.clone().unsqueeze(0)).squeeze(0)))(x)
 
 
 def by_stacked_cotangents(net: nn.Module, x: Tensor) -> Tensor:
     point = x.detach().requires_grad_()
-    with _RightDerivative():
+    with RightDerivative():
         value = net(point.clone())
     return torch.autograd.grad(value, point, basis(value), is_grads_batched=True)[0].transpose(0, 1)
 

@@ -16,15 +16,18 @@ class UnsupportedError(NotImplementedError):
         What it has no formula for.
     path : str
         Where that stands in the net ("" for the net as a whole).
+    hint : str
+        What would help, if anything is known.
     """
 
-    def __init__(self, rule: str, op: str, path: str = "") -> None:
-        super().__init__(rule, op, path)
-        self.rule, self.op, self.path = rule, op, path
+    def __init__(self, rule: str, op: str, path: str = "", hint: str = "") -> None:
+        super().__init__(rule, op, path, hint)
+        self.rule, self.op, self.path, self.hint = rule, op, path, hint
 
     def __str__(self) -> str:
         where = f" (at '{self.path}' in the net)" if self.path else ""
-        return f"rule '{self.rule}' does not support {self.op}{where}"
+        hint = f"; {self.hint}" if self.hint else ""
+        return f"rule '{self.rule}' does not support {self.op}{where}{hint}"
 
 
 class CovarianceSizeError(UnsupportedError):

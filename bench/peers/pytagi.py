@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from sdp_bench.bench.peers.base import Peer
 from sdp_ref.errors import NoFormulaError, UnsupportedError
-from sdp_ref.graph.trace import Net
+from sdp_ref.graph.trace import Step
 from sdp_ref.laws import DiagonalGaussian, Law, unchecked
 from sdp_ref.rules.base import as_marginal
 from sdp_ref.rules.layerwise import IDENTITIES, LayerwiseRule
@@ -55,11 +55,11 @@ class PyTAGI(Peer, LayerwiseRule):
                 raise NoFormulaError(f"inputs of shape {tuple(law.mean.shape[1:])}")
         return law
 
-    def walk(self, net: Net, like: Tensor) -> Callable[[Law], Law]:
+    def walk(self, steps: Sequence[Step], operations: Sequence[Any]) -> Callable[[Law], Law]:
         """See `LayerwiseRule`; the package runs a net as a whole."""
-        self._model(net, like)  # what it has no layer for is refused here
+        self._model(steps, operations)  # what it has no layer for is refused here
         # A model that is given a larger batch than before writes past the end of its memory.
-        model_for = functools.lru_cache(maxsize=1)(lambda _batch: self._model(net, like))
+        model_for = functools.lru_cache(maxsize=1)(lambda _batch: self._model(steps, operations))
 
         def propagate(x: Law) -> Law:
             law = self.start(x)
@@ -71,9 +71,8 @@ class PyTAGI(Peer, LayerwiseRule):
 
         return propagate
 
-    def _model(self, net: Net, like: Tensor) -> Any:
+    def _model(self, steps: Sequence[Step], operations: Sequence[Any]) -> Any:
         """The net in the package's layers, with its weights."""
-        steps, operations = self.operations(net, like)
         layers, weights = list[Any](), dict[str, Any]()
         for place, (step, layer) in enumerate(zip(steps, operations, strict=True)):
             if step.inputs != (place,):

@@ -18,7 +18,21 @@ from torch.nn import functional as F  # noqa: N812
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from sdp_ref.errors import NoFormulaError
-from sdp_ref.graph.ops import BatchNorm, Divide, Folded, Mean, Rearrange, Reshape, Scale, Shift
+from sdp_ref.graph.ops import (
+    BatchNorm,
+    Constant,
+    Divide,
+    Folded,
+    Interpolate,
+    LinearFunction,
+    Mean,
+    Pad,
+    Rearrange,
+    Reshape,
+    Scale,
+    Shift,
+    Sum,
+)
 from sdp_ref.laws.stable import bounded, power, stable_scale
 
 _CHUNK = 2**25  # elements of one temporary when an op is applied to the rows of a matrix
@@ -164,14 +178,28 @@ class LinearMap(Affine):
         return stable_scale(self.module.weight, scale, alpha)
 
 
+_CONVOLUTIONS: dict[type[nn.Module], Callable[..., Tensor]] = {
+    nn.Conv1d: F.conv1d,
+    nn.Conv2d: F.conv2d,
+    nn.Conv3d: F.conv3d,
+    nn.ConvTranspose1d: F.conv_transpose1d,
+    nn.ConvTranspose2d: F.conv_transpose2d,
+    nn.ConvTranspose3d: F.conv_transpose3d,
+}
+
+
 class Convolution(Affine):
-    """Conv1d and Conv2d with zero padding."""
+    """Convolutions with any padding.
+
+    Padding by anything but zeros is an op before, and its copies of one component are, to powers of the
+    weights, components of their own: as a marginal rule takes them that has the two ops one by one.
+    """
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__(module)
-        if self.module.padding_mode != "zeros":
-            raise NoFormulaError(f"{type(module).__name__}(padding_mode={self.module.padding_mode!r})")
-        self._function: Callable[..., Tensor] = F.conv1d if isinstance(module, nn.Conv1d) else F.conv2d
+        self._function = next(f for kind, f in _CONVOLUTIONS.items() if isinstance(module, kind))
+        mode = self.module.padding_mode
+        self._pad = None if mode == "zeros" else Pad(self.module._reversed_padding_repeated_twice, mode)
 
     def check(self, x: Tensor) -> None:
         """See :class:`Affine`."""
@@ -207,7 +235,17 @@ class Convolution(Affine):
 
     def _convolved(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         m = self.module
+        if self._pad is not None:
+            return self._function(self._pad(x), weight, bias, m.stride, 0, m.dilation, m.groups)
         return self._function(x, weight, bias, m.stride, m.padding, m.dilation, m.groups)
+
+
+class TransposedConvolution(Convolution):
+    """Transposed convolutions: each entry of A is one of the weight, or 0, here as well."""
+
+    def _convolved(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        m = self.module
+        return self._function(x, weight, bias, m.stride, m.padding, m.output_padding, m.groups, m.dilation)
 
 
 class Normalisation(Affine):
@@ -247,14 +285,14 @@ class Normalisation(Affine):
 
 
 class AveragePool(Affine):
-    """AvgPool1d and AvgPool2d, in every mode: sums over windows times one weight an output.
+    """AvgPool1d, AvgPool2d and AvgPool3d, in every mode: sums over windows times one weight an output.
 
     All entries of a row of A are equal, so that a power of that one weight is that of them all.
     """
 
     def check(self, x: Tensor) -> None:
         """See :class:`Affine`."""
-        _check_ndim(self.module, x, 3 if isinstance(self.module, nn.AvgPool1d) else 4)
+        _check_ndim(self.module, x, _space(self.module) + 2)
 
     def weight(self, x: Tensor) -> Tensor:
         """See :class:`Affine`."""
@@ -275,6 +313,8 @@ class AveragePool(Affine):
         m = self.module
         if isinstance(m, nn.AvgPool2d):
             return F.avg_pool2d(x, m.kernel_size, m.stride, m.padding, m.ceil_mode, True, 1)
+        if isinstance(m, nn.AvgPool3d):
+            return F.avg_pool3d(x, m.kernel_size, m.stride, m.padding, m.ceil_mode, True, 1)
         size, stride, padding = (_first(v) for v in (m.kernel_size, m.stride, m.padding))
         summed = F.avg_pool2d(
             x.unsqueeze(-2), (1, size), (1, stride), (0, padding), m.ceil_mode, True, divisor_override=1
@@ -283,11 +323,11 @@ class AveragePool(Affine):
 
 
 class AdaptiveAveragePool(Affine):
-    """AdaptiveAvgPool1d and AdaptiveAvgPool2d."""
+    """AdaptiveAvgPool1d, AdaptiveAvgPool2d and AdaptiveAvgPool3d."""
 
     def check(self, x: Tensor) -> None:
         """See :class:`Affine`."""
-        _check_ndim(self.module, x, 3 if isinstance(self.module, nn.AdaptiveAvgPool1d) else 4)
+        _check_ndim(self.module, x, _space(self.module) + 2)
 
     def weight(self, x: Tensor) -> Tensor:
         """See :class:`Affine`."""
@@ -337,6 +377,31 @@ class MeanOver(Affine):
         """See :class:`Affine`."""
         y: Tensor = self.module(x)
         return y
+
+
+class SumOver(Affine):
+    """Sum over dimensions of an event."""
+
+    def weight(self, x: Tensor) -> Tensor:
+        """See :class:`Affine`."""
+        return torch.ones((), dtype=x.dtype, device=x.device)
+
+    def linear(self, x: Tensor, weight: Tensor) -> Tensor:  # noqa: ARG002
+        """See :class:`Affine`."""
+        y: Tensor = self.module(x)
+        return y
+
+
+class Repeated(Affine):
+    """The same tensor whatever comes in: A is 0."""
+
+    def weight(self, x: Tensor) -> Tensor:
+        """See :class:`Affine`."""
+        return torch.zeros_like(self.module.constant, dtype=x.dtype, device=x.device)
+
+    def linear(self, x: Tensor, weight: Tensor) -> Tensor:
+        """See :class:`Affine`."""
+        return weight.expand(len(x), *weight.shape)
 
 
 class Elementwise(Affine):
@@ -427,15 +492,138 @@ class FoldedAffine(Affine):
         return _unfolded(self.op.spread(x.flatten(0, 1), exponent), x)
 
 
+class Padding(Rearrangement):
+    """Padding by a constant, or by components of the event."""
+
+    def linear(self, x: Tensor, weight: Tensor) -> Tensor:  # noqa: ARG002
+        """See :class:`Affine`."""
+        m = self.module
+        if isinstance(m, Pad) and m.mode != "constant":
+            y: Tensor = m(x)
+            return y
+        zeros: Tensor = Pad(m.pad if isinstance(m, Pad) else m.padding)(x)
+        return zeros
+
+
+_DENSE = 2**26
+"""Entries of a matrix that is made of a function: 512 MB in float64."""
+
+
+class Dense(Affine):
+    """An affine function whose matrix is made for powers of its entries, by a basis of its inputs."""
+
+    def weight(self, x: Tensor) -> Tensor:
+        """See :class:`Affine`.
+
+        Returns
+        -------
+        Tensor, shape (m, n)
+
+        Raises
+        ------
+        NoFormulaError
+            If the matrix would be too large.
+        """
+        n = x[0].numel()
+        zero: Tensor = self.module(x.new_zeros(1, *x.shape[1:]))
+        if n * zero.numel() > _DENSE:
+            text = f"a matrix of {zero.numel()} by {n} components, more than {_DENSE:,} entries"
+            raise NoFormulaError(f"{self.module.text} with {text}")
+        step = max(1, _CHUNK // max(n, zero.numel()))
+        parts = torch.eye(n, dtype=x.dtype, device=x.device).split(step)
+        columns = [(self.module(part.reshape(-1, *x.shape[1:])) - zero).flatten(1) for part in parts]
+        return torch.cat(columns).mT
+
+    def linear(self, x: Tensor, weight: Tensor) -> Tensor:
+        """See :class:`Affine`."""
+        y: Tensor = F.linear(x.flatten(1), weight)
+        shape: tuple[int, ...] = self.module(x[:1]).shape[1:]
+        return y.reshape(len(x), *shape)
+
+    def rows(self, x: Tensor) -> Tensor:
+        """See :class:`Affine`; by the function itself."""
+        y: Tensor = self.module(x) - self.module(torch.zeros_like(x[:1]))
+        return y
+
+
+class Interpolation(Affine):
+    """Images in another size: a matrix for each dimension of space, of which the whole is the product."""
+
+    def check(self, x: Tensor) -> None:
+        """See :class:`Affine`."""
+        if x.ndim < 3:
+            _check_ndim(self.module, x, 3)
+
+    def weight(self, x: Tensor) -> Tensor:
+        """See :class:`Affine`; the matrices of all dimensions, one after the other.
+
+        Returns
+        -------
+        Tensor
+
+        Raises
+        ------
+        NoFormulaError
+            If the function is no product of such matrices.
+        """
+        weight = torch.cat([matrix.flatten() for matrix in self._matrices(x)])
+        probe = torch.linspace(0, 9, x[0, 0].numel(), dtype=x.dtype, device=x.device).sin()
+        probe = probe.reshape(1, 1, *x.shape[2:])
+        if not torch.allclose(self.module(probe), self.linear(probe, weight), atol=1e-4):
+            raise NoFormulaError("an interpolation that does not take the dimensions of space one by one")
+        return weight
+
+    def linear(self, x: Tensor, weight: Tensor) -> Tensor:
+        """See :class:`Affine`."""
+        shapes = [matrix.shape for matrix in self._matrices(x)]
+        parts = weight.split([shape.numel() for shape in shapes])
+        for dim, (shape, part) in enumerate(zip(shapes, parts, strict=True), start=2):
+            x = torch.tensordot(x, part.reshape(shape), ([dim], [1])).movedim(-1, dim)
+        return x
+
+    def rows(self, x: Tensor) -> Tensor:
+        """See :class:`Affine`; by the function itself."""
+        y: Tensor = self.module(x)
+        return y
+
+    def _matrices(self, x: Tensor) -> list[Tensor]:
+        """Of each dimension (out, in): what becomes of its basis, constant along the others."""
+        space, matrices = x.shape[2:], []
+        for d, n in enumerate(space):
+            basis = torch.eye(n, dtype=x.dtype, device=x.device)
+            shape = [n if other == d else 1 for other in range(len(space))]
+            images = basis.reshape(n, 1, *shape).expand(n, 1, *space)
+            columns = self.module(images).squeeze(1).movedim(d + 1, -1)  # (in, *others, out)
+            matrices.append(columns.reshape(n, -1, columns.shape[-1])[:, 0].mT)
+        return matrices
+
+
+_CONSTANT_PADS = (
+    *(nn.ConstantPad1d, nn.ConstantPad2d, nn.ConstantPad3d),
+    *(nn.ZeroPad1d, nn.ZeroPad2d, nn.ZeroPad3d),
+)
+_COPIES = (
+    *(nn.ReflectionPad1d, nn.ReflectionPad2d, nn.ReflectionPad3d),
+    *(nn.ReplicationPad1d, nn.ReplicationPad2d, nn.ReplicationPad3d),
+    *(nn.CircularPad1d, nn.CircularPad2d, nn.CircularPad3d),
+    *(nn.PixelShuffle, nn.PixelUnshuffle, nn.ChannelShuffle),
+)
+
 AFFINE: dict[type[nn.Module], type[Affine]] = {
     nn.Linear: LinearMap,
-    **dict.fromkeys((nn.Conv1d, nn.Conv2d), Convolution),
-    **dict.fromkeys((nn.BatchNorm1d, nn.BatchNorm2d, BatchNorm), Normalisation),
-    **dict.fromkeys((nn.AvgPool1d, nn.AvgPool2d), AveragePool),
-    **dict.fromkeys((nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d), AdaptiveAveragePool),
+    **dict.fromkeys((nn.Conv1d, nn.Conv2d, nn.Conv3d), Convolution),
+    **dict.fromkeys((nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d), TransposedConvolution),
+    **dict.fromkeys((nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, BatchNorm), Normalisation),
+    **dict.fromkeys((nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d), AveragePool),
+    **dict.fromkeys((nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d), AdaptiveAveragePool),
     Mean: MeanOver,
+    Sum: SumOver,
+    Constant: Repeated,
     **dict.fromkeys((Scale, Divide, Shift), Elementwise),
-    **dict.fromkeys((nn.Flatten, nn.Unflatten, Rearrange, Reshape), Rearrangement),
+    **dict.fromkeys((nn.Flatten, nn.Unflatten, Rearrange, Reshape, *_COPIES), Rearrangement),
+    **dict.fromkeys((Pad, *_CONSTANT_PADS), Padding),
+    LinearFunction: Dense,
+    **dict.fromkeys((Interpolate, nn.Upsample), Interpolation),
     Folded: FoldedAffine,
 }
 """Affine form of each op."""
@@ -443,6 +631,11 @@ AFFINE: dict[type[nn.Module], type[Affine]] = {
 
 def _unfolded(y: Tensor, like: Tensor) -> Tensor:
     return y.reshape(*like.shape[:2], *y.shape[1:])
+
+
+def _space(module: nn.Module) -> int:
+    """Dimensions of space of a pool, which its name ends with."""
+    return int(type(module).__name__[-2])
 
 
 def _cast(tensor: Tensor | None, like: Tensor) -> Tensor | None:

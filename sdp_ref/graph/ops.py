@@ -26,17 +26,31 @@ class Unknown(nn.Module):
     Parameters
     ----------
     text : str
-        What it is.
+        What it is, for messages.
     function : callable, optional
-        The op, of values (N, *event).
+        What it computes, from values (N, *event) to one, each row by itself and in the dtype that comes in.
+    pointwise : bool
+        Whether each component is made from the like components of values of one shape.
     """
 
-    def __init__(self, text: str, function: Callable[..., Tensor] | None = None) -> None:
+    def __init__(
+        self, text: str, function: Callable[..., Tensor] | None = None, pointwise: bool = False
+    ) -> None:
         super().__init__()
-        self.text, self.function = text, function
+        self.text, self.function, self.pointwise = text, function, pointwise
 
     def forward(self, *values: Tensor) -> Tensor:
-        """Compute it."""
+        """Compute it.
+
+        Returns
+        -------
+        Tensor, shape (N, *out)
+
+        Raises
+        ------
+        NoFormulaError
+            If it is not known how.
+        """
         if self.function is None:
             raise NoFormulaError(self.text)
         return self.function(*values)
@@ -61,12 +75,118 @@ class Folded(nn.Module):
         return y.reshape(*x.shape[:2], *y.shape[1:])
 
 
+_POINTWISE = (
+    *(nn.CELU, nn.ELU, nn.GELU, nn.Hardshrink, nn.Hardsigmoid, nn.Hardswish, nn.Hardtanh, nn.LogSigmoid),
+    *(nn.Mish, nn.PReLU, nn.ReLU6, nn.SELU, nn.Softplus, nn.Softshrink, nn.Softsign, nn.Tanhshrink),
+    nn.Threshold,
+)
+
+
+def pointwise(module: nn.Module) -> bool:
+    """Whether each component that a module gives is known to be made from the like one that it takes."""
+    return isinstance(module, _POINTWISE) or (isinstance(module, Unknown) and module.pointwise)
+
+
 class Add(nn.Module):
     """Sum of two values of one shape (a residual connection)."""
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
         """Add."""
         return a + b
+
+
+def _aligned(op: str, a: Tensor, b: Tensor) -> None:
+    """Refuse two values whose batch dimensions torch would not broadcast with each other.
+
+    Raises
+    ------
+    NoFormulaError
+        If so.
+    """
+    if a.ndim != b.ndim:
+        raise NoFormulaError(f"{op} of values of shapes {tuple(a.shape[1:])} and {tuple(b.shape[1:])}")
+
+
+class Multiply(nn.Module):
+    """Elementwise product of two values of as many dimensions, which are broadcast to one shape."""
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        """Multiply."""
+        _aligned("a product", a, b)
+        return a * b
+
+
+class Quotient(nn.Module):
+    """a / b, elementwise, of two values of as many dimensions, which are broadcast to one shape."""
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        """Divide."""
+        _aligned("a quotient", a, b)
+        return a / b
+
+
+class MatrixProduct(nn.Module):
+    """Matrices (N, *more, i, j) of one value times those (N, *more, j, k) of another."""
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        """Multiply.
+
+        Returns
+        -------
+        Tensor, shape (N, *more, i, k)
+
+        Raises
+        ------
+        NoFormulaError
+            If one of them holds no matrix, or they have not as many dimensions.
+        """
+        _aligned("a product of matrices", a, b)
+        if a.ndim < 3:
+            raise NoFormulaError("a product of matrices over the batch dimension")
+        return a @ b
+
+
+class Where(nn.Module):
+    """Components of the first value where `mask` is true; elsewhere a constant, or those of a second value.
+
+    Parameters
+    ----------
+    mask : Tensor of bool
+        Of the event, or with a first dimension of 1; broadcast.
+    constant : float or Tensor, optional
+        Without a batch dimension; not given where there is a second value.
+    """
+
+    def __init__(self, mask: Tensor, constant: float | Tensor | None = None) -> None:
+        super().__init__()
+        self.mask = mask
+        self.constant = None if constant is None else Shift(constant)
+
+    def forward(self, a: Tensor, b: Tensor | None = None) -> Tensor:
+        """Choose."""
+        if b is not None:
+            _aligned("a choice", a, b)
+            return self.choose(a, b)
+        if self.constant is None:
+            raise NoFormulaError("a choice between one value and nothing")
+        return self.choose(a, self.constant.of(a))
+
+    def choose(self, a: Tensor, b: Tensor | float) -> Tensor:
+        """Components of `a` where the mask is true, else of `b`.
+
+        Returns
+        -------
+        Tensor
+
+        Raises
+        ------
+        NoFormulaError
+            If the mask has a batch dimension.
+        """
+        mask = self.mask.to(a.device)
+        if mask.ndim > a.ndim or (mask.ndim == a.ndim and mask.shape[0] != 1):
+            raise NoFormulaError("a mask with a batch dimension")
+        return torch.where(mask, a, b)
 
 
 class Cat(nn.Module):
@@ -136,6 +256,94 @@ class Mean(nn.Module):
         return x.mean(self.dims, self.keepdim)
 
 
+class Sum(nn.Module):
+    """Sum over dimensions `dims` of an event."""
+
+    def __init__(self, dims: Sequence[int], keepdim: bool = False) -> None:
+        super().__init__()
+        self.dims, self.keepdim = tuple(dims), keepdim
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Add up."""
+        if any(d % x.ndim == 0 for d in self.dims):
+            raise NoFormulaError("a sum over the batch")
+        return x.sum(self.dims, self.keepdim)
+
+
+class Constant(nn.Module):
+    """The same tensor for each row, whatever comes in: a class token, say.
+
+    Parameters
+    ----------
+    constant : Tensor, shape (*event)
+    """
+
+    def __init__(self, constant: Tensor) -> None:
+        super().__init__()
+        self.constant = constant
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Repeat it for each row of `x`."""
+        return self.constant.to(x).expand(len(x), *self.constant.shape)
+
+
+class Pad(nn.Module):
+    """``F.pad`` by its arguments.
+
+    Parameters
+    ----------
+    pad : sequence of int
+        Widths, those of the last dimension first.
+    mode : str
+        "constant", "reflect", "replicate" or "circular".
+    value : float, optional
+        Of the constant mode; 0 if not given.
+    """
+
+    def __init__(self, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> None:
+        super().__init__()
+        self.pad, self.mode, self.value = tuple(pad), mode, value
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Pad."""
+        if len(self.pad) // 2 >= x.ndim:
+            raise NoFormulaError("padding of the batch dimension")
+        return F.pad(x, self.pad, self.mode, self.value if self.mode == "constant" else None)
+
+
+class LinearFunction(nn.Module):
+    """Any affine function of one value, each row by itself.
+
+    Parameters
+    ----------
+    text : str
+        What it is, for messages.
+    function : callable
+        Of one tensor (N, *event), in its dtype.
+    """
+
+    def __init__(self, text: str, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.text, self.function = text, function
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it."""
+        return self.function(x)
+
+
+class Interpolate(LinearFunction):
+    """Images (N, channels, *space) in another size: linear, each dimension of space by itself.
+
+    Parameters
+    ----------
+    function : callable
+        Of one tensor, as ``F.interpolate`` with its options.
+    """
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__("interpolation", function)
+
+
 class BatchNorm(nn.Module):
     """``F.batch_norm`` by its arguments."""
 
@@ -187,60 +395,3 @@ class Rearrange(nn.Module):
 
 class Reshape(Rearrange):
     """A rearrangement that leaves the order of the components as it is."""
-
-
-class LinearFunction(Rearrange):
-    """A linear function without a matrix of its own."""
-
-
-class Multiply(nn.Module):
-    """Product of two values, elementwise."""
-
-    def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        """Multiply."""
-        return a * b
-
-
-class Quotient(nn.Module):
-    """Quotient of two values, elementwise."""
-
-    def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        """Divide."""
-        return a / b
-
-
-class MatrixProduct(nn.Module):
-    """Product of two matrices, both values."""
-
-    def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        """Multiply."""
-        return a @ b
-
-
-class Sum(nn.Module):
-    """Sum over dimensions `dims` of an event."""
-
-    def __init__(self, dims: Sequence[int], keepdim: bool) -> None:
-        super().__init__()
-        self.dims, self.keepdim = tuple(dims), keepdim
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Add up."""
-        return x.sum(self.dims, self.keepdim)
-
-
-class Attention(nn.Module):
-    """Scaled dot-product attention."""
-
-    def __init__(
-        self, is_causal: bool = False, scale: float | None = None, mask: Tensor | None = None
-    ) -> None:
-        super().__init__()
-        self.is_causal, self.scale, self.mask = is_causal, scale, mask
-
-    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Attend."""
-        mask = self.mask
-        if mask is not None and mask.is_floating_point():
-            mask = mask.to(q.dtype)
-        return F.scaled_dot_product_attention(q, k, v, mask, 0.0, self.is_causal, scale=self.scale)

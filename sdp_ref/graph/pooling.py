@@ -9,7 +9,17 @@ from torch.nn import functional as F  # noqa: N812
 
 from sdp_ref.errors import NoFormulaError
 
-MAX_POOLS = (nn.MaxPool1d, nn.MaxPool2d, nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d)
+_POOLS: dict[type[nn.Module], Any] = {
+    nn.MaxPool1d: (3, F.max_pool1d),
+    nn.MaxPool2d: (4, F.max_pool2d),
+    nn.MaxPool3d: (5, F.max_pool3d),
+}
+_ADAPTIVE: dict[type[nn.Module], Any] = {
+    nn.AdaptiveMaxPool1d: (3, F.adaptive_max_pool1d),
+    nn.AdaptiveMaxPool2d: (4, F.adaptive_max_pool2d),
+    nn.AdaptiveMaxPool3d: (5, F.adaptive_max_pool3d),
+}
+MAX_POOLS = (*_POOLS, *_ADAPTIVE)
 
 
 def max_pool(module: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -20,7 +30,8 @@ def max_pool(module: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
 
     Parameters
     ----------
-    module : nn.MaxPool1d, nn.MaxPool2d, nn.AdaptiveMaxPool1d or nn.AdaptiveMaxPool2d
+    module : nn.Module
+        One of :data:`MAX_POOLS`.
     x : Tensor, shape (B, channels, *space)
 
     Returns
@@ -32,18 +43,16 @@ def max_pool(module: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
     NoFormulaError
         If the event's shape is not that of channels and space, or the module returns indices too.
     """
-    one = isinstance(module, nn.MaxPool1d | nn.AdaptiveMaxPool1d)
     kind = type(module).__name__
-    if x.ndim != (3 if one else 4):
+    dimensions, pool = next(form for each, form in (_POOLS | _ADAPTIVE).items() if isinstance(module, each))
+    if x.ndim != dimensions:
         raise NoFormulaError(f"{kind} on an event of shape {tuple(x.shape[1:])}")
     if module.return_indices:
         raise NoFormulaError(f"{kind} with return_indices")
     m: Any = module
-    if isinstance(module, nn.AdaptiveMaxPool1d | nn.AdaptiveMaxPool2d):
-        adaptive: Any = F.adaptive_max_pool1d if one else F.adaptive_max_pool2d
-        maxima, index = adaptive(x, m.output_size, return_indices=True)
+    if isinstance(module, tuple(_ADAPTIVE)):
+        maxima, index = pool(x, m.output_size, return_indices=True)
     else:
-        pool: Any = F.max_pool1d if one else F.max_pool2d
         options = (m.kernel_size, m.stride, m.padding, m.dilation, m.ceil_mode)
         maxima, index = pool(x, *options, return_indices=True)
     return maxima, index

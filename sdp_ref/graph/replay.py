@@ -131,6 +131,12 @@ class Replay:
         return str(name).strip("_")
 
     @property
+    def pointwise(self) -> bool:
+        """Whether each component is made from the like components of values of one shape."""
+        tags = getattr(self.entry.function, "tags", ())
+        return self.works and torch.Tag.pointwise in tags and len({v.event for v in self.taken.values()}) == 1
+
+    @property
     def works(self) -> bool:
         """Whether there is such a function: all that is read and made has a batch, and nothing is drawn."""
         known = self.layout is not None and all(v.layout is not None for v in self.taken.values())

@@ -207,7 +207,7 @@ class _Reader:
             else:
                 return made
         del self.steps[before:]
-        unknown = Unknown(text, replay if replay.works else None)
+        unknown = Unknown(text, replay if replay.works else None, replay.pointwise)
         self.steps.append(Step(unknown, tuple(v.index for v in taken.values()), entry.path))
         return Value(len(self.steps), replay.layout, shape)
 

@@ -55,7 +55,7 @@ def jacobian_of(
     Costs min(m, n) passes, backward or forward ones.
     """
     point = x if create_graph and x.requires_grad else x.detach().requires_grad_()
-    with torch.enable_grad(), _RightDerivative():
+    with torch.enable_grad(), RightDerivative():
         # A copy, since an op may write over its input and autograd lets none write over a leaf.
         start = point.clone()
         origin: Any = start.grad_fn
@@ -80,7 +80,7 @@ def _forward_jacobian(net: Net, x: Tensor, outputs: int, max_bytes: int) -> Tens
         return cast(Tensor, torch.func.jvp(lambda v: net(v.clone()), (x,), (tangent,))[1])  # of one output
 
     try:
-        with _RightDerivative():
+        with RightDerivative():
             columns = torch.func.vmap(column, chunk_size=chunk)(basis)
     except (RuntimeError, NotImplementedError):  # no formula for the op, or none under vmap
         return None
@@ -118,7 +118,7 @@ def reverse_jacobian(value: Tensor, origin: Any, x: Tensor, max_bytes: int) -> T
     return walk.pull_back(basis.expand(-1, *value.shape), x, bound).transpose(0, 1)
 
 
-class _RightDerivative(TorchFunctionMode):
+class RightDerivative(TorchFunctionMode):
     """Computes ReLU and Leaky-ReLU so that their derivative at 0 is the one from the right.
 
     Refuses torch's dropout, RReLU and batch normalisation in training mode, which would make the

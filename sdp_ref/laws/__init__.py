@@ -7,7 +7,7 @@ slightly indefinite) and that is for the measurements to show. :func:`law_of` ma
 others have: a distribution of torch's, or any object that can be sampled.
 """
 
-from sdp_ref.laws.base import Law, unchecked
+from sdp_ref.laws.base import Law, noted, unchecked
 from sdp_ref.laws.empirical import Empirical, Quantiles
 from sdp_ref.laws.foreign import law_of
 from sdp_ref.laws.gaussian import DiagonalGaussian, Gaussian
@@ -28,5 +28,6 @@ __all__ = [
     "SymmetricStable",
     "joined",
     "law_of",
+    "noted",
     "unchecked",
 ]

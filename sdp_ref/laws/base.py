@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import operator
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 LawT = TypeVar("LawT", bound="Law")
 Push = Callable[["Tensor"], "Tensor"]
 
+_NOTES = "_notes"
 _MOMENTS = ("mean", "variance", "covariance")
 
 
@@ -58,6 +60,17 @@ class Law:
         if name in _MOMENTS:
             raise UndefinedError(f"{self.described} has no {name}")
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Which approximations a rule took to predict it, beside what defines the rule; empty if none.
+
+        They tell where a law is from and are no part of it: no field, and not looked at by anything else.
+        """
+        parts = (getattr(self, field.name) for field in fields(self))
+        inner = (part.notes for part in parts if isinstance(part, Law))
+        own: tuple[str, ...] = self.__dict__.get(_NOTES, ())
+        return tuple(dict.fromkeys(note for notes in (own, *inner) for note in notes))
 
     @property
     def described(self) -> str:
@@ -221,7 +234,7 @@ class Law:
             index = slice(index, index + 1)
         elif not range(self.batch)[index]:
             raise ValueError(f"a batch has one law or more, the slice holds none of {self.batch}")
-        return self.rows(index)
+        return noted(self.rows(index), self.notes)
 
     def rows(self: LawT, index: slice) -> LawT:
         """Laws of a slice that holds some."""
@@ -232,9 +245,10 @@ class Law:
         from torch import Tensor
 
         moved = (getattr(self, f.name) for f in fields(self))
-        return unchecked(
+        law = unchecked(
             type(self), *(v.to(*args, **kwargs) if isinstance(v, Tensor | Law) else v for v in moved)
         )
+        return noted(law, self.notes)
 
     @classmethod
     def join(cls: type[LawT], laws: Sequence[LawT]) -> LawT:
@@ -269,6 +283,27 @@ def unchecked(family: type[LawT], *values: object) -> LawT:
     law = object.__new__(family)
     for field, value in zip(fields(family), values, strict=True):
         object.__setattr__(law, field.name, value)
+    return law
+
+
+def noted(law: LawT, notes: Sequence[str]) -> LawT:
+    """Give a law :attr:`Law.notes`, beside those of its parts.
+
+    Parameters
+    ----------
+    law : Law
+        Left as it is.
+    notes : sequence of str
+
+    Returns
+    -------
+    Law
+        The same where there is nothing to note.
+    """
+    if not notes:
+        return law
+    law = copy.copy(law)
+    object.__setattr__(law, _NOTES, tuple(dict.fromkeys((*law.notes, *notes))))
     return law
 
 

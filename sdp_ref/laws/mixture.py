@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from sdp_ref.errors import UndefinedError
-from sdp_ref.laws.base import Law, LawT, Push, check_tensor, unchecked
+from sdp_ref.laws.base import Law, LawT, Push, check_tensor, noted, unchecked
 from sdp_ref.laws.gaussian import DiagonalGaussian, Gaussian
 from sdp_ref.laws.standard import UNIFORM, Standard
 
@@ -290,10 +290,10 @@ def joined(laws: Sequence[LawT]) -> LawT:
     UndefinedError
         If they do not make one batch.
     """
-    if len({type(law) for law in laws}) == 1:
-        return type(laws[0]).join(laws)
-    alike = cast("list[LawT]", of_one_family(laws))
-    return type(alike[0]).join(alike)
+    alike = laws
+    if len({type(law) for law in laws}) != 1:
+        alike = cast("list[LawT]", of_one_family(laws))
+    return noted(type(alike[0]).join(alike), [note for law in laws for note in law.notes])
 
 
 def of_one_family(laws: Sequence[Law]) -> list[Law]:

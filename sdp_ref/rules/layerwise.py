@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
-from dataclasses import fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
@@ -15,31 +15,58 @@ from sdp_ref.activations import ELEMENTWISE, activation_of
 from sdp_ref.errors import NoFormulaError, UnsupportedError
 from sdp_ref.graph import trace
 from sdp_ref.graph.affine import Rearrangement
-from sdp_ref.graph.ops import Rearrange, Unknown
+from sdp_ref.graph.ops import LinearFunction, Rearrange, Unknown
 from sdp_ref.graph.trace import Net
-from sdp_ref.laws import Gaussian, Law, unchecked
+from sdp_ref.laws import Gaussian, Law, noted, unchecked
 from sdp_ref.rules.base import Rule
 
 Handler = Callable[..., Any]
 Maker = Callable[..., Handler]
 HandlerT = TypeVar("HandlerT", bound=Handler)
 
+_FALLBACKS = ("none", "linearise")
+_HINT = "fallback=linearise takes it for its derivative at the mean"
 
+
+@dataclass(frozen=True)
 class LayerwiseRule(Rule):
     """A rule that maps the law of a layer's input to the law of its output, op by op.
 
     A subclass says with :meth:`start` which law enters the first layer and declares, with
     :meth:`handles`, one handler per op. Handlers are inherited.
+
+    Parameters
+    ----------
+    fallback : str
+        What is done at an op without a formula: "none" refuses the net, "linearise" takes the op for its
+        derivative at the mean, where it has one.
+
+    Raises
+    ------
+    ValueError
+        If `fallback` is neither, or the rule has no linearisation.
     """
 
+    linear: ClassVar[bool] = False
+    """Whether the rule linearises every op. It is then no approximation of the rule, and not noted."""
+
     _handlers: ClassVar[dict[type[nn.Module], Maker]] = {}
+    _approximations: ClassVar[dict[type[nn.Module], str]] = {}
+
+    fallback: str = field(default="none", kw_only=True)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls._handlers = {}
+        cls._handlers, cls._approximations = {}, {}
+
+    def __post_init__(self) -> None:
+        if self.fallback not in _FALLBACKS:
+            raise ValueError(f"{self.name} needs fallback={' or '.join(_FALLBACKS)}, got {self.fallback!r}")
+        if self.fallback != "none" and not self._linearises:
+            raise ValueError(f"{self.name} linearises no op, so it takes no fallback={self.fallback}")
 
     @classmethod
-    def handles(cls, *kinds: type[nn.Module]) -> Callable[[HandlerT], HandlerT]:
+    def handles(cls, *kinds: type[nn.Module], note: str = "") -> Callable[[HandlerT], HandlerT]:
         """Declare the decorated function as the handler of modules of these `kinds`.
 
         It is called as ``handler(rule, module, *laws)`` and returns the law of the module's
@@ -49,6 +76,8 @@ class LayerwiseRule(Rule):
         ----------
         *kinds : type
             Classes of modules.
+        note : str
+            How the handler approximates them, for :attr:`Law.notes` ("linearised"); empty if it does not.
 
         Returns
         -------
@@ -60,13 +89,13 @@ class LayerwiseRule(Rule):
             def make(rule: LayerwiseRule, module: nn.Module) -> Handler:
                 return partial(handler, rule, module)
 
-            cls._handlers.update(dict.fromkeys(kinds, make))
+            cls.prepares(*kinds, note=note)(make)
             return handler
 
         return register
 
     @classmethod
-    def prepares(cls, *kinds: type[nn.Module]) -> Callable[[HandlerT], HandlerT]:
+    def prepares(cls, *kinds: type[nn.Module], note: str = "") -> Callable[[HandlerT], HandlerT]:
         """As :meth:`handles`, for ops where something depends on the module alone.
 
         The decorated function is called once a net, as ``make(rule, module)``, and returns the
@@ -76,6 +105,8 @@ class LayerwiseRule(Rule):
         ----------
         *kinds : type
             Classes of modules.
+        note : str
+            As of :meth:`handles`.
 
         Returns
         -------
@@ -85,6 +116,7 @@ class LayerwiseRule(Rule):
 
         def register(make: HandlerT) -> HandlerT:
             cls._handlers.update(dict.fromkeys(kinds, make))
+            cls._approximations.update(dict.fromkeys(kinds, note))
             return make
 
         return register
@@ -105,35 +137,52 @@ class LayerwiseRule(Rule):
             at = x.location
             key = (at.shape[1:], at.dtype, at.device, getattr(net, "training", False))
             if key not in walks:
-                walks[key] = self.walk(net, at)
+                walks[key] = self.prepare_steps(self.steps(net, at))
             return walks[key](x)
 
         return propagate
 
     def examine(self, net: Net, x: Law) -> None:
         """Trace the net and look for a handler for each op; see :class:`Rule`."""
-        self.walk(net, x.location)
+        self.prepare_steps(self.steps(net, x.location))
 
-    def walk(self, net: Net, like: Tensor) -> Callable[[Law], Law]:
-        """Make the function that takes laws through a net.
+    def prepare_steps(self, steps: Sequence[trace.Step]) -> Callable[[Law], Law]:
+        """As :meth:`prepare`, for a net that is given as its steps.
 
         Parameters
         ----------
-        net : nn.Module or function of one tensor
-        like : Tensor, shape (B, *event)
-            What its inputs look like.
+        steps : sequence of Step
+            The last one gives the output, and each is needed for it.
 
         Returns
         -------
         callable
-            From the law of an input of that shape to that of the output.
+            From the law of value 0 to that of the last one, which notes what was approximated on the way.
 
         Raises
         ------
         UnsupportedError
-            If the net cannot be traced, or an op has no handler.
+            If an op has no handler.
         """
-        steps, operations = self.operations(net, like)
+        operations = [self._operation(step) for step in steps]
+        walk = self.walk(steps, operations)
+        kinds = () if self.linear else [self._approximation(step) for step in steps]
+        notes = [note for note in kinds if note]
+        return lambda x: noted(walk(x), notes)
+
+    def walk(self, steps: Sequence[trace.Step], operations: Sequence[Handler]) -> Callable[[Law], Law]:
+        """Function of the law of the input that takes the steps one by one.
+
+        Parameters
+        ----------
+        steps : sequence of Step
+        operations : sequence of callable
+            What this rule does at each.
+
+        Returns
+        -------
+        callable
+        """
         done = trace.last_uses(steps)
 
         def propagate(x: Law) -> Law:
@@ -170,26 +219,85 @@ class LayerwiseRule(Rule):
         UnsupportedError
             If the net cannot be traced, or an op has no handler.
         """
-        try:
-            steps = trace.trace(net, like, self._whole())
-        except trace.UntraceableError as error:
-            raise UnsupportedError(self.name, str(error)) from error
+        steps = self.steps(net, like)
         return steps, [self._operation(step) for step in steps]
 
-    def _operation(self, step: trace.Step) -> Handler:
-        module = step.module
-        kind = type_before_parametrizations(module)
+    def steps(self, net: Net, like: Tensor) -> list[trace.Step]:
+        """Trace a net.
+
+        Parameters
+        ----------
+        net : nn.Module or function
+        like : Tensor, shape (B, *event)
+            What its inputs look like.
+
+        Returns
+        -------
+        list of Step
+
+        Raises
+        ------
+        UnsupportedError
+            If it cannot be traced.
+        """
+        try:
+            return trace.trace(net, like, self._whole())
+        except trace.UntraceableError as error:
+            raise UnsupportedError(self.name, str(error)) from error
+
+    def linearise(self, module: nn.Module) -> Any:
+        """What a declared handler would be, for any differentiable module: its derivative at the mean.
+
+        Parameters
+        ----------
+        module : nn.Module
+            Of one value or several, each row by itself.
+
+        Raises
+        ------
+        NoFormulaError
+            If the rule has none.
+        """
+        raise NoFormulaError(described(module))
+
+    @property
+    def _linearises(self) -> bool:
+        return type(self).linearise is not LayerwiseRule.linearise
+
+    def _operation(self, step: trace.Step) -> Any:
+        module, kind = step.module, type_before_parametrizations(step.module)
         make: Maker | None = self.declared("_handlers", kind)
         with self.at(step.path):
-            if isinstance(module, Unknown):
-                raise NoFormulaError(module.text)
-            if make is None:
-                raise NoFormulaError(module.text if isinstance(module, Rearrange) else kind.__name__)
             if isinstance(module, nn.modules.dropout._DropoutNd) and module.training:
                 raise NoFormulaError(f"{kind.__name__} in training mode (call net.eval())")
+            reason = self._without_formula(module)
+            if not reason and make is not None:
+                return make(self, module)
+            if (isinstance(module, Unknown) and module.function is None) or not self._linearises:
+                raise NoFormulaError(reason)
+            if self.fallback == "linearise":
+                return self.linearise(module)
+        raise UnsupportedError(self.name, reason, step.path, _HINT)
+
+    def _without_formula(self, module: nn.Module) -> str:
+        """What there is no formula for in a module; empty if there is one."""
+        kind = type_before_parametrizations(module)
+        if isinstance(module, Unknown) or self.declared("_handlers", kind) is None:
+            return described(module)
+        try:
             if kind in ELEMENTWISE:
                 activation_of(module)  # refuses options that no handler looks at
-            return make(self, module)
+        except NoFormulaError as error:
+            return str(error)
+        return ""
+
+    def _approximation(self, step: trace.Step) -> str:
+        """How this rule approximates a step, for people; empty if it does not."""
+        how = self.declared("_approximations", type_before_parametrizations(step.module)) or ""
+        if self._without_formula(step.module):
+            how = "linearised"
+        where = f" at '{step.path}'" if step.path else ""
+        return f"{described(step.module)} {how}{where}" if how else ""
 
     def _whole(self) -> frozenset[type[nn.Module]]:
         """Classes of modules that the rule takes as they are."""
@@ -201,7 +309,16 @@ class LayerwiseRule(Rule):
         return next((table[kind] for table in tables if kind in table), None)
 
 
-IDENTITIES = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.AlphaDropout)
+def described(module: nn.Module) -> str:
+    """What a module is, in messages."""
+    named = isinstance(module, LinearFunction | Rearrange | Unknown)
+    return str(module.text) if named else type_before_parametrizations(module).__name__
+
+
+IDENTITIES = (
+    nn.Identity,
+    *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout),
+)
 """Ops that do nothing in evaluation mode."""
 
 

@@ -14,11 +14,15 @@ from torch import nn
 
 from sdp_ref.activations import ELEMENTWISE, activation_of
 from sdp_ref.errors import UnsupportedError
+from sdp_ref.graph.norms import NORMS
+from sdp_ref.graph.ops import MatrixProduct, Multiply
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable, unchecked
 from sdp_ref.rules.base import as_gaussian
 from sdp_ref.rules.full.elementwise import elementwise_input
 from sdp_ref.rules.full.rule import FullCovarianceRule
 from sdp_ref.rules.layerwise import LayerwiseRule
+from sdp_ref.rules.marginal.linearized import norm_at_mean_scale, softmax_by_mean_field
+from sdp_ref.rules.marginal.products import product_moments
 from sdp_ref.rules.marginal.rule import MarginalRule
 
 
@@ -50,6 +54,23 @@ def _marginal_elementwise(_rule: LayerwiseRule, module: nn.Module) -> Callable[[
         return unchecked(DiagonalGaussian, *activation.mean_variance(law.mean, law.variance))
 
     return propagate
+
+
+@MarginalMomentMatching.handles(Multiply, MatrixProduct)
+def _marginal_product(
+    _rule: LayerwiseRule, module: nn.Module, a: DiagonalGaussian, b: DiagonalGaussian
+) -> Law:
+    return product_moments(module, a, b)
+
+
+@MarginalMomentMatching.handles(*NORMS, note="linearised with its mean scale")
+def _marginal_norm(_rule: LayerwiseRule, module: nn.Module, law: DiagonalGaussian) -> Law:
+    return norm_at_mean_scale(module, law)
+
+
+@MarginalMomentMatching.handles(nn.Softmax, note="by mean field")
+def _marginal_softmax(_rule: LayerwiseRule, module: nn.Softmax, law: DiagonalGaussian) -> Law:
+    return softmax_by_mean_field(module, law)
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,14 @@ class Recurrent(nn.Module):
 NETS = {
     "Linear, x @": [nn.Linear(4, 2), nn.Conv2d(2, 4, 3, 2, 1, 1, 2), nn.Conv1d(4, 2, 2)],
     "BatchNorm1d": [nn.BatchNorm1d(4), nn.BatchNorm2d(2)],
+    "ConvTranspose1d": [
+        nn.ConvTranspose1d(4, 2, 2),
+        nn.ReflectionPad1d(1),
+        nn.CircularPad1d(1),
+        nn.ConstantPad1d(1, 2.0),
+        nn.Upsample(scale_factor=2, mode="linear"),
+        nn.ChannelShuffle(2),
+    ],
     "AvgPool1d/2d": [
         nn.AvgPool1d(2),
         nn.AvgPool2d(2, ceil_mode=True),
@@ -59,7 +67,8 @@ NETS = {
         nn.AdaptiveMaxPool1d(2),
         nn.AdaptiveMaxPool2d(2),
     ],
-    "Softmax": [nn.Softmax(1), nn.LayerNorm(4)],
+    "Softmax": [nn.Softmax(1), nn.LogSoftmax(1)],
+    "LayerNorm": [nn.LayerNorm(4), nn.RMSNorm(4), nn.GroupNorm(2, 4), nn.InstanceNorm1d(4)],
     "x * y": [
         lambda x: x * x,
         lambda x: 1 / x,
@@ -75,7 +84,9 @@ def event_of(net):
     if two or isinstance(net, nn.MaxPool2d | nn.AdaptiveMaxPool2d):
         return (2, 4, 4)
     pools = nn.AvgPool1d | nn.AdaptiveAvgPool1d | nn.MaxPool1d | nn.AdaptiveMaxPool1d
-    return (4, 4) if isinstance(net, nn.Conv1d | pools | Recurrent) else (4,)
+    pads = nn.ReflectionPad1d | nn.CircularPad1d | nn.ConstantPad1d
+    others = nn.Conv1d | nn.ConvTranspose1d | nn.InstanceNorm1d | nn.Upsample | nn.ChannelShuffle | Recurrent
+    return (4, 4) if isinstance(net, pools | pads | others) else (4,)
 
 
 @pytest.mark.parametrize("start", NETS)

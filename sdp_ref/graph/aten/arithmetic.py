@@ -10,9 +10,9 @@ from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.aten.call import Call, as_value, fixed, held, last
 from sdp_ref.graph.aten.layers import linear_layer
 from sdp_ref.graph.aten.moves import linear_function
+from sdp_ref.graph.attention import Attention
 from sdp_ref.graph.ops import (
     Add,
-    Attention,
     Divide,
     MatrixProduct,
     Multiply,

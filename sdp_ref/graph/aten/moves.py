@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from sdp_ref.errors import NoFormulaError
-from sdp_ref.graph.aten.call import Call, as_value, place
-from sdp_ref.graph.ops import Add, Cat, LinearFunction, Rearrange, Reshape, Shift
+from sdp_ref.graph.aten.call import Call, as_value, place, plain
+from sdp_ref.graph.ops import Add, Cat, Interpolate, LinearFunction, Rearrange, Reshape, Shift
 from sdp_ref.graph.replay import Value
 
 
@@ -69,6 +69,12 @@ def linear_function(call: Call, *_args: Any, **_options: Any) -> Value:
     if not call.replay.works:
         raise NoFormulaError(f"{call.replay.name} that does not keep the batch dimension")
     return call.made(call.emit(LinearFunction(call.replay.name, call.replay), taken))
+
+
+def interpolated(call: Call, input: Any, *_args: Any, **_options: Any) -> Value:
+    """``F.interpolate`` by linear or cubic weights, the dimensions of space one by one."""
+    plain(as_value(input), "an interpolation")
+    return call.made(call.emit(Interpolate(call.replay), input))
 
 
 def same(call: Call, x: Any, *_args: Any, **_options: Any) -> Value:

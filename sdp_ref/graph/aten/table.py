@@ -165,18 +165,17 @@ _TABLE: dict[str, Builder] = {
         ],
         moves.rearranged,
     ),
+    **dict.fromkeys(("cumsum", "col2im"), moves.linear_function),
     **dict.fromkeys(
         [
-            "cumsum",
             "upsample_linear1d",
             "upsample_bilinear2d",
             "upsample_bicubic2d",
             "upsample_trilinear3d",
             "_upsample_bilinear2d_aa",
             "_upsample_bicubic2d_aa",
-            "col2im",
         ],
-        moves.linear_function,
+        moves.interpolated,
     ),
 }
 KNOWN = frozenset(_TABLE)

@@ -6,7 +6,7 @@ rule's own handler, and its covariance with values that are read again later by 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -18,14 +18,19 @@ from sdp_ref.activations import ELEMENTWISE, activation_of
 from sdp_ref.errors import CovarianceSizeError, NoFormulaError
 from sdp_ref.graph import trace
 from sdp_ref.graph.affine import AFFINE
-from sdp_ref.graph.ops import Add, Cat
+from sdp_ref.graph.attention import Attention
+from sdp_ref.graph.norms import NORMS
+from sdp_ref.graph.ops import Add, Cat, MatrixProduct, Multiply, Quotient, Where
 from sdp_ref.graph.pooling import MAX_POOLS, max_pool
-from sdp_ref.graph.trace import Net
+from sdp_ref.graph.softmax import softmax_dim
+from sdp_ref.jacobian.local import linear_part
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, unchecked
 from sdp_ref.rules.base import as_gaussian
 from sdp_ref.rules.full.budget import Budget
 from sdp_ref.rules.full.elementwise import ElementwiseStep
 from sdp_ref.rules.full.joint import Joint, Rows
+from sdp_ref.rules.full.linearized import NormStep, SoftmaxStep, linearised
+from sdp_ref.rules.full.products import ProductStep
 from sdp_ref.rules.full.schedule import scheduled
 from sdp_ref.rules.full.steps import AffineStep, CopyStep, JointStep, LinearStep
 from sdp_ref.rules.layerwise import IDENTITIES, HandlerT, LayerwiseRule
@@ -66,6 +71,7 @@ class FullCovarianceRule(LayerwiseRule):
         cls._derivatives = {}
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not isinstance(self.max_bytes, int | float) or not self.max_bytes > 0:
             raise ValueError(f"{self.name} needs max_bytes above 0, got {self.max_bytes!r}")
 
@@ -105,14 +111,17 @@ class FullCovarianceRule(LayerwiseRule):
         covariance = (full.covariance + full.covariance.mT) / 2
         return unchecked(Gaussian, full.mean, covariance).to(dtype=x.location.dtype)
 
-    def walk(self, net: Net, like: Tensor) -> Callable[[Law], Law]:
-        """See :class:`LayerwiseRule`."""
-        steps, handlers = self.operations(net, like)
-        operations = [self._joint_step(*pair) for pair in zip(steps, handlers, strict=True)]
-        moves = scheduled(steps, operations)
+    def linearise(self, module: nn.Module) -> JointStep:
+        """See :class:`LayerwiseRule`; by forward derivatives of the rows of covariances."""
+        return linearised(module)
+
+    def walk(self, steps: Sequence[trace.Step], operations: Sequence[Any]) -> Callable[[Law], Law]:
+        """See :class:`LayerwiseRule`; the values that are read later are walked as one joint Gaussian."""
+        joint_steps = [self._joint_step(*pair) for pair in zip(steps, operations, strict=True)]
+        moves = scheduled(steps, joint_steps)
         last = len(steps)
 
-        def walk(x: Law) -> Law:
+        def walked(x: Law) -> Law:
             joint = _begun(self.name, self.start(x))
             for move in moves:
                 others = tuple(v for v in joint.live if v not in move.unneeded)
@@ -126,7 +135,7 @@ class FullCovarianceRule(LayerwiseRule):
 
         def propagate(x: Law) -> Law:
             try:
-                return walk(x)
+                return walked(x)
             except CovarianceSizeError:
                 if x.batch == 1:
                     raise
@@ -168,7 +177,7 @@ def _identity(_rule: FullCovarianceRule, _module: nn.Module) -> JointStep:
 @FullCovarianceRule.prepares(Add)
 def _add(_rule: FullCovarianceRule, _module: nn.Module) -> JointStep:
     def bind(a: Tensor, b: Tensor) -> tuple[Tensor, Rows]:
-        if a.shape != b.shape:
+        if a.ndim != b.ndim:
             raise NoFormulaError(f"a sum of values of shapes {tuple(a.shape[1:])} and {tuple(b.shape[1:])}")
         return a + b, torch.add
 
@@ -184,7 +193,44 @@ def _cat(_rule: FullCovarianceRule, module: Cat) -> JointStep:
     return LinearStep(bind)
 
 
-@FullCovarianceRule.prepares(*MAX_POOLS)
+@FullCovarianceRule.prepares(Where)
+def _where(_rule: FullCovarianceRule, module: Where) -> JointStep:
+    def bind(*means: Tensor) -> tuple[Tensor, Rows]:
+        return module(*means), lambda *rows: module.choose(rows[0], rows[1] if len(rows) > 1 else 0.0)
+
+    return LinearStep(bind)
+
+
+@FullCovarianceRule.prepares(Multiply, MatrixProduct)
+def _product(_rule: FullCovarianceRule, module: Multiply | MatrixProduct) -> JointStep:
+    return ProductStep(module)
+
+
+@FullCovarianceRule.prepares(Quotient, Attention, note="linearised")
+def _linearised(_rule: FullCovarianceRule, module: nn.Module) -> JointStep:
+    return linearised(module)
+
+
+@FullCovarianceRule.prepares(nn.Softmax, note="by mean field")
+def _softmax(_rule: FullCovarianceRule, module: nn.Softmax) -> JointStep:
+    return SoftmaxStep(module)
+
+
+@FullCovarianceRule.prepares(nn.LogSoftmax, note="linearised")
+def _log_softmax(_rule: FullCovarianceRule, module: nn.LogSoftmax) -> JointStep:
+    def bind(mean: Tensor) -> tuple[Tensor, Rows]:
+        softmax_dim(module, mean)
+        return linear_part(module, [mean])
+
+    return LinearStep(bind)
+
+
+@FullCovarianceRule.prepares(*NORMS, note="linearised with its mean scale")
+def _norm(_rule: FullCovarianceRule, module: nn.Module) -> JointStep:
+    return NormStep(module)
+
+
+@FullCovarianceRule.prepares(*MAX_POOLS, note="by its largest mean")
 def _max_pool(_rule: FullCovarianceRule, module: nn.Module) -> JointStep:
     """Take the component with the largest mean of each window, as the paper's MaxPool section does."""
 

@@ -61,15 +61,35 @@ class LinearStep(JointStep):
         self, joint: Joint, budget: Budget, number: int, inputs: tuple[int, ...], others: tuple[int, ...]
     ) -> None:
         """See :class:`JointStep`."""
-        mean, rows = self.bind(*(joint.means[i] for i in inputs))
+        mean, rows = self.bound(joint, inputs)
         _check_event(mean)
         m = mean[0].numel()
         partners = dict.fromkeys((*others, *inputs))
         fresh = sum(joint.size(v) ** 2 for v in partners if joint.independent(v) is not None)
+        fresh += self.entries(joint, inputs, mean)
         budget.fit(joint, m, entries=fresh + sum(joint.size(v) * m for v in partners))
         cross = joint.linear_cross(inputs, rows, partners)
         covariance = joint.linear_covariance(inputs, rows, cross)
+        mean, covariance = self.completed(joint, inputs, mean, covariance)
         joint.add(number, mean, covariance, {v: cross[v] for v in others})
+
+    def bound(self, joint: Joint, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
+        """Mean of the output and linear part; a subclass may look at more than the means."""
+        return self.bind(*(joint.means[i] for i in inputs))
+
+    def entries(self, joint: Joint, inputs: tuple[int, ...], mean: Tensor) -> int:  # noqa: ARG002
+        """Numbers, for one input of the batch, that :meth:`completed` takes."""
+        return 0
+
+    def completed(
+        self,
+        joint: Joint,  # noqa: ARG002
+        inputs: tuple[int, ...],  # noqa: ARG002
+        mean: Tensor,
+        covariance: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Mean and covariance of the output, from those by the linear part."""
+        return mean, covariance
 
 
 class AffineStep(LinearStep):

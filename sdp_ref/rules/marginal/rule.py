@@ -7,20 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.affine import AFFINE, Affine
-from sdp_ref.graph.ops import Add, Cat
+from sdp_ref.graph.attention import Attention
+from sdp_ref.graph.norms import NORMS
+from sdp_ref.graph.ops import Add, Cat, MatrixProduct, Multiply, Quotient, Where
 from sdp_ref.graph.pooling import MAX_POOLS, max_pool
-from sdp_ref.laws import Cauchy, DiagonalGaussian, Law, SymmetricStable, unchecked
+from sdp_ref.laws import Cauchy, DiagonalGaussian, Law, SymmetricStable
 from sdp_ref.laws.stable import stable_scale
 from sdp_ref.rules.base import as_marginal
 from sdp_ref.rules.layerwise import LayerwiseRule
+from sdp_ref.rules.marginal import linearized, products
+from sdp_ref.rules.marginal.spread import spread_of, with_spread
 
 
 @dataclass(frozen=True)
@@ -33,32 +38,9 @@ class MarginalRule(LayerwiseRule):
         """See :class:`LayerwiseRule`."""
         return as_marginal(self.name, x)
 
-
-def spread_of(law: Law) -> Tensor:
-    """Variance of a :class:`DiagonalGaussian`, scale of the other marginal families.
-
-    Returns
-    -------
-    Tensor, shape (B, *event)
-
-    Raises
-    ------
-    NoFormulaError
-        If the law is of no marginal family.
-    """
-    match law:
-        case DiagonalGaussian():
-            return law.variance
-        case Cauchy() | SymmetricStable():
-            return law.scale
-    raise NoFormulaError(f"{type(law).__name__} input")
-
-
-def with_spread(law: Law, location: Tensor, spread: Tensor) -> Law:
-    """Law of the family of `law` with this location and this :func:`spread_of`."""
-    if isinstance(law, SymmetricStable):
-        return unchecked(SymmetricStable, location, spread, law.alpha)
-    return unchecked(type(law), location, spread)
+    def linearise(self, module: nn.Module) -> Callable[..., Law]:
+        """See :class:`LayerwiseRule`; by squared entries of the Jacobian, in chunks."""
+        return partial(linearized.linearised, module)
 
 
 @MarginalRule.prepares(*AFFINE)
@@ -99,8 +81,50 @@ def _cat(_rule: MarginalRule, module: Cat, *laws: Law) -> Law:
     )
 
 
-@MarginalRule.handles(*MAX_POOLS)
+@MarginalRule.handles(Where)
+def _where(_rule: MarginalRule, module: Where, *laws: Law) -> Law:
+    spreads = [spread_of(law) for law in laws]
+    chosen = module.choose(spreads[0], spreads[1] if len(laws) > 1 else 0.0)
+    return with_spread(laws[0], module(*(law.location for law in laws)), chosen)
+
+
+@MarginalRule.handles(*MAX_POOLS, note="by its largest mean")
 def _max_pool(_rule: MarginalRule, module: nn.Module, law: Law) -> Law:
     location, index = max_pool(module, law.location)
     spread = spread_of(law).flatten(2).gather(2, index.flatten(2)).reshape(location.shape)
     return with_spread(law, location, spread)
+
+
+@MarginalRule.handles(Multiply, MatrixProduct, note="linearised")
+def _product(_rule: MarginalRule, module: nn.Module, a: Law, b: Law) -> Law:
+    return products.linear_product(module, a, b)
+
+
+@MarginalRule.handles(Quotient, note="linearised")
+def _quotient(_rule: MarginalRule, module: nn.Module, a: Law, b: Law) -> Law:
+    return products.linear_quotient(module, a, b)
+
+
+@MarginalRule.handles(nn.Softmax, note="linearised")
+def _softmax(_rule: MarginalRule, module: nn.Softmax, law: Law) -> Law:
+    return linearized.softmax(module, law)
+
+
+@MarginalRule.handles(nn.LogSoftmax, note="linearised")
+def _log_softmax(_rule: MarginalRule, module: nn.LogSoftmax, law: Law) -> Law:
+    return linearized.log_softmax(module, law)
+
+
+@MarginalRule.handles(*NORMS, note="linearised")
+def _norm(_rule: MarginalRule, module: nn.Module, law: Law) -> Law:
+    return linearized.norm(module, law)
+
+
+@MarginalRule.handles(nn.LayerNorm, note="linearised")
+def _layer_norm(_rule: MarginalRule, module: nn.LayerNorm, law: Law) -> Law:
+    return linearized.layer_norm(module, law)
+
+
+@MarginalRule.handles(Attention, note="linearised")
+def _attention(_rule: MarginalRule, module: Attention, q: Law, k: Law, v: Law) -> Law:
+    return linearized.attention(module, q, k, v)

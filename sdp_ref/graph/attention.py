@@ -1,0 +1,88 @@
+"""Scaled dot-product attention as an op of three values."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from sdp_ref.errors import NoFormulaError
+
+
+class Attention(nn.Module):
+    """softmax(q k^T scale + mask) v, as ``F.scaled_dot_product_attention`` without dropout.
+
+    Parameters
+    ----------
+    is_causal : bool
+        Whether query i sees the keys up to i only.
+    scale : float, optional
+        One over the square root of the queries' width if not given.
+    mask : Tensor, optional
+        Of bool, where a key is seen, or what is added to the scores; without a batch dimension, or with a
+        first dimension of 1.
+    """
+
+    def __init__(
+        self, is_causal: bool = False, scale: float | None = None, mask: Tensor | None = None
+    ) -> None:
+        super().__init__()
+        self.is_causal, self.scale, self.mask = is_causal, scale, mask
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Attend.
+
+        Parameters
+        ----------
+        q : Tensor, shape (N, *heads, queries, width)
+        k : Tensor, shape (N, *heads, keys, width)
+        v : Tensor, shape (N, *heads, keys, values)
+
+        Returns
+        -------
+        Tensor, shape (N, *heads, queries, values)
+
+        Raises
+        ------
+        NoFormulaError
+            If they are no matrices, have not as many dimensions or heads, or the mask has a batch dimension.
+        """
+        self._check(q, k, v)
+        return self.weights(q, k) @ v
+
+    def factor(self, q: Tensor) -> float:
+        """What scores are multiplied by."""
+        return 1 / math.sqrt(q.shape[-1]) if self.scale is None else self.scale
+
+    def weights(self, q: Tensor, k: Tensor) -> Tensor:
+        """How much each query takes of each key, (N, *heads, queries, keys); nothing where it sees none."""
+        scores = q @ k.mT * self.factor(q)
+        mask = self._mask(scores)
+        if mask is None:
+            return scores.softmax(-1)
+        scores = scores + mask
+        blind = torch.isneginf(mask).all(-1, keepdim=True)
+        return scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0)
+
+    def _mask(self, scores: Tensor) -> Tensor | None:
+        """What is added to the scores."""
+        mask = self.mask
+        if self.is_causal:
+            if mask is not None:
+                raise NoFormulaError("attention that is causal and has a mask")
+            mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+        if mask is None:
+            return None
+        if mask.ndim > scores.ndim or (mask.ndim == scores.ndim and mask.shape[0] != 1):
+            raise NoFormulaError("attention with a mask that has a batch dimension")
+        mask = mask.to(scores.device)
+        if mask.dtype == torch.bool:
+            return torch.zeros(mask.shape).to(scores).masked_fill(~mask, -math.inf)
+        return mask.to(scores)
+
+    @staticmethod
+    def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
+        if not (q.ndim == k.ndim == v.ndim >= 3) or not (q.shape[1:-2] == k.shape[1:-2] == v.shape[1:-2]):
+            shapes = " and ".join(str(tuple(each.shape[1:])) for each in (q, k, v))
+            raise NoFormulaError(f"attention over values of shapes {shapes}")

@@ -1,0 +1,114 @@
+"""Norms by statistics of a row's own components, as one form: layer, group, instance and RMS norms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sdp_ref.errors import NoFormulaError
+
+_INSTANCE = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+NORMS = (nn.LayerNorm, nn.GroupNorm, *_INSTANCE, nn.RMSNorm)
+
+
+@dataclass(frozen=True)
+class Norm:
+    """Groups of components, each divided by the root of its mean square: (x - mean) / sqrt(square + eps).
+
+    Attributes
+    ----------
+    groups : int
+        Of each row of the batch, one after the other.
+    centred : bool
+        Whether each group's mean is subtracted first.
+    eps : float
+    gain, shift : Tensor or None
+        What follows, broadcast over an event.
+    """
+
+    groups: int
+    centred: bool
+    eps: float
+    gain: Tensor | None = None
+    shift: Tensor | None = None
+
+    @classmethod
+    def of(cls, module: nn.Module, x: Tensor) -> Norm:
+        """Form of a module for inputs like `x`, (N, *event).
+
+        Parameters
+        ----------
+        module : nn.Module
+            One of :data:`NORMS`.
+        x : Tensor, shape (N, *event)
+
+        Returns
+        -------
+        Norm
+            With parameters in the dtype of `x`.
+
+        Raises
+        ------
+        NoFormulaError
+            If the module would take the batch for something else, or keeps running statistics.
+        """
+        m: Any = module
+        kind = type(module).__name__
+        gain, shift = (
+            None if each is None else each.to(x.dtype) for each in (m.weight, getattr(m, "bias", None))
+        )
+        if isinstance(module, nn.LayerNorm | nn.RMSNorm):
+            dims = len(m.normalized_shape)
+            if dims >= x.ndim:
+                raise NoFormulaError(f"a {kind} over the batch dimension")
+            if tuple(x.shape[-dims:]) != tuple(m.normalized_shape):
+                raise NoFormulaError(f"{kind} on an event of shape {tuple(x.shape[1:])}")
+            eps = torch.finfo(x.dtype).eps if m.eps is None else m.eps
+            groups = x[0].numel() // max(1, x[0].flatten(-dims).shape[-1])
+            return cls(groups, isinstance(module, nn.LayerNorm), eps, gain, shift)
+        channels = m.num_channels if isinstance(module, nn.GroupNorm) else m.num_features
+        if x.ndim < 2 or (isinstance(module, _INSTANCE) and x.ndim != int(kind[-2]) + 2):
+            raise NoFormulaError(f"{kind} on an event of shape {tuple(x.shape[1:])}")
+        if isinstance(module, nn.GroupNorm):
+            groups = m.num_groups
+        elif m.track_running_stats:
+            raise NoFormulaError(f"{kind} with running statistics (a BatchNorm does the same)")
+        else:
+            groups = x.shape[1]
+        shape = channels, *[1] * (x.ndim - 2)
+        return cls(
+            groups, True, m.eps, *(None if each is None else each.reshape(shape) for each in (gain, shift))
+        )
+
+    def grouped(self, x: Tensor) -> Tensor:
+        """Components of an event by group, (..., groups, n); of `x` (N, *event) or (N, R, n)."""
+        return x.reshape(*x.shape[:1], self.groups, -1)
+
+    def scores(self, x: Tensor, extra: Tensor | float = 0.0) -> tuple[Tensor, Tensor]:
+        """Normalised components before gain and shift, and what they were divided by, inverted.
+
+        Parameters
+        ----------
+        x : Tensor, shape (N, *event)
+        extra : Tensor, shape (N, groups, 1), or float
+            Added to the mean squares.
+
+        Returns
+        -------
+        scores : Tensor, shape (N, groups, n)
+        inverse : Tensor, shape (N, groups, 1)
+        """
+        rows = self.grouped(x)
+        if self.centred:
+            rows = rows - rows.mean(-1, keepdim=True)
+        inverse = (rows.square().mean(-1, keepdim=True) + self.eps + extra).rsqrt()
+        return rows * inverse, inverse
+
+    def finished(self, scores: Tensor, like: Tensor) -> Tensor:
+        """Output from scores: in the shape of `like`, with gain and shift."""
+        y = scores.reshape(like.shape)
+        y = y if self.gain is None else y * self.gain
+        return y if self.shift is None else y + self.shift

@@ -1,0 +1,177 @@
+"""A function of several values at a point: its linear part applied to rows, and to spreads of components."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from sdp_ref.errors import NoFormulaError
+from sdp_ref.jacobian.jacobian import RightDerivative, jacobian_of
+from sdp_ref.laws.stable import power
+
+Function = Callable[..., Tensor]
+
+_CHUNK = 2**24  # entries of derivatives that are held at a time
+_MOST = 2**29
+"""Entries of a Jacobian that is walked through column by column: more would take hours."""
+
+
+def linear_part(function: Function, points: Sequence[Tensor]) -> tuple[Tensor, Function]:
+    """Value and linear part of a function of several values whose rows do not see each other.
+
+    Parameters
+    ----------
+    function : callable
+        From values (B, *event) to one (B, *out).
+    points : sequence of Tensor
+        The values at which it is taken.
+
+    Returns
+    -------
+    value : Tensor, shape (B, *out)
+    rows : callable
+        From rows (B, R, *event) of each value to those of the result, (B, R, *out). By forward derivatives
+        where all ops have them, else by the Jacobian.
+
+    Raises
+    ------
+    NoFormulaError
+        If the function gives something else, or draws random numbers.
+
+    Notes
+    -----
+    Differentiable where autograd is on, in the points and in what the function reads.
+    """
+    value = _value(function, points)
+    points = tuple(points)
+
+    def rows(*given: Tensor) -> Tensor:
+        def one(*tangents: Tensor) -> Tensor:
+            pushed: Tensor = torch.func.jvp(function, points, tangents)[1]
+            return pushed
+
+        widest = max(each[0].numel() for each in (value, *points))
+        chunk = max(1, _CHUNK // max(1, len(value) * widest))
+        try:
+            with RightDerivative():
+                return torch.func.vmap(one, 1, 1, chunk_size=chunk)(*given)
+        except NoFormulaError:
+            raise
+        except (RuntimeError, NotImplementedError):  # no formula for an op, or none under vmap
+            pass
+        side = torch.cat([each.flatten(2) for each in given], 2)
+        through = side @ _jacobian(function, points).mT
+        return through.reshape(*side.shape[:2], *value.shape[1:])
+
+    return value, rows
+
+
+def spread_through(
+    function: Function,
+    points: Sequence[Tensor],
+    spreads: Sequence[Tensor],
+    exponent: float,
+    pointwise: bool = False,
+) -> Tensor:
+    """Sums of abs(J)^exponent times the spread of each component, J the Jacobian at the points.
+
+    Parameters
+    ----------
+    function, points
+        As of :func:`linear_part`.
+    spreads : sequence of Tensor
+        Of the shapes of the points.
+    exponent : float
+        2 for variances.
+    pointwise : bool
+        Whether each component is made from the like ones of points of one shape: J is then diagonal.
+
+    Returns
+    -------
+    Tensor, shape (B, *out)
+
+    Raises
+    ------
+    NoFormulaError
+        As :func:`linear_part`, and if the Jacobian has too many entries to be walked through.
+    """
+    value = _value(function, points)
+    if pointwise and all(each.shape == value.shape for each in points):
+        slopes = _slopes(function, points)
+        parts = [_raised(slope, exponent) * each for slope, each in zip(slopes, spreads, strict=True)]
+        return torch.stack(parts).sum(0)
+    sizes = [each[0].numel() for each in points]
+    if sum(sizes) * value[0].numel() > _MOST:
+        text = f"a Jacobian of {value[0].numel()} by {sum(sizes)} components, more than {_MOST:,} entries"
+        raise NoFormulaError(text)
+    spread = torch.cat([each.flatten(1) for each in spreads], 1)
+    total = torch.zeros_like(value.flatten(1))
+    try:
+        with RightDerivative():
+            for at, columns in _columns(function, points, value):
+                powers = _raised(columns.flatten(2), exponent)
+                total = total + (powers * spread[:, at].mT.unsqueeze(2)).sum(0)
+    except NoFormulaError:
+        raise
+    except (RuntimeError, NotImplementedError):
+        matrix = _raised(_jacobian(function, points), exponent)
+        total = (matrix @ spread.unsqueeze(2)).squeeze(2)
+    return total.reshape(value.shape)
+
+
+def _raised(entries: Tensor, exponent: float) -> Tensor:
+    return entries.square() if exponent == 2 else power(entries.abs(), exponent)
+
+
+def _value(function: Function, points: Sequence[Tensor]) -> Tensor:
+    with RightDerivative():
+        value = function(*points)
+    if not isinstance(value, Tensor) or value.ndim < 1 or len(value) != len(points[0]):
+        raise NoFormulaError("an op that does not give one value, a row for each row of what it takes")
+    return value
+
+
+def _columns(function: Function, points: Sequence[Tensor], value: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Columns of the Jacobian, (c, B, *out), of the components of all points side by side."""
+    start = 0
+    for place, point in enumerate(points):
+        n = point[0].numel()
+        widest = max(n, value[0].numel())
+        chunk = max(1, _CHUNK // max(1, len(point) * widest))
+
+        def one(tangent: Tensor, place: int = place, point: Tensor = point) -> Tensor:
+            def of(x: Tensor) -> Tensor:
+                return function(*points[:place], x, *points[place + 1 :])
+
+            pushed: Tensor = torch.func.jvp(of, (point,), (tangent,))[1]
+            return pushed
+
+        for first in range(0, n, chunk):
+            size = min(chunk, n - first)
+            basis = torch.zeros(size, n, dtype=point.dtype, device=point.device)
+            basis[torch.arange(size), first + torch.arange(size)] = 1
+            tangents = basis.reshape(size, 1, *point.shape[1:]).expand(size, *point.shape)
+            yield slice(start + first, start + first + size), torch.func.vmap(one)(tangents)
+        start += n
+
+
+def _slopes(function: Function, points: Sequence[Tensor]) -> list[Tensor]:
+    """Derivative of each component by the like one of each point."""
+    rows = linear_part(function, points)[1]
+    zeros = [torch.zeros_like(each).unsqueeze(1) for each in points]
+    ones = [torch.ones_like(each).unsqueeze(1) for each in points]
+    return [rows(*zeros[:place], ones[place], *zeros[place + 1 :]).squeeze(1) for place in range(len(points))]
+
+
+def _jacobian(function: Function, points: Sequence[Tensor]) -> Tensor:
+    """Jacobian (B, m, n) in the components of all points side by side."""
+    sizes = [each[0].numel() for each in points]
+
+    def of(side: Tensor) -> Tensor:
+        parts = side.split(sizes, 1)
+        return function(*(p.reshape(x.shape) for p, x in zip(parts, points, strict=True)))
+
+    side = torch.cat([each.flatten(1) for each in points], 1)
+    return jacobian_of(of, side, create_graph=torch.is_grad_enabled())[1].flatten(2)

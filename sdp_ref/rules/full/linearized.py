@@ -1,0 +1,133 @@
+"""Ops without exact moments beside the values that are read later: linearised at the mean."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from sdp_ref.graph.norms import Norm
+from sdp_ref.graph.parameters import in_dtype
+from sdp_ref.graph.softmax import mean_field, softmax_dim
+from sdp_ref.jacobian.local import linear_part
+from sdp_ref.rules.full.budget import Budget
+from sdp_ref.rules.full.joint import Joint, Rows
+from sdp_ref.rules.full.steps import LinearStep
+
+
+def linearised(module: nn.Module) -> LinearStep:
+    """Step of any differentiable op: its value at the means, and its derivative there.
+
+    Parameters
+    ----------
+    module : nn.Module
+        Of one value or several, each row by itself.
+
+    Returns
+    -------
+    LinearStep
+    """
+
+    def bind(*means: Tensor) -> tuple[Tensor, Rows]:
+        return linear_part(partial(in_dtype, module), means)
+
+    return LinearStep(bind)
+
+
+class NormStep(LinearStep):
+    """A norm, linearised with its mean scale: the mean of the mean squares in the stead of that at the mean.
+
+    Parameters
+    ----------
+    module : nn.Module
+        One of :data:`~sdp_ref.graph.norms.NORMS`.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(self._bound)
+        self.module = module
+
+    def bound(self, joint: Joint, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
+        """See :class:`LinearStep`."""
+        (value,) = inputs
+        mean = joint.means[value]
+        return self._bound(mean, _excess(Norm.of(self.module, mean), joint, value))
+
+    def _bound(self, mean: Tensor, excess: Tensor | float = 0.0) -> tuple[Tensor, Rows]:
+        form = Norm.of(self.module, mean)
+        z, inverse = form.scores(mean, excess)
+
+        def rows(x: Tensor) -> Tensor:
+            t = x.reshape(*x.shape[:2], *z.shape[1:])
+            if form.centred:
+                t = t - t.mean(-1, keepdim=True)
+            score, divisor = z.unsqueeze(1), inverse.unsqueeze(1)
+            y = (t - score * (score * t).mean(-1, keepdim=True)) * divisor
+            y = y.reshape(x.shape)
+            return y if form.gain is None else y * form.gain
+
+        return form.finished(z, mean), rows
+
+
+def _excess(form: Norm, joint: Joint, value: int) -> Tensor:
+    """By how much noise raises the mean squares of groups on average, (B, groups, 1)."""
+    variance = joint.independent(value)
+    if variance is not None:
+        trace = total = form.grouped(variance).sum(-1, keepdim=True)
+    else:
+        own = _within(joint, value, torch.arange(joint.size(value)).reshape(form.groups, -1))
+        trace = own.diagonal(dim1=2, dim2=3).sum(-1, keepdim=True)
+        total = own.sum((2, 3)).unsqueeze(-1)
+    n = joint.size(value) // form.groups
+    return trace / n - total / n**2 if form.centred else trace / n
+
+
+class SoftmaxStep(LinearStep):
+    """A softmax by its mean-field mean, and by the derivative of that.
+
+    Parameters
+    ----------
+    module : nn.Softmax
+    """
+
+    def __init__(self, module: nn.Softmax) -> None:
+        super().__init__(lambda mean: linear_part(module, [mean]))
+        self.module = module
+
+    def take(
+        self, joint: Joint, budget: Budget, number: int, inputs: tuple[int, ...], others: tuple[int, ...]
+    ) -> None:
+        """See :class:`JointStep`; the Jacobian of each softmax comes first."""
+        mean = joint.means[inputs[0]]
+        n = mean.shape[softmax_dim(self.module, mean)]
+        budget.fit(joint, joint.size(inputs[0]), entries=5 * n * joint.size(inputs[0]))
+        super().take(joint, budget, number, inputs, others)
+
+    def bound(self, joint: Joint, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
+        """See :class:`LinearStep`."""
+        (value,) = inputs
+        mean = joint.means[value]
+        dim = softmax_dim(self.module, mean) % mean.ndim
+        event, places = mean.shape[1:], torch.arange(joint.size(value))
+        grouped = places.reshape(event).movedim(dim - 1, -1)
+        own = _within(joint, value, grouped.flatten(0, -2) if grouped.ndim > 1 else grouped.unsqueeze(0))
+        variance = own.diagonal(dim1=2, dim2=3)
+        between = variance.unsqueeze(3) + variance.unsqueeze(2) - own - own.mT
+        scores = mean.movedim(dim, -1)
+        p, jacobian = mean_field(scores.reshape(variance.shape), between.clamp(min=0))
+
+        def rows(x: Tensor) -> Tensor:
+            t = x.movedim(dim + 1, -1)
+            y = torch.einsum("bgij,brgj->brgi", jacobian, t.reshape(*t.shape[:2], *variance.shape[1:]))
+            return y.reshape(t.shape).movedim(-1, dim + 1)
+
+        return p.reshape(scores.shape).movedim(-1, dim), rows
+
+
+def _within(joint: Joint, value: int, places: Tensor) -> Tensor:
+    """Covariances (B, groups, n, n) within groups of components, which stand at `places` (groups, n)."""
+    variance = joint.independent(value)
+    if variance is not None:
+        return torch.diag_embed(variance[:, places])
+    return joint.block(value, value)[:, places.unsqueeze(2), places.unsqueeze(1)]

@@ -1,0 +1,105 @@
+"""Products of two jointly Gaussian values: their moments, by the theorem of Isserlis (1918).
+
+For centred X, Y, Z, W: E[XY] = Cov(X, Y), and Cov(XY, ZW) = Cov(X, Z) Cov(Y, W) + Cov(X, W) Cov(Y, Z).
+Means make a linear part beside it, which is all that a third value sees of a product.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from sdp_ref.graph.ops import MatrixProduct, Multiply
+from sdp_ref.rules.full.joint import Joint, Rows
+from sdp_ref.rules.full.steps import LinearStep
+
+
+class ProductStep(LinearStep):
+    """A product of two values, elementwise or of matrices.
+
+    Mean, covariance, and covariances with what is read later are exact where the law of all is Gaussian.
+
+    Parameters
+    ----------
+    module : Multiply or MatrixProduct
+    """
+
+    def __init__(self, module: Multiply | MatrixProduct) -> None:
+        super().__init__(self._bound)
+        self.module = module
+        self.quadratic = _of_matrices if isinstance(module, MatrixProduct) else _elementwise
+
+    def _bound(self, left: Tensor, right: Tensor) -> tuple[Tensor, Rows]:
+        def rows(of_left: Tensor, of_right: Tensor) -> Tensor:
+            by_right: Tensor = self.module(left.unsqueeze(1), of_right)
+            by_left: Tensor = self.module(of_left, right.unsqueeze(1))
+            return by_left + by_right
+
+        return self.module(left, right), rows
+
+    def entries(self, joint: Joint, inputs: tuple[int, ...], mean: Tensor) -> int:
+        """See :class:`LinearStep`."""
+        a, b = (joint.size(v) for v in inputs)
+        m = mean[0].numel()
+        if not isinstance(self.module, MatrixProduct):
+            return 4 * m * m
+        left, right = (joint.means[v] for v in inputs)
+        repeats = math.prod(mean.shape[1:-2])
+        a, b = (repeats * math.prod(each.shape[-2:]) for each in (left, right))
+        return a * a + b * b + 2 * a * b + 2 * m * m
+
+    def completed(
+        self, joint: Joint, inputs: tuple[int, ...], mean: Tensor, covariance: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """See :class:`LinearStep`; what the covariances add to both."""
+        a, b = inputs
+        events = joint.means[a].shape[1:], joint.means[b].shape[1:]
+        blocks = joint.block(a, a), joint.block(b, b), joint.block(a, b)
+        more, square = self.quadratic(events, mean.shape[1:], blocks)
+        return mean + more.reshape(mean.shape), covariance + square
+
+
+Blocks = tuple[Tensor, Tensor, Tensor]
+"""Covariances (B, n, n') of the first value, of the second, and between the two."""
+
+Events = tuple[torch.Size, torch.Size]
+
+
+def _elementwise(events: Events, out: torch.Size, blocks: Blocks) -> tuple[Tensor, Tensor]:
+    """What covariances add to the mean (B, m) and to the covariance (B, m, m) of an elementwise product."""
+    left, right, both = _broadcast(blocks, *(_places(event, out) for event in events))
+    return both.diagonal(dim1=1, dim2=2), left * right + both * both.mT
+
+
+def _of_matrices(events: Events, out: torch.Size, blocks: Blocks) -> tuple[Tensor, Tensor]:
+    """As :func:`_elementwise`, of matrices (*heads, i, j) and (*heads, j, k)."""
+    heads, (i, k), j = out[:-2], out[-2:], events[0][-1]
+    h = math.prod(heads)
+    of_left = _places(events[0], (*heads, i, j))
+    of_right = _places(events[1], (*heads, j, k))
+    left, right, both = _broadcast(blocks, of_left, of_right)
+    left = left.reshape(-1, h, i, j, h, i, j)
+    right = right.reshape(-1, h, j, k, h, j, k)
+    both = both.reshape(-1, h, i, j, h, j, k)
+    mean = torch.einsum("bhijhjk->bhik", both).flatten(1)
+    square = torch.einsum("bhijgpl,bhjkglq->bhikgpq", left, right)
+    square = square + torch.einsum("bhijglq,bgplhjk->bhikgpq", both, both)
+    return mean, square.reshape(-1, mean.shape[1], mean.shape[1])
+
+
+def _places(event: torch.Size, out: tuple[int, ...]) -> Tensor | None:
+    """Which component of a value each one is that it is broadcast to; None where that changes nothing."""
+    if tuple(event) == tuple(out):
+        return None
+    return torch.arange(math.prod(event)).reshape(event).expand(out).flatten()
+
+
+def _broadcast(blocks: Blocks, of_left: Tensor | None, of_right: Tensor | None) -> Blocks:
+    def taken(block: Tensor, rows: Tensor | None, columns: Tensor | None) -> Tensor:
+        block = block if rows is None else block[:, rows.to(block.device)]
+        return block if columns is None else block[:, :, columns.to(block.device)]
+
+    left, right, both = blocks
+    return taken(left, of_left, of_left), taken(right, of_right, of_right), taken(both, of_left, of_right)
