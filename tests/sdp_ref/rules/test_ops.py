@@ -301,6 +301,16 @@ def test_a_softmax_of_two_scores_is_the_logistic_function_of_noise(rule):
 
 
 @pytest.mark.parametrize("rule", [*FULL, "marginal_moment_matching"])
+def test_a_softmax_that_is_nearly_certain_keeps_its_variance(rule):
+    """p (1 - p) would cancel at p = 1 - 1e-20; the slope there is 2e-20."""
+    x = torch.tensor([[46.0, 0.0, 0.0]]).double()
+    y = predict(rule, wired((nn.Softmax(1),)), sr.DiagonalGaussian(x, torch.full_like(x, 1e-12)))
+    slope = 2 * math.exp(-46) / (1 + 2 * math.exp(-46)) ** 2
+    expected = 1e-12 * (slope**2 + 2 * (slope / 2) ** 2)
+    assert y.variance[0, 0].item() == pytest.approx(expected, rel=1e-8, abs=0)
+
+
+@pytest.mark.parametrize("rule", [*FULL, "marginal_moment_matching"])
 def test_the_jacobian_of_a_softmax_is_the_derivative_of_its_mean(rule):
     """By Stein's lemma; autograd through the predicted mean is the judge."""
     x = gaussian((2, 4), 2.0) if rule in FULL else independent((2, 4), 2.0)
