@@ -18,7 +18,7 @@ from sdp_ref.graph import ops
 from sdp_ref.graph.attention import Attention
 from sdp_ref.graph.trace import Step
 from sdp_ref.laws import joined, noted
-from sdp_ref.rules import MomentMatching
+from sdp_ref.rules import MarginalMomentMatching, MomentMatching
 from sdp_ref.rules.marginal import linearized
 
 FULL = ("moment_matching", "dvia")
@@ -589,6 +589,17 @@ def test_a_users_handler_says_how_it_approximates():
 
     y = predict(Mine(), wired((nn.Softplus(),), (nn.Softmax(1),)), gaussian((3,)))
     assert y.notes == ("Softplus as ReLU at '0.softplus'", "Softmax by mean field at '1.softmax'")
+
+
+def test_the_conformance_kit_takes_laws_with_notes():
+    class Mine(MarginalMomentMatching):
+        name = "mine"
+
+    @Mine.handles(nn.ReLU, note="as it is")
+    def relu(rule, module, law):
+        return sr.propagate(module, law, "marginal_moment_matching")
+
+    assert sr.check_rule(Mine(), only=["small-noise"]).passed
 
 
 @pytest.mark.parametrize("rule", RULES)
