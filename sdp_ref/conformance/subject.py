@@ -194,10 +194,8 @@ def as_prediction(law: object, x: Law) -> Prediction:
         raise ValueError(_NO_LAW.format(type(law).__name__))
     parts = law.components if isinstance(law, Mixture) else law
     full = not isinstance(parts, DiagonalGaussian)
-    values = (
-        vars(law) if isinstance(law, DiagonalGaussian) else {"mean": law.mean, "covariance": law.covariance}
-    )
-    for name, value in values.items():
+    for name in ("mean", "variance" if isinstance(law, DiagonalGaussian) else "covariance"):
+        value = getattr(law, name)
         if not isinstance(value, Tensor):
             raise ValueError(f"{name} of the result is a {type(value).__name__}, not a tensor")
     if law.mean.ndim < 2 or law.mean.shape[0] != x.batch:

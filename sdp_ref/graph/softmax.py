@@ -62,7 +62,6 @@ def mean_field(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
     own = shares.diagonal(dim1=-2, dim2=-1)
     total = own.sum(-1, keepdim=True)
     p = own / total
-    eye = torch.eye(mean.shape[-1], dtype=torch.bool, device=mean.device)
-    off = (-own.unsqueeze(-1) * shares * slope).masked_fill(eye, 0.0)
-    jacobian = off - torch.diag_embed(off.sum(-1))
+    pulls = own.unsqueeze(-1) * shares * slope
+    jacobian = torch.diag_embed(pulls.sum(-1)) - pulls  # of `own`
     return p, (jacobian - p.unsqueeze(-1) * jacobian.sum(-2, keepdim=True)) / total.unsqueeze(-1)

@@ -13,10 +13,10 @@ from sdp_ref.graph.softmax import mean_field, softmax_dim
 from sdp_ref.jacobian.local import linear_part
 from sdp_ref.rules.full.budget import Budget
 from sdp_ref.rules.full.joint import Joint, Rows
-from sdp_ref.rules.full.steps import LinearStep
+from sdp_ref.rules.full.steps import LinearStep, MeanStep
 
 
-def linearised(module: nn.Module) -> LinearStep:
+def linearised(module: nn.Module) -> MeanStep:
     """Step of any differentiable op: its value at the means, and its derivative there.
 
     Parameters
@@ -26,13 +26,13 @@ def linearised(module: nn.Module) -> LinearStep:
 
     Returns
     -------
-    LinearStep
+    MeanStep
     """
 
     def bind(*means: Tensor) -> tuple[Tensor, Rows]:
         return linear_part(partial(in_dtype, module), means)
 
-    return LinearStep(bind)
+    return MeanStep(bind)
 
 
 class NormStep(LinearStep):
@@ -45,18 +45,14 @@ class NormStep(LinearStep):
     """
 
     def __init__(self, module: nn.Module) -> None:
-        super().__init__(self._bound)
         self.module = module
 
     def bound(self, joint: Joint, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
         """See :class:`LinearStep`."""
         (value,) = inputs
         mean = joint.means[value]
-        return self._bound(mean, _excess(Norm.of(self.module, mean), joint, value))
-
-    def _bound(self, mean: Tensor, excess: Tensor | float = 0.0) -> tuple[Tensor, Rows]:
         form = Norm.of(self.module, mean)
-        z, inverse = form.scores(mean, excess)
+        z, inverse = form.scores(mean, _excess(form, joint, value))
 
         def rows(x: Tensor) -> Tensor:
             t = x.reshape(*x.shape[:2], *z.shape[1:])
@@ -92,7 +88,6 @@ class SoftmaxStep(LinearStep):
     """
 
     def __init__(self, module: nn.Softmax) -> None:
-        super().__init__(lambda mean: linear_part(module, [mean]))
         self.module = module
 
     def take(

@@ -27,11 +27,13 @@ class ProductStep(LinearStep):
     """
 
     def __init__(self, module: Multiply | MatrixProduct) -> None:
-        super().__init__(self._bound)
         self.module = module
         self.quadratic = _of_matrices if isinstance(module, MatrixProduct) else _elementwise
 
-    def _bound(self, left: Tensor, right: Tensor) -> tuple[Tensor, Rows]:
+    def bound(self, joint: Joint, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
+        """See :class:`LinearStep`."""
+        left, right = (joint.means[v] for v in inputs)
+
         def rows(of_left: Tensor, of_right: Tensor) -> Tensor:
             by_right: Tensor = self.module(left.unsqueeze(1), of_right)
             by_left: Tensor = self.module(of_left, right.unsqueeze(1))

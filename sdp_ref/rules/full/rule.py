@@ -32,7 +32,7 @@ from sdp_ref.rules.full.joint import Joint, Rows
 from sdp_ref.rules.full.linearized import NormStep, SoftmaxStep, linearised
 from sdp_ref.rules.full.products import ProductStep
 from sdp_ref.rules.full.schedule import scheduled
-from sdp_ref.rules.full.steps import AffineStep, CopyStep, JointStep, LinearStep
+from sdp_ref.rules.full.steps import AffineStep, CopyStep, JointStep, MeanStep
 from sdp_ref.rules.layerwise import IDENTITIES, HandlerT, LayerwiseRule
 
 _DEFAULT_BYTES = 4 * 2**30
@@ -181,7 +181,7 @@ def _add(_rule: FullCovarianceRule, _module: nn.Module) -> JointStep:
             raise NoFormulaError(f"a sum of values of shapes {tuple(a.shape[1:])} and {tuple(b.shape[1:])}")
         return a + b, torch.add
 
-    return LinearStep(bind)
+    return MeanStep(bind)
 
 
 @FullCovarianceRule.prepares(Cat)
@@ -190,7 +190,7 @@ def _cat(_rule: FullCovarianceRule, module: Cat) -> JointStep:
         dim = module.dim % means[0].ndim + 1  # rows have one dimension more
         return module(*means), lambda *rows: torch.cat(rows, dim)
 
-    return LinearStep(bind)
+    return MeanStep(bind)
 
 
 @FullCovarianceRule.prepares(Where)
@@ -198,7 +198,7 @@ def _where(_rule: FullCovarianceRule, module: Where) -> JointStep:
     def bind(*means: Tensor) -> tuple[Tensor, Rows]:
         return module(*means), lambda *rows: module.choose(rows[0], rows[1] if len(rows) > 1 else 0.0)
 
-    return LinearStep(bind)
+    return MeanStep(bind)
 
 
 @FullCovarianceRule.prepares(Multiply, MatrixProduct)
@@ -222,7 +222,7 @@ def _log_softmax(_rule: FullCovarianceRule, module: nn.LogSoftmax) -> JointStep:
         softmax_dim(module, mean)
         return linear_part(module, [mean])
 
-    return LinearStep(bind)
+    return MeanStep(bind)
 
 
 @FullCovarianceRule.prepares(*NORMS, note="linearised with its mean scale")
@@ -244,7 +244,7 @@ def _max_pool(_rule: FullCovarianceRule, module: nn.Module) -> JointStep:
 
         return maxima, rows
 
-    return LinearStep(bind)
+    return MeanStep(bind)
 
 
 @FullCovarianceRule.mean_derivatives(*ELEMENTWISE)

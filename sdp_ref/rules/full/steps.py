@@ -46,16 +46,7 @@ class JointStep(ABC):
 
 
 class LinearStep(JointStep):
-    """An op that is linear, up to a constant, once the means of its inputs are known.
-
-    Parameters
-    ----------
-    bind : callable
-        From the means to the mean of the output and the linear part.
-    """
-
-    def __init__(self, bind: Callable[..., tuple[Tensor, Rows]]) -> None:
-        self.bind = bind
+    """An op that is taken for a linear one, up to a constant, and perhaps for what comes on top of that."""
 
     def take(
         self, joint: Joint, budget: Budget, number: int, inputs: tuple[int, ...], others: tuple[int, ...]
@@ -73,9 +64,9 @@ class LinearStep(JointStep):
         mean, covariance = self.completed(joint, inputs, mean, covariance)
         joint.add(number, mean, covariance, {v: cross[v] for v in others})
 
+    @abstractmethod
     def bound(self, joint: Joint, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
-        """Mean of the output and linear part; a subclass may look at more than the means."""
-        return self.bind(*(joint.means[i] for i in inputs))
+        """Mean of the output and linear part."""
 
     def entries(self, joint: Joint, inputs: tuple[int, ...], mean: Tensor) -> int:  # noqa: ARG002
         """Numbers, for one input of the batch, that :meth:`completed` takes."""
@@ -92,6 +83,23 @@ class LinearStep(JointStep):
         return mean, covariance
 
 
+class MeanStep(LinearStep):
+    """An op that is linear once the means of its inputs are known.
+
+    Parameters
+    ----------
+    bind : callable
+        From the means to the mean of the output and the linear part.
+    """
+
+    def __init__(self, bind: Callable[..., tuple[Tensor, Rows]]) -> None:
+        self.bind = bind
+
+    def bound(self, joint: Joint, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
+        """See :class:`LinearStep`."""
+        return self.bind(*(joint.means[i] for i in inputs))
+
+
 class AffineStep(LinearStep):
     """An affine op of one value, with shorter ways where there are some.
 
@@ -101,15 +109,16 @@ class AffineStep(LinearStep):
     """
 
     def __init__(self, op: Affine) -> None:
-        super().__init__(self._bound)
         self.op = op
 
-    def _bound(self, mean: Tensor) -> tuple[Tensor, Rows]:
+    def bound(self, joint: Joint, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
+        """See :class:`LinearStep`."""
+
         def rows(x: Tensor) -> Tensor:
             y = self.op.rows(x.flatten(0, 1))
             return y.reshape(*x.shape[:2], *y.shape[1:])
 
-        return self.op.value(mean), rows
+        return self.op.value(joint.means[inputs[0]]), rows
 
     def take(
         self, joint: Joint, budget: Budget, number: int, inputs: tuple[int, ...], others: tuple[int, ...]

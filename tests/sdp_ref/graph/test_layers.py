@@ -406,7 +406,7 @@ def test_a_softmax_that_is_nearly_certain_keeps_its_scale():
     x = torch.tensor([[46.0, 0.0, 0.0]]).double()
     y = sr.propagate(nn.Softmax(1), sr.Cauchy(x, torch.ones_like(x)), "marginal_sdp")
     slope = 2 * math.exp(-46) / (1 + 2 * math.exp(-46)) ** 2
-    assert torch.allclose(y.scale[0, 0], torch.tensor(2 * slope).double(), rtol=1e-12)
+    assert y.scale[0, 0].item() == pytest.approx(2 * slope, rel=1e-12, abs=0)
 
 
 class Block(nn.Module):

@@ -18,7 +18,7 @@ from sdp_ref.graph import ops
 from sdp_ref.graph.attention import Attention
 from sdp_ref.graph.trace import Step
 from sdp_ref.laws import joined, noted
-from sdp_ref.rules import MomentMatching
+from sdp_ref.rules import MarginalMomentMatching, MomentMatching
 from sdp_ref.rules.marginal import linearized
 
 FULL = ("moment_matching", "dvia")
@@ -301,6 +301,16 @@ def test_a_softmax_of_two_scores_is_the_logistic_function_of_noise(rule):
 
 
 @pytest.mark.parametrize("rule", [*FULL, "marginal_moment_matching"])
+def test_a_softmax_that_is_nearly_certain_keeps_its_variance(rule):
+    """p (1 - p) would cancel at p = 1 - 1e-20; the slope there is 2e-20."""
+    x = torch.tensor([[46.0, 0.0, 0.0]]).double()
+    y = predict(rule, wired((nn.Softmax(1),)), sr.DiagonalGaussian(x, torch.full_like(x, 1e-12)))
+    slope = 2 * math.exp(-46) / (1 + 2 * math.exp(-46)) ** 2
+    expected = 1e-12 * (slope**2 + 2 * (slope / 2) ** 2)
+    assert y.variance[0, 0].item() == pytest.approx(expected, rel=1e-8, abs=0)
+
+
+@pytest.mark.parametrize("rule", [*FULL, "marginal_moment_matching"])
 def test_the_jacobian_of_a_softmax_is_the_derivative_of_its_mean(rule):
     """By Stein's lemma; autograd through the predicted mean is the judge."""
     x = gaussian((2, 4), 2.0) if rule in FULL else independent((2, 4), 2.0)
@@ -579,6 +589,17 @@ def test_a_users_handler_says_how_it_approximates():
 
     y = predict(Mine(), wired((nn.Softplus(),), (nn.Softmax(1),)), gaussian((3,)))
     assert y.notes == ("Softplus as ReLU at '0.softplus'", "Softmax by mean field at '1.softmax'")
+
+
+def test_the_conformance_kit_takes_laws_with_notes():
+    class Mine(MarginalMomentMatching):
+        name = "mine"
+
+    @Mine.handles(nn.ReLU, note="as it is")
+    def relu(rule, module, law):
+        return sr.propagate(module, law, "marginal_moment_matching")
+
+    assert sr.check_rule(Mine(), only=["small-noise"]).passed
 
 
 @pytest.mark.parametrize("rule", RULES)
