@@ -22,5 +22,6 @@ class ReLU(LeakyReLU):
     rank: ClassVar[int] = 10
     module: ClassVar[type[nn.Module]] = nn.ReLU
     calls: ClassVar[tuple[Call, ...]] = (F.relu, torch.relu, torch.relu_, "relu", "relu_")
+    ops: ClassVar[tuple[str, ...]] = ("relu",)
     value_seconds: ClassVar[float] = 0.0  # in place, while the layer's product is in the cache
     negative_slope: float = field(default=0.0, init=False)

@@ -25,6 +25,7 @@ class Sigmoid(Activation):
     rank: ClassVar[int] = 30
     module: ClassVar[type[nn.Module]] = nn.Sigmoid
     calls: ClassVar[tuple[Call, ...]] = (nn.functional.sigmoid, torch.sigmoid, "sigmoid")
+    ops: ClassVar[tuple[str, ...]] = ("sigmoid",)
     value_seconds: ClassVar[float] = 0.6e-9
     layer_seconds: ClassVar[float] = 0.04
 

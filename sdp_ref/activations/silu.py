@@ -26,6 +26,7 @@ class SiLU(Activation):
     rank: ClassVar[int] = 40
     module: ClassVar[type[nn.Module]] = nn.SiLU
     calls: ClassVar[tuple[Call, ...]] = (F.silu,)
+    ops: ClassVar[tuple[str, ...]] = ("silu",)
     value_seconds: ClassVar[float] = 0.7e-9
     layer_seconds: ClassVar[float] = 0.12
 

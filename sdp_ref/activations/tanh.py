@@ -23,6 +23,7 @@ class Tanh(Activation):
     rank: ClassVar[int] = 60
     module: ClassVar[type[nn.Module]] = nn.Tanh
     calls: ClassVar[tuple[Call, ...]] = (nn.functional.tanh, torch.tanh, "tanh")
+    ops: ClassVar[tuple[str, ...]] = ("tanh",)
     value_seconds: ClassVar[float] = 0.6e-9
     layer_seconds: ClassVar[float] = 0.05
 
