@@ -23,7 +23,7 @@ from sdp_bench.oracles.moments.moments import Moments
 from sdp_bench.oracles.sampling.forward import in_threads
 from sdp_bench.oracles.sampling.noise import SCRAMBLES, Seed
 from sdp_bench.oracles.sampling.outputs import Sampler, stream_outputs
-from sdp_ref.activations import ELEMENTWISE
+from sdp_ref.activations import ELEMENTWISE, activation_of
 from sdp_ref.graph.affine import AFFINE
 from sdp_ref.graph.ops import Unknown
 from sdp_ref.graph.trace import Net, Step, UntraceableError, trace
@@ -78,9 +78,8 @@ class Layer(nn.Module):
         if len(self.parts) > 1:
             return False
         part = self.parts[0]
-        if isinstance(part, nn.GELU) and part.approximate != "none":
-            return False
-        return type_before_parametrizations(part) in (*AFFINE, *ELEMENTWISE, *IDENTITIES)
+        kind = type_before_parametrizations(part)
+        return kind in (*AFFINE, *IDENTITIES) or (kind in ELEMENTWISE and activation_of(part).moments)
 
     @property
     def affine(self) -> bool:

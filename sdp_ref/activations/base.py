@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
+import torch
 from torch import Tensor, nn
 
 from sdp_ref.activations.numerics.covariances import with_diagonal
@@ -38,9 +39,11 @@ class Activation(ABC):
     """Functions that apply it as well, and names of the methods of a tensor that do: their arguments after
     the tensor are those of :attr:`module`."""
     ops: ClassVar[tuple[str, ...]] = ()
-    """Names of the ATen ops that apply it."""
+    """Names of the ATen operators that apply it; see :meth:`from_op`."""
     kinks: ClassVar[tuple[float, ...]] = ()
     """Where it has two slopes."""
+    moments: ClassVar[bool] = True
+    """Whether it has moments under a normal law."""
     homogeneous: ClassVar[bool] = False
     """Whether f(a x) = a f(x) for all a > 0."""
     value_seconds: ClassVar[float] = 1e-9
@@ -68,21 +71,47 @@ class Activation(ABC):
         return cls(**{f.name: getattr(module, f.name) for f in fields(cls) if f.init})
 
     @classmethod
-    def from_op(cls, name: str, *args: Any, **options: Any) -> nn.Module:  # noqa: ARG003
-        """Module of torch that does what an op of :attr:`ops` does.
+    def from_op(cls, name: str, *args: Any, **kwargs: Any) -> nn.Module:  # noqa: ARG003
+        """Module that does what an ATen operator does.
 
         Parameters
         ----------
         name : str
-            Of the op.
-        *args, **options
-            What it is given after its first tensor.
+            One of :attr:`ops`.
+        *args, **kwargs
+            What the operator is given after the tensor, under its own names.
 
         Returns
         -------
         nn.Module
+            In evaluation mode, and not in place.
+
+        Raises
+        ------
+        NoFormulaError
+            If there is no formula for these arguments.
         """
-        return cls.module(*args, **options)
+        return cls.module(*args, **kwargs).eval()
+
+    def flattened(self, event: torch.Size) -> Self:  # noqa: ARG002
+        """The same for values of shape `event` that were flattened.
+
+        Parameters
+        ----------
+        event : torch.Size
+            Parameters that are tensors broadcast against values (B, *event).
+
+        Returns
+        -------
+        Activation
+            Itself, if its parameters are numbers.
+        """
+        return self
+
+    @property
+    def uniform(self) -> bool:
+        """Whether it is the same function for all components of a value."""
+        return True
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -148,8 +177,8 @@ class Activation(ABC):
         covariance : Tensor, shape (B, n, n)
             Symmetric positive semi-definite; rows of zero variance are point masses.
         tolerance : float
-            Largest error of a covariance relative to s_i s_j, the standard deviations that came in. Only
-            sigmoid, tanh and SiLU look at it; the others are exact to 1e-11.
+            Largest error of a covariance relative to s_i s_j, the standard deviations that came in. Those of
+            straight pieces, GELU and the elementary functions do not look at it; they are exact to 1e-11.
 
         Returns
         -------

@@ -7,9 +7,16 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 
 from sdp_ref.activations import ACTIVATIONS
 from sdp_ref.activations.base import Activation
+from sdp_ref.activations.pointwise import Pointwise
 
-ELEMENTWISE: dict[type[nn.Module], type[Activation]] = {kind.module: kind for kind in ACTIVATIONS.values()}
+ELEMENTWISE: dict[type[nn.Module], type[Activation]] = {
+    **{kind.module: kind for kind in ACTIVATIONS.values()},
+    Pointwise.module: Pointwise,
+}
 """All there are, by the module that applies them."""
+
+OPERATORS: dict[str, type[Activation]] = {op: kind for kind in ACTIVATIONS.values() for op in kind.ops}
+"""All that an ATen operator applies, by its name."""
 
 
 def activation_of(module: nn.Module) -> Activation:

@@ -1,10 +1,12 @@
-"""GELU: x times the normal distribution function."""
+"""GELU: x times the normal distribution function, and its approximation by tanh."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
@@ -12,7 +14,7 @@ from sdp_ref.activations.base import Activation, Call
 from sdp_ref.activations.numerics.covariances import gelu_covariance
 from sdp_ref.activations.numerics.normal_integrals import cdf, pdf
 from sdp_ref.activations.numerics.quadrature import smooth_mean_variance
-from sdp_ref.errors import NoFormulaError
+from sdp_ref.activations.pointwise import Quadrature
 
 
 @dataclass(frozen=True)
@@ -29,11 +31,9 @@ class GELU(Activation):
     layer_seconds: ClassVar[float] = 0.005
 
     @classmethod
-    def of(cls, module: nn.Module) -> GELU:
+    def of(cls, module: nn.Module) -> Activation:  # type: ignore[override]
         """See :class:`Activation`; the approximation by tanh is another function."""
-        if module.approximate != "none":
-            raise NoFormulaError(f"GELU(approximate={module.approximate!r})")
-        return cls()
+        return cls() if module.approximate == "none" else GELUTanh()
 
     def function(self, x: Tensor) -> Tensor:
         """f(x), elementwise."""
@@ -59,3 +59,39 @@ class GELU(Activation):
 
     def _covariance(self, mean: Tensor, variance: Tensor, covariance: Tensor, _tolerance: float) -> Tensor:
         return gelu_covariance(mean, variance, covariance)
+
+
+@dataclass(frozen=True)
+class GELUTanh(Quadrature):
+    """x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, which ``nn.GELU(approximate="tanh")`` applies."""
+
+    name: ClassVar[str] = "gelu_tanh"
+    label: ClassVar[str] = "GELU (tanh)"
+    rank: ClassVar[int] = 100
+    module: ClassVar[type[nn.Module]] = nn.GELU
+
+    @classmethod
+    def of(cls, module: nn.Module) -> Activation:  # type: ignore[override]
+        """See :class:`Activation`."""
+        return GELU.of(module)
+
+    def build(self) -> nn.Module:
+        """See :class:`Activation`."""
+        return nn.GELU("tanh")
+
+    def function(self, x: Tensor) -> Tensor:
+        """f(x), elementwise."""
+        return x * torch.sigmoid(_inner(x))
+
+    def derivative(self, x: Tensor) -> Tensor:
+        """f'(x), elementwise."""
+        z = _inner(x)
+        slope = 2 * math.sqrt(2 / math.pi) * (1 + 3 * _CUBE * x * x)
+        return torch.sigmoid(z) * (1 + x * slope * torch.sigmoid(-z))
+
+
+_CUBE = 0.044715
+
+
+def _inner(x: Tensor) -> Tensor:
+    return 2 * math.sqrt(2 / math.pi) * (x + _CUBE * x**3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -47,16 +47,20 @@ class LeakyReLU(Activation):
         if not (isinstance(slope, int | float) and math.isfinite(slope)):
             raise ValueError(f"negative_slope must be a finite number, got {slope!r}")
 
+    def _slope(self, x: Tensor) -> Any:  # noqa: ARG002
+        """a, for values of the shape of `x`: a number, or a tensor that broadcasts against them."""
+        return self.negative_slope
+
     def function(self, x: Tensor) -> Tensor:
         """f(x), elementwise."""
         return F.leaky_relu(x, self.negative_slope) if self.negative_slope else F.relu(x)
 
     def derivative(self, x: Tensor) -> Tensor:
         """f'(x), elementwise; the right derivative at 0."""
-        return torch.where(x >= 0, torch.ones_like(x), self.negative_slope)
+        return torch.where(x >= 0, torch.ones_like(x), self._slope(x))
 
     def _mean_variance(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        a = self.negative_slope
+        a = self._slope(mean)
         point = variance == 0
         s = torch.where(point, 1.0, variance).sqrt()
         h = mean / s
@@ -75,9 +79,9 @@ class LeakyReLU(Activation):
         return torch.where(point, self.function(mean), m), torch.where(point, linear, v)
 
     def _mean_derivative(self, mean: Tensor, variance: Tensor) -> Tensor:
-        a, point = self.negative_slope, variance == 0
+        a, point = self._slope(mean), variance == 0
         h = mean / torch.where(point, 1.0, variance).sqrt()
         return torch.where(point, self.derivative(mean), a + (1 - a) * cdf(h))
 
     def _covariance(self, mean: Tensor, variance: Tensor, covariance: Tensor, _tolerance: float) -> Tensor:
-        return ramp_covariance(mean, variance, covariance, self.negative_slope)
+        return ramp_covariance(mean, variance, covariance, (self.negative_slope, 1.0))

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from sdp_ref.activations import ACTIVATIONS, activation
+from sdp_ref.conformance.reference import known
 from sdp_ref.conformance.state import seed_globally
 from sdp_ref.errors import UnsupportedError
 from sdp_ref.graph.trace import Net
@@ -141,8 +142,8 @@ class Subject:
 
     @cached_property
     def activations(self) -> tuple[str, ...]:
-        """Non-linearities that the rule does not refuse, in the order of tables; ReLU if it refuses all."""
-        return tuple(name for name in ACTIVATIONS if self._takes(activation(name).build())) or ("relu",)
+        """Those of the kit's non-linearities that the rule does not refuse; ReLU if it refuses all."""
+        return tuple(n for n in known(ACTIVATIONS) if self._takes(activation(n).build())) or ("relu",)
 
     def _takes(self, nonlinearity: nn.Module) -> bool:
         first, last = (nn.Linear(1, 1, dtype=torch.float64) for _ in range(2))

@@ -137,6 +137,15 @@ class Replay:
         return self.works and torch.Tag.pointwise in tags and len({v.event for v in self.taken.values()}) == 1
 
     @property
+    def applied(self) -> bool:
+        """Whether it is one function of one value, the same for all components."""
+        if not self.pointwise or len(self.taken) != 1:
+            return False
+        (value,) = self.taken.values()
+        uniform = not any(isinstance(p, Tensor) and p.numel() > 1 for p in self._parts)
+        return uniform and self(torch.zeros(1, *value.event, dtype=self.dtype)).is_floating_point()
+
+    @property
     def works(self) -> bool:
         """Whether there is such a function: all that is read and made has a batch, and nothing is drawn."""
         known = self.layout is not None and all(v.layout is not None for v in self.taken.values())

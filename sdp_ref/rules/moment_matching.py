@@ -119,7 +119,8 @@ def _full_elementwise(rule: MomentMatching, module: nn.Module) -> Callable[[Gaus
     activation = activation_of(module)
 
     def propagate(law: Gaussian) -> Law:
-        mean, covariance = activation.mean_covariance(*elementwise_input(law), tolerance=rule.tolerance)
+        flat = activation.flattened(law.mean.shape[1:])
+        mean, covariance = flat.mean_covariance(*elementwise_input(law), tolerance=rule.tolerance)
         return unchecked(Gaussian, mean.reshape(law.mean.shape), covariance)
 
     return propagate

@@ -26,6 +26,7 @@ STDS = (1e-3, 1.0, 1e3)
 HS = (-1e4, -40.0, -37.0, -20.0, -8.0, -4.0, -2.0, -0.5, 0.0, 0.5, 2.0, 8.0, 40.0, 1e4)
 RHOS = (0.0, 1e-8, 0.5, 0.9, 0.99, 0.999, 1 - 1e-6, 1.0)
 SLOPE = 0.2
+CELU = 0.7
 BENDS = [0.0, *(s * x for x in (0.5, 1, 1.5, 2, 3, 4, 5, 6, 8, 10, 14, 20, 28, 40, 60, 90) for s in (-1, 1))]
 
 mp.mp.dps = DIGITS
@@ -63,6 +64,22 @@ def sigmoid(x):
     return 1 / (1 + mp.exp(-x))
 
 
+def clip(x, low, high):
+    return min(max(x, mp.mpf(low)), mp.mpf(high))
+
+
+def exponential_unit(x, scale=1, depth=1, unit=1):
+    return scale * (x if x > 0 else depth * mp.expm1(x / unit))
+
+
+def softplus(x):
+    return x + mp.log1p(mp.exp(-x)) if x > 0 else mp.log1p(mp.exp(x))
+
+
+def gelu_tanh(x):
+    return x * sigmoid(2 * mp.sqrt(2 / mp.pi) * (x + mp.mpf(0.044715) * x**3))
+
+
 FUNCTIONS = {
     "relu": lambda x: max(x, mp.mpf(0)),
     "leaky_relu": lambda x: x if x > 0 else mp.mpf(SLOPE) * x,
@@ -70,6 +87,24 @@ FUNCTIONS = {
     "silu": lambda x: x * sigmoid(x),
     "gelu": lambda x: x * mp.ncdf(x),
     "tanh": mp.tanh,
+    "relu6": lambda x: clip(x, 0, 6),
+    "hardtanh": lambda x: clip(x, -1, 1),
+    "hardsigmoid": lambda x: clip(x / 6 + mp.mpf(0.5), 0, 1),
+    "softshrink": lambda x: x - clip(x, -0.5, 0.5),
+    "abs": abs,
+    "elu": exponential_unit,
+    "selu": lambda x: exponential_unit(x, mp.mpf(1.0507009873554805), mp.mpf(1.6732632423543772)),
+    "celu": lambda x: exponential_unit(x, depth=mp.mpf(CELU), unit=mp.mpf(CELU)),
+    "gelu_tanh": gelu_tanh,
+    "hardswish": lambda x: x * clip(x + 3, 0, 6) / 6,
+    "softsign": lambda x: x / (1 + abs(x)),
+    "tanhshrink": lambda x: x - mp.tanh(x),
+    "softplus": lambda x: x if x > 20 else softplus(x),
+    "logsigmoid": lambda x: -softplus(-x),
+    "mish": lambda x: x * mp.tanh(softplus(x)),
+    "hardshrink": lambda x: x if abs(x) > 0.5 else mp.mpf(0),
+    "threshold": lambda x: x if x > 0.5 else mp.mpf(-1),
+    "power": lambda x: x**3,
 }
 
 

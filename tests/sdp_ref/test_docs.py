@@ -8,13 +8,15 @@ from torch import nn
 from torch.nn import functional as F
 
 import sdp_ref as sr
+from sdp_ref.activations import ACTIVATIONS, activation
 
 PAGE = (Path(__file__).parents[2] / "docs" / "rules.md").read_text()
 RULES = ("marginal_sdp", "marginal_moment_matching", "moment_matching", "dvia")
 
 
 def table():
-    rows = [line for line in PAGE.splitlines() if line.startswith("|")]
+    first, _, _ = PAGE.partition("## Non-linearities")
+    rows = [line for line in first.splitlines() if line.startswith("|")]
     cells = [[c.strip() for c in row.strip("|").split("|")] for row in rows]
     assert [c.strip("`") for c in cells[0][1:]] == list(RULES)
     return {row[0]: row[1:] for row in cells[2:]}
@@ -60,7 +62,13 @@ NETS = {
     "Identity": [nn.Identity(), nn.Dropout(), lambda x: x.contiguous().clone()],
     "x + y": [lambda x: x + 2 * x, lambda x: torch.cat([x, x - 2 * x], 1)],
     "ReLU": [nn.ReLU()],
-    "LeakyReLU": [nn.LeakyReLU(), nn.Sigmoid(), nn.Tanh(), nn.SiLU(), nn.GELU()],
+    "LeakyReLU": [
+        *(
+            activation(n).build()
+            for n, kind in ACTIVATIONS.items()
+            if kind.moments and n not in ("relu", "power")
+        )
+    ],
     "MaxPool1d/2d": [
         nn.MaxPool1d(2),
         nn.MaxPool2d(2),

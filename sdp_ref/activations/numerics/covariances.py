@@ -13,8 +13,9 @@ results are exactly symmetric, and their diagonal is for the caller to fill in.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+import functools
+import itertools
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -36,27 +37,63 @@ def with_diagonal(covariance: Tensor, variance: Tensor) -> Tensor:
     return torch.where(eye, variance[:, :, None], covariance)
 
 
-def ramp_covariance(mean: Tensor, variance: Tensor, covariance: Tensor, slope: float) -> Tensor:
-    """Covariances of leaky ramps max(x, 0) + slope min(x, 0), exactly scale equivariant."""
-    i, j = _pairs(mean)
+def ramp_covariance(
+    mean: Tensor,
+    variance: Tensor,
+    covariance: Tensor,
+    slopes: Sequence[float | Tensor],
+    corners: Sequence[float] = (0.0,),
+) -> Tensor:
+    """Covariances of a continuous function of straight pieces, scale equivariant if its one corner is 0.
+
+    Parameters
+    ----------
+    mean, variance : Tensor, shape (B, n)
+    covariance : Tensor, shape (B, n, n)
+    slopes : sequence of float or of Tensor, shape (n,)
+        Of the pieces, from left to right.
+    corners : sequence of float
+        Between them, one less.
+
+    Returns
+    -------
+    Tensor, shape (B, n, n)
+        Zero on the diagonal.
+    """
+    i, j = pairs(mean)
     point = variance == 0
     s = torch.where(point, 1.0, variance).sqrt()
-    h = torch.where(point, 0.0, mean / s)
-    rho = _off_points(covariance, point, i, j) / s[:, i] / s[:, j]
+    bends = [
+        (torch.where(point, 0.0, (mean - corner) / s), right - left)
+        for corner, (left, right) in zip(corners, itertools.pairwise(slopes), strict=True)
+    ]
+    rho = off_points(covariance, point, i, j) / s[:, i] / s[:, j]
     rho = rho + (rho.clamp(-1, 1) - rho).detach()  # rounding beyond 1 must not stop the gradient
-    h_i, h_j = h[:, i], h[:, j]
-    reached = torch.maximum(h_i.abs(), h_j.abs()) < _UNDERFLOW
-    # A pair of which one unit never reaches its kink has no bend: the density there is 0.
-    bend = by_correlation(_ramp_bend, torch.where(reached, rho, torch.nan), h_i, h_j, rho)
-    mean_slope = slope + (1 - slope) * cdf(h)
-    unit = rho * mean_slope[:, i] * mean_slope[:, j] + (1 - slope) ** 2 * bend
-    return _assembled(unit * s[:, i] * s[:, j], i, j, mean.shape[-1])
+    bent = []
+    for (h, of_i), (k, of_j) in itertools.product(bends, repeat=2):
+        h_i, h_j = h[:, i], k[:, j]
+        reached = torch.maximum(h_i.abs(), h_j.abs()) < _UNDERFLOW
+        # A pair of which one unit never reaches its corner has no bend: the density there is 0.
+        bend = by_correlation(_ramp_bend, torch.where(reached, rho, torch.nan), h_i, h_j, rho)
+        bent.append((_product(of_i, of_j, i, j), bend))
+    mean_slope = slopes[0] + functools.reduce(torch.add, [bend * cdf(h) for h, bend in bends])
+    unit = rho * mean_slope[:, i] * mean_slope[:, j]
+    for weight, bend in bent:
+        unit = unit + weight * bend
+    return assembled(unit * s[:, i] * s[:, j], i, j, mean.shape[-1])
+
+
+def _product(a: float | Tensor, b: float | Tensor, i: Tensor, j: Tensor) -> float | Tensor:
+    """a[i] b[j] of values that are one for all units, or one for each."""
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return a[i] * b[j]
+    return a**2 if a is b else a * b  # a power and a product may differ in the last digit
 
 
 def gelu_covariance(mean: Tensor, variance: Tensor, covariance: Tensor) -> Tensor:
     """Covariances of x Phi(x)."""
     one = mean.new_ones(1)
-    return _over_layer(partial(_over_pairs, gated, (one, one)), mean, variance, covariance)
+    return _over_layer(functools.partial(_over_pairs, gated, (one, one)), mean, variance, covariance)
 
 
 def _ramp_bend(h: Tensor, k: Tensor, rho: Tensor, count: int, limit: float) -> Tensor:
@@ -130,15 +167,15 @@ def _over_pairs(
     scales = terms[0]
     narrowest = scales.min()
     correlation = (c / (_smoothed(v_i, narrowest) * _smoothed(v_j, narrowest))[..., 0]).clamp(-1, 1)
-    kernel = partial(kernel, terms)
+    kernel = functools.partial(kernel, terms)
     return by_correlation(kernel, correlation, m_i, m_j, v_i, v_j, c, width=len(scales) ** 2)
 
 
 def _over_layer(values: Callable[..., Tensor], mean: Tensor, variance: Tensor, covariance: Tensor) -> Tensor:
-    i, j = _pairs(mean)
-    c = _off_points(covariance, variance == 0, i, j)
+    i, j = pairs(mean)
+    c = off_points(covariance, variance == 0, i, j)
     flat = values(mean[:, i], mean[:, j], variance[:, i], variance[:, j], c)
-    return _assembled(flat, i, j, mean.shape[-1])
+    return assembled(flat, i, j, mean.shape[-1])
 
 
 def like_exact(
@@ -170,7 +207,7 @@ def like_exact(
         Zero on the diagonal.
     """
     terms = (mean.new_tensor(mixture.scales), mean.new_tensor(mixture.weights))
-    values = partial(_over_pairs, kernel, terms)
+    values = functools.partial(_over_pairs, kernel, terms)
     rough = _over_layer(values, mean, variance, covariance)
     floored = variance.clamp(min=_VARIANCE_FLOOR)
     own, true = values(mean, mean, floored, floored, floored), exact(mean, floored)[1]
@@ -180,13 +217,14 @@ def like_exact(
     return rough * (scale[:, :, None] * scale[:, None, :])  # exactly symmetric, as a product of three is not
 
 
-def _pairs(mean: Tensor) -> tuple[Tensor, Tensor]:
+def pairs(mean: Tensor) -> tuple[Tensor, Tensor]:
+    """Units i < j of all pairs of a layer (B, n), each of shape (P,)."""
     n = mean.shape[-1]
     i, j = torch.triu_indices(n, n, 1, device=mean.device)
     return i, j
 
 
-def _off_points(covariance: Tensor, point: Tensor, i: Tensor, j: Tensor) -> Tensor:
+def off_points(covariance: Tensor, point: Tensor, i: Tensor, j: Tensor) -> Tensor:
     """Covariances of the pairs (B, P), both triangles alike in the gradient, zero at point masses."""
     c = 0.5 * covariance[:, i, j] + 0.5 * covariance[:, j, i]
     return torch.where(point[:, i] | point[:, j], 0.0, c)
@@ -196,7 +234,7 @@ def _smoothed(variance: Tensor, scales: Tensor) -> Tensor:
     return (variance[..., None] + scales * scales).sqrt()
 
 
-def _assembled(values: Tensor, i: Tensor, j: Tensor, n: int) -> Tensor:
+def assembled(values: Tensor, i: Tensor, j: Tensor, n: int) -> Tensor:
     """Symmetric matrices (B, n, n) from the values (B, P) of their pairs i < j, zero on the diagonal."""
     place = torch.full((n, n), len(i), device=values.device)
     place[i, j] = place[j, i] = torch.arange(len(i), device=values.device)

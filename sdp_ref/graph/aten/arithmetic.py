@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from sdp_ref.activations.roots import Reciprocal
 from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.aten.call import Call, as_value, fixed, held, last
 from sdp_ref.graph.aten.layers import linear_layer
@@ -61,7 +62,8 @@ def div(call: Call, a: Any, b: Any, *, rounding_mode: str | None = None) -> Valu
     if isinstance(a, Value) and isinstance(b, Value):
         return call.made(call.emit(Quotient(), *_together(call, a, b)))
     if isinstance(b, Value):
-        raise NoFormulaError("a division by a value")
+        inverse = call.emit(Reciprocal(), b)
+        return _with_constant(call, Scale, Value(inverse.index, b.layout, b.shape), a)
     return _with_constant(call, Divide, a, b)
 
 

@@ -12,6 +12,7 @@ from torch import nn
 
 from sdp_ref.activations import ACTIVATIONS
 from sdp_ref.activations.base import Activation
+from sdp_ref.activations.pointwise import Apply
 from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.aten import arithmetic, layers, moves
 from sdp_ref.graph.aten.call import Builder, Call, as_value, fixed
@@ -178,7 +179,7 @@ _TABLE: dict[str, Builder] = {
         moves.interpolated,
     ),
 }
-KNOWN = frozenset(_TABLE)
+KNOWN = frozenset(name.partition(".")[0] for name in _TABLE)
 """Names of the ATen ops that are read whole; composite ones that are not here are taken apart."""
 
 
@@ -202,8 +203,12 @@ def emitted(call: Call) -> Value:
         If it has one, but not for these arguments.
     """
     function = call.entry.function
-    name = "overwritten" if function is overwritten else getattr(function, "_opname", "")
-    if name not in _TABLE:
+    plain_name = "overwritten" if function is overwritten else getattr(function, "_opname", "")
+    whole_name = f"{plain_name}.{getattr(function, '_overloadname', '')}"
+    name = next((each for each in (whole_name, plain_name) if each in _TABLE), None)
+    if name is None and call.replay.applied:
+        return call.made(call.emit(Apply(call.replay, (), plain_name), *call.taken.values()))
+    if name is None:
         raise NoFormulaError(call.replay.name)
     args, kwargs = call.arguments()
     return _TABLE[name](call, *args, **kwargs)

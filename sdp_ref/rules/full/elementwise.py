@@ -102,5 +102,6 @@ class ElementwiseStep(JointStep):
                 "(declare it with mean_derivatives)"
             )
         variance = law.covariance.diagonal(dim1=-2, dim2=-1)
-        slope = self.derivative(self.module, law.mean.flatten(1), variance.clamp(min=0))
+        clamped = variance.clamp(min=0).reshape(law.mean.shape)
+        slope = self.derivative(self.module, law.mean, clamped).flatten(1)
         return torch.where(variance < 0, 0.0, slope)  # a point mass, as in `elementwise_input`

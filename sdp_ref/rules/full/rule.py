@@ -79,7 +79,7 @@ class FullCovarianceRule(LayerwiseRule):
     def mean_derivatives(cls, *kinds: type[nn.Module]) -> Callable[[HandlerT], HandlerT]:
         """Declare the decorated function as E[f'(X)] for elementwise modules of some kinds.
 
-        It is called as ``function(module, mean, variance)`` with float64 tensors (B, n) and returns
+        It is called as ``function(module, mean, variance)`` with float64 tensors (B, *event) and returns
         another. A net needs it where a value is read again after the module, beside a residual
         branch say; :meth:`handles` alone will do in a chain.
 

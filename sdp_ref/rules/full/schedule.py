@@ -73,9 +73,11 @@ def scheduled(steps: Sequence[trace.Step], operations: Sequence[JointStep]) -> l
 
 
 def _function(step: trace.Step, operation: JointStep) -> Activation | None:
-    """Elementwise function of the registry that a step applies, if it does."""
-    known = type_before_parametrizations(step.module) in ELEMENTWISE
-    return activation_of(step.module) if known and isinstance(operation, ElementwiseStep) else None
+    """Elementwise function of the registry that a step applies to all components alike, if it does."""
+    if type_before_parametrizations(step.module) not in ELEMENTWISE:
+        return None
+    activation = activation_of(step.module)
+    return activation if activation.uniform and isinstance(operation, ElementwiseStep) else None
 
 
 def _groups(steps: Sequence[trace.Step], functions: Sequence[Activation | None]) -> list[list[int]]:

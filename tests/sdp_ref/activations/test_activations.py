@@ -16,8 +16,8 @@ from torch import Tensor
 from sdp_ref.activations import ACTIVATIONS, Activation, activation
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-NAMES = tuple(ACTIVATIONS)
-RAMPS = tuple(name for name, kind in ACTIVATIONS.items() if kind.homogeneous)
+NAMES = ("relu", "leaky_relu", "sigmoid", "silu", "gelu", "tanh")  # the others are in test_pointwise.py
+RAMPS = tuple(name for name in NAMES if ACTIVATIONS[name].homogeneous)
 MIXTURES = ("sigmoid", "silu", "tanh")
 
 
@@ -60,12 +60,12 @@ def adversarial() -> tuple[Tensor, Tensor]:
 
 
 def test_the_table_names_its_non_linearities() -> None:
-    assert tuple(ACTIVATIONS) == ("relu", "leaky_relu", "sigmoid", "silu", "gelu", "tanh")
-    assert all(activation(name).name == name for name in NAMES)
+    assert tuple(ACTIVATIONS)[:6] == NAMES
+    assert all(activation(name).name == name for name in ACTIVATIONS)
     assert activation("leaky_relu").parameters["negative_slope"] == 0.01
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ACTIVATIONS)
 def test_a_non_linearity_is_a_value(name: str) -> None:
     copy = pickle.loads(pickle.dumps(make(name)))
     assert copy == make(name)
@@ -75,7 +75,7 @@ def test_a_non_linearity_is_a_value(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "parameters", "message"),
     [
-        ("softsign", {}, "unknown activation 'softsign'.*relu, leaky_relu, sigmoid, silu, gelu, tanh"),
+        ("swoosh", {}, "unknown activation 'swoosh'.*relu, leaky_relu, sigmoid, silu, gelu, tanh"),
         ("relu", {"slope": 1.0}, "'relu' has no parameter 'slope'"),
         ("leaky_relu", {"slope": 1.0}, "it takes negative_slope"),
         ("leaky_relu", {"negative_slope": math.inf}, "must be a finite number"),

@@ -565,30 +565,40 @@ def test_a_users_handler_takes_the_place_of_an_inherited_one():
     assert torch.equal(y.variance, torch.ones(2, 3, dtype=torch.float64))
 
 
+class Beside(nn.Module):
+    def __init__(self, branch):
+        super().__init__()
+        self.branch = branch
+
+    def forward(self, x):
+        return x + self.branch(x)
+
+
 def test_a_users_full_handler_in_a_chain_and_beside_a_residual_branch():
     class Mine(MomentMatching):
         name = "mine"
 
-    @Mine.handles(nn.Softplus)
-    def softplus(rule, module, law):
-        slope = torch.sigmoid(law.mean)
+    def slope_of(module, mean):
+        return torch.where(mean >= 0, torch.ones_like(mean), (module.lower + module.upper) / 2)
+
+    @Mine.handles(nn.RReLU)
+    def rrelu(rule, module, law):
+        slope = slope_of(module, law.mean)
         return sr.Gaussian(module(law.mean), slope.unsqueeze(2) * law.covariance * slope.unsqueeze(1))
 
     x = full_law((4,))
     x = sr.Gaussian(x.mean, x.covariance * 1e-18)
-    y = sr.propagate(nn.Sequential(seeded(nn.Linear(4, 4)), nn.Softplus()), x, Mine())
-    expected = sr.propagate(nn.Sequential(seeded(nn.Linear(4, 4)), nn.Softplus()), x, "sdp")
+    net = nn.Sequential(seeded(nn.Linear(4, 4)), nn.RReLU()).eval()
+    y, expected = sr.propagate(net, x, Mine()), sr.propagate(net, x, "sdp")
     assert torch.allclose(y.covariance, expected.covariance, rtol=1e-9, atol=1e-30)
 
-    def residual(v):
-        return v + F.softplus(v)
-
-    with pytest.raises(sr.UnsupportedError, match=r"Softplus beside a residual branch.*mean_derivatives"):
+    residual = Beside(nn.RReLU()).eval()
+    with pytest.raises(sr.UnsupportedError, match=r"RReLU beside a residual branch.*mean_derivatives"):
         sr.propagate(residual, x, Mine())
 
-    @Mine.mean_derivatives(nn.Softplus)
+    @Mine.mean_derivatives(nn.RReLU)
     def slope(module, mean, variance):
-        return torch.sigmoid(mean)
+        return slope_of(module, mean)
 
     y, expected = sr.propagate(residual, x, Mine()), sr.propagate(residual, x, "sdp")
     assert torch.allclose(y.covariance, expected.covariance, rtol=1e-9, atol=1e-30)

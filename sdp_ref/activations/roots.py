@@ -1,0 +1,141 @@
+"""Functions without moments under a normal law, which reaches where they are not finite."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from sdp_ref.activations.base import Activation, Call
+from sdp_ref.errors import NoFormulaError
+
+
+class Sqrt(nn.Module):
+    """The square root of x."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it."""
+        return x.sqrt()
+
+
+class Rsqrt(nn.Module):
+    """One over the square root of x."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it."""
+        return x.rsqrt()
+
+
+class Reciprocal(nn.Module):
+    """1 / x."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it."""
+        return x.reciprocal()
+
+
+class Log(nn.Module):
+    """The natural logarithm of x."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it."""
+        return x.log()
+
+
+@dataclass(frozen=True)
+class _Momentless(Activation):
+    """A function that is not defined, or not integrable, under any normal law but a point mass."""
+
+    moments: ClassVar[bool] = False
+
+    def _mean_variance(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+        point = variance == 0
+        if not bool(point.all()):
+            raise NoFormulaError(f"moments of {self.label}: a normal law has none through it")
+        return self.function(mean), torch.zeros_like(variance)
+
+    def _mean_derivative(self, mean: Tensor, variance: Tensor) -> Tensor:
+        self._mean_variance(mean, variance)
+        return self.derivative(mean)
+
+    def _covariance(self, mean: Tensor, variance: Tensor, covariance: Tensor, _tolerance: float) -> Tensor:
+        self._mean_variance(mean, variance)
+        return torch.zeros_like(covariance)
+
+
+@dataclass(frozen=True)
+class SquareRoot(_Momentless):
+    """The square root of x."""
+
+    name: ClassVar[str] = "sqrt"
+    label: ClassVar[str] = "sqrt"
+    module: ClassVar[type[nn.Module]] = Sqrt
+    calls: ClassVar[tuple[Call, ...]] = (torch.sqrt, "sqrt")
+    ops: ClassVar[tuple[str, ...]] = ("sqrt",)
+
+    def function(self, x: Tensor) -> Tensor:
+        """f(x), elementwise."""
+        return x.sqrt()
+
+    def derivative(self, x: Tensor) -> Tensor:
+        """f'(x), elementwise."""
+        return 0.5 * x.rsqrt()
+
+
+@dataclass(frozen=True)
+class InverseSquareRoot(_Momentless):
+    """One over the square root of x."""
+
+    name: ClassVar[str] = "rsqrt"
+    label: ClassVar[str] = "rsqrt"
+    module: ClassVar[type[nn.Module]] = Rsqrt
+    calls: ClassVar[tuple[Call, ...]] = (torch.rsqrt, "rsqrt")
+    ops: ClassVar[tuple[str, ...]] = ("rsqrt",)
+
+    def function(self, x: Tensor) -> Tensor:
+        """f(x), elementwise."""
+        return x.rsqrt()
+
+    def derivative(self, x: Tensor) -> Tensor:
+        """f'(x), elementwise."""
+        return -0.5 * x.rsqrt() / x
+
+
+@dataclass(frozen=True)
+class Inverse(_Momentless):
+    """1 / x."""
+
+    name: ClassVar[str] = "reciprocal"
+    label: ClassVar[str] = "reciprocal"
+    module: ClassVar[type[nn.Module]] = Reciprocal
+    calls: ClassVar[tuple[Call, ...]] = (torch.reciprocal, "reciprocal")
+    ops: ClassVar[tuple[str, ...]] = ("reciprocal",)
+
+    def function(self, x: Tensor) -> Tensor:
+        """f(x), elementwise."""
+        return x.reciprocal()
+
+    def derivative(self, x: Tensor) -> Tensor:
+        """f'(x), elementwise."""
+        return -x.reciprocal().square()
+
+
+@dataclass(frozen=True)
+class Logarithm(_Momentless):
+    """The natural logarithm of x."""
+
+    name: ClassVar[str] = "log"
+    label: ClassVar[str] = "log"
+    module: ClassVar[type[nn.Module]] = Log
+    calls: ClassVar[tuple[Call, ...]] = (torch.log, "log")
+    ops: ClassVar[tuple[str, ...]] = ("log",)
+
+    def function(self, x: Tensor) -> Tensor:
+        """f(x), elementwise."""
+        return x.log()
+
+    def derivative(self, x: Tensor) -> Tensor:
+        """f'(x), elementwise."""
+        return x.reciprocal()

@@ -1,0 +1,107 @@
+"""Softplus, and what is made of it: LogSigmoid and Mish."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from sdp_ref.activations.base import Call
+from sdp_ref.activations.numerics.curves import Jump
+from sdp_ref.activations.pointwise import Quadrature
+
+
+@dataclass(frozen=True)
+class Softplus(Quadrature):
+    """log(1 + exp(beta x)) / beta, and x where beta x is above a threshold, as torch has it.
+
+    Parameters
+    ----------
+    beta : float
+        Above 0.
+    threshold : float
+        There it jumps, by 2e-9 at the usual 20.
+
+    Raises
+    ------
+    ValueError
+        If `beta` is not, or one is not finite.
+    """
+
+    name: ClassVar[str] = "softplus"
+    label: ClassVar[str] = "Softplus"
+    module: ClassVar[type[nn.Module]] = nn.Softplus
+    calls: ClassVar[tuple[Call, ...]] = (F.softplus,)
+    ops: ClassVar[tuple[str, ...]] = ("softplus",)
+    beta: float = 1.0
+    threshold: float = 20.0
+
+    def __post_init__(self) -> None:
+        if not (0 < self.beta < math.inf and math.isfinite(self.threshold)):
+            raise ValueError(
+                f"beta must be above 0, and both finite; got {self.beta!r} and threshold {self.threshold!r}"
+            )
+
+    @property
+    def unit(self) -> float:
+        """See :class:`Quadrature`."""
+        return 1 / self.beta
+
+    @property
+    def jumps(self) -> tuple[Jump, ...]:
+        """See :class:`Quadrature`."""
+        place = self.threshold / self.beta
+        below = max(self.threshold, 0.0) + math.log1p(math.exp(-abs(self.threshold)))
+        return () if below == self.threshold else ((place, below / self.beta, place),)
+
+    def function(self, x: Tensor) -> Tensor:
+        """f(x), elementwise."""
+        return F.softplus(x, self.beta, self.threshold)
+
+    def derivative(self, x: Tensor) -> Tensor:
+        """f'(x), elementwise."""
+        z = x * self.beta
+        return torch.where(z >= self.threshold, torch.ones_like(x), torch.sigmoid(z))
+
+
+@dataclass(frozen=True)
+class LogSigmoid(Quadrature):
+    """log(sigmoid(x)) = -log(1 + exp(-x))."""
+
+    name: ClassVar[str] = "logsigmoid"
+    label: ClassVar[str] = "LogSigmoid"
+    module: ClassVar[type[nn.Module]] = nn.LogSigmoid
+    calls: ClassVar[tuple[Call, ...]] = (F.logsigmoid,)
+    ops: ClassVar[tuple[str, ...]] = ("log_sigmoid",)
+
+    def function(self, x: Tensor) -> Tensor:
+        """f(x), elementwise."""
+        return F.logsigmoid(x)
+
+    def derivative(self, x: Tensor) -> Tensor:
+        """f'(x), elementwise."""
+        return torch.sigmoid(-x)
+
+
+@dataclass(frozen=True)
+class Mish(Quadrature):
+    """x tanh(log(1 + exp(x)))."""
+
+    name: ClassVar[str] = "mish"
+    label: ClassVar[str] = "Mish"
+    module: ClassVar[type[nn.Module]] = nn.Mish
+    calls: ClassVar[tuple[Call, ...]] = (F.mish,)
+    ops: ClassVar[tuple[str, ...]] = ("mish",)
+
+    def function(self, x: Tensor) -> Tensor:
+        """f(x), elementwise."""
+        return F.mish(x)
+
+    def derivative(self, x: Tensor) -> Tensor:
+        """f'(x), elementwise."""
+        gate = torch.tanh(torch.logaddexp(x, torch.zeros_like(x)))
+        return gate + x * (1 - gate) * (1 + gate) * torch.sigmoid(x)
