@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
@@ -15,8 +14,6 @@ from sdp_ref.errors import NoFormulaError
 
 TOLERANCE = 1e-6
 _FINEST_TOLERANCE = 1e-10
-
-Call = Callable[..., Tensor] | str
 
 
 @dataclass(frozen=True)
@@ -35,9 +32,6 @@ class Activation(ABC):
     """Place in tables, the lowest first."""
     module: ClassVar[type[nn.Module]]
     """The module that applies it."""
-    calls: ClassVar[tuple[Call, ...]] = ()
-    """Functions that apply it as well, and names of the methods of a tensor that do: their arguments after
-    the tensor are those of :attr:`module`."""
     ops: ClassVar[tuple[str, ...]] = ()
     """Names of the ATen operators that apply it; see :meth:`from_op`."""
     kinks: ClassVar[tuple[float, ...]] = ()

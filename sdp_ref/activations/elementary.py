@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from sdp_ref.activations.base import Activation, Call
+from sdp_ref.activations.base import Activation
 from sdp_ref.activations.pointwise import Quadrature
 from sdp_ref.activations.roots import Reciprocal, Rsqrt, Sqrt
 from sdp_ref.errors import NoFormulaError
@@ -95,7 +95,6 @@ class Exponential(_Closed):
     name: ClassVar[str] = "exp"
     label: ClassVar[str] = "exp"
     module: ClassVar[type[nn.Module]] = Exp
-    calls: ClassVar[tuple[Call, ...]] = (torch.exp, "exp")
     ops: ClassVar[tuple[str, ...]] = ("exp",)
 
     def function(self, x: Tensor) -> Tensor:
@@ -125,7 +124,6 @@ class Squaring(_Closed):
     name: ClassVar[str] = "square"
     label: ClassVar[str] = "square"
     module: ClassVar[type[nn.Module]] = Square
-    calls: ClassVar[tuple[Call, ...]] = (torch.square, "square")
     ops: ClassVar[tuple[str, ...]] = ("square",)
 
     def function(self, x: Tensor) -> Tensor:
@@ -153,7 +151,6 @@ class Sine(_Closed):
     name: ClassVar[str] = "sin"
     label: ClassVar[str] = "sin"
     module: ClassVar[type[nn.Module]] = Sin
-    calls: ClassVar[tuple[Call, ...]] = (torch.sin, "sin")
     ops: ClassVar[tuple[str, ...]] = ("sin",)
 
     def function(self, x: Tensor) -> Tensor:
@@ -182,7 +179,6 @@ class Cosine(_Closed):
     name: ClassVar[str] = "cos"
     label: ClassVar[str] = "cos"
     module: ClassVar[type[nn.Module]] = Cos
-    calls: ClassVar[tuple[Call, ...]] = (torch.cos, "cos")
     ops: ClassVar[tuple[str, ...]] = ("cos",)
 
     def function(self, x: Tensor) -> Tensor:

@@ -8,9 +8,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812
 
-from sdp_ref.activations.base import Call
 from sdp_ref.activations.pointwise import Quadrature
 from sdp_ref.errors import NoFormulaError
 
@@ -65,7 +63,6 @@ class ELU(_Unit):
     name: ClassVar[str] = "elu"
     label: ClassVar[str] = "ELU"
     module: ClassVar[type[nn.Module]] = nn.ELU
-    calls: ClassVar[tuple[Call, ...]] = (F.elu,)
     ops: ClassVar[tuple[str, ...]] = ("elu",)
     alpha: float = 1.0
 
@@ -99,7 +96,6 @@ class SELU(_Unit):
     name: ClassVar[str] = "selu"
     label: ClassVar[str] = "SELU"
     module: ClassVar[type[nn.Module]] = nn.SELU
-    calls: ClassVar[tuple[Call, ...]] = (F.selu,)
     ops: ClassVar[tuple[str, ...]] = ("selu",)
     kinks: ClassVar[tuple[float, ...]] = (0.0,)
     scale: ClassVar[float] = _SELU_SCALE
@@ -124,7 +120,6 @@ class CELU(_Unit):
     name: ClassVar[str] = "celu"
     label: ClassVar[str] = "CELU"
     module: ClassVar[type[nn.Module]] = nn.CELU
-    calls: ClassVar[tuple[Call, ...]] = (F.celu,)
     ops: ClassVar[tuple[str, ...]] = ("celu",)
     alpha: float = 1.0
 

@@ -8,9 +8,8 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812
 
-from sdp_ref.activations.base import Activation, Call
+from sdp_ref.activations.base import Activation
 from sdp_ref.activations.numerics.covariances import gelu_covariance
 from sdp_ref.activations.numerics.normal_integrals import cdf, pdf
 from sdp_ref.activations.numerics.quadrature import smooth_mean_variance
@@ -25,7 +24,6 @@ class GELU(Activation):
     label: ClassVar[str] = "GELU"
     rank: ClassVar[int] = 50
     module: ClassVar[type[nn.Module]] = nn.GELU
-    calls: ClassVar[tuple[Call, ...]] = (F.gelu,)
     ops: ClassVar[tuple[str, ...]] = ("gelu",)
     value_seconds: ClassVar[float] = 1e-9
     layer_seconds: ClassVar[float] = 0.005

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from sdp_ref.activations.base import Activation, Call
+from sdp_ref.activations.base import Activation
 from sdp_ref.activations.numerics.covariances import ramp_covariance
 from sdp_ref.activations.numerics.normal_integrals import cdf, repeated_integrals
 
@@ -34,7 +34,6 @@ class LeakyReLU(Activation):
     label: ClassVar[str] = "Leaky-ReLU"
     rank: ClassVar[int] = 20
     module: ClassVar[type[nn.Module]] = nn.LeakyReLU
-    calls: ClassVar[tuple[Call, ...]] = (F.leaky_relu,)
     ops: ClassVar[tuple[str, ...]] = ("leaky_relu",)
     kinks: ClassVar[tuple[float, ...]] = (0.0,)
     homogeneous: ClassVar[bool] = True

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from sdp_ref.activations.base import Call
 from sdp_ref.activations.leaky_relu import LeakyReLU
 from sdp_ref.activations.numerics.covariances import ramp_covariance
 from sdp_ref.errors import NoFormulaError
@@ -28,7 +27,6 @@ class PReLU(LeakyReLU):
     label: ClassVar[str] = "PReLU"
     rank: ClassVar[int] = 100
     module: ClassVar[type[nn.Module]] = nn.PReLU
-    calls: ClassVar[tuple[Call, ...]] = ()
     ops: ClassVar[tuple[str, ...]] = ("prelu", "_prelu_kernel")
     negative_slope: float = field(default=0.0, init=False, repr=False)
     weight: float | Tensor = 0.25

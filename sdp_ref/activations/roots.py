@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from sdp_ref.activations.base import Activation, Call
+from sdp_ref.activations.base import Activation
 from sdp_ref.errors import NoFormulaError
 
 
@@ -72,7 +72,6 @@ class SquareRoot(_Momentless):
     name: ClassVar[str] = "sqrt"
     label: ClassVar[str] = "sqrt"
     module: ClassVar[type[nn.Module]] = Sqrt
-    calls: ClassVar[tuple[Call, ...]] = (torch.sqrt, "sqrt")
     ops: ClassVar[tuple[str, ...]] = ("sqrt",)
 
     def function(self, x: Tensor) -> Tensor:
@@ -91,7 +90,6 @@ class InverseSquareRoot(_Momentless):
     name: ClassVar[str] = "rsqrt"
     label: ClassVar[str] = "rsqrt"
     module: ClassVar[type[nn.Module]] = Rsqrt
-    calls: ClassVar[tuple[Call, ...]] = (torch.rsqrt, "rsqrt")
     ops: ClassVar[tuple[str, ...]] = ("rsqrt",)
 
     def function(self, x: Tensor) -> Tensor:
@@ -110,7 +108,6 @@ class Inverse(_Momentless):
     name: ClassVar[str] = "reciprocal"
     label: ClassVar[str] = "reciprocal"
     module: ClassVar[type[nn.Module]] = Reciprocal
-    calls: ClassVar[tuple[Call, ...]] = (torch.reciprocal, "reciprocal")
     ops: ClassVar[tuple[str, ...]] = ("reciprocal",)
 
     def function(self, x: Tensor) -> Tensor:
@@ -129,7 +126,6 @@ class Logarithm(_Momentless):
     name: ClassVar[str] = "log"
     label: ClassVar[str] = "log"
     module: ClassVar[type[nn.Module]] = Log
-    calls: ClassVar[tuple[Call, ...]] = (torch.log, "log")
     ops: ClassVar[tuple[str, ...]] = ("log",)
 
     def function(self, x: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from sdp_ref.activations.base import Activation, Call
+from sdp_ref.activations.base import Activation
 from sdp_ref.activations.numerics.covariances import gate, like_exact
 from sdp_ref.activations.numerics.logistic_mixture import mixture_for
 from sdp_ref.activations.numerics.quadrature import smooth_mean_variance
@@ -24,7 +24,6 @@ class Sigmoid(Activation):
     label: ClassVar[str] = "sigmoid"
     rank: ClassVar[int] = 30
     module: ClassVar[type[nn.Module]] = nn.Sigmoid
-    calls: ClassVar[tuple[Call, ...]] = (nn.functional.sigmoid, torch.sigmoid, "sigmoid")
     ops: ClassVar[tuple[str, ...]] = ("sigmoid",)
     value_seconds: ClassVar[float] = 0.6e-9
     layer_seconds: ClassVar[float] = 0.04

@@ -7,9 +7,8 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812
 
-from sdp_ref.activations.base import Activation, Call
+from sdp_ref.activations.base import Activation
 from sdp_ref.activations.numerics.covariances import gated, like_exact
 from sdp_ref.activations.numerics.logistic_mixture import mixture_for
 from sdp_ref.activations.numerics.quadrature import smooth_mean_variance
@@ -25,7 +24,6 @@ class SiLU(Activation):
     label: ClassVar[str] = "SiLU"
     rank: ClassVar[int] = 40
     module: ClassVar[type[nn.Module]] = nn.SiLU
-    calls: ClassVar[tuple[Call, ...]] = (F.silu,)
     ops: ClassVar[tuple[str, ...]] = ("silu",)
     value_seconds: ClassVar[float] = 0.7e-9
     layer_seconds: ClassVar[float] = 0.12

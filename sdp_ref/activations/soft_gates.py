@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from sdp_ref.activations.base import Call
 from sdp_ref.activations.numerics.curves import KNOTS
 from sdp_ref.activations.pointwise import Quadrature
 
@@ -21,7 +20,6 @@ class Hardswish(Quadrature):
     name: ClassVar[str] = "hardswish"
     label: ClassVar[str] = "Hardswish"
     module: ClassVar[type[nn.Module]] = nn.Hardswish
-    calls: ClassVar[tuple[Call, ...]] = (F.hardswish,)
     ops: ClassVar[tuple[str, ...]] = ("hardswish",)
     kinks: ClassVar[tuple[float, ...]] = (-3.0, 3.0)
 
@@ -42,7 +40,6 @@ class Softsign(Quadrature):
     name: ClassVar[str] = "softsign"
     label: ClassVar[str] = "Softsign"
     module: ClassVar[type[nn.Module]] = nn.Softsign
-    calls: ClassVar[tuple[Call, ...]] = (F.softsign,)
     ops: ClassVar[tuple[str, ...]] = ("softsign",)
     knots: ClassVar[tuple[float, ...]] = (*KNOTS, *(2.0**k * KNOTS[-1] for k in range(1, 12)))
 
@@ -62,7 +59,6 @@ class Tanhshrink(Quadrature):
     name: ClassVar[str] = "tanhshrink"
     label: ClassVar[str] = "Tanhshrink"
     module: ClassVar[type[nn.Module]] = nn.Tanhshrink
-    calls: ClassVar[tuple[Call, ...]] = (F.tanhshrink,)
     ops: ClassVar[tuple[str, ...]] = ("tanhshrink",)
 
     def function(self, x: Tensor) -> Tensor:

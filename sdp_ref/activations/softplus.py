@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from sdp_ref.activations.base import Call
 from sdp_ref.activations.numerics.curves import Jump
 from sdp_ref.activations.pointwise import Quadrature
 
@@ -35,7 +34,6 @@ class Softplus(Quadrature):
     name: ClassVar[str] = "softplus"
     label: ClassVar[str] = "Softplus"
     module: ClassVar[type[nn.Module]] = nn.Softplus
-    calls: ClassVar[tuple[Call, ...]] = (F.softplus,)
     ops: ClassVar[tuple[str, ...]] = ("softplus",)
     beta: float = 1.0
     threshold: float = 20.0
@@ -75,7 +73,6 @@ class LogSigmoid(Quadrature):
     name: ClassVar[str] = "logsigmoid"
     label: ClassVar[str] = "LogSigmoid"
     module: ClassVar[type[nn.Module]] = nn.LogSigmoid
-    calls: ClassVar[tuple[Call, ...]] = (F.logsigmoid,)
     ops: ClassVar[tuple[str, ...]] = ("log_sigmoid",)
 
     def function(self, x: Tensor) -> Tensor:
@@ -94,7 +91,6 @@ class Mish(Quadrature):
     name: ClassVar[str] = "mish"
     label: ClassVar[str] = "Mish"
     module: ClassVar[type[nn.Module]] = nn.Mish
-    calls: ClassVar[tuple[Call, ...]] = (F.mish,)
     ops: ClassVar[tuple[str, ...]] = ("mish",)
 
     def function(self, x: Tensor) -> Tensor:

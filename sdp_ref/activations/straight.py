@@ -6,11 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from sdp_ref.activations.base import Call
 from sdp_ref.activations.pointwise import Straight
 from sdp_ref.errors import NoFormulaError
 
@@ -33,7 +31,6 @@ class Hardtanh(Straight):
     name: ClassVar[str] = "hardtanh"
     label: ClassVar[str] = "Hardtanh"
     module: ClassVar[type[nn.Module]] = nn.Hardtanh
-    calls: ClassVar[tuple[Call, ...]] = (F.hardtanh,)
     ops: ClassVar[tuple[str, ...]] = ("hardtanh", "clamp", "clamp_min", "clamp_max", "clip")
     kinks: ClassVar[tuple[float, ...]] = (-1.0, 1.0)
     min_val: float = -1.0
@@ -81,7 +78,6 @@ class ReLU6(Straight):
     name: ClassVar[str] = "relu6"
     label: ClassVar[str] = "ReLU6"
     module: ClassVar[type[nn.Module]] = nn.ReLU6
-    calls: ClassVar[tuple[Call, ...]] = (F.relu6,)
     ops: ClassVar[tuple[str, ...]] = ("relu6",)
     kinks: ClassVar[tuple[float, ...]] = (0.0, 6.0)
     slopes: ClassVar[tuple[float, ...]] = (0.0, 1.0, 0.0)
@@ -98,7 +94,6 @@ class Hardsigmoid(Straight):
     name: ClassVar[str] = "hardsigmoid"
     label: ClassVar[str] = "Hardsigmoid"
     module: ClassVar[type[nn.Module]] = nn.Hardsigmoid
-    calls: ClassVar[tuple[Call, ...]] = (F.hardsigmoid,)
     ops: ClassVar[tuple[str, ...]] = ("hardsigmoid",)
     kinks: ClassVar[tuple[float, ...]] = (-3.0, 3.0)
     slopes: ClassVar[tuple[float, ...]] = (0.0, 1 / 6, 0.0)
@@ -126,7 +121,6 @@ class Softshrink(Straight):
     name: ClassVar[str] = "softshrink"
     label: ClassVar[str] = "Softshrink"
     module: ClassVar[type[nn.Module]] = nn.Softshrink
-    calls: ClassVar[tuple[Call, ...]] = (F.softshrink,)
     ops: ClassVar[tuple[str, ...]] = ("softshrink",)
     kinks: ClassVar[tuple[float, ...]] = (-0.5, 0.5)
     slopes: ClassVar[tuple[float, ...]] = (1.0, 0.0, 1.0)
@@ -161,7 +155,6 @@ class Absolute(Straight):
     name: ClassVar[str] = "abs"
     label: ClassVar[str] = "abs"
     module: ClassVar[type[nn.Module]] = Abs
-    calls: ClassVar[tuple[Call, ...]] = (torch.abs, "abs")
     ops: ClassVar[tuple[str, ...]] = ("abs",)
     kinks: ClassVar[tuple[float, ...]] = (0.0,)
     slopes: ClassVar[tuple[float, ...]] = (-1.0, 1.0)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from sdp_ref.activations.base import Activation, Call
+from sdp_ref.activations.base import Activation
 from sdp_ref.activations.sigmoid import Sigmoid
 
 _SIGMOID = Sigmoid()
@@ -22,7 +22,6 @@ class Tanh(Activation):
     label: ClassVar[str] = "tanh"
     rank: ClassVar[int] = 60
     module: ClassVar[type[nn.Module]] = nn.Tanh
-    calls: ClassVar[tuple[Call, ...]] = (nn.functional.tanh, torch.tanh, "tanh")
     ops: ClassVar[tuple[str, ...]] = ("tanh",)
     value_seconds: ClassVar[float] = 0.6e-9
     layer_seconds: ClassVar[float] = 0.05

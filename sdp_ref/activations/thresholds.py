@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from sdp_ref.activations.base import Call
 from sdp_ref.activations.numerics.curves import Jump
 from sdp_ref.activations.pointwise import Quadrature
 
@@ -33,7 +32,6 @@ class Hardshrink(Quadrature):
     name: ClassVar[str] = "hardshrink"
     label: ClassVar[str] = "Hardshrink"
     module: ClassVar[type[nn.Module]] = nn.Hardshrink
-    calls: ClassVar[tuple[Call, ...]] = (F.hardshrink,)
     ops: ClassVar[tuple[str, ...]] = ("hardshrink",)
     kinks: ClassVar[tuple[float, ...]] = (-0.5, 0.5)
     bends: ClassVar[tuple[float, ...]] = ()
@@ -81,7 +79,6 @@ class Threshold(Quadrature):
     name: ClassVar[str] = "threshold"
     label: ClassVar[str] = "Threshold"
     module: ClassVar[type[nn.Module]] = nn.Threshold
-    calls: ClassVar[tuple[Call, ...]] = (F.threshold,)
     ops: ClassVar[tuple[str, ...]] = ("threshold",)
     kinks: ClassVar[tuple[float, ...]] = (0.0,)
     bends: ClassVar[tuple[float, ...]] = ()
