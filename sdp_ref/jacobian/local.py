@@ -14,6 +14,7 @@ from sdp_ref.laws.stable import power
 Function = Callable[..., Tensor]
 
 _CHUNK = 2**24  # entries of derivatives that are held at a time
+_ROUNDING = 1e-3  # of values of one row in batches of several sizes, in float32 at worst
 _MOST = 2**29
 """Entries of a Jacobian that is walked through column by column: more would take hours."""
 
@@ -38,7 +39,7 @@ def linear_part(function: Function, points: Sequence[Tensor]) -> tuple[Tensor, F
     Raises
     ------
     NoFormulaError
-        If the function gives something else, or draws random numbers.
+        If the function gives something else, couples rows, or draws random numbers.
 
     Notes
     -----
@@ -102,10 +103,8 @@ def spread_through(
         slopes = _slopes(function, points)
         parts = [_raised(slope, exponent) * each for slope, each in zip(slopes, spreads, strict=True)]
         return torch.stack(parts).sum(0)
-    sizes = [each[0].numel() for each in points]
-    if sum(sizes) * value[0].numel() > _MOST:
-        text = f"a Jacobian of {value[0].numel()} by {sum(sizes)} components, more than {_MOST:,} entries"
-        raise NoFormulaError(text)
+    n, m = sum(each[0].numel() for each in points), value[0].numel()
+    _fit(m, n)
     spread = torch.cat([each.flatten(1) for each in spreads], 1)
     total = torch.zeros_like(value.flatten(1))
     try:
@@ -116,9 +115,23 @@ def spread_through(
     except NoFormulaError:
         raise
     except (RuntimeError, NotImplementedError):
+        _fit(m * len(value), n)  # here it is held as a whole
         matrix = _raised(_jacobian(function, points), exponent)
         total = (matrix @ spread.unsqueeze(2)).squeeze(2)
     return total.reshape(value.shape)
+
+
+def _fit(outputs: int, inputs: int) -> None:
+    """Refuse a Jacobian that has too many entries.
+
+    Raises
+    ------
+    NoFormulaError
+        If so.
+    """
+    if outputs * inputs > _MOST:
+        text = f"a Jacobian of {outputs} by {inputs} components, more than {_MOST:,} entries"
+        raise NoFormulaError(text)
 
 
 def _raised(entries: Tensor, exponent: float) -> Tensor:
@@ -130,7 +143,19 @@ def _value(function: Function, points: Sequence[Tensor]) -> Tensor:
         value = function(*points)
     if not isinstance(value, Tensor) or value.ndim < 1 or len(value) != len(points[0]):
         raise NoFormulaError("an op that does not give one value, a row for each row of what it takes")
+    if len(value) > 1 and not _alone(function, points, value.detach()):
+        raise NoFormulaError("an op that couples the rows of a batch")
     return value
+
+
+def _alone(function: Function, points: Sequence[Tensor], value: Tensor) -> bool:
+    """Whether the last row is what it is without the others, but for rounding."""
+    with torch.no_grad():
+        row = function(*(each[-1:] for each in points))
+    largest = value[-1:].abs().amax().item() if value.numel() else 0.0
+    return row.shape == value[-1:].shape and torch.allclose(
+        row, value[-1:], rtol=_ROUNDING, atol=_ROUNDING * largest, equal_nan=True
+    )
 
 
 def _columns(function: Function, points: Sequence[Tensor], value: Tensor) -> Iterator[tuple[slice, Tensor]]:

@@ -528,6 +528,8 @@ def test_what_cannot_be_linearised_is_refused():
         for op, why in (
             (ops.Unknown("an op with no function"), "an op with no function"),
             (ops.Unknown("of the batch", lambda v: v.sum(0)), "a row for each row"),
+            (ops.Unknown("centred", lambda v: v - v.mean(0)), "couples the rows of a batch"),
+            (ops.Unknown("cumsum", lambda v: v.cumsum(0)), "couples the rows of a batch"),
             (ops.Unknown("noise", lambda v: F.dropout(v, 0.5, True)), "dropout in training mode"),
             (nn.Dropout().train(), "Dropout in training mode"),
             (nn.BatchNorm1d(3).double().train(), "batch statistics"),
