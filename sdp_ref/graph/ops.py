@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
+from torch.nn.utils.parametrize import type_before_parametrizations
 
+from sdp_ref.activations import ELEMENTWISE
 from sdp_ref.errors import NoFormulaError
 
 
@@ -75,16 +77,10 @@ class Folded(nn.Module):
         return y.reshape(*x.shape[:2], *y.shape[1:])
 
 
-_POINTWISE = (
-    *(nn.CELU, nn.ELU, nn.GELU, nn.Hardshrink, nn.Hardsigmoid, nn.Hardswish, nn.Hardtanh, nn.LogSigmoid),
-    *(nn.Mish, nn.PReLU, nn.ReLU6, nn.SELU, nn.Softplus, nn.Softshrink, nn.Softsign, nn.Tanhshrink),
-    nn.Threshold,
-)
-
-
 def pointwise(module: nn.Module) -> bool:
     """Whether each component that a module gives is known to be made from the like one that it takes."""
-    return isinstance(module, _POINTWISE) or (isinstance(module, Unknown) and module.pointwise)
+    known = type_before_parametrizations(module) in ELEMENTWISE
+    return known or (isinstance(module, Unknown) and module.pointwise)
 
 
 class Add(nn.Module):

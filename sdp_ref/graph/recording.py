@@ -9,7 +9,6 @@ and so does every view of the same memory that somebody still holds.
 from __future__ import annotations
 
 import threading
-import warnings
 import weakref
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
@@ -173,11 +172,10 @@ def record(
         If the net reads the values of its input, or does not map one tensor to one tensor. Errors of the net
         itself come as they are.
     """
-    with _LOCK, _as_it_was(x.device), _by_ordinary_ops(), warnings.catch_warnings():
+    with _LOCK, _as_it_was(x.device), _by_ordinary_ops():
         given = x.clone()
         recorder = _Recorder(given, known)
         try:
-            warnings.simplefilter("ignore")  # the net gives its warnings when it is run
             with recorder.watching(net, whole), _below_autograd(excluded=True), recorder:
                 result = net(given)
         finally:

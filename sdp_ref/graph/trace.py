@@ -9,6 +9,7 @@ only moves components about.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -80,10 +81,11 @@ def trace(net: Net, like: Tensor, whole: Collection[type[nn.Module]] = _WHOLE) -
         If the net's control flow depends on values or on the size of the batch, or it does not map one tensor
         to one tensor, row by row. What the net itself raises on such inputs comes as it is.
     """
-    first, second = (_recorded(net, like, size, whole) for size in _SIZES)
-    reader = _Reader(first, second)
-    steps = reader.read()
-    _check(steps, second)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the net gives its warnings when it is run
+        first, second = (_recorded(net, like, size, whole) for size in _SIZES)
+        steps = _Reader(first, second).read()
+        _check(steps, second)
     return steps
 
 

@@ -190,6 +190,13 @@ def softmax(kind: type[nn.Module]) -> Builder:
     return build
 
 
+def rrelu(
+    call: Call, input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False
+) -> Value:
+    """``F.rrelu``, which draws its slopes in training."""
+    return call.made(call.emit(nn.RReLU(lower, upper).train(training), as_value(input)))
+
+
 def reduced(kind: type[nn.Module], what: str) -> Builder:
     """A mean or a sum over dimensions."""
 

@@ -66,6 +66,7 @@ _TABLE: dict[str, Builder] = {
         for n in (1, 2, 3)
         for kind in ("avg", "max")
     },
+    "rrelu": layers.rrelu,
     "mean": layers.reduced(Mean, "a mean"),
     "sum": layers.reduced(Sum, "a sum"),
     "add": arithmetic.add,

@@ -65,11 +65,9 @@ def test_steps_share_the_parameters_and_name_their_place():
 
 
 def test_ops_without_an_entry_are_kept_as_unknown_with_their_name():
-    (step,) = trace.trace(lambda x: x.erfinv(), X)
+    (step,) = trace.trace(lambda x: x.cumprod(1), X)
     assert isinstance(step.module, ops.Unknown)
-    assert step.module.text == "erfinv"
-    (step,) = trace.trace(lambda x: torch.tensor([1.0]) / x, X)
-    assert step.module.text == "a division by a value"
+    assert step.module.text == "cumprod"
 
 
 def test_a_dead_branch_is_not_the_output():
