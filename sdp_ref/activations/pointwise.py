@@ -38,7 +38,7 @@ class Quadrature(Activation):
     """Where it bends; see :class:`Curve`."""
     knots: ClassVar[tuple[float, ...]] = KNOTS
     """How far from its bends it still bends, in :attr:`unit`."""
-    layer_seconds: ClassVar[float] = 0.4
+    layer_seconds: ClassVar[float] = 0.1
 
     @property
     def corners(self) -> tuple[float, ...]:
@@ -87,7 +87,7 @@ class Quadrature(Activation):
 class Straight(Quadrature):
     """A continuous function of straight pieces: covariances are sums of those of ramps, exact to 1e-11."""
 
-    layer_seconds: ClassVar[float] = 0.03
+    layer_seconds: ClassVar[float] = 0.015
 
     @property
     def slopes(self) -> tuple[float, ...]:

@@ -35,7 +35,7 @@ class Hardshrink(Quadrature):
     ops: ClassVar[tuple[str, ...]] = ("hardshrink",)
     kinks: ClassVar[tuple[float, ...]] = (-0.5, 0.5)
     bends: ClassVar[tuple[float, ...]] = ()
-    layer_seconds: ClassVar[float] = 5.0  # the series of a jump is long
+    layer_seconds: ClassVar[float] = 0.3
     lambd: float = 0.5
 
     def __post_init__(self) -> None:
@@ -82,7 +82,7 @@ class Threshold(Quadrature):
     ops: ClassVar[tuple[str, ...]] = ("threshold",)
     kinks: ClassVar[tuple[float, ...]] = (0.0,)
     bends: ClassVar[tuple[float, ...]] = ()
-    layer_seconds: ClassVar[float] = 5.0
+    layer_seconds: ClassVar[float] = 0.3
     threshold: float = 0.0
     value: float = 0.0
 

@@ -207,7 +207,7 @@ def test_a_replay_that_differs_says_so(finished, tmp_path):
         (["run", "--all", "--sigma", "big"], "not a list of numbers"),
         (["run", "--all", "--samples", "-5"], "samples must be at least 100"),
         (["run", "--all", "--bins", "0"], "bins must be positive"),
-        (["run", "--all", "--activation", "softsign"], "choose from relu, leaky_relu"),
+        (["run", "--all", "--activation", "swoosh"], "choose from relu, leaky_relu"),
         (["run", "--all", "--device", "abacus"], "device 'abacus'"),
         (["run", "--all", "--device", "cuda:99"], "device 'cuda:99'"),
         (["run", "--all", "--jobs", "0"], "--jobs"),

@@ -26,7 +26,8 @@ from sdp_ref.activations.numerics.covariances import assembled, off_points, pair
 from sdp_ref.activations.numerics.normal_integrals import gauss_legendre, pdf, recomputed
 
 KNOTS = (0.5, 1.25, 2.5, 5.0, 10.0, 20.0, 40.0)  # beside the bends: a panel is as wide as it is far off
-PANELS = 14  # across the range of the law, to which the knots are added
+PANELS = 14  # across the reach of a law, to which the knots are added
+_TAIL_PANELS = 10
 _POINTS = 16  # a panel
 # Of pairs, whose covariances are asked for relative to the deviations that came in:
 _FEW_PANELS = 8
@@ -41,6 +42,7 @@ _NEAR = 3.0  # standard deviations within which f moves as its slope there says
 _FAR = 40.0  # standard deviations to the next bend from which they are, too
 _TERMS = (8, 32, 128, 512)  # of the series, each tried where the one before is too short
 _GRADED = (-9.0, -4.0, -1.5, 1.5, 4.0, 9.0)  # beside a bend, in deviations of Y given X
+_LOST = 1e-9  # of a variance
 _LEAST = 1e-16  # of 1 - rho^2: the law of Y given X is no narrower, which changes nothing and keeps gradients
 
 Jump = tuple[float, float, float]
@@ -186,14 +188,18 @@ def _nodes(
     points, panels = (_FEW_POINTS, _FEW_PANELS) if few else (_POINTS, curve.panels)
     core = tensor(curve.bends)
     knots = tensor(_around(curve, _FEW_KNOTS if few else curve.knots))
-    low, high = torch.full_like(m, -_REACH), torch.full_like(m, _REACH)
+    # a law reaches towards the bends, which are on one side of it or around it
+    above, below = torch.zeros_like(m), torch.zeros_like(m)
     if len(core):
-        high = high + ((core.min() - m) / s).clamp(0, _TAIL_REACH)
-        low = low - ((m - core.max()) / s).clamp(0, _TAIL_REACH)
+        above = ((core.min() - m) / s).clamp(0, _TAIL_REACH)
+        below = ((m - core.max()) / s).clamp(0, _TAIL_REACH)
+    low, high = -_REACH - below, _REACH + above
+    parts = torch.linspace(0, 1, _TAIL_PANELS + 1, dtype=m.dtype, device=m.device)[1:]
+    tail = torch.where(below > 0, -_REACH - below * parts, _REACH + above * parts)
     fractions = torch.linspace(0, 1, panels + 1, dtype=m.dtype, device=m.device)
     inner = [(knots - m) / s, torch.zeros_like(m), *([] if extra is None else [extra])]
     inner = [x.clamp(low, high) for x in inner]
-    edges = torch.cat([low + (high - low) * fractions, *inner], -1).sort(-1).values
+    edges = torch.cat([(_REACH * (2 * fractions - 1)).expand(len(m), -1), tail, *inner], -1).sort(-1).values
     t, w = gauss_legendre(points, m.device)
     width = edges.diff(dim=-1)[..., None]
     u = edges[:, :-1, None] + width * t
@@ -242,7 +248,7 @@ def _chunked(function: Callable[..., Tensor], count: int, *arguments: Tensor) ->
 
 
 def _count(curve: Curve) -> int:
-    return (curve.panels + 2 * 2 * len(curve.knots) + len(curve.bends)) * _POINTS
+    return (curve.panels + _TAIL_PANELS + 2 * 2 * len(curve.knots) + len(curve.bends)) * _POINTS
 
 
 def curve_mean_variance(curve: Curve, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
@@ -357,9 +363,11 @@ def curve_covariance(
         if not len(rows) or not len(i):
             break
         a = _coefficients(curve, mean[rows].flatten(), s[rows].flatten(), terms).unflatten(0, (len(rows), -1))
-        rest = (outputs[rows] - a.square().sum(-1)).detach().clamp(min=0).sqrt()
+        rest = (outputs[rows] - a.square().sum(-1)).detach()
+        # a sum above the variance is that of coefficients which the nodes are too few for
+        rest = torch.where(rest < -_LOST * outputs[rows], torch.inf, rest.clamp(min=0)).sqrt()
         bound = rho[rows].detach().abs() ** (terms + 1) * rest[:, i] * rest[:, j]
-        enough = bound <= allowed[rows]
+        enough = (bound <= allowed[rows]) | (rho[rows] == 0)
         done = enough.all(-1) | (terms == _TERMS[-1])
         if bool(done.any()):
             values = values.index_put((rows[done],), _series(a[done], i, j, rho[rows[done]]))
@@ -394,24 +402,26 @@ def _conditional(curve: Curve, m_i: Tensor, s_i: Tensor, m_j: Tensor, s_j: Tenso
     r = (rest + (rest.clamp(min=_LEAST) - rest).detach()).sqrt()
     outer = _nodes(curve, m_i, s_i, _edges(curve, m_j, s_j, rho, r).detach(), few=True)
     u, w = outer.u, outer.weight
-    conditional = m_j[:, None] + (s_j * rho)[:, None] * u
-    narrow = (s_j * r)[:, None].expand_as(u)
-    nodes = _nodes(curve, conditional.flatten(), narrow.flatten(), few=True)
-    shift = nodes.moving((nodes.weight * nodes.difference).sum(-1), nodes.weight, lambda _, at: at)
-    # `shift` moves as the mean does; what follows adds f(centre) - f(m_j) without a gradient of its own
-    centre = conditional.detach()
-    level = curve.function(centre) - curve.function(m_j.detach())[:, None]
-    given = shift.reshape(u.shape) + level
-    given = given - (w * given).sum(-1, keepdim=True)
+
+    def conditional_mean(u: Tensor) -> Tensor:
+        """E[f(Y) | X] less f(m_j), at standardised places of X, shape (e, k)."""
+        centre = m_j[:, None] + (s_j * rho)[:, None] * u
+        nodes = _nodes(curve, centre.flatten(), (s_j * r)[:, None].expand_as(u).flatten(), few=True)
+        shift = nodes.moving((nodes.weight * nodes.difference).sum(-1), nodes.weight, lambda _, at: at)
+        # `shift` moves as the mean does: the rest is added without a gradient of its own
+        level = curve.function(centre.detach()) - curve.function(m_j.detach())[:, None]
+        return shift.reshape(u.shape) + level
+
+    given = conditional_mean(u)
+    mean = (w * given).sum(-1, keepdim=True)
+    given = given - mean
     centred = outer.difference - (w * outer.difference).sum(-1, keepdim=True)
-    value = (w * centred * given).sum(-1)
-    fixed = given.detach()
 
     def at_step(place: Tensor, at: Tensor) -> Tensor:
-        nearest = (u - place[:, None]).abs().argmin(-1, keepdim=True)
-        return at * fixed.gather(1, nearest).squeeze(1)
+        with torch.no_grad():
+            return at * (conditional_mean(place[:, None]) - mean).squeeze(1)
 
-    return outer.moving(value, w * fixed, at_step)
+    return outer.moving((w * centred * given).sum(-1), w * given.detach(), at_step)
 
 
 def _edges(curve: Curve, m: Tensor, s: Tensor, rho: Tensor, r: Tensor) -> Tensor:

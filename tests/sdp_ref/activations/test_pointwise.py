@@ -260,6 +260,15 @@ def test_a_layer_is_symmetric_and_semi_definite_within_its_tolerance(name: str, 
     assert (values[:, 0] > -1e-6 * most - 1e-9 * values[:, -1]).all()
 
 
+def test_a_unit_that_is_nearly_linear_keeps_to_stein_beside_one_that_needs_every_term() -> None:
+    mean, s = double(0.99, 2.71, -0.2)[None], double(0.88, -0.086, 1.1)
+    covariance = s[:, None] * s
+    kind = make("hardshrink")
+    _, c = kind.mean_covariance(mean, covariance[None])
+    slope = kind.mean_derivative(mean, s[None] ** 2)
+    torch.testing.assert_close(c[0, 1], (slope * covariance[1])[0], rtol=1e-6, atol=0)
+
+
 @pytest.mark.parametrize("name", ["elu", "relu6", "sin"])
 @pytest.mark.parametrize("n", [1, 2])
 def test_small_layers_and_empty_batches(name: str, n: int) -> None:
