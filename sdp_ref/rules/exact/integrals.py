@@ -34,7 +34,7 @@ _SURE = 0.1
 _NEAR = 0.1
 """Half a squared distance, up to which 1 - Q(n / 2, x) has lost digits."""
 
-_MOST = 4_000_000
+_MOST = 10_000_000
 """Simplices that are looked at: a minute or so."""
 
 _CHUNK = 2**17  # points of a cubature at once

@@ -216,14 +216,12 @@ class Census:
 
     Attributes
     ----------
-    draws : int
     least : int
         Number of regions that there are at least, by Chao's estimate.
     share : float
         Of the mass that is in the regions that are likeliest, as many as were asked about.
     """
 
-    draws: int
     least: int
     share: float
 
@@ -266,4 +264,4 @@ class Census:
         first = np.bincount(which[:half], minlength=len(counts))
         chosen = np.argsort(-first, kind="stable")[:likeliest]
         share = float(np.isin(which[half:], chosen[first[chosen] > 0]).mean())
-        return cls(len(rows), len(counts) + once * (once - 1) // (2 * (twice + 1)), share)
+        return cls(len(counts) + once * (once - 1) // (2 * (twice + 1)), share)

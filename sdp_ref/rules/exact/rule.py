@@ -23,7 +23,7 @@ from sdp_ref.rules.exact.integrals import moments
 from sdp_ref.rules.exact.regions import Census, Kink, Map, Operation, Regions, TooManyRegions, walk
 from sdp_ref.rules.layerwise import LayerwiseRule
 
-_DRAWS = 2**14
+_DRAWS = 2**16
 """By which the regions that there are too many of are counted."""
 
 _NO_NOISE = 1e-7
@@ -81,7 +81,7 @@ class Exact(LayerwiseRule):
     differentiable: ClassVar[bool] = False
     """For the conformance kit."""
     mass: float = 0.9999
-    regions: int = 10_000
+    regions: int = 20_000
     tolerance: float = 1e-4
 
     def __post_init__(self) -> None:
@@ -147,16 +147,21 @@ class Exact(LayerwiseRule):
         self, steps: Sequence[Step], operations: Sequence[Operation], start: Tensor, radius: float
     ) -> NoReturn:
         """Raise the error of a net with too many polytopes."""
-        n = start.shape[1] - 1
-        normals = np.random.default_rng(0).standard_normal((_DRAWS, n))
-        normals = normals[np.square(normals).sum(1) < radius**2]
-        columns = np.concatenate([normals, np.ones((len(normals), 1))], 1)
-        points = torch.tensordot(torch.from_numpy(columns).to(start), start[0], 1)
-        census = Census.of(steps, operations, points, self.regions)
+        n, rng = start.shape[1] - 1, np.random.default_rng(0)
+        normals = rng.standard_normal((_DRAWS, n))
+        # Even over the ball: regions far out count as much as those where the mass is.
+        even = normals / np.linalg.norm(normals, axis=1, keepdims=True)
+        even *= radius * rng.random((_DRAWS, 1)) ** (1 / n)
+
+        def census(points: Array) -> Census:
+            columns = torch.from_numpy(np.concatenate([points, np.ones((_DRAWS, 1))], 1)).to(start)
+            return Census.of(steps, operations, torch.tensordot(columns, start[0], 1), self.regions)
+
+        least, share = max(census(even).least, self.regions + 1), census(normals).share
         raise NoFormulaError(
-            f"more than {self.regions} linear regions within {self.mass:g} of the input's mass: there are "
-            f"{max(census.least, self.regions + 1)} or more, by {census.draws} draws, of which the likeliest "
-            f"{self.regions} hold {100 * census.share:.0f} % (take less noise, a lower mass or more regions)"
+            f"more than {self.regions} linear regions within {self.mass:g} of the input's mass: there are at "
+            f"least {least}, of which the likeliest {self.regions} hold {100 * share:.0f} % of it (take less "
+            "noise, a lower mass or more regions)"
         )
 
 

@@ -145,7 +145,7 @@ def test_vanishing_noise_gives_value_and_linearisation(rule):
 
 
 @pytest.mark.rounding
-@pytest.mark.parametrize("rule", OF_RELU)
+@pytest.mark.parametrize("rule", [name for name in OF_RELU if name != "exact"])  # too many regions
 @pytest.mark.parametrize("factor", [2.0**-40, 2.0**40])
 def test_relu_nets_without_bias_scale_exactly(rule, factor):
     net = mlp(4, 20, 20, 3)
