@@ -59,8 +59,8 @@ class Exact(LayerwiseRule):
 
     Notes
     -----
-    The result is a :class:`~sdp_ref.laws.PiecewiseGaussian`: draws, mean, covariance, the mass that is
-    missing, and bounds of what it can do to mean and covariance; `pieces` has map and probability of every
+    The result is a :class:`~sdp_ref.laws.piecewise.PiecewiseGaussian`: draws, mean, covariance, the mass that
+    is missing, and bounds of what it can do to mean and covariance; `pieces` has map and probability of every
     polytope. It carries no gradient and has no known density. Where no unit has its kink within `mass` the
     net is taken for affine there, and any number of inputs will do. Each law of a batch is worked out by
     itself, in float64. Other laws of the input, noise in more inputs and other non-linearities are refused.
