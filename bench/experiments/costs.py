@@ -23,6 +23,7 @@ _LAYER_ERRORS = 0.15  # s: roots of the covariances of one layer of 100 units, a
 _CUT = 0.02  # s that a rule is asked about the net that ends after a layer
 _FINDING = 1.0  # s: a stored measurement's net and input, and the first use of what draws
 _PAGE = 2.0  # s: a drill-down's figures
+_REGIONS = 10.0  # s of the rule "exact" for one input, between .1 and 20 where it does not refuse
 _TRAINING = 1.2e-6  # s an epoch, net and hidden unit
 
 
@@ -48,16 +49,17 @@ def seconds(net: Net, samples: int, oracles: int, rules: Sequence[str], measurin
     architecture = net.architecture
     if isinstance(architecture, ImageArchitecture):
         return (samples + _RULE_PASSES * len(rules)) * _IMAGE[architecture.name]
-    covariances = 0.0
+    of_rules = 0.0
     if isinstance(architecture, Architecture):
         flops = 2 * sum(n * m for n, m in pairwise(architecture.widths))
         units, activation = architecture.depth * architecture.width, ACTIVATIONS[architecture.activation]
         forward = flops / _FLOPS + activation.value_seconds * units
         slow = [rule for rule in rules if rule.partition(":")[0] == "moment_matching"]
-        covariances = len(slow) * architecture.depth * activation.layer_seconds
+        of_rules = len(slow) * architecture.depth * activation.layer_seconds
+        of_rules += _REGIONS * sum(rule.partition(":")[0] == "exact" for rule in rules)
     else:  # a net of the user's, which was timed when it was found
         forward = getattr(net, "row_seconds", 0.0)
-    return samples * (oracles * (forward + _DRAW) + _DRAW * len(rules) / 4) + measuring + covariances
+    return samples * (oracles * (forward + _DRAW) + _DRAW * len(rules) / 4) + measuring + of_rules
 
 
 def training_seconds(architecture: Architecture, epochs: int, nets: int) -> float:

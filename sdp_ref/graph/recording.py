@@ -244,6 +244,7 @@ class _Recorder(TorchDispatchMode):
         self.changed: set[int] = set()  # its memory
         self.read: set[int] = set()  # memory of constants that entries hold
         self.path: list[str] = []
+        self.layer = [False]  # whether the module at work is a layer of torch, whose name says what is done
         self._note(x)
         self.made[x] = True
 
@@ -352,6 +353,8 @@ class _Recorder(TorchDispatchMode):
 
     def _place(self, func: Any) -> str:
         inside = self.path[-1] if self.path else ""
+        if inside and self.layer[-1]:
+            return inside
         name = getattr(func, "_opname", getattr(func, "__name__", "op")).strip("_")
         return f"{inside}.{name}" if inside else name
 
@@ -424,12 +427,13 @@ class _Recorder(TorchDispatchMode):
             if threading.get_ident() != thread:
                 return
             self.path.append(names.get(id(module)) or (self.path[-1] if self.path else ""))
+            self.layer.append(type(module).__module__.startswith("torch.nn") and not module._modules)
             calls.append((self._taken(module, args, whole), len(self.tape.entries)))
 
         def left(module: nn.Module, _args: Any, kwargs: dict[str, Any], result: Any) -> None:
             if threading.get_ident() != thread:
                 return
-            (inputs, start), path = calls.pop(), self.path.pop()
+            (inputs, start), path, _ = calls.pop(), self.path.pop(), self.layer.pop()
             if inputs and not kwargs and isinstance(result, Tensor) and result in self.values:
                 span = (inputs, self.values[result], start, len(self.tape.entries), path)
                 self.tape.spans.append(Span(module, *span))
@@ -463,7 +467,8 @@ def _arguments(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iter
 
 def _switched_off(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether an op that may draw does not: dropout in evaluation mode, attention without one."""
-    given = {argument.name: value for argument, value in _arguments(func, args, kwargs)}
+    given = {argument.name: argument.default_value for argument in func._schema.arguments}
+    given |= {argument.name: value for argument, value in _arguments(func, args, kwargs)}
     if "train" in given:
         return not given["train"]
     if "training" in given:

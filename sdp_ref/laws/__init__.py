@@ -13,6 +13,7 @@ from sdp_ref.laws.foreign import law_of
 from sdp_ref.laws.gaussian import DiagonalGaussian, Gaussian
 from sdp_ref.laws.location_scale import LocationScale, Shape
 from sdp_ref.laws.mixture import Mixture, joined
+from sdp_ref.laws.piecewise import Pieces, PiecewiseGaussian
 from sdp_ref.laws.stable import Cauchy, SymmetricStable
 
 __all__ = [
@@ -23,6 +24,8 @@ __all__ = [
     "Law",
     "LocationScale",
     "Mixture",
+    "Pieces",
+    "PiecewiseGaussian",
     "Quantiles",
     "Shape",
     "SymmetricStable",

@@ -13,6 +13,7 @@ from sdp_ref.rules.traits import Traits, traits
 
 if TYPE_CHECKING:
     from sdp_ref.rules.dvia import DVIA
+    from sdp_ref.rules.exact.rule import Exact
     from sdp_ref.rules.full.rule import FullCovarianceRule
     from sdp_ref.rules.layerwise import LayerwiseRule
     from sdp_ref.rules.linearization import SDP
@@ -36,6 +37,7 @@ __all__ = [
     "ControlVariate",
     "Cubature",
     "DividedDifference",
+    "Exact",
     "FullCovarianceRule",
     "LayerwiseRule",
     "MarginalMomentMatching",

@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import nn
 
-from sdp_ref.activations import ACTIVATIONS
 from sdp_ref.activations.base import Activation
+from sdp_ref.activations.elementwise import OPERATORS
 from sdp_ref.activations.pointwise import Apply
 from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.aten import arithmetic, layers, moves
@@ -30,7 +30,7 @@ def _elementwise(kind: type[Activation], name: str) -> Builder:
 
 
 _TABLE: dict[str, Builder] = {
-    **{name: _elementwise(kind, name) for kind in ACTIVATIONS.values() for name in kind.ops},
+    **{name: _elementwise(kind, name) for name, kind in OPERATORS.items()},
     "linear": layers.linear,
     "conv1d": layers.convolution(nn.Conv1d),
     "conv2d": layers.convolution(nn.Conv2d),

@@ -67,6 +67,7 @@ FAST = (
 )
 SLOW = (
     "moment_matching",
+    "exact",
     "second_order:probes=2",
     "monte_carlo:samples=100",
     "monte_carlo:samples=2,sampler=sobol",

@@ -140,7 +140,7 @@ def test_vanishing_noise_gives_value_and_linearisation(rule):
 
 
 @pytest.mark.rounding
-@pytest.mark.parametrize("rule", OF_RELU)
+@pytest.mark.parametrize("rule", [name for name in OF_RELU if name != "exact"])  # too many regions
 @pytest.mark.parametrize("factor", [2.0**-40, 2.0**40])
 def test_relu_nets_without_bias_scale_exactly(rule, factor):
     net = mlp(4, 20, 20, 3)
@@ -471,7 +471,7 @@ def test_flattened_events(rule):
         ("moment_matching", nn.RReLU().eval(), diagonal, ["moment_matching", "RReLU"]),
         ("moment_matching", Sqrt(), diagonal, ["moments of sqrt"]),
         ("marginal_sdp", nn.Dropout(), diagonal, ["Dropout", "eval"]),
-        ("moment_matching", lambda v: v.cumsum(1), diagonal, ["cumsum"]),
+        ("moment_matching", lambda v: v.cumprod(1), diagonal, ["cumprod"]),
         ("marginal_sdp", lambda v: v if v.sum() > 0 else -v, diagonal, ["control flow"]),
         ("sdp", nn.BatchNorm1d(4), diagonal, ["BatchNorm1d", "batch statistics"]),
         ("sdp", nn.Sequential(nn.Dropout()), diagonal, ["Dropout", "training mode"]),

@@ -1,0 +1,267 @@
+"""The linear regions of a net near the origin of normal variates, layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sdp_ref.errors import NoFormulaError
+from sdp_ref.graph.affine import Affine
+from sdp_ref.graph.trace import Step, last_uses
+from sdp_ref.rules.exact.cells import ON, Array, Cell, Flags, Indices, Place, nearest
+
+MOST_INPUTS = 5
+"""Variates whose polytopes are made: the simplices of their facets are too many for six."""
+
+_BEYOND = 6.0
+"""Half the edge of the box that all cells are in, at least: outside are 2e-9 of the mass for each variate."""
+
+
+@dataclass(frozen=True)
+class Map:
+    """An affine op, as a map of affine functions: (C, n + 1, *event), the constant last, to the same."""
+
+    op: Affine
+
+    def __call__(self, value: Tensor) -> Tensor:
+        """Apply to the function of each cell."""
+        constant, slopes = value[:, -1], value[:, :-1]
+        self.op.check(constant)
+        mapped = self.op.value(constant).unsqueeze(1)
+        if not slopes.shape[1]:
+            return mapped
+        rows = self.op.rows(slopes.flatten(0, 1)).unflatten(0, slopes.shape[:2])
+        return torch.cat([rows.expand(*rows.shape[:2], *mapped.shape[2:]), mapped], 1)
+
+
+@dataclass(frozen=True)
+class Kink:
+    """max(x, 0) + slope min(x, 0), elementwise."""
+
+    slope: float
+
+
+Operation = Callable[..., Tensor] | Kink
+Bend = Callable[[Tensor], tuple[Tensor, Tensor]]
+
+
+def walk(steps: Sequence[Step], operations: Sequence[Operation], start: Tensor, bend: Bend) -> Tensor:
+    """Take affine functions through a net.
+
+    Parameters
+    ----------
+    steps : sequence of Step
+    operations : sequence of Operation
+        One a step.
+    start : Tensor, shape (C, n + 1, *event), float64
+        Of each cell: the input as a function of n variates, the constant last.
+    bend : callable
+        Makes of the units before a kink the cells after it: from which cell each comes, and whether units are
+        above the kink there, (cells, *event).
+
+    Returns
+    -------
+    Tensor, shape (cells, n + 1, *out)
+        The output as a function of the variates in each cell.
+    """
+    values = {0: start}
+    numbered = enumerate(zip(steps, operations, last_uses(steps), strict=True), start=1)
+    for number, (step, operation, unneeded) in numbered:
+        inputs = [values[i] for i in step.inputs]
+        if isinstance(operation, Kink):
+            parents, above = bend(inputs[0])
+            values = {key: value[parents] for key, value in values.items()}
+            slopes = torch.where(above, 1.0, operation.slope).to(start.dtype).unsqueeze(1)
+            values[number] = values[step.inputs[0]] * slopes
+        else:
+            values[number] = operation(*inputs)
+        for i in unneeded:
+            del values[i]
+    return values[len(steps)]
+
+
+class TooManyRegions(Exception):  # noqa: N818  the caller knows what to say about it
+    """There are more regions than may be."""
+
+
+class Regions:
+    """Cells on which a net is affine, as far as they come near the origin, and the cuts that made them.
+
+    A cell is cut by a hyperplane that meets it within a radius. Beyond the radius cells go on, up to the box
+    that holds them all, and with them the affine function that the net is in them.
+
+    Parameters
+    ----------
+    n : int
+        Number of variates.
+    radius : float
+        Within which the regions are those of the net.
+    most : int
+        Regions.
+    """
+
+    def __init__(self, n: int, radius: float, most: int) -> None:
+        self.radius, self.most = radius, most
+        # Until the first cut all that is known is that the origin is inside: so nets that do not bend within
+        # the radius may have any number of inputs.
+        self.cells = [Cell(np.zeros((1, n)), np.zeros((1, 0), dtype=bool), np.zeros((0, n + 1)))]
+        self.planes: list[Array] = []
+        self.children: list[list[int]] = []
+
+    def bend(self, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Cut all cells where units are zero; see :func:`walk`.
+
+        Parameters
+        ----------
+        value : Tensor, shape (cells, n + 1, *event)
+            Units, as functions of the variates.
+
+        Returns
+        -------
+        parents : Tensor of int, shape (new cells,)
+        above : Tensor of bool, shape (new cells, *event)
+
+        Raises
+        ------
+        TooManyRegions
+            If there are more than may be.
+        NoFormulaError
+            If there are more variates than polytopes are made of.
+        """
+        units = value.flatten(2).mT.cpu().numpy()  # (cells, units, n + 1)
+        norms = np.linalg.norm(units[:, :, :-1], axis=2, keepdims=True)
+        planes = units / np.where(norms > 0, norms, 1)
+        cells: list[Cell] = []
+        parents: list[int] = []
+        above: list[Flags] = []
+        for number, (cell, own) in enumerate(zip(self.cells, planes, strict=True)):
+            waiting = len(self.cells) - number - 1
+            parts = self._parts(cell, own, self.most - len(cells) - waiting)
+            cells += parts
+            parents += [number] * len(parts)
+            above += [self._above(part, own) for part in parts]
+        self.cells = cells
+        sides = torch.from_numpy(np.array(above)).unflatten(1, value.shape[2:])
+        return torch.tensor(parents, device=value.device), sides.to(value.device)
+
+    def tree(self) -> tuple[Array, Indices]:
+        """Cuts that made the cells.
+
+        Returns
+        -------
+        planes : ndarray, shape (cuts, n + 1)
+        children : ndarray of int, shape (cuts, 2)
+            The cut that follows on either side, or ~k for cell k.
+        """
+        for number, cell in enumerate(self.cells):
+            self._hang(cell, ~number)
+        planes = np.array(self.planes).reshape(-1, self.cells[0].planes.shape[1])
+        return planes, np.array(self.children, dtype=np.intp).reshape(-1, 2)
+
+    def _parts(self, cell: Cell, planes: Array, most: int) -> list[Cell]:
+        """Pieces of a cell between the hyperplanes that meet it."""
+        close = np.flatnonzero(np.abs(planes[:, -1]) < self.radius)
+        if len(close) and not len(cell.planes):
+            cell = self._box(planes.shape[1] - 1)
+        todo, done = [(cell, close[np.abs(planes[close, -1]).argsort(kind="stable")])], []
+        while todo:
+            cell, units = todo.pop()
+            distance = cell.vertices @ planes[units, :-1].T + planes[units, -1]
+            units = units[(distance.min(0) < -ON) & (distance.max(0) > ON)] if len(units) else units
+            for place, unit in enumerate(units):
+                found = cell.cut(planes[unit])
+                if found is None or not nearest(found[2], self.radius)[1]:
+                    continue
+                cut = len(self.planes)
+                self._hang(cell, cut)
+                self.planes.append(planes[unit])
+                self.children.append([0, 0])
+                sides = (replace(each, place=Place(cut, side)) for side, each in enumerate(found[:2]))
+                todo += [(side, units[place + 1 :]) for side in sides]
+                break
+            else:
+                done.append(cell)
+            if len(todo) + len(done) > most:
+                raise TooManyRegions
+        return done
+
+    def _box(self, n: int) -> Cell:
+        if n > MOST_INPUTS:
+            raise NoFormulaError(f"kinks within the noise of {n} inputs, more than {MOST_INPUTS}")
+        return Cell.box(n, max(_BEYOND, self.radius))
+
+    def _above(self, cell: Cell, planes: Array) -> Flags:
+        """On which side of each hyperplane a cell is, near the origin where it is on both."""
+        distance = cell.vertices @ planes[:, :-1].T + planes[:, -1]
+        low, high = distance.min(0), distance.max(0)
+        point, _ = nearest(cell.vertices, self.radius)
+        here = planes[:, :-1] @ point + planes[:, -1]
+        above: Flags = np.where((low < -ON) & (high > ON), here >= 0, high >= -low)
+        return above
+
+    def _hang(self, cell: Cell, number: int) -> None:
+        """Note what stands at a cell's place in the tree of cuts."""
+        if cell.place:
+            self.children[cell.place.cut][cell.place.side] = number
+
+
+@dataclass(frozen=True)
+class Census:
+    """How many regions some draws fall into.
+
+    Attributes
+    ----------
+    least : int
+        Number of regions that there are at least, by Chao's estimate.
+    share : float
+        Of the mass that is in the regions that are likeliest, as many as were asked about.
+    """
+
+    least: int
+    share: float
+
+    @classmethod
+    def of(
+        cls, steps: Sequence[Step], operations: Sequence[Operation], points: Tensor, likeliest: int
+    ) -> Census:
+        """Count the patterns of units above their kink.
+
+        Parameters
+        ----------
+        steps : sequence of Step
+        operations : sequence of Operation
+        points : Tensor, shape (draws, *event), float64
+        likeliest : int
+            Regions whose share is asked.
+
+        Returns
+        -------
+        Census
+
+        References
+        ----------
+        Chao, "Nonparametric estimation of the number of classes in a population", Scand. J. Statist. 1984.
+        """
+        seen: list[NDArray[np.uint8]] = []
+
+        def bend(value: Tensor) -> tuple[Tensor, Tensor]:
+            above = value[:, 0] >= 0
+            seen.append(np.packbits(above.flatten(1).cpu().numpy(), axis=1))
+            return torch.arange(len(value), device=value.device), above
+
+        walk(steps, operations, points.unsqueeze(1), bend)
+        names = np.ascontiguousarray(np.concatenate(seen, 1))
+        rows = names.view(np.dtype((np.void, names.shape[1]))).ravel()
+        _, which, counts = np.unique(rows, return_inverse=True, return_counts=True)
+        once, twice = (int((counts == times).sum()) for times in (1, 2))
+        # Which regions are likely, half of the draws say; how likely they are, the others.
+        half = len(rows) // 2
+        first = np.bincount(which[:half], minlength=len(counts))
+        chosen = np.argsort(-first, kind="stable")[:likeliest]
+        share = float(np.isin(which[half:], chosen[first[chosen] > 0]).mean())
+        return cls(len(counts) + once * (once - 1) // (2 * (twice + 1)), share)

@@ -1,0 +1,310 @@
+"""The law of a piecewise affine net against brute force, closed forms and the net itself."""
+
+import functools
+import itertools
+import pickle
+import re
+
+import numpy as np
+import pytest
+import torch
+from scipy import integrate, stats
+from torch import nn
+
+import sdp_ref as sr
+from sdp_ref.laws import PiecewiseGaussian, joined
+from tests.sdp_ref.rules.test_rules import diagonal, gaussian, mlp
+
+DOUBLE = torch.float64
+
+
+@functools.cache
+def exact(net, x, **parameters):
+    return sr.rule("exact", **parameters).propagate(net, x)
+
+
+def inputs(x, normals):
+    """Inputs at standard normal points, of the first law."""
+    factor = x.factor()[0] if isinstance(x, sr.Gaussian) else x.standard_deviation.flatten(1)[0].diag()
+    factor = factor[:, factor.norm(dim=0) > 1e-7 * factor.norm()]
+    return (x.mean.flatten(1)[0] + normals @ factor.mT).unflatten(1, x.event_shape)
+
+
+def radius(mass, n):
+    return stats.chi2.ppf(mass, n) ** 0.5
+
+
+def within(mass, n, count=20_000, seed=0):
+    """Normal points inside the ball that has this mass."""
+    points = torch.randn(count, n, generator=torch.Generator().manual_seed(seed), dtype=DOUBLE)
+    return points[points.norm(dim=1) < radius(mass, n)]
+
+
+class Skip(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = mlp(3, 8, 3), mlp(3, 6, 6)
+
+    def forward(self, x):
+        y = torch.relu(x + self.first(x))
+        return torch.cat([y - 2 * x, self.second(y)], 1) / 3
+
+
+def convolutional():
+    torch.manual_seed(1)
+    return (
+        nn.Sequential(
+            nn.Conv2d(1, 3, 2),
+            nn.BatchNorm2d(3),
+            nn.LeakyReLU(0.2),
+            nn.AvgPool2d(2),
+            nn.Flatten(),
+            nn.Linear(3, 2),
+        )
+        .double()
+        .eval()
+    )
+
+
+def degenerate():
+    """Two directions of noise for five inputs."""
+    root = torch.randn(1, 5, 2, generator=torch.Generator().manual_seed(3), dtype=DOUBLE)
+    return sr.Gaussian(torch.zeros(1, 5, dtype=DOUBLE), root @ root.mT)
+
+
+def image():
+    variance = torch.zeros(1, 1, 3, 3, dtype=DOUBLE)
+    variance[0, 0, 0, 0] = variance[0, 0, 1, 2] = 1
+    return sr.DiagonalGaussian(torch.full_like(variance, 0.3), variance)
+
+
+NETS = {
+    "one layer": (mlp(4, 6, 3), gaussian(1, 4), 4),
+    "three layers": (mlp(3, 6, 6, 6, 2), diagonal(1, 3), 3),
+    "without biases": (mlp(2, 10, 10, 2).requires_grad_(False), diagonal(1, 2), 2),
+    "leaky": (mlp(2, 9, 9, 2, activation=lambda: nn.LeakyReLU(-0.5)), gaussian(1, 2), 2),
+    "residual": (Skip(), diagonal(1, 3), 3),
+    "image": (convolutional(), image(), 2),
+    "singular": (mlp(5, 9, 9, 2), degenerate(), 2),
+    "one input": (mlp(1, 30, 30, 1), diagonal(1, 1), 1),
+}
+for layer in NETS["without biases"][0]:
+    if isinstance(layer, nn.Linear):
+        layer.bias.zero_()
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_draws_are_the_net_wherever_the_mass_is(name):
+    net, x, n = NETS[name]
+    law = exact(net, x, mass=0.99)
+    points = within(0.99, n)
+    assert torch.allclose(law.push()(points), net(inputs(x, points)).flatten(1), rtol=1e-9, atol=1e-9)
+    assert law.counts[0] > 4
+    assert float(law.missing) == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_mean_and_covariance_are_those_of_the_draws_function(name):
+    """By 2^16 Sobol points; the tolerance is what 16 scrambles of 2^12 points scatter."""
+    net, x, n = NETS[name]
+    law = exact(net, x)
+    engines = (torch.quasirandom.SobolEngine(n, scramble=True, seed=seed) for seed in range(16))
+    points = torch.stack([torch.special.ndtri(e.draw(4096, dtype=DOUBLE) + 2.0**-31) for e in engines])
+    values = law.push()(points.flatten(0, 1)).unflatten(0, (16, 4096)) - law.mean.flatten(1)
+    means = values.mean(1)
+    assert bool((means.mean(0).abs() <= 5 * means.std(0) / 4 + 1e-5).all())
+    products = torch.einsum("sni,snj->sij", values, values) / 4096
+    error = (products.mean(0) - law.covariance[0]).abs()
+    assert bool((error <= 5 * products.std(0) / 4 + 1e-5).all())
+
+
+@pytest.mark.parametrize("make", [gaussian, diagonal])
+def test_one_hidden_layer_is_what_moment_matching_has_in_closed_form(make):
+    net, x = mlp(3, 9, 3), make(2, 3)
+    law, want = exact(net, x, mass=1 - 1e-8), sr.propagate(net, x, "moment_matching")
+    assert torch.allclose(law.mean, want.mean, atol=2e-6)
+    assert torch.allclose(law.covariance, want.covariance, atol=2e-5)
+
+
+def patterns(net, points):
+    """Which units are above their kink, a row for each point."""
+    signs = []
+    for module in net:
+        if isinstance(module, nn.ReLU):
+            signs.append(points > 0)
+        points = module(points)
+    return torch.cat(signs, 1)
+
+
+@pytest.mark.parametrize("widths", [(1, 20, 1), (1, 12, 12, 2), (1, 6, 6, 6, 1)])
+def test_regions_of_one_input_are_counted_on_a_grid_and_moments_are_quadratures(widths):
+    net = mlp(*widths, seed=5)
+    x = sr.DiagonalGaussian(torch.full((1, 1), 0.3, dtype=DOUBLE), torch.full((1, 1), 4.0, dtype=DOUBLE))
+    law, reach = exact(net, x, mass=0.999), radius(0.999, 1)
+    grid = torch.linspace(-reach, reach, 100_001, dtype=DOUBLE).unsqueeze(1)
+    with torch.no_grad():
+        changes = (patterns(net, inputs(x, grid)).diff(dim=0)).any(1)
+    assert law.counts == (1 + int(changes.sum()),)
+    kinks = grid[:-1, 0][changes].numpy()
+
+    def moment(power, component):
+        def integrand(z):
+            point = torch.tensor([[z]], dtype=DOUBLE)
+            return law.push()(point)[0, component].item() ** power * stats.norm.pdf(z)
+
+        edges = [-9.0, *kinks, 9.0]
+        parts = (integrate.quad(integrand, *pair, epsabs=1e-9)[0] for pair in itertools.pairwise(edges))
+        return sum(parts)
+
+    mean = moment(1, 0)
+    assert law.mean[0, 0].item() == pytest.approx(mean, abs=1e-5)
+    assert law.variance[0, 0].item() == pytest.approx(moment(2, 0) - mean**2, rel=1e-4)
+
+
+@pytest.mark.parametrize("widths", [(2, 12, 2), (2, 6, 6, 1)])
+def test_regions_and_masses_of_two_inputs_are_those_of_a_grid(widths):
+    net, x = mlp(*widths, seed=7), gaussian(1, 2)
+    law, reach = exact(net, x, mass=0.99), radius(0.99, 2)
+    line = torch.linspace(-reach, reach, 601, dtype=DOUBLE)
+    grid = torch.cartesian_prod(line, line)
+    grid = grid[grid.norm(dim=1) < reach]
+    with torch.no_grad():
+        bits = patterns(net, inputs(x, grid))
+    names, which = (bits * 2 ** torch.arange(bits.shape[1])).sum(1).unique(return_inverse=True)
+    pieces = law.pieces[0]
+    regions = pieces.regions(grid.numpy())
+    assert len(set(zip(which.tolist(), regions.tolist(), strict=True))) == len(names)  # one to one
+    # A corner of a region that the ball hardly reaches may be between the points of the grid.
+    assert len(names) <= law.counts[0] <= len(names) + 3
+    density = np.exp(-np.square(grid.numpy()).sum(1) / 2) / (2 * np.pi) * float(line[1] - line[0]) ** 2
+    inside = np.bincount(regions, density, len(pieces.weights))
+    assert bool((pieces.weights >= inside - 1e-4).all())  # they go on beyond the ball
+    assert pieces.weights.sum() == pytest.approx(1, abs=1e-12)
+    assert inside.sum() == pytest.approx(0.99, abs=1e-3)
+
+
+def test_what_is_missing_does_no_more_than_the_bounds():
+    net, x = mlp(3, 10, 10, 2), diagonal(1, 3)
+    rough, fine = exact(net, x, mass=0.8), exact(net, x, mass=1 - 1e-7)
+    apart = (rough.push()(draws := within(1 - 1e-7, 3)) - fine.push()(draws)).abs().amax(1) > 1e-9
+    assert 0 < apart.double().mean() < 0.2
+    assert rough.counts < fine.counts
+    error = float((rough.mean - fine.mean).norm())
+    assert 1e-5 < error < float(rough.mean_bound)
+    assert 1e-5 < float((rough.covariance - fine.covariance).norm()) < float(rough.covariance_bound)
+    assert float(fine.mean_bound) < 0.01 * float(rough.mean_bound)
+
+
+@pytest.mark.parametrize("factor", [2.0**-40, 2.0**40])
+def test_nets_without_bias_scale_exactly(factor):
+    net, x, _ = NETS["without biases"]
+    y, z = exact(net, x), exact(net, sr.DiagonalGaussian(x.mean * factor, x.variance * factor**2))
+    assert torch.equal(z.mean, y.mean * factor)
+    assert torch.equal(z.covariance, y.covariance * factor**2)
+
+
+def test_noise_that_reaches_no_kink_is_linearised_for_any_number_of_inputs():
+    net, x = mlp(50, 30, 30, 3), diagonal(2, 50)
+    x = sr.DiagonalGaussian(x.mean, 1e-12 * x.variance)
+    law, want = exact(net, x), sr.propagate(net, x, "sdp")
+    assert law.counts == (1, 1)
+    assert torch.allclose(law.mean, want.mean, rtol=1e-12)
+    assert torch.allclose(law.covariance, want.covariance, rtol=1e-9, atol=0)
+
+
+def test_a_point_is_mapped_by_the_net():
+    net, x = mlp(4, 9, 9, 3), diagonal(1, 4)
+    law = exact(net, sr.DiagonalGaussian(x.mean, 0 * x.variance))
+    assert torch.allclose(law.mean, net(x.mean), rtol=1e-12)
+    assert not law.covariance.any()
+    assert float(law.missing) == float(law.mean_bound) == 0
+    assert torch.equal(law.sample(5), law.mean.expand(5, 1, 3))
+
+
+def test_laws_of_a_batch_are_worked_out_one_by_one():
+    net, x = mlp(2, 9, 2), diagonal(3, 2)
+    law = exact(net, x)
+    assert len(set(law.counts)) > 1
+    for row in range(3):
+        alone = exact(net, x[row])
+        assert torch.equal(law[row].covariance, alone.covariance)
+        assert torch.equal(
+            law[row].sample(9, torch.Generator().manual_seed(1)),
+            alone.sample(9, torch.Generator().manual_seed(1)),
+        )
+    assert law.sample(7).shape == (7, 3, 2)
+    again = joined([law[2], law[:2]])
+    assert again.counts == (law.counts[2], *law.counts[:2])
+
+
+def test_a_law_travels_and_keeps_what_it_is():
+    law = exact(mlp(2, 9, 2), diagonal(1, 2))
+    assert isinstance(law, PiecewiseGaussian)
+    other = pickle.loads(pickle.dumps(law)).to(torch.float32)
+    noise = torch.randn(10, 2, dtype=DOUBLE)
+    assert other.mean.dtype == other.push()(noise).dtype == torch.float32
+    assert torch.allclose(other.push()(noise).double(), law.push()(noise), rtol=1e-6)
+    assert not hasattr(law, "nothing")
+    assert law.unsound() == ""
+    with pytest.raises(sr.UndefinedError, match="no known density"):
+        law.log_prob(law.mean)
+    with pytest.raises(sr.UndefinedError, match="different shapes"):
+        joined([law, exact(mlp(2, 9, 1), diagonal(1, 2))])
+
+
+def test_pieces_have_the_maps_of_the_net():
+    net, x = mlp(2, 9, 9, 2), diagonal(1, 2)
+    pieces = exact(net, x).pieces[0]
+    points = within(0.5, 2, 50)
+    regions = pieces.regions(points.numpy())
+    jacobian = torch.autograd.functional.jacobian(lambda z: net(inputs(x, z)).sum(0), points).movedim(1, 0)
+    np.testing.assert_allclose(pieces.maps[regions][:, :, :2], jacobian.numpy(), atol=1e-12)
+
+
+def test_too_many_regions_are_refused_with_how_many_there_are():
+    net, x = mlp(2, 30, 2), gaussian(1, 2)
+    there = exact(net, x).counts[0]
+    with pytest.raises(
+        sr.UnsupportedError, match=r"more than 40 linear regions within 0\.9999 of"
+    ) as refused:
+        exact(net, x, regions=40)
+    least, share = map(int, re.search(r"at least (\d+), .* hold (\d+) %", str(refused.value)).groups())
+    assert 0.8 * there < least < 1.1 * there
+    assert 0 < share < 100
+    assert exact(net, x, regions=there).counts == (there,)
+
+
+@pytest.mark.parametrize(
+    ("net", "x", "message"),
+    [
+        (mlp(2, 3, 1), sr.Cauchy(*torch.ones(2, 1, 2, dtype=DOUBLE)), "does not support Cauchy input"),
+        (mlp(2, 3, 1, activation=nn.Tanh), diagonal(1, 2), "does not support Tanh (at '1' in the net)"),
+        (nn.MaxPool1d(2), diagonal(1, 2), "does not support MaxPool1d"),
+        (mlp(6, 9, 1), diagonal(1, 6), "does not support kinks within the noise of 6 inputs, more than 5"),
+        (lambda v: v * v, diagonal(1, 2), "does not support"),
+    ],
+)
+def test_what_it_cannot_do_is_refused_by_name(net, x, message):
+    with pytest.raises(sr.UnsupportedError, match=re.escape(message)):
+        exact(net, x)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"mass": 1.0}, "exact needs a mass between 0 and 1, got 1.0"),
+        ({"mass": "most"}, "exact needs a mass between 0 and 1, got 'most'"),
+        ({"tolerance": 0}, "exact needs a tolerance between 0 and 1, got 0"),
+        ({"regions": 0}, "exact needs a whole number of regions, at least 1, got 0"),
+        ({"regions": 1.5}, "exact needs a whole number of regions"),
+        ({"regions": True}, "exact needs a whole number of regions"),
+    ],
+)
+def test_parameters_that_do_not_fit_are_refused(parameters, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        sr.rule("exact", **parameters)
+
+
+def test_its_spec_says_what_is_not_usual():
+    assert sr.rule("exact").spec == "exact"
+    assert sr.rule("exact:mass=.99,regions=50").spec == "exact:mass=0.99,regions=50"
