@@ -85,6 +85,39 @@ def walk(steps: Sequence[Step], operations: Sequence[Operation], start: Tensor, 
     return values[len(steps)]
 
 
+def as_rows(value: Tensor) -> Array:
+    """Affine functions of cells, a row for each unit.
+
+    Parameters
+    ----------
+    value : Tensor, shape (cells, n + 1, *event)
+
+    Returns
+    -------
+    ndarray, shape (cells, units, n + 1)
+
+    Raises
+    ------
+    ValueError
+        If they are not finite.
+    """
+    rows: Array = value.flatten(2).mT.cpu().numpy()
+    if not np.isfinite(rows).all():
+        raise ValueError("an op of the net gives values that are not finite: has it weights that are NaN?")
+    return rows
+
+
+def _normalised(planes: Array) -> Array:
+    """Hyperplanes (..., n + 1) with normals of length one, or 0."""
+    with np.errstate(over="ignore"):  # of an offset, where the hyperplane is nowhere near
+        # By the largest entry first: squares of large and of small ones are no numbers.
+        size = np.abs(planes[..., :-1]).max(-1, keepdims=True, initial=0)
+        planes = planes / np.where(size > 0, size, 1)
+        size = np.linalg.norm(planes[..., :-1], axis=-1, keepdims=True)
+        normalised: Array = planes / np.where(size > 0, size, 1)
+    return normalised
+
+
 class TooManyRegions(Exception):  # noqa: N818  the caller knows what to say about it
     """There are more regions than may be."""
 
@@ -132,10 +165,10 @@ class Regions:
             If there are more than may be.
         NoFormulaError
             If there are more variates than polytopes are made of.
+        ValueError
+            If units are not finite.
         """
-        units = value.flatten(2).mT.cpu().numpy()  # (cells, units, n + 1)
-        norms = np.linalg.norm(units[:, :, :-1], axis=2, keepdims=True)
-        planes = units / np.where(norms > 0, norms, 1)
+        planes = _normalised(as_rows(value))
         cells: list[Cell] = []
         parents: list[int] = []
         above: list[Flags] = []

@@ -20,7 +20,7 @@ from sdp_ref.graph.trace import Step
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, Pieces, PiecewiseGaussian, joined, unchecked
 from sdp_ref.rules.exact.cells import Array, Cell
 from sdp_ref.rules.exact.integrals import moments
-from sdp_ref.rules.exact.regions import Census, Kink, Map, Operation, Regions, TooManyRegions, walk
+from sdp_ref.rules.exact.regions import Census, Kink, Map, Operation, Regions, TooManyRegions, as_rows, walk
 from sdp_ref.rules.layerwise import LayerwiseRule
 
 _DRAWS = 2**16
@@ -120,14 +120,15 @@ class Exact(LayerwiseRule):
             found = walk(steps, operations, start, regions.bend)
         except TooManyRegions:
             self._refuse(steps, operations, start, radius)
-        maps = found.flatten(2).mT.cpu().numpy()
+        maps = as_rows(found)
         within = self._moments(regions.cells, n)
         planes, children = regions.tree()
         pieces = Pieces(planes, children[:, 0], children[:, 1], maps, within[:, n, n])
-        mean, covariance = _pushed(maps, within)
-        steepest = float(np.linalg.norm(maps[:, :, :n], 2, axis=(1, 2)).max()) if n else 0.0
-        missing = 1 - self.mass if n else 0.0
-        numbers = (mean, covariance, np.float64(missing), *_bounds(n, radius, steepest, self.tolerance))
+        with np.errstate(over="ignore", invalid="ignore"):  # of outputs whose squares are no numbers
+            mean, covariance = _pushed(maps, within)
+            steepest = np.linalg.norm(maps[:, :, :n], 2, axis=(1, 2)).max() if n else np.float64(0)
+            bounds = _bounds(n, radius, steepest, self.tolerance)
+        numbers = mean, covariance, 1 - self.mass if n else 0.0, *bounds
         tensors = [torch.from_numpy(np.asarray(v)[None]).to(x.location) for v in numbers]
         tensors[0] = tensors[0].unflatten(1, found.shape[2:])
         return unchecked(PiecewiseGaussian, *tensors, (pieces,))
@@ -191,7 +192,7 @@ def _pushed(maps: Array, within: Array) -> tuple[Array, Array]:
     return mean + centre, (covariance + covariance.T) / 2
 
 
-def _bounds(n: int, radius: float, steepest: float, tolerance: float) -> tuple[float, float]:
+def _bounds(n: int, radius: float, steepest: np.float64, tolerance: float) -> tuple[float, float]:
     """How far mean and covariance may be off, in norm, where no polytope is steeper than the steepest known.
 
     With L for the slope and R for the radius: the net f and its continuation g are at most 2 L (abs(z) + R)

@@ -289,6 +289,26 @@ def test_what_it_cannot_do_is_refused_by_name(net, x, message):
         exact(net, x)
 
 
+@pytest.mark.parametrize("layer", [0, 2])
+@pytest.mark.parametrize("weight", [float("nan"), float("inf")])
+def test_weights_that_are_no_numbers_are_told(layer, weight):
+    net = mlp(2, 5, 2)
+    net[layer].weight.data[0, 0] = weight
+    with pytest.raises(ValueError, match="values that are not finite"):
+        exact(net, diagonal(1, 2))
+
+
+@pytest.mark.parametrize("factor", [1e-250, 1e-160, 1e160, 1e250])
+def test_weights_whose_squares_are_no_numbers_have_the_regions_of_others(factor):
+    net, x = mlp(2, 8, 2), diagonal(1, 2)
+    other = mlp(2, 8, 2)
+    for values in (other[0].weight, other[0].bias):
+        values.data *= factor
+    want, got = exact(net, x), exact(other, x)
+    assert got.counts == want.counts > (4,)
+    np.testing.assert_allclose(got.pieces[0].weights, want.pieces[0].weights, rtol=1e-9)
+
+
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
