@@ -333,6 +333,9 @@ def test_workers_run_it_without_the_file_and_a_second_run_has_nothing_to_do(file
             nets = store.nets(store.run(number))
             with pytest.raises(UserError, match=r"a net of yours .* is not replayed: its code is not stored"):
                 replay.replay(store, keys(frame).iloc[0], lambda _: None)
+            pairs = replay.replay(store, keys(frame).iloc[0], lambda _: None, trusted=True)
+            assert [a.value for a, _ in pairs] == pytest.approx([b.value for _, b in pairs], rel=1e-4)
+            assert pairs
     finally:
         executor.shutdown()
     assert not any(result.failures for result in results)
