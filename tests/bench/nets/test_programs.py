@@ -255,7 +255,7 @@ def no_torchvision(monkeypatch):
 
 def linear_onnx(batch):
     onnx = pytest.importorskip("onnx")
-    pytest.importorskip("onnx2torch", exc_type=ImportError) if "onnx2torch" in sys.modules else None
+    pytest.importorskip("onnx2torch")
     net = module()
     names = {"w0": net[0].weight, "b0": net[0].bias, "w1": net[3].weight, "b1": net[3].bias}
     weights = [onnx.numpy_helper.from_array(v.detach().numpy(), k) for k, v in names.items()]
