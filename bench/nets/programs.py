@@ -165,8 +165,20 @@ class _Exported(nn.Module):
 
 
 def _scripted(content: bytes) -> nn.Module:
-    module: nn.Module = torch.jit.load(io.BytesIO(content), map_location="cpu")
-    return module
+    return _Scripted(torch.jit.load(io.BytesIO(content), map_location="cpu"))
+
+
+class _Scripted(nn.Module):
+    """A TorchScript module that runs op by op: compiling it takes the first calls of each copy longer."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *args: Tensor, **kwargs: Tensor) -> Any:
+        """What the module gives."""
+        with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
+            return self.module(*args, **kwargs)
 
 
 def _onnx(content: bytes) -> nn.Module:
