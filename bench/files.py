@@ -152,8 +152,47 @@ def read_json(path: Path) -> Any:
         raise ValueError("it is nested too deeply") from error
 
 
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Read the arrays of a file that ``numpy.save`` or ``numpy.savez`` wrote.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    dict of str to ndarray
+        By the names of ``numpy.savez``, ``arr_0`` for what has none. Nothing of a file of ``numpy.save``
+        is in memory yet.
+
+    Raises
+    ------
+    UserError
+        If there is no such file or it holds something else; pickles are not read.
+    """
+    import zipfile
+    import zlib
+
+    import numpy as np
+
+    try:
+        if path.exists() and not path.is_file():  # a pipe would never end, or begin
+            raise UserError(f"cannot read {path}: it is no file")
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
+        if isinstance(found, np.ndarray):
+            return {"arr_0": found}
+        with found:
+            return {name: np.asarray(found[name]) for name in found.files}
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+        raise UserError(
+            f"{path} is no plain array of numbers as numpy.save writes it (pickles are not read)"
+        ) from error
+
+
 def read_array(path: Path) -> np.ndarray:
-    """Read the one array of a file that ``numpy.save`` wrote, of which nothing is in memory yet.
+    """Read the one array of a file, see :func:`read_arrays`.
 
     Parameters
     ----------
@@ -168,21 +207,10 @@ def read_array(path: Path) -> np.ndarray:
     UserError
         If there is no such file or it holds something else; pickles are not read.
     """
-    import numpy as np
-
-    try:
-        if path.exists() and not path.is_file():  # a pipe would never end, or begin
-            raise UserError(f"cannot read {path}: it is no file")
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, EOFError) as error:
-        raise UserError(
-            f"{path} is no plain array of numbers as numpy.save writes it (pickles are not read)"
-        ) from error
-    if not isinstance(array, np.ndarray):
+    arrays = read_arrays(path)
+    if list(arrays) != ["arr_0"]:
         raise UserError(f"{path} holds several arrays; save one with numpy.save")
-    return array
+    return arrays["arr_0"]
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import copy
 import functools
 import time
 import warnings
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,9 @@ from torch import Tensor, nn
 from sdp_bench.bench.datasets.base import LabelledTable
 from sdp_bench.bench.errors import UserError, one_line
 from sdp_bench.bench.identity import keys
-from sdp_bench.bench.nets.own_inputs import read_inputs
+from sdp_bench.bench.nets.own_inputs import EMBEDDINGS, read_inputs
+from sdp_bench.bench.nets.ports import Ports, described
+from sdp_bench.bench.nets.programs import DYNAMIC, ENDS, Program
 from sdp_bench.bench.nets.storage import from_file, to_file
 from sdp_bench.bench.plugins import code as user_code
 from sdp_bench.bench.plugins.asking import ask
@@ -28,6 +30,7 @@ KIND = "own"
 
 
 _TRIED = 8  # inputs that the net is tried on
+_SIZES = (*range(1, 17), 20, 32, 50, 64, 100, 128)  # of batches that a net may be made for, and no other
 _ALIKE = 1e-3  # of the largest output: rows alone and in a batch differ by float32 rounding
 
 
@@ -87,33 +90,41 @@ class OwnNet:
     ----------
     architecture : OwnArchitecture
     recipe : OwnRecipe
-    code : Code
+    code : Code or Program
+        Source that makes it, or the file that it is in.
     state : dict of str to Tensor
-        Weights and buffers as they were when the net was found, on the CPU.
+        Weights and buffers as they were when the net was found, on the CPU; none of a file, which has them.
     inputs : Tensor, shape (B, *event), float32
     notes : tuple of str
         What was done to net or inputs, for people.
     row_seconds : float
         Of a forward pass, one thread, for each row of a batch.
+    ports : Ports
+        Which of its inputs has the noise, and which output is taken.
     """
 
     architecture: OwnArchitecture
     recipe: OwnRecipe
-    code: Code
+    code: Code | Program
     state: dict[str, Tensor]
     inputs: Tensor
     notes: tuple[str, ...] = ()
     row_seconds: float = 0.0
+    ports: Ports = field(default_factory=Ports)
     seed: int = 0
     accuracy: None = None
     source: str = "yours"
 
     @functools.cached_property
     def digest(self) -> str:
-        """Hash of shapes, weights and source, 16 hexadecimal digits."""
+        """Hash of shapes, weights, source and what is looked at, 16 hexadecimal digits."""
         shapes = {k: v for k, v in asdict(self.architecture).items() if k != "name"}
-        sources = (self.code.source, *self.code.modules)
-        return keys.digest(shapes, self.state, *sources, self.code.attribute)[:16]
+        code, ports = self.code, self.ports
+        made_of = (
+            (code.digest,) if isinstance(code, Program) else (code.source, *code.modules, code.attribute)
+        )
+        looked_at = () if ports.is_plain else (ports.names, ports.given)
+        return keys.digest(shapes, self.state, *made_of, *looked_at)[:16]
 
     @property
     def data(self) -> LabelledTable:
@@ -139,21 +150,30 @@ class OwnNet:
             )
         net, _ = _made(self.code)
         try:
-            net.load_state_dict(self.state)
+            if isinstance(self.code, Code):
+                net.load_state_dict(self.state)
         except RuntimeError as error:
             raise UserError(
                 f"{self.code.address}: its layers differ from call to call, or the code is not what it was: "
                 f"{_shortened(error)}"
             ) from error
-        return _flat(net, len(self.architecture.output_shape)).eval()
+        return _flat(self.ports.wrap(net), len(self.architecture.output_shape)).eval()
+
+    def as_trusted(self) -> OwnNet:
+        """The same, whose code may be run: its user trusts where it comes from."""
+        return replace(self, code=replace(self.code, trusted=True))
 
     def to_bytes(self) -> bytes:
         """As a safetensors file: weights and inputs, with all else in its metadata."""
         tensors = {f"state.{name}": tensor for name, tensor in self.state.items()}
+        tensors |= {f"given.{name}": tensor for name, tensor in self.ports.given.items()}
+        if isinstance(self.code, Program):
+            tensors["program"] = torch.frombuffer(bytearray(self.code.content), dtype=torch.uint8)
         about = {
             "architecture": asdict(self.architecture),
             "recipe": asdict(self.recipe),
-            "code": self.code.as_json(),
+            "code": self.code.as_json() if isinstance(self.code, Code) else self.code.public_address,
+            "ports": self.ports.names,
             "notes": self.notes,
             "row_seconds": self.row_seconds,
         }
@@ -177,32 +197,50 @@ class OwnNet:
             tensors, about = from_file(content)
             shapes: dict[str, Any] = about["architecture"]
             shapes |= {k: tuple(shapes[k]) for k in ("event", "output_shape")}
+            code: Code | Program
+            if "program" in tensors:
+                code = Program(about["code"], tensors["program"].numpy().tobytes(), trusted=False)
+            else:
+                code = Code.from_json(about["code"])
             return cls(
                 OwnArchitecture(**shapes),
                 OwnRecipe(**about["recipe"]),
-                Code.from_json(about["code"]),
-                {k.removeprefix("state."): v for k, v in tensors.items() if k.startswith("state.")},
+                code,
+                _below("state.", tensors),
                 tensors["inputs"],
                 tuple(about["notes"]),
                 about["row_seconds"],
+                Ports(given=_below("given.", tensors), **about.get("ports", {})),
                 source=source,
             )
         except Exception as error:
             raise ValueError(f"not a net of this suite ({error})") from error
 
 
-def find(address: str, inputs: Path, rows: int | None = None) -> OwnNet:
+def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+
+def find(
+    address: str, inputs: Path, rows: int | None = None, noisy: str | None = None, output: str | None = None
+) -> OwnNet:
     """Net at an address, tried on its inputs in a process of its own.
 
     Parameters
     ----------
     address : str
         ``path/to/net.py:build`` or ``package.module:build``; `build` is a function without arguments, a
-        class that needs none, or the module.
+        class that needs none, or the module. Or a file of :mod:`sdp_bench.bench.nets.programs`.
     inputs : Path
-        Array of shape (B, *event), as ``numpy.save`` writes it.
+        Array of shape (B, *event), as ``numpy.save`` writes it, or several of ``numpy.savez``, by the
+        names of the net's inputs or in their order.
     rows : int, optional
         Take the first ones only.
+    noisy : str, optional
+        Name or place of the input that has the noise; the others are the same for all examples.
+    output : str, optional
+        Key, field or place of the output that is taken, of a net that returns several; with dots between
+        them where one is inside another.
 
     Returns
     -------
@@ -217,20 +255,28 @@ def find(address: str, inputs: Path, rows: int | None = None) -> OwnNet:
     RunFailedError
         If its code ends its process, or is not ready in time.
     """
-    values, notes = read_inputs(inputs, rows)
+    values, ports, notes = read_inputs(inputs, rows, noisy)
+    ports = replace(ports, output=output or "")
     place, _, attribute = address.partition(":")
-    if not attribute.isidentifier():
-        raise UserError(f"'{address}' names no net; write path/to/net.py:build, a function or a module in it")
-    content, code = ask(address, _found, place, attribute, address, inputs.name, values, notes)
+    is_file = place.endswith(ENDS)
+    if is_file and attribute:
+        raise UserError(f"{place} is a net itself; leave :{attribute} out")
+    if not is_file and not attribute.isidentifier():
+        raise UserError(
+            f"'{address}' names no net; write path/to/net.py:build, a function or a module in it, or a file "
+            f"({', '.join(ENDS)})"
+        )
+    name = inputs.name if noisy is None else f"{inputs.name}[{ports.noisy}]"
+    content, code = ask(address, _found, place, attribute, address, name, values, ports, notes)
     return replace(OwnNet.from_bytes(content, "yours"), code=code)
 
 
 def _found(
-    place: str, attribute: str, address: str, inputs: str, values: Tensor, notes: list[str]
-) -> tuple[bytes, Code]:
+    place: str, attribute: str, address: str, inputs: str, values: Tensor, ports: Ports, notes: list[str]
+) -> tuple[bytes, Code | Program]:
     """Bytes of a net, whose code is run here, and that code as it was found."""
-    code = user_code.find(place, attribute, address)
-    if not code.source:
+    code = user_code.find(place, attribute, address) if attribute else Program.find(place)
+    if isinstance(code, Code) and not code.source:
         raise UserError(f"{address}: that module has no Python source, which workers and digests need")
     net, was_half = _made(code)
     was_training = [kind for kind in map(_noisy, net.modules()) if kind]
@@ -239,14 +285,16 @@ def _found(
         notes.append(f"{kinds} came in training mode; the net is taken in evaluation mode")
     if was_half:
         notes.append("weights of half precision are taken as float32")
-    outputs = _tried(net.eval(), values, address)
+    outputs = _tried(ports.wrap(net.eval()), values, address)
     if outputs[0].numel() < 1:
         raise UserError(f"{address}: the net has no outputs (shape {tuple(outputs.shape)})")
     state = {k: v.detach().cpu().clone() for k, v in net.state_dict().items() if isinstance(v, Tensor)}
-    name = f"{Path(place).name}:{attribute}"
-    architecture = OwnArchitecture(name, tuple(values.shape[1:]), tuple(outputs.shape[1:]), _depth(net))
-    own = OwnNet(architecture, OwnRecipe(name, inputs), code, state, values)
-    again, seconds = _timed(own.build(), values)
+    name = Path(place).name + (f":{attribute}" if attribute else "")
+    shown = f"{name}[{ports.output}]" if ports.output else name
+    architecture = OwnArchitecture(shown, tuple(values.shape[1:]), tuple(outputs.shape[1:]), _depth(net))
+    kept = state if isinstance(code, Code) else {}
+    own = OwnNet(architecture, OwnRecipe(name, inputs), code, kept, values, ports=ports)
+    again, seconds = _timed(own.build(), values, address)
     if not _same(again[: len(outputs)], outputs.flatten(1) if outputs.ndim > 1 else outputs.unsqueeze(1)):
         raise UserError(
             f"{address} gives another net each time, beyond its weights: fix what it draws or reads when made"
@@ -254,7 +302,7 @@ def _found(
     return replace(own, notes=tuple(notes), row_seconds=seconds).to_bytes(), code
 
 
-def _made(code: Code) -> tuple[nn.Module, bool]:
+def _made(code: Code | Program) -> tuple[nn.Module, bool]:
     """Net on the CPU, made from a fixed state of torch's generator, and whether it had half precision.
 
     Such weights are taken as float32, which is the least that oracles and rules are measured in.
@@ -273,8 +321,10 @@ def _made(code: Code) -> tuple[nn.Module, bool]:
     """
     made = code.load()
     if not isinstance(made, nn.Module):
-        if not callable(made):
-            raise UserError(f"{code.address}: {code.attribute} is neither a module nor makes one")
+        if isinstance(code, Program) or not callable(made):
+            raise UserError(
+                f"{code.address}: {getattr(code, 'attribute', 'it')} is neither a module nor makes one"
+            )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             try:
@@ -330,13 +380,18 @@ def _outputs(net: nn.Module, batch: Tensor, address: str) -> Tensor:
         with torch.no_grad(), warnings.catch_warnings(), no_exit():
             warnings.simplefilter("ignore", UserWarning)  # of lazy modules
             outputs = net(batch)
+    except UserError as error:
+        raise UserError(f"{address}: {error}") from error
     except Exception as error:
         raise UserError(
             f"{address}: the net cannot take inputs of shape {tuple(batch.shape)}, {batch.dtype}: "
-            f"{_shortened(error)}"
+            f"{_why(net, batch, error)}"
         ) from error
     if not isinstance(outputs, Tensor):
-        raise UserError(f"{address}: the net must return one tensor, got {type(outputs).__name__}")
+        raise UserError(
+            f"{address}: the net must return one tensor, got {described(outputs)}; --net-output takes one of "
+            "several, by its key, field or place"
+        )
     if outputs.ndim < 1 or len(outputs) != len(batch):
         raise UserError(
             f"{address}: the net must give one output for each of {len(batch)} inputs, got shape "
@@ -349,12 +404,31 @@ def _outputs(net: nn.Module, batch: Tensor, address: str) -> Tensor:
     return outputs
 
 
-def _timed(net: nn.Module, inputs: Tensor) -> tuple[Tensor, float]:
+def _why(net: nn.Module, batch: Tensor, error: Exception) -> str:
+    """What a net cannot take: whole numbers wanted, one size of batch only, or what it says itself."""
+    text = str(error)
+    if "indices" in text and ("Long" in text or "long" in text):
+        return f"it looks them up as indices (nn.Embedding?), and {EMBEDDINGS} (--net-input inputs_embeds)"
+    for size in _SIZES:
+        rows = batch[:1].expand(size, *batch.shape[1:])
+        try:
+            with torch.no_grad(), no_exit():
+                net(rows)
+        except Exception:  # noqa: BLE001, S112  whatever a net raises
+            continue
+        return (
+            f"it takes batches of {size} inputs only; {DYNAMIC}" if size != len(batch) else _shortened(error)
+        )
+    return _shortened(error)
+
+
+def _timed(net: nn.Module, inputs: Tensor, address: str) -> tuple[Tensor, float]:
     """Outputs, and seconds for each row of a batch, the better of two calls."""
     dtype = next((p.dtype for p in net.parameters() if p.is_floating_point()), torch.float32)
     rows = max(1, min(1024, 2**19 // inputs[0].numel()))
     batch = inputs.to(dtype).repeat(-(-rows // len(inputs)), *[1] * (inputs.ndim - 1))[:rows]
     took = []
+    _outputs(net, batch, address)
     with torch.no_grad():
         for _ in range(2):
             start = time.perf_counter()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,20 +10,88 @@ import torch
 from torch import Tensor
 
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.files import read_array
+from sdp_bench.bench.files import read_arrays
+from sdp_bench.bench.nets.ports import Ports
 
 MAX_INPUTS = 100
 """Each input is an oracle of its own."""
 
+EMBEDDINGS = (
+    "noise is on real numbers: of a net that takes indices (tokens) give the embeddings, its inputs_embeds, "
+    "and not input_ids"
+)
 
-def read_inputs(path: Path, rows: int | None = None) -> tuple[Tensor, list[str]]:
-    """Array of inputs, float32, and notes on what was done to it; see :func:`find`."""
-    array = read_array(path)
+
+def read_inputs(
+    path: Path, rows: int | None = None, noisy: str | None = None
+) -> tuple[Tensor, Ports, list[str]]:
+    """Inputs with noise, float32, the others beside them, and notes on what was done; see :func:`find`."""
+    arrays = {re.sub(r"^arr_(\d+)$", r"\1", name): array for name, array in read_arrays(path).items()}
+    if not arrays:
+        raise UserError(f"{path} holds no array")
+    chosen = _chosen(path, list(arrays), noisy)
+    values, notes = _noisy(path, arrays[chosen], rows)
+    given = {
+        name: _given(path, name, arrays[chosen], a, rows) for name, a in arrays.items() if name != chosen
+    }
+    # One array alone is the net's first input, unless it is given a name.
+    name = (noisy if noisy and not noisy.isdecimal() else "0") if len(arrays) == 1 else chosen
+    return values, Ports(name, given), notes
+
+
+def _chosen(path: Path, names: list[str], noisy: str | None) -> str:
+    """Which of the arrays has the noise."""
+    for name in names:
+        if not (name.isdecimal() or name.isidentifier()):
+            raise UserError(f"'{name}' in {path} is no name of an input; numpy.savez(file, x=..., mask=...)")
+    there = ", ".join(names)
+    if noisy is None:
+        if len(names) > 1:
+            raise UserError(f"{path} holds several inputs ({there}): --net-input says which has the noise")
+        return names[0]
+    if noisy in names:
+        return noisy
+    if noisy.isdecimal():
+        if int(noisy) < len(names) and not any(name.isdecimal() for name in names):
+            return names[int(noisy)]
+    elif not noisy.isidentifier():
+        raise UserError(f"--net-input '{noisy}' is neither the place (0, 1 ...) nor the name of an input")
+    elif len(names) == 1 and names[0] == "0":
+        return names[0]
+    raise UserError(
+        f"there is no input '{noisy}' in {path}, which holds {there}; several inputs go into "
+        "one file of numpy.savez"
+    )
+
+
+def _given(path: Path, name: str, noisy: np.ndarray, array: np.ndarray, rows: int | None) -> Tensor:
+    """An input without noise, shape (1, ...): the same for all examples."""
+    if array.dtype.kind not in "fiub":
+        raise UserError(f"the input '{name}' in {path} must be numbers, got {array.dtype}")
+    if array.ndim < 1 or len(array) not in {1, len(noisy) if noisy.ndim else 1}:
+        raise UserError(
+            f"the input '{name}' in {path} must have shape (1, *event), the same for all examples, got "
+            f"{array.shape}"
+        )
+    array = array[:rows]
+    if not (array == array[:1]).all():
+        raise UserError(
+            f"the input '{name}' in {path} is not the same for all examples (and finite); give each "
+            "example a file of its own, or --rows 1"
+        )
+    kind = {"f": np.float32, "b": np.bool_}.get(array.dtype.kind, np.int64)
+    return torch.from_numpy(np.array(array[:1], dtype=kind))
+
+
+def _noisy(path: Path, array: np.ndarray, rows: int | None) -> tuple[Tensor, list[str]]:
     notes = []
-    if array.dtype.kind not in "fiu":
-        raise UserError(f"the inputs in {path} must be real numbers, got {array.dtype}")
+    if array.dtype.kind in "iu":
+        raise UserError(
+            f"the inputs in {path} are whole numbers ({array.dtype}), and {EMBEDDINGS}; numbers that are "
+            "measured (pixels) are saved as float32"
+        )
     if array.dtype.kind != "f":
-        notes.append(f"inputs of {array.dtype} are taken as float32")
+        raise UserError(f"the inputs in {path} must be real numbers, got {array.dtype}")
     if array.ndim < 2 or array.size == 0:
         hint = "; one input of n numbers is x[None]" if array.ndim == 1 else ""
         raise UserError(f"the inputs in {path} must have shape (B, *event), B >= 1, got {array.shape}{hint}")

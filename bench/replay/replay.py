@@ -46,7 +46,8 @@ def replay(
     made = stored_measurement(store, key, trusted=trusted)
     rows, first, net, subject, location = made.rows, made.first, made.net, made.subject, made.location
     say(f"net     {net.architecture.label} {net.architecture.activation}, seed {net.seed}, {net.digest}")
-    say(f"        {net.recipe}, accuracy {net.accuracy:.3f}")
+    accuracy = "" if net.accuracy is None else f", accuracy {net.accuracy:.3f}"
+    say(f"        {net.recipe}{accuracy}")
     values = f": {_row(location)}" if location.ndim == 1 else ""
     noise = made.group.noise
     under = "" if noise == GAUSSIAN else f"{noise.name} noise, "

@@ -9,8 +9,9 @@ from typing import Any
 from torch import Tensor
 
 from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.experiments import chosen, predict
+from sdp_bench.bench.experiments import Experiment, chosen, predict
 from sdp_bench.bench.experiments.law_group import LawGroup, Subject
+from sdp_bench.bench.experiments.own_net import own_experiment
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.prediction import Prediction
 from sdp_bench.bench.metrics.references import Reference
@@ -114,7 +115,7 @@ def find(store: Store, key: str, *, trusted: bool = False) -> Found:
     key : str
         ``unit/rule/metric`` as in the exported table, or the beginning of one.
     trusted : bool
-        Whether the code of a plug-in rule may be run that is stored in the file.
+        Whether the code of a plug-in rule, or of a net of the user's, may be run that is stored in the file.
 
     Returns
     -------
@@ -124,7 +125,7 @@ def find(store: Store, key: str, *, trusted: bool = False) -> Found:
     ------
     UserError
         If the key is unknown or stands for several measurements, or is of a rule whose code is stored
-        and not trusted, of a net of the user's, or of what has no oracle.
+        and not trusted, of a net of the user's that is not, or of what has no oracle.
     RunFailedError
         If the weights are not there.
     """
@@ -144,10 +145,13 @@ def find(store: Store, key: str, *, trusted: bool = False) -> Found:
         raise RunFailedError("these results were exported without the nets' weights; nothing to replay")
     net = net_from_bytes(first["weights"], "stored")
     if isinstance(net, OwnNet):
-        raise UserError(
-            f"a net of yours ({net.architecture.name}) is not replayed: its code is not stored as trusted; "
-            "`sdp-bench validate --net` measures it from its file"
-        )
+        if not trusted:
+            raise UserError(
+                f"a net of yours ({net.architecture.name}) is not replayed: its code is not stored as "
+                "trusted; --trust-code runs it, if you trust where this file comes from, and "
+                "`sdp-bench validate --net` measures it from its file"
+            )
+        net = net.as_trusted()
     return Found(rows, stored_run, settings, net)
 
 
@@ -224,7 +228,12 @@ def group_of(unit: str, stored_run: Run, settings: Settings, net: Net) -> tuple[
     RunFailedError
         If no group of the run's experiments has them any more.
     """
-    experiments = [each for each in chosen(list(stored_run.experiments)) if each.has_oracle]
+    experiments: list[Experiment]
+    if isinstance(net, OwnNet):
+        own, settings, _ = own_experiment(net, settings)
+        experiments = [own]
+    else:
+        experiments = [each for each in chosen(list(stored_run.experiments)) if each.has_oracle]
     for group in plan_of(experiments, settings, [net]).groups:
         if isinstance(group, LawGroup):
             for place, subject in enumerate(group.subjects):

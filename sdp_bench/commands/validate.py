@@ -45,9 +45,19 @@ GROUP_LIMIT = 1800.0  # s
 @click.command()
 @click.argument("rules", type=word, nargs=-1, metavar="RULE...")
 @click.option(
-    "--net", "net_address", type=word, metavar="FILE.py:build", help="Measure on this net of yours instead."
+    "--net",
+    "net_address",
+    type=word,
+    metavar="FILE.py:build",
+    help="Measure on this net of yours instead; or a file: .pt2 (torch.export), .pt (TorchScript), .onnx.",
 )
-@click.option("--inputs", "inputs_file", type=file_, help="Its inputs: x.npy, shape (B, *event).")
+@click.option(
+    "--inputs", "inputs_file", type=file_, help="Its inputs: x.npy, shape (B, *event), or several in x.npz."
+)
+@click.option("--net-input", type=word, metavar="NAME", help="Name or place (0, 1 ...) of the noisy input.")
+@click.option(
+    "--net-output", type=word, metavar="NAME", help="Key, field or place of the output to take: logits, 0 ..."
+)
 @click.option("--rows", type=count, help="Take the first so many inputs only.")
 @click.option("--sigma", "sigmas", type=sigmas_, help="Noise levels: 0.1,1 (needed with --net).")
 @noise
@@ -84,6 +94,8 @@ def validate(
     net_address: str | None,
     inputs_file: Path | None,
     rows: int | None,
+    net_input: str | None,
+    net_output: str | None,
     conformance: bool,
     kit_limit: float,
     jobs: int | None,
@@ -128,7 +140,9 @@ def validate(
         raise UserError("name a rule, path/to/my_rule.py:MyRule, or a net, --net path/to/net.py:build")
     check(output, FILES)
     click.get_current_context().with_resource(limited(Limits(min(kit_limit, group_limit))))
-    net, experiments, settings, notes = _plan(rules, net_address, inputs_file, rows, chosen)
+    net, experiments, settings, notes = _plan(
+        rules, net_address, inputs_file, (rows, net_input, net_output), chosen
+    )
     plugins = settings.plugins
     tested = canonical_rules((settings.rules or ())[: len(_named(rules))], plugins)
     candidates = [_candidate(name, plugins) for name in tested]
@@ -172,7 +186,7 @@ def _plan(
     rules: tuple[str, ...],
     net_address: str | None,
     inputs_file: Path | None,
-    rows: int | None,
+    taken: tuple[int | None, str | None, str | None],
     chosen: dict[str, Any],
 ) -> tuple[OwnNet | None, list[Experiment], Settings, list[str]]:
     """What is to be measured, all of it checked."""
@@ -187,8 +201,8 @@ def _plan(
     }
     smoke = chosen["preset"] == "smoke"
     if net_address is None:
-        if inputs_file is not None or rows is not None:
-            raise UserError("--inputs and --rows go with --net")
+        if inputs_file is not None or any(each is not None for each in taken):
+            raise UserError("--inputs, --rows, --net-input and --net-output go with --net")
         if not chosen["experiments"]:
             given = {"depths": cells.DEPTHS} | ({} if smoke else {"nets": cells.NETS}) | given
     elif inputs_file is None:
@@ -204,7 +218,7 @@ def _plan(
         for each in experiments:
             each.check(settings)
         return None, experiments, settings, _on_noise(experiments, settings)
-    net = own.find(net_address, inputs_file, rows)
+    net = own.find(net_address, inputs_file, *taken)
     experiment, settings, notes = cells.own_experiment(net, settings)
     for note in notes:
         echo(note, err=True)

@@ -230,6 +230,7 @@ def test_what_is_no_net_gets_one_line(file, inputs, attribute, message):
         (np.array([["a"]]), "real numbers, got <U1"),
         (np.array([[1j]]), "real numbers"),
         (np.array([[True]]), "real numbers"),
+        (np.array([[1]]), r"whole numbers \(int64\).* give the embeddings"),
         (np.array([[None]], dtype=object), "pickles are not read"),
         (np.arange(101.0)[:, None], "101 inputs.*--rows N"),
     ],
@@ -242,8 +243,8 @@ def test_inputs_that_cannot_be_taken(tmp_path, array, message):
 
 
 def test_inputs_that_are_no_array_at_all(tmp_path):
-    np.savez(tmp_path / "x.npz", a=np.zeros((1, 2)))
-    with pytest.raises(UserError, match="several arrays"):
+    np.savez(tmp_path / "x.npz", a=np.zeros(2))
+    with pytest.raises(UserError, match=r"shape \(B, \*event\)"):
         own_inputs.read_inputs(tmp_path / "x.npz")
     (tmp_path / "x.npy").write_text("1, 2\n")
     with pytest.raises(UserError, match="no plain array"):
@@ -253,11 +254,10 @@ def test_inputs_that_are_no_array_at_all(tmp_path):
 
 
 def test_what_is_done_to_inputs_is_said(tmp_path):
-    path = saved(tmp_path, np.array([[1, 2], [3, 4], [1, 2], [5, 6]]))
-    values, notes = own_inputs.read_inputs(path, 3)
+    path = saved(tmp_path, np.array([[1.0, 2], [3, 4], [1, 2], [5, 6]]))
+    values, _, notes = own_inputs.read_inputs(path, 3)
     assert values.tolist() == [[1, 2], [3, 4]]
     assert notes == [
-        "inputs of int64 are taken as float32",
         "the first 3 of 4 inputs",
         "1 inputs that are there twice are taken once",
     ]
@@ -333,6 +333,9 @@ def test_workers_run_it_without_the_file_and_a_second_run_has_nothing_to_do(file
             nets = store.nets(store.run(number))
             with pytest.raises(UserError, match=r"a net of yours .* is not replayed: its code is not stored"):
                 replay.replay(store, keys(frame).iloc[0], lambda _: None)
+            pairs = replay.replay(store, keys(frame).iloc[0], lambda _: None, trusted=True)
+            assert [a.value for a, _ in pairs] == pytest.approx([b.value for _, b in pairs], rel=1e-4)
+            assert pairs
     finally:
         executor.shutdown()
     assert not any(result.failures for result in results)

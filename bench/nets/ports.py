@@ -1,0 +1,127 @@
+"""Which input of a net has the noise, what its other inputs are, and which of its outputs is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sdp_bench.bench.errors import UserError
+
+
+@dataclass(frozen=True, eq=False)
+class Ports:
+    """Input and output that are looked at.
+
+    Attributes
+    ----------
+    noisy : str
+        Place (from 0) or name of the input that has the noise.
+    given : dict of str to Tensor, shape (1, ...)
+        The other inputs by place or name, the same for all examples.
+    output : str
+        Keys, fields and places with dots between them; empty if the net returns one tensor.
+    """
+
+    noisy: str = "0"
+    given: Mapping[str, Tensor] = field(default_factory=dict)
+    output: str = ""
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Noisy input and output, as they are stored."""
+        return {"noisy": self.noisy, "output": self.output}
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the net takes one tensor and returns one."""
+        return not self.given and self.names == Ports().names
+
+    def wrap(self, net: nn.Module) -> nn.Module:
+        """A net of one tensor that returns one, as far as this chooses.
+
+        Returns
+        -------
+        nn.Module
+            `net` itself where there is nothing to choose.
+        """
+        return net if self.is_plain else _Chosen(net, self)
+
+
+class _Chosen(nn.Module):
+    """A net between one of its inputs and one of its outputs."""
+
+    def __init__(self, net: nn.Module, ports: Ports) -> None:
+        super().__init__()
+        self.net, self.noisy, self.output = net, ports.noisy, ports.output
+        names = [*ports.given, ports.noisy]
+        places = sorted(int(name) for name in names if name.isdigit())
+        if places != list(range(len(places))):
+            raise UserError(f"of the net's inputs by place there are {places}, which leaves some out")
+        self.places, self.keywords = places, [name for name in names if not name.isdigit()]
+        dtype = next((p.dtype for p in net.parameters() if p.is_floating_point()), torch.float32)
+        for name, value in ports.given.items():
+            cast = value.to(dtype) if value.is_floating_point() else value
+            self.register_buffer(f"given_{name}", cast, persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Output of the net at the noisy input beside the given ones."""
+        args = [self._input(str(place), x) for place in self.places]
+        made = self.net(*args, **{name: self._input(name, x) for name in self.keywords})
+        taken: Tensor = picked(made, self.output)
+        return taken
+
+    def _input(self, name: str, x: Tensor) -> Tensor:
+        if name == self.noisy:
+            return x
+        given: Tensor = getattr(self, f"given_{name}")
+        return given.expand(x.shape[0], *given.shape[1:])
+
+
+def picked(made: Any, path: str) -> Any:
+    """What stands in the result of a net under keys, fields and places with dots between them.
+
+    Returns
+    -------
+    object
+
+    Raises
+    ------
+    UserError
+        If there is no such thing.
+    """
+    for part in path.split(".") if path else ():
+        inside = _inside(made)
+        if not inside:
+            raise UserError(f"there is no output '{path}' in {described(made)}")
+        if part not in inside:
+            raise UserError(
+                f"there is no output '{path}': there are {', '.join(inside)} in {described(made)}"
+            )
+        made = inside[part]
+    return made
+
+
+def described(made: Any) -> str:
+    """What a net returned, in few words."""
+    if isinstance(made, Tensor):
+        return f"a tensor of shape {tuple(made.shape)}"
+    inside = ", ".join(
+        f"{name} {tuple(value.shape)}" if isinstance(value, Tensor) else f"{name} ({type(value).__name__})"
+        for name, value in list(_inside(made).items())[:8]
+    )
+    return type(made).__name__ + (f" of {inside}" if inside else "")
+
+
+def _inside(made: Any) -> dict[str, Any]:
+    if isinstance(made, Mapping):
+        return {str(key): value for key, value in made.items()}
+    if is_dataclass(made) and not isinstance(made, type):
+        return {each.name: getattr(made, each.name) for each in fields(made)}
+    if isinstance(made, Sequence) and not isinstance(made, str | bytes):
+        named = dict(zip(getattr(made, "_fields", ()), made, strict=False))
+        return named | {str(place): value for place, value in enumerate(made)}
+    return {}

@@ -1,0 +1,201 @@
+"""A net in a file: a program of torch.export, a TorchScript module or an ONNX model."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import io
+import warnings
+import zipfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from sdp_bench.bench.errors import UserError, one_line
+from sdp_bench.bench.text import public
+
+ENDS = (".pt2", ".pt", ".pth", ".ts", ".torchscript", ".onnx")
+"""Of the names of such files; which format one has is told by its content."""
+
+DYNAMIC = (
+    "export it with a dynamic batch: torch.export.export(net, (x,), dynamic_shapes=({0: "
+    "torch.export.Dim.DYNAMIC},)), or dynamic_axes of torch.onnx.export"
+)
+
+
+@dataclass(frozen=True)
+class Program:
+    """Content of such a file, which is all that it takes to run the net elsewhere.
+
+    Attributes
+    ----------
+    address : str
+        Where it was found, for people.
+    content : bytes
+    trusted : bool
+        Whether it may be read: not what comes from a file of results. All but ONNX can run code.
+    """
+
+    address: str
+    content: bytes = field(repr=False)
+    trusted: bool = True
+
+    @classmethod
+    def find(cls, address: str) -> Program:
+        """Read a file, of which nothing is run yet.
+
+        Returns
+        -------
+        Program
+
+        Raises
+        ------
+        UserError
+            If it cannot be read.
+        """
+        path = Path(address)
+        try:
+            if path.exists() and not path.is_file():  # a pipe would never end
+                raise UserError(f"cannot read {address}: it is no file")
+            return cls(address, path.read_bytes())
+        except OSError as error:
+            raise UserError(f"cannot read {address}: {error.strerror or error}") from error
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the content."""
+        return hashlib.sha256(self.content).hexdigest()
+
+    @property
+    def public_address(self) -> str:
+        """Its name without folders of this machine."""
+        return public(self.address)
+
+    def load(self) -> nn.Module:
+        """Module on the CPU.
+
+        Returns
+        -------
+        nn.Module
+
+        Raises
+        ------
+        UserError
+            If the file must not be read, or is none of these formats.
+        """
+        if not self.trusted:
+            raise UserError(
+                f"{self.address} is stored with the results and is not run; --trust-code, where there is "
+                "that option, runs it, if you trust where this file comes from"
+            )
+        read = {"export": _exported, "script": _scripted, "onnx": _onnx}[self._format]
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # TorchScript is deprecated, older exports are converted
+                module = read(self.content)
+        except UserError as error:
+            raise UserError(f"{self.address}: {error}") from error
+        except Exception as error:
+            raise UserError(f"cannot read {self.address}: {one_line(error)[:300]}") from error
+        for parameter in module.parameters():  # copies of TorchScript's would be no leaves
+            parameter.requires_grad_(False)
+        return module
+
+    @property
+    def _format(self) -> str:
+        try:
+            names = zipfile.ZipFile(io.BytesIO(self.content)).namelist()
+        except zipfile.BadZipFile:
+            if self.address.endswith(".onnx"):
+                return "onnx"
+            raise UserError(
+                f"{self.address} is no program of torch.export, TorchScript module or ONNX model (.onnx)"
+            ) from None
+        inside = {name.partition("/")[2] for name in names}
+        if "constants.pkl" in inside:
+            return "script"
+        if "archive_format" in inside or "serialized_exported_program.json" in names:
+            return "export"
+        raise UserError(
+            f"{self.address} holds weights or a pickle (torch.save), no net that can be run; give a function "
+            "that makes the net and loads them, path/to/net.py:build"
+        )
+
+
+def _exported(content: bytes) -> nn.Module:
+    program = torch.export.load(io.BytesIO(content))
+    places = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
+    for name in program.graph_signature.user_inputs:
+        value = places.get(str(name))
+        if not isinstance(value, torch.Tensor) or not value.ndim:
+            continue
+        size = value.shape[0]
+        if isinstance(size, torch.SymInt):
+            most = program.range_constraints.get(size.node.expr)
+            if most is None or int(min(most.upper, 2**62)) == 2**62:
+                return _Exported(program.module())
+        raise UserError(f"it takes batches of {size} inputs only; {DYNAMIC}")
+    raise UserError("it takes no tensor")
+
+
+class _Exported(nn.Module):
+    """A module of torch.export, as others are: its own ``eval``, which would change nothing, raises."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        self.training = False
+
+    def train(self, mode: bool = True) -> Self:
+        """Remember the mode, which was settled when the program was made."""
+        self.training = mode
+        return self
+
+    def __deepcopy__(self, memo: dict[int, object]) -> _Exported:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # torch copies what it has deprecated
+            return _Exported(copy.deepcopy(self.module, memo))
+
+    def forward(self, *args: Tensor, **kwargs: Tensor) -> Any:
+        """What the program gives."""
+        return self.module(*args, **kwargs)
+
+
+def _scripted(content: bytes) -> nn.Module:
+    return _Scripted(torch.jit.load(io.BytesIO(content), map_location="cpu"))
+
+
+class _Scripted(nn.Module):
+    """A TorchScript module that runs op by op: compiling it takes the first calls of each copy longer."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *args: Tensor, **kwargs: Tensor) -> Any:
+        """What the module gives."""
+        with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
+            return self.module(*args, **kwargs)
+
+
+def _onnx(content: bytes) -> nn.Module:
+    try:
+        import onnx
+        from onnx2torch import convert
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"an ONNX file needs the extra onnx: pip install 'sdp-bench[onnx]' ({error})"
+        ) from error
+    except Exception as error:
+        raise UserError(
+            f"onnx2torch does not load here ({one_line(error)[:200]}): torchvision must be the build that "
+            "fits torch"
+        ) from error
+    model = onnx.load_model_from_string(content)
+    if any(each.external_data for each in model.graph.initializer):
+        raise UserError("its weights are in another file; write them into it (onnx.save_model)")
+    module: nn.Module = convert(model)
+    return module
