@@ -92,6 +92,28 @@ def _each(value: Any, dims: int) -> Any:
     return tuple(given * dims if len(given) == 1 else given)
 
 
+def any_convolution(
+    call: Call,
+    input: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed_: bool,
+    output_padding: Any,
+    groups: int,
+    *_flags: Any,
+) -> Value:
+    """``aten.convolution``, which the others become in a scripted net."""
+    fixed(weight)
+    n = weight.ndim - 2
+    if transposed_:
+        build = transposed(getattr(nn, f"ConvTranspose{n}d"))
+        return build(call, input, weight, bias, stride, padding, output_padding, groups, dilation)
+    return convolution(getattr(nn, f"Conv{n}d"))(call, input, weight, bias, stride, padding, dilation, groups)
+
+
 def batch_norm(
     call: Call,
     input: Any,
@@ -124,6 +146,15 @@ def layer_norm(
     last(as_value(input), len(normalized_shape), "a LayerNorm")
     layer = nn.LayerNorm(list(normalized_shape), eps=1e-5 if eps is None else eps, elementwise_affine=False)
     return call.made(call.emit(set_tensors(layer, weight=weight, bias=bias), input))
+
+
+def native_layer_norm(
+    call: Call, input: Any, shape: Sequence[int], weight: Any, bias: Any, eps: float
+) -> Value:
+    """``aten.native_layer_norm``, of whose outputs the first is the norm."""
+    if call.replay.which:
+        raise NoFormulaError("the statistics of a LayerNorm")
+    return layer_norm(call, input, shape, weight, bias, eps)
 
 
 def rms_norm(

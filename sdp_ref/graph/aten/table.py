@@ -38,13 +38,15 @@ _TABLE: dict[str, Builder] = {
     "conv_transpose1d": layers.transposed(nn.ConvTranspose1d),
     "conv_transpose2d": layers.transposed(nn.ConvTranspose2d),
     "conv_transpose3d": layers.transposed(nn.ConvTranspose3d),
+    **dict.fromkeys(("convolution", "_convolution"), layers.any_convolution),
     "batch_norm": layers.batch_norm,
     "layer_norm": layers.layer_norm,
+    "native_layer_norm": layers.native_layer_norm,
     "rms_norm": layers.rms_norm,
     "group_norm": layers.group_norm,
     "instance_norm": layers.instance_norm,
-    "softmax": layers.softmax(nn.Softmax),
-    "log_softmax": layers.softmax(nn.LogSoftmax),
+    **dict.fromkeys(("softmax", "_softmax"), layers.softmax(nn.Softmax)),
+    **dict.fromkeys(("log_softmax", "_log_softmax"), layers.softmax(nn.LogSoftmax)),
     **{
         f"avg_pool{n}d": layers.pool(
             getattr(nn, f"AvgPool{n}d"),

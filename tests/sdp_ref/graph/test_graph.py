@@ -457,3 +457,15 @@ class Parts(nn.Module):
     def forward(self, x):
         b, h, w = x.shape
         return self.op(x.reshape(b * 2, 1, h // 2, w)).reshape(b, 2, -1)
+
+
+def test_a_scripted_image_net_is_traced_like_others():
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(1, 2, 3), nn.LayerNorm(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3), nn.Softmax(1)
+    )
+    x = torch.randn(5, 1, 4, 6)
+    for other in (torch.jit.trace(net.eval(), x), net):
+        steps = trace.trace(other, x)
+        assert not [step.module.text for step in steps if isinstance(step.module, ops.Unknown)]
+        torch.testing.assert_close(run(steps, x), net(x))
