@@ -1,7 +1,7 @@
 """How long a trace of a net takes, beside a symbolic trace of torch.fx.
 
-A symbolic trace notes no op. Both sides run by turns in one process and every ratio is the median of ratios of
-neighbours. Nothing is asserted.
+A symbolic trace notes no op. Both sides run by turns in one process and every ratio is the median of ratios
+of neighbours. Nothing is asserted.
 
     pytest -s benchmarks/test_trace_speed.py
 """

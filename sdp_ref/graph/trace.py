@@ -34,7 +34,7 @@ __all__ = ["Net", "Step", "UntraceableError", "last_uses", "trace"]
 Net = Callable[[Tensor], Tensor]
 
 _SIZES = (2, 3)  # of the batches; one is no size to tell a batch by
-_WHOLE = frozenset({*AFFINE, *ELEMENTWISE, *MAX_POOLS, nn.Identity, nn.Dropout, nn.Softmax, nn.LayerNorm})
+_WHOLE = (*AFFINE, *ELEMENTWISE, *MAX_POOLS, nn.Identity, nn.Dropout, nn.Softmax, nn.LayerNorm)
 _SAME = 1e-2  # a step that is another than the net's is wrong by about its whole size, rounding by far less
 
 
@@ -83,7 +83,8 @@ def trace(net: Net, like: Tensor, whole: Collection[type[nn.Module]] = _WHOLE) -
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the net gives its warnings when it is run
-        first, second = (_recorded(net, like, size, whole) for size in _SIZES)
+        kinds = frozenset(whole)
+        first, second = (_recorded(net, like, size, kinds) for size in _SIZES)
         steps = _Reader(first, second).read()
         _check(steps, second)
     return steps
