@@ -437,7 +437,7 @@ def test_a_prediction_that_is_no_law_is_refused(plan, law, message):
         ({"sampler": "lhs"}, "choose from mc, sobol"),
         ({"bin_range": "sd"}, "choose from quantiles, minmax, joint"),
         ({"net_source": "web"}, "choose from trained, committed"),
-        ({"activation": "softsign"}, "choose from relu"),
+        ({"activation": "maxout"}, "choose from relu"),
         ({"depths": (0,)}, "depths must be positive"),
         ({"optimizer": "lbfgs"}, "choose from sgd, adam"),
         ({"learning_rate": -1.0}, "must be positive"),
