@@ -56,6 +56,8 @@ class Entry:
         The values that it made; None for an output that is no tensor of numbers.
     shapes : tuple of tuple of int
         Their shapes.
+    real : tuple of bool
+        Whether they are real numbers, and no whole ones or truth values.
     path : str
         The innermost module of the net that was at work.
     draws : bool
@@ -67,6 +69,7 @@ class Entry:
     kwargs: dict[str, Any]
     outputs: tuple[int | None, ...]
     shapes: tuple[tuple[int, ...], ...]
+    real: tuple[bool, ...]
     path: str
     draws: bool = False
 
@@ -310,11 +313,11 @@ class _Recorder(TorchDispatchMode):
         if all(o is None for o in outputs):
             return
         args, kwargs = self._referring((args, kwargs))
-        path = self._place(func)
-        self.tape.entries.append(Entry(func, args, kwargs, tuple(outputs), tuple(shapes), path, draws))
-        for tensor, index in zip(
-            result if isinstance(result, tuple | list) else (result,), outputs, strict=True
-        ):
+        made = result if isinstance(result, tuple | list) else (result,)
+        real = tuple(isinstance(t, Tensor) and t.is_floating_point() for t in made)
+        described = (tuple(outputs), tuple(shapes), real, self._place(func), draws)
+        self.tape.entries.append(Entry(func, args, kwargs, *described))
+        for tensor, index in zip(made, outputs, strict=True):
             if index is not None:
                 self.values[tensor] = index
         self._made(result)
@@ -398,9 +401,9 @@ class _Recorder(TorchDispatchMode):
         return result
 
     def _append(self, function: Any, args: Any, kwargs: Any, tensor: Tensor, draws: bool) -> None:
-        shape = tuple(tensor.shape)
+        described = ((self.count,), (tuple(tensor.shape),), (tensor.is_floating_point(),))
         path = self._place(function)
-        self.tape.entries.append(Entry(function, tuple(args), kwargs, (self.count,), (shape,), path, draws))
+        self.tape.entries.append(Entry(function, tuple(args), kwargs, *described, path, draws))
         self.values[tensor] = self.count
         self.count += 1
         if tensor not in self.made:

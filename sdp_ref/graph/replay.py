@@ -141,15 +141,14 @@ class Replay:
         """Whether it is one function of one value, the same for all components."""
         if not self.pointwise or len(self.taken) != 1:
             return False
-        (value,) = self.taken.values()
-        uniform = not any(isinstance(p, Tensor) and p.numel() > 1 for p in self._parts)
-        return uniform and self(torch.zeros(1, *value.event, dtype=self.dtype)).is_floating_point()
+        return not any(isinstance(p, Tensor) and p.numel() > 1 for p in self._parts)
 
     @property
     def works(self) -> bool:
         """Whether there is such a function: all that is read and made has a batch, and nothing is drawn."""
         known = self.layout is not None and all(v.layout is not None for v in self.taken.values())
-        return known and not self.entry.draws and not any(isinstance(p, Varies) for p in self._parts)
+        drawn = self.entry.draws or any(isinstance(p, Varies) for p in self._parts)
+        return known and self.entry.real[self.which] and not drawn
 
     @property
     def _parts(self) -> list[Any]:

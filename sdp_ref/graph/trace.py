@@ -220,6 +220,8 @@ class _Reader:
             return f"{replay.name}, which draws random numbers"
         if any(v.layout is None for v in taken.values()):
             return f"{replay.name} of a value without a batch dimension"
+        if not entry.real[replay.which]:
+            return f"{replay.name}, which gives no real numbers"
         if any(isinstance(v, Varies) for v in leaves((entry.args, entry.kwargs))):
             return f"{replay.name} with constants that differ from example to example"
         return ""
