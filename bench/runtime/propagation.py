@@ -78,3 +78,34 @@ class FullCovariance(_Grid):
     """The rules that carry a covariance from layer to layer, on small nets."""
 
     params: ClassVar = [["mlp-1x100", "mlp-4x100"], ["dvia", "moment_matching"], DEVICES]
+
+
+class WholeNet(_Grid):
+    """The rules that run the net at points, many times, or in pieces, on the small net."""
+
+    params: ClassVar = [
+        ["mlp-4x100"],
+        [
+            "unscented",
+            "cubature",
+            "divided_difference",
+            "monte_carlo:samples=100",
+            "control_variate:samples=100",
+            "split:base=sdp,k=9",
+            "split:k=9",
+            "split:k=64",
+        ],
+        DEVICES,
+    ]
+
+
+class Regions(_Grid):
+    """The exact law of a net of one hidden layer, which is made region by region."""
+
+    params: ClassVar = [["mlp-1x100"], ["exact"], ["cpu"]]
+    number, repeat = 1, 3
+
+    def setup(self, net: str, method: str, device: str) -> None:
+        """See the base; one input, for its time goes with the regions."""
+        torch.set_num_threads(1)
+        self.work = Workload.of(net, 1, device).forward(method)

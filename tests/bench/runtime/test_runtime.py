@@ -228,7 +228,10 @@ def test_asv_takes_its_benchmarks_from_the_package():
     assert "{conf_dir}/constraints.txt" in configuration["install_command"][0]
 
 
-@pytest.mark.parametrize("grid", [propagation.Forward, propagation.TrainingStep, propagation.Sizes])
+GRIDS = [propagation.Forward, propagation.TrainingStep, propagation.Sizes, propagation.WholeNet]
+
+
+@pytest.mark.parametrize("grid", GRIDS)
 def test_benchmarks_run_on_every_method(grid, one_thread):
     assert len(grid.param_names) == len(grid.params)
     for net, method in itertools.product(grid.params[0], grid.params[1]):
