@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sdp_bench.commands.options import BAD_VERDICT, limits, seed_, stream, word
+from sdp_bench.commands.options import BAD_VERDICT, command, limits, seed_, stream, word
 from sdp_bench.commands.screen import echo
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sdp_ref.conformance import CheckResult, ConformanceReport
 
 
-@click.command("check-rule")
+@command("check-rule")
 @click.argument("rule", type=word, required=False)
 @click.option(
     "--only", type=word, multiple=True, metavar="CHECK", help="Run this check alone; may be repeated."

@@ -10,8 +10,10 @@ import click
 from sdp_bench.commands.options import (
     BAD_VERDICT,
     FAILED,
+    Group,
     Share,
     at_most_cores,
+    command,
     database,
     file_,
     folder_,
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from sdp_bench.bench.results.record import Record
 
 
-@click.command()
+@command()
 @click.argument("sources", nargs=-1, required=True, type=file_, metavar="FILE...")
 @click.option("-o", "--output", type=file_, required=True, help="New results file.")
 def merge(sources: tuple[Path, ...], output: Path) -> None:
@@ -38,7 +40,7 @@ def merge(sources: tuple[Path, ...], output: Path) -> None:
     echo(f"{merge_files(sources, output)} measurements in {output}")
 
 
-@click.command("export")
+@command("export")
 @database
 @click.option("-o", "--output", type=folder_, required=True, help="Folder of the tables.")
 @click.option("--format", "fmt", type=word, default="csv", show_default=True, help="csv, csv.xz or parquet.")
@@ -53,7 +55,7 @@ def export_(database: Path, output: Path, fmt: str, weights: bool) -> None:
     echo(f"{len(files)} files in {output}, {sum(f.stat().st_size for f in files) / 1e6:.1f} MB")
 
 
-@click.command("import")
+@command("import")
 @click.argument("folder", type=folder_)
 @database
 def import_(folder: Path, database: Path) -> None:
@@ -65,7 +67,7 @@ def import_(folder: Path, database: Path) -> None:
         echo(f"{import_tables(folder, store)} new measurements in {database}")
 
 
-@click.command()
+@command()
 @click.argument("a", type=file_)
 @click.argument("b", type=file_)
 def diff(a: Path, b: Path) -> None:
@@ -90,7 +92,7 @@ def diff(a: Path, b: Path) -> None:
         echo(found.largest.to_string(index=False))
 
 
-@click.group()
+@click.group(cls=Group)
 def results() -> None:
     """Results files and the code that made them."""
 
@@ -211,7 +213,7 @@ def _tell_remaining(remaining: Mapping[str, int]) -> None:
         echo(f"  left as it is: {count} of {what}")
 
 
-@click.command()
+@command()
 @click.argument("key", type=word)
 @click.option("--trust-code", is_flag=True, help="Run the code of a plug-in rule stored with the results.")
 @database

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sdp_bench.commands.options import Rules, Shard, file_, limits, seed_, stream, word
+from sdp_bench.commands.options import Group, Rules, Shard, command, file_, limits, seed_, stream, word
 from sdp_bench.commands.screen import echo
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ _manifests = click.option(
 )
 
 
-@click.command()
+@command()
 @click.option(
     "--baseline",
     type=file_,
@@ -136,7 +136,7 @@ def _unwritten(contents: Mapping[Path, str | bytes]) -> list[str]:
     return lines
 
 
-@click.group()
+@click.group(cls=Group)
 def oracles() -> None:
     """Manifests of oracles: method, seed, statistics, checks made, versions, hash."""
 

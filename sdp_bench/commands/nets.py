@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sdp_bench.commands.options import Finite, count, file_, seed_, word, workers
+from sdp_bench.commands.options import Finite, Group, command, count, file_, seed_, word, workers
 from sdp_bench.commands.screen import echo
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sdp_bench.bench.nets.recipes import Recipe
 
 
-@click.command()
+@command()
 @click.argument("network", type=click.Choice(["resnet18", "cnn3"]))
 @click.option("--dataset", type=word, default="cifar10", show_default=True, help="cifar10, mnist, ...")
 @click.option("--short", is_flag=True, help="The recipe for a CPU and minutes instead of the full one.")
@@ -91,7 +91,7 @@ def train(
     echo(f"{storage.cache_folder() / classifiers.file_name(architecture, recipe)} ({net.source})")
 
 
-@click.command()
+@command()
 @click.option("-o", "--output", type=file_, required=True, help="Table of the trials, CSV.")
 @click.option("--seeds", type=click.IntRange(1, 1000), default=10, show_default=True)
 def recipes(output: Path, seeds: int) -> None:
@@ -120,7 +120,7 @@ def recipes(output: Path, seeds: int) -> None:
     echo(f"{len(trials)} trials in {output}")
 
 
-@click.group()
+@click.group(cls=Group)
 def cache() -> None:
     """The cache: trained nets, trainings under way, and pages of the committed results."""
 

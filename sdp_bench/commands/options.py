@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import math
 import os
 import re
@@ -25,6 +26,29 @@ FAILED = 3
 """Exit code where something failed to run."""
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+
+
+class Command(click.Command):
+    """A command that refuses an option given twice, of which click would take the last without a word."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """See click."""
+        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        for param in given:
+            single = isinstance(param, click.Option) and not (param.multiple or param.is_flag or param.count)
+            if single and given.count(param) > 1:
+                name = max(param.opts, key=len)
+                raise click.UsageError(f"{name} is given twice", ctx)
+        return super().parse_args(ctx, args)
+
+
+class Group(click.Group):
+    """Commands of that kind."""
+
+    command_class = Command
+
+
+command = functools.partial(click.command, cls=Command)
 
 
 class Word(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none

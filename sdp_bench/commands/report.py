@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from sdp_bench.commands.options import FAILED, Numbers, database, folder_, runtime_table, word
+from sdp_bench.commands.options import FAILED, Numbers, command, database, folder_, runtime_table, word
 from sdp_bench.commands.screen import echo
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 HTML = Path("reports/html")
 
 
-@click.command()
+@command()
 @database
 @click.option(
     "--run",

@@ -11,6 +11,7 @@ from sdp_bench.commands.options import (
     FAILED,
     Shard,
     at_most_cores,
+    command,
     database,
     file_,
     gibibytes,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from sdp_bench.bench.settings import Settings
 
 
-@click.command("list")
+@command("list")
 @click.option("--preset", default="paper", show_default=True, type=click.Choice(["smoke", "quick", "paper"]))
 def list_(preset: str) -> None:
     """List the experiments, presets, metrics, data sets and rules."""
@@ -74,7 +75,7 @@ def _listed(preset: str) -> Iterator[str]:
     yield ", ".join(("  of yours: path/to/rule.py:MyRule", "package.module:MyRule", *others))
 
 
-@click.command()
+@command()
 @click.argument("names", type=word, nargs=-1, metavar="EXPERIMENT...")
 @click.option("--all", "every", is_flag=True, help="Run all experiments.")
 @click.option("--preset", type=word, default="quick", show_default=True, help="smoke, quick or paper.")
@@ -192,7 +193,7 @@ def _check_options(experiments: Sequence[Experiment], settings: Settings) -> Non
         raise UserError(f"{', '.join(sorted(ignored))} cannot be chosen for {names}")
 
 
-@click.command()
+@command()
 @click.option(
     "--preset", type=word, default="quick", show_default=True, help="smoke, quick or paper (batches of 128)."
 )

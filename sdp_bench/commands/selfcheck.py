@@ -11,6 +11,7 @@ from sdp_bench.commands.options import (
     BAD_VERDICT,
     Share,
     at_most_cores,
+    command,
     folder_,
     jobs,
     seed_,
@@ -22,7 +23,7 @@ from sdp_bench.commands.screen import echo
 FOLDER = Path("reports/html/selfcheck")
 
 
-@click.command()
+@command()
 @click.argument("checks", type=word, nargs=-1, metavar="[CHECK]...")
 @click.option(
     "--trials", type=Share(), default="100%", show_default=True, help="Share of the trials of a full check."

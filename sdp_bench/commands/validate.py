@@ -13,6 +13,7 @@ from sdp_bench.commands.options import (
     Rules,
     at_most,
     at_most_cores,
+    command,
     count,
     depths_,
     file_,
@@ -42,7 +43,7 @@ KIT_LIMIT = 600.0  # s
 GROUP_LIMIT = 1800.0  # s
 
 
-@click.command()
+@command()
 @click.argument("rules", type=word, nargs=-1, metavar="RULE...")
 @click.option(
     "--net",

@@ -382,3 +382,18 @@ def test_the_package_itself_is_the_command(tmp_path):
     )
     assert done.returncode == 2
     assert done.stderr.startswith("Error: no results at ")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("run", "iris-tv", "--rules", "sdp", "--rules", "dvia"),
+        ("results", "verify", "--share", "1%", "--share=2%"),
+        ("export", "-o", "one", "--output", "two"),
+    ],
+)
+def test_an_option_given_twice_is_refused(invoke, call):
+    """Click would take the last one and drop the other."""
+    code, _, err = invoke(*call)
+    assert code == 2
+    assert "is given twice" in err
