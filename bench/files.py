@@ -192,7 +192,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def read_array(path: Path) -> np.ndarray:
-    """Read the one array of a file, see :func:`read_arrays`.
+    """Read the array of a file that ``numpy.save`` wrote; see :func:`read_arrays`.
 
     Parameters
     ----------
@@ -207,10 +207,12 @@ def read_array(path: Path) -> np.ndarray:
     UserError
         If there is no such file or it holds something else; pickles are not read.
     """
-    arrays = read_arrays(path)
-    if list(arrays) != ["arr_0"]:
+    import numpy as np
+
+    arrays = list(read_arrays(path).values())
+    if len(arrays) != 1 or not isinstance(arrays[0], np.memmap):  # those of numpy.savez are in memory
         raise UserError(f"{path} holds several arrays; save one with numpy.save")
-    return arrays["arr_0"]
+    return arrays[0]
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ class Arctan(Activation):
     name: ClassVar[str] = "arctan"
     label: ClassVar[str] = "Arctan"
     module: ClassVar[type[nn.Module]] = Atan
-    calls: ClassVar = (torch.atan,)
+    ops: ClassVar = ("atan",)
 
     def function(self, x):
         return x.atan()
