@@ -170,29 +170,17 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     UserError
         If there is no such file or it holds something else; pickles are not read.
     """
-    import zipfile
-    import zlib
-
     import numpy as np
 
-    try:
-        if path.exists() and not path.is_file():  # a pipe would never end, or begin
-            raise UserError(f"cannot read {path}: it is no file")
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
+    with _loaded(path) as found:
         if isinstance(found, np.ndarray):
             return {"arr_0": found}
         with found:
             return {name: np.asarray(found[name]) for name in found.files}
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
-        raise UserError(
-            f"{path} is no plain array of numbers as numpy.save writes it (pickles are not read)"
-        ) from error
 
 
 def read_array(path: Path) -> np.ndarray:
-    """Read the array of a file that ``numpy.save`` wrote; see :func:`read_arrays`.
+    """Read the array of a file that ``numpy.save`` wrote, of which nothing is in memory yet.
 
     Parameters
     ----------
@@ -209,10 +197,41 @@ def read_array(path: Path) -> np.ndarray:
     """
     import numpy as np
 
-    arrays = list(read_arrays(path).values())
-    if len(arrays) != 1 or not isinstance(arrays[0], np.memmap):  # those of numpy.savez are in memory
-        raise UserError(f"{path} holds several arrays; save one with numpy.save")
-    return arrays[0]
+    with _loaded(path) as found:
+        if not isinstance(found, np.ndarray):
+            found.close()
+            raise UserError(f"{path} holds several arrays; save one with numpy.save")
+        return found
+
+
+@contextmanager
+def _loaded(path: Path) -> Iterator[Any]:
+    """What ``numpy.load`` makes of a file, whose errors become a line each.
+
+    Yields
+    ------
+    ndarray or NpzFile
+
+    Raises
+    ------
+    UserError
+        If there is no such file or it holds something else.
+    """
+    import zipfile
+    import zlib
+
+    import numpy as np
+
+    try:
+        if path.exists() and not path.is_file():  # a pipe would never end, or begin
+            raise UserError(f"cannot read {path}: it is no file")
+        yield np.load(path, mmap_mode="r", allow_pickle=False)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+        raise UserError(
+            f"{path} is no plain array of numbers as numpy.save writes it (pickles are not read)"
+        ) from error
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
