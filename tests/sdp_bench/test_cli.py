@@ -23,11 +23,19 @@ from sdp_bench.bench.results.store import Store
 from tests.bench.conftest import change
 
 SUITES = ("iris-tv", "iris-w1", "iris-std")
-TINY = (
-    *("--depth", "1", "--width", "8", "--nets", "2", "--inputs", "1", "--epochs", "50"),
-    *("--samples", "2048", "--pilot-samples", "1024", "--cells", "16", "--w1-points", "100"),
-    *("--rules", "sdp,monte_carlo:samples=10", "--jobs", "1"),
-)
+
+
+def tiny(**changed):
+    """The options of a run of seconds, with those changed or added that are named: each stands but once."""
+    options = {
+        **{"depth": 1, "width": 8, "nets": 2, "inputs": 1, "epochs": 50, "samples": 2048},
+        **{"pilot-samples": 1024, "cells": 16, "w1-points": 100, "jobs": 1},
+        **{"rules": "sdp,monte_carlo:samples=10", **changed},
+    }
+    return tuple(word for name, value in options.items() for word in (f"--{name}", str(value)))
+
+
+TINY = tiny()
 
 
 def command(*words, cwd):
@@ -133,9 +141,8 @@ def test_before_anything_is_measured_the_report_is_of_the_committed_results(fini
 
 @pytest.mark.slow
 def test_runs_shown_together_count_each_cell_once_as_the_newest_measured_it(tmp_path):
-    tiny = ("run", "iris-tv", "iris-w1", *TINY)
-    assert command(*tiny, "--sigma", "0.1,10", cwd=tmp_path).returncode == 0
-    assert command(*tiny, "--sigma", "10,100", "--cells", "32", cwd=tmp_path).returncode == 0
+    for words in (tiny(sigma="0.1,10"), tiny(sigma="10,100", cells=32)):
+        assert command("run", "iris-tv", "iris-w1", *words, cwd=tmp_path).returncode == 0
     shown = command("report", "--no-committed", "--all-runs", "--output", "out", cwd=tmp_path)
     assert shown.returncode == 0, shown.stderr
     table = pd.read_csv(tmp_path / "out" / "results.csv")

@@ -9,7 +9,7 @@ import pytest
 
 from sdp_bench.bench.results.queries import keys as keys_of
 from sdp_bench.bench.results.store import Store
-from tests.sdp_bench.test_cli import TINY, command
+from tests.sdp_bench.test_cli import command, tiny
 
 pytestmark = pytest.mark.slow
 
@@ -35,11 +35,9 @@ def attack(tmp_path_factory):
     folder = tmp_path_factory.mktemp("attack")
     marker = folder / "marker"
     (folder / "marking.py").write_text(RULE.format(marker=str(marker)))
-    rules = ("--rules", "sdp,marking.py:Marking")
-    few = ("--sigma", "0.1", "--nets", "1")
-    for database, chosen in (("theirs.sqlite", rules), ("own.sqlite", ())):
+    for database, chosen in (("theirs.sqlite", {"rules": "sdp,marking.py:Marking"}), ("own.sqlite", {})):
         # In a process of its own, so that this one has not loaded the code.
-        words = ("run", "iris-tv", *TINY, *few, *chosen, "--database", database)
+        words = ("run", "iris-tv", *tiny(sigma=0.1, nets=1, database=database, **chosen))
         ran = subprocess.run([sys.executable, "-m", "sdp_bench.cli", *words], cwd=folder, check=False)
         assert ran.returncode == 0
     assert marker.exists()
@@ -63,7 +61,7 @@ def words_of(keys):
     yield ("import", "tables", "--database", "again.sqlite")
     yield ("merge", "theirs.sqlite", "own.sqlite", "-o", "merged.sqlite")
     yield ("oracles", "show", keys["sdp"].partition("/")[0], "--derive", *theirs)
-    yield ("run", "iris-tv", *TINY, "--sigma", "0.1,1", "--nets", "1", *theirs)
+    yield ("run", "iris-tv", *tiny(sigma="0.1,1", nets=1), *theirs)
     yield ("validate", "sdp", "--preset", "smoke", "--no-conformance", "--depth", "1", *theirs)
 
 
