@@ -13,7 +13,7 @@ import pandas as pd
 
 from sdp_bench.reports.folder import inside, write
 from sdp_bench.reports.numbers.number import FOLDER as NUMBERS
-from sdp_bench.reports.parts import PAGE, Cover, Data, Part, assembled, write_lists
+from sdp_bench.reports.parts import PAGE, Beside, Cover, Data, Part, assembled, write_beside, write_lists
 from sdp_bench.reports.tables.data import lines
 from sdp_bench.reports.tables.frame import COLUMNS, TEXT, VARIANTS, checked
 
@@ -37,7 +37,14 @@ class Committed:
     folder: Path
 
     @classmethod
-    def keep(cls, folder: Path, frame: pd.DataFrame, parts: Sequence[Part], finished: str) -> Committed:
+    def keep(
+        cls,
+        folder: Path,
+        frame: pd.DataFrame,
+        parts: Sequence[Part],
+        finished: str,
+        beside: Sequence[Beside] = (),
+    ) -> Committed:
         """Write the parts of their page and all measurements; the lists are written beside them.
 
         Parameters
@@ -47,6 +54,8 @@ class Committed:
         parts : sequence of Part
         finished : str
             When the newest of them was measured, as ISO 8601.
+        beside : sequence of Beside
+            Files that stand beside the page.
 
         Returns
         -------
@@ -55,7 +64,11 @@ class Committed:
         # without the time of day, so that the same results give the same bytes
         with gzip.GzipFile(folder / DATA, "wb", compresslevel=6, mtime=0) as file:
             file.writelines(lines(frame))
-        content = {"finished": finished, "parts": [asdict(part) for part in parts]}
+        content = {
+            "finished": finished,
+            "parts": [asdict(part) for part in parts],
+            "beside": [asdict(one) for one in beside],
+        }
         write(folder / _PARTS, json.dumps(content))
         return cls(folder)
 
@@ -67,13 +80,13 @@ class Committed:
         return checked(pd.read_csv(self.folder / DATA, usecols=needed.__contains__, dtype=text))
 
     @functools.cached_property
-    def _kept(self) -> tuple[str, list[Part]]:
+    def _kept(self) -> tuple[str, list[Part], list[Beside]]:
         content = json.loads((self.folder / _PARTS).read_text(encoding="utf-8"))
         parts = (
             Part(one["order"], tuple((a, b) for a, b in one["navigation"]), one["html"])
             for one in content["parts"]
         )
-        return content["finished"], list(parts)
+        return content["finished"], list(parts), [Beside(**one) for one in content["beside"]]
 
     def show(self, folder: Path, more: Sequence[Part] = (), links: Sequence[tuple[str, str]] = ()) -> Path:
         """Write the page into a report, with the lists behind its numbers and the measurements.
@@ -100,6 +113,7 @@ class Committed:
         lists = sorted((self.folder / NUMBERS).glob("*.html"))
         write_lists(inside(folder, NUMBERS), {each.name: each.read_text(encoding="utf-8") for each in lists})
         write(folder / DATA, (self.folder / DATA).read_bytes())
-        finished, parts = self._kept
-        cover = Cover(TITLE, {"finished": finished}, Data(DATA), tuple(links))
+        finished, parts, beside = self._kept
+        own = write_beside(folder, beside)
+        cover = Cover(TITLE, {"finished": finished}, Data(DATA), (*own, *links))
         return write(folder / PAGE, assembled([*parts, *more], cover))

@@ -18,8 +18,10 @@ _HEAD = 2000  # bytes in which a file says what it is
 # What files of ours begin with, by the ends of their names.
 _OURS = {
     ".html": r'(?s).*<(title>sdp-bench |meta name="sdp-bench-)',
-    # measurements, none of them, or the rates of the selfcheck
-    ".csv": r'(""|(?=.*\bexperiment\b)(?=.*\brule\b).*\bvalue\b.*|part,what,condition,.*,hits,trials)?\r?\n',
+    # measurements, none of them, rulings on the paper, or the rates of the selfcheck
+    ".csv": r'(""|topic,lines,quote,.*|(?=.*\bexperiment\b)(?=.*\brule\b).*\bvalue\b.*'
+    r"|part,what,condition,.*,hits,trials)?\r?\n",
+    ".tex": r"% sdp-bench",
     # conformance reports; the parts of a page that is kept; the hashes of these
     ".json": r'\{(\s*"[^"]*": (\{\s*"rule": "|"[0-9a-f]{64}")|"finished": |\})',
 }

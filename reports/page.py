@@ -15,7 +15,17 @@ from sdp_bench.reports.drilldown import page as drilldown
 from sdp_bench.reports.folder import inside, remove, replacing, write
 from sdp_bench.reports.numbers import sheets
 from sdp_bench.reports.numbers.number import FOLDER, Number
-from sdp_bench.reports.parts import PAGE, Cover, Data, Part, assembled, write_lists
+from sdp_bench.reports.parts import (
+    PAGE,
+    Beside,
+    Cover,
+    Data,
+    Part,
+    assembled,
+    write_beside,
+    write_lists,
+)
+from sdp_bench.reports.replication import page as replication
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Section, tabulated
 from sdp_bench.reports.section import sections as every_section
@@ -24,6 +34,8 @@ from sdp_bench.reports.tables import data
 from sdp_bench.reports.writing import environment
 
 DATA = "results.csv"
+PAPERS_OWN = "paper"
+"""Preset at the paper's own size."""
 
 
 def build(
@@ -58,11 +70,11 @@ def build(
     """
     with writing(folder):
         made, numbers = parts(results, every_section() if sections is None else sections)
-        links: tuple[tuple[str, str], ...] = ()
+        links = write_beside(folder, _beside(results))
         if results.committed is not None:
             here = [one for one in made if one.beside]
             results.committed.show(inside(folder, committed.FOLDER), here, [(f"../{PAGE}", "This run")])
-            links = ((f"{committed.FOLDER}/{PAGE}", committed.TITLE),)
+            links = (*links, (f"{committed.FOLDER}/{PAGE}", committed.TITLE))
         drilled = drilldown.hrefs(
             drilldown.current_pages(inside(folder, drilldown.FOLDER), results.frame), up="../"
         )
@@ -94,7 +106,8 @@ def keep(results: Results, folder: Path, sections: Sequence[Section] | None = No
     folder.mkdir(parents=True, exist_ok=True)
     made, numbers = parts(results, every_section() if sections is None else sections)
     _write_numbers(results, numbers, folder / FOLDER, Data(committed.DATA))
-    return Committed.keep(folder, results.frame, made, results.meta.get("finished") or "")
+    finished = results.meta.get("finished") or ""
+    return Committed.keep(folder, results.frame, made, finished, _beside(results))
 
 
 def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], list[Number]]:
@@ -129,6 +142,13 @@ def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], li
         for section, context in shown
     ]
     return made, list(numbers.values())
+
+
+def _beside(results: Results) -> list[Beside]:
+    """Pages beside that of some results: what they say to the paper, where they are of its size."""
+    if not (results.published or results.meta.get("preset") == PAPERS_OWN):
+        return []
+    return replication.files(results)
 
 
 def drill_downs(

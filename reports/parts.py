@@ -40,6 +40,15 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Beside:
+    """A file that stands beside a page: its name, its text, and its title where the page leads to it."""
+
+    name: str
+    text: str
+    title: str = ""
+
+
+@dataclass(frozen=True)
 class Data:
     """Where all measurements of a page are, with their keys.
 
@@ -107,3 +116,10 @@ def write_lists(folder: Path, texts: Mapping[str, str]) -> None:
     for old in set(folder.glob("*.html")) - written:
         if "numbers" in tags(old):
             old.unlink(missing_ok=True)
+
+
+def write_beside(folder: Path, files: Sequence[Beside]) -> tuple[tuple[str, str], ...]:
+    """Write files beside a page; names and titles of those that it leads to."""
+    for one in files:
+        write(folder / one.name, one.text)
+    return tuple((one.name, one.title) for one in files if one.title)

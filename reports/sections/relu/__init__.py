@@ -8,13 +8,13 @@ from typing import ClassVar
 
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.sections.relu.figure import figure
+from sdp_bench.reports.sections.relu.figure import densities, figure
 from sdp_bench.reports.sections.relu.relu import SingleReLU, single_relu
 
 
 @dataclass(frozen=True)
 class OneReLU(Section):
-    """The paper's figure of W1 over the mean, and its theorem, by quadrature.
+    """The paper's figures of one ReLU, and its theorem, by quadrature.
 
     Attributes
     ----------
@@ -32,4 +32,4 @@ class OneReLU(Section):
         if not results.published:
             return None
         single = self.compute()
-        return {"relu": single, "figure": figure(single.w1)}
+        return {"relu": single, "laws": densities(single), "figure": figure(single.w1)}

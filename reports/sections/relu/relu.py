@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,7 @@ import torch
 from scipy import optimize
 from torch import nn
 
-from sdp_bench.oracles.exact.quadrature import Mixed, exact_wasserstein
+from sdp_bench.oracles.exact.quadrature import Mixed, exact_total_variation, exact_wasserstein
 from sdp_bench.oracles.exact.theorem import Optimality, check_theorem
 from sdp_bench.reports.style.labels import number
 from sdp_bench.reports.style.rules import RuleTraits
@@ -27,6 +27,8 @@ from sdp_ref.rules import rule as rule_named
 SIGMA = 0.1  # as in the paper's figure
 RULES = ("sdp", "marginal_moment_matching")  # the figure's two; in one dimension the full rules are the same
 POINTS = 121
+MEANS = (-0.5, 0.5)
+"""Of the two inputs whose laws are drawn, with standard deviation 1; the paper does not say its own."""
 _WIDTHS = 5.0  # the figure reaches this many sigma to either side; the paper does not say how far
 
 
@@ -51,6 +53,28 @@ class Nearer:
 
 
 @dataclass(frozen=True, eq=False)
+class Image:
+    """ReLU(X) for one normal X, as a measure, and what each rule predicts of it.
+
+    Attributes
+    ----------
+    mean, sigma : float
+        Of X.
+    exact : Mixed
+    predictions : mapping of str to Mixed
+        By rule.
+    distances : mapping of str to (float, float)
+        Total variation and W1 of each to the exact law.
+    """
+
+    mean: float
+    sigma: float
+    exact: Mixed
+    predictions: Mapping[str, Mixed]
+    distances: Mapping[str, tuple[float, float]]
+
+
+@dataclass(frozen=True, eq=False)
 class SingleReLU:
     """What the report says of one ReLU.
 
@@ -61,11 +85,14 @@ class SingleReLU:
     nearer : Nearer
         Where moment matching has the smaller W1.
     checks : tuple of Optimality
+    images : tuple of Image
+        For a negative mean and a positive one.
     """
 
     w1: pd.DataFrame
     nearer: Nearer
     checks: tuple[Optimality, ...]
+    images: tuple[Image, ...] = ()
 
     @property
     def sentences(self) -> list[str]:
@@ -76,7 +103,37 @@ class SingleReLU:
 @functools.lru_cache
 def single_relu() -> SingleReLU:
     """Everything on one ReLU, in about ten seconds; kept once made."""
-    return SingleReLU(wasserstein_over_mean(), nearer(), tuple(check_theorem()))
+    images = tuple(image(mean) for mean in MEANS)
+    return SingleReLU(wasserstein_over_mean(), nearer(), tuple(check_theorem()), images)
+
+
+def image(mean: float, sigma: float = 1.0, rules: Iterable[str] = RULES) -> Image:
+    """ReLU(X), X ~ N(mean, sigma^2), and the rules' predictions (the paper's figure of two such).
+
+    Parameters
+    ----------
+    mean, sigma : float
+        Of X; sigma positive.
+    rules : iterable of str
+        Rule specs.
+
+    Returns
+    -------
+    Image
+
+    Raises
+    ------
+    ValueError
+        As for :func:`wasserstein_over_mean`.
+    """
+    x = _normal([mean], sigma)
+    exact = Mixed.of(x).relu()
+    predictions = {name: Mixed.of(rule_named(name).propagate(nn.ReLU(), x)) for name in rules}
+    distances = {
+        name: (exact_total_variation(exact, one), exact_wasserstein(exact, one))
+        for name, one in predictions.items()
+    }
+    return Image(mean, sigma, exact, predictions, distances)
 
 
 def wasserstein_over_mean(
@@ -104,11 +161,8 @@ def wasserstein_over_mean(
     ValueError
         If sigma is not positive and finite, a mean is not finite, or there is no such rule.
     """
-    if not (math.isfinite(sigma) and sigma > 0):
-        raise ValueError(f"sigma must be positive and finite, got {sigma}")
     chosen = _grid(sigma) if means is None else [float(mean) for mean in means]
-    mean = torch.tensor(chosen, dtype=torch.float64).reshape(-1, 1)
-    x = DiagonalGaussian(mean, torch.full_like(mean, sigma**2))
+    x = _normal(chosen, sigma)
     images = [Mixed.of(x[i]).relu() for i in range(len(chosen))]
     rows = []
     for name in rules:
@@ -178,6 +232,13 @@ def _sentence_on_theorem(checks: tuple[Optimality, ...]) -> str:
         where = ", ".join(f"{ratio:g}" for ratio in ties)
         said += f"; in {verdicts.count('tie')} (median / scale = {where}) a point mass and a density tie"
     return f"{said}; in {verdicts.count('fails') or 'none'} another law is nearer."
+
+
+def _normal(means: Sequence[float], sigma: float) -> DiagonalGaussian:
+    if not (math.isfinite(sigma) and sigma > 0):
+        raise ValueError(f"sigma must be positive and finite, got {sigma}")
+    mean = torch.tensor(means, dtype=torch.float64).reshape(-1, 1)
+    return DiagonalGaussian(mean, torch.full_like(mean, sigma**2))
 
 
 def _grid(sigma: float) -> list[float]:

@@ -45,7 +45,7 @@ _TABLES = (
 )
 """Title, the paper's table, methods and metrics of each table."""
 
-_SETS = ("concrete", "power", "wine", "yacht", "naval", "energy", "boston", "kin8nm")
+SETS = ("concrete", "power", "wine", "yacht", "naval", "energy", "boston", "kin8nm")
 _BEST = ("mpiw", "nll")
 """Metrics of which the smallest is the best."""
 
@@ -139,14 +139,14 @@ def intervals(frame: pd.DataFrame, traits: RuleTraits) -> Intervals | None:
         for (name, rule, metric), part in measurements.groupby(["dataset", "rule", "metric"], sort=False)
     }
     sets = sorted(
-        measurements["dataset"].unique(), key=lambda name: (_SETS.index(name.partition(" ")[0]), name)
+        measurements["dataset"].unique(), key=lambda name: (SETS.index(name.partition(" ")[0]), name)
     )
     printed = _printed()
     interval_tables = tuple(
         IntervalTable(
             title,
             paper,
-            tuple(_label(rule, traits) for rule in rules),
+            tuple(label(rule, traits) for rule in rules),
             tuple(Row(name, _row(name, rules, metrics, measured, printed)) for name in sets),
         )
         for title, paper, rules, metrics in _TABLES
@@ -158,7 +158,7 @@ def intervals(frame: pd.DataFrame, traits: RuleTraits) -> Intervals | None:
     return Intervals(interval_tables, tuple(runs), tuple(_sentences(sets, measured, traits)))
 
 
-def _label(method: str, traits: RuleTraits) -> str:
+def label(method: str, traits: RuleTraits) -> str:
     """Name of a method, which need not be a rule."""
     return _LABELS.get(method) or traits.label(method)
 
@@ -244,6 +244,6 @@ def _sentences(sets: Sequence[str], measured: Measured, traits: RuleTraits) -> l
         widths = {rule: measured[name, rule, "mpiw"].mean() for rule in qualified}
         if widths:
             wins.setdefault(min(widths, key=lambda rule: widths[rule]), []).append(name)
-    parts = "; ".join(f"{_label(rule, traits)} on {', '.join(names)}" for rule, names in wins.items())
+    parts = "; ".join(f"{label(rule, traits)} on {', '.join(names)}" for rule, names in wins.items())
     among = "Narrowest intervals among the methods that do not sample and of which every seed qualified"
     return [f"{among}: {parts}."] if parts else []

@@ -1,0 +1,160 @@
+"""The paper's tables and figures, and what stands beside each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sdp_bench.bench.experiments.selective.experiment import EXPERIMENT as SELECTIVE
+from sdp_bench.bench.experiments.uci.experiment import EXPERIMENT as UCI
+from sdp_bench.reports.paper import printed
+from sdp_bench.reports.replication.statement import Evidence
+from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.nets import NetKind
+from sdp_bench.reports.tables.published import differences
+from sdp_bench.reports.tables.tables import Table
+
+_MISPRINTS = {
+    "Table 1": "Table 9 has its numbers, the column k=100 those of k=5 in Table 17",
+    "Table 2": "it has the numbers of Table 22, of six layers",
+}
+_METRICS = {"1-tv": "1 − TV", "w1": "W1", "std_ratio": "ratios of standard deviations", "tv_class": "TV"}
+_FIGURES = (
+    ("Figure 1", "two moons", "an example of the documentation, over seeds", ""),
+    ("Figure 2", "laws after one ReLU", "the same two inputs, exactly", "index.html#relu"),
+    ("Figure 3", "W1 after one ReLU", "the same by quadrature", "index.html#relu"),
+    ("Figure 4", "risk over coverage", "", "index.html#selective"),
+    ("Figure 5", "robustness on MNIST", "", ""),
+    ("Figure 6", "attacks by objective, and non-zero gradients", "", ""),
+    ("Figure 7", "robustness on MNIST, other strengths", "", ""),
+    ("Figure 8", "adversarial robustness, MNIST and CIFAR-10", "", ""),
+    ("Figure 9", "robustness to noise, MNIST and CIFAR-10", "", ""),
+    ("Figure 10", "layer of introduction", "", ""),
+)
+
+
+@dataclass(frozen=True)
+class Counterpart:
+    """A table or figure of the paper and what stands beside it here.
+
+    Attributes
+    ----------
+    label, title : str
+        ``Table 9``, and what it shows.
+    design : str
+        At what fidelity; empty where there is nothing.
+    found : str
+        How many of its cells agree, where cells can be compared.
+    address : str
+        In the report's folder; empty where there is nothing.
+    """
+
+    label: str
+    title: str
+    design: str = ""
+    found: str = ""
+    address: str = ""
+
+
+def counterparts(evidence: Evidence) -> list[Counterpart]:
+    """Every table and figure of the paper, in its order.
+
+    Parameters
+    ----------
+    evidence : Evidence
+
+    Returns
+    -------
+    list of Counterpart
+    """
+    tables = sorted((*_simulated(evidence), *_others(evidence)), key=lambda one: int(one.label.split()[1]))
+    return [*tables, *_figures(evidence)]
+
+
+def _simulated(evidence: Evidence) -> Iterator[Counterpart]:
+    """Tables of the simulation, by cells."""
+    for _, own in printed.tables().groupby("table"):
+        first = own.iloc[0]
+        kind = NetKind(str(first["activation"]), int(first["depth"]))
+        title = f"{_METRICS[first['metric']]}, {kind.label}"
+        if own["method"].str.startswith("monte_carlo").all():
+            title += ", Monte Carlo estimates"
+        methods = frozenset(own["method"])
+        yield _beside(evidence, str(first["label"]), title, str(first["metric"]), kind, methods)
+
+
+def _beside(
+    evidence: Evidence, label: str, title: str, metric: str, kind: NetKind, methods: frozenset[str]
+) -> Counterpart:
+    """Counterpart of a table of one metric, kind of net and some methods."""
+    found = [
+        table
+        for table in evidence.results.tables
+        if table.metric.published == metric and table.kind == kind and methods & set(table.rules)
+    ]
+    if not found:
+        return Counterpart(label, title)
+    # A suite may have its own design of what another has at the paper's; the largest speaks.
+    table = max(found, key=lambda each: (each.units, bool(_cells([each], methods))))
+    cells = _cells([table], methods)
+    differ = sum(cells.values())
+    said = f"{len(cells) - differ} of {len(cells)} cells within the spreads, {differ} beyond" if cells else ""
+    misprint = _MISPRINTS.get(label, "")
+    return Counterpart(
+        label,
+        f"{title} ({misprint})" if misprint else title,
+        table.design,
+        said,
+        f"index.html#{table.experiment}",
+    )
+
+
+def _cells(tables: list[Table], methods: frozenset[str]) -> dict[tuple[float, str, str], bool]:
+    """Whether cells that the paper prints too differ by more than both spreads, by place."""
+    return {
+        (each.row.sigma, each.row.component, each.cell.rule): each.differs
+        for each in differences(tables)
+        if each.cell.rule in methods
+    }
+
+
+def _others(evidence: Evidence) -> Iterator[Counterpart]:
+    """Tables of the other experiments."""
+    resnet = NetKind("resnet18", 18)
+    methods = frozenset(printed.experiment("tv_class_resnet18")["method"])
+    for label, title in (
+        ("Table 3", "TV of classes, ResNet-18"),
+        ("Table 37", "the same with standard deviations"),
+    ):
+        yield _beside(evidence, label, title, "tv_class", resnet, methods)
+    uci = evidence.of(UCI.name)
+    sets = sorted(uci["dataset"].unique()) if len(uci) else []
+    design = f"{', '.join(sets)}; {labels.plural(int(uci['seed'].nunique()), 'seed')}" if sets else ""
+    for label, title in (
+        ("Table 4", "prediction intervals"),
+        ("Table 38", "negative log-likelihoods"),
+        ("Table 40", "prediction intervals, 5 and 1000 samples"),
+    ):
+        yield Counterpart(label, title, design, "", "index.html#uci" if sets else "")
+    selective = evidence.of(SELECTIVE.name)
+    seeds = labels.plural(int(selective["seed"].nunique()), "seed") if len(selective) else ""
+    for label, title in (
+        ("Table 5", "selective prediction"),
+        ("Table 39", "the same with standard deviations"),
+    ):
+        yield Counterpart(label, title, seeds, "", "index.html#selective" if seeds else "")
+    timed = {row.device for row in evidence.results.runtime}
+    yield Counterpart("Table 6", "times", ", ".join(sorted(timed)), "", "index.html#runtime" if timed else "")
+
+
+def _figures(evidence: Evidence) -> Iterator[Counterpart]:
+    for label, title, design, address in _FIGURES:
+        if label == "Figure 4":
+            seeds = evidence.of(SELECTIVE.name)["seed"].nunique()
+            yield (
+                Counterpart(label, title, labels.plural(int(seeds), "seed"), "", address)
+                if seeds
+                else (Counterpart(label, title))
+            )
+        else:
+            yield Counterpart(label, title, design, "", address)

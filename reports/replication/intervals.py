@@ -1,0 +1,150 @@
+"""What the paper says of prediction intervals on UCI sets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from sdp_bench.bench.experiments.uci.experiment import EXPERIMENT
+from sdp_bench.reports.replication.statement import (
+    Effect,
+    Evidence,
+    Rule,
+    Tried,
+    finite,
+    tried,
+)
+from sdp_bench.reports.sections.uci import SETS, label
+from sdp_bench.reports.style.rules import RuleTraits
+
+_RULES = RuleTraits()
+_COVERAGE = 0.95
+_LEAST = 0.925
+"""Coverage in validation from which a setting qualifies."""
+_BASELINES = ("pnn", "sqr")
+_SAMPLES = ("monte_carlo:samples=10", "monte_carlo:samples=100")
+_BOLD = {
+    "sdp": ("concrete", "naval", "energy"),
+    "sdp+pnn": ("power", "wine", "yacht", "boston", "kin8nm"),
+}
+"""Sets on which Table 4 marks a method's intervals as the narrowest."""
+_FEWEST = 3
+"""Seeds of both methods on which some setting qualified, for a set to enter."""
+
+
+class _Measured:
+    """Values by set and method: a series over seeds, where some setting qualified."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self.frame = evidence.of(EXPERIMENT.name)
+        self._series: dict[tuple[str, str, str], pd.Series] = {}
+        if len(self.frame):  # else there may be no column of sets
+            groups = self.frame.groupby(["dataset", "rule", "metric"], observed=True, sort=False)
+            self._series = {
+                (str(name), str(rule), str(metric)): part.set_index("seed")["value"]
+                for (name, rule, metric), part in groups
+            }
+
+    @property
+    def sets(self) -> list[str]:
+        return sorted({name for name, _, _ in self._series})
+
+    @property
+    def fidelity(self) -> str:
+        return (
+            f"{', '.join(self.sets)}, {self.frame['seed'].nunique()} seeds; the paper: eight sets, 20 seeds"
+        )
+
+    def of(self, name: str, method: str, metric: str) -> pd.Series:
+        return self._series.get((name, method, metric), pd.Series(dtype=float))
+
+    def narrower(self, name: str, method: str, others: Iterable[str]) -> Iterator[Effect]:
+        """Widths of others over that of a method on a set, by seed."""
+        for other in others:
+            both = (self.of(name, other, "mpiw") / self.of(name, method, "mpiw")).dropna()
+            if other != method and len(both) >= _FEWEST:
+                words = f"MPIW of {label(method, _RULES)} over that of {label(other, _RULES)} on {name}"
+                yield Effect(words, finite(np.log(both)), shown=lambda effect: math.exp(-effect))
+
+    def errors(self, method: str) -> pd.Series:
+        """Mean distance of the coverage from 95 % over the sets, by seed."""
+        own = [(self.of(name, method, "picp") - _COVERAGE).abs() for name in self.sets]
+        return pd.concat(own, axis=1).mean(axis=1, skipna=False).dropna() if own else pd.Series(dtype=float)
+
+
+def _narrowest(places: Mapping[str, Sequence[str]], others: Sequence[str]) -> Rule:
+    def rule(evidence: Evidence) -> Tried | None:
+        measured = _Measured(evidence)
+        effects = [
+            effect
+            for method, names in places.items()
+            for name in names
+            if name in measured.sets
+            for effect in measured.narrower(name, method, others)
+        ]
+        return tried(effects, "seed", measured.fidelity, "index.html#uci")
+
+    return rule
+
+
+def _either(evidence: Evidence) -> Tried | None:
+    """On each set, the narrower of SDP and SDP + PNN against every method else."""
+    measured = _Measured(evidence)
+    effects: list[Effect] = []
+    for name in measured.sets:
+        widths = {method: measured.of(name, method, "mpiw").mean() for method in ("sdp", "sdp+pnn")}
+        best = min(widths, key=lambda method: widths[method])
+        effects += measured.narrower(name, best, (*_BASELINES, *_SAMPLES))
+    return tried(effects, "seed", measured.fidelity, "index.html#uci")
+
+
+def _better_covered(others: Sequence[str]) -> Rule:
+    """Ruling on the coverage of SDP + PNN: nearer to 95 % than that of others, over sets."""
+
+    def rule(evidence: Evidence) -> Tried | None:
+        measured = _Measured(evidence)
+        own = measured.errors("sdp+pnn")
+        effects = []
+        for other in others:
+            lead = (measured.errors(other) - own).dropna()
+            if len(lead) >= _FEWEST:
+                words = f"distance of the coverage from 95 %: {label(other, _RULES)} less SDP + PNN"
+                effects.append(Effect(words, finite(lead)))
+        return tried(effects, "seed", measured.fidelity, "index.html#uci")
+
+    return rule
+
+
+def _on_boston(evidence: Evidence) -> Tried | None:
+    measured = _Measured(evidence)
+    method = _SAMPLES[1]
+    others = ("sdp", "sdp+pnn", *_BASELINES, _SAMPLES[0])
+    effects = list(measured.narrower("boston", method, others))
+    return tried(effects, "seed", measured.fidelity, "index.html#uci")
+
+
+def _few_samples(evidence: Evidence) -> Tried | None:
+    measured = _Measured(evidence)
+    own = [measured.of(name, "monte_carlo:samples=5", "picp") for name in measured.sets]
+    if not own:
+        return None
+    coverage = finite(pd.concat(own, axis=1).mean(axis=1))
+    effect = Effect(
+        "coverage with 5 samples, mean over sets", _LEAST - coverage, shown=lambda effect: _LEAST - effect
+    )
+    return tried([effect], "seed", measured.fidelity, "index.html#uci")
+
+
+RULES: Mapping[str, Rule] = {
+    "uci-sdp": _narrowest({"sdp": _BOLD["sdp"]}, _BASELINES),
+    "uci-pnn": _narrowest({"sdp+pnn": _BOLD["sdp+pnn"]}, (*_BASELINES, "sdp")),
+    "uci-coverage": _better_covered(("sdp", "pnn", *_SAMPLES)),
+    "uci-either": _either,
+    "uci-trend": _better_covered(("sdp", "pnn")),
+    "uci-boston": _on_boston,
+    "uci-complementary": _narrowest({"sdp+pnn": SETS}, ("pnn",)),
+    "uci-few": _few_samples,
+}

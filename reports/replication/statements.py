@@ -1,0 +1,42 @@
+"""The statements as they stand in ``statements.toml``, with the rules that rule on them."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from importlib.resources import files
+
+from sdp_bench.reports.replication import cost, exact, images, intervals, selection, simulation
+from sdp_bench.reports.replication.statement import Rule, Statement, Topic
+from sdp_bench.reports.sections.claims.claims import CLAIMS
+
+RULES: dict[str, Rule] = {
+    **exact.RULES,
+    **simulation.RULES,
+    **cost.RULES,
+    **images.RULES,
+    **intervals.RULES,
+    **selection.RULES,
+}
+"""By the keys of the statements that they rule on."""
+
+
+@functools.cache
+def topics() -> tuple[Topic, ...]:
+    """What the paper says, topic by topic.
+
+    Returns
+    -------
+    tuple of Topic
+    """
+    text = files("sdp_bench.reports.replication").joinpath("statements.toml").read_text(encoding="utf-8")
+    claims = {claim.key: {"quote": claim.quote, "reading": claim.reading} for claim in CLAIMS}
+    read = []
+    for key, topic in tomllib.loads(text).items():
+        statements = []
+        for name, entry in topic["statements"].items():
+            entry = claims.get(name, {}) | entry
+            first, last = entry.pop("lines")
+            statements.append(Statement(name, (first, last), rule=RULES.get(name), **entry))
+        read.append(Topic(key, topic["title"], tuple(statements)))
+    return tuple(read)

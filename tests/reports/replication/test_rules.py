@@ -1,0 +1,116 @@
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sdp_bench.bench.runtime.table import Row
+from sdp_bench.reports.replication import cost, exact, intervals, simulation
+from sdp_bench.reports.replication.counterparts import counterparts
+from sdp_bench.reports.replication.statement import Answer, Evidence, Tried
+from sdp_bench.reports.replication.statements import RULES, topics
+from sdp_bench.reports.statistics.conventions import Outcome
+from tests.reports import made_up
+
+
+def evidence(frame, **options):
+    return Evidence(dataclasses.replace(made_up.results(frame), **options))
+
+
+def test_statements_are_whole():
+    statements = [one for topic in topics() for one in topic.statements]
+    keys = [one.key for one in statements]
+    assert len(set(keys)) == len(keys) > 60
+    assert set(RULES) <= set(keys)
+    for one in statements:
+        assert 1 <= one.lines[0] <= one.lines[1]
+        assert one.quote
+        assert "\\" not in one.quote
+        assert bool(one.rule) != bool(one.reason), one.key
+        assert bool(one.reading) == bool(one.rule), one.key
+
+
+@pytest.mark.parametrize("key", ["location", "jacobian", "piw", "perfect"])
+def test_identities_hold(key):
+    answer = exact.RULES[key](evidence(made_up.frame()))
+    assert answer.verdicts.outcome is Outcome.HOLDS
+
+
+def test_depth_slopes_are_those_of_a_line():
+    # SDP's lead grows by 0.01 with each doubling of the depth, from -0.02 at one layer, on every seed.
+    frame = made_up.frame(depths=(1, 2, 4), nets=3, inputs=1, rules=("sdp", "dvia"), suites=("iris-tv",))
+    lead = -0.02 + 0.01 * np.log2(frame["depth"])
+    frame["value"] = np.where(frame["rule"] == "sdp", 0.5 - lead, 0.5)
+    tried = simulation.RULES["depth"](evidence(frame))
+    assert isinstance(tried, Tried)
+    assert set(tried.trials) == {"paper-like", "headline", "decision"}
+    for trial in tried.trials.values():
+        assert len(trial.effects) == 5
+        for effect in trial.effects:
+            np.testing.assert_allclose(effect.values, [0.01] * 3, atol=1e-12)
+
+
+def test_decay_is_the_factor_for_each_doubling():
+    frame = made_up.frame(depths=(1, 4), nets=4, inputs=2, rules=("marginal_sdp",), suites=("iris-std",))
+    frame["value"] = frame["depth"] ** -1.5
+    tried = simulation.RULES["decay"](evidence(frame))
+    for effect in tried.trials[""].effects:
+        np.testing.assert_allclose(effect.values, [1.5 * np.log(2)] * 4)
+        assert effect.interval.startswith(f"{2**-1.5:.3f}")
+
+
+def row(architecture, method, seconds, phase="forward"):
+    return Row(architecture, phase, method, 16, "CPU", "2", 1, 5, seconds, 0, 0, 0, 0)
+
+
+def test_times_are_multiples_of_the_regular_pass():
+    for ratio, outcome in ((2.0, Outcome.HOLDS), (1.7, Outcome.HOLDS), (3.0, Outcome.FAILS)):
+        runtime = tuple(
+            row(net, method, seconds)
+            for net in ("cnn3", "resnet18")
+            for method, seconds in (("regular", 0.5), ("marginal_sdp", 0.5 * ratio))
+        )
+        answer = cost.RULES["cost-marginal"](evidence(made_up.frame(), runtime=runtime))
+        assert isinstance(answer, Answer)
+        assert answer.verdicts.outcome is outcome
+        assert f"{ratio:.2f} (3-layer CNN)" in answer.found
+    assert cost.RULES["cost-marginal"](evidence(made_up.frame())) is None
+
+
+def uci(widths, coverage):
+    """Measurements of methods on one set, ten seeds with a little spread."""
+    rows = [
+        {"experiment": "uci", "dataset": "concrete", "rule": rule, "metric": metric, "seed": float(seed)}
+        | {"value": value * (1 + 1e-3 * seed)}
+        for values, metric in ((widths, "mpiw"), (coverage, "picp"))
+        for rule, value in values.items()
+        for seed in range(10)
+    ]
+    frame = made_up.frame(depths=(1,), nets=1, inputs=1)
+    return pd.concat([frame, pd.DataFrame(rows)], ignore_index=True)
+
+
+def test_intervals_are_compared_seed_by_seed():
+    widths = {"sdp": 0.2, "pnn": 0.3, "sqr": 0.25, "sdp+pnn": 0.19}
+    own = Evidence(made_up.results(made_up.frame(depths=(1,), nets=1, inputs=1)))
+    own._of["uci"] = uci(widths, dict.fromkeys(widths, 0.93)).query("experiment == 'uci'")
+    tried = intervals.RULES["uci-sdp"](own)
+    found = {effect.name: effect.values for effect in tried.trials[""].effects}
+    assert set(found) == {
+        "MPIW of SDP over that of PNN on concrete",
+        "MPIW of SDP over that of SQR on concrete",
+    }
+    np.testing.assert_allclose(found["MPIW of SDP over that of PNN on concrete"], np.log(1.5))
+
+
+def test_every_table_and_figure_of_the_paper_has_a_line():
+    lines = counterparts(evidence(made_up.frame()))
+    assert [one.label for one in lines] == [
+        *(f"Table {number}" for number in range(1, 41)),
+        *(f"Figure {number}" for number in range(1, 11)),
+    ]
+    shown = {one.label: one for one in lines}
+    assert shown["Table 9"].address == "index.html#iris-tv"
+    assert shown["Table 9"].design == "2 nets × 2 inputs"
+    assert shown["Table 9"].found.startswith(("0 of", "1")) or "cells" in shown["Table 9"].found
+    assert not shown["Table 13"].address  # nineteen layers were not measured

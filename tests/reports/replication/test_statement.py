@@ -1,0 +1,112 @@
+import numpy as np
+import pytest
+from scipy import stats
+
+from sdp_bench.reports.replication.statement import (
+    Answer,
+    Effect,
+    Evidence,
+    Statement,
+    Topic,
+    Trial,
+    Tried,
+    ruled,
+    tried,
+)
+from sdp_bench.reports.statistics.conventions import Outcome
+from sdp_bench.reports.statistics.verdicts import Verdict
+from tests.reports import made_up
+
+# Quantiles of a normal law: as like a sample of it as thirty numbers can be.
+NOISE = stats.norm.ppf((np.arange(30) + 0.5) / 30)
+
+
+@pytest.fixture(scope="module")
+def evidence():
+    return Evidence(made_up.results(made_up.frame()))
+
+
+def effect(mean, noise=NOISE, **options):
+    return Effect("lead", mean + noise, **options)
+
+
+def verdicts(evidence, *rules):
+    statements = tuple(
+        Statement(f"s{place}", (1, 1), "words", rule=lambda _, one=one: one)
+        for place, one in enumerate(rules)
+    )
+    made = ruled(Topic("t", "Topic", statements), evidence)
+    return [one.answer for one in made.statements]
+
+
+def test_a_statement_holds_if_every_part_does_and_fails_if_one_is_wrong(evidence):
+    good, bad, unclear = effect(3), effect(-3), effect(0.1)
+    for parts, outcome in (
+        ((good,), Outcome.HOLDS),
+        ((good, good), Outcome.HOLDS),
+        ((good, bad), Outcome.FAILS),
+        ((good, unclear), Outcome.UNDECIDED),
+    ):
+        (answer,) = verdicts(evidence, tried(parts, "net"))
+        assert answer.verdicts.outcome is outcome, parts
+
+
+def test_thresholds_and_what_people_read(evidence):
+    ratio = effect(np.log(2), NOISE / 10, threshold=np.log(1.5), shown=np.exp)
+    (answer,) = verdicts(evidence, tried([ratio], "seed"))
+    assert answer.verdicts.outcome is Outcome.HOLDS
+    assert answer.found.startswith("lead: 2.00 (")
+    assert "needed > 1.50 (30 seeds)" in answer.found
+    falling = effect(-np.log(2), NOISE / 10, shown=lambda value: np.exp(-value))
+    (answer,) = verdicts(evidence, tried([falling], "seed"))
+    assert "needed < 1.00" in answer.found
+
+
+def test_two_replicates_decide_nothing(evidence):
+    (answer,) = verdicts(evidence, tried([effect(5, NOISE[:2])], "seed"))
+    assert answer.verdicts.outcome is Outcome.UNDECIDED
+    assert "2 seeds, at least 3 are needed" in answer.found
+
+
+def test_what_is_tried_under_one_convention_is_one_family(evidence):
+    # Alone it is shown; among twenty that are not, its p-value counts twenty times.
+    weak = tried([effect(0.6)], "net")
+    p = weak.trials[""].p[0]
+    assert 0.05 / 20 < p < 0.05
+    assert verdicts(evidence, weak)[0].verdicts.outcome is Outcome.HOLDS
+    family = [weak, *[tried([effect(0.01)], "net")] * 19]
+    assert verdicts(evidence, *family)[0].verdicts.outcome is Outcome.UNDECIDED
+
+
+def test_a_failure_under_any_convention_is_told_first(evidence):
+    two = Tried({"one": Trial((effect(3),), "net"), "other": Trial((effect(-3),), "net")})
+    (answer,) = verdicts(evidence, two)
+    assert answer.verdicts.outcome is Outcome.TURNS
+    assert answer.verdicts.by_convention == {"one": Verdict.HOLDS, "other": Verdict.FAILS}
+    assert answer.found.startswith("other: lead: −3.00")
+
+
+def test_without_data_or_without_a_rule_nothing_is_measured(evidence):
+    topic = Topic(
+        "t",
+        "Topic",
+        (
+            Statement("a", (1, 1), "words", rule=lambda _: None),
+            Statement("b", (2, 2), "words", reason="nobody knows"),
+        ),
+    )
+    for one, reason in zip(
+        ruled(topic, evidence).statements, ("among these results", "nobody knows"), strict=True
+    ):
+        assert one.answer.verdicts.outcome is Outcome.NOT_MEASURED
+        assert reason in one.answer.found
+
+
+def test_certain_answers():
+    assert Answer.certain(holds=True, found="").verdicts.outcome is Outcome.HOLDS
+    assert Answer.certain(holds=False, found="").verdicts.outcome is Outcome.FAILS
+
+
+def test_no_trial_without_replicates():
+    assert tried([], "net") is None
+    assert tried([effect(1), effect(1, NOISE[:0])], "net") is None
