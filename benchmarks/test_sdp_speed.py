@@ -13,8 +13,8 @@ from functools import partial
 import pytest
 import torch
 
-from sdp_bench.bench.runtime.timing import Ratio, by_turns
-from sdp_bench.bench.runtime.workloads import DISTPROP, REGULAR, RULES, Workload
+from sdp_bench.bench.runtime.timing import REGULAR, Ratio, by_turns
+from sdp_bench.bench.runtime.workloads import DISTPROP, RULES, Workload
 
 pytest.importorskip(DISTPROP)
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import sdp_ref
 from sdp_bench import bench, oracles, reports
 from sdp_bench.bench import experiments, files, metrics
-from sdp_bench.bench.nets import storage
 from sdp_bench.reports import section
 from sdp_bench.reports.committed import Committed
 from sdp_bench.reports.folder import clear, kept_pages
@@ -50,6 +49,8 @@ def committed(say: Callable[[str], None]) -> Committed:
     pages = files.cache_folder("pages")
     folder = pages / digest()
     if not _is_whole(folder):
+        from sdp_bench.bench.nets import storage
+
         storage.check_writable(pages / _CHECKSUMS)
         say("making the page of the committed results, once for this version: about half a minute")
         with files.writing(pages):

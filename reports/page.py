@@ -25,7 +25,6 @@ from sdp_bench.reports.parts import (
     write_beside,
     write_lists,
 )
-from sdp_bench.reports.replication import page as replication
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Section, tabulated
 from sdp_bench.reports.section import sections as every_section
@@ -148,7 +147,9 @@ def _beside(results: Results) -> list[Beside]:
     """Pages beside that of some results: what they say to the paper, where they are of its size."""
     if not (results.published or results.meta.get("preset") == PAPERS_OWN):
         return []
-    return replication.files(results)
+    from sdp_bench.reports.replication import page  # which runs rules
+
+    return page.files(results)
 
 
 def drill_downs(

@@ -23,6 +23,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+Kind = TypeVar("Kind", covariant=True)
 
 
 class RegistryError(Exception):
@@ -31,7 +32,7 @@ class RegistryError(Exception):
     exit_code = 3
 
 
-def members(package: str, base: str) -> Mapping[str, Any]:
+def members(package: str, base: str) -> Members[Any]:
     """Subclasses that the modules of a package define, by name; each is imported when it is looked up.
 
     Parameters
@@ -43,7 +44,7 @@ def members(package: str, base: str) -> Mapping[str, Any]:
 
     Returns
     -------
-    mapping of str to type
+    Members
         Under what the class body gives as ``name``; by ``rank`` where they have one, then in alphabetical
         order of the modules, then in order of definition. A class without a ``name`` of its own, an abstract
         base say, is left out.
@@ -67,8 +68,9 @@ def members(package: str, base: str) -> Mapping[str, Any]:
             if {base for one in lineage if one.title != kind for base in one.bases} <= titles:
                 each.check(lineage)  # else a base from elsewhere may have what it lacks here
             _add(found, each.value("name", str), each, each.source)
-    ranks = {name: _rank(_lineage(each, known)) for name, (each, _) in found.items()}
-    return _Members({name: found[name][0] for name in sorted(found, key=ranks.__getitem__)})
+    lineages = {name: _lineage(each, known) for name, (each, _) in found.items()}
+    ranks = {name: _written(lineage, "rank", int) or 0 for name, lineage in lineages.items()}
+    return Members({name: lineages[name] for name in sorted(found, key=ranks.__getitem__)})
 
 
 def instances(package: str, kind: type[T]) -> dict[str, T]:
@@ -154,12 +156,46 @@ def loaded(point: EntryPoint, kind: type[T]) -> T:
     return value
 
 
-class _Members(Mapping[str, Any]):
-    def __init__(self, found: Mapping[str, _Class]) -> None:
+class Members(Mapping[str, Kind]):
+    """Classes by name, each imported when it is looked up; :func:`members` makes them.
+
+    Parameters
+    ----------
+    found : mapping of str to sequence of _Class
+        A class as its source has it, and its bases.
+    """
+
+    def __init__(self, found: Mapping[str, Sequence[_Class]]) -> None:
         self._found = found
 
-    def __getitem__(self, name: str) -> Any:
-        return self._found[name].load()
+    def __getitem__(self, name: str) -> Kind:
+        kind: Kind = self._found[name][0].load()
+        return kind
+
+    def written(self, name: str, attribute: str, kind: type[T]) -> T:
+        """What the source of a class, or of its nearest base that says it, gives an attribute.
+
+        Parameters
+        ----------
+        name : str
+            Of the class, which is not imported.
+        attribute : str
+        kind : type
+            Of the value.
+
+        Returns
+        -------
+        object
+
+        Raises
+        ------
+        RegistryError
+            If none of them gives it a value that is written out.
+        """
+        found = _written(self._found[name], attribute, kind)
+        if found is None:
+            raise RegistryError(f"{self._found[name][0].source.path}: {name} has no {attribute}")
+        return found
 
     def __contains__(self, name: object) -> bool:
         return name in self._found
@@ -277,8 +313,8 @@ def _lineage(each: _Class, known: Iterable[_Class]) -> list[_Class]:
     return lineage
 
 
-def _rank(lineage: Iterable[_Class]) -> int:
-    return next((each.value("rank", int) for each in lineage if "rank" in each.given), 0)
+def _written(lineage: Iterable[_Class], name: str, kind: type[T]) -> T | None:
+    return next((each.value(name, kind) for each in lineage if name in each.given), None)
 
 
 def _add(found: dict[str, tuple[T, _Source]], name: str, value: T, source: _Source) -> None:

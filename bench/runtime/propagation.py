@@ -10,8 +10,8 @@ from typing import ClassVar
 
 import torch
 
-from .timing import clock
-from .workloads import REGULAR, RULES, Workload
+from .timing import REGULAR, clock
+from .workloads import RULES, Workload
 
 DEVICES = ("cpu", "cuda")
 BATCHES = {"cnn3": 16, "resnet18": 2}

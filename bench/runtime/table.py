@@ -10,10 +10,8 @@ from functools import partial
 from pathlib import Path
 
 import pandas as pd
-import torch
 
-from .timing import Ratio, by_turns, clock
-from .workloads import REGULAR, NotAtThisCommitError, Workload
+from .timing import REGULAR, Ratio, by_turns, clock
 
 TRAINING_IMAGES = 50_000
 """Images in an epoch of CIFAR-10."""
@@ -117,6 +115,8 @@ def measure(
     ValueError
         If there is no such preset or device.
     """
+    import torch
+
     if isinstance(preset, str) and preset not in PRESETS:
         raise ValueError(f"no runtime preset '{preset}'; choose from {', '.join(PRESETS)}")
     if torch.device(device).type == "cuda" and not torch.cuda.is_available():
@@ -132,6 +132,10 @@ def measure(
 def _rows(
     preset: Preset, device: str, now: Callable[[], float], on_skip: Callable[[str], object]
 ) -> Iterator[Row]:
+    import torch
+
+    from .workloads import NotAtThisCommitError, Workload
+
     for architecture in preset.architectures:
         try:
             workload = Workload.of(architecture, preset.batch, device)
@@ -169,6 +173,8 @@ def _rows(
 
 def device_name(device: str) -> str:
     """Model of the GPU or CPU."""
+    import torch
+
     from sdp_bench.bench.environment import cpu_name
 
     return torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else cpu_name()

@@ -6,8 +6,13 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
+
+REGULAR = "regular"
+"""What other times are multiples of: the pass, or training step, of the net by itself."""
 
 
 def clock(device: str | torch.device = "cpu") -> float:
@@ -22,6 +27,8 @@ def clock(device: str | torch.device = "cpu") -> float:
     float
         From a start of no meaning: differences count.
     """
+    import torch
+
     if torch.device(device).type == "cuda":
         torch.cuda.synchronize(device)
         return time.perf_counter()

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 import sdp_ref as sr
 
+from .timing import REGULAR
+
 RULES = ("marginal_moment_matching", "marginal_sdp", "sdp")
-REGULAR = "regular"
 DISTPROP = "distprop"
 """The paper's own package, where it is installed."""
 

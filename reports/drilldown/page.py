@@ -8,23 +8,17 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape, unescape
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pandas as pd
 
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.identity import keys
-from sdp_bench.bench.identity.fingerprint import reached
 from sdp_bench.bench.metrics import primary, recorded_metric
-from sdp_bench.bench.metrics.oracle import Oracle
-from sdp_bench.bench.metrics.prediction import Prediction
 from sdp_bench.bench.metrics.total_variation import CellTotalVariation
-from sdp_bench.bench.replay.drilldown import Drilldown, Truth, drill, effort, rule_errors
-from sdp_bench.bench.replay.error_by_layer import ErrorByLayer, OutputErrors
 from sdp_bench.bench.results.queries import keys as keys_of
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.rules import is_address
-from sdp_bench.reports.drilldown import figures as drawings
 from sdp_bench.reports.drilldown.words import CONSTANT, errors_as_seen, verdict
 from sdp_bench.reports.folder import tags, write
 from sdp_bench.reports.style import labels, noise
@@ -33,6 +27,10 @@ from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.display import displayed
 from sdp_bench.reports.writing import TEMPLATES, environment
 from sdp_ref.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from sdp_bench.bench.replay.drilldown import Drilldown, Truth
+    from sdp_bench.bench.replay.error_by_layer import ErrorByLayer, OutputErrors
 
 FOLDER = "drill-down"
 MOST_PAGES = 100
@@ -177,6 +175,8 @@ def make(
     RunFailedError
         If the folder cannot be written.
     """
+    from sdp_bench.bench.replay.drilldown import drill
+
     made: list[Path] = []
     traits = RuleTraits(store.rules())
     ordered = efforts(store, requested, trusted=trusted)
@@ -232,6 +232,8 @@ def efforts(store: Store, requested: Iterable[str], *, trusted: bool = False) ->
     UserError
         If a key is unknown or stands for several measurements, or is of something that is never drilled into.
     """
+    from sdp_bench.bench.replay.drilldown import effort
+
     found, unit = {}, ""
     for key in sorted(set(requested)):
         found[key], last, unit = 0.0, unit, key.partition("/")[0]
@@ -319,6 +321,8 @@ def page(drilldown: Drilldown, traits: RuleTraits, database: Path = DATABASE) ->
     ValueError
         If the page is too large without any figure.
     """
+    from sdp_bench.reports.drilldown import figures as drawings
+
     rule = str(drilldown.record["rule"])
     kind = NetKind(drilldown.net["activation"], drilldown.net["depth"])
     metric = displayed(str(drilldown.record["metric"]).partition(":")[0], kind)
@@ -357,7 +361,9 @@ def page(drilldown: Drilldown, traits: RuleTraits, database: Path = DATABASE) ->
 
 def _by_layer(errors: ErrorByLayer, output: OutputErrors, scale: str, *, sampling: bool) -> dict[str, Any]:
     """What the page says of the layers: their names, the error at the output, and a verdict."""
-    names = drawings.layer_names(errors)
+    from sdp_bench.reports.drilldown.figures import layer_names
+
+    names = layer_names(errors)
     if errors.layers[-1].constant:
         said = CONSTANT
     else:
@@ -423,6 +429,11 @@ def _option(name: str, path: Path, default: Path) -> list[str]:
 @functools.cache
 def code() -> str:
     """Fingerprint of the code and templates that pages are made by."""
+    from sdp_bench.bench.identity.fingerprint import reached
+    from sdp_bench.bench.metrics.oracle import Oracle
+    from sdp_bench.bench.metrics.prediction import Prediction
+    from sdp_bench.bench.replay.drilldown import Drilldown, rule_errors
+
     # The rules' own code and the oracles' need no place in it: it shows in the measurement's value.
     files = (_TEMPLATE, *(TEMPLATES / name for name in ("base.html", "parts.html", "style.css")))
     texts = [file.read_text(encoding="utf-8") for file in files]

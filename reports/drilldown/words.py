@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from sdp_bench.bench.metrics import Metric
-from sdp_bench.bench.replay.error_by_layer import ErrorByLayer, OutputErrors
 from sdp_bench.reports.style.labels import number
+
+if TYPE_CHECKING:
+    from sdp_bench.bench.replay.error_by_layer import ErrorByLayer, OutputErrors
 
 _BY = {
     "formula": "by the rule’s own approximation of a layer",

@@ -13,9 +13,6 @@ from sdp_bench.reports.replication.statement import (
     paired,
     tried,
 )
-from sdp_bench.reports.style.rules import RuleTraits
-
-_RULES = RuleTraits()
 
 
 def _reduces(evidence: Evidence) -> Tried | None:
@@ -25,7 +22,7 @@ def _reduces(evidence: Evidence) -> Tried | None:
         means = paired(own, ("net", "input"))
         for other in ("marginal_sdp", "marginal_moment_matching"):
             if {"sdp", other} <= set(means):
-                name = f"TV of {_RULES.label(other)} less that of SDP, σ = {sigma:g}"
+                name = f"TV of {evidence.results.traits.label(other)} less that of SDP, σ = {sigma:g}"
                 effects.append(Effect(name, finite(means[other] - means["sdp"])))
     samples = int(frame["samples"].max()) if len(frame) else 0
     images = frame["input"].nunique()

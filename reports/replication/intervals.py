@@ -18,9 +18,7 @@ from sdp_bench.reports.replication.statement import (
     tried,
 )
 from sdp_bench.reports.sections.uci import SETS, label
-from sdp_bench.reports.style.rules import RuleTraits
 
-_RULES = RuleTraits()
 _COVERAGE = 0.95
 _LEAST = 0.925
 """Coverage in validation from which a setting qualifies."""
@@ -40,6 +38,7 @@ class _Measured:
 
     def __init__(self, evidence: Evidence) -> None:
         self.frame = evidence.of(EXPERIMENT.name)
+        self.traits = evidence.results.traits
         self._series: dict[tuple[str, str, str], pd.Series] = {}
         if len(self.frame):  # else there may be no column of sets
             groups = self.frame.groupby(["dataset", "rule", "metric"], observed=True, sort=False)
@@ -66,7 +65,9 @@ class _Measured:
         for other in others:
             both = (self.of(name, other, "mpiw") / self.of(name, method, "mpiw")).dropna()
             if other != method and len(both) >= _FEWEST:
-                words = f"MPIW of {label(method, _RULES)} over that of {label(other, _RULES)} on {name}"
+                words = (
+                    f"MPIW of {label(method, self.traits)} over that of {label(other, self.traits)} on {name}"
+                )
                 yield Effect(words, finite(np.log(both)), shown=lambda effect: math.exp(-effect))
 
     def errors(self, method: str) -> pd.Series:
@@ -111,7 +112,7 @@ def _better_covered(others: Sequence[str]) -> Rule:
         for other in others:
             lead = (measured.errors(other) - own).dropna()
             if len(lead) >= _FEWEST:
-                words = f"distance of the coverage from 95 %: {label(other, _RULES)} less SDP + PNN"
+                words = f"distance of the coverage from 95 %: {label(other, measured.traits)} less SDP + PNN"
                 effects.append(Effect(words, finite(lead)))
         return tried(effects, "seed", measured.fidelity, "index.html#uci")
 

@@ -178,7 +178,7 @@ class Evidence:
     @functools.cached_property
     def judgements(self) -> Mapping[str, Judgement]:
         """Judgements on the claims about the simulation's tables, by their keys."""
-        return {one.claim.key: one for one in judge(self.results.frame)}
+        return {one.claim.key: one for one in judge(self.results.frame, self.results.traits)}
 
     def timed(self, architecture: str, method: str, phase: str = "forward") -> Row | None:
         """What ``sdp-bench runtime`` timed of a method; None where it did not."""

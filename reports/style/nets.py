@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sdp_bench.bench.nets.architectures import IMAGE_DEPTHS
-from sdp_ref.activations import ACTIVATIONS, Activation
+from sdp_ref.activations import ACTIVATIONS
 
 _CLASSIFIERS = {"resnet18": "ResNet-18", "cnn3": "Three-layer CNN"}
+_LAST = 100  # rank of what is no non-linearity, as of one that has none of its own
 _OWN = "own"  # what a user's net has before its name, in the place of an activation
 
 
@@ -45,11 +46,11 @@ class NetKind:
 def activation_label(activation: str) -> str:
     """Name of a non-linearity for people."""
     name, _, parameters = activation.partition(":")
-    label = ACTIVATIONS[name].label if name in ACTIVATIONS else name
+    label = ACTIVATIONS.written(name, "label", str) if name in ACTIVATIONS else name
     return f"{label} ({parameters})" if parameters else label
 
 
 def activation_rank(activation: str) -> int:
     """Rank of a non-linearity in the order that tables use."""
     name = activation.partition(":")[0]
-    return ACTIVATIONS[name].rank if name in ACTIVATIONS else Activation.rank
+    return ACTIVATIONS.written(name, "rank", int) if name in ACTIVATIONS else _LAST

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +18,18 @@ if TYPE_CHECKING:
     from sdp_bench.bench.runtime.table import Row
 
 HTML = Path("reports/html")
+_FEW = 50_000  # objects, of some megabytes; after each 700, Python's own, looking takes a tenth of the time
+
+
+@contextmanager
+def _seldom_collected() -> Iterator[None]:
+    """Look for garbage in cycles, of which making pages leaves little, when many objects have been made."""
+    before = gc.get_threshold()
+    gc.set_threshold(_FEW)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 @command()
@@ -51,6 +66,7 @@ HTML = Path("reports/html")
 )
 @click.option("--trust-code", is_flag=True, help="Run the stored code of plug-in rules, for a drill-down.")
 @runtime_table
+@_seldom_collected()
 def report(
     database: Path,
     numbers: tuple[int, ...] | None,

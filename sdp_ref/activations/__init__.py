@@ -6,12 +6,11 @@ quadratures; covariances follow from Price's theorem (see :mod:`sdp_ref.activati
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from sdp_ref.lazy import exports
-from sdp_ref.registry import members
+from sdp_ref.registry import Members, members
 
 if TYPE_CHECKING:
     from sdp_ref.activations.base import Activation
@@ -21,7 +20,7 @@ else:
 
 __all__ = ["ACTIVATIONS", "ELEMENTWISE", "Activation", "activation", "activation_of"]
 
-ACTIVATIONS: Mapping[str, type[Activation]] = members(__name__, "sdp_ref.activations.base.Activation")
+ACTIVATIONS: Members[type[Activation]] = members(__name__, "sdp_ref.activations.base.Activation")
 """All there are, by name, in the order of tables."""
 
 

@@ -90,6 +90,18 @@ def test_names_are_known_before_anything_is_imported(package):
         found["a"]
 
 
+def test_what_a_class_says_of_itself_is_known_before_it_is_imported(package):
+    package.write("ant.py", "from BASE import Working\nclass A(Working):\n    name = 'a'\nraise SystemError")
+    package.write("bee.py", "from BASE import Working\nclass B(Working):\n    name = 'b'\n    title = 'bee'")
+    found = package.members
+    assert [found.written(name, "title", str) for name in found] == ["working", "bee"]
+    assert found.written("a", "rank", int) == 50
+    with pytest.raises(RegistryError, match=r"ant\.py: a has no colour"):
+        found.written("a", "colour", str)
+    with pytest.raises(RegistryError, match=r"rank of Thing must be written out, as str"):
+        found.written("a", "rank", str)
+
+
 def test_two_classes_of_one_name_are_kept_apart(package):
     for file in ("one", "two"):
         package.write(f"{file}.py", f"from BASE import Working\nclass Same(Working):\n    name = '{file}'")

@@ -23,12 +23,12 @@ class Claims(Section):
 
     def build(self, results: Results) -> Context | None:
         """Verdicts by source; None where this run measured nothing that a claim is about."""
-        own = Source(results.title or "This run", judge(results.frame))
+        own = Source(results.title or "This run", judge(results.frame, results.traits))
         if not any_measured(own.judgements):
             return None
         judged = [own]
         if results.committed is not None:
-            judged.append(Source(TITLE, judge(results.committed.frame), folder=f"{FOLDER}/"))
+            judged.append(Source(TITLE, judge(results.committed.frame, results.traits), folder=f"{FOLDER}/"))
         return {
             "sources": judged,
             "conventions": tuple(CONVENTIONS),
@@ -39,4 +39,4 @@ class Claims(Section):
     def numbers(self, results: Results, context: Context) -> Iterator[Number]:
         """Means that the effects are made of."""
         del context
-        return numbers_of_claims(results.frame)
+        return numbers_of_claims(results.frame, results.traits)

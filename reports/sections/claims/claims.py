@@ -29,7 +29,6 @@ from sdp_bench.bench.metrics.total_variation import (
 )
 from sdp_bench.reports.paper.printed import printed
 from sdp_bench.reports.style.nets import NetKind
-from sdp_bench.reports.style.rules import RuleTraits
 
 SUITES = {
     "iris-claims": "",
@@ -59,8 +58,6 @@ LARGE_FACTOR = 2.0
 SIMILAR_FACTOR = 1.25
 
 ACTIVATION = "relu"
-RULES = RuleTraits()
-"""Of the rules that the paper speaks of: the package's own."""
 _MC = "monte_carlo:samples=100"
 _TV_SIGMAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 _W1_SIGMAS = (0.01, 0.1, 1.0)
@@ -142,7 +139,8 @@ class Part:
     """One statement: on nets of `depth`, the mean over nets of a sum of scores is above `threshold`.
 
     `terms` are (coefficient, rule, sigma). `natural` turns an effect into what people are shown (a monotone
-    function) and `quantity` says what that is; `words` make a sentence of it.
+    function) and `quantity` says what that is; `words` make a sentence of it. In both, ``{0}`` stands for the
+    name of the first term's rule, ``{1}`` for that of the second's.
     """
 
     scale: Scale
@@ -226,7 +224,6 @@ def _shared_mass_parts(
     better: str, worse: str, sigmas: Iterable[float], margin: float = 0.0
 ) -> tuple[Part, ...]:
     """1 - TV of one rule is above that of another, or no more than `margin` below it."""
-    one, other = RULES.label(better), RULES.label(worse)
     return tuple(
         Part(
             SHARE,
@@ -234,8 +231,8 @@ def _shared_mass_parts(
             ((1.0, better, sigma), (-1.0, worse, sigma)),
             0.0 - margin,
             _identity,
-            f"1 − TV: {one} − {other}",
-            f"1 − TV of {one} is {{size}} {{side}} that of {other} at σ = {sigma:g}",
+            "1 − TV: {0} − {1}",
+            f"1 − TV of {{0}} is {{size}} {{side}} that of {{1}} at σ = {sigma:g}",
         )
         for sigma in sigmas
     )
@@ -243,7 +240,6 @@ def _shared_mass_parts(
 
 def _distance_parts(depth: int, better: str, worse: str, factor: float = 1.0) -> tuple[Part, ...]:
     """W1 of one rule is below `factor` times that of another."""
-    one, other = RULES.label(better), RULES.label(worse)
     return tuple(
         Part(
             DISTANCE,
@@ -251,8 +247,8 @@ def _distance_parts(depth: int, better: str, worse: str, factor: float = 1.0) ->
             ((1.0, worse, sigma), (-1.0, better, sigma)),
             2 * (1 - factor) / (1 + factor),
             _quotient,
-            f"W1: {one} / {other}",
-            f"W1 of {one} is {{value}} times that of {other} at σ = {sigma:g}",
+            "W1: {1} / {0}",
+            f"W1 of {{1}} is {{value}} times that of {{0}} at σ = {sigma:g}",
         )
         for sigma in _W1_SIGMAS
     )
@@ -267,8 +263,8 @@ def _deviation_parts(rule: str, sign: int, sigmas: Iterable[float], factor: floa
             ((float(sign), rule, sigma),),
             math.log(factor),
             _exponential if sign > 0 else _reciprocal_exponential,
-            f"sd: {RULES.label(rule)} / true",
-            f"sds of {RULES.label(rule)} are {{value}} times the true ones at σ = {sigma:g}",
+            "sd: {0} / true",
+            f"sds of {{0}} are {{value}} times the true ones at σ = {sigma:g}",
         )
         for sigma in sigmas
     )
@@ -281,8 +277,8 @@ def _small_deviation(rule: str, sigma: float) -> Part:
         ((-1.0, rule, sigma),),
         -SD_MARGIN,
         _reciprocal_exponential,
-        f"sd: factor by which {RULES.label(rule)} is off",
-        f"sds of {RULES.label(rule)} are off by a factor of {{value}} at σ = {sigma:g}",
+        "sd: factor by which {0} is off",
+        f"sds of {{0}} are off by a factor of {{value}} at σ = {sigma:g}",
     )
 
 
@@ -293,8 +289,8 @@ def _growing_deviation(rule: str, small: float, large: float) -> Part:
         ((1.0, rule, large), (-1.0, rule, small)),
         0.0,
         _exponential,
-        f"factor at the larger σ / at the smaller, {RULES.label(rule)}",
-        f"the factor by which sds of {RULES.label(rule)} are off is {{value}} times as large "
+        "factor at the larger σ / at the smaller, {0}",
+        f"the factor by which sds of {{0}} are off is {{value}} times as large "
         f"at σ = {large:g} as at σ = {small:g}",
     )
 

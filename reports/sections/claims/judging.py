@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 import numpy as np
@@ -18,7 +18,6 @@ from sdp_bench.reports.sections.claims.claims import (
     ACTIVATION,
     CLAIMS,
     CONVENTIONS,
-    RULES,
     SUITES,
     Claim,
     Part,
@@ -34,6 +33,7 @@ from sdp_bench.reports.statistics.verdicts import (
     p_of_some_part,
 )
 from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.frame import by_kind
 
 FIRST_RECIPE = "first recipe"
@@ -47,7 +47,8 @@ class Finding:
     """What the measurements say to one part; interval two-sided, 95 %; numbers are effects, not rounded.
 
     `nets` is how many entered, of `among`. `above` and `below` are the p-values of "above the threshold" and
-    "below it", uncorrected. `reason` says why there is no test, where there is none (then both are 1).
+    "below it", uncorrected. `reason` says why there is no test, where there is none (then both are 1). Rules
+    are called as their `traits` say.
     """
 
     part: Part
@@ -59,6 +60,7 @@ class Finding:
     above: float = 1.0
     below: float = 1.0
     reason: str = ""
+    traits: RuleTraits = field(default_factory=RuleTraits, repr=False, compare=False)
 
     @property
     def natural(self) -> tuple[float, float, float]:
@@ -76,8 +78,18 @@ class Finding:
         """What was found, in plain words; where nothing could be, why."""
         value, low, high = self.natural
         size = _interval(-value, -high, -low) if value < 0 else self.effect
-        words = self.part.words.format(value=self.effect, size=size, side="below" if value < 0 else "above")
+        side = "below" if value < 0 else "above"
+        words = self.part.words.format(*self._names, value=self.effect, size=size, side=side)
         return f"{words} ({self.reason})" if self.reason else words
+
+    @property
+    def quantity(self) -> str:
+        """What the effect is, in natural units."""
+        return self.part.quantity.format(*self._names)
+
+    @property
+    def _names(self) -> list[str]:
+        return [self.traits.label(rule) for rule, _ in self.part.cells]
 
     @property
     def design(self) -> str:
@@ -192,13 +204,15 @@ class Source:
         return f"{said}; nothing was measured under {', '.join(lacking)}" if lacking else said
 
 
-def judge(frame: pd.DataFrame) -> tuple[Judgement, ...]:
+def judge(frame: pd.DataFrame, traits: RuleTraits | None = None) -> tuple[Judgement, ...]:
     """Judge every claim.
 
     Parameters
     ----------
     frame
         Measurements as `checked` gives them; only those of `SUITES` count.
+    traits : RuleTraits, optional
+        Of their rules; by default of the package's own alone.
 
     Returns
     -------
@@ -214,7 +228,10 @@ def judge(frame: pd.DataFrame) -> tuple[Judgement, ...]:
     frame = frame[frame["experiment"].isin(SUITES.keys()) & (frame["noise"] == GAUSSIAN.family)]
     recipes = by_kind(frame["experiment"], SUITES.__getitem__)
     others = sorted(set(SUITES.values()) & set(recipes) - {""})
-    rulings = [ruling for recipe in ("", *others) for ruling in _rulings(recipe, frame[recipes == recipe])]
+    measured = {
+        recipe: Measured.of(frame[recipes == recipe], traits or RuleTraits()) for recipe in ("", *others)
+    }
+    rulings = [ruling for recipe, own in measured.items() for ruling in _rulings(recipe, own)]
     return tuple(
         Judgement(claim, tuple(ruling for key, ruling in rulings if key == claim.key)) for claim in CLAIMS
     )
@@ -227,9 +244,8 @@ def any_measured(judgements: Iterable[Judgement]) -> bool:
     )
 
 
-def _rulings(recipe: str, frame: pd.DataFrame) -> Iterator[tuple[str, Ruling]]:
+def _rulings(recipe: str, measured: Measured) -> Iterator[tuple[str, Ruling]]:
     """Rulings on nets of one recipe, with the keys of their claims, in the order of claims and columns."""
-    measured = Measured.of(frame)
     findings: dict[tuple[str, str], tuple[Finding, ...]] = {}
     reasons: dict[tuple[str, str], tuple[Verdict, str]] = {}
     for claim in CLAIMS:
@@ -330,12 +346,13 @@ class _Table:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """Measurements of nets of one recipe, by what they are judged as and depth."""
+    """Measurements of nets of one recipe, by what they are judged as and depth, and traits of the rules."""
 
     tables: Mapping[tuple[str, int], _Table]
+    traits: RuleTraits
 
     @classmethod
-    def of(cls, frame: pd.DataFrame) -> Measured:
+    def of(cls, frame: pd.DataFrame, traits: RuleTraits) -> Measured:
         """Those of a frame that claims are about."""
         frame = frame[(frame["activation"] == ACTIVATION) & frame["value"].notna()]
         measured = by_kind(frame["metric_spec"], quantity)
@@ -347,7 +364,7 @@ class Measured:
             rows = frame[(measured == name) & (frame["depth"] == depth)]
             if len(rows):
                 tables[name, depth] = _Table.of(rows)
-        return cls(tables)
+        return cls(tables, traits)
 
     def table(self, part: Part, column: str) -> _Table | None:
         """What a part is judged on, under one column."""
@@ -366,8 +383,8 @@ class Measured:
                 for rule, sigma in absent or part.cells:
                     lacks.setdefault(rule, set()).add(sigma)
         said = [
-            f"{RULES.label(rule)} at σ = {', '.join(f'{sigma:g}' for sigma in sorted(lacks[rule]))}"
-            for rule in RULES.in_order(lacks)
+            f"{self.traits.label(rule)} at σ = {', '.join(f'{sigma:g}' for sigma in sorted(lacks[rule]))}"
+            for rule in self.traits.in_order(lacks)
         ]
         return f"lacks {'; '.join(said)}" if said else ""
 
@@ -375,14 +392,15 @@ class Measured:
         """Test one part, of which nothing is lacking."""
         table = self.tables[part.scale.metric or column, part.depth]
         effects = part.effects(table.scores(part))
-        nets, among = len(effects), table.count
+        nets = len(effects)
+        made = functools.partial(Finding, part, nets, table.count, traits=self.traits)
         if infinite := int((~np.isfinite(effects)).sum()):
-            return Finding(part, nets, among, reason=f"not finite in {infinite} of {nets} nets")
+            return made(reason=f"not finite in {infinite} of {nets} nets")
         if nets < MIN_NETS:
-            return Finding(part, nets, among, float(effects.mean()), reason=labels.plural(nets, "net"))
+            return made(mean=float(effects.mean()), reason=labels.plural(nets, "net"))
         tests = mean_tests(effects, part.threshold)
         mean, low, high = float(tests.mean), float(tests.low), float(tests.high)
-        return Finding(part, nets, among, mean, low, high, float(tests.above), float(tests.below))
+        return made(mean=mean, low=low, high=high, above=float(tests.above), below=float(tests.below))
 
 
 def _interval(value: float, low: float, high: float) -> str:

@@ -11,10 +11,11 @@ import pandas as pd
 
 from sdp_bench.bench.metrics import Metric, recorded_metric
 from sdp_bench.reports.numbers.number import FOLDER, Group, Number, Page, slug
-from sdp_bench.reports.sections.claims.claims import ACTIVATION, CLAIMS, RULES, SUITES, quantity
+from sdp_bench.reports.sections.claims.claims import ACTIVATION, CLAIMS, SUITES, quantity
 from sdp_bench.reports.sections.claims.judging import Finding, Ruling
 from sdp_bench.reports.statistics.rows import Labels
 from sdp_bench.reports.style.nets import NetKind
+from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.frame import by_kind
 
 _ABOUT = (
@@ -23,7 +24,7 @@ _ABOUT = (
 )
 
 
-def numbers_of_claims(frame: pd.DataFrame) -> Iterator[Number]:
+def numbers_of_claims(frame: pd.DataFrame, traits: RuleTraits) -> Iterator[Number]:
     """Means that the claims' effects are made of: every rule and sigma that a claim is about."""
     own = frame[frame["experiment"].isin(SUITES.keys()) & (frame["activation"] == ACTIVATION)]
     if own.empty:
@@ -55,7 +56,7 @@ def numbers_of_claims(frame: pd.DataFrame) -> Iterator[Number]:
         yield Number(
             Group(page, slug(measured), heading, metric),
             _anchor(measured, sigma, rule),
-            f"{RULES.label(rule)}, σ = {sigma:g}",
+            f"{traits.label(rule)}, σ = {sigma:g}",
             _mean(metric, part),
             Labels(part.index),
             ("component",) if part["component"].nunique() > 1 else (),
@@ -69,7 +70,7 @@ def addresses(ruling: Ruling, finding: Finding) -> list[tuple[str, str]]:
     several = len({sigma for _, sigma in part.cells}) > 1
     lists = {}
     for rule, sigma in part.cells:
-        name = RULES.label(rule) + (f" at σ = {sigma:g}" if several else "")
+        name = finding.traits.label(rule) + (f" at σ = {sigma:g}" if several else "")
         anchor = _anchor(measured, sigma, rule)
         lists[name] = f"{FOLDER}/{_file(ruling.recipe, part.depth)}#{anchor}"
     return list(lists.items())

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.sections.relu.figure import densities, figure
-from sdp_bench.reports.sections.relu.relu import SingleReLU, single_relu
+
+if TYPE_CHECKING:
+    from sdp_bench.reports.sections.relu.relu import SingleReLU
+
+
+def _single_relu() -> SingleReLU:
+    from sdp_bench.reports.sections.relu.relu import single_relu
+
+    return single_relu()
 
 
 @dataclass(frozen=True)
@@ -25,11 +32,13 @@ class OneReLU(Section):
     name: ClassVar[str] = "relu"
     title: ClassVar[str] = "One ReLU"
     order: ClassVar[int] = 50
-    compute: Callable[[], SingleReLU] = single_relu
+    compute: Callable[[], SingleReLU] = _single_relu
 
     def build(self, results: Results) -> Context | None:
         """Distances and checks, which no run enters; None but on the page of the committed results."""
         if not results.published:
             return None
+        from sdp_bench.reports.sections.relu.figure import densities, figure
+
         single = self.compute()
         return {"relu": single, "laws": densities(single), "figure": figure(single.w1)}

@@ -18,5 +18,5 @@ class SelectivePrediction(Section):
 
     def build(self, results: Results) -> Context | None:
         """Both halves of the table and the curves; None where the experiment was not run."""
-        section = selective(results.frame)
+        section = selective(results.frame, results.traits)
         return {"section": section} if section else None

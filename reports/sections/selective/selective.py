@@ -130,13 +130,15 @@ class _Measured:
     risk: pd.Series
 
 
-def selective(frame: pd.DataFrame) -> Selective | None:
+def selective(frame: pd.DataFrame, traits: RuleTraits | None = None) -> Selective | None:
     """Section of the selective task, or None where nothing of it was measured.
 
     Parameters
     ----------
     frame : DataFrame
         Measurements of all suites, long format.
+    traits : RuleTraits, optional
+        Of their rules; by default of the package's own alone.
 
     Returns
     -------
@@ -149,7 +151,7 @@ def selective(frame: pd.DataFrame) -> Selective | None:
     halves, panels, all_measured = [], [], []
     for title, part, objectives in _HALVES:
         measured = [
-            _measured(own, objective, score, printed)
+            _measured(own, objective, score, printed, traits or RuleTraits())
             for objective in objectives
             for score in SCORES[objective]
             if _is_measured(own, objective, score)
@@ -182,7 +184,11 @@ def _printed() -> dict[tuple[str, str], dict[str, str]]:
 
 
 def _measured(
-    own: pd.DataFrame, objective: str, score: str, printed: dict[tuple[str, str], dict[str, str]]
+    own: pd.DataFrame,
+    objective: str,
+    score: str,
+    printed: dict[tuple[str, str], dict[str, str]],
+    traits: RuleTraits,
 ) -> _Measured:
     part = own[(own["objective"] == objective) & (own["rule"] == score)]
     areas = part[part["metric"] == "rcauc"]
@@ -191,7 +197,7 @@ def _measured(
         for reading in READINGS[score]
     ]
     paper = printed[objective, score]
-    method = "–" if paper["method"] == "none" else RuleTraits().label(paper["method"])
+    method = "–" if paper["method"] == "none" else traits.label(paper["method"])
     row = ScoreRow(
         _OBJECTIVES[objective],
         method,

@@ -23,6 +23,7 @@ from sdp_bench.reports.sections.claims.claims import CLAIMS, CONVENTIONS, SUITES
 from sdp_bench.reports.sections.claims.judging import Measured
 from sdp_bench.reports.selfcheck.rate import NOTHING, Part, Rate
 from sdp_bench.reports.statistics.verdicts import LEVEL, mean_tests, p_of_every_part, p_of_some_part
+from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.frame import by_kind
 
 NETS = (30, 10)
@@ -109,7 +110,7 @@ def _populations(frame: pd.DataFrame) -> Iterator[Population]:
     frame = frame[frame["experiment"].isin(SUITES.keys())]
     recipes = by_kind(frame["experiment"], SUITES.__getitem__)
     for recipe in sorted(set(SUITES.values()) & set(recipes)):
-        measured = Measured.of(frame[recipes == recipe])
+        measured = Measured.of(frame[recipes == recipe], RuleTraits())
         for claim in CLAIMS:
             for column in claim.columns:
                 for part in claim.parts if not measured.lacking(claim, column) else ():

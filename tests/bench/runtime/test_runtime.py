@@ -11,8 +11,8 @@ import torch
 
 import sdp_ref as sr
 from sdp_bench.bench.runtime import propagation, table
-from sdp_bench.bench.runtime.timing import Ratio, by_turns, clock
-from sdp_bench.bench.runtime.workloads import DISTPROP, REGULAR, RULES, NotAtThisCommitError, Workload, build
+from sdp_bench.bench.runtime.timing import REGULAR, Ratio, by_turns, clock
+from sdp_bench.bench.runtime.workloads import DISTPROP, RULES, NotAtThisCommitError, Workload, build
 
 ROOT = Path(__file__).parents[3]
 

@@ -89,7 +89,7 @@ def test_nets_of_several_depths_that_are_judged_together_have_a_list_of_their_ow
 
 def test_effects_of_claims_lead_to_both_rules():
     frame = checked(suite(3, depths=(4,)))
-    there = {number.address for number in numbers_of_claims(frame)}
+    there = {number.address for number in numbers_of_claims(frame, TRAITS)}
     effects = 0
     for judgement in judge(frame):
         for ruling in judgement.rulings:
