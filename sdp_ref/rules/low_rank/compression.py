@@ -22,7 +22,7 @@ from sdp_ref.rules.full.joint import Rows
 
 Values = dict[int, Tensor]
 
-_PROBES = 16
+_PROBES = 8
 """Random signs from which the norm of what is dropped is estimated; with so few components it is exact."""
 
 
@@ -75,9 +75,7 @@ class Expansion:
         shared, *own = columns.split([self.latent, *(root[0].numel() for root in self.roots.values())], 1)
         sources = {}
         for v, factor in self.factors.items():
-            sources[v] = torch.einsum("brn,brq->bqn", factor.flatten(2), shared).reshape(
-                len(factor), -1, *factor.shape[2:]
-            )
+            sources[v] = _combined(factor, shared)
         for (v, root), part in zip(self.roots.items(), own, strict=True):
             sources[v] = sources[v] + root.unsqueeze(1) * part.mT.reshape(sources[v].shape)
         return self.image(sources)
@@ -138,12 +136,12 @@ class Expansion:
         size = sum(value[0].numel() for value in variances.values())
         signs = _identity(variances) if size <= _PROBES else _drawn(_signs, _PROBES, variances, generator)
         pulled = self.transpose(signs)
-        outside = pulled - basis @ (basis.mT @ pulled)
-        all_of_it, rest = self.apply(pulled), self.apply(outside)
+        inside = basis.mT @ pulled
+        rest = self.apply(pulled - basis @ inside)
+        whole = _norm({v: each + _combined(kept[v], inside) for v, each in rest.items()})
         missing = {
             v: each - (variances[v] - kept[v].square().sum(1)).unsqueeze(1) * signs[v] for v, each in rest.items()
         }
-        whole = _norm(all_of_it)
         return torch.where(whole > 0, _norm(missing) / torch.where(whole > 0, whole, 1.0), 0.0)
 
     def _variance(self, value: int) -> Tensor:
@@ -154,6 +152,12 @@ class Expansion:
     def _like(self) -> Values:
         """A row of each live value."""
         return {v: rows[:, 0] for v, rows in self.image({v: f.new_zeros(len(f), 1, *f.shape[2:]) for v, f in self.factors.items()}).items()}
+
+
+def _combined(factor: Tensor, columns: Tensor) -> Tensor:
+    """Combinations (B, q, *event) of rows (B, R, *event) by columns (B, R, q)."""
+    rows = torch.einsum("brn,brq->bqn", factor.flatten(2), columns)
+    return rows.reshape(*rows.shape[:2], *factor.shape[2:])
 
 
 def adjoint(rows: Rows, events: list[torch.Size], cotangents: Tensor) -> tuple[Tensor, ...]:

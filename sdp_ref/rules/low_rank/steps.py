@@ -77,7 +77,7 @@ class LinearFactors(FactorStep):
         if factors.latent:
             linear = linear + rows(*(factors.factors[v] for v in inputs)).square().sum(1)
         shift, more = self.beyond(factors, inputs, linear)
-        return Image(mean + shift, rows, linear, linear + more, self.single and _parallel(factors, inputs, rows))
+        return Image(mean + shift, rows, linear, linear + more, self.single and _parallel(factors, inputs, rows, mean.shape[1:]))
 
     def squares(self, factors: Factors, inputs: Sequence[int], rows: Rows, mean: Tensor) -> Tensor:
         """Variances that the remainders give the output, (B, *out)."""
@@ -224,22 +224,22 @@ def _alone(factors: Factors, inputs: Sequence[int], value: int, rows: Rows, give
 
 
 @torch.no_grad()
-def _parallel(factors: Factors, inputs: Sequence[int], rows: Rows) -> bool:
-    """Whether no component of an input is read twice, as a window that overlaps others or a copy does.
+def _parallel(factors: Factors, inputs: Sequence[int], rows: Rows, out: torch.Size) -> bool:
+    """Whether no component of an input is read twice, as windows that overlap read it, or copies.
 
-    The linear part A of an input is then one with A^T A diagonal. It is asked of two random vectors.
+    The linear part A of each input is then one with a diagonal A A^T. It is asked of two random vectors.
     """
     generator = torch.Generator().manual_seed(0)
     for value in dict.fromkeys(inputs):
         mean = factors.means[value]
-        given = torch.rand(1, 2, *mean.shape[1:], generator=generator, dtype=mean.dtype) + 0.5
+        given = torch.rand(1, 2, *out, generator=generator, dtype=mean.dtype) + 0.5
         given = given.to(mean.device).expand(len(mean), *given.shape[1:])
 
         def alone(x: Tensor, value: int = value) -> Tensor:
             return _alone(factors, inputs, value, rows, x)
 
-        (back,) = adjoint(alone, [mean.shape[1:]], alone(given))
-        first, second = (back / given).unbind(1)
+        image = alone(*adjoint(alone, [mean.shape[1:]], given))
+        first, second = (image / given).unbind(1)
         if not torch.allclose(first, second, rtol=_SAME, atol=_SAME * float(first.abs().max())):
             return False
     return True
