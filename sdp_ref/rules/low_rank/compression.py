@@ -6,8 +6,9 @@ projected on few orthonormal directions W, and the law is that of M W beside ind
     M W W^T M^T + diag(M (I - W W^T) M^T).
 
 Whatever W is, the diagonal is positive, since I - W W^T is semi-definite, and variances are those of M M^T. Only
-covariances are lost. W spans what M^T makes of random directions in the space of the outputs, a randomised range
-finder (Halko, Martinsson and Tropp 2011, algorithm 4.1, of M^T), so that M is needed in products alone.
+covariances are lost. W spans what M^T M M^T makes of random directions in the space of the outputs, a randomised range
+finder with one subspace iteration (Halko, Martinsson and Tropp 2011, algorithm 4.4, of M^T), so that M is needed in
+products alone.
 """
 
 from __future__ import annotations
@@ -105,8 +106,10 @@ class Expansion:
         first = next(iter(like.values()))
         if self.width <= min(size, columns):
             return torch.eye(self.width).to(first).expand(len(first), -1, -1)
-        directions = _identity(like) if size <= columns else _drawn(torch.randn, columns, like, generator)
-        return torch.linalg.qr(self.transpose(directions))[0]
+        if size <= columns:
+            return torch.linalg.qr(self.transpose(_identity(like)))[0]
+        found = torch.linalg.qr(self.transpose(_drawn(torch.randn, columns, like, generator)))[0]
+        return torch.linalg.qr(self.transpose(self.apply(found)))[0]  # nearer to the leading ones
 
     @torch.no_grad()
     def dropped(

@@ -29,7 +29,7 @@ class LowRank(FullCovarianceRule):
 
     Means and variances are those of :class:`~sdp_ref.rules.MomentMatching` given the law of what an op takes;
     covariances go through a non-linearity by the first term of their series, E[f'(X)] E[f'(Y)] Cov(X, Y), as
-    moment matching takes them between different branches. An op that mixes components turns the diagonal into
+    moment matching takes them between different branches, and through a product of two values by its linear part. An op that mixes components turns the diagonal into
     as many columns of L, which are compressed (:mod:`~sdp_ref.rules.low_rank.compression`): covariances are lost, and
     variances are not. With as many columns as the live values have components nothing is lost, and
     the rule is moment matching with that covariance of non-linearities.
@@ -39,7 +39,7 @@ class LowRank(FullCovarianceRule):
     Parameters
     ----------
     columns : int
-        Of L: the rank, 128 if not given.
+        Of L: the rank, 64 if not given.
     fallback : str
         See :class:`~sdp_ref.rules.layerwise.LayerwiseRule`.
     max_bytes : int
@@ -54,7 +54,8 @@ class LowRank(FullCovarianceRule):
     name: ClassVar[str] = "low_rank"
     title: ClassVar[str] = "low-rank moment matching"
     rank: ClassVar[int] = 35
-    columns: int = 128
+    claims: ClassVar[frozenset[str]] = frozenset({"marginal moments"})
+    columns: int = 64
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -129,7 +130,7 @@ class LowRank(FullCovarianceRule):
         covariance = rows.mT @ rows + torch.diag_embed(factors.remainders[value].flatten(1))
         law = unchecked(CompressedGaussian, mean, covariance, factors.dropped).to(dtype=x.location.dtype)
         lost = float(factors.dropped.detach().max())
-        return noted(law, [f"covariances in {self.columns} columns"] if lost else [])
+        return noted(law, [f"covariances compressed to {self.columns} columns"] if lost else [])
 
 
 @LowRank.prepares(*ELEMENTWISE)
