@@ -123,7 +123,8 @@ class Affine(ABC):
     def _power(self, x: Tensor, exponent: Power) -> Tensor:
         """Power of the weight, kept from call to call where it is a parameter that no gradient goes to.
 
-        In the dtype of `x`, and to its precision. Optimisers and ``load_state_dict`` are noticed; writing through ``weight.data`` is not.
+        In the dtype of `x`, and to its precision. Optimisers and ``load_state_dict`` are noticed; writing
+        through ``weight.data`` is not.
 
         Returns
         -------

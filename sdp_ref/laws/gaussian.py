@@ -149,8 +149,8 @@ class CompressedGaussian(Gaussian):
     mean : Tensor, shape (B, *event)
     covariance : Tensor, shape (B, n, n)
     dropped : Tensor, shape (B,)
-        The Frobenius norm of the covariances that were dropped, as a share of that of the covariance matrix which they were
-        dropped from, added up over all the places where some were. 0 where nothing was.
+        The Frobenius norm of the covariances that were dropped, as a share of that of the covariance matrix
+        which they were dropped from, added up over all the places where some were.
 
     Raises
     ------

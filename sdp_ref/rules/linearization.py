@@ -141,7 +141,11 @@ def _in_parts(
     """Result for some inputs, with the Jacobian of a few outputs at a time where `outputs` says so.
 
     A covariance is made block by block, from two parts of the Jacobian of which the second is made anew for
-    each first one: time that memory is bought with. Sums over components are of few columns in float64 at a time.
+    each first one: memory is bought with time. Few columns at a time are taken to float64.
+
+    Returns
+    -------
+    Law
     """
     if outputs is None:
         return _linearised(net, x, create_graph=False, max_bytes=max_bytes)
@@ -157,7 +161,11 @@ def _in_parts(
     if isinstance(x, Cauchy | SymmetricStable):
         pieces = [_scales(part(chosen), x) for chosen in places]
         scale = torch.cat(pieces).reshape(value.shape).to(value.dtype)
-        return unchecked(Cauchy, value, scale) if isinstance(x, Cauchy) else unchecked(SymmetricStable, value, scale, x.alpha)
+        return (
+            unchecked(Cauchy, value, scale)
+            if isinstance(x, Cauchy)
+            else unchecked(SymmetricStable, value, scale, x.alpha)
+        )
     noise = x.covariance[0] if isinstance(x, Gaussian) else x.variance.flatten()
     covariance = torch.empty(1, value[0].numel(), value[0].numel(), dtype=torch.float64, device=value.device)
     for i, first in enumerate(places):

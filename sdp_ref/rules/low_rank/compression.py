@@ -5,10 +5,10 @@ projected on few orthonormal directions W, and the law is that of M W beside ind
 
     M W W^T M^T + diag(M (I - W W^T) M^T).
 
-Whatever W is, the diagonal is positive, since I - W W^T is semi-definite, and variances are those of M M^T. Only
-covariances are lost. W spans what M^T M M^T makes of random directions in the space of the outputs, a randomised range
-finder with one subspace iteration (Halko, Martinsson and Tropp 2011, algorithm 4.4, of M^T), so that M is needed in
-products alone.
+Whatever W is, the diagonal is not negative, since I - W W^T is semi-definite, and variances are those of
+M M^T: only covariances are lost. W spans what M^T M M^T makes of random directions in the space of the outputs, a
+randomised range finder with one subspace iteration (Halko, Martinsson and Tropp 2011, algorithm 4.4, of M^T),
+so that M is needed in products alone.
 """
 
 from __future__ import annotations
@@ -88,10 +88,12 @@ class Expansion:
             by_input = adjoint(self.rows, [self.factors[v].shape[2:] for v in self.inputs], live[self.number])
             for v, rows in zip(self.inputs, by_input, strict=True):
                 pulled[v] = pulled[v] + rows if v in pulled else rows
-        shared = sum(
-            torch.einsum("brn,bqn->brq", self.factors[v].flatten(2), rows.flatten(2))
-            for v, rows in pulled.items()
-        )
+        shared = torch.stack(
+            [
+                torch.einsum("brn,bqn->brq", self.factors[v].flatten(2), rows.flatten(2))
+                for v, rows in pulled.items()
+            ]
+        ).sum(0)
         own = [(root.unsqueeze(1) * pulled[v]).flatten(2).mT for v, root in self.roots.items()]
         return torch.cat([shared, *own], 1)
 
@@ -100,6 +102,10 @@ class Expansion:
         """Orthonormal directions of M's components, shape (B, K, at most `columns`).
 
         All that matter where there are no more: of the components, or of the values' own.
+
+        Returns
+        -------
+        Tensor
         """
         like = self._like()
         size = sum(value[0].numel() for value in like.values())
@@ -107,9 +113,9 @@ class Expansion:
         if self.width <= min(size, columns):
             return torch.eye(self.width).to(first).expand(len(first), -1, -1)
         if size <= columns:
-            return torch.linalg.qr(self.transpose(_identity(like)))[0]
-        found = torch.linalg.qr(self.transpose(_drawn(torch.randn, columns, like, generator)))[0]
-        return torch.linalg.qr(self.transpose(self.apply(found)))[0]  # nearer to the leading ones
+            return _orthonormal(self.transpose(_identity(like)))
+        found = _orthonormal(self.transpose(_drawn(torch.randn, columns, like, generator)))
+        return _orthonormal(self.transpose(self.apply(found)))  # nearer to the leading ones
 
     @torch.no_grad()
     def dropped(
@@ -143,7 +149,8 @@ class Expansion:
         rest = self.apply(pulled - basis @ inside)
         whole = _norm({v: each + _combined(kept[v], inside) for v, each in rest.items()})
         missing = {
-            v: each - (variances[v] - kept[v].square().sum(1)).unsqueeze(1) * signs[v] for v, each in rest.items()
+            v: each - (variances[v] - kept[v].square().sum(1)).unsqueeze(1) * signs[v]
+            for v, each in rest.items()
         }
         return torch.where(whole > 0, _norm(missing) / torch.where(whole > 0, whole, 1.0), 0.0)
 
@@ -154,7 +161,12 @@ class Expansion:
 
     def _like(self) -> Values:
         """A row of each live value."""
-        return {v: rows[:, 0] for v, rows in self.image({v: f.new_zeros(len(f), 1, *f.shape[2:]) for v, f in self.factors.items()}).items()}
+        return {
+            v: rows[:, 0]
+            for v, rows in self.image(
+                {v: f.new_zeros(len(f), 1, *f.shape[2:]) for v, f in self.factors.items()}
+            ).items()
+        }
 
 
 def _combined(factor: Tensor, columns: Tensor) -> Tensor:
@@ -167,10 +179,18 @@ def adjoint(rows: Rows, events: list[torch.Size], cotangents: Tensor) -> tuple[T
     """Transpose of a linear map of several values, applied to rows (B, q, *out)."""
     with torch.enable_grad():
         shapes = ((*cotangents.shape[:2], *event) for event in events)
-        inputs = [torch.zeros(shape, dtype=cotangents.dtype, device=cotangents.device, requires_grad=True) for shape in shapes]
+        inputs = [
+            torch.zeros(shape, dtype=cotangents.dtype, device=cotangents.device, requires_grad=True)
+            for shape in shapes
+        ]
         image = rows(*inputs)
     found = torch.autograd.grad(image, inputs, cotangents, allow_unused=True, materialize_grads=True)
     return tuple(each.detach() for each in found)
+
+
+def _orthonormal(columns: Tensor) -> Tensor:
+    basis: Tensor = torch.linalg.qr(columns)[0]
+    return basis
 
 
 def _identity(like: Values) -> Values:
@@ -187,7 +207,9 @@ def _identity(like: Values) -> Values:
 def _drawn(draw: Callable[..., Tensor], count: int, like: Values, generator: torch.Generator) -> Values:
     """Random rows, the same ones for each law of the batch: none depends on the others."""
     return {
-        v: draw(1, count, *value.shape[1:], generator=generator, dtype=value.dtype).to(value.device).expand(len(value), -1, *value.shape[1:])
+        v: draw(1, count, *value.shape[1:], generator=generator, dtype=value.dtype)
+        .to(value.device)
+        .expand(len(value), -1, *value.shape[1:])
         for v, value in like.items()
     }
 

@@ -1,11 +1,11 @@
 """Joint Gaussian law of the live values of a walk: factors of low rank beside independent remainders.
 
-Value v is m_v + L_v z + sqrt(d_v) e_v, with one standard normal z for all values and an independent e_v for each.
+Value v is m_v + L_v z + sqrt(d_v) e_v, with one standard normal z for all values and an e_v for each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -60,14 +60,16 @@ class Factors:
     Attributes
     ----------
     dropped : Tensor, shape (B,)
-        Norms of the covariances that compressions dropped, each a share of what it was dropped from, added up.
+        As of :class:`~sdp_ref.laws.CompressedGaussian`.
     """
 
     def __init__(self, mean: Tensor, factor: Tensor, remainder: Tensor, columns: int) -> None:
         self.columns = columns
         self.means, self.factors, self.remainders = {0: mean}, {0: factor}, {0: remainder}
         self.dropped = mean.new_zeros(len(mean))
-        self._generator = torch.Generator().manual_seed(_SEED)  # its own: a rule's results depend on nothing else
+        self._generator = torch.Generator().manual_seed(
+            _SEED
+        )  # its own: a rule's results depend on nothing else
         if factor.shape[1] > columns:
             self._compress(Expansion({0: factor}, {}, (0,)), None, self.means, {0: self.variance(0)})
 
@@ -98,7 +100,9 @@ class Factors:
     def group_sums(self, value: int, groups: int) -> tuple[Tensor, Tensor]:
         """Sums of the variances and of all covariances within groups of neighbours, (B, groups, 1)."""
         variance = self.variance(value).reshape(len(self.dropped), groups, -1)
-        common = self.factors[value].reshape(*self.factors[value].shape[:2], groups, -1).sum(-1).square().sum(1)
+        common = (
+            self.factors[value].reshape(*self.factors[value].shape[:2], groups, -1).sum(-1).square().sum(1)
+        )
         own = self.remainders[value].reshape(variance.shape).sum(-1)
         return variance.sum(-1, keepdim=True), (common + own).unsqueeze(-1)
 

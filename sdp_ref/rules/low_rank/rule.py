@@ -20,19 +20,20 @@ from sdp_ref.rules.low_rank.steps import ElementwiseFactors, FactorStep, factor_
 
 _NUMBER = 8  # bytes
 _HELD = 6
-"""Factors of a step's values that are there at a time: old and new ones, what is pulled back, and autograd's."""
+"""Factors of a step's values that are there at a time: old and new, what is pulled back, and autograd's."""
 
 
 @dataclass(frozen=True)
 class LowRank(FullCovarianceRule):
     """Moment matching with the law of every value N(mean, L L^T + diag(d)), L with few columns.
 
-    Means and variances are those of :class:`~sdp_ref.rules.MomentMatching` given the law of what an op takes;
-    covariances go through a non-linearity by the first term of their series, E[f'(X)] E[f'(Y)] Cov(X, Y), as
-    moment matching takes them between different branches, and through a product of two values by its linear part. An op that mixes components turns the diagonal into
-    as many columns of L, which are compressed (:mod:`~sdp_ref.rules.low_rank.compression`): covariances are lost, and
-    variances are not. With as many columns as the live values have components nothing is lost, and
-    the rule is moment matching with that covariance of non-linearities.
+    Means and variances are those of :class:`~sdp_ref.rules.MomentMatching` given the law of what an op takes.
+    Covariances go through a non-linearity by the first term of their series, E[f'(X)] E[f'(Y)] Cov(X, Y), as
+    moment matching takes them between different branches, and through a product of two values by its linear
+    part. An op that mixes components turns the diagonal into as many columns of L, which are compressed
+    (:mod:`~sdp_ref.rules.low_rank.compression`): covariances are lost, and variances are not. With as many
+    columns as the live values have components nothing is lost, and the rule is moment matching with these
+    covariances. Copies that a convolution pads with count as independent in its variances.
 
     Its result is a :class:`~sdp_ref.laws.CompressedGaussian`, whose `dropped` says what was lost.
 
@@ -69,7 +70,9 @@ class LowRank(FullCovarianceRule):
 
         def walked(x: Law) -> Law:
             factors = self._begun(x)
-            for number, (step, operation, gone) in enumerate(zip(steps, factor_steps, done, strict=True), start=1):
+            for number, (step, operation, gone) in enumerate(
+                zip(steps, factor_steps, done, strict=True), start=1
+            ):
                 with self.at(step.path):
                     image = operation.image(factors, step.inputs)
                     others = [v for v in factors.means if v not in gone]
@@ -94,7 +97,9 @@ class LowRank(FullCovarianceRule):
     def _begun(self, x: Law) -> Factors:
         law = self.start(x)
         if isinstance(law, DiagonalGaussian):
-            return Factors(law.mean, law.mean.new_zeros(law.batch, 0, *law.event_shape), law.variance, self.columns)
+            return Factors(
+                law.mean, law.mean.new_zeros(law.batch, 0, *law.event_shape), law.variance, self.columns
+            )
         full = as_gaussian(self.name, law)
         rows = full.factor().mT.reshape(law.batch, -1, *law.event_shape)
         return Factors(full.mean, rows, torch.zeros_like(full.mean), self.columns)
@@ -113,8 +118,8 @@ class LowRank(FullCovarianceRule):
         if needed > self.max_bytes:
             raise CovarianceSizeError(
                 self.name,
-                f"factors of {batch} x {live} x {min(self.columns, live)} components: they would take {needed:,} bytes "
-                f"with what computing them needs, more than its max_bytes={self.max_bytes:,}",
+                f"factors of {batch} x {live} x {min(self.columns, live)} components: they would take "
+                f"{needed:,} bytes with what computing them needs, more than its max_bytes={self.max_bytes:,}",
                 step.path,
                 needed,
                 "fewer columns, or more max_bytes",

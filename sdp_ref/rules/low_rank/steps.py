@@ -77,7 +77,13 @@ class LinearFactors(FactorStep):
         if factors.latent:
             linear = linear + rows(*(factors.factors[v] for v in inputs)).square().sum(1)
         shift, more = self.beyond(factors, inputs, linear)
-        return Image(mean + shift, rows, linear, linear + more, self.single and _parallel(factors, inputs, rows, mean.shape[1:]))
+        return Image(
+            mean + shift,
+            rows,
+            linear,
+            linear + more,
+            self.single and _parallel(factors, inputs, rows, mean.shape[1:]),
+        )
 
     def squares(self, factors: Factors, inputs: Sequence[int], rows: Rows, mean: Tensor) -> Tensor:
         """Variances that the remainders give the output, (B, *out)."""
@@ -89,16 +95,23 @@ class LinearFactors(FactorStep):
                 continue
             n = factors.size(value)
             if n * mean[0].numel() > _MOST:
-                raise NoFormulaError(f"a Jacobian of {mean[0].numel()} by {n} components, more than {_MOST:,} entries")
+                raise NoFormulaError(
+                    f"a Jacobian of {mean[0].numel()} by {n} components, more than {_MOST:,} entries"
+                )
             chunk = max(1, _CHUNK // max(1, len(mean) * max(n, mean[0].numel())))
             for places in torch.arange(n, device=mean.device).split(chunk):
                 basis = nn.functional.one_hot(places, n).to(mean).reshape(1, -1, *root.shape[2:]) * root
                 total = total + _alone(factors, inputs, value, rows, basis).square().sum(1)
         return total
 
-    def beyond(self, factors: Factors, inputs: Sequence[int], linear: Tensor) -> tuple[Tensor | float, Tensor | float]:  # noqa: ARG002
+    def beyond(
+        self,
+        factors: Factors,  # noqa: ARG002
+        inputs: Sequence[int],  # noqa: ARG002
+        linear: Tensor,
+    ) -> tuple[Tensor, Tensor]:
         """What the output's means and variances have beyond those by the linear part."""
-        return 0.0, 0.0
+        return torch.zeros_like(linear), torch.zeros_like(linear)
 
 
 class AffineFactors(LinearFactors):
@@ -114,7 +127,13 @@ class AffineFactors(LinearFactors):
         self.op.check(factors.means[inputs[0]])
         return super().image(factors, inputs)
 
-    def squares(self, factors: Factors, inputs: Sequence[int], rows: Rows, mean: Tensor) -> Tensor:  # noqa: ARG002
+    def squares(
+        self,
+        factors: Factors,
+        inputs: Sequence[int],
+        rows: Rows,  # noqa: ARG002
+        mean: Tensor,  # noqa: ARG002
+    ) -> Tensor:
         """See :class:`FactorStep`."""
         return self.op.spread(factors.remainders[inputs[0]], 2)
 
@@ -126,7 +145,12 @@ class ProductFactors(LinearFactors):
         super().__init__(step)
         self.single = True
 
-    def beyond(self, factors: Factors, inputs: Sequence[int], linear: Tensor) -> tuple[Tensor | float, Tensor | float]:  # noqa: ARG002
+    def beyond(
+        self,
+        factors: Factors,
+        inputs: Sequence[int],
+        linear: Tensor,  # noqa: ARG002
+    ) -> tuple[Tensor, Tensor]:
         """See :class:`FactorStep`."""
         a, b = inputs
         both = (factors.factors[a] * factors.factors[b]).sum(1)
@@ -145,7 +169,7 @@ class MatrixFactors(LinearFactors):
         left, right = (factors.remainders[v] for v in inputs)
         return left @ factors.means[b].square() + factors.means[a].square() @ right
 
-    def beyond(self, factors: Factors, inputs: Sequence[int], linear: Tensor) -> tuple[Tensor | float, Tensor | float]:
+    def beyond(self, factors: Factors, inputs: Sequence[int], linear: Tensor) -> tuple[Tensor, Tensor]:
         """See :class:`FactorStep`."""
         a, b = inputs
         if a == b and bool((factors.remainders[a] > 0).any()):
@@ -220,7 +244,9 @@ def factor_step(step: JointStep | FactorStep) -> FactorStep:
 def _alone(factors: Factors, inputs: Sequence[int], value: int, rows: Rows, given: Tensor) -> Tensor:
     """Image of rows (B, R, *event) of one value, with those of the others zero."""
     batch, count = given.shape[:2]
-    return rows(*(given if v == value else given.new_zeros(batch, count, *factors.means[v].shape[1:]) for v in inputs))
+    return rows(
+        *(given if v == value else given.new_zeros(batch, count, *factors.means[v].shape[1:]) for v in inputs)
+    )
 
 
 @torch.no_grad()
@@ -228,6 +254,10 @@ def _parallel(factors: Factors, inputs: Sequence[int], rows: Rows, out: torch.Si
     """Whether no component of an input is read twice, as windows that overlap read it, or copies.
 
     The linear part A of each input is then one with a diagonal A A^T. It is asked of two random vectors.
+
+    Returns
+    -------
+    bool
     """
     generator = torch.Generator().manual_seed(0)
     for value in dict.fromkeys(inputs):
@@ -238,7 +268,8 @@ def _parallel(factors: Factors, inputs: Sequence[int], rows: Rows, out: torch.Si
         def alone(x: Tensor, value: int = value) -> Tensor:
             return _alone(factors, inputs, value, rows, x)
 
-        image = alone(*adjoint(alone, [mean.shape[1:]], given))
+        (back,) = adjoint(alone, [mean.shape[1:]], given)
+        image = alone(back)
         first, second = (image / given).unbind(1)
         if not torch.allclose(first, second, rtol=_SAME, atol=_SAME * float(first.abs().max())):
             return False

@@ -90,8 +90,16 @@ NETS = {
     "mlp": (mlp, (4,)),
     "residual": (Residual, (2, 6, 6)),
     "gated": (Gated, (4,)),
-    "norms": (lambda: nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6), nn.ReLU(), nn.Linear(6, 3), nn.Softmax(1)), (4,)),
-    "pools": (lambda: nn.Sequential(nn.Conv2d(1, 2, 2), nn.ReLU(), nn.AvgPool2d(2, 1), nn.Flatten(), nn.Linear(18, 3)), (1, 5, 5)),
+    "norms": (
+        lambda: nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6), nn.ReLU(), nn.Linear(6, 3), nn.Softmax(1)),
+        (4,),
+    ),
+    "pools": (
+        lambda: nn.Sequential(
+            nn.Conv2d(1, 2, 2), nn.ReLU(), nn.AvgPool2d(2, 1), nn.Flatten(), nn.Linear(18, 3)
+        ),
+        (1, 5, 5),
+    ),
 }
 
 
@@ -124,7 +132,10 @@ def test_with_columns_enough_it_is_moment_matching_with_that_covariance_of_non_l
 def test_it_is_near_moment_matching_itself_where_noise_is_small():
     net, law = net_and_law("mlp")
     small = sr.DiagonalGaussian(law.mean, 1e-4 * law.variance)
-    assert relative(low_rank(net, small).covariance, sr.propagate(net, small, "moment_matching").covariance) < 0.01
+    assert (
+        relative(low_rank(net, small).covariance, sr.propagate(net, small, "moment_matching").covariance)
+        < 0.01
+    )
 
 
 @given(st.integers(1, 30), st.integers(0, 9))
@@ -216,7 +227,7 @@ def test_more_columns_than_there_are_components_are_as_many():
 
 def test_what_does_not_fit_is_refused_with_what_would_help():
     net, law = net_and_law("residual", batch=1)
-    with pytest.raises(sr.CovarianceSizeError, match="'stem' in the net.*fewer columns") as error:
+    with pytest.raises(sr.CovarianceSizeError, match=r"'stem' in the net.*fewer columns") as error:
         low_rank(net, law, max_bytes=1000)
     assert error.value.bytes > 1000
     with pytest.raises(sr.CovarianceSizeError, match="'low_rank' carries covariances as factors"):
