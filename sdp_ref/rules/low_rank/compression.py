@@ -6,9 +6,9 @@ projected on few orthonormal directions W, and the law is that of M W beside ind
     M W W^T M^T + diag(M (I - W W^T) M^T).
 
 Whatever W is, the diagonal is not negative, since I - W W^T is semi-definite, and variances are those of
-M M^T: only covariances are lost. W spans what M^T M M^T makes of random directions in the space of the outputs, a
-randomised range finder with one subspace iteration (Halko, Martinsson and Tropp 2011, algorithm 4.4, of M^T),
-so that M is needed in products alone.
+M M^T: only covariances are lost. W spans what M^T M M^T makes of random directions in the space of the
+outputs, a randomised range finder with one subspace iteration (Halko, Martinsson and Tropp 2011, algorithm
+4.4, of M^T), so that M is needed in products alone.
 """
 
 from __future__ import annotations

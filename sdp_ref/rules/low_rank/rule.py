@@ -119,7 +119,7 @@ class LowRank(FullCovarianceRule):
             raise CovarianceSizeError(
                 self.name,
                 f"factors of {batch} x {live} x {min(self.columns, live)} components: they would take "
-                f"{needed:,} bytes with what computing them needs, more than its max_bytes={self.max_bytes:,}",
+                f"{needed:,} bytes with what computing needs, more than its max_bytes={self.max_bytes:,}",
                 step.path,
                 needed,
                 "fewer columns, or more max_bytes",
