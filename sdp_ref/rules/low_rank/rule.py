@@ -40,7 +40,7 @@ class LowRank(FullCovarianceRule):
     Parameters
     ----------
     columns : int
-        Of L: the rank, 64 if not given.
+        Of L: its rank, 128 if not given, with which layers of up to 128 units in a chain are exact.
     fallback : str
         See :class:`~sdp_ref.rules.layerwise.LayerwiseRule`.
     max_bytes : int
@@ -56,7 +56,7 @@ class LowRank(FullCovarianceRule):
     title: ClassVar[str] = "low-rank moment matching"
     rank: ClassVar[int] = 35
     claims: ClassVar[frozenset[str]] = frozenset({"marginal moments"})
-    columns: int = 64
+    columns: int = 128
 
     def __post_init__(self) -> None:
         super().__post_init__()
