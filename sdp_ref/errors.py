@@ -39,11 +39,13 @@ class CovarianceSizeError(UnsupportedError):
         As in :class:`UnsupportedError`.
     bytes : int
         What they would take.
+    hint : str
+        As in :class:`UnsupportedError`.
     """
 
-    def __init__(self, rule: str, op: str, path: str = "", bytes: int = 0) -> None:
-        super().__init__(rule, op, path)
-        self.args, self.bytes = (rule, op, path, bytes), bytes  # all of them, for pickle
+    def __init__(self, rule: str, op: str, path: str = "", bytes: int = 0, hint: str = "") -> None:
+        super().__init__(rule, op, path, hint)
+        self.args, self.bytes = (rule, op, path, bytes, hint), bytes  # all of them, for pickle
 
 
 class ReplacedLawWarning(UserWarning):

@@ -123,13 +123,14 @@ class Affine(ABC):
     def _power(self, x: Tensor, exponent: Power) -> Tensor:
         """Power of the weight, kept from call to call where it is a parameter that no gradient goes to.
 
-        Optimisers and ``load_state_dict`` are noticed; writing through ``weight.data`` is not.
+        In the dtype of `x`, and to its precision. Optimisers and ``load_state_dict`` are noticed; writing
+        through ``weight.data`` is not.
 
         Returns
         -------
         Tensor, of the shape of the weight
         """
-        weight = self.weight(x)
+        weight = self.weight(x).to(x.dtype)
         keep = isinstance(weight, nn.Parameter) and not weight.is_inference()
         if not keep or (torch.is_grad_enabled() and weight.requires_grad):
             return _raised(weight, exponent)

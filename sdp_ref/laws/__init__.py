@@ -10,7 +10,7 @@ others have: a distribution of torch's, or any object that can be sampled.
 from sdp_ref.laws.base import Law, noted, unchecked
 from sdp_ref.laws.empirical import Empirical, Quantiles
 from sdp_ref.laws.foreign import law_of
-from sdp_ref.laws.gaussian import DiagonalGaussian, Gaussian
+from sdp_ref.laws.gaussian import CompressedGaussian, DiagonalGaussian, Gaussian
 from sdp_ref.laws.location_scale import LocationScale, Shape
 from sdp_ref.laws.mixture import Mixture, joined
 from sdp_ref.laws.piecewise import Pieces, PiecewiseGaussian
@@ -18,6 +18,7 @@ from sdp_ref.laws.stable import Cauchy, SymmetricStable
 
 __all__ = [
     "Cauchy",
+    "CompressedGaussian",
     "DiagonalGaussian",
     "Empirical",
     "Gaussian",

@@ -141,6 +141,34 @@ class Gaussian(Law):
 
 
 @dataclass(frozen=True, eq=False)
+class CompressedGaussian(Gaussian):
+    """Gaussian laws of a rule that dropped covariances on the way, and knows how much.
+
+    Parameters
+    ----------
+    mean : Tensor, shape (B, *event)
+    covariance : Tensor, shape (B, n, n)
+    dropped : Tensor, shape (B,)
+        The Frobenius norm of the covariances that were dropped, as a share of that of the covariance matrix
+        which they were dropped from, added up over all the places where some were.
+
+    Raises
+    ------
+    ValueError
+        If a shape, dtype or value does not fit; the message says which.
+    """
+
+    negative: ClassVar[tuple[str, ...]] = ("variance", "dropped")
+
+    dropped: Tensor
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if check_tensor("dropped", self.dropped, self.mean).shape != (self.batch,):
+            raise ValueError(f"dropped must have shape {(self.batch,)}, got {tuple(self.dropped.shape)}")
+
+
+@dataclass(frozen=True, eq=False)
 class DiagonalGaussian(Law):
     """Gaussian laws with independent components.
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sdp_ref.rules.full.rule import FullCovarianceRule
     from sdp_ref.rules.layerwise import LayerwiseRule
     from sdp_ref.rules.linearization import SDP
+    from sdp_ref.rules.low_rank.rule import LowRank
     from sdp_ref.rules.marginal.linearization import MarginalSDP
     from sdp_ref.rules.marginal.rule import MarginalRule
     from sdp_ref.rules.moment_matching import MarginalMomentMatching, MomentMatching
@@ -40,6 +41,7 @@ __all__ = [
     "Exact",
     "FullCovarianceRule",
     "LayerwiseRule",
+    "LowRank",
     "MarginalMomentMatching",
     "MarginalRule",
     "MarginalSDP",

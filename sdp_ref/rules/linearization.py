@@ -71,11 +71,9 @@ class SDP(Rule):
                 with self.at():
                     return _linearised(net, x, create_graph=True, max_bytes=self.max_bytes)
             with torch.no_grad(), self.at():
-                rows = _rows_at_a_time(net, x.location, self.max_bytes)
+                rows, outputs = _at_a_time(net, x.location, self.max_bytes)
                 parts = [x[i : i + rows] for i in range(0, x.batch, rows)]
-                laws = [
-                    _linearised(net, part, create_graph=False, max_bytes=self.max_bytes) for part in parts
-                ]
+                laws = [_in_parts(net, part, outputs, self.max_bytes) for part in parts]
                 return laws[0] if len(laws) == 1 else joined(laws)
 
         return propagate
@@ -110,14 +108,99 @@ _MANY = 1000
 """Outputs that a net may have unasked: a batch that would fit with so many is not split."""
 
 
-def _rows_at_a_time(net: Net, location: Tensor, max_bytes: int) -> int:
-    """How many rows' Jacobians fit, twice, in the memory bound; at least one."""
+def _at_a_time(net: Net, location: Tensor, max_bytes: int) -> tuple[int, int | None]:
+    """How many rows' Jacobians fit, twice, in the memory bound, at least one; and how much of that one does.
+
+    Parameters
+    ----------
+    net : nn.Module or function
+    location : Tensor, shape (B, *event)
+    max_bytes : int
+
+    Returns
+    -------
+    rows : int
+    outputs : int or None
+        Of a row, whose Jacobian is to be made at a time; None for all.
+    """
     # Twice: the Jacobian, and its product with the noise.
     of_one_output = 2 * location[0].numel() * location.element_size()
-    if len(location) == 1 or len(location) * _MANY * of_one_output <= max_bytes:
-        return len(location)
+    if len(location) * _MANY * of_one_output <= max_bytes:
+        return len(location), None
     outputs = check_outputs(location[:1], net(location[:1].clone()))[0].numel()
-    return max(1, min(len(location), max_bytes // max(1, outputs * of_one_output)))
+    rows = max(1, min(len(location), max_bytes // max(1, outputs * of_one_output)))
+    if outputs * of_one_output <= max_bytes:
+        return rows, None
+    # Two parts at a time, of which the second is put together from pieces.
+    return 1, max(1, max_bytes // (2 * of_one_output))
+
+
+def _in_parts(
+    net: Net, x: AnyGaussian | Cauchy | SymmetricStable, outputs: int | None, max_bytes: int
+) -> Law:
+    """Result for some inputs, with the Jacobian of a few outputs at a time where `outputs` says so.
+
+    A covariance is made block by block, from two parts of the Jacobian of which the second is made anew for
+    each first one: memory is bought with time. Few columns at a time are taken to float64.
+
+    Returns
+    -------
+    Law
+    """
+    if outputs is None:
+        return _linearised(net, x, create_graph=False, max_bytes=max_bytes)
+    value = check_outputs(x.location, net(x.location.clone()))
+    places = torch.arange(value[0].numel()).split(outputs)
+
+    def part(chosen: Tensor) -> Tensor:
+        def some(v: Tensor) -> Tensor:
+            return net(v).flatten(1)[:, int(chosen[0]) : int(chosen[-1]) + 1]
+
+        return jacobian_of(some, x.location, max_bytes=max_bytes)[1].flatten(2)[0]
+
+    if isinstance(x, Cauchy | SymmetricStable):
+        pieces = [_scales(part(chosen), x) for chosen in places]
+        scale = torch.cat(pieces).reshape(value.shape).to(value.dtype)
+        return (
+            unchecked(Cauchy, value, scale)
+            if isinstance(x, Cauchy)
+            else unchecked(SymmetricStable, value, scale, x.alpha)
+        )
+    noise = x.covariance[0] if isinstance(x, Gaussian) else x.variance.flatten()
+    covariance = torch.empty(1, value[0].numel(), value[0].numel(), dtype=torch.float64, device=value.device)
+    for i, first in enumerate(places):
+        left = part(first)
+        for second in places[i:]:
+            block = _block(left, left if second is first else part(second), noise)
+            covariance[0, first[:, None], second] = block
+            covariance[0, second[:, None], first] = block.mT
+    covariance = (covariance + covariance.mT) / 2
+    return unchecked(Gaussian, value, covariance.to(value.dtype))
+
+
+def _block(left: Tensor, right: Tensor, noise: Tensor) -> Tensor:
+    """Covariance (m, m') of outputs with Jacobians (m, n) and (m', n), float64, in parts of few columns."""
+    step = max(1, _PART // (8 * max(len(left), len(right))))
+    total = torch.zeros(len(left), len(right), dtype=torch.float64, device=left.device)
+    for columns in torch.arange(left.shape[1]).split(step):
+        at = slice(int(columns[0]), int(columns[-1]) + 1)
+        if noise.ndim == 1:
+            weighted = left[:, at].double() * noise[at].double()
+        else:
+            weighted = sum(
+                rows.double() @ part.double()
+                for rows, part in zip(left.split(step, 1), noise[:, at].split(step), strict=True)
+            )
+        total += weighted @ right[:, at].double().mT
+    return total
+
+
+def _scales(jacobian: Tensor, x: Cauchy | SymmetricStable) -> Tensor:
+    """Scales (m,) of outputs with a Jacobian (m, n), float64, a few outputs at a time."""
+    function = _absolute if isinstance(x, Cauchy) else partial(stable_scale, alpha=x.alpha)
+    step = max(1, _PART // (8 * jacobian.shape[1]))
+    scale = x.scale.flatten(1).double()
+    return torch.cat([function(rows.double().unsqueeze(0), scale).flatten() for rows in jacobian.split(step)])
 
 
 def _linearised(

@@ -9,7 +9,7 @@ from sdp_bench.bench.environment import threads
 from sdp_bench.reports.selfcheck.gating.faults import FAULTS, Gate, seen_by_kit
 from sdp_bench.reports.selfcheck.rate import Rate
 
-_SLOW = frozenset({"moment_matching", "exact"})
+_SLOW = frozenset({"moment_matching", "low_rank", "exact"})
 """Rules that take the kit more than ten seconds each; the tests ask them."""
 
 

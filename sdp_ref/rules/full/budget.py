@@ -8,6 +8,7 @@ from sdp_ref.errors import CovarianceSizeError
 from sdp_ref.rules.full.joint import Joint
 
 _NUMBER = 8  # bytes
+_HINT = "rule 'low_rank' carries covariances as factors of low rank, which fit"
 
 
 @dataclass(frozen=True)
@@ -54,4 +55,5 @@ class Budget:
                 f"computing them needs, more than its max_bytes={self.max_bytes:,}",
                 self.path,
                 needed,
+                _HINT,
             )

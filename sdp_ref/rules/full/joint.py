@@ -8,6 +8,7 @@ function f of jointly Gaussian X and Y it is Cov(f(X), Y) = E[f'(X)] Cov(X, Y) (
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -16,6 +17,21 @@ from sdp_ref.laws import Gaussian, unchecked
 
 Rows = Callable[..., Tensor]
 """Linear part of an op: one matrix of rows (B, R, *event) for each input to (B, R, *out)."""
+
+
+class Live(Protocol):
+    """What an op has to know of the live values to be taken for a linear one."""
+
+    means: dict[int, Tensor]
+
+    def size(self, value: int) -> int:
+        """Number of components of a value."""
+
+    def within(self, value: int, places: Tensor) -> Tensor:
+        """Covariances (B, groups, n, n) within groups of components, which stand at `places` (groups, n)."""
+
+    def group_sums(self, value: int, groups: int) -> tuple[Tensor, Tensor]:
+        """Sums of the variances and of all covariances within groups of neighbours, (B, groups, 1)."""
 
 
 class Joint:
@@ -67,6 +83,23 @@ class Joint:
         mean = torch.cat([self.means[v].flatten(1) for v in values], 1)
         rows = [torch.cat([self.block(i, j) for j in values], 2) for i in values]
         return unchecked(Gaussian, mean, torch.cat(rows, 1))
+
+    def within(self, value: int, places: Tensor) -> Tensor:
+        """See :class:`Live`."""
+        variance = self.independent(value)
+        if variance is not None:
+            return torch.diag_embed(variance[:, places])
+        return self.block(value, value)[:, places.unsqueeze(2), places.unsqueeze(1)]
+
+    def group_sums(self, value: int, groups: int) -> tuple[Tensor, Tensor]:
+        """See :class:`Live`."""
+        variance = self.independent(value)
+        if variance is not None:
+            trace = variance.reshape(len(variance), groups, -1).sum(-1, keepdim=True)
+            return trace, trace
+        own = self.within(value, torch.arange(self.size(value)).reshape(groups, -1))
+        trace = own.diagonal(dim1=2, dim2=3).sum(-1, keepdim=True)
+        return trace, own.sum((2, 3)).unsqueeze(-1)
 
     def size(self, value: int) -> int:
         """Number of components of a value."""

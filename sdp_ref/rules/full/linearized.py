@@ -8,11 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from sdp_ref.graph.norms import Norm
+from sdp_ref.graph.ops import pointwise
 from sdp_ref.graph.parameters import in_dtype
 from sdp_ref.graph.softmax import mean_field, softmax_dim
 from sdp_ref.jacobian.local import linear_part
 from sdp_ref.rules.full.budget import Budget
-from sdp_ref.rules.full.joint import Joint, Rows
+from sdp_ref.rules.full.joint import Joint, Live, Rows
 from sdp_ref.rules.full.steps import LinearStep, MeanStep
 
 
@@ -32,7 +33,7 @@ def linearised(module: nn.Module) -> MeanStep:
     def bind(*means: Tensor) -> tuple[Tensor, Rows]:
         return linear_part(partial(in_dtype, module), means)
 
-    return MeanStep(bind)
+    return MeanStep(bind, single=pointwise(module))
 
 
 class NormStep(LinearStep):
@@ -47,7 +48,7 @@ class NormStep(LinearStep):
     def __init__(self, module: nn.Module) -> None:
         self.module = module
 
-    def bound(self, joint: Joint, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
+    def bound(self, joint: Live, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
         """See :class:`LinearStep`."""
         (value,) = inputs
         mean = joint.means[value]
@@ -66,15 +67,9 @@ class NormStep(LinearStep):
         return form.finished(z, mean), rows
 
 
-def _excess(form: Norm, joint: Joint, value: int) -> Tensor:
+def _excess(form: Norm, joint: Live, value: int) -> Tensor:
     """By how much noise raises the mean squares of groups on average, (B, groups, 1)."""
-    variance = joint.independent(value)
-    if variance is not None:
-        trace = total = form.grouped(variance).sum(-1, keepdim=True)
-    else:
-        own = _within(joint, value, torch.arange(joint.size(value)).reshape(form.groups, -1))
-        trace = own.diagonal(dim1=2, dim2=3).sum(-1, keepdim=True)
-        total = own.sum((2, 3)).unsqueeze(-1)
+    trace, total = joint.group_sums(value, form.groups)
     n = joint.size(value) // form.groups
     return trace / n - total / n**2 if form.centred else trace / n
 
@@ -99,14 +94,14 @@ class SoftmaxStep(LinearStep):
         budget.fit(joint, joint.size(inputs[0]), entries=5 * n * joint.size(inputs[0]))
         super().take(joint, budget, number, inputs, others)
 
-    def bound(self, joint: Joint, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
+    def bound(self, joint: Live, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
         """See :class:`LinearStep`."""
         (value,) = inputs
         mean = joint.means[value]
         dim = softmax_dim(self.module, mean) % mean.ndim
         event, places = mean.shape[1:], torch.arange(joint.size(value))
         grouped = places.reshape(event).movedim(dim - 1, -1)
-        own = _within(joint, value, grouped.flatten(0, -2) if grouped.ndim > 1 else grouped.unsqueeze(0))
+        own = joint.within(value, grouped.flatten(0, -2) if grouped.ndim > 1 else grouped.unsqueeze(0))
         variance = own.diagonal(dim1=2, dim2=3)
         between = variance.unsqueeze(3) + variance.unsqueeze(2) - own - own.mT
         scores = mean.movedim(dim, -1)
@@ -118,11 +113,3 @@ class SoftmaxStep(LinearStep):
             return y.reshape(t.shape).movedim(-1, dim + 1)
 
         return p.reshape(scores.shape).movedim(-1, dim), rows
-
-
-def _within(joint: Joint, value: int, places: Tensor) -> Tensor:
-    """Covariances (B, groups, n, n) within groups of components, which stand at `places` (groups, n)."""
-    variance = joint.independent(value)
-    if variance is not None:
-        return torch.diag_embed(variance[:, places])
-    return joint.block(value, value)[:, places.unsqueeze(2), places.unsqueeze(1)]

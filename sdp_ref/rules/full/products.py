@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from sdp_ref.graph.ops import MatrixProduct, Multiply
-from sdp_ref.rules.full.joint import Joint, Rows
+from sdp_ref.rules.full.joint import Joint, Live, Rows
 from sdp_ref.rules.full.steps import LinearStep
 
 
@@ -30,7 +30,7 @@ class ProductStep(LinearStep):
         self.module = module
         self.quadratic = _of_matrices if isinstance(module, MatrixProduct) else _elementwise
 
-    def bound(self, joint: Joint, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
+    def bound(self, joint: Live, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
         """See :class:`LinearStep`."""
         left, right = (joint.means[v] for v in inputs)
 

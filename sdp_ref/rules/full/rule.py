@@ -181,7 +181,7 @@ def _add(_rule: FullCovarianceRule, _module: nn.Module) -> JointStep:
             raise NoFormulaError(f"a sum of values of shapes {tuple(a.shape[1:])} and {tuple(b.shape[1:])}")
         return a + b, torch.add
 
-    return MeanStep(bind)
+    return MeanStep(bind, single=True)
 
 
 @FullCovarianceRule.prepares(Cat)
@@ -190,7 +190,7 @@ def _cat(_rule: FullCovarianceRule, module: Cat) -> JointStep:
         dim = module.dim % means[0].ndim + 1  # rows have one dimension more
         return module(*means), lambda *rows: torch.cat(rows, dim)
 
-    return MeanStep(bind)
+    return MeanStep(bind, single=True)
 
 
 @FullCovarianceRule.prepares(Where)
@@ -198,7 +198,7 @@ def _where(_rule: FullCovarianceRule, module: Where) -> JointStep:
     def bind(*means: Tensor) -> tuple[Tensor, Rows]:
         return module(*means), lambda *rows: module.choose(rows[0], rows[1] if len(rows) > 1 else 0.0)
 
-    return MeanStep(bind)
+    return MeanStep(bind, single=True)
 
 
 @FullCovarianceRule.prepares(Multiply, MatrixProduct)
@@ -244,7 +244,7 @@ def _max_pool(_rule: FullCovarianceRule, module: nn.Module) -> JointStep:
 
         return maxima, rows
 
-    return MeanStep(bind)
+    return MeanStep(bind, single=True)
 
 
 @FullCovarianceRule.mean_derivatives(*ELEMENTWISE)

@@ -11,7 +11,7 @@ from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.affine import Affine, Elementwise, LinearMap, Normalisation, Rearrangement
 from sdp_ref.graph.ops import Shift
 from sdp_ref.rules.full.budget import Budget
-from sdp_ref.rules.full.joint import Joint, Rows
+from sdp_ref.rules.full.joint import Joint, Live, Rows
 
 
 class JointStep(ABC):
@@ -65,7 +65,7 @@ class LinearStep(JointStep):
         joint.add(number, mean, covariance, {v: cross[v] for v in others})
 
     @abstractmethod
-    def bound(self, joint: Joint, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
+    def bound(self, joint: Live, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
         """Mean of the output and linear part."""
 
     def entries(self, joint: Joint, inputs: tuple[int, ...], mean: Tensor) -> int:  # noqa: ARG002
@@ -90,12 +90,14 @@ class MeanStep(LinearStep):
     ----------
     bind : callable
         From the means to the mean of the output and the linear part.
+    single : bool
+        Whether each component of the output reads no more than one of each value.
     """
 
-    def __init__(self, bind: Callable[..., tuple[Tensor, Rows]]) -> None:
-        self.bind = bind
+    def __init__(self, bind: Callable[..., tuple[Tensor, Rows]], single: bool = False) -> None:
+        self.bind, self.single = bind, single
 
-    def bound(self, joint: Joint, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
+    def bound(self, joint: Live, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
         """See :class:`LinearStep`."""
         return self.bind(*(joint.means[i] for i in inputs))
 
@@ -111,7 +113,7 @@ class AffineStep(LinearStep):
     def __init__(self, op: Affine) -> None:
         self.op = op
 
-    def bound(self, joint: Joint, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
+    def bound(self, joint: Live, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
         """See :class:`LinearStep`."""
 
         def rows(x: Tensor) -> Tensor:

@@ -88,7 +88,7 @@ def test_a_handler_of_a_rule_counts_for_those_that_inherit_it(monkeypatch):
     monkeypatch.setattr(FullCovarianceRule, "_handlers", dict(FullCovarianceRule._handlers))
     assert changed(before, of_rules()) == set()
     FullCovarianceRule.handles(torch.nn.Linear)(lambda rule, module, law: law)
-    assert changed(before, of_rules()) == {"moment_matching", "dvia"}
+    assert changed(before, of_rules()) == {"moment_matching", "dvia", "low_rank"}
 
 
 def test_an_activation_s_integrals_count_for_the_rules_that_take_them(monkeypatch):

@@ -67,6 +67,7 @@ FAST = (
 )
 SLOW = (
     "moment_matching",
+    "low_rank",
     "exact",
     "second_order:probes=2",
     "monte_carlo:samples=100",

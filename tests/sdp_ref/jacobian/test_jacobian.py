@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import sdp_ref as sr
 from sdp_ref.jacobian import backward as pullback
@@ -329,7 +330,8 @@ def test_sdp_in_parts_of_the_batch_is_sdp(kind):
     seen = []
     counted = lambda v: seen.append(len(v)) or net(v)  # noqa: E731
     whole = sr.propagate(net, law, "sdp")
-    parts = sr.propagate(counted, law, sr.rule("sdp", max_bytes=1))
+    one_row = 2 * x[0].nbytes * whole.dimension
+    parts = sr.propagate(counted, law, sr.rule("sdp", max_bytes=one_row))
     assert seen == [1, 1, 1, 1]  # one row to count the outputs, then each by itself
     assert type(parts) is type(whole)
     assert torch.allclose(parts.location, whole.location)
@@ -338,6 +340,46 @@ def test_sdp_in_parts_of_the_batch_is_sdp(kind):
     else:
         assert torch.allclose(parts.scale, whole.scale, rtol=1e-12)
     assert sr.rule("sdp", max_bytes=1).spec == "sdp"
+    for few_outputs in (1, one_row // 2):
+        parts = sr.propagate(net, law, sr.rule("sdp", max_bytes=few_outputs))
+        assert type(parts) is type(whole)
+        assert parts.location.shape == whole.location.shape
+        if kind in ("gaussian", "diagonal"):
+            assert torch.allclose(parts.covariance, whole.covariance, rtol=1e-12)
+        else:
+            assert torch.allclose(parts.scale, whole.scale, rtol=1e-12)
+
+
+class Largest(TorchDispatchMode):
+    """Bytes of the largest tensor that any op makes."""
+
+    def __init__(self):
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for each in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(each, torch.Tensor) and each._base is None:
+                self.bytes = max(self.bytes, each.untyped_storage().nbytes())
+        return result
+
+
+@pytest.mark.parametrize("family", [sr.DiagonalGaussian, sr.Cauchy])
+def test_sdp_of_many_outputs_never_holds_the_whole_jacobian(family):
+    weight = torch.randn(1, 1, 5, generator=torch.Generator().manual_seed(0))
+    net = lambda v: F.conv1d(v.unsqueeze(1), weight, stride=10).flatten(1).tanh()  # noqa: E731
+    x = torch.linspace(-2, 2, 2000).unsqueeze(0)
+    law = family(x, torch.linspace(0.01, 0.1, 2000).unsqueeze(0))
+    whole = sr.propagate(net, law, "sdp")
+    outputs = whole.dimension
+    assert outputs == 200  # their Jacobian takes 1.6 MB, their covariance 0.32
+    bound = 400_000
+    with Largest() as largest:
+        parts = sr.propagate(net, law, sr.rule("sdp", max_bytes=bound))
+    assert largest.bytes <= bound
+    name = "covariance" if family is sr.DiagonalGaussian else "scale"
+    assert torch.allclose(getattr(parts, name), getattr(whole, name), rtol=1e-6)
 
 
 def test_covariance_of_an_image_net_is_j_sigma_j_transposed():

@@ -1,0 +1,156 @@
+"""Joint Gaussian law of the live values of a walk: factors of low rank beside independent remainders.
+
+Value v is m_v + L_v z + sqrt(d_v) e_v, with one standard normal z for all values and an e_v for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sdp_ref.rules.full.joint import Rows
+from sdp_ref.rules.low_rank.compression import Expansion, Values
+
+_SEED = 0
+_ROUNDING = 2.0**-44
+"""Share of a variance below which a remainder is what rounding left."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """What an op makes of values.
+
+    Attributes
+    ----------
+    mean : Tensor, shape (B, *out)
+    rows : callable
+        Linear part, from rows (B, R, *event) of each input to (B, R, *out).
+    linear : Tensor, shape (B, *out)
+        Variances by the linear part.
+    variance : Tensor, shape (B, *out)
+        Variances; what they have beyond the linear ones is independent.
+    parallel : bool
+        Whether components that are independent remain so.
+    """
+
+    mean: Tensor
+    rows: Rows
+    linear: Tensor
+    variance: Tensor
+    parallel: bool
+
+
+class Factors:
+    """Means, factors and remainders of the live values of one walk through a net.
+
+    Parameters
+    ----------
+    mean : Tensor, shape (B, *event), float64
+        Of value 0, the net's input.
+    factor : Tensor, shape (B, R, *event)
+        Columns of its factor, one after the other; R may be 0.
+    remainder : Tensor, shape (B, *event)
+        Variances of its independent part.
+    columns : int
+        How many a factor may have.
+
+    Attributes
+    ----------
+    dropped : Tensor, shape (B,)
+        As of :class:`~sdp_ref.laws.CompressedGaussian`.
+    """
+
+    def __init__(self, mean: Tensor, factor: Tensor, remainder: Tensor, columns: int) -> None:
+        self.columns = columns
+        self.means, self.factors, self.remainders = {0: mean}, {0: factor}, {0: remainder}
+        self.dropped = mean.new_zeros(len(mean))
+        self._generator = torch.Generator().manual_seed(
+            _SEED
+        )  # its own: a rule's results depend on nothing else
+        if factor.shape[1] > columns:
+            self._compress(Expansion({0: factor}, {}, (0,)), None, self.means, {0: self.variance(0)})
+
+    @property
+    def latent(self) -> int:
+        """Components of z."""
+        return next(iter(self.factors.values())).shape[1]
+
+    @property
+    def entries(self) -> int:
+        """Numbers held in all factors."""
+        return sum(factor.numel() for factor in self.factors.values())
+
+    def size(self, value: int) -> int:
+        """Number of components of a value."""
+        return self.means[value][0].numel()
+
+    def variance(self, value: int) -> Tensor:
+        """Of each component, (B, *event)."""
+        return self.factors[value].square().sum(1) + self.remainders[value]
+
+    def within(self, value: int, places: Tensor) -> Tensor:
+        """Covariances (B, groups, n, n) within groups of components, which stand at `places` (groups, n)."""
+        factor = self.factors[value].flatten(2)[:, :, places]
+        own = torch.einsum("brgi,brgj->bgij", factor, factor)
+        return own + torch.diag_embed(self.remainders[value].flatten(1)[:, places])
+
+    def group_sums(self, value: int, groups: int) -> tuple[Tensor, Tensor]:
+        """Sums of the variances and of all covariances within groups of neighbours, (B, groups, 1)."""
+        variance = self.variance(value).reshape(len(self.dropped), groups, -1)
+        common = (
+            self.factors[value].reshape(*self.factors[value].shape[:2], groups, -1).sum(-1).square().sum(1)
+        )
+        own = self.remainders[value].reshape(variance.shape).sum(-1)
+        return variance.sum(-1, keepdim=True), (common + own).unsqueeze(-1)
+
+    def push(self, number: int, inputs: Sequence[int], image: Image, others: Sequence[int]) -> None:
+        """Add what an op makes of values, and forget those that are not among `others`.
+
+        Parameters
+        ----------
+        number : int
+            Of the new value.
+        inputs : sequence of int
+        image : Image
+        others : sequence of int
+            Values that are read later.
+        """
+        taken = dict.fromkeys(inputs)
+        mixed = not image.parallel or any(v in others for v in taken)
+        shared = [v for v in taken if mixed and bool((self.remainders[v] > 0).any())]
+        means = {v: self.means[v] for v in others} | {number: image.mean}
+        variances = {v: self.variance(v) for v in others} | {number: image.variance}
+        sources = {v: self.factors[v] for v in dict.fromkeys((*others, *taken))}
+        roots = {v: _root(self.remainders[v]) for v in shared}
+        expansion = Expansion(sources, roots, tuple(others), number, tuple(inputs), image.rows)
+        if shared:
+            self._compress(expansion, image.linear, means, variances)
+        else:
+            self.means, self.factors = means, expansion.image(sources)
+            self._set_remainders(variances)
+
+    def _compress(
+        self, expansion: Expansion, linear: Tensor | None, means: Values, variances: Values
+    ) -> None:
+        basis = expansion.basis(self.columns, self._generator)
+        self.means, self.factors = means, expansion.apply(basis)
+        self.dropped = self.dropped + expansion.dropped(basis, linear, self.factors, self._generator)
+        self._set_remainders(variances)
+
+    def _set_remainders(self, variances: Values) -> None:
+        """Give each value what its factor leaves of its variances."""
+        self.remainders = {v: _remainder(variances[v], factor) for v, factor in self.factors.items()}
+
+
+def _remainder(variance: Tensor, factor: Tensor) -> Tensor:
+    rest = variance - factor.square().sum(1)
+    return torch.where(rest > _ROUNDING * variance, rest, 0.0)
+
+
+def _root(variance: Tensor) -> Tensor:
+    """Square root whose gradient at 0 is 0 and not infinite."""
+    positive = variance > 0
+    return torch.where(positive, torch.where(positive, variance, 1.0).sqrt(), 0.0)

@@ -1,0 +1,143 @@
+"""Moment matching with covariances of low rank beside a diagonal, for nets whose covariances do not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from sdp_ref.activations import ELEMENTWISE, activation_of
+from sdp_ref.errors import CovarianceSizeError
+from sdp_ref.graph import trace
+from sdp_ref.laws import CompressedGaussian, DiagonalGaussian, Law, joined, noted, unchecked
+from sdp_ref.rules.base import as_gaussian
+from sdp_ref.rules.full.rule import FullCovarianceRule
+from sdp_ref.rules.low_rank.factors import Factors
+from sdp_ref.rules.low_rank.steps import ElementwiseFactors, FactorStep, factor_step
+
+_NUMBER = 8  # bytes
+_HELD = 6
+"""Factors of a step's values that are there at a time: old and new, what is pulled back, and autograd's."""
+
+
+@dataclass(frozen=True)
+class LowRank(FullCovarianceRule):
+    """Moment matching with the law of every value N(mean, L L^T + diag(d)), L with few columns.
+
+    Means and variances are those of :class:`~sdp_ref.rules.MomentMatching` given the law of what an op takes.
+    Covariances go through a non-linearity by the first term of their series, E[f'(X)] E[f'(Y)] Cov(X, Y), as
+    moment matching takes them between different branches, and through a product of two values by its linear
+    part. An op that mixes components turns the diagonal into as many columns of L, which are compressed
+    (:mod:`~sdp_ref.rules.low_rank.compression`): covariances are lost, and variances are not. With as many
+    columns as the live values have components nothing is lost, and the rule is moment matching with these
+    covariances. Copies that a convolution pads with count as independent in its variances.
+
+    Its result is a :class:`~sdp_ref.laws.CompressedGaussian`, whose `dropped` says what was lost.
+
+    Parameters
+    ----------
+    columns : int
+        Of L: its rank, 128 if not given, with which layers of up to 128 units in a chain are exact.
+    fallback : str
+        See :class:`~sdp_ref.rules.layerwise.LayerwiseRule`.
+    max_bytes : int
+        See :class:`~sdp_ref.rules.full.rule.FullCovarianceRule`.
+
+    Raises
+    ------
+    ValueError
+        If `columns` is not a whole number above 0.
+    """
+
+    name: ClassVar[str] = "low_rank"
+    title: ClassVar[str] = "low-rank moment matching"
+    rank: ClassVar[int] = 35
+    claims: ClassVar[frozenset[str]] = frozenset({"marginal moments"})
+    columns: int = 128
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.columns, bool) or not isinstance(self.columns, int) or self.columns < 1:
+            raise ValueError(f"low_rank needs columns, a whole number above 0, got {self.columns!r}")
+
+    def walk(self, steps: Sequence[trace.Step], operations: Sequence[Any]) -> Callable[[Law], Law]:
+        """See :class:`LayerwiseRule`."""
+        factor_steps = [self._factor_step(*pair) for pair in zip(steps, operations, strict=True)]
+        done = trace.last_uses(steps)
+
+        def walked(x: Law) -> Law:
+            factors = self._begun(x)
+            for number, (step, operation, gone) in enumerate(
+                zip(steps, factor_steps, done, strict=True), start=1
+            ):
+                with self.at(step.path):
+                    image = operation.image(factors, step.inputs)
+                    others = [v for v in factors.means if v not in gone]
+                    self._fit(factors, image.mean, step, others)
+                    factors.push(number, step.inputs, image, others)
+            return self._ended(factors, x)
+
+        def propagate(x: Law) -> Law:
+            try:
+                return walked(x)
+            except CovarianceSizeError:
+                if x.batch == 1:
+                    raise
+            return joined([propagate(x[: x.batch // 2]), propagate(x[x.batch // 2 :])])
+
+        return propagate
+
+    def _factor_step(self, step: trace.Step, handler: Any) -> FactorStep:
+        with self.at(step.path):
+            return factor_step(handler)
+
+    def _begun(self, x: Law) -> Factors:
+        law = self.start(x)
+        if isinstance(law, DiagonalGaussian):
+            return Factors(
+                law.mean, law.mean.new_zeros(law.batch, 0, *law.event_shape), law.variance, self.columns
+            )
+        full = as_gaussian(self.name, law)
+        rows = full.factor().mT.reshape(law.batch, -1, *law.event_shape)
+        return Factors(full.mean, rows, torch.zeros_like(full.mean), self.columns)
+
+    def _fit(self, factors: Factors, mean: Tensor, step: trace.Step, others: Sequence[int]) -> None:
+        """Refuse a step whose factors would not fit in `max_bytes`.
+
+        Raises
+        ------
+        CovarianceSizeError
+            If so.
+        """
+        batch, n = len(mean), mean[0].numel()
+        live = n + sum(factors.size(v) for v in {*others, *step.inputs})
+        needed = _NUMBER * _HELD * batch * live * min(self.columns, live)
+        if needed > self.max_bytes:
+            raise CovarianceSizeError(
+                self.name,
+                f"factors of {batch} x {live} x {min(self.columns, live)} components: they would take "
+                f"{needed:,} bytes with what computing needs, more than its max_bytes={self.max_bytes:,}",
+                step.path,
+                needed,
+                "fewer columns, or more max_bytes",
+            )
+
+    def _ended(self, factors: Factors, x: Law) -> Law:
+        ((value, mean),) = factors.means.items()
+        n = factors.size(value)
+        if (needed := _NUMBER * len(mean) * n * n) > self.max_bytes:
+            text = f"a covariance of {len(mean)} x {n} x {n} outputs: it would take {needed:,} bytes"
+            raise CovarianceSizeError(self.name, text, "", needed)
+        rows = factors.factors[value].flatten(2)
+        covariance = rows.mT @ rows + torch.diag_embed(factors.remainders[value].flatten(1))
+        law = unchecked(CompressedGaussian, mean, covariance, factors.dropped).to(dtype=x.location.dtype)
+        lost = float(factors.dropped.detach().max())
+        return noted(law, [f"covariances compressed to {self.columns} columns"] if lost else [])
+
+
+@LowRank.prepares(*ELEMENTWISE)
+def _elementwise(_rule: LowRank, module: nn.Module) -> FactorStep:
+    return ElementwiseFactors(activation_of(module))

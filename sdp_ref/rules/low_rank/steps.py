@@ -1,0 +1,276 @@
+"""What an op makes of values whose covariances are factors and remainders: its linear part and variances."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from sdp_ref.activations import Activation
+from sdp_ref.errors import NoFormulaError
+from sdp_ref.graph.ops import MatrixProduct
+from sdp_ref.rules.full.joint import Rows
+from sdp_ref.rules.full.products import ProductStep
+from sdp_ref.rules.full.steps import AffineStep, CopyStep, JointStep, LinearStep
+from sdp_ref.rules.low_rank.compression import adjoint
+from sdp_ref.rules.low_rank.factors import Factors, Image
+
+_CHUNK = 2**24  # entries of images of components that are held at a time
+_MOST = 2**29
+"""Entries of a linear part that is walked through component by component: more would take hours."""
+_SAME = 1e-9
+
+
+class FactorStep(ABC):
+    """An op that knows what it makes of values with factors and remainders."""
+
+    @abstractmethod
+    def image(self, factors: Factors, inputs: Sequence[int]) -> Image:
+        """What the op makes of some of the live values.
+
+        Parameters
+        ----------
+        factors : Factors
+        inputs : sequence of int
+
+        Returns
+        -------
+        Image
+
+        Raises
+        ------
+        NoFormulaError
+            If the op cannot take them.
+        """
+
+
+class CopyFactors(FactorStep):
+    """An op that gives back what it took."""
+
+    def image(self, factors: Factors, inputs: Sequence[int]) -> Image:
+        """See :class:`FactorStep`."""
+        variance = factors.variance(inputs[0])
+        return Image(factors.means[inputs[0]], lambda x: x, variance, variance, parallel=True)
+
+
+class LinearFactors(FactorStep):
+    """An op that is taken for a linear one, up to a constant, and perhaps for what comes on top of that.
+
+    Parameters
+    ----------
+    step : LinearStep
+        As the rules with full covariances take it.
+    """
+
+    def __init__(self, step: LinearStep) -> None:
+        self.step = step
+        self.single: bool = getattr(step, "single", False)
+
+    def image(self, factors: Factors, inputs: Sequence[int]) -> Image:
+        """See :class:`FactorStep`."""
+        mean, rows = self.step.bound(factors, tuple(inputs))
+        if mean.ndim < 2:
+            raise NoFormulaError("a value of one number a row (keep a dimension: x[:, :1])")
+        linear = self.squares(factors, inputs, rows, mean)
+        if factors.latent:
+            linear = linear + rows(*(factors.factors[v] for v in inputs)).square().sum(1)
+        shift, more = self.beyond(factors, inputs, linear)
+        return Image(
+            mean + shift,
+            rows,
+            linear,
+            linear + more,
+            self.single and _parallel(factors, inputs, rows, mean.shape[1:]),
+        )
+
+    def squares(self, factors: Factors, inputs: Sequence[int], rows: Rows, mean: Tensor) -> Tensor:
+        """Variances that the remainders give the output, (B, *out)."""
+        total = torch.zeros_like(mean)
+        for value in dict.fromkeys(inputs):
+            root = factors.remainders[value].sqrt().unsqueeze(1)
+            if self.single:
+                total = total + _alone(factors, inputs, value, rows, root).square().sum(1)
+                continue
+            n = factors.size(value)
+            if n * mean[0].numel() > _MOST:
+                raise NoFormulaError(
+                    f"a Jacobian of {mean[0].numel()} by {n} components, more than {_MOST:,} entries"
+                )
+            chunk = max(1, _CHUNK // max(1, len(mean) * max(n, mean[0].numel())))
+            for places in torch.arange(n, device=mean.device).split(chunk):
+                basis = nn.functional.one_hot(places, n).to(mean).reshape(1, -1, *root.shape[2:]) * root
+                total = total + _alone(factors, inputs, value, rows, basis).square().sum(1)
+        return total
+
+    def beyond(
+        self,
+        factors: Factors,  # noqa: ARG002
+        inputs: Sequence[int],  # noqa: ARG002
+        linear: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """What the output's means and variances have beyond those by the linear part."""
+        return torch.zeros_like(linear), torch.zeros_like(linear)
+
+
+class AffineFactors(LinearFactors):
+    """An affine op: variances of independent components by the squares of its weights."""
+
+    def __init__(self, step: AffineStep) -> None:
+        super().__init__(step)
+        self.op = step.op
+        self.single = step.op.diagonal
+
+    def image(self, factors: Factors, inputs: Sequence[int]) -> Image:
+        """See :class:`FactorStep`."""
+        self.op.check(factors.means[inputs[0]])
+        return super().image(factors, inputs)
+
+    def squares(
+        self,
+        factors: Factors,
+        inputs: Sequence[int],
+        rows: Rows,  # noqa: ARG002
+        mean: Tensor,  # noqa: ARG002
+    ) -> Tensor:
+        """See :class:`FactorStep`."""
+        return self.op.spread(factors.remainders[inputs[0]], 2)
+
+
+class ProductFactors(LinearFactors):
+    """An elementwise product of two values, by the theorem of Isserlis: exact means and variances."""
+
+    def __init__(self, step: ProductStep) -> None:
+        super().__init__(step)
+        self.single = True
+
+    def beyond(
+        self,
+        factors: Factors,
+        inputs: Sequence[int],
+        linear: Tensor,  # noqa: ARG002
+    ) -> tuple[Tensor, Tensor]:
+        """See :class:`FactorStep`."""
+        a, b = inputs
+        both = (factors.factors[a] * factors.factors[b]).sum(1)
+        both = both + factors.remainders[a] if a == b else both
+        return both, factors.variance(a) * factors.variance(b) + both.square()
+
+
+class MatrixFactors(LinearFactors):
+    """A product of matrices, by the theorem of Isserlis: exact means and variances."""
+
+    def squares(self, factors: Factors, inputs: Sequence[int], rows: Rows, mean: Tensor) -> Tensor:
+        """See :class:`FactorStep`."""
+        a, b = inputs
+        if a == b:
+            return super().squares(factors, inputs, rows, mean)
+        left, right = (factors.remainders[v] for v in inputs)
+        return left @ factors.means[b].square() + factors.means[a].square() @ right
+
+    def beyond(self, factors: Factors, inputs: Sequence[int], linear: Tensor) -> tuple[Tensor, Tensor]:
+        """See :class:`FactorStep`."""
+        a, b = inputs
+        if a == b and bool((factors.remainders[a] > 0).any()):
+            raise NoFormulaError("a product of matrices of a value with itself")
+        left, right = factors.factors[a], factors.factors[b]
+        of_left, of_right = factors.remainders[a], factors.remainders[b]
+        mean = torch.zeros_like(linear)
+        variance = of_left @ factors.variance(b) + left.square().sum(1) @ of_right
+        for k in range(factors.latent):
+            here, there = left[:, k : k + 1] @ right, left @ right[:, k : k + 1]
+            mean = mean + here[:, k]
+            variance = variance + here.square().sum(1) + (here * there).sum(1)
+        return mean, variance
+
+
+class ElementwiseFactors(FactorStep):
+    """An elementwise function by the first term of its covariances, E[f'(X)] E[f'(Y)] Cov(X, Y).
+
+    Means and variances are its own. E[f'(X)]^2 Var X is no more than Var f(X) (Cacoullos 1982), so that what
+    variances have beyond the linear part is not negative.
+
+    Parameters
+    ----------
+    activation : Activation
+    """
+
+    def __init__(self, activation: Activation) -> None:
+        self.activation = activation
+
+    def image(self, factors: Factors, inputs: Sequence[int]) -> Image:
+        """See :class:`FactorStep`."""
+        (value,) = inputs
+        before = factors.variance(value)
+        mean, variance = self.activation.mean_variance(factors.means[value], before)
+        slope = self.activation.mean_derivative(factors.means[value], before)
+        linear = slope.square() * before
+        return Image(mean, lambda x: x * slope.unsqueeze(1), linear, variance, parallel=True)
+
+
+def factor_step(step: JointStep | FactorStep) -> FactorStep:
+    """What a step of the rules with full covariances is to factors.
+
+    Parameters
+    ----------
+    step : JointStep or FactorStep
+
+    Returns
+    -------
+    FactorStep
+
+    Raises
+    ------
+    NoFormulaError
+        If it has no linear part.
+    """
+    match step:
+        case FactorStep():
+            return step
+        case CopyStep():
+            return CopyFactors()
+        case AffineStep():
+            return AffineFactors(step)
+        case ProductStep(module=MatrixProduct()):
+            return MatrixFactors(step)
+        case ProductStep():
+            return ProductFactors(step)
+        case LinearStep():
+            return LinearFactors(step)
+    raise NoFormulaError("a handler of the law of one value")
+
+
+def _alone(factors: Factors, inputs: Sequence[int], value: int, rows: Rows, given: Tensor) -> Tensor:
+    """Image of rows (B, R, *event) of one value, with those of the others zero."""
+    batch, count = given.shape[:2]
+    return rows(
+        *(given if v == value else given.new_zeros(batch, count, *factors.means[v].shape[1:]) for v in inputs)
+    )
+
+
+@torch.no_grad()
+def _parallel(factors: Factors, inputs: Sequence[int], rows: Rows, out: torch.Size) -> bool:
+    """Whether no component of an input is read twice, as windows that overlap read it, or copies.
+
+    The linear part A of each input is then one with a diagonal A A^T. It is asked of two random vectors.
+
+    Returns
+    -------
+    bool
+    """
+    generator = torch.Generator().manual_seed(0)
+    for value in dict.fromkeys(inputs):
+        mean = factors.means[value]
+        given = torch.rand(1, 2, *out, generator=generator, dtype=mean.dtype) + 0.5
+        given = given.to(mean.device).expand(len(mean), *given.shape[1:])
+
+        def alone(x: Tensor, value: int = value) -> Tensor:
+            return _alone(factors, inputs, value, rows, x)
+
+        (back,) = adjoint(alone, [mean.shape[1:]], given)
+        image = alone(back)
+        first, second = (image / given).unbind(1)
+        if not torch.allclose(first, second, rtol=_SAME, atol=_SAME * float(first.abs().max())):
+            return False
+    return True

@@ -1,0 +1,248 @@
+"""Moment matching with covariances of low rank: exact where nothing is dropped, and honest where some is."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional as F
+
+import sdp_ref as sr
+from sdp_ref.activations import ELEMENTWISE, activation_of
+from sdp_ref.graph.ops import MatrixProduct, Multiply
+from sdp_ref.rules import MomentMatching
+from sdp_ref.rules.full.elementwise import elementwise_input
+from sdp_ref.rules.full.products import ProductStep
+
+DOUBLE = torch.float64
+PLENTY = 4096
+
+
+class FirstOrder(MomentMatching):
+    """Moment matching whose covariances through a non-linearity are E[f'(X)] E[f'(Y)] Cov(X, Y)."""
+
+    name = "first_order"
+
+
+@FirstOrder.prepares(*ELEMENTWISE)
+def _first_order(_rule, module):
+    activation = activation_of(module)
+
+    def propagate(law):
+        mean, covariance = elementwise_input(law)
+        variance = covariance.diagonal(dim1=1, dim2=2)
+        out, own = activation.mean_variance(mean, variance)
+        slope = activation.mean_derivative(mean, variance)
+        covariance = slope.unsqueeze(2) * covariance * slope.unsqueeze(1)
+        covariance = covariance + torch.diag_embed(own - covariance.diagonal(dim1=1, dim2=2))
+        return sr.Gaussian(out.reshape(law.mean.shape), covariance)
+
+    return propagate
+
+
+class FirstOrderProduct(ProductStep):
+    """A product whose covariances are those of its linear part; its variances are exact."""
+
+    def completed(self, joint, inputs, mean, covariance):
+        mean, full = super().completed(joint, inputs, mean, covariance)
+        return mean, covariance + torch.diag_embed((full - covariance).diagonal(dim1=1, dim2=2))
+
+
+@FirstOrder.prepares(Multiply, MatrixProduct)
+def _first_order_product(_rule, module):
+    return FirstOrderProduct(module)
+
+
+class Residual(nn.Module):
+    """A small residual net with an overlapping max-pooling."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.down = nn.Conv2d(2, 3, 3, padding=1), nn.Conv2d(3, 4, 3, stride=2)
+        self.norm, self.conv = nn.BatchNorm2d(4), nn.Conv2d(4, 4, 3, padding=1)
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x):
+        x = self.down(torch.relu(self.stem(x)))
+        x = torch.relu(x + self.conv(F.gelu(self.norm(x))))
+        return self.head(F.max_pool2d(x, 2, 1).mean((2, 3)))
+
+
+class Gated(nn.Module):
+    """Products of values, and values that are read twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.gate, self.last = nn.Linear(4, 6), nn.Linear(4, 6), nn.Linear(12, 3)
+
+    def forward(self, x):
+        y = self.first(x) * torch.sigmoid(self.gate(x))
+        z = torch.cat([y, y * y], 1)
+        left, right = z[:, :6].reshape(-1, 2, 3), z[:, 6:].reshape(-1, 3, 2)
+        return self.last(z) + (left @ right).flatten(1)[:, :3]
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(4, 20), nn.ReLU(), nn.Linear(20, 15), nn.GELU(), nn.Linear(15, 3))
+
+
+NETS = {
+    "mlp": (mlp, (4,)),
+    "residual": (Residual, (2, 6, 6)),
+    "gated": (Gated, (4,)),
+    "norms": (
+        lambda: nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6), nn.ReLU(), nn.Linear(6, 3), nn.Softmax(1)),
+        (4,),
+    ),
+    "pools": (
+        lambda: nn.Sequential(
+            nn.Conv2d(1, 2, 2), nn.ReLU(), nn.AvgPool2d(2, 1), nn.Flatten(), nn.Linear(18, 3)
+        ),
+        (1, 5, 5),
+    ),
+}
+
+
+def net_and_law(name, *, batch=2, seed=0, dtype=DOUBLE):
+    torch.manual_seed(seed)
+    make, event = NETS[name]
+    net = make().to(dtype).eval()
+    mean, variance = torch.randn(batch, *event, dtype=dtype), 0.3 * torch.rand(batch, *event, dtype=dtype)
+    return net, sr.DiagonalGaussian(mean, variance)
+
+
+def low_rank(net, law, columns=PLENTY, **options):
+    return sr.propagate(net, law, sr.rule("low_rank", columns=columns, **options))
+
+
+def relative(a, b):
+    return ((a - b).norm() / b.norm()).item()
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_with_columns_enough_it_is_moment_matching_with_that_covariance_of_non_linearities(name):
+    net, law = net_and_law(name)
+    for x in (law, sr.Gaussian(law.mean, law.covariance + 0.01)):
+        exact, found = sr.propagate(net, x, FirstOrder()), low_rank(net, x)
+        assert torch.allclose(found.mean, exact.mean, rtol=1e-11, atol=1e-12)
+        assert relative(found.covariance, exact.covariance) < 1e-10
+        assert found.dropped.max() < 1e-12
+
+
+def test_it_is_near_moment_matching_itself_where_noise_is_small():
+    net, law = net_and_law("mlp")
+    small = sr.DiagonalGaussian(law.mean, 1e-4 * law.variance)
+    assert (
+        relative(low_rank(net, small).covariance, sr.propagate(net, small, "moment_matching").covariance)
+        < 0.01
+    )
+
+
+@given(st.integers(1, 30), st.integers(0, 9))
+@settings(max_examples=15)
+def test_variances_of_an_affine_map_are_exact_with_any_number_of_columns(columns, seed):
+    torch.manual_seed(seed)
+    net = nn.Conv2d(2, 3, 3, padding=1).double()
+    law = sr.DiagonalGaussian(torch.randn(2, 2, 4, 4, dtype=DOUBLE), torch.rand(2, 2, 4, 4, dtype=DOUBLE))
+    exact = sr.propagate(net, law, "marginal_moment_matching")
+    found = low_rank(net, law, columns)
+    assert torch.allclose(found.variance, exact.variance, rtol=1e-12)
+
+
+@pytest.mark.parametrize("columns", [1, 2, 4])
+def test_what_one_compression_dropped_is_the_error_of_the_covariance(columns):
+    torch.manual_seed(0)
+    net = nn.Linear(9, 7).double()
+    law = sr.DiagonalGaussian(torch.zeros(3, 9, dtype=DOUBLE), torch.rand(3, 9, dtype=DOUBLE))
+    exact, found = sr.propagate(net, law, "sdp").covariance, low_rank(net, law, columns)
+    error = (found.covariance - exact).flatten(1).norm(dim=1) / exact.flatten(1).norm(dim=1)
+    assert torch.allclose(found.dropped, error, rtol=1e-9)
+    assert error.min() > 0.05
+
+
+def test_of_many_components_it_is_estimated():
+    torch.manual_seed(0)
+    net = nn.Linear(60, 50).double()
+    law = sr.DiagonalGaussian(torch.zeros(4, 60, dtype=DOUBLE), torch.rand(4, 60, dtype=DOUBLE))
+    exact, found = sr.propagate(net, law, "sdp").covariance, low_rank(net, law, 5)
+    error = (found.covariance - exact).flatten(1).norm(dim=1) / exact.flatten(1).norm(dim=1)
+    assert torch.allclose(found.dropped, error, rtol=0.3)
+
+
+@given(st.integers(0, 50))
+@settings(max_examples=10)
+def test_of_one_affine_map_six_columns_drop_less_than_one_and_all_of_them_nothing(seed):
+    torch.manual_seed(seed)
+    net = nn.Linear(12, 12).double()
+    law = sr.DiagonalGaussian(torch.zeros(1, 12, dtype=DOUBLE), torch.rand(1, 12, dtype=DOUBLE))
+    dropped = [low_rank(net, law, columns).dropped.item() for columns in (1, 6, 12)]
+    assert dropped[0] > dropped[1] > 0.01
+    assert dropped[2] < 1e-12
+
+
+def test_rows_of_a_batch_and_batches_cut_by_memory_do_not_matter():
+    net, law = net_and_law("residual", batch=4)
+    whole = low_rank(net, law, 20)
+    alone = low_rank(net, law[2], 20)
+    assert torch.allclose(whole.covariance[2:3], alone.covariance, rtol=1e-9, atol=1e-14)
+    assert torch.allclose(whole.dropped[2:3], alone.dropped, rtol=1e-9)
+    cut = low_rank(net, law, 20, max_bytes=300_000)
+    assert torch.allclose(cut.covariance, whole.covariance, rtol=1e-9, atol=1e-14)
+    assert cut.notes == whole.notes
+    assert cut.notes[0] == "covariances compressed to 20 columns"
+
+
+def test_float32_is_float64_rounded():
+    net, law = net_and_law("residual", dtype=torch.float32)
+    wide = low_rank(net.double(), law.to(dtype=DOUBLE))
+    found = low_rank(net.float(), law)
+    assert found.mean.dtype == found.covariance.dtype == found.dropped.dtype == torch.float32
+    assert torch.allclose(found.covariance.double(), wide.covariance, rtol=1e-5, atol=1e-9)
+
+
+def test_gradients_go_to_laws_and_weights():
+    net, law = net_and_law("mlp", batch=1)
+    mean = law.mean.clone().requires_grad_()
+    for rule in (FirstOrder(), sr.rule("low_rank", columns=PLENTY)):
+        mean.grad = net[0].weight.grad = None
+        sr.propagate(net, sr.DiagonalGaussian(mean, law.variance), rule).covariance.sum().backward()
+        found = mean.grad, net[0].weight.grad
+        if isinstance(rule, FirstOrder):
+            exact = found
+    for a, b in zip(found, exact, strict=True):
+        assert torch.allclose(a, b, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("bad", [0, -1, 1.5, "x", True, None])
+def test_a_number_of_columns_that_is_none_is_refused_in_one_line(bad):
+    with pytest.raises(ValueError, match="low_rank needs columns, a whole number above 0") as error:
+        sr.rule("low_rank", columns=bad)
+    assert "\n" not in str(error.value)
+
+
+def test_more_columns_than_there_are_components_are_as_many():
+    net, law = net_and_law("mlp")
+    assert torch.equal(low_rank(net, law, 10**30).covariance, low_rank(net, law).covariance)
+
+
+def test_what_does_not_fit_is_refused_with_what_would_help():
+    net, law = net_and_law("residual", batch=1)
+    with pytest.raises(sr.CovarianceSizeError, match=r"'stem' in the net.*fewer columns") as error:
+        low_rank(net, law, max_bytes=1000)
+    assert error.value.bytes > 1000
+    with pytest.raises(sr.CovarianceSizeError, match="'low_rank' carries covariances as factors"):
+        sr.propagate(net, law, sr.rule("moment_matching", max_bytes=1000))
+
+
+def test_other_ops_are_refused_or_linearised_as_by_moment_matching():
+    net = nn.Sequential(nn.Linear(4, 3), Cumulative()).double()
+    law = sr.DiagonalGaussian(torch.zeros(1, 4, dtype=DOUBLE), torch.full((1, 4), 1e-4, dtype=DOUBLE))
+    with pytest.raises(sr.UnsupportedError, match="fallback=linearise"):
+        low_rank(net, law)
+    exact = sr.propagate(net, law, sr.rule("moment_matching", fallback="linearise"))
+    assert relative(low_rank(net, law, fallback="linearise").covariance, exact.covariance) < 1e-12
+
+
+class Cumulative(nn.Module):
+    def forward(self, x):
+        return x.cumprod(1)
