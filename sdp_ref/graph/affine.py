@@ -20,7 +20,6 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.ops import (
     BatchNorm,
-    Constant,
     Divide,
     Folded,
     Interpolate,
@@ -392,18 +391,6 @@ class SumOver(Affine):
         return y
 
 
-class Repeated(Affine):
-    """The same tensor whatever comes in: A is 0."""
-
-    def weight(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`."""
-        return torch.zeros_like(self.module.constant, dtype=x.dtype, device=x.device)
-
-    def linear(self, x: Tensor, weight: Tensor) -> Tensor:
-        """See :class:`Affine`."""
-        return weight.expand(len(x), *weight.shape)
-
-
 class Elementwise(Affine):
     """Multiplication or division by a constant, or its addition."""
 
@@ -618,7 +605,6 @@ AFFINE: dict[type[nn.Module], type[Affine]] = {
     **dict.fromkeys((nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d), AdaptiveAveragePool),
     Mean: MeanOver,
     Sum: SumOver,
-    Constant: Repeated,
     **dict.fromkeys((Scale, Divide, Shift), Elementwise),
     **dict.fromkeys((nn.Flatten, nn.Unflatten, Rearrange, Reshape, *_COPIES), Rearrangement),
     **dict.fromkeys((Pad, *_CONSTANT_PADS), Padding),
