@@ -562,7 +562,8 @@ class Interpolation(Affine):
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
         """See :class:`Affine`."""
-        shapes = [matrix.shape for matrix in self._matrices(x)]
+        space = self.module(x[:1, :1]).shape[2:]
+        shapes = [torch.Size(pair) for pair in zip(space, x.shape[2:], strict=True)]
         parts = weight.split([shape.numel() for shape in shapes])
         for dim, (shape, part) in enumerate(zip(shapes, parts, strict=True), start=2):
             x = torch.tensordot(x, part.reshape(shape), ([dim], [1])).movedim(-1, dim)
