@@ -15,7 +15,7 @@ from sdp_bench.bench import rules
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.executors.local import LocalProcesses
 from sdp_bench.bench.experiments import fingerprints
-from sdp_bench.bench.nets import own
+from sdp_bench.bench.nets.own import net as own
 from sdp_bench.bench.plugins.plugin import Kind, Plugin, find, load, plugin_of
 from sdp_bench.bench.replay import replay, stored
 from sdp_bench.bench.results.store import Store
