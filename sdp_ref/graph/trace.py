@@ -1,9 +1,9 @@
 """A net as a list of steps: what it computes, op by op, with every op named by a module.
 
-The net is run twice, on batches of two sizes (:mod:`sdp_ref.graph.recording`), and the two tapes are read as
-one: what differs between them is what depends on the batch. Each value becomes one of shape (N, *event),
-wherever the net itself holds the batch, so that a layer-wise rule needs one handler an op and none for what
-only moves components about.
+The net is run twice, on batches of two sizes (:mod:`sdp_ref.graph.tape.recording`), and the two tapes are
+read as one: what differs between them is what depends on the batch. Each value becomes one of shape
+(N, *event), wherever the net itself holds the batch, so that a layer-wise rule needs one handler an op and
+none for what only moves components about.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from sdp_ref.errors import NoFormulaError, message_of
 from sdp_ref.graph.affine import AFFINE
 from sdp_ref.graph.aten.call import Call
 from sdp_ref.graph.aten.table import KNOWN, builder_of
-from sdp_ref.graph.fusion import Fusion
-from sdp_ref.graph.layout import Layout, batch_dimension, row_of
 from sdp_ref.graph.ops import Unknown
 from sdp_ref.graph.pooling import MAX_POOLS
-from sdp_ref.graph.recording import Entry, Ref, Span, Tape, UntraceableError, leaves, record
-from sdp_ref.graph.replay import Multiple, PerExample, Replay, Value, Varies
 from sdp_ref.graph.step import Step, last_uses
+from sdp_ref.graph.tape.fusion import Fusion
+from sdp_ref.graph.tape.layout import Layout, batch_dimension, row_of
+from sdp_ref.graph.tape.recording import Entry, Ref, Span, Tape, UntraceableError, leaves, record
+from sdp_ref.graph.tape.replay import Multiple, PerExample, Replay, Value, Varies
 
 __all__ = ["Net", "Step", "UntraceableError", "last_uses", "trace"]
 

@@ -23,7 +23,7 @@ from sdp_ref.graph.ops import (
     Scale,
     Shift,
 )
-from sdp_ref.graph.replay import PerExample, Value
+from sdp_ref.graph.tape.replay import PerExample, Value
 
 
 def add(call: Call, a: Any, b: Any, *, alpha: float = 1) -> Value:

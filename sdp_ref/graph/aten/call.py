@@ -9,11 +9,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from sdp_ref.errors import NoFormulaError
-from sdp_ref.graph.layout import Layout
 from sdp_ref.graph.ops import Folded, Reshape
-from sdp_ref.graph.recording import Ref
-from sdp_ref.graph.replay import Multiple, PerExample, Replay, Value
 from sdp_ref.graph.step import Step
+from sdp_ref.graph.tape.layout import Layout
+from sdp_ref.graph.tape.recording import Ref
+from sdp_ref.graph.tape.replay import Multiple, PerExample, Replay, Value
 
 _N = 2  # examples that tell whether a constant is the same for all
 

@@ -12,7 +12,7 @@ from sdp_ref.activations.straight import Hardtanh
 from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.aten.call import Builder, Call, as_value, held, place
 from sdp_ref.graph.ops import Cat, Divide, Maximum, MaximumOfPairs, Rearrange, Reshape, Scale, Shift
-from sdp_ref.graph.replay import Value
+from sdp_ref.graph.tape.replay import Value
 
 
 def of_two(sign: int) -> Builder:

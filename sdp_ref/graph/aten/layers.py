@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.aten.call import Builder, Call, as_value, fixed, last, place, plain, rowwise
 from sdp_ref.graph.ops import BatchNorm, set_tensors
-from sdp_ref.graph.replay import Value
+from sdp_ref.graph.tape.replay import Value
 
 
 def linear(call: Call, input: Any, weight: Any, bias: Any = None) -> Value:

@@ -13,7 +13,7 @@ from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.aten import extremes
 from sdp_ref.graph.aten.call import Call, as_value, held, place
 from sdp_ref.graph.ops import Rearrange, Scale, Sum, VectorNorm
-from sdp_ref.graph.replay import Value
+from sdp_ref.graph.tape.replay import Value
 
 
 def vector_norm(
