@@ -85,7 +85,6 @@ EXACT = {
     "elu": _elu,
     "selu": lambda x: SELU[0] * (x if x > 0 else SELU[1] * mp.expm1(x)),
     "celu": _elu,  # of alpha 1
-    "prelu": lambda x: x if x > 0 else x / 4,
     "hardswish": lambda x: x * _clip(x + 3, 0, 6) / 6,
     "hardtanh": lambda x: _clip(x, -1, 1),
     "hardsigmoid": lambda x: _clip(x / 6 + mp.mpf(0.5), 0, 1),
@@ -117,7 +116,6 @@ FAST = {
     "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0.0))),
     "selu": lambda x: SELU[0] * np.where(x > 0, x, SELU[1] * np.expm1(np.minimum(x, 0.0))),
     "celu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0.0))),
-    "prelu": lambda x: np.where(x > 0, x, x / 4),
     "hardswish": lambda x: x * np.clip(x + 3, 0, 6) / 6,
     "hardtanh": lambda x: np.clip(x, -1, 1),
     "hardsigmoid": lambda x: np.clip(x / 6 + 0.5, 0, 1),

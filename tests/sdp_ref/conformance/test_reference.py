@@ -29,7 +29,6 @@ FUNCTIONS = {
     "elu": lambda x: x if x > 0 else math.expm1(x),
     "selu": lambda x: 1.0507009873554805 * (x if x > 0 else 1.6732632423543772 * math.expm1(x)),
     "celu": lambda x: max(x, 0.0) + min(math.expm1(min(x, 0.0)), 0.0),
-    "prelu": lambda x: max(x, 0.25 * x),
     "hardswish": lambda x: x * min(max(x + 3, 0), 6) / 6,
     "hardtanh": lambda x: min(max(x, -1.0), 1.0),
     "hardsigmoid": lambda x: min(max(x + 3, 0), 6) / 6,
