@@ -9,7 +9,7 @@ from sdp_bench.bench.experiments.laws import FULL_RULES, MARGINAL_RULES, LawExpe
 from sdp_bench.bench.metrics.references import references
 from sdp_bench.bench.metrics.transport import Wasserstein
 from sdp_bench.bench.nets.net import Net
-from sdp_bench.bench.nets.own import OwnNet
+from sdp_bench.bench.nets.own.net import OwnNet
 from sdp_bench.bench.settings import Settings, Size
 
 EXPERIMENTS = ("iris-tv", "iris-std", "iris-w1")

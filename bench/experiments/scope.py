@@ -12,7 +12,7 @@ from sdp_bench.bench.errors import OutsideError, RunFailedError, outside
 from sdp_bench.bench.experiments.predict import unsaid
 from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.nets.net import Net, inputs_of
-from sdp_bench.bench.nets.own import OwnNet
+from sdp_bench.bench.nets.own.net import OwnNet
 from sdp_bench.bench.noise import GAUSSIAN, Noise
 from sdp_bench.bench.plugins.asking import ask
 from sdp_bench.bench.plugins.code import no_exit

@@ -15,7 +15,7 @@ from sdp_bench.bench.nets import storage
 from sdp_bench.bench.nets.architectures import ImageArchitecture
 from sdp_bench.bench.nets.classifiers import ImageRecipe, TrainedClassifier, taken
 from sdp_bench.bench.nets.fully_connected import TrainedNet
-from sdp_bench.bench.nets.own import OwnNet
+from sdp_bench.bench.nets.own.net import OwnNet
 from sdp_bench.bench.results.record import StoredNet
 
 Net = TrainedNet | TrainedClassifier | OwnNet

@@ -148,10 +148,8 @@ class Code:
                 if not (self.source and absent):
                     raise
         shipped = _Shipped(self)
-        if shipped not in sys.meta_path:
-            # Before Python's own finders, which would take the files that are in the folder today.
-            sys.meta_path.insert(0, shipped)
-        return importlib.import_module(shipped.main)
+        with shipped.findable():
+            return importlib.import_module(shipped.main)
 
 
 def find(place: str, attribute: str, address: str) -> Code:
@@ -321,6 +319,16 @@ class _Shipped(MetaPathFinder, ExecutionLoader):
         """First parts of the modules' own names."""
         return frozenset(name.split(".")[1] for name in self.files if "." in name)
 
+    @contextmanager
+    def findable(self) -> Iterator[None]:
+        """While this lasts Python finds the modules; afterwards no import of anybody's comes by here."""
+        # Before Python's own finders, which would take the files that are in the folder today.
+        sys.meta_path.insert(0, self)
+        try:
+            yield
+        finally:
+            sys.meta_path.remove(self)
+
     def find_spec(self, name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
         """Of a module of the package; see :class:`importlib.abc.MetaPathFinder`."""
         if name in self.files:
@@ -354,11 +362,14 @@ class _Shipped(MetaPathFinder, ExecutionLoader):
         level: int = 0,
     ) -> ModuleType:
         """As ``__import__``, with absolute names of own modules taken in the package."""
-        if level or name.partition(".")[0] not in self.tops:
-            return __import__(name, names, local, attributes or (), level)
-        if attributes:
-            return __import__(f"{self.package}.{name}", names, local, attributes)
-        importlib.import_module(f"{self.package}.{name}")  # of which the statement binds the first part
+        if not level and name.partition(".")[0] not in self.tops:
+            return __import__(name, names, local, attributes or ())
+        with self.findable():
+            if level:
+                return __import__(name, names, local, attributes or (), level)
+            if attributes:
+                return __import__(f"{self.package}.{name}", names, local, attributes)
+            importlib.import_module(f"{self.package}.{name}")  # of which the statement binds the first part
         return sys.modules[f"{self.package}.{name.partition('.')[0]}"]
 
     def _has_modules(self, name: str) -> bool:

@@ -9,7 +9,7 @@ from sdp_bench.bench.experiments.costs import training_seconds
 from sdp_bench.bench.nets.architectures import Architecture, ImageArchitecture
 from sdp_bench.bench.nets.fully_connected import TrainedNet, committed, get_nets, missing
 from sdp_bench.bench.nets.net import Net, best_classifier, net_from_bytes
-from sdp_bench.bench.nets.own import OwnNet
+from sdp_bench.bench.nets.own.net import OwnNet
 from sdp_bench.bench.nets.recipes import Recipe
 from sdp_bench.bench.results.record import StoredNet
 from sdp_bench.bench.runs.driver import Progress

@@ -16,7 +16,7 @@ from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.metrics.prediction import Prediction
 from sdp_bench.bench.metrics.references import Reference
 from sdp_bench.bench.nets.net import Net, net_from_bytes
-from sdp_bench.bench.nets.own import OwnNet
+from sdp_bench.bench.nets.own.net import OwnNet
 from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
 from sdp_bench.bench.results.record import Run
 from sdp_bench.bench.results.store import Store

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sdp_bench.bench.experiments import Experiment
-    from sdp_bench.bench.nets.own import OwnNet
+    from sdp_bench.bench.nets.own.net import OwnNet
     from sdp_bench.bench.plugins.plugin import Plugin
     from sdp_bench.bench.results.store import Store
     from sdp_bench.bench.settings import Settings
@@ -195,7 +195,7 @@ def _plan(
     from sdp_bench.bench.experiments import chosen as chosen_experiments
     from sdp_bench.bench.experiments import own_net as cells
     from sdp_bench.bench.experiments.presets import preset
-    from sdp_bench.bench.nets import own
+    from sdp_bench.bench.nets.own import net as own
 
     given = {
         k: v for k, v in chosen.items() if v is not None and k not in ("experiments", "preset", "beside")

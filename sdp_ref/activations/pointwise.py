@@ -84,10 +84,11 @@ class Quadrature(Activation):
 
 
 @dataclass(frozen=True)
-class Straight(Quadrature):
-    """A continuous function of straight pieces: covariances are sums of those of ramps, exact to 1e-11."""
+class Pieces(Quadrature):
+    """A function of straight pieces, which may jump between them."""
 
-    layer_seconds: ClassVar[float] = 0.015
+    bends: ClassVar[tuple[float, ...]] = ()
+    layer_seconds: ClassVar[float] = 0.3
 
     @property
     def slopes(self) -> tuple[float, ...]:
@@ -95,10 +96,18 @@ class Straight(Quadrature):
         raise NotImplementedError
 
     def derivative(self, x: Tensor) -> Tensor:
-        """f'(x), elementwise; the right derivative at a corner."""
+        """f'(x), elementwise, but for jumps; the right derivative at a corner."""
         corners = torch.tensor(self.corners, dtype=x.dtype, device=x.device)
         slopes = torch.tensor(self.slopes, dtype=x.dtype, device=x.device)
         return slopes[torch.bucketize(x.detach().contiguous(), corners, right=True)]
+
+
+@dataclass(frozen=True)
+class Straight(Pieces):
+    """A continuous function of straight pieces: covariances are sums of those of ramps, exact to 1e-11."""
+
+    bends: ClassVar[tuple[float, ...]] = (0.0,)
+    layer_seconds: ClassVar[float] = 0.015
 
     def _covariance(self, mean: Tensor, variance: Tensor, covariance: Tensor, _tolerance: float) -> Tensor:
         return ramp_covariance(mean, variance, covariance, self.slopes, self.corners)

@@ -1,4 +1,4 @@
-"""Functions of straight pieces: clips, the absolute value, and the soft threshold."""
+"""Continuous functions of straight pieces: clips and the absolute value."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812
 
 from sdp_ref.activations.pointwise import Straight
 from sdp_ref.errors import NoFormulaError
@@ -101,43 +100,6 @@ class Hardsigmoid(Straight):
     def function(self, x: Tensor) -> Tensor:
         """f(x), elementwise."""
         return (x + 3).clamp(0, 6) / 6
-
-
-@dataclass(frozen=True)
-class Softshrink(Straight):
-    """x less lambd towards 0, and 0 within lambd of it.
-
-    Parameters
-    ----------
-    lambd : float
-        At least 0.
-
-    Raises
-    ------
-    ValueError
-        If it is not.
-    """
-
-    name: ClassVar[str] = "softshrink"
-    label: ClassVar[str] = "Softshrink"
-    module: ClassVar[type[nn.Module]] = nn.Softshrink
-    ops: ClassVar[tuple[str, ...]] = ("softshrink",)
-    kinks: ClassVar[tuple[float, ...]] = (-0.5, 0.5)
-    slopes: ClassVar[tuple[float, ...]] = (1.0, 0.0, 1.0)
-    lambd: float = 0.5
-
-    def __post_init__(self) -> None:
-        if not (_are_numbers(self.lambd) and 0 <= self.lambd < math.inf):
-            raise ValueError(f"lambd must be a finite number of at least 0, got {self.lambd!r}")
-
-    @property
-    def corners(self) -> tuple[float, ...]:
-        """See :class:`Quadrature`."""
-        return (-float(self.lambd), float(self.lambd))
-
-    def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
-        return F.softshrink(x, self.lambd)
 
 
 class Abs(nn.Module):

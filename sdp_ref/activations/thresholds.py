@@ -1,4 +1,4 @@
-"""Functions that jump: Hardshrink and Threshold."""
+"""Functions of straight pieces about a threshold: Softshrink, and two that jump, Hardshrink and Threshold."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from sdp_ref.activations.numerics.curves import Jump
-from sdp_ref.activations.pointwise import Quadrature
+from sdp_ref.activations.pointwise import Pieces, Straight
 
 
 @dataclass(frozen=True)
-class Hardshrink(Quadrature):
-    """x, and 0 within lambd of 0.
+class _Shrink(Pieces):
+    """A function that is 0 within lambd of 0, and beyond of slope 1.
 
     Parameters
     ----------
@@ -29,23 +29,46 @@ class Hardshrink(Quadrature):
         If it is not.
     """
 
-    name: ClassVar[str] = "hardshrink"
-    label: ClassVar[str] = "Hardshrink"
-    module: ClassVar[type[nn.Module]] = nn.Hardshrink
-    ops: ClassVar[tuple[str, ...]] = ("hardshrink",)
     kinks: ClassVar[tuple[float, ...]] = (-0.5, 0.5)
-    bends: ClassVar[tuple[float, ...]] = ()
-    layer_seconds: ClassVar[float] = 0.3
     lambd: float = 0.5
 
     def __post_init__(self) -> None:
-        if not 0 <= self.lambd < math.inf:
+        if not (isinstance(self.lambd, int | float) and 0 <= self.lambd < math.inf):
             raise ValueError(f"lambd must be a finite number of at least 0, got {self.lambd!r}")
 
     @property
     def corners(self) -> tuple[float, ...]:
         """See :class:`Quadrature`."""
-        return (-self.lambd, self.lambd) if self.lambd else ()
+        return (-float(self.lambd), float(self.lambd))
+
+    @property
+    def slopes(self) -> tuple[float, ...]:
+        """See :class:`Pieces`."""
+        return (1.0, 0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Softshrink(_Shrink, Straight):
+    """x less lambd towards 0, and 0 within lambd of it; see :class:`_Shrink`."""
+
+    name: ClassVar[str] = "softshrink"
+    label: ClassVar[str] = "Softshrink"
+    module: ClassVar[type[nn.Module]] = nn.Softshrink
+    ops: ClassVar[tuple[str, ...]] = ("softshrink",)
+
+    def function(self, x: Tensor) -> Tensor:
+        """f(x), elementwise."""
+        return F.softshrink(x, self.lambd)
+
+
+@dataclass(frozen=True)
+class Hardshrink(_Shrink):
+    """x, and 0 within lambd of 0; see :class:`_Shrink`."""
+
+    name: ClassVar[str] = "hardshrink"
+    label: ClassVar[str] = "Hardshrink"
+    module: ClassVar[type[nn.Module]] = nn.Hardshrink
+    ops: ClassVar[tuple[str, ...]] = ("hardshrink",)
 
     @property
     def jumps(self) -> tuple[Jump, ...]:
@@ -57,13 +80,9 @@ class Hardshrink(Quadrature):
         """f(x), elementwise."""
         return F.hardshrink(x, self.lambd)
 
-    def derivative(self, x: Tensor) -> Tensor:
-        """f'(x), elementwise, but for the jumps; at these the derivative from the right."""
-        return ((x < -self.lambd) | (x >= self.lambd)).to(x.dtype)
-
 
 @dataclass(frozen=True)
-class Threshold(Quadrature):
+class Threshold(Pieces):
     """x above a threshold, and one value up to it.
 
     Parameters
@@ -81,8 +100,6 @@ class Threshold(Quadrature):
     module: ClassVar[type[nn.Module]] = nn.Threshold
     ops: ClassVar[tuple[str, ...]] = ("threshold",)
     kinks: ClassVar[tuple[float, ...]] = (0.0,)
-    bends: ClassVar[tuple[float, ...]] = ()
-    layer_seconds: ClassVar[float] = 0.3
     threshold: float = 0.0
     value: float = 0.0
 
@@ -94,6 +111,11 @@ class Threshold(Quadrature):
     def corners(self) -> tuple[float, ...]:
         """See :class:`Quadrature`."""
         return (float(self.threshold),)
+
+    @property
+    def slopes(self) -> tuple[float, ...]:
+        """See :class:`Pieces`."""
+        return (0.0, 1.0)
 
     @property
     def jumps(self) -> tuple[Jump, ...]:
@@ -108,7 +130,3 @@ class Threshold(Quadrature):
     def function(self, x: Tensor) -> Tensor:
         """f(x), elementwise."""
         return F.threshold(x, self.threshold, self.value)
-
-    def derivative(self, x: Tensor) -> Tensor:
-        """f'(x), elementwise, but for the jump; at it the derivative from the right."""
-        return (x >= self.threshold).to(x.dtype)

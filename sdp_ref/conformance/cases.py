@@ -39,8 +39,8 @@ def linear(weight: object, bias: object = None) -> nn.Linear:
 
 
 def chain(*modules: nn.Module) -> nn.Sequential:
-    """Net of these modules, in evaluation mode."""
-    return nn.Sequential(*modules).eval()
+    """Net of these modules, in float64 and evaluation mode, without gradients."""
+    return nn.Sequential(*modules).double().requires_grad_(False).eval()
 
 
 class Residual(nn.Module):
@@ -101,8 +101,12 @@ CONVOLUTIONS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "dilation": (lambda: nn.Conv2d(1, 1, 2, dilation=2), (1, 3, 4)),
     "transposed": (lambda: nn.ConvTranspose2d(1, 1, 2), (1, 2, 2)),
     "row": (lambda: nn.Conv1d(1, 2, 2), (1, 4)),
+    "volume": (lambda: nn.Conv3d(1, 1, 2), (1, 2, 2, 3)),
+    "averaged": (lambda: nn.AvgPool2d(2, 1), (1, 3, 3)),
+    "shuffled": (lambda: nn.PixelShuffle(2), (4, 1, 2)),
+    "interpolated": (lambda: nn.Upsample((2, 2), mode="bilinear"), (1, 3, 3)),
 }
-"""With the event shape of their input."""
+"""Convolutions, and what else is linear over space, with the event shape of their input."""
 
 
 def convolved(kind: str, name: str | None, seed: int) -> tuple[nn.Sequential, tuple[int, ...]]:
@@ -198,11 +202,11 @@ def generic(subject: Subject, seed: int, *, bias: bool = True) -> Iterator[tuple
 
 
 def representative(subject: Subject) -> list[str]:
-    """First activation with a kink and last smooth one (tanh, which bends both ways) that the rule takes."""
+    """First activation with a kink that the rule takes, and tanh, which bends both ways, or a smooth one."""
     names = reference.known(subject.activations) or subject.activations
     kinked = [name for name in names if ACTIVATIONS[name].kinks]
-    smooth = [name for name in names if not ACTIVATIONS[name].kinks]
-    return kinked[:1] + smooth[-1:]
+    smooth = sorted((name for name in names if not ACTIVATIONS[name].kinks), key=lambda name: name != "tanh")
+    return kinked[:1] + smooth[:1]
 
 
 def indices(x: AnyGaussian, whole: AnyGaussian) -> list[int]:

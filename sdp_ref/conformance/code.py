@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import fields
 from typing import Any
 
@@ -11,16 +12,6 @@ from torch import Tensor, nn
 from sdp_ref.conformance.cases import Residual
 from sdp_ref.laws import Law
 from sdp_ref.rules.base import Rule
-
-RESIDUAL = """
-class Residual(nn.Module):
-    def __init__(self, branch):
-        super().__init__()
-        self.branch = branch
-
-    def forward(self, x):
-        return x + self.branch(x)
-"""
 
 CALL = "y = rule.propagate(net, x)\nprint(y.mean, y.covariance)"
 
@@ -46,7 +37,11 @@ def as_code(net: nn.Module, x: Law, rule: Any, calls: str = "") -> str:
     dtype = str(x.location.dtype)
     lines = ["import torch", "from torch import nn", "import sdp_ref as sr"]
     lines += ["torch.set_printoptions(precision=10)"]
-    lines += RESIDUAL.splitlines() if any(isinstance(m, Residual) for m in net.modules()) else []
+    own = dict.fromkeys(type(m) for m in net.modules() if _is_own(m))
+    if own:
+        lines += ["from torch import Tensor", "from torch.nn import functional as F"]
+    for kind in own:
+        lines += ["", "", *inspect.getsource(kind).splitlines(), "", ""]
     lines += [f"net = {_module(net)}.to({dtype}).{'train' if net.training else 'eval'}()"]
     state = {name: value for name, value in net.state_dict().items() if value.is_floating_point()}
     if state:
@@ -61,8 +56,13 @@ def as_code(net: nn.Module, x: Law, rule: Any, calls: str = "") -> str:
     return "\n".join([*lines, *(calls or CALL).splitlines()])
 
 
+def _is_own(net: nn.Module) -> bool:
+    """Whether a module's class is the kit's own, and not torch's."""
+    return type(net).__module__.startswith("sdp_ref.")
+
+
 def _module(net: nn.Module) -> str:
-    namespace = "" if isinstance(net, Residual) else "nn."
+    namespace = "" if _is_own(net) else "nn."
     return f"{namespace}{type(net).__name__}({_arguments(net)})"
 
 

@@ -18,6 +18,7 @@ from sdp_ref.conformance.checks import (
     mutation,
     sampling,
     second_order,
+    several,
 )
 from sdp_ref.conformance.report import CheckResult, ConformanceReport
 from sdp_ref.conformance.subject import Subject
@@ -47,6 +48,7 @@ CHECKS: tuple[Check, ...] = (
     Check("rank-deficiency", "Is it finite at singular covariances?", form.deficient_rank),
     Check("moments", "Claimed: are mean and covariance exact after one layer?", moments.joint_moments),
     Check("marginal-moments", "Claimed: are mean and variance of a unit exact?", moments.marginal_moments),
+    Check("several", "Claimed: are products, maxima, norms, softmax as near as stated?", several.several),
     Check(
         "second-order",
         "Claimed: is the mean right to second order in the noise?",

@@ -1,7 +1,8 @@
-"""Reference moments after one non-linearity, from moments.json.
+"""Reference moments after one non-linearity, from moments.json, and of other ops, from ops.json.
 
-The file is made by tests/sdp_ref/make_conformance_fixtures.py, which shares nothing with sdp_ref: brute
-quadrature of the definitions, with 30 digits for single units and 15 for pairs.
+The files are made by tests/sdp_ref/make_conformance_fixtures.py, which shares nothing with sdp_ref: brute
+quadrature of the definitions, with 30 digits for single units and 15 for pairs and for what reads several
+components.
 """
 
 from __future__ import annotations
@@ -38,6 +39,21 @@ class Pair:
     spread: float
 
 
+@dataclass(frozen=True)
+class Moments:
+    """X ~ N(mean, covariance), and mean and covariance of an op of it."""
+
+    mean: Sequence[float]
+    covariance: Sequence[Sequence[float]]
+    expectation: Sequence[float]
+    moments: Sequence[Sequence[float]]
+
+
+def of_op(name: str) -> Sequence[Moments]:
+    """Reference moments of an op of :data:`~sdp_ref.conformance.ops.OPS`: of independent components first."""
+    return [Moments(**row) for row in _read("ops.json")[name]]
+
+
 def known(activations: Iterable[str]) -> list[str]:
     """Those of some activations, by name, whose reference moments there are."""
     return [name for name in activations if name in _table()]
@@ -65,8 +81,14 @@ def single(activation: str) -> Sequence[Unit]:
 
 @functools.cache
 def _table() -> dict[str, tuple[Pair, ...]]:
-    text = resources.files("sdp_ref.conformance").joinpath("moments.json").read_text(encoding="utf-8")
-    return {name: tuple(_pair(row) for row in rows) for name, rows in json.loads(text).items()}
+    return {name: tuple(_pair(row) for row in rows) for name, rows in _read("moments.json").items()}
+
+
+@functools.cache
+def _read(name: str) -> dict[str, list[dict[str, Any]]]:
+    text = resources.files("sdp_ref.conformance").joinpath(name).read_text(encoding="utf-8")
+    found: dict[str, list[dict[str, Any]]] = json.loads(text)
+    return found
 
 
 def _pair(row: dict[str, Any]) -> Pair:

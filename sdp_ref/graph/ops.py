@@ -142,47 +142,36 @@ class MatrixProduct(nn.Module):
         return a @ b
 
 
-class Where(nn.Module):
-    """Components of the first value where `mask` is true; elsewhere a constant, or those of a second value.
+class Maximum(nn.Module):
+    """The larger of two values, elementwise, of as many dimensions, which are broadcast to one shape."""
 
-    Parameters
-    ----------
-    mask : Tensor of bool
-        Of the event, or with a first dimension of 1; broadcast.
-    constant : float or Tensor, optional
-        Without a batch dimension; not given where there is a second value.
-    """
-
-    def __init__(self, mask: Tensor, constant: float | Tensor | None = None) -> None:
-        super().__init__()
-        self.mask = mask
-        self.constant = None if constant is None else Shift(constant)
-
-    def forward(self, a: Tensor, b: Tensor | None = None) -> Tensor:
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
         """Choose."""
-        if b is not None:
-            _aligned("a choice", a, b)
-            return self.choose(a, b)
-        if self.constant is None:
-            raise NoFormulaError("a choice between one value and nothing")
-        return self.choose(a, self.constant.of(a))
+        _aligned("a maximum", a, b)
+        return torch.maximum(a, b)
 
-    def choose(self, a: Tensor, b: Tensor | float) -> Tensor:
-        """Components of `a` where the mask is true, else of `b`.
 
-        Returns
-        -------
-        Tensor
+class MaximumOfPairs(Maximum):
+    """A part of a maximum of more than two: of pairs first, then of pairs of these, and so on."""
 
-        Raises
-        ------
-        NoFormulaError
-            If the mask has a batch dimension.
-        """
-        mask = self.mask.to(a.device)
-        if mask.ndim > a.ndim or (mask.ndim == a.ndim and mask.shape[0] != 1):
-            raise NoFormulaError("a mask with a batch dimension")
-        return torch.where(mask, a, b)
+
+class VectorNorm(nn.Module):
+    """Euclidean length over dimensions `dims` of an event."""
+
+    def __init__(self, dims: Sequence[int], keepdim: bool = False) -> None:
+        super().__init__()
+        self.dims, self.keepdim = tuple(dims), keepdim
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Measure."""
+        if any(d % x.ndim == 0 for d in self.dims):
+            raise NoFormulaError("a norm over the batch")
+        length: Tensor = torch.linalg.vector_norm(x, 2, self.dims, self.keepdim)
+        return length
+
+    def summed(self, x: Tensor) -> Tensor:
+        """Sum over the dimensions of the norm, of `x` (..., *event) with any dimensions before."""
+        return x.sum(self.dims, self.keepdim)
 
 
 class Cat(nn.Module):
@@ -264,23 +253,6 @@ class Sum(nn.Module):
         if any(d % x.ndim == 0 for d in self.dims):
             raise NoFormulaError("a sum over the batch")
         return x.sum(self.dims, self.keepdim)
-
-
-class Constant(nn.Module):
-    """The same tensor for each row, whatever comes in: a class token, say.
-
-    Parameters
-    ----------
-    constant : Tensor, shape (*event)
-    """
-
-    def __init__(self, constant: Tensor) -> None:
-        super().__init__()
-        self.constant = constant
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Repeat it for each row of `x`."""
-        return self.constant.to(x).expand(len(x), *self.constant.shape)
 
 
 class Pad(nn.Module):

@@ -1,9 +1,9 @@
 """A net as a list of steps: what it computes, op by op, with every op named by a module.
 
-The net is run twice, on batches of two sizes (:mod:`sdp_ref.graph.recording`), and the two tapes are read as
-one: what differs between them is what depends on the batch. Each value becomes one of shape (N, *event),
-wherever the net itself holds the batch, so that a layer-wise rule needs one handler an op and none for what
-only moves components about.
+The net is run twice, on batches of two sizes (:mod:`sdp_ref.graph.tape.recording`), and the two tapes are
+read as one: what differs between them is what depends on the batch. Each value becomes one of shape
+(N, *event), wherever the net itself holds the batch, so that a layer-wise rule needs one handler an op and
+none for what only moves components about.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,15 +19,18 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from sdp_ref.activations import ELEMENTWISE
+from sdp_ref.activations.pointwise import Apply
 from sdp_ref.errors import NoFormulaError, message_of
 from sdp_ref.graph.affine import AFFINE
 from sdp_ref.graph.aten.call import Call
-from sdp_ref.graph.aten.table import KNOWN, emitted
-from sdp_ref.graph.layout import Layout, batch_dimension, row_of
+from sdp_ref.graph.aten.table import KNOWN, builder_of
 from sdp_ref.graph.ops import Unknown
 from sdp_ref.graph.pooling import MAX_POOLS
-from sdp_ref.graph.recording import Entry, Ref, Span, Tape, UntraceableError, leaves, record
-from sdp_ref.graph.replay import Multiple, PerExample, Replay, Value, Varies
+from sdp_ref.graph.step import Step, last_uses
+from sdp_ref.graph.tape.fusion import Fusion
+from sdp_ref.graph.tape.layout import Layout, batch_dimension, row_of
+from sdp_ref.graph.tape.recording import Entry, Ref, Span, Tape, UntraceableError, leaves, record
+from sdp_ref.graph.tape.replay import Multiple, PerExample, Replay, Value, Varies
 
 __all__ = ["Net", "Step", "UntraceableError", "last_uses", "trace"]
 
@@ -36,25 +39,6 @@ Net = Callable[[Tensor], Tensor]
 _SIZES = (2, 3)  # of the batches; one is no size to tell a batch by
 _WHOLE = (*AFFINE, *ELEMENTWISE, *MAX_POOLS, nn.Identity, nn.Dropout, nn.Softmax, nn.LayerNorm)
 _SAME = 1e-2  # a step that is another than the net's is wrong by about its whole size, rounding by far less
-
-
-@dataclass(frozen=True)
-class Step:
-    """One op of a traced net.
-
-    Attributes
-    ----------
-    module : nn.Module
-        What is computed, from values (N, *event). Shares its parameters with the net.
-    inputs : tuple of int
-        Which earlier values it takes: 0 is the net's input, k the result of step k.
-    path : str
-        Where it stands in the net, for messages.
-    """
-
-    module: nn.Module
-    inputs: tuple[int, ...]
-    path: str
 
 
 def trace(net: Net, like: Tensor, whole: Collection[type[nn.Module]] = _WHOLE) -> list[Step]:
@@ -128,6 +112,7 @@ class _Reader:
         event = tuple(first.given.shape)
         self.values: dict[int, Value] = {0: Value(0, Layout(), event)}
         self.dtype = first.given.dtype
+        self.fusion = Fusion()
         self.last_use: dict[int, int] = {first.output: len(first.entries)}
 
     def read(self) -> list[Step]:
@@ -167,7 +152,11 @@ class _Reader:
             return False
         inputs = tuple(v.index for v in taken)
         self.steps.append(Step(span.module, inputs, span.path))
-        self.values[span.output] = Value(len(self.steps), layout, shape)
+        self.values[span.output] = whole = Value(len(self.steps), layout, shape)
+        if span.stop - span.start == 1:
+            (entry,) = entries
+            values = dict(zip(span.inputs, taken, strict=True))
+            self.fusion.note(span.output, Replay(entry, 0, values, layout, self.dtype), whole)
         return True
 
     def _layout_of(
@@ -190,35 +179,68 @@ class _Reader:
             shape = entry.shapes[which]
             layout = _layout(shape, self.second.entries[place].shapes[which], list(taken.values()))
             replay = Replay(entry, which, taken, layout, self.dtype)
-            self.values[output] = self._output(entry, replay, taken, shape)
+            self.fusion.note(output, replay, Value(0, layout, shape))
+            self.values[output] = self._output(output, replay, shape)
 
-    def _output(self, entry: Entry, replay: Replay, taken: dict[int, Value], shape: tuple[int, ...]) -> Value:
-        before = len(self.steps)
+    def _output(self, output: int, replay: Replay, shape: tuple[int, ...]) -> Value:
+        """Add the steps of a value, or an unknown one."""
+        before, path = len(self.steps), replay.entry.path
 
         def emit(module: nn.Module, *values: Value) -> Value:
-            self.steps.append(Step(module, tuple(v.index for v in values), entry.path))
+            self.steps.append(Step(module, tuple(v.index for v in values), path))
             return Value(len(self.steps), values[0].layout, ())
 
-        text = self._refused(entry, replay, taken)
+        text = self._refused(replay)
         if not text:
             try:
-                made = emitted(Call(entry, replay, taken, shape, emit))
+                return self._made(output, Call(replay, shape, emit, self.steps))
             except NoFormulaError as error:
                 text = str(error)
             except (TypeError, ValueError, IndexError, RuntimeError) as error:
                 text = f"{replay.name} with these arguments ({message_of(error)})"
-            else:
-                return made
         del self.steps[before:]
-        unknown = Unknown(text, replay if replay.works else None, replay.pointwise)
-        self.steps.append(Step(unknown, tuple(v.index for v in taken.values()), entry.path))
+        function, taken = replay if replay.works else None, list(replay.taken)
+        fused = self.fusion.of_real(output) if function and self.fusion.reads_truths(replay) else None
+        if fused is not None:
+            unknown, taken = Unknown(text, fused, pointwise=True), list(fused.sources)
+        else:
+            unknown = Unknown(text, function, replay.pointwise)
+        self.steps.append(Step(unknown, tuple(self.values[i].index for i in taken), path))
         return Value(len(self.steps), replay.layout, shape)
 
-    def _refused(self, entry: Entry, replay: Replay, taken: dict[int, Value]) -> str:
+    def _made(self, output: int, call: Call) -> Value:
+        """Add the steps of a value of which something is known.
+
+        Returns
+        -------
+        Value
+
+        Raises
+        ------
+        NoFormulaError
+            If nothing is.
+        """
+        replay, build = call.replay, builder_of(call.replay.entry)
+        if build is None or self.fusion.is_one(replay):
+            fused = self.fusion.of_one(output)
+            if fused is not None:
+                (source,) = fused.sources
+                module = Apply(fused, fused.bends(), replay.name)
+                return call.made(call.emit(module, self.values[source]))
+        if self.fusion.reads_truths(replay):
+            raise NoFormulaError(f"{replay.name} by comparisons of several values")
+        if build is None:
+            raise NoFormulaError(replay.name)
+        args, kwargs = call.arguments()
+        return build(call, *args, **kwargs)
+
+    @staticmethod
+    def _refused(replay: Replay) -> str:
         """Why nothing can be made of an entry, whatever its op is; "" if something can."""
+        entry = replay.entry
         if entry.draws:
             return f"{replay.name}, which draws random numbers"
-        if any(v.layout is None for v in taken.values()):
+        if any(v.layout is None for v in replay.taken.values()):
             return f"{replay.name} of a value without a batch dimension"
         if not entry.real[replay.which]:
             return f"{replay.name}, which gives no real numbers"
@@ -325,11 +347,3 @@ def _needed(steps: list[Step], output: int) -> list[Step]:
     number = {0: 0} | {index: place for place, index in enumerate(sorted(needed - {0}), start=1)}
     kept = [steps[index - 1] for index in sorted(needed - {0})]
     return [replace(step, inputs=tuple(number[i] for i in step.inputs)) for step in kept]
-
-
-def last_uses(steps: Sequence[Step]) -> list[frozenset[int]]:
-    """For each step the values that nobody reads after it (never the output)."""
-    last: dict[int, int] = {}
-    for place, step in enumerate(steps):
-        last.update(dict.fromkeys(step.inputs, place))
-    return [frozenset(i for i in step.inputs if last[i] == place) for place, step in enumerate(steps)]

@@ -15,14 +15,18 @@ from torch import nn
 from sdp_ref.activations import ELEMENTWISE, activation_of
 from sdp_ref.errors import UnsupportedError
 from sdp_ref.graph.norms import NORMS
-from sdp_ref.graph.ops import MatrixProduct, Multiply
+from sdp_ref.graph.ops import MatrixProduct, Maximum, MaximumOfPairs, Multiply, VectorNorm
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable, unchecked
 from sdp_ref.rules.base import as_gaussian
 from sdp_ref.rules.full.elementwise import elementwise_input
 from sdp_ref.rules.full.rule import FullCovarianceRule
 from sdp_ref.rules.layerwise import LayerwiseRule
-from sdp_ref.rules.marginal.linearized import norm_at_mean_scale, softmax_by_mean_field
-from sdp_ref.rules.marginal.products import product_moments
+from sdp_ref.rules.marginal.linearized import (
+    norm_at_mean_scale,
+    softmax_by_mean_field,
+    vector_norm_by_its_square,
+)
+from sdp_ref.rules.marginal.products import maximum_moments, product_moments
 from sdp_ref.rules.marginal.rule import MarginalRule
 
 
@@ -61,6 +65,19 @@ def _marginal_product(
     _rule: LayerwiseRule, module: nn.Module, a: DiagonalGaussian, b: DiagonalGaussian
 ) -> Law:
     return product_moments(module, a, b)
+
+
+@MarginalMomentMatching.handles(Maximum)
+@MarginalMomentMatching.handles(MaximumOfPairs, note="by pairs")
+def _marginal_maximum(
+    _rule: LayerwiseRule, _module: Maximum, a: DiagonalGaussian, b: DiagonalGaussian
+) -> Law:
+    return maximum_moments(a, b)
+
+
+@MarginalMomentMatching.handles(VectorNorm, note="by its mean square")
+def _marginal_vector_norm(_rule: LayerwiseRule, module: VectorNorm, law: DiagonalGaussian) -> Law:
+    return vector_norm_by_its_square(module, law)
 
 
 @MarginalMomentMatching.handles(*NORMS, note="linearised with its mean scale")

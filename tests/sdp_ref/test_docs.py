@@ -88,6 +88,15 @@ NETS = {
     "LayerNorm": [nn.LayerNorm(4), nn.RMSNorm(4), nn.GroupNorm(2, 4), nn.InstanceNorm1d(4)],
     "x * y": [lambda x: x * x, lambda x: x * x.relu(), lambda x: x.unsqueeze(1) @ x.unsqueeze(2)],
     "x / y": [lambda x: x / (x.relu() + 1), Attending()],
+    "max(x, y)": [lambda x: torch.maximum(x, x.flip(1)), lambda x: torch.minimum(x, x.flip(1))],
+    "maxima": [lambda x: x.amax(1, keepdim=True), lambda x: x.min(1, keepdim=True).values],
+    "`vector_norm`": [lambda x: x.norm(dim=1, keepdim=True), lambda x: F.normalize(x, dim=1)],
+    "comparisons": [
+        lambda x: torch.where(x > 0, x, x.exp() - 1),
+        lambda x: x.masked_fill(x < 0.1, 0.0),
+        lambda x: x * (x > 0.5),
+        lambda x: torch.maximum(x, -2 * x),
+    ],
     "training-mode": [
         nn.BatchNorm1d(4).train(),
         nn.Dropout().train(),

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from sdp_ref.activations import activation
-from sdp_ref.conformance import cases, compare
+from sdp_ref.conformance import cases, compare, reference
 from sdp_ref.conformance.cases import chain, dense, diagonal, full, linear
+from sdp_ref.conformance.ops import OPS
 from sdp_ref.conformance.subject import NotApplicable, Subject
 from sdp_ref.conformance.trial import Case, Judge, Verdict
 from sdp_ref.laws import DiagonalGaussian, Gaussian
@@ -46,7 +47,7 @@ nets, and nothing near no kink; a covariance from differences of outputs still h
 
 
 def small_noise(subject: Subject, seed: int) -> Iterator[Case]:
-    """Mean f(x) and covariance J S J^T; of marginal rules one layer with its activation."""
+    """Mean f(x) and covariance J S J^T; of marginal rules one layer with its activation, and single ops."""
 
     def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
         return _agrees_with_linearisation(subject, net, x)
@@ -65,6 +66,9 @@ def small_noise(subject: Subject, seed: int) -> Iterator[Case]:
         for kind in cases.CONVOLUTIONS if name in cases.representative(subject)[:1] else ():
             net, x = _away_from_kinks(partial(_convolved, kind, name), seed)
             yield Case(net, x, judge)
+    for name, module in OPS.items():
+        mean = cases.tensor([reference.of_op(name)[0].mean])
+        yield Case(chain(module), DiagonalGaussian(mean, torch.full_like(mean, SMALL**2)), judge)
 
 
 Made = tuple[nn.Sequential, tuple[int, ...]]
@@ -103,7 +107,8 @@ def _away_from_kinks(make: Callable[[int], Made], seed: int) -> tuple[nn.Module,
 def _nearest(net: nn.Module, mean: Tensor) -> float:
     """Smallest absolute value that an affine layer gives anywhere in the net."""
     values: list[Tensor] = []
-    hooks = [m.register_forward_hook(lambda _m, _x, y: values.append(y)) for m in _affine_layers(net)]
+    layers = _affine_layers(net) or [*net.children()][:1]  # a pool is none
+    hooks = [m.register_forward_hook(lambda _m, _x, y: values.append(y)) for m in layers]
     net(mean)
     for hook in hooks:
         hook.remove()

@@ -137,8 +137,11 @@ def stated_tolerance(subject: Subject) -> float:
     return own if isinstance(own, float) and 1e-6 < own < 1 else 0.0
 
 
-_SHIFTS = ((-2.0, 2.0), (4.0, 0.0))
-"""From and to which mean: along one of them the slope of every activation here grows."""
+_SHIFTS = ((-2.0, 2.0), (4.0, 0.0), (0.0, 4.0))
+"""From and to which mean: along one of them the slope of an activation grows, but for abs and the like."""
+
+_GROWS = 0.2
+"""Least change of the true covariance, and of that by the slopes, as a share of the true one after it."""
 
 
 def mean_shift(subject: Subject, _seed: int) -> Iterator[Case]:
@@ -150,7 +153,7 @@ def mean_shift(subject: Subject, _seed: int) -> Iterator[Case]:
     Yields
     ------
     Case
-        Two units of each activation with known moments.
+        Two units of each activation with known moments that has such a shift.
     """
 
     def judge_of(name: str, low: float, high: float) -> Case:
@@ -178,7 +181,17 @@ def mean_shift(subject: Subject, _seed: int) -> Iterator[Case]:
         return Case(units(name, 2), _correlated(low), judge)
 
     for name in reference.known(subject.activations):
-        yield judge_of(name, *max(_SHIFTS, key=lambda shift: _true_change(name, *shift)))
+        change, shift = max((_seen_change(name, *shift), shift) for shift in _SHIFTS)
+        if change > _GROWS * reference.pair(name, shift[1]).covariance:
+            yield judge_of(name, *shift)
+
+
+def _seen_change(name: str, low: float, high: float) -> float:
+    """Smaller one of the true change of a covariance and of that which a linearisation shows."""
+    points = tensor([low, high]).requires_grad_()
+    (slope,) = torch.autograd.grad(activation(name).build().double()(points).sum(), points)
+    linear = 0.5 * float(slope[1].square() - slope[0].square())
+    return min(_true_change(name, low, high), linear)
 
 
 def _true_change(name: str, low: float, high: float) -> float:

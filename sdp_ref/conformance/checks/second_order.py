@@ -37,7 +37,7 @@ def second_order(subject: Subject, seed: int) -> Iterator[Case]:
     Yields
     ------
     Case
-        Each smooth activation alone, then nets of the last one.
+        Each smooth activation alone, and nets of one of them.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def second_order(subject: Subject, seed: int) -> Iterator[Case]:
     for name in smooth:
         one = chain(linear([[1.0]], [0.5]), activation(name).build())
         yield Case(one, DiagonalGaussian(tensor([[0.25], [-1.25]]), tensor([[1.0], [0.5]])), judge)
-        for widths in cases.WIDTHS[1:] if name == smooth[-1] else ():
+        for widths in cases.WIDTHS[1:] if name in cases.representative(subject) else ():
             net = cases.dense(widths, name, seed)
             yield Case(net, cases.diagonal(widths[0], seed), judge)
             yield Case(net, cases.full(widths[0], seed), judge)

@@ -11,6 +11,7 @@ from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.aten.call import Call, as_value, fixed, held, last
 from sdp_ref.graph.aten.layers import linear_layer
 from sdp_ref.graph.aten.moves import linear_function
+from sdp_ref.graph.aten.norms import normalised
 from sdp_ref.graph.attention import Attention
 from sdp_ref.graph.ops import (
     Add,
@@ -22,7 +23,7 @@ from sdp_ref.graph.ops import (
     Scale,
     Shift,
 )
-from sdp_ref.graph.replay import PerExample, Value
+from sdp_ref.graph.tape.replay import PerExample, Value
 
 
 def add(call: Call, a: Any, b: Any, *, alpha: float = 1) -> Value:
@@ -32,9 +33,9 @@ def add(call: Call, a: Any, b: Any, *, alpha: float = 1) -> Value:
     elif alpha != 1:
         b = PerExample(b.layout, b.row * alpha) if isinstance(b, PerExample) else b * alpha
     if isinstance(a, Value) and isinstance(b, Value):
-        return call.made(call.emit(Add(), *_together(call, a, b)))
+        return call.made(call.emit(Add(), *call.together(a, b)))
     value, constant = (a, b) if isinstance(a, Value) else (b, a)
-    return _with_constant(call, Shift, value, constant)
+    return call.with_constant(Shift, value, constant)
 
 
 def sub(call: Call, a: Any, b: Any, *, alpha: float = 1) -> Value:
@@ -50,9 +51,9 @@ def rsub(call: Call, a: Any, b: Any, alpha: float = 1) -> Value:
 def mul(call: Call, a: Any, b: Any) -> Value:
     """``a b``, elementwise."""
     if isinstance(a, Value) and isinstance(b, Value):
-        return call.made(call.emit(Multiply(), *_together(call, a, b)))
+        return call.made(call.emit(Multiply(), *call.together(a, b)))
     value, constant = (a, b) if isinstance(a, Value) else (b, a)
-    return _with_constant(call, Scale, value, constant)
+    return call.with_constant(Scale, value, constant)
 
 
 def div(call: Call, a: Any, b: Any, *, rounding_mode: str | None = None) -> Value:
@@ -60,11 +61,11 @@ def div(call: Call, a: Any, b: Any, *, rounding_mode: str | None = None) -> Valu
     if rounding_mode is not None:
         raise NoFormulaError(f"a division with rounding_mode={rounding_mode!r}")
     if isinstance(a, Value) and isinstance(b, Value):
-        return call.made(call.emit(Quotient(), *_together(call, a, b)))
+        return normalised(call, a, b) or call.made(call.emit(Quotient(), *call.together(a, b)))
     if isinstance(b, Value):
         inverse = call.emit(Reciprocal(), b)
-        return _with_constant(call, Scale, Value(inverse.index, b.layout, b.shape), a)
-    return _with_constant(call, Divide, a, b)
+        return call.with_constant(Scale, Value(inverse.index, b.layout, b.shape), a)
+    return call.with_constant(Divide, a, b)
 
 
 def addcmul(call: Call, a: Any, b: Any, c: Any, *, value: float = 1) -> Value:
@@ -76,21 +77,6 @@ def addcmul(call: Call, a: Any, b: Any, c: Any, *, value: float = 1) -> Value:
 def neg(call: Call, x: Any) -> Value:
     """``-x``."""
     return call.made(call.emit(Scale(-1), as_value(x)))
-
-
-def _together(call: Call, a: Value, b: Value) -> tuple[Value, Value]:
-    """Two values for an elementwise op: of one number of dimensions, their batches in one place."""
-    ndim = max(len(a.shape), len(b.shape))
-    a, b = call.lifted(a, ndim), call.lifted(b, ndim)
-    if a.layout != b.layout:
-        raise TypeError("values that hold their batches in different places")
-    return a, b
-
-
-def _with_constant(call: Call, kind: Any, value: Value, constant: Any) -> Value:
-    ndim = len(call.shape)
-    value = call.lifted(value, ndim)
-    return call.made(call.emit(kind(call.constant(constant, ndim, held(value))), value), value.layout)
 
 
 def matmul(call: Call, a: Any, b: Any) -> Value:

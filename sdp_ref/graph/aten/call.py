@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
 
 from sdp_ref.errors import NoFormulaError
-from sdp_ref.graph.layout import Layout
 from sdp_ref.graph.ops import Folded, Reshape
-from sdp_ref.graph.recording import Entry, Ref
-from sdp_ref.graph.replay import Multiple, PerExample, Replay, Value
+from sdp_ref.graph.step import Step
+from sdp_ref.graph.tape.layout import Layout
+from sdp_ref.graph.tape.recording import Ref
+from sdp_ref.graph.tape.replay import Multiple, PerExample, Replay, Value
 
 _N = 2  # examples that tell whether a constant is the same for all
 
@@ -26,22 +27,25 @@ class Call:
 
     Attributes
     ----------
-    entry : Entry
     replay : Replay
         Its output as a function.
-    taken : dict of int to Value
-        The values that it reads.
     shape : tuple of int
         Of its output, as the net holds it.
     emit : callable
         Adds a step: ``emit(module, *values)`` gives the value that it makes.
+    steps : sequence of Step
+        All steps so far: value k is the result of the one before place k.
     """
 
-    entry: Entry
     replay: Replay
-    taken: dict[int, Value]
     shape: tuple[int, ...]
     emit: Callable[..., Value]
+    steps: Sequence[Step] = ()
+
+    @property
+    def taken(self) -> Mapping[int, Value]:
+        """The values that it reads."""
+        return self.replay.taken
 
     def arguments(self) -> tuple[list[Any], dict[str, Any]]:
         """What the op was called with, values in the place of references."""
@@ -54,7 +58,8 @@ class Call:
                     return type(leaf)(put(v) for v in leaf)
             return leaf
 
-        return [put(a) for a in self.entry.args], {k: put(v) for k, v in self.entry.kwargs.items()}
+        entry = self.replay.entry
+        return [put(a) for a in entry.args], {k: put(v) for k, v in entry.kwargs.items()}
 
     def made(self, value: Value, layout: Layout | None = None) -> Value:
         """Give a value of a step the shape of the output and its layout."""
@@ -122,6 +127,31 @@ class Call:
         moved = Layout(layout.dim + missing, layout.outer, layout.inner)
         made = self.emit(Reshape("reshape", function), value)
         return Value(made.index, moved, (*[1] * missing, *value.shape))
+
+    def together(self, a: Value, b: Value) -> tuple[Value, Value]:
+        """Two values for an elementwise op: of one number of dimensions, their batches in one place.
+
+        Returns
+        -------
+        Value, Value
+
+        Raises
+        ------
+        TypeError
+            If the batches cannot be brought there.
+        """
+        ndim = max(len(a.shape), len(b.shape))
+        a, b = self.lifted(a, ndim), self.lifted(b, ndim)
+        if a.layout != b.layout:
+            raise TypeError("values that hold their batches in different places")
+        return a, b
+
+    def with_constant(self, kind: type[nn.Module], value: Value, constant: Any) -> Value:
+        """Add the step of an elementwise op of a value and a constant, ``kind(constant)``."""
+        ndim = len(self.shape)
+        value = self.lifted(value, ndim)
+        made: Any = kind
+        return self.made(self.emit(made(self.constant(constant, ndim, held(value))), value), value.layout)
 
 
 def width(layout: Layout) -> int:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.aten.call import Builder, Call, as_value, fixed, last, place, plain, rowwise
 from sdp_ref.graph.ops import BatchNorm, set_tensors
-from sdp_ref.graph.replay import Value
+from sdp_ref.graph.tape.replay import Value
 
 
 def linear(call: Call, input: Any, weight: Any, bias: Any = None) -> Value:
@@ -30,60 +30,6 @@ def linear_layer(weight: Tensor, bias: Tensor | None = None) -> nn.Module:
     return set_tensors(layer, weight=weight, bias=bias)
 
 
-def convolution(kind: type[nn.Module]) -> Builder:
-    """``F.conv1d`` and its like."""
-
-    def build(
-        call: Call,
-        input: Any,
-        weight: Any,
-        bias: Any = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
-    ) -> Value:
-        fixed(weight, bias)
-        dims = weight.ndim - 2
-        stride, padding, dilation = (_each(v, dims) for v in (stride, padding, dilation))
-        sizes = (weight.shape[1] * groups, weight.shape[0], tuple(weight.shape[2:]))
-        made: Any = kind
-        layer = made(*sizes, stride, padding, dilation, groups, bias is not None, device="meta")
-        layer = set_tensors(layer, weight=weight, bias=bias)
-        return call.made(call.emit(rowwise(as_value(input), layer, "a convolution"), input))
-
-    return build
-
-
-def transposed(kind: type[nn.Module]) -> Builder:
-    """``F.conv_transpose1d`` and its like."""
-
-    def build(
-        call: Call,
-        input: Any,
-        weight: Any,
-        bias: Any = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
-        groups: int = 1,
-        dilation: Any = 1,
-    ) -> Value:
-        fixed(weight, bias)
-        dims = weight.ndim - 2
-        stride, padding, output_padding, dilation = (
-            _each(v, dims) for v in (stride, padding, output_padding, dilation)
-        )
-        sizes = (weight.shape[0], weight.shape[1] * groups, tuple(weight.shape[2:]))
-        made: Any = kind
-        options = (stride, padding, output_padding, groups, bias is not None, dilation)
-        layer = made(*sizes, *options, device="meta")
-        layer = set_tensors(layer, weight=weight, bias=bias)
-        return call.made(call.emit(rowwise(as_value(input), layer, "a convolution"), input))
-
-    return build
-
-
 def _each(value: Any, dims: int) -> Any:
     """One number a dimension: lists of one stand for all."""
     if isinstance(value, str):
@@ -100,18 +46,58 @@ def any_convolution(
     stride: Any,
     padding: Any,
     dilation: Any,
-    transposed_: bool,
+    transposed: bool,
     output_padding: Any,
     groups: int,
     *_flags: Any,
 ) -> Value:
-    """``aten.convolution``, which the others become in a scripted net."""
-    fixed(weight)
+    """``aten.convolution``, which all others are cases of."""
+    fixed(weight, bias)
     n = weight.ndim - 2
-    if transposed_:
-        build = transposed(getattr(nn, f"ConvTranspose{n}d"))
-        return build(call, input, weight, bias, stride, padding, output_padding, groups, dilation)
-    return convolution(getattr(nn, f"Conv{n}d"))(call, input, weight, bias, stride, padding, dilation, groups)
+    outer, inner = weight.shape[0], weight.shape[1] * groups
+    options = {"stride": stride, "padding": padding, "dilation": dilation}
+    if transposed:
+        options["output_padding"] = output_padding
+    made: Any = getattr(nn, f"Conv{'Transpose' if transposed else ''}{n}d")
+    layer = made(
+        *((outer, inner) if transposed else (inner, outer)),
+        tuple(weight.shape[2:]),
+        groups=groups,
+        bias=bias is not None,
+        device="meta",
+        **{name: _each(value, n) for name, value in options.items()},
+    )
+    layer = set_tensors(layer, weight=weight, bias=bias)
+    return call.made(call.emit(rowwise(as_value(input), layer, "a convolution"), input))
+
+
+def convolution(
+    call: Call,
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Value:
+    """``F.conv1d`` and its like."""
+    return any_convolution(call, input, weight, bias, stride, padding, dilation, False, 0, groups)
+
+
+def transposed(
+    call: Call,
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Value:
+    """``F.conv_transpose1d`` and its like."""
+    return any_convolution(call, input, weight, bias, stride, padding, dilation, True, output_padding, groups)
 
 
 def batch_norm(

@@ -11,7 +11,7 @@ from torch import nn
 from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.aten.call import Call, as_value, place, plain
 from sdp_ref.graph.ops import Add, Cat, Interpolate, LinearFunction, Rearrange, Reshape, Shift
-from sdp_ref.graph.replay import Value
+from sdp_ref.graph.tape.replay import Value
 
 
 def cat(call: Call, tensors: Sequence[Any], dim: int = 0) -> Value:

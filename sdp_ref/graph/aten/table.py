@@ -12,13 +12,11 @@ from torch import nn
 
 from sdp_ref.activations.base import Activation
 from sdp_ref.activations.elementwise import OPERATORS
-from sdp_ref.activations.pointwise import Apply
-from sdp_ref.errors import NoFormulaError
-from sdp_ref.graph.aten import arithmetic, layers, moves
+from sdp_ref.graph.aten import arithmetic, extremes, layers, moves, norms
 from sdp_ref.graph.aten.call import Builder, Call, as_value, fixed
 from sdp_ref.graph.ops import Mean, Sum
-from sdp_ref.graph.recording import overwritten
-from sdp_ref.graph.replay import Value
+from sdp_ref.graph.tape.recording import Entry, overwritten
+from sdp_ref.graph.tape.replay import Value
 
 
 def _elementwise(kind: type[Activation], name: str) -> Builder:
@@ -32,12 +30,8 @@ def _elementwise(kind: type[Activation], name: str) -> Builder:
 _TABLE: dict[str, Builder] = {
     **{name: _elementwise(kind, name) for name, kind in OPERATORS.items()},
     "linear": layers.linear,
-    "conv1d": layers.convolution(nn.Conv1d),
-    "conv2d": layers.convolution(nn.Conv2d),
-    "conv3d": layers.convolution(nn.Conv3d),
-    "conv_transpose1d": layers.transposed(nn.ConvTranspose1d),
-    "conv_transpose2d": layers.transposed(nn.ConvTranspose2d),
-    "conv_transpose3d": layers.transposed(nn.ConvTranspose3d),
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), layers.convolution),
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), layers.transposed),
     **dict.fromkeys(("convolution", "_convolution"), layers.any_convolution),
     "batch_norm": layers.batch_norm,
     "layer_norm": layers.layer_norm,
@@ -86,6 +80,14 @@ _TABLE: dict[str, Builder] = {
     "mm": arithmetic.matmul,
     "bmm": arithmetic.matmul,
     "addmm": arithmetic.addmm,
+    **dict.fromkeys(("maximum", "max.other"), extremes.of_two(1)),
+    **dict.fromkeys(("minimum", "min.other"), extremes.of_two(-1)),
+    **dict.fromkeys(("amax", "max.default", "max.dim"), extremes.over(1)),
+    **dict.fromkeys(("amin", "min.default", "min.dim"), extremes.over(-1)),
+    "clamp.Tensor": extremes.clamp,
+    "clamp_min.Tensor": extremes.clamp,
+    "clamp_max.Tensor": lambda call, x, bound: extremes.clamp(call, x, None, bound),
+    "linalg_vector_norm": norms.vector_norm,
     "scaled_dot_product_attention": arithmetic.attention,
     "cat": moves.cat,
     "dropout": moves.dropout,
@@ -128,6 +130,9 @@ _TABLE: dict[str, Builder] = {
             "gather",
             "split",
             "split_with_sizes",
+            "unsafe_split",
+            "unsafe_split_with_sizes",
+            "unsafe_chunk",
             "chunk",
             "tensor_split",
             "unbind",
@@ -186,32 +191,17 @@ KNOWN = frozenset(name.partition(".")[0] for name in _TABLE)
 """Names of the ATen ops that are read whole; composite ones that are not here are taken apart."""
 
 
-def emitted(call: Call) -> Value:
-    """Add the steps that an entry stands for.
+def builder_of(entry: Entry) -> Builder | None:
+    """What makes the steps of an entry, if there is anything of its own.
 
     Parameters
     ----------
-    call : Call
+    entry : Entry
 
     Returns
     -------
-    Value
-        Its output.
-
-    Raises
-    ------
-    NoFormulaError
-        If the op has no entry in the table, or moves the batch dimension.
-    TypeError
-        If it has one, but not for these arguments.
+    callable or None
     """
-    function = call.entry.function
-    plain_name = "overwritten" if function is overwritten else getattr(function, "_opname", "")
-    whole_name = f"{plain_name}.{getattr(function, '_overloadname', '')}"
-    name = next((each for each in (whole_name, plain_name) if each in _TABLE), None)
-    if name is None and call.replay.applied:
-        return call.made(call.emit(Apply(call.replay, (), plain_name), *call.taken.values()))
-    if name is None:
-        raise NoFormulaError(call.replay.name)
-    args, kwargs = call.arguments()
-    return _TABLE[name](call, *args, **kwargs)
+    plain = "overwritten" if entry.function is overwritten else getattr(entry.function, "_opname", "")
+    whole = f"{plain}.{getattr(entry.function, '_overloadname', '')}"
+    return _TABLE.get(whole, _TABLE.get(plain))

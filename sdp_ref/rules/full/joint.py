@@ -33,6 +33,9 @@ class Live(Protocol):
     def group_sums(self, value: int, groups: int) -> tuple[Tensor, Tensor]:
         """Sums of the variances and of all covariances within groups of neighbours, (B, groups, 1)."""
 
+    def side_by_side(self, one: int, other: int, shape: torch.Size) -> Tensor:
+        """Covariances of two values place by place, both broadcast to an event, (B, *shape)."""
+
 
 class Joint:
     """Means and covariance blocks of the live values of one walk through a net.
@@ -90,6 +93,16 @@ class Joint:
         if variance is not None:
             return torch.diag_embed(variance[:, places])
         return self.block(value, value)[:, places.unsqueeze(2), places.unsqueeze(1)]
+
+    def side_by_side(self, one: int, other: int, shape: torch.Size) -> Tensor:
+        """See :class:`Live`."""
+        rows, columns = (
+            torch.arange(self.size(v)).reshape(self.means[v].shape[1:]).expand(shape).flatten()
+            for v in (one, other)
+        )
+        own = self.independent(one) if one == other else None
+        taken = self.block(one, other)[:, rows, columns] if own is None else own[:, rows]
+        return taken.reshape(-1, *shape)
 
     def group_sums(self, value: int, groups: int) -> tuple[Tensor, Tensor]:
         """See :class:`Live`."""

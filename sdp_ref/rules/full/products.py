@@ -71,7 +71,7 @@ Events = tuple[torch.Size, torch.Size]
 
 def _elementwise(events: Events, out: torch.Size, blocks: Blocks) -> tuple[Tensor, Tensor]:
     """What covariances add to the mean (B, m) and to the covariance (B, m, m) of an elementwise product."""
-    left, right, both = _broadcast(blocks, *(_places(event, out) for event in events))
+    left, right, both = broadcast(blocks, *(places_in(event, out) for event in events))
     return both.diagonal(dim1=1, dim2=2), left * right + both * both.mT
 
 
@@ -79,9 +79,9 @@ def _of_matrices(events: Events, out: torch.Size, blocks: Blocks) -> tuple[Tenso
     """As :func:`_elementwise`, of matrices (*heads, i, j) and (*heads, j, k)."""
     heads, (i, k), j = out[:-2], out[-2:], events[0][-1]
     h = math.prod(heads)
-    of_left = _places(events[0], (*heads, i, j))
-    of_right = _places(events[1], (*heads, j, k))
-    left, right, both = _broadcast(blocks, of_left, of_right)
+    of_left = places_in(events[0], (*heads, i, j))
+    of_right = places_in(events[1], (*heads, j, k))
+    left, right, both = broadcast(blocks, of_left, of_right)
     left = left.reshape(-1, h, i, j, h, i, j)
     right = right.reshape(-1, h, j, k, h, j, k)
     both = both.reshape(-1, h, i, j, h, j, k)
@@ -91,14 +91,16 @@ def _of_matrices(events: Events, out: torch.Size, blocks: Blocks) -> tuple[Tenso
     return mean, square.reshape(-1, mean.shape[1], mean.shape[1])
 
 
-def _places(event: torch.Size, out: tuple[int, ...]) -> Tensor | None:
+def places_in(event: torch.Size, out: tuple[int, ...]) -> Tensor | None:
     """Which component of a value each one is that it is broadcast to; None where that changes nothing."""
     if tuple(event) == tuple(out):
         return None
     return torch.arange(math.prod(event)).reshape(event).expand(out).flatten()
 
 
-def _broadcast(blocks: Blocks, of_left: Tensor | None, of_right: Tensor | None) -> Blocks:
+def broadcast(blocks: Blocks, of_left: Tensor | None, of_right: Tensor | None) -> Blocks:
+    """Covariances of two values that are broadcast, by their :func:`places_in` the result."""
+
     def taken(block: Tensor, rows: Tensor | None, columns: Tensor | None) -> Tensor:
         block = block if rows is None else block[:, rows.to(block.device)]
         return block if columns is None else block[:, :, columns.to(block.device)]

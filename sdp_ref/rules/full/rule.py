@@ -20,7 +20,16 @@ from sdp_ref.graph import trace
 from sdp_ref.graph.affine import AFFINE
 from sdp_ref.graph.attention import Attention
 from sdp_ref.graph.norms import NORMS
-from sdp_ref.graph.ops import Add, Cat, MatrixProduct, Multiply, Quotient, Where
+from sdp_ref.graph.ops import (
+    Add,
+    Cat,
+    MatrixProduct,
+    Maximum,
+    MaximumOfPairs,
+    Multiply,
+    Quotient,
+    VectorNorm,
+)
 from sdp_ref.graph.pooling import MAX_POOLS, max_pool
 from sdp_ref.graph.softmax import softmax_dim
 from sdp_ref.jacobian.local import linear_part
@@ -30,6 +39,7 @@ from sdp_ref.rules.full.budget import Budget
 from sdp_ref.rules.full.elementwise import ElementwiseStep
 from sdp_ref.rules.full.joint import Joint, Rows
 from sdp_ref.rules.full.linearized import NormStep, SoftmaxStep, linearised
+from sdp_ref.rules.full.nonlinear import MaximumStep, VectorNormStep
 from sdp_ref.rules.full.products import ProductStep
 from sdp_ref.rules.full.schedule import scheduled
 from sdp_ref.rules.full.steps import AffineStep, CopyStep, JointStep, MeanStep
@@ -193,17 +203,20 @@ def _cat(_rule: FullCovarianceRule, module: Cat) -> JointStep:
     return MeanStep(bind, single=True)
 
 
-@FullCovarianceRule.prepares(Where)
-def _where(_rule: FullCovarianceRule, module: Where) -> JointStep:
-    def bind(*means: Tensor) -> tuple[Tensor, Rows]:
-        return module(*means), lambda *rows: module.choose(rows[0], rows[1] if len(rows) > 1 else 0.0)
-
-    return MeanStep(bind, single=True)
-
-
 @FullCovarianceRule.prepares(Multiply, MatrixProduct)
 def _product(_rule: FullCovarianceRule, module: Multiply | MatrixProduct) -> JointStep:
     return ProductStep(module)
+
+
+@FullCovarianceRule.prepares(Maximum)
+@FullCovarianceRule.prepares(MaximumOfPairs, note="by pairs")
+def _maximum(_rule: FullCovarianceRule, module: Maximum) -> JointStep:
+    return MaximumStep(module)
+
+
+@FullCovarianceRule.prepares(VectorNorm, note="by its mean square")
+def _vector_norm(_rule: FullCovarianceRule, module: VectorNorm) -> JointStep:
+    return VectorNormStep(module)
 
 
 @FullCovarianceRule.prepares(Quotient, Attention, note="linearised")

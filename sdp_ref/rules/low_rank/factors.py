@@ -106,6 +106,12 @@ class Factors:
         own = self.remainders[value].reshape(variance.shape).sum(-1)
         return variance.sum(-1, keepdim=True), (common + own).unsqueeze(-1)
 
+    def side_by_side(self, one: int, other: int, shape: torch.Size) -> Tensor:
+        """Covariances of two values place by place, both broadcast to an event, (B, *shape)."""
+        common = (self.factors[one] * self.factors[other]).sum(1)
+        own = common + self.remainders[one] if one == other else common
+        return own.expand(-1, *shape)
+
     def push(self, number: int, inputs: Sequence[int], image: Image, others: Sequence[int]) -> None:
         """Add what an op makes of values, and forget those that are not among `others`.
 

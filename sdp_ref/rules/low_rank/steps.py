@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from sdp_ref.activations import Activation
+from sdp_ref.activations.relu import ReLU
 from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.ops import MatrixProduct
 from sdp_ref.rules.full.joint import Rows
+from sdp_ref.rules.full.nonlinear import MaximumStep, VectorNormStep
 from sdp_ref.rules.full.products import ProductStep
 from sdp_ref.rules.full.steps import AffineStep, CopyStep, JointStep, LinearStep
 from sdp_ref.rules.low_rank.compression import adjoint
@@ -158,6 +161,51 @@ class ProductFactors(LinearFactors):
         return both, factors.variance(a) * factors.variance(b) + both.square()
 
 
+class MaximumFactors(LinearFactors):
+    """The larger of two values: exact means and variances (Clark 1961)."""
+
+    def __init__(self, step: MaximumStep) -> None:
+        super().__init__(step)
+        self.step: MaximumStep = step
+        self.single = True
+
+    def beyond(
+        self,
+        factors: Factors,
+        inputs: Sequence[int],
+        linear: Tensor,  # noqa: ARG002
+    ) -> tuple[Tensor, Tensor]:
+        """See :class:`FactorStep`; what the variance of a ramp has beyond that of its slope."""
+        difference, variance = self.step.apart(factors, tuple(inputs))
+        ramp = ReLU().mean_variance(difference, variance)[1]
+        passed = ReLU().mean_derivative(difference, variance)
+        return torch.zeros_like(ramp), ramp - passed.square() * variance
+
+
+class LengthFactors(LinearFactors):
+    """Euclidean lengths of groups of components, as the rules with full covariances take them."""
+
+    def __init__(self, step: VectorNormStep) -> None:
+        super().__init__(step)
+        self.step: VectorNormStep = step
+
+    def squares(
+        self,
+        factors: Factors,
+        inputs: Sequence[int],
+        rows: Rows,  # noqa: ARG002
+        mean: Tensor,  # noqa: ARG002
+    ) -> Tensor:
+        """See :class:`FactorStep`."""
+        _, gain, _ = self.step.lengths(factors, tuple(inputs))
+        return self.step.module.summed(gain.square() * factors.remainders[inputs[0]])
+
+    def beyond(self, factors: Factors, inputs: Sequence[int], linear: Tensor) -> tuple[Tensor, Tensor]:
+        """See :class:`FactorStep`."""
+        _, _, more = self.step.lengths(factors, tuple(inputs))
+        return torch.zeros_like(linear), more
+
+
 class MatrixFactors(LinearFactors):
     """A product of matrices, by the theorem of Isserlis: exact means and variances."""
 
@@ -209,6 +257,16 @@ class ElementwiseFactors(FactorStep):
         return Image(mean, lambda x: x * slope.unsqueeze(1), linear, variance, parallel=True)
 
 
+_FORMS: Mapping[type[LinearStep], Callable[[Any], FactorStep]] = {
+    AffineStep: AffineFactors,
+    ProductStep: ProductFactors,
+    MaximumStep: MaximumFactors,
+    VectorNormStep: LengthFactors,
+    LinearStep: LinearFactors,
+}
+"""What steps are to factors, the particular ones first."""
+
+
 def factor_step(step: JointStep | FactorStep) -> FactorStep:
     """What a step of the rules with full covariances is to factors.
 
@@ -230,14 +288,11 @@ def factor_step(step: JointStep | FactorStep) -> FactorStep:
             return step
         case CopyStep():
             return CopyFactors()
-        case AffineStep():
-            return AffineFactors(step)
         case ProductStep(module=MatrixProduct()):
             return MatrixFactors(step)
-        case ProductStep():
-            return ProductFactors(step)
-        case LinearStep():
-            return LinearFactors(step)
+    for kind, form in _FORMS.items():
+        if isinstance(step, kind):
+            return form(step)
     raise NoFormulaError("a handler of the law of one value")
 
 

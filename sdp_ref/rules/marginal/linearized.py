@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.attention import Attention
+from sdp_ref.graph.lengths import root_moments
 from sdp_ref.graph.norms import Norm
-from sdp_ref.graph.ops import pointwise
+from sdp_ref.graph.ops import VectorNorm, pointwise
 from sdp_ref.graph.parameters import in_dtype
 from sdp_ref.graph.softmax import mean_field, softmax_dim
 from sdp_ref.jacobian.local import spread_through
@@ -182,6 +183,33 @@ def _measure(gain: Tensor | None, law: Law) -> Tensor | None:
     if gain is None:
         return None
     return gain.square() if isinstance(law, DiagonalGaussian) else gain.abs()
+
+
+def vector_norm(module: VectorNorm, law: Law) -> Law:
+    """Euclidean length r, whose Jacobian is x^T / r; where the location is 0 there is none, and no spread.
+
+    Returns
+    -------
+    Law
+    """
+    x, location = law.location, module(law.location)
+    whole = location if module.keepdim else VectorNorm(module.dims, True)(x)
+    (measure,), exponent, back = additive(law)
+    slope = torch.where(whole > 0, x / torch.where(whole > 0, whole, 1.0), 0.0)
+    return with_spread(law, location, back(module.summed(raised(slope, exponent) * measure)))
+
+
+def vector_norm_by_its_square(module: VectorNorm, law: DiagonalGaussian) -> Law:
+    """Euclidean length by the moments of its square, see :func:`~sdp_ref.graph.lengths.root_moments`.
+
+    Returns
+    -------
+    Law
+    """
+    x, v = law.mean, law.variance
+    square, variance = module.summed(x.square() + v), module.summed(v * (4 * x.square() + 2 * v))
+    mean, spread = root_moments(square, variance)
+    return with_spread(law, mean, spread)
 
 
 def attention(module: Attention, q: Law, k: Law, v: Law) -> Law:

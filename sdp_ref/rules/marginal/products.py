@@ -1,9 +1,11 @@
-"""Products and quotients of values with independent components."""
+"""Products, quotients and maxima of values with independent components."""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
+from sdp_ref.activations.relu import ReLU
 from sdp_ref.graph.ops import MatrixProduct
 from sdp_ref.laws import DiagonalGaussian, Law, unchecked
 from sdp_ref.rules.marginal.spread import additive, raised, with_spread
@@ -55,3 +57,28 @@ def linear_quotient(module: nn.Module, a: Law, b: Law) -> Law:
     (above, below), exponent, back = additive(a, b)
     by_above = raised(1 / b.location, exponent)
     return with_spread(a, location, back(above * by_above + below * raised(location, exponent) * by_above))
+
+
+def maximum_moments(a: DiagonalGaussian, b: DiagonalGaussian) -> Law:
+    """Mean and variance of the larger of two values, which are exact for independent components.
+
+    Clark (1961), "The greatest of a finite set of random variables": max(X, Y) = X + (Y - X)_+, with X the
+    one of the larger mean, and Cov(X, (Y - X)_+) = -P(Y > X) Var X by Stein's lemma.
+
+    Returns
+    -------
+    Law
+    """
+    if a is b:
+        return a
+    first = a.mean >= b.mean
+    means, variances = (
+        torch.broadcast_tensors(*pair) for pair in ((a.mean, b.mean), (a.variance, b.variance))
+    )
+    (high, low), (of_high, of_low) = (
+        (torch.where(first, x, y), torch.where(first, y, x)) for x, y in (means, variances)
+    )
+    both = of_high + of_low
+    gain, spread = ReLU().mean_variance(low - high, both)
+    passed = torch.where(both > 0, ReLU().mean_derivative(low - high, both), 0.0)
+    return unchecked(DiagonalGaussian, high + gain, of_high * (1 - 2 * passed) + spread)

@@ -18,7 +18,16 @@ from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.affine import AFFINE, Affine
 from sdp_ref.graph.attention import Attention
 from sdp_ref.graph.norms import NORMS
-from sdp_ref.graph.ops import Add, Cat, MatrixProduct, Multiply, Quotient, Where
+from sdp_ref.graph.ops import (
+    Add,
+    Cat,
+    MatrixProduct,
+    Maximum,
+    MaximumOfPairs,
+    Multiply,
+    Quotient,
+    VectorNorm,
+)
 from sdp_ref.graph.pooling import MAX_POOLS, max_pool
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Law, SymmetricStable
 from sdp_ref.laws.stable import stable_scale
@@ -81,11 +90,11 @@ def _cat(_rule: MarginalRule, module: Cat, *laws: Law) -> Law:
     )
 
 
-@MarginalRule.handles(Where)
-def _where(_rule: MarginalRule, module: Where, *laws: Law) -> Law:
-    spreads = [spread_of(law) for law in laws]
-    chosen = module.choose(spreads[0], spreads[1] if len(laws) > 1 else 0.0)
-    return with_spread(laws[0], module(*(law.location for law in laws)), chosen)
+@MarginalRule.handles(Maximum, MaximumOfPairs, note="by the larger mean")
+def _maximum(_rule: MarginalRule, module: Maximum, a: Law, b: Law) -> Law:
+    first = a.location >= b.location
+    chosen = torch.where(first, spread_of(a), spread_of(b))
+    return with_spread(a, module(a.location, b.location), chosen)
 
 
 @MarginalRule.handles(*MAX_POOLS, note="by its largest mean")
@@ -128,3 +137,8 @@ def _layer_norm(_rule: MarginalRule, module: nn.LayerNorm, law: Law) -> Law:
 @MarginalRule.handles(Attention, note="linearised")
 def _attention(_rule: MarginalRule, module: Attention, q: Law, k: Law, v: Law) -> Law:
     return linearized.attention(module, q, k, v)
+
+
+@MarginalRule.handles(VectorNorm, note="linearised")
+def _vector_norm(_rule: MarginalRule, module: VectorNorm, law: Law) -> Law:
+    return linearized.vector_norm(module, law)

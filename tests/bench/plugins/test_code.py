@@ -15,7 +15,7 @@ from sdp_bench.bench import rules
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.executors.local import LocalProcesses
 from sdp_bench.bench.experiments import fingerprints
-from sdp_bench.bench.nets import own
+from sdp_bench.bench.nets.own import net as own
 from sdp_bench.bench.plugins.plugin import Kind, Plugin, find, load, plugin_of
 from sdp_bench.bench.replay import replay, stored
 from sdp_bench.bench.results.store import Store
@@ -310,3 +310,11 @@ def test_other_kinds_than_rules_are_loaded_the_same_way(tmp_path):
         find(f"{tmp_path / 'mine.py'}:Bare", ratios)
     with pytest.raises(UserError, match="unknown ratio 'third'; choose from half, or name one of yours"):
         find("third", ratios)
+
+
+def test_no_import_of_others_comes_by_a_users_code(tmp_path):
+    """Its modules are found while its own imports run, late ones too, and nothing is left in Python's."""
+    plugin = find(write(tmp_path), RULES)
+    before = list(sys.meta_path)
+    assert effect_of(plugin) == pytest.approx((2.0, 1.0))
+    assert sys.meta_path == before

@@ -15,7 +15,10 @@ from torch.special import ndtr
 
 import sdp_ref as sr
 from sdp_ref.activations import activation
+from sdp_ref.graph.ops import Multiply
 from sdp_ref.laws import unchecked
+from sdp_ref.rules import MarginalMomentMatching
+from sdp_ref.rules.marginal.products import linear_product
 
 
 def normal_pdf(h):
@@ -140,6 +143,16 @@ def caught_by(check):
         return kind
 
     return register
+
+
+@caught_by("several")
+class Unsquared(MarginalMomentMatching):
+    """Leaves out Var X Var Y of a product."""
+
+
+@Unsquared.handles(Multiply)
+def _linear_product(_rule, module, a, b):
+    return linear_product(module, a, b)
 
 
 @dataclass(frozen=True, eq=False)

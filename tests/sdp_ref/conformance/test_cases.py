@@ -91,8 +91,9 @@ def test_a_wrong_rule_fails_where_it_must(rule, checks):
 def test_a_case_that_is_refused_is_told_with_its_reason():
     detail = sr.check_rule(Gated(), only="affine")["affine"].detail
     assert detail.startswith("24 cases")
-    assert detail.count("does not support") == 7
-    for module in ("Flatten", "Conv2d", "Sequential", "Residual", "BatchNorm1d", "Conv1d", "ConvTranspose2d"):
+    assert detail.count("does not support") == 11
+    kinds = ("Flatten", "Conv2d", "Sequential", "Residual", "BatchNorm1d", "Conv1d", "ConvTranspose2d")
+    for module in (*kinds, "Conv3d", "AvgPool2d", "PixelShuffle", "Upsample"):
         assert f"does not support {module}" in detail
 
 

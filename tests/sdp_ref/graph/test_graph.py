@@ -299,7 +299,7 @@ def test_draws_are_no_constants():
         (lambda x: x[0], "select that does not keep the batch dimension"),
         (lambda x: x * len(x), "arithmetic with the size of the batch"),
         (lambda x: x + torch.from_numpy(2 * x.detach().numpy()), "constants that differ"),
-        (lambda x: torch.where(x > 0, x, 0.1 * x), "gt, which gives no real numbers"),
+        (lambda x: torch.where(x > x.flip(1), x, 0.1 * x), "where by comparisons of several values"),
         (lambda x: x.sort(1)[1].float(), "sort, which gives no real numbers"),
         (lambda x: x.div(2, rounding_mode="floor"), "a division with rounding_mode='floor'"),
     ],

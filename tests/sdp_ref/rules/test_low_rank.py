@@ -246,3 +246,37 @@ def test_other_ops_are_refused_or_linearised_as_by_moment_matching():
 class Cumulative(nn.Module):
     def forward(self, x):
         return x.cumprod(1)
+
+
+class Ending(nn.Module):
+    """An affine map of the input, and one op that is not."""
+
+    def __init__(self, op):
+        super().__init__()
+        self.left, self.right, self.op = nn.Linear(5, 12), nn.Linear(5, 12), op
+
+    def forward(self, x):
+        return self.op(self.left(x), self.right(x))
+
+
+OPS = {
+    "maximum": torch.maximum,
+    "minimum": torch.minimum,
+    "maximum, one for all": lambda a, b: torch.maximum(a, b[:, :1]),
+    "maximum of halves": lambda a, _: torch.maximum(a[:, :6], a[:, 6:]),
+    "lengths": lambda a, _: torch.linalg.vector_norm(a.reshape(-1, 3, 4), dim=-1),
+    "lengths across": lambda a, _: torch.linalg.vector_norm(a.reshape(-1, 3, 4), dim=1, keepdim=True),
+}
+
+
+@pytest.mark.parametrize("op", OPS.values(), ids=OPS)
+@pytest.mark.parametrize("columns", [2, PLENTY])
+def test_of_a_last_op_means_and_variances_are_those_of_moment_matching(op, columns):
+    torch.manual_seed(0)
+    net = Ending(op).to(DOUBLE)
+    factor = torch.randn(3, 5, 2, dtype=DOUBLE)  # of rank two, which two columns hold
+    x = sr.Gaussian(torch.randn(3, 5, dtype=DOUBLE), factor @ factor.mT)
+    own = sr.rule(f"low_rank:columns={columns}").propagate(net, x)
+    full = sr.rule("moment_matching").propagate(net, x)
+    torch.testing.assert_close(own.mean, full.mean, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(own.variance, full.variance, rtol=1e-8, atol=1e-9)

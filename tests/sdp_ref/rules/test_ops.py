@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import sdp_ref as sr
-from sdp_ref.graph import ops
+from sdp_ref.graph import ops, trace
 from sdp_ref.graph.attention import Attention
 from sdp_ref.graph.trace import Step
 from sdp_ref.laws import joined, noted
@@ -130,6 +130,25 @@ PRODUCTS = {
 }
 
 
+MAXIMA = {
+    "maximum": (of_parts(ops.Maximum(), 2), (2, 4)),
+    "maximum that is broadcast": (
+        wired((part(slice(0, 1)), 0), (part(slice(1, 3)), 0), (ops.Maximum(), 1, 2)),
+        (3, 2),
+    ),
+    "maximum beside its values": (
+        wired((part(0), 0), (part(1), 0), (ops.Maximum(), 1, 2), (ops.Cat(1), 3, 1, 2)),
+        (2, 2),
+    ),
+    "maximum of one value": (wired((ops.Maximum(), 0, 0)), (3,)),
+}
+LENGTHS = {
+    "length": (wired((ops.VectorNorm((-1,)),)), (3, 4)),
+    "length over all": (wired((ops.VectorNorm((-2, -1), keepdim=True),)), (2, 3)),
+    "length beside its value": (wired((ops.VectorNorm((-1,), True), 0), (ops.Cat(1), 1, 0)), (4,)),
+}
+
+
 def quadratic_covariance(steps, x):
     """Mean and covariance of a quadratic function of a Gaussian vector, by its Hessians: the judge."""
 
@@ -179,9 +198,45 @@ def test_marginal_products_of_independent_values_by_sampling(name):
     assert_moments_by_sampling(steps, independent(event), "marginal_moment_matching")
 
 
-@pytest.mark.parametrize("name", [*PRODUCTS])
+@pytest.mark.parametrize("name", MAXIMA)
+def test_maxima_of_jointly_gaussian_values_by_sampling(name):
+    steps, event = MAXIMA[name]
+    for rule in FULL:
+        assert_moments_by_sampling(steps, gaussian(event), rule)
+    assert predict("moment_matching", steps, gaussian(event)).notes == ()
+
+
+@pytest.mark.parametrize("name", ["maximum", "maximum that is broadcast", "maximum of one value"])
+def test_marginal_maxima_of_independent_values_by_sampling(name):
+    steps, event = MAXIMA[name]
+    assert_moments_by_sampling(steps, independent(event), "marginal_moment_matching")
+
+
+@pytest.mark.parametrize("rule", [*FULL, "marginal_moment_matching"])
+def test_a_maximum_of_one_sided_pairs_is_the_larger_value(rule):
+    x = sr.DiagonalGaussian(
+        torch.tensor([[[50.0, -50.0, 3.0], [0.0, 0.0, 3.0]]]).double(),
+        torch.tensor([[[1.0, 4.0, 0.0], [9.0, 2.0, 0.0]]]).double(),
+    )
+    y = predict(rule, of_parts(ops.Maximum(), 2), x)
+    assert torch.allclose(y.mean, torch.tensor([[50.0, 0.0, 3.0]]).double(), rtol=1e-14, atol=1e-14)
+    assert torch.allclose(y.variance, torch.tensor([[1.0, 2.0, 0.0]]).double(), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("rule", [*FULL, "marginal_moment_matching"])
+def test_lengths_of_centred_vectors_of_one_variance_are_chi(rule):
+    """Where the approximation is exact, with as many components, and a length that is known."""
+    for n, tolerance in ((2, 1e-13), (5, 1e-13), (700, 1e-9)):
+        x = sr.DiagonalGaussian(torch.zeros(1, n).double(), torch.full((1, n), 4.0).double())
+        y = predict(rule, wired((ops.VectorNorm((-1,), keepdim=True),)), x)
+        mean = 2 * math.sqrt(2) * math.exp(math.lgamma((n + 1) / 2) - math.lgamma(n / 2))
+        assert y.mean.item() == pytest.approx(mean, rel=tolerance)
+        assert y.variance.item() == pytest.approx(4 * n - mean**2, rel=1e-7 if n > 600 else 1e-11)
+
+
+@pytest.mark.parametrize("name", [*PRODUCTS, *MAXIMA, *LENGTHS])
 def test_a_batch_is_its_rows(name):
-    steps, event = PRODUCTS[name]
+    steps, event = (PRODUCTS | MAXIMA | LENGTHS)[name]
     for rule in RULES:
         x = independent(event, batch=3)
         y = predict(rule, steps, x)
@@ -241,10 +296,23 @@ NORMS = {
 }
 
 
-OPS = LINEARISED | SOFTMAX | NORMS | PRODUCTS
+OPS = LINEARISED | SOFTMAX | NORMS | PRODUCTS | MAXIMA | LENGTHS
 
 
-@pytest.mark.parametrize("name", [*LINEARISED, *SOFTMAX, *NORMS, "two values", "a square", "matrices"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *LINEARISED,
+        *SOFTMAX,
+        *NORMS,
+        "length",
+        "length over all",
+        "maximum",
+        "maximum that is broadcast",
+        "maximum of one value",
+        *("two values", "a square", "matrices"),
+    ],
+)
 def test_marginal_sdp_takes_each_component_by_its_row_of_the_jacobian(name):
     steps, event = OPS[name]
     for x, exponent, measure in marginal_laws(event):
@@ -271,7 +339,7 @@ def test_full_rules_linearise_at_the_mean(rule, name):
 
 
 @pytest.mark.parametrize("rule", [*FULL, "marginal_moment_matching"])
-@pytest.mark.parametrize("name", [*NORMS, *SOFTMAX])
+@pytest.mark.parametrize("name", [*NORMS, *SOFTMAX, "length", "length over all"])
 def test_norms_and_softmax_are_linearised_in_small_noise(rule, name):
     steps, event = OPS[name]
     x = independent(event, 1e-5, batch=2)
@@ -283,7 +351,8 @@ def test_norms_and_softmax_are_linearised_in_small_noise(rule, name):
     assert torch.allclose(y.variance, variance, rtol=1e-6, atol=1e-16)
     if rule in FULL:
         assert torch.allclose(y.covariance, covariance, rtol=1e-6, atol=1e-16)
-    assert ("by mean field at '0." if name in SOFTMAX else "with its mean scale at '0.") in y.notes[0]
+    how = {**dict.fromkeys(SOFTMAX, "by mean field"), **dict.fromkeys(LENGTHS, "by its mean square")}
+    assert how.get(name, "with its mean scale") + " at '0." in y.notes[0]
 
 
 @pytest.mark.parametrize("rule", [*FULL, "marginal_moment_matching"])
@@ -397,23 +466,17 @@ def test_attention_is_torchs(rule):
 @pytest.mark.parametrize("rule", RULES)
 def test_choices_by_a_mask_are_affine(rule):
     x = independent((2, 3), batch=2)
-    constant = predict(rule, wired((ops.Where(MASK, 7.0),)), x)
+    constant = sr.propagate(lambda v: torch.where(MASK, v, 7.0), x, rule)
     assert torch.equal(constant.mean, torch.where(MASK, x.mean, 7.0))
     assert torch.equal(constant.variance, torch.where(MASK, x.variance, 0.0))
-    two = wired((ops.Scale(3.0), 0), (ops.Where(MASK), 0, 1))
-    y = predict(rule, two, x)
+    y = sr.propagate(lambda v: torch.where(MASK, v, 3 * v), x, rule)
     assert torch.equal(y.mean, torch.where(MASK, x.mean, 3 * x.mean))
     assert torch.allclose(y.variance, torch.where(MASK, x.variance, 9 * x.variance), rtol=1e-14)
-    masked = wired((ops.Where(MASK, -math.inf),), (nn.Softmax(-1),))
-    y = predict(rule, masked, x)
-    assert torch.equal(y.mean == 0, ~MASK.expand_as(y.mean))
-    assert not y.variance[~MASK.expand_as(y.mean)].any()
-    assert not y.notes or y.notes == ("Softmax by mean field at '1.softmax'",)
 
 
 def test_choices_keep_covariances():
     x = gaussian((2, 3), batch=2)
-    y = predict("moment_matching", wired((ops.Scale(3.0), 0), (ops.Where(MASK), 0, 1)), x)
+    y = sr.propagate(lambda v: torch.where(MASK, v, 3 * v), x, "moment_matching")
     matrix = torch.diag(torch.where(MASK, 1.0, 3.0).flatten().double())
     assert torch.allclose(y.covariance, matrix @ x.covariance @ matrix, rtol=1e-13)
 
@@ -650,13 +713,11 @@ def test_exact_predictions_have_no_notes():
 def test_values_that_do_not_fit_are_refused():
     x = independent((3, 2), batch=3)
     flat, square = part(0), ops.Rearrange("same", lambda v: v)
-    for op in (ops.Multiply(), ops.Quotient(), ops.MatrixProduct()):
+    for op in (ops.Multiply(), ops.Quotient(), ops.MatrixProduct(), ops.Maximum()):
         with pytest.raises(sr.UnsupportedError, match=r"of values of shapes \(2,\) and \(3, 2\)"):
             predict("moment_matching", wired((flat, 0), (square, 0), (op, 1, 2)), x)
     with pytest.raises(sr.UnsupportedError, match="over the batch dimension"):
         predict("marginal_sdp", wired((flat, 0), (ops.MatrixProduct(), 1, 1)), x)
-    with pytest.raises(sr.UnsupportedError, match="a mask with a batch dimension"):
-        predict("dvia", wired((ops.Where(torch.ones(3, 3, 2).bool(), 0.0),)), x)
     with pytest.raises(sr.UnsupportedError, match=r"attention over values of shapes \(2,\)"):
         predict("marginal_sdp", wired((flat, 0), (Attention(), 1, 1, 1)), x)
     with pytest.raises(sr.UnsupportedError, match="a Softmax over the batch dimension"):
@@ -705,6 +766,8 @@ APPROXIMATED = {
     "GroupNorm": (wired((nn.GroupNorm(2, 4),)), (4, 4)),
     "Attention": (of_parts(Attention(), 3), (3, 4, 4)),
     "Quotient": (wired((part(0), 0), (part(1), 0), (ops.Shift(6.0), 2), (ops.Quotient(), 1, 3)), (2, 8)),
+    "VectorNorm": (wired((ops.VectorNorm((-1,), keepdim=True),)), (8,)),
+    "amax": (trace.trace(lambda x: x.amax(1, keepdim=True), torch.zeros(1, 8)), (8,)),
     "Multiply": (of_parts(ops.Multiply(), 2), (2, 8)),
     "MatrixProduct": (of_parts(ops.MatrixProduct(), 2), (2, 4, 4)),
 }
@@ -772,12 +835,11 @@ def network(wiring, n=4):
             "layer_norm": seeded(nn.LayerNorm(n), number),
             "rms_norm": seeded(nn.RMSNorm(n), number),
             "tanh": nn.Tanh(),
-            "mask": ops.Where(torch.tensor([True, False, True, True]), 0.5),
         }
         twos = {
             "multiply": ops.Multiply(),
             "add": ops.Add(),
-            "choice": ops.Where(torch.tensor([False, False, True, True])),
+            "maximum": ops.Maximum(),
             "unknown": ops.Unknown("atan2", lambda x, y: torch.atan2(x, y * y + 1)),
         }
         made.append(Step(ones[kind], (a,), kind) if kind in ones else Step(twos[kind], (a, b), kind))
@@ -785,8 +847,8 @@ def network(wiring, n=4):
     return made
 
 
-KINDS = ("linear", "softmax", "log_softmax", "layer_norm", "rms_norm", "tanh", "mask")
-PAIRS = ("multiply", "add", "choice", "unknown")
+KINDS = ("linear", "softmax", "log_softmax", "layer_norm", "rms_norm", "tanh")
+PAIRS = ("multiply", "add", "maximum", "unknown")
 WIRINGS = st.lists(
     st.tuples(st.sampled_from(KINDS + PAIRS), st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=7
 )

@@ -15,9 +15,9 @@ from torch import nn
 import sdp_ref as sr
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.nets import net as trained
-from sdp_bench.bench.nets import own
-from sdp_bench.bench.nets.ports import Ports, picked
-from sdp_bench.bench.nets.programs import Program
+from sdp_bench.bench.nets.own import net as own
+from sdp_bench.bench.nets.own.ports import Ports, picked
+from sdp_bench.bench.nets.own.programs import Program
 
 DYNAMIC = ({0: torch.export.Dim.DYNAMIC},)
 Pair = namedtuple("Pair", "mean logits")

@@ -13,7 +13,8 @@ from sdp_bench.bench.experiments import experiments, own_net
 from sdp_bench.bench.experiments.laws import LawExperiment
 from sdp_bench.bench.experiments.presets import PRESETS
 from sdp_bench.bench.nets import net as trained
-from sdp_bench.bench.nets import own, own_inputs
+from sdp_bench.bench.nets.own import inputs as own_inputs
+from sdp_bench.bench.nets.own import net as own
 from sdp_bench.bench.replay import replay
 from sdp_bench.bench.results.queries import keys
 from sdp_bench.bench.results.store import Store

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.files import read_arrays
-from sdp_bench.bench.nets.ports import Ports
+from sdp_bench.bench.nets.own.ports import Ports
 
 MAX_INPUTS = 100
 """Each input is an oracle of its own."""

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sdp_ref.graph.layout import Layout
-from sdp_ref.graph.recording import Entry, Ref
+from sdp_ref.graph.tape.layout import Layout
+from sdp_ref.graph.tape.recording import Entry, Ref
 
 _N = 3  # examples of a probe
 _IN_ANY_MEMORY: dict[Any, Any] = {  # views need the strides that the net had
@@ -137,13 +137,6 @@ class Replay:
         return self.works and torch.Tag.pointwise in tags and len({v.event for v in self.taken.values()}) == 1
 
     @property
-    def applied(self) -> bool:
-        """Whether it is one function of one value, the same for all components."""
-        if not self.pointwise or len(self.taken) != 1:
-            return False
-        return not any(isinstance(p, Tensor) and p.numel() > 1 for p in self._parts)
-
-    @property
     def works(self) -> bool:
         """Whether there is such a function: all that is read and made has a batch, and nothing is drawn."""
         known = self.layout is not None and all(v.layout is not None for v in self.taken.values())
@@ -164,11 +157,28 @@ class Replay:
 
     def _held(self, *values: Tensor) -> Tensor:
         """The output as the net holds it."""
-        n, like = len(values[0]), values[0]
         held = {
             index: value.layout.event_first(given)  # type: ignore[union-attr]
             for (index, value), given in zip(self.taken.items(), values, strict=True)
         }
+        return self.applied_to(held, len(values[0]), values[0])
+
+    def applied_to(self, held: Mapping[int, Tensor], n: int, like: Tensor) -> Tensor:
+        """The output as the net holds it.
+
+        Parameters
+        ----------
+        held : mapping of int to Tensor
+            The values that it reads, as the net holds them.
+        n : int
+            Examples of the batch.
+        like : Tensor
+            Of whose dtype and device constants are.
+
+        Returns
+        -------
+        Tensor
+        """
 
         def put(leaf: Any) -> Any:  # noqa: PLR0911  a table
             match leaf:

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from sdp_bench.bench.datasets.base import LabelledTable
 from sdp_bench.bench.errors import UserError, one_line
 from sdp_bench.bench.identity import keys
-from sdp_bench.bench.nets.own_inputs import EMBEDDINGS, read_inputs
-from sdp_bench.bench.nets.ports import Ports, described
-from sdp_bench.bench.nets.programs import DYNAMIC, ENDS, Program
+from sdp_bench.bench.nets.own.inputs import EMBEDDINGS, read_inputs
+from sdp_bench.bench.nets.own.ports import Ports, described
+from sdp_bench.bench.nets.own.programs import DYNAMIC, ENDS, Program
 from sdp_bench.bench.nets.storage import from_file, to_file
 from sdp_bench.bench.plugins import code as user_code
 from sdp_bench.bench.plugins.asking import ask
@@ -230,7 +230,7 @@ def find(
     ----------
     address : str
         ``path/to/net.py:build`` or ``package.module:build``; `build` is a function without arguments, a
-        class that needs none, or the module. Or a file of :mod:`sdp_bench.bench.nets.programs`.
+        class that needs none, or the module. Or a file of :mod:`sdp_bench.bench.nets.own.programs`.
     inputs : Path
         Array of shape (B, *event), as ``numpy.save`` writes it, or several of ``numpy.savez``, by the
         names of the net's inputs or in their order.

@@ -1,0 +1,35 @@
+"""A net as a list of steps: one op each, and which values it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import nn
+
+
+@dataclass(frozen=True)
+class Step:
+    """One op of a traced net.
+
+    Attributes
+    ----------
+    module : nn.Module
+        What is computed, from values (N, *event). Shares its parameters with the net.
+    inputs : tuple of int
+        Which earlier values it takes: 0 is the net's input, k the result of step k.
+    path : str
+        Where it stands in the net, for messages.
+    """
+
+    module: nn.Module
+    inputs: tuple[int, ...]
+    path: str
+
+
+def last_uses(steps: Sequence[Step]) -> list[frozenset[int]]:
+    """For each step the values that nobody reads after it (never the output)."""
+    last: dict[int, int] = {}
+    for place, step in enumerate(steps):
+        last.update(dict.fromkeys(step.inputs, place))
+    return [frozenset(i for i in step.inputs if last[i] == place) for place, step in enumerate(steps)]

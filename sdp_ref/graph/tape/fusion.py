@@ -1,0 +1,257 @@
+"""Pointwise ops of a tape as one function: what a net makes of one value, component by component.
+
+A comparison gives no real numbers, and so no law; but ``where(x > 0, f(x), g(x))`` is one function of x, with
+the moments that any such function has. An op that reads truth values, or several values that come from one,
+is taken together with what it reads, back to that one value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sdp_ref.activations.elementwise import OPERATORS, activation_of
+from sdp_ref.activations.pointwise import Quadrature
+from sdp_ref.errors import NoFormulaError
+from sdp_ref.graph.tape.recording import Entry, Ref, leaves, mapped
+from sdp_ref.graph.tape.replay import PerExample, Replay, Value
+
+_KEEPS = frozenset(  # every component where it is; torch has no tag for it
+    ["to", "_to_copy", "float", "double", "type_as", "detach", "contiguous", "alias", "lift_fresh"]
+)
+_POINTWISE = frozenset(["where", "masked_fill"])  # of which not all forms have the tag
+_LARGER = frozenset(["maximum", "minimum", "max", "min", "fmax", "fmin"])
+_GRID = torch.linspace(-21, 21, 20001, dtype=torch.float64).sinh() * 1e-3  # to 7e5, 1/500 apart at most
+_TINY = 1e-30  # what a bisection makes of 0
+_MOST_BENDS = 64
+
+
+@dataclass(frozen=True)
+class _Node:
+    """One op on components.
+
+    Attributes
+    ----------
+    replay : Replay
+        Whose constants are single numbers.
+    output : int
+        Value of the tape that it makes.
+    """
+
+    replay: Replay
+    output: int
+
+    def corners(self, made: Mapping[int, Tensor]) -> Iterator[Tensor]:
+        """Truth values that flip where the op has two slopes."""
+        name, taken = self.replay.name, [made[i] for i in self.replay.taken]
+        if made[self.output].dtype == torch.bool:
+            yield made[self.output]
+        elif name in _LARGER and len(taken) == 2:
+            yield taken[0] > taken[1]
+        elif name == "sign":
+            yield made[self.output] > 0
+            yield made[self.output] < 0
+        elif name in OPERATORS and len(taken) == 1:
+            entry = self.replay.entry
+            kind = OPERATORS[name]
+            activation = activation_of(kind.from_op(name, *entry.args[1:], **entry.kwargs))
+            places = activation.corners if isinstance(activation, Quadrature) else activation.kinks
+            for place in places:
+                yield taken[0] > place
+
+
+class Composition:
+    """Ops on components of values of one shape, one after the other.
+
+    Parameters
+    ----------
+    nodes : sequence of nodes
+        In the order of the tape.
+    sources : sequence of int
+        Values of the tape that it is a function of.
+    """
+
+    def __init__(self, nodes: Sequence[_Node], sources: Sequence[int]) -> None:
+        self.nodes, self.sources = tuple(nodes), tuple(sources)
+
+    def __call__(self, *values: Tensor) -> Tensor:
+        """Apply it to tensors of one shape, whatever that is."""
+        return self._made(*values)[self.nodes[-1].output]
+
+    def _made(self, *values: Tensor) -> dict[int, Tensor]:
+        made = dict(zip(self.sources, values, strict=True))
+        for node in self.nodes:
+            made[node.output] = node.replay.applied_to(made, 1, values[0])
+        return made
+
+    @torch.no_grad()
+    def bends(self) -> tuple[float, ...]:
+        """Where a function of one value has two slopes or two values, to rounding.
+
+        They are looked for on a grid of 20 001 places up to 7e5 on both sides, densest at 0; two that fall
+        between the same places are missed.
+
+        Returns
+        -------
+        tuple of float
+
+        Raises
+        ------
+        NoFormulaError
+            If there are more than 64.
+        """
+        flips = [(number, i) for number, s in enumerate(self._signals(_GRID)) for i in _changes(s)]
+        if len(flips) > _MOST_BENDS:
+            raise NoFormulaError(f"a function of one value that bends more than {_MOST_BENDS} times")
+        found = set()
+        for number, i in flips:
+            low, high = _GRID[i : i + 1], _GRID[i + 1 : i + 2]
+            before = self._signals(low)[number]
+            while low < (middle := (low + high) / 2) < high and float(high - low) > _TINY / 10:
+                same = bool(self._signals(middle)[number] == before)
+                low, high = (middle, high) if same else (low, middle)
+            ends = [0.0 if abs(float(end)) < _TINY else float(end) for end in (low, high)]
+            found.add(min(ends, key=lambda end: len(repr(end))))  # the one that was written
+        return tuple(sorted(found))
+
+    def _signals(self, x: Tensor) -> list[Tensor]:
+        made = self._made(x)
+        return [signal.expand_as(x) for node in self.nodes for signal in node.corners(made)]
+
+
+def _changes(signal: Tensor) -> list[int]:
+    return (signal[1:] != signal[:-1]).nonzero().squeeze(1).tolist()
+
+
+class Fusion:
+    """Which values of a tape are made component by component, and from which."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[int, _Node] = {}
+        self._from: dict[int, int] = {}  # the nearest value that it is a function of, it alone
+        self._truths: set[int] = set()  # values that are no real numbers
+        self._cast: set[int] = set()  # those made of them that are
+
+    def note(self, output: int, replay: Replay, made: Value) -> None:
+        """Remember a value, if each component of it is made from the like ones of those that it reads.
+
+        Parameters
+        ----------
+        output : int
+            Its number on the tape.
+        replay : Replay
+            What makes it.
+        made : Value
+        """
+        if not replay.entry.real[replay.which]:
+            self._truths.add(output)
+        elif replay.name in _KEEPS and self.reads_truths(replay):
+            self._cast.add(output)
+        entry = _of_numbers(replay, made)
+        if entry is None:
+            return
+        same = Replay(entry, replay.which, replay.taken, replay.layout, replay.dtype)
+        self._nodes[output] = _Node(same, output)
+        origin = self._origin(list(replay.taken))
+        if origin is not None:
+            self._from[output] = origin
+
+    def reads_truths(self, replay: Replay) -> bool:
+        """Whether an op reads what is no real number: a comparison, say."""
+        return not self._truths.isdisjoint(replay.taken)
+
+    def is_one(self, replay: Replay) -> bool:
+        """Whether an op, which goes by comparisons, is better taken together with what it reads."""
+        reads = self._cast.intersection(replay.taken) or self.reads_truths(replay)
+        return bool(reads) or replay.name in _LARGER
+
+    def of_one(self, output: int) -> Composition | None:
+        """A noted value as a function of the nearest one that it is a function of, if there is one.
+
+        Parameters
+        ----------
+        output : int
+            Its number on the tape.
+
+        Returns
+        -------
+        Composition or None
+        """
+        origin = self._from.get(output)
+        return None if origin is None else self._composed(output, lambda index: index == origin)
+
+    def of_real(self, output: int) -> Composition | None:
+        """A noted value as a function of real numbers: truth values are made of what they are made from.
+
+        Parameters
+        ----------
+        output : int
+            Its number on the tape.
+
+        Returns
+        -------
+        Composition or None
+            None if it is not made component by component.
+        """
+        noted = output in self._nodes
+        return self._composed(output, lambda index: index not in self._truths) if noted else None
+
+    def _origin(self, taken: list[int]) -> int | None:
+        """The nearest value of real numbers that all of some are functions of."""
+        lines = []
+        for index in taken:
+            line = [index]
+            while line[-1] in self._from:
+                line.append(self._from[line[-1]])
+            lines.append(line)
+        common = [i for i in lines[0] if i not in self._truths and all(i in line for line in lines[1:])]
+        return common[0] if common else None
+
+    def _composed(self, output: int, ends: Callable[[int], bool]) -> Composition | None:
+        needed, sources, waiting = {output}, set(), [*self._nodes[output].replay.taken]
+        while waiting:
+            index = waiting.pop()
+            if ends(index):
+                sources.add(index)
+            elif index not in self._nodes:
+                return None
+            elif index not in needed:
+                needed.add(index)
+                waiting.extend(self._nodes[index].replay.taken)
+        return Composition([node for i, node in self._nodes.items() if i in needed], sorted(sources))
+
+
+def _of_numbers(replay: Replay, made: Value) -> Entry | None:
+    """The entry of an op on components, with single numbers for its constants; None if it is no such op."""
+    tagged = torch.Tag.pointwise in getattr(replay.entry.function, "tags", ())
+    taken = list(replay.taken.values())
+    if not (tagged or replay.name in _KEEPS | _POINTWISE) or replay.entry.draws or made.layout is None:
+        return None
+    if any(v.layout != made.layout or v.shape != made.shape for v in taken):
+        return None
+    mixed = False
+
+    def number(leaf: Any) -> Any:
+        nonlocal mixed
+        constant = leaf.row if isinstance(leaf, PerExample) else leaf
+        if not isinstance(constant, Tensor):
+            mixed = mixed or not (leaf is None or isinstance(leaf, Ref | bool | int | float | torch.dtype))
+            return leaf
+        flat = constant.reshape(-1)
+        if not flat.numel() or bool((flat != flat[0]).any()):
+            mixed = True
+            return leaf
+        return flat[0]
+
+    if replay.name in _KEEPS:  # of what else they take, only a dtype matters
+        dtypes = [v for v in leaves((replay.entry.args, replay.entry.kwargs)) if isinstance(v, torch.dtype)]
+        function = torch.ops.aten.to.dtype if dtypes else torch.ops.aten.alias.default
+        return replace(replay.entry, function=function, args=(replay.entry.args[0], *dtypes), kwargs={})
+    entry = replace(
+        replay.entry, args=mapped(number, replay.entry.args), kwargs=mapped(number, replay.entry.kwargs)
+    )
+    return None if mixed else entry
