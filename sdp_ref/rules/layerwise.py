@@ -290,7 +290,7 @@ class LayerwiseRule(Rule):
             activation = activation_of(module)  # refuses options that no handler looks at
         except NoFormulaError as error:
             return str(error)
-        # Of a function without moments (1 / x) the moments of a point mass are known, which a handler may be given.
+        # A function without moments (1 / x) has those of a point mass, and a handler may be given one.
         needed = not self.linear and self.fallback == "linearise" and not activation.moments
         return described(module) if needed else ""
 
