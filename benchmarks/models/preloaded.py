@@ -7,8 +7,8 @@ from importlib import import_module
 from pathlib import Path
 
 import sdp_bench.bench.runs.preloaded  # noqa: F401
-from benchmarks.models.zoo import FOLDER, PACKAGES, opened
+from benchmarks.models.zoo import FOLDER, HOW_MANY, opened
 
 opened(Path(os.environ[FOLDER]))
-for _name in PACKAGES:
+for _name in HOW_MANY:
     import_module(_name)

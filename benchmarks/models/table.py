@@ -9,7 +9,7 @@ from statistics import median
 from benchmarks.models.agreement import MODERATE, SMALL, Agreement
 from benchmarks.models.agreement import RULES as COMPARED
 from benchmarks.models.measuring import DEAR, FALLBACK, RULES, TRACE, UNKNOWN, Row
-from benchmarks.models.zoo import PACKAGES
+from benchmarks.models.zoo import HOW_MANY
 
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 ALL = (*RULES, DEAR)
@@ -26,7 +26,7 @@ def write(rows: Sequence[Row], compared: Sequence[Agreement]) -> None:
     made = {
         "summary": summary(rows),
         "agreement": agreement(compared),
-        **{package: models([row for row in rows if row.package == package]) for package in PACKAGES},
+        **{package: models([row for row in rows if row.package == package]) for package in HOW_MANY},
     }
     text = PAGE.read_text(encoding="utf-8")
     for name, lines in made.items():
@@ -39,14 +39,14 @@ def write(rows: Sequence[Row], compared: Sequence[Agreement]) -> None:
 
 def summary(rows: Sequence[Row]) -> Iterator[str]:
     """For each package how many models each rule gives a prediction of, and its median time."""
-    yield from _head("package", "models", "traced", "every op known", *(_short(rule) for rule in ALL))
-    for package in PACKAGES:
+    yield from _head("package", "tried", "traced", "every op known", *(_short(rule) for rule in ALL))
+    for package in HOW_MANY:
         own = [row for row in rows if row.package == package]
         traces = [row for row in own if row.part == TRACE]
         traced = [row for row in traces if row.seconds is not None]
         known = [row for row in traced if UNKNOWN not in row.note]
         cells = [_reached([row for row in own if row.part == rule]) for rule in ALL]
-        yield _line(package, len(traces), len(traced), len(known), *cells)
+        yield _line(package, f"{len(traces)} of {HOW_MANY[package]}", len(traced), len(known), *cells)
 
 
 def models(rows: Sequence[Row]) -> Iterator[str]:

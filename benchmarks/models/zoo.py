@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-PACKAGES = ("torchvision", "timm", "transformers")
+HOW_MANY = {"torchvision": 80, "timm": 120, "transformers": 4}
+"""Models of each package."""
 FOLDER = "SDP_BENCH_ZOO"
 """Variable of the environment that tells the models' processes where the packages are."""
 TIMM = Path(__file__).with_name("timm.csv")
@@ -25,7 +26,6 @@ SIDES = (32, 64, 96, 112, 128, 160, 192, 224, 240, 256, 288, 299, 384)
 OUTPUTS = 10
 TOKENS = (6, 32)
 WIDE = 8e7  # weights of the largest model of timm that is listed
-HOW_MANY = 120
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,10 @@ def opened(folder: Path) -> None:
 
 @torch.no_grad()
 def calibrate(net: nn.Module, event: tuple[int, ...]) -> None:
-    """Give batch norms the statistics of some images: signals of random nets would vanish otherwise."""
+    """Give batch norms the statistics of images, and a head of zeros numbers, or signals would vanish."""
+    for module in net.modules():
+        if isinstance(module, nn.Linear) and module.out_features == OUTPUTS and not module.weight.any():
+            nn.init.normal_(module.weight, std=module.in_features**-0.5)
     norms = [m for m in net.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     for norm in norms:
         norm.momentum = None
@@ -135,7 +138,9 @@ def choose() -> None:
         for family, kinds in families.items()
         for place, (weights, name) in enumerate(sorted(kinds.values()))
     ]
-    kept = sorted((family, weights, name) for _, weights, family, name in islice(sorted(ranked), HOW_MANY))
+    kept = sorted(
+        (family, weights, name) for _, weights, family, name in islice(sorted(ranked), HOW_MANY["timm"])
+    )
     with TIMM.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerows([("family", "weights", "name"), *kept])
