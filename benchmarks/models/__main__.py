@@ -98,7 +98,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.models", description=__doc__)
     parser.add_argument("action", choices=("run", "agree", "table", "choose"))
     parser.add_argument("folder", type=Path, nargs="?", help="where the packages are installed")
-    parser.add_argument("--limit", type=float, default=150, help="seconds of a process (default 150)")
+    parser.add_argument("--limit", type=float, default=240, help="seconds of a process (default 240)")
     parser.add_argument("--memory", type=float, default=8, help="GiB of a process (default 8)")
     options = parser.parse_args()
     rows, compared = Rows(DOCS / "models.csv", Row), Rows(DOCS / "models_agreement.csv", Agreement)

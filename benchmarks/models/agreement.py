@@ -193,10 +193,7 @@ SMALL_MODELS: dict[tuple[str, str], tuple[Callable[[], nn.Module], tuple[int, ..
             ("test_mambaout", _LARGER),
         )
     },
-    ("torchvision", "mobilenet_v3_small, a quarter as wide"): (
-        _of_torchvision("mobilenet_v3_small", width_mult=0.25),
-        _IMAGE,
-    ),
+    ("torchvision", "mobilenet_v3_small"): (_of_torchvision("mobilenet_v3_small"), _IMAGE),
     ("torchvision", "squeezenet1_1"): (_of_torchvision("squeezenet1_1"), _LARGER),
     ("torchvision", "shufflenet_v2_x0_5"): (_of_torchvision("shufflenet_v2_x0_5"), _IMAGE),
 }
