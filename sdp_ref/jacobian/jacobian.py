@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, cast
 
 import torch
@@ -55,10 +56,11 @@ def jacobian_of(
     Costs min(m, n) passes, backward or forward ones.
     """
     point = x if create_graph and x.requires_grad else x.detach().requires_grad_()
-    with torch.enable_grad(), RightDerivative():
+    with torch.enable_grad():
         # A copy, since an op may write over its input and autograd lets none write over a leaf.
         start = point.clone()
-        origin: Any = start.grad_fn
+    origin: Any = start.grad_fn
+    with torch.enable_grad(), RightDerivative(lambda tensor: _made_from(tensor, origin)):
         value = net(start)
     outputs, inputs = value[0].numel(), x[0].numel()
     with torch.set_grad_enabled(create_graph):
@@ -80,7 +82,7 @@ def _forward_jacobian(net: Net, x: Tensor, outputs: int, max_bytes: int) -> Tens
         return cast(Tensor, torch.func.jvp(lambda v: net(v.clone()), (x,), (tangent,))[1])  # of one output
 
     try:
-        with RightDerivative():
+        with RightDerivative(lambda _: False):  # the run before has asked already
             columns = torch.func.vmap(column, chunk_size=chunk)(basis)
     except (RuntimeError, NotImplementedError):  # no formula for the op, or none under vmap
         return None
@@ -118,19 +120,39 @@ def reverse_jacobian(value: Tensor, origin: Any, x: Tensor, max_bytes: int) -> T
     return walk.pull_back(basis.expand(-1, *value.shape), x, bound).transpose(0, 1)
 
 
+def _made_from(tensor: Tensor, origin: Any) -> bool:
+    """Whether autograd's graph leads from a tensor to what `origin` made."""
+    nodes, seen = [tensor.grad_fn], {None}
+    while nodes:
+        node: Any = nodes.pop()
+        if node is origin:
+            return True
+        if node not in seen:
+            seen.add(node)
+            nodes += [before for before, _ in node.next_functions]
+    return False
+
+
 class RightDerivative(TorchFunctionMode):
     """Computes ReLU and Leaky-ReLU so that their derivative at 0 is the one from the right.
 
     Refuses torch's dropout, RReLU and batch normalisation in training mode, which would make the
-    result random or rows see each other. What a net does by other means is its own affair.
+    result random or rows see each other. What a net does by other means is its own affair, and so is what it
+    does with its weights alone: standardised ones are often made by a batch normalisation.
+
+    Parameters
+    ----------
+    depends : callable
+        Whether a tensor that is normalised by its statistics depends on the net's input, or may do so.
     """
 
     _RELUS = frozenset({F.relu, F.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_})
     _LEAKY = frozenset({F.leaky_relu, F.leaky_relu_})
+    _COUPLED = "batch normalisation with batch statistics"
     _REFUSED: ClassVar = (
         (
             {F.batch_norm: False, torch.batch_norm: True, torch.native_batch_norm: True},
-            "batch normalisation with batch statistics",
+            _COUPLED,
             5,
         ),
         (
@@ -144,12 +166,18 @@ class RightDerivative(TorchFunctionMode):
     )
     """Functions with the default of their argument `training`, and that argument's position."""
 
+    def __init__(self, depends: Callable[[Tensor], bool] = lambda _: True) -> None:
+        super().__init__()
+        self.depends = depends
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         for functions, op, position in self._REFUSED:
             if func in functions and (
                 args[position] if len(args) > position else kwargs.get("training", functions[func])
             ):
+                if op == self._COUPLED and not self.depends(args[0] if args else kwargs["input"]):
+                    continue
                 raise NoFormulaError(op)
         if func not in self._RELUS and func not in self._LEAKY:
             return func(*args, **kwargs)

@@ -284,12 +284,15 @@ class LayerwiseRule(Rule):
         kind = type_before_parametrizations(module)
         if isinstance(module, Unknown) or self.declared("_handlers", kind) is None:
             return described(module)
+        if kind not in ELEMENTWISE:
+            return ""
         try:
-            if kind in ELEMENTWISE:
-                activation_of(module)  # refuses options that no handler looks at
+            activation = activation_of(module)  # refuses options that no handler looks at
         except NoFormulaError as error:
             return str(error)
-        return ""
+        # A function without moments (1 / x) has those of a point mass, and a handler may be given one.
+        needed = not self.linear and self.fallback == "linearise" and not activation.moments
+        return described(module) if needed else ""
 
     def _approximation(self, step: trace.Step) -> str:
         """How this rule approximates a step, for people; empty if it does not."""

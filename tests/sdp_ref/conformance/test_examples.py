@@ -97,7 +97,9 @@ def has_ratio(names, got):
 
 
 SHOWS = {
-    **dict.fromkeys(("affine", "small-noise", "zero-variance", "moments", "marginal-moments"), as_told),
+    **dict.fromkeys(
+        ("affine", "small-noise", "zero-variance", "moments", "marginal-moments", "several"), as_told
+    ),
     "diagonal": as_told,
     "scale": rescaled,
     "permutation": reordered,

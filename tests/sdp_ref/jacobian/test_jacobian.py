@@ -450,6 +450,26 @@ def test_nets_whose_rows_see_each_other_are_refused():
     sr.propagate(lambda v: F.dropout(v, training=False).flatten(1)[:, :2], law, "sdp")
 
 
+class Standardised(nn.Linear):
+    """Its weight by a batch normalisation, as weight standardisation often is."""
+
+    def forward(self, x):
+        weight = F.batch_norm(self.weight.reshape(1, len(self.weight), -1), None, None, training=True)
+        return F.linear(x, weight.reshape_as(self.weight), self.bias)
+
+
+@pytest.mark.parametrize("outputs", [2, 9])  # walks backward, and forward
+@pytest.mark.parametrize("frozen", [False, True])
+def test_statistics_of_weights_are_no_statistics_of_a_batch(outputs, frozen):
+    net = nn.Sequential(Standardised(4, 5), nn.Tanh(), Standardised(5, outputs)).double()
+    net.requires_grad_(not frozen)
+    x = torch.randn(3, 4, dtype=torch.float64)
+    _, jacobian = jacobian_of(net, x)
+    for row, point in zip(jacobian, x, strict=True):
+        expected = torch.autograd.functional.jacobian(lambda v: net(v.unsqueeze(0))[0], point)
+        assert torch.allclose(row, expected, rtol=1e-10, atol=1e-14)
+
+
 @pytest.mark.parametrize(
     "layer",
     [
