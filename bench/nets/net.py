@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 
 from sdp_bench.bench.datasets import dataset
 from sdp_bench.bench.datasets.base import (
-    ImageClassification,
-    LabelledImages,
+    LabelledExamples,
     LabelledTable,
+    SplitClassification,
     TabularClassification,
 )
 from sdp_bench.bench.nets import storage
-from sdp_bench.bench.nets.architectures import ImageArchitecture
-from sdp_bench.bench.nets.classifiers import ImageRecipe, TrainedClassifier, taken
+from sdp_bench.bench.nets.architectures import ClassifierArchitecture
+from sdp_bench.bench.nets.classifiers import TrainedClassifier, taken
 from sdp_bench.bench.nets.fully_connected import TrainedNet
 from sdp_bench.bench.nets.own import OwnNet
 from sdp_bench.bench.results.record import StoredNet
@@ -59,12 +60,12 @@ def stored(net: Net) -> StoredNet:
     )
 
 
-def inputs_of(net: Net) -> LabelledTable | LabelledImages:
-    """What a net is asked about: the table or the test images of its data set, or what came with it.
+def inputs_of(net: Net) -> LabelledTable | LabelledExamples:
+    """What a net is asked about: the table or the test split of its data set, or what came with it.
 
     Returns
     -------
-    LabelledTable or LabelledImages
+    LabelledTable or LabelledExamples
         All rows: which of them are asked about is the experiment's choice.
 
     Raises
@@ -74,15 +75,36 @@ def inputs_of(net: Net) -> LabelledTable | LabelledImages:
     """
     if isinstance(net, OwnNet):
         return net.data
-    if isinstance(net.recipe, ImageRecipe):
-        return dataset(net.recipe.dataset, ImageClassification).load("test")
+    if isinstance(net, TrainedClassifier):
+        return dataset(net.recipe.dataset, SplitClassification).load("test")
     return dataset(net.recipe.dataset, TabularClassification).load(net.recipe.features)
 
 
-def best_classifier(architecture: ImageArchitecture) -> TrainedClassifier | None:
-    """Of the cached classifiers of an architecture that with the highest accuracy on the test images."""
-    paths = sorted(storage.cache_folder().glob(f"*-{architecture.name}-*.safetensors"))
-    # One that is damaged, or written by another version, is told and left out.
-    nets = (storage.read(path, taken) for path in paths)
-    found = [net for net in nets if net and net.architecture == architecture]
-    return max(found, key=lambda net: net.accuracy, default=None)
+def best_classifier(
+    architecture: ClassifierArchitecture, source: str = "trained"
+) -> TrainedClassifier | None:
+    """The classifier of an architecture with the highest accuracy on the test images.
+
+    Parameters
+    ----------
+    architecture : ClassifierArchitecture
+    source : {"trained", "committed"}
+        "committed" are those alone that come with the package, whose weights are the same on every machine;
+        they go before the cache.
+
+    Returns
+    -------
+    TrainedClassifier or None
+        None if there is none.
+    """
+    folders = {"committed": storage.COMMITTED, "cache": storage.cache_folder()}
+    for name, folder in folders.items():
+        if name == "cache" and source == "committed":
+            continue
+        paths = sorted(folder.glob(f"*-{architecture.name}-*.safetensors"))
+        # One that is damaged, or written by another version, is told and left out.
+        nets = (storage.read(path, partial(taken, source=name)) for path in paths)
+        found = [net for net in nets if net and net.architecture == architecture]
+        if found:
+            return max(found, key=lambda net: net.accuracy)
+    return None

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sdp_bench.bench.nets.architectures import IMAGE_DEPTHS
+from sdp_bench.bench.nets.architectures import NETWORKS
 from sdp_ref.activations import ACTIVATIONS, Activation
 
-_CLASSIFIERS = {"resnet18": "ResNet-18", "cnn3": "Three-layer CNN"}
 _OWN = "own"  # what a user's net has before its name, in the place of an activation
 
 
@@ -30,7 +29,7 @@ class NetKind:
     def label(self) -> str:
         """For people: ``4 ReLU layers``, or the name of an image classifier or a user's net."""
         if self.is_classifier:
-            return _CLASSIFIERS.get(self.activation, self.activation)
+            return NETWORKS[self.activation].title
         kind, _, name = self.activation.partition(":")
         if kind == _OWN:
             return name
@@ -38,8 +37,8 @@ class NetKind:
 
     @property
     def is_classifier(self) -> bool:
-        """Whether it is an image classifier, whose accuracy is that on test images."""
-        return self.activation in IMAGE_DEPTHS
+        """Whether it is a classifier of images or sequences, whose accuracy is that on their test split."""
+        return self.activation in NETWORKS
 
 
 def activation_label(activation: str) -> str:
