@@ -189,6 +189,19 @@ class SequenceArchitecture:
 ClassifierArchitecture = ImageArchitecture | SequenceArchitecture
 
 
+def network_of(name: str) -> Network[Any]:
+    """Network by name.
+
+    Raises
+    ------
+    ValueError
+        If there is none; the message lists those that there are.
+    """
+    if name not in NETWORKS:
+        raise ValueError(f"unknown network '{name}'; choose from {', '.join(NETWORKS)}")
+    return NETWORKS[name]
+
+
 def architecture_of(network: str, event: tuple[int, ...], classes: int = 10) -> ClassifierArchitecture:
     """The project's own size of a network for inputs of a shape.
 
@@ -209,12 +222,11 @@ def architecture_of(network: str, event: tuple[int, ...], classes: int = 10) -> 
     ValueError
         If there is no such network, or it does not take such inputs.
     """
-    if network not in NETWORKS:
-        raise ValueError(f"unknown network '{network}'; choose from {', '.join(NETWORKS)}")
+    known = network_of(network)
     if (len(event) == 2) != (network in SEQUENCE_NETWORKS):
-        raise ValueError(f"{NETWORKS[network].title} does not take inputs of shape {event}")
+        raise ValueError(f"{known.title} does not take inputs of shape {event}")
     kind: type[ClassifierArchitecture] = SequenceArchitecture if len(event) == 2 else ImageArchitecture
-    return kind(network, event[0], event[1], classes, NETWORKS[network].width)
+    return kind(network, event[0], event[1], classes, known.width)
 
 
 def architecture_from(values: Mapping[str, Any]) -> ClassifierArchitecture:
@@ -325,6 +337,8 @@ class Network(Generic[ArchitectureT]):
         A net of an architecture, with initial weights drawn by a seed.
     title : str
         For people.
+    family : str
+        What it is made of: "attention", "convolution", ...
     depth : int
         Layers with weights on the longest way through.
     width : int
@@ -337,6 +351,7 @@ class Network(Generic[ArchitectureT]):
 
     build: Callable[[ArchitectureT, int], nn.Module]
     title: str
+    family: str
     depth: int
     width: int = 64
     seconds: float = 5e-5
@@ -366,6 +381,7 @@ IMAGE_NETWORKS: dict[str, Network[ImageArchitecture]] = {
     "resnet18": Network(
         lambda a, seed: resnet18(a.classes, channels=a.channels, width=a.width, seed=seed),
         "ResNet-18",
+        "convolution",
         18,
         seconds=0.02,
         short={"epochs": 5, "precision": "bfloat16"},
@@ -373,6 +389,7 @@ IMAGE_NETWORKS: dict[str, Network[ImageArchitecture]] = {
     "cnn3": Network(
         lambda a, seed: cnn3(a.classes, channels=a.channels, size=a.size, width=a.width, seed=seed),
         "Three-layer CNN",
+        "convolution",
         3,
         seconds=0.0005,
         training={
@@ -384,15 +401,15 @@ IMAGE_NETWORKS: dict[str, Network[ImageArchitecture]] = {
         },
         short={"epochs": 10},
     ),
-    "vit": Network(_with_seed(_vit), "ViT", 10, width=32, **_MINUTES),
-    "mixer": Network(_with_seed(_mixer), "MLP-Mixer", 10, width=32, **_MINUTES),
-    "convnext": Network(_with_seed(_convnext), "ConvNeXt", 9, width=16, **_MINUTES),
-    "resnet8": Network(_with_seed(_resnet8), "ResNet-8 with max-pool", 8, width=8, **_MINUTES),
+    "vit": Network(_with_seed(_vit), "ViT", "attention", 10, width=32, **_MINUTES),
+    "mixer": Network(_with_seed(_mixer), "MLP-Mixer", "mixing MLPs", 10, width=32, **_MINUTES),
+    "convnext": Network(_with_seed(_convnext), "ConvNeXt", "convolution", 9, width=16, **_MINUTES),
+    "resnet8": Network(_with_seed(_resnet8), "ResNet-8 with max-pool", "convolution", 8, width=8, **_MINUTES),
 }
 
 SEQUENCE_NETWORKS: dict[str, Network[SequenceArchitecture]] = {
-    "gru": Network(_with_seed(_gru), "GRU", 2, width=16, **_MINUTES),
-    "decoder": Network(_with_seed(_decoder), "Causal decoder", 10, width=16, **_MINUTES),
+    "gru": Network(_with_seed(_gru), "GRU", "recurrence", 2, width=16, **_MINUTES),
+    "decoder": Network(_with_seed(_decoder), "Causal decoder", "attention", 10, width=16, **_MINUTES),
 }
 NETWORKS: Mapping[str, Network[Any]] = {**IMAGE_NETWORKS, **SEQUENCE_NETWORKS}
 

@@ -160,7 +160,7 @@ def _require_fit(
     shape = architecture.event
     if data.shape != shape or test.shape != shape:
         raise ValueError(
-            f"{architecture.label} takes inputs of shape {shape}, got {data.shape}, {test.shape}"
+            f"{architecture.label} takes {data.noun} of shape {shape}, got {data.shape}, {test.shape}"
         )
     if int(max(data.labels.max(), test.labels.max())) >= architecture.classes:
         raise ValueError(f"{architecture.label} has too few classes for {data.title}")

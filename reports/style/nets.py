@@ -36,6 +36,11 @@ class NetKind:
         return f"{self.depth} {activation_label(self.activation)} layer{'' if self.depth == 1 else 's'}"
 
     @property
+    def family(self) -> str:
+        """What a classifier is made of, attention or convolution say; empty for other nets."""
+        return NETWORKS[self.activation].family if self.is_classifier else ""
+
+    @property
     def is_classifier(self) -> bool:
         """Whether it is a classifier of images or sequences, whose accuracy is that on their test split."""
         return self.activation in NETWORKS

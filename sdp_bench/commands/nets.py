@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 @command()
 @click.argument("network", type=word)
-@click.option(
-    "--dataset", type=word, default="cifar10", show_default=True, help="cifar10, mnist ..."
-)
+@click.option("--dataset", type=word, default="cifar10", show_default=True, help="cifar10, mnist ...")
 @click.option("--short", is_flag=True, help="The recipe for a CPU and minutes instead of the full one.")
 @click.option("--epochs", type=count, help="Instead of the recipe's.")
 @click.option("--batch-size", type=count, help="Instead of the recipe's.")
@@ -61,13 +59,14 @@ def train(
     from sdp_bench.bench.environment import check_device
     from sdp_bench.bench.errors import UserError
     from sdp_bench.bench.nets import classifier_training, classifiers, storage
-    from sdp_bench.bench.nets.architectures import architecture_of
+    from sdp_bench.bench.nets.architectures import architecture_of, network_of
     from sdp_bench.commands.progress import meter
 
     if threads is not None:
         torch.set_num_threads(threads)
     check_device(device)
     try:
+        network_of(network)  # before its data are read
         examples = datasets.dataset(dataset, SplitClassification)
         data = examples.load("train", tuple(parts.split(",")) if parts else None)
         architecture = architecture_of(network, data.shape)
