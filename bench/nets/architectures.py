@@ -192,6 +192,10 @@ ClassifierArchitecture = ImageArchitecture | SequenceArchitecture
 def network_of(name: str) -> Network[Any]:
     """Network by name.
 
+    Returns
+    -------
+    Network
+
     Raises
     ------
     ValueError

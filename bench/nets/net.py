@@ -80,31 +80,46 @@ def inputs_of(net: Net) -> LabelledTable | LabelledExamples:
     return dataset(net.recipe.dataset, TabularClassification).load(net.recipe.features)
 
 
+def kept_classifiers(network: str, source: str) -> list[TrainedClassifier]:
+    """Classifiers of a network that are at hand.
+
+    Parameters
+    ----------
+    network : str
+        Its name.
+    source : {"committed", "cache"}
+        Those that come with the package, or those that were trained here.
+
+    Returns
+    -------
+    list of TrainedClassifier
+        One that is damaged, or written by another version, is told and left out.
+    """
+    folder = storage.COMMITTED if source == "committed" else storage.cache_folder()
+    paths = sorted(folder.glob(f"*-{network}-*.safetensors"))
+    nets = (storage.read(path, partial(taken, source=source)) for path in paths)
+    return [net for net in nets if net]
+
+
 def best_classifier(
-    architecture: ClassifierArchitecture, source: str = "trained"
+    architecture: ClassifierArchitecture, net_source: str = "trained"
 ) -> TrainedClassifier | None:
-    """The classifier of an architecture with the highest accuracy on the test images.
+    """The classifier of an architecture with the highest accuracy on the test split.
 
     Parameters
     ----------
     architecture : ClassifierArchitecture
-    source : {"trained", "committed"}
-        "committed" are those alone that come with the package, whose weights are the same on every machine;
-        they go before the cache.
+    net_source : {"trained", "committed"}
+        "committed" are those alone that come with the package. They go before the cache in any case: their
+        weights are the same on every machine.
 
     Returns
     -------
     TrainedClassifier or None
         None if there is none.
     """
-    folders = {"committed": storage.COMMITTED, "cache": storage.cache_folder()}
-    for name, folder in folders.items():
-        if name == "cache" and source == "committed":
-            continue
-        paths = sorted(folder.glob(f"*-{architecture.name}-*.safetensors"))
-        # One that is damaged, or written by another version, is told and left out.
-        nets = (storage.read(path, partial(taken, source=name)) for path in paths)
-        found = [net for net in nets if net and net.architecture == architecture]
-        if found:
+    for source in ("committed", "cache") if net_source == "trained" else ("committed",):
+        kept = kept_classifiers(architecture.name, source)
+        if found := [net for net in kept if net.architecture == architecture]:
             return max(found, key=lambda net: net.accuracy)
     return None
