@@ -47,8 +47,10 @@ class NetKind:
 
 
 def activation_label(activation: str) -> str:
-    """Name of a non-linearity for people."""
+    """Name of a non-linearity, or of a classifier, for people."""
     name, _, parameters = activation.partition(":")
+    if name in NETWORKS:
+        return NETWORKS[name].title
     label = ACTIVATIONS[name].label if name in ACTIVATIONS else name
     return f"{label} ({parameters})" if parameters else label
 

@@ -8,8 +8,8 @@ from sdp_bench.bench.nets.architectures import architecture_of
 from sdp_bench.bench.settings import Size
 
 SIGMAS = (0.01, 0.03, 0.1, 0.3)
-"""On images in [0, 1]: from a few grey levels, where every net is nearly straight, to noise as large as the
-pixels' own spread (.31 in MNIST), which changes the class."""
+"""On images in [0, 1]: from a few grey levels to noise as large as the pixels' own spread (.31 in MNIST), at
+which classes change."""
 
 LOGIT_METRICS = (
     "tv_principal:cells=64,pilot_samples=8192",
