@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,39 +67,40 @@ class RegressionTable:
 
 
 @dataclass(frozen=True, eq=False)
-class LabelledImages:
-    """Images with their labels, in memory as bytes.
+class LabelledExamples(ABC):
+    """Images or sequences with their labels, in memory as they are kept.
 
     Attributes
     ----------
     title, split : str
         What it is, as its publisher calls it.
-    pixels : Tensor, shape (N, C, H, W), uint8
+    kept : Tensor, shape (N, *event)
+        See `scaled`.
     labels : Tensor, shape (N,), int64
     parts : tuple of str
         Names of the files that were used.
     published : int
-        Images of the whole published split, of which these may be a part.
+        Examples of the whole published split, of which these may be a part.
     note : str
-        What to know about the images that are missing.
+        What to know about the examples that are missing.
     """
 
     title: str
     split: str
-    pixels: Tensor
+    kept: Tensor
     labels: Tensor
     parts: tuple[str, ...]
     published: int
     note: str = ""
+    noun: ClassVar[str]
 
     def __len__(self) -> int:
         return len(self.labels)
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """Channels, height and width of an image."""
-        channels, height, width = self.pixels.shape[1:]
-        return channels, height, width
+    def shape(self) -> tuple[int, ...]:
+        """Of an example."""
+        return tuple(self.kept.shape[1:])
 
     @property
     def complete(self) -> bool:
@@ -111,13 +112,45 @@ class LabelledImages:
         """What was used: ``CIFAR-10 train: 20000 of 50000 images (data_batch_1, data_batch_2)``."""
         note = f"; {self.note}" if self.note else ""
         return (
-            f"{self.title} {self.split}: {len(self)} of {self.published} images "
+            f"{self.title} {self.split}: {len(self)} of {self.published} {self.noun} "
             f"({', '.join(self.parts)}{note})"
         )
 
+    @staticmethod
+    @abstractmethod
+    def scaled(kept: Tensor) -> Tensor:
+        """What a net takes of examples as they are kept, float32."""
+
     def batch(self, rows: Tensor | Sequence[int] | slice) -> Tensor:
-        """Images of `rows` as float32 in [0, 1], shape (B, C, H, W)."""
-        return self.pixels[rows].float() / 255
+        """What a net takes of `rows`, shape (B, *event), float32."""
+        return self.scaled(self.kept[rows])
+
+
+class LabelledImages(LabelledExamples):
+    """Images, kept as bytes of shape (N, C, H, W), which nets take as numbers in [0, 1]."""
+
+    noun = "images"
+
+    @property
+    def pixels(self) -> Tensor:
+        """Images as they are kept."""
+        return self.kept
+
+    @staticmethod
+    def scaled(kept: Tensor) -> Tensor:
+        """See `LabelledExamples`."""
+        return kept.float() / 255
+
+
+class LabelledSequences(LabelledExamples):
+    """Sequences, float32 of shape (N, length, features)."""
+
+    noun = "sequences"
+
+    @staticmethod
+    def scaled(kept: Tensor) -> Tensor:
+        """See `LabelledExamples`."""
+        return kept
 
 
 # Named sets ------------------------------------------------------------------------------------
@@ -285,8 +318,83 @@ class Part:
         return self.files[0].name
 
 
+class SplitClassification(Dataset):
+    """Examples with a class each, in splits."""
+
+    @abstractmethod
+    def load(self, split: str = "train", parts: Sequence[str] | None = None) -> LabelledExamples:
+        """Read a split, or what is there of it.
+
+        Parameters
+        ----------
+        split : str
+        parts : sequence of str, optional
+            Names of the parts to use, in this order, instead of all that are there.
+
+        Returns
+        -------
+        LabelledExamples
+            It says which parts were used.
+
+        Raises
+        ------
+        ValueError
+            If there is no such split or part.
+        DataMissingError
+            If no part is there, or one of `parts` is not.
+        RunFailedError
+            If a file is damaged.
+        """
+
+
 @dataclass(frozen=True, eq=False)
-class ImageClassification(Dataset):
+class SequenceClassification(SplitClassification):
+    """Sequences that are drawn by the project, so that there is nothing to download.
+
+    Attributes
+    ----------
+    splits : mapping of str to int
+        Sequences in each.
+    draw : callable
+        Sequences, float32, shape (N, length, features), and classes, shape (N,), of a split with so many.
+    """
+
+    splits: Mapping[str, int]
+    draw: Callable[[str, int], tuple[NDArray[np.float32], NDArray[np.int64]]]
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """See :class:`Dataset`: none."""
+        return ()
+
+    def load(self, split: str = "train", parts: Sequence[str] | None = None) -> LabelledSequences:
+        """Draw a split; its one part has its name.
+
+        Returns
+        -------
+        LabelledSequences
+
+        Raises
+        ------
+        ValueError
+            If there is no such split or part.
+        """
+        import torch
+
+        if split not in self.splits:
+            raise ValueError(f"unknown split '{split}'; choose from {', '.join(self.splits)}")
+        if parts is not None and tuple(parts) != (split,):
+            raise ValueError(
+                f"parts of {self.title} {split} are {split}, got {', '.join(parts) or 'nothing'}"
+            )
+        count = self.splits[split]
+        values, classes = self.draw(split, count)
+        labels = torch.from_numpy(classes).long()
+        return LabelledSequences(self.title, split, torch.from_numpy(values), labels, (split,), count)
+
+
+@dataclass(frozen=True, eq=False)
+class ImageClassification(SplitClassification):
     """Images with a class each, in splits.
 
     Attributes

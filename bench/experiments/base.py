@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Self
 
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.nets.architectures import Architecture, ImageArchitecture
+from sdp_bench.bench.nets.architectures import Architecture, ClassifierArchitecture
 from sdp_bench.bench.nets.recipes import Recipe
 from sdp_bench.bench.results.record import Cell, Failure, LeftOut, Record, Unit
 from sdp_bench.bench.settings import Settings, Size
@@ -116,8 +116,8 @@ class Experiment(ABC):
         By preset, what is not as in the paper.
     options : frozenset of str
         Fields of `Recipe`, and `datasets`, that it takes; other settings are for all experiments.
-    classifiers : tuple of ImageArchitecture
-        Image classifiers that it asks about; any trained one will do.
+    classifiers : tuple of ClassifierArchitecture
+        Classifiers of images or sequences that it asks about; any trained one will do.
     """
 
     name: str
@@ -130,7 +130,7 @@ class Experiment(ABC):
     paper: Size
     presets: Mapping[str, Size] = field(default_factory=dict)
     options: frozenset[str] = frozenset()
-    classifiers: tuple[ImageArchitecture, ...] = ()
+    classifiers: tuple[ClassifierArchitecture, ...] = ()
 
     def __post_init__(self) -> None:
         for each in fields(self):

@@ -10,13 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from sdp_bench.bench.nets.architectures import Architecture, ImageArchitecture
+from sdp_bench.bench.nets.architectures import NETWORKS, Architecture, ClassifierArchitecture
 from sdp_bench.bench.nets.net import Net
 from sdp_ref.activations import ACTIVATIONS
 
 _FLOPS = 75e9  # of an oracle's forward pass, a second
 _DRAW = 0.25e-6  # s a sample: an oracle's input noise, a rule's samples
-_IMAGE = {"resnet18": 0.02, "cnn3": 0.0005}  # s a forward pass of one image
 _RULE_PASSES = 40  # forward passes that a rule costs, in float64
 _PRODUCTS = 28e9  # flops of the products that a layer's covariances are summed from, a second
 _LAYER_ERRORS = 0.15  # s: roots of the covariances of one layer of 100 units, and their distances
@@ -47,8 +46,8 @@ def seconds(net: Net, samples: int, oracles: int, rules: Sequence[str], measurin
     float
     """
     architecture = net.architecture
-    if isinstance(architecture, ImageArchitecture):
-        return (samples + _RULE_PASSES * len(rules)) * _IMAGE[architecture.name]
+    if isinstance(architecture, ClassifierArchitecture):
+        return (samples + _RULE_PASSES * len(rules)) * NETWORKS[architecture.name].seconds
     of_rules = 0.0
     if isinstance(architecture, Architecture):
         flops = 2 * sum(n * m for n, m in pairwise(architecture.widths))

@@ -15,7 +15,7 @@ from sdp_bench.bench.identity import keys
 from sdp_bench.bench.identity.keys import OracleKey
 from sdp_bench.bench.metrics import Metric, metric
 from sdp_bench.bench.metrics.references import ORACLE_MOMENTS, references
-from sdp_bench.bench.nets.architectures import Architecture, ImageArchitecture
+from sdp_bench.bench.nets.architectures import Architecture, ClassifierArchitecture
 from sdp_bench.bench.nets.recipes import Recipe, recipe_for
 from sdp_bench.bench.noise import GAUSSIAN, Noise
 from sdp_bench.bench.plugins.plugin import Plugin
@@ -95,7 +95,7 @@ class LawExperiment(Experiment):
 
     def asks_about(self, net: Net, settings: Settings) -> bool:
         """Whether a net is one of those that it asks for under `settings`."""
-        if isinstance(net.architecture, ImageArchitecture):
+        if isinstance(net.architecture, ClassifierArchitecture):
             return net.architecture in self.classifiers
         known = (net.architecture, net.recipe) in self.kinds(settings)
         return known and net.seed < (self.size(settings).nets or 0)

@@ -1,19 +1,19 @@
-"""The nets of the suites: fully connected ones of equal hidden width, and two image classifiers."""
+"""The nets of the suites: fully connected ones of equal hidden width, and image classifiers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sdp_ref.activations import ACTIVATIONS, activation
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from sdp_bench.bench.nets.resnet import ResNet18
+    from sdp_bench.bench.nets.resnet import ResNet
 
 PARAMETERS: dict[str, dict[str, float]] = {"leaky_relu": {"negative_slope": 0.1}}
 """Of activations in the paper's nets, where they differ from torch's defaults."""
@@ -84,7 +84,7 @@ class ImageArchitecture:
         Of the images, which are square.
     classes : int
     width : int
-        Channels of the first convolution; the others are multiples of it.
+        Channels of the first convolution, the others being multiples of it, or of a token.
 
     Raises
     ------
@@ -112,7 +112,12 @@ class ImageArchitecture:
     @property
     def depth(self) -> int:
         """Layers with weights on the longest way through."""
-        return IMAGE_DEPTHS[self.name]
+        return IMAGE_NETWORKS[self.name].depth
+
+    @property
+    def event(self) -> tuple[int, ...]:
+        """Shape of one image."""
+        return (self.channels, self.size, self.size)
 
     @property
     def label(self) -> str:
@@ -122,10 +127,119 @@ class ImageArchitecture:
 
     def build(self, seed: int = 0) -> nn.Module:
         """A net of this architecture in evaluation mode, with initial weights drawn by `seed`."""
-        return IMAGE_NETWORKS[self.name](self, seed)
+        return IMAGE_NETWORKS[self.name].build(self, seed)
 
 
-def resnet18(classes: int = 10, *, channels: int = 3, width: int = 64, seed: int = 0) -> ResNet18:
+@dataclass(frozen=True)
+class SequenceArchitecture:
+    """A classifier of sequences, one of :data:`SEQUENCE_NETWORKS`.
+
+    Parameters
+    ----------
+    name : str
+    length, features : int
+        Steps, and numbers in each.
+    classes : int
+    width : int
+        Of the state, or of a token.
+
+    Raises
+    ------
+    ValueError
+        If the network is unknown or a size is not positive.
+    """
+
+    name: str
+    length: int = 8
+    features: int = 2
+    classes: int = 10
+    width: int = 16
+
+    def __post_init__(self) -> None:
+        if self.name not in SEQUENCE_NETWORKS:
+            raise ValueError(f"unknown network '{self.name}'; choose from {', '.join(SEQUENCE_NETWORKS)}")
+        if min(self.length, self.features, self.classes, self.width) < 1:
+            raise ValueError(f"sizes must be positive, got {self}")
+
+    @property
+    def activation(self) -> str:
+        """The network itself, as for images."""
+        return self.name
+
+    @property
+    def depth(self) -> int:
+        """Layers with weights on the longest way through, a recurrent one counted once."""
+        return SEQUENCE_NETWORKS[self.name].depth
+
+    @property
+    def event(self) -> tuple[int, ...]:
+        """Shape of one sequence."""
+        return (self.length, self.features)
+
+    @property
+    def label(self) -> str:
+        """In few words: ``gru 8x2 to 10, width 16``."""
+        return f"{self.name} {self.length}x{self.features} to {self.classes}, width {self.width}"
+
+    def build(self, seed: int = 0) -> nn.Module:
+        """A net of this architecture in evaluation mode, with initial weights drawn by `seed`."""
+        return SEQUENCE_NETWORKS[self.name].build(self, seed)
+
+
+ClassifierArchitecture = ImageArchitecture | SequenceArchitecture
+
+
+def network_of(name: str) -> Network[Any]:
+    """Network by name.
+
+    Returns
+    -------
+    Network
+
+    Raises
+    ------
+    ValueError
+        If there is none; the message lists those that there are.
+    """
+    if name not in NETWORKS:
+        raise ValueError(f"unknown network '{name}'; choose from {', '.join(NETWORKS)}")
+    return NETWORKS[name]
+
+
+def architecture_of(network: str, event: tuple[int, ...], classes: int = 10) -> ClassifierArchitecture:
+    """The project's own size of a network for inputs of a shape.
+
+    Parameters
+    ----------
+    network : str
+        One of :data:`NETWORKS`.
+    event : tuple of int
+        (channels, size, size) of images, (length, features) of sequences.
+    classes : int
+
+    Returns
+    -------
+    ClassifierArchitecture
+
+    Raises
+    ------
+    ValueError
+        If there is no such network, or it does not take such inputs.
+    """
+    known = network_of(network)
+    if (len(event) == 2) != (network in SEQUENCE_NETWORKS):
+        raise ValueError(f"{known.title} does not take inputs of shape {event}")
+    kind: type[ClassifierArchitecture] = SequenceArchitecture if len(event) == 2 else ImageArchitecture
+    return kind(network, event[0], event[1], classes, known.width)
+
+
+def architecture_from(values: Mapping[str, Any]) -> ClassifierArchitecture:
+    """Inverse of ``dataclasses.asdict``."""
+    kind: type[ClassifierArchitecture] = SequenceArchitecture if "length" in values else ImageArchitecture
+    return kind(**values)
+
+
+def resnet18(classes: int = 10, *, channels: int = 3, width: int = 64, seed: int = 0) -> ResNet:
     """ResNet-18 for small images, in evaluation mode; 11 173 962 parameters by default.
 
     Initial weights are torchvision's (convolutions normal, by fan out). `seed` alone decides them;
@@ -133,13 +247,13 @@ def resnet18(classes: int = 10, *, channels: int = 3, width: int = 64, seed: int
 
     Returns
     -------
-    ResNet18
+    ResNet
         From images (B, channels, H, W) to scores (B, classes).
     """
-    from sdp_bench.bench.nets.resnet import ResNet18
+    from sdp_bench.bench.nets.resnet import ResNet
 
     with _seeded(seed):
-        return ResNet18(channels, classes, width).eval()
+        return ResNet(channels, classes, width).eval()
 
 
 def cnn3(
@@ -172,11 +286,136 @@ def cnn3(
         ).eval()
 
 
-IMAGE_NETWORKS: dict[str, Callable[[ImageArchitecture, int], nn.Module]] = {
-    "resnet18": lambda a, seed: resnet18(a.classes, channels=a.channels, width=a.width, seed=seed),
-    "cnn3": lambda a, seed: cnn3(a.classes, channels=a.channels, size=a.size, width=a.width, seed=seed),
+def _resnet8(architecture: ImageArchitecture) -> nn.Module:
+    from sdp_bench.bench.nets.resnet import ResNet
+
+    a = architecture
+    return ResNet(a.channels, a.classes, a.width, blocks=(1, 1, 1), max_pool=True)
+
+
+def _vit(architecture: ImageArchitecture) -> nn.Module:
+    from sdp_bench.bench.nets.transformers import ViT
+
+    a = architecture
+    return ViT(a.channels, a.size, a.classes, a.width)
+
+
+def _mixer(architecture: ImageArchitecture) -> nn.Module:
+    from sdp_bench.bench.nets.mixer import Mixer
+
+    a = architecture
+    return Mixer(a.channels, a.size, a.classes, a.width)
+
+
+def _convnext(architecture: ImageArchitecture) -> nn.Module:
+    from sdp_bench.bench.nets.convnext import ConvNeXt
+
+    a = architecture
+    return ConvNeXt(a.channels, a.classes, a.width)
+
+
+def _gru(architecture: SequenceArchitecture) -> nn.Module:
+    from sdp_bench.bench.nets.recurrent import GRUClassifier
+
+    a = architecture
+    return GRUClassifier(a.features, a.classes, a.width)
+
+
+def _decoder(architecture: SequenceArchitecture) -> nn.Module:
+    from sdp_bench.bench.nets.transformers import Decoder
+
+    a = architecture
+    return Decoder(a.features, a.length, a.classes, a.width)
+
+
+ArchitectureT = TypeVar("ArchitectureT")
+
+
+@dataclass(frozen=True)
+class Network(Generic[ArchitectureT]):
+    """A kind of classifier.
+
+    Attributes
+    ----------
+    build : callable
+        A net of an architecture, with initial weights drawn by a seed.
+    title : str
+        For people.
+    family : str
+        What it is made of: "attention", "convolution", ...
+    depth : int
+        Layers with weights on the longest way through.
+    width : int
+        What the project takes: channels of the first convolution, the others being multiples of it.
+    seconds : float
+        A forward pass of one input takes (s), about.
+    training, short : mapping of str
+        Fields in which its recipe departs from the project's, and further ones for a CPU and minutes.
+    """
+
+    build: Callable[[ArchitectureT, int], nn.Module]
+    title: str
+    family: str
+    depth: int
+    width: int = 64
+    seconds: float = 5e-5
+    training: Mapping[str, Any] = field(default_factory=dict)
+    short: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _with_seed(
+    build: Callable[[ArchitectureT], nn.Module],
+) -> Callable[[ArchitectureT, int], nn.Module]:
+    """Builder whose draws a seed decides, of nets in evaluation mode."""
+
+    def seeded(architecture: ArchitectureT, seed: int) -> nn.Module:
+        with _seeded(seed):
+            return build(architecture).eval()
+
+    return seeded
+
+
+_ADAM = {"optimizer": "adam", "momentum": 0.0, "weight_decay": 0.0}
+_MINUTES: dict[str, Any] = {
+    "training": {**_ADAM, "learning_rate": 3e-3, "epochs": 10},
+    "short": {"epochs": 3},
 }
-IMAGE_DEPTHS = {"resnet18": 18, "cnn3": 3}
+
+IMAGE_NETWORKS: dict[str, Network[ImageArchitecture]] = {
+    "resnet18": Network(
+        lambda a, seed: resnet18(a.classes, channels=a.channels, width=a.width, seed=seed),
+        "ResNet-18",
+        "convolution",
+        18,
+        seconds=0.02,
+        short={"epochs": 5, "precision": "bfloat16"},
+    ),
+    "cnn3": Network(
+        lambda a, seed: cnn3(a.classes, channels=a.channels, size=a.size, width=a.width, seed=seed),
+        "Three-layer CNN",
+        "convolution",
+        3,
+        seconds=0.0005,
+        training={
+            **_ADAM,
+            "learning_rate": 1e-3,
+            "schedule": "constant",
+            "warmup": 0.0,
+            "augmentation": "none",
+        },
+        short={"epochs": 10},
+    ),
+    "vit": Network(_with_seed(_vit), "ViT", "attention", 10, width=32, **_MINUTES),
+    "mixer": Network(_with_seed(_mixer), "MLP-Mixer", "mixing MLPs", 10, width=32, **_MINUTES),
+    "convnext": Network(_with_seed(_convnext), "ConvNeXt", "convolution", 9, width=16, **_MINUTES),
+    "resnet8": Network(_with_seed(_resnet8), "ResNet-8 with max-pool", "convolution", 8, width=8, **_MINUTES),
+}
+
+SEQUENCE_NETWORKS: dict[str, Network[SequenceArchitecture]] = {
+    "gru": Network(_with_seed(_gru), "GRU", "recurrence", 2, width=16, **_MINUTES),
+    "decoder": Network(_with_seed(_decoder), "Causal decoder", "attention", 10, width=16, **_MINUTES),
+}
+NETWORKS: Mapping[str, Network[Any]] = {**IMAGE_NETWORKS, **SEQUENCE_NETWORKS}
 
 
 @contextmanager

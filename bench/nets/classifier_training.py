@@ -1,4 +1,4 @@
-"""Training of image classifiers: seeded, checkpointed, resumed to the same weights, cached.
+"""Training of classifiers: seeded, checkpointed, resumed to the same weights, cached.
 
 What is drawn in a step (its images, crops and flips) depends on the seed and the step alone, so a
 run that was interrupted goes on from its checkpoint as if it had never stopped.
@@ -20,11 +20,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from sdp_bench.bench.datasets import dataset
-from sdp_bench.bench.datasets.base import ImageClassification, LabelledImages
+from sdp_bench.bench.datasets.base import LabelledExamples, SplitClassification
 from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.bench.identity import keys
 from sdp_bench.bench.nets import storage
-from sdp_bench.bench.nets.architectures import ImageArchitecture
+from sdp_bench.bench.nets.architectures import ClassifierArchitecture
 from sdp_bench.bench.nets.classifiers import (
     Epoch,
     ImageRecipe,
@@ -45,13 +45,13 @@ class UnfinishedError(RunFailedError):
     """Training stopped because its time was up; its checkpoint is kept."""
 
 
-def checkpoint_path(architecture: ImageArchitecture, recipe: ImageRecipe) -> Path:
+def checkpoint_path(architecture: ClassifierArchitecture, recipe: ImageRecipe) -> Path:
     """Where the state of an unfinished training is kept."""
     return (storage.cache_folder() / file_name(architecture, recipe)).with_suffix(storage.CHECKPOINT)
 
 
 def get_classifier(
-    architecture: ImageArchitecture,
+    architecture: ClassifierArchitecture,
     recipe: ImageRecipe,
     *,
     device: str = "cpu",
@@ -86,7 +86,7 @@ def get_classifier(
     found = storage.read(path, partial(taken, kind=(architecture, recipe)), put_aside=True)
     if found is not None:
         return found
-    images = dataset(recipe.dataset, ImageClassification)
+    images = dataset(recipe.dataset, SplitClassification)
     data, test = images.load("train", recipe.parts), images.load("test")
     checkpoint = checkpoint_path(architecture, recipe)
     net = train(architecture, recipe, data, test, checkpoint, device=device, budget=budget, report=report)
@@ -96,10 +96,10 @@ def get_classifier(
 
 
 def train(
-    architecture: ImageArchitecture,
+    architecture: ClassifierArchitecture,
     recipe: ImageRecipe,
-    data: LabelledImages,
-    test: LabelledImages,
+    data: LabelledExamples,
+    test: LabelledExamples,
     checkpoint: Path,
     *,
     device: str = "cpu",
@@ -115,7 +115,7 @@ def train(
     Parameters
     ----------
     architecture, recipe
-    data, test : LabelledImages
+    data, test : LabelledExamples
         `data` consists of the recipe's parts. Accuracy is measured on `test`.
     checkpoint : Path
     device, budget, report
@@ -153,18 +153,20 @@ def train(
     )
 
 
-def _require_fit(architecture: ImageArchitecture, data: LabelledImages, test: LabelledImages) -> None:
+def _require_fit(
+    architecture: ClassifierArchitecture, data: LabelledExamples, test: LabelledExamples
+) -> None:
     """Raise a ValueError if images are not of the shape, or have more classes, than an architecture's."""
-    shape = (architecture.channels, architecture.size, architecture.size)
+    shape = architecture.event
     if data.shape != shape or test.shape != shape:
         raise ValueError(
-            f"{architecture.label} takes images of shape {shape}, got {data.shape}, {test.shape}"
+            f"{architecture.label} takes {data.noun} of shape {shape}, got {data.shape}, {test.shape}"
         )
     if int(max(data.labels.max(), test.labels.max())) >= architecture.classes:
         raise ValueError(f"{architecture.label} has too few classes for {data.title}")
 
 
-def accuracy(net: nn.Module, data: LabelledImages, device: str = "cpu") -> float:
+def accuracy(net: nn.Module, data: LabelledExamples, device: str = "cpu") -> float:
     """Share of images whose largest score is that of their label; `net` is left in evaluation mode."""
     net.eval()
     correct = 0
@@ -215,9 +217,9 @@ class _Run:
 
     def __init__(
         self,
-        architecture: ImageArchitecture,
+        architecture: ClassifierArchitecture,
         recipe: ImageRecipe,
-        data: LabelledImages,
+        data: LabelledExamples,
         device: str,
     ) -> None:
         self.architecture, self.recipe = architecture, recipe
@@ -226,7 +228,8 @@ class _Run:
         if self.device.type == "cuda":
             self.net = self.net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.optimizer = _optimizer(recipe, self.net)
-        self.pixels, self.labels = data.pixels.to(self.device), data.labels.to(self.device)
+        self.kept, self.labels = data.kept.to(self.device), data.labels.to(self.device)
+        self.scaled = data.scaled
         self.steps_an_epoch = math.ceil(len(data) / recipe.batch_size)
         self.steps = recipe.epochs * self.steps_an_epoch
         self.step = 0
@@ -272,14 +275,14 @@ class _Run:
 
     def _take(self, rows: Tensor) -> None:
         """One step on the images `rows`."""
-        pixels, labels = self.pixels[rows], self.labels[rows]
+        inputs, labels = self.kept[rows], self.labels[rows]
         if self.recipe.augmentation == "crop_flip":
-            pixels = augment(pixels, _generator(self.recipe.seed, 2, self.step))
+            inputs = augment(inputs, _generator(self.recipe.seed, 2, self.step))
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.recipe, self.step, self.steps_an_epoch)
         mixed = self.recipe.precision == "bfloat16"
         with torch.autocast(self.device.type, torch.bfloat16, enabled=mixed):
-            scores = self.net(pixels.float() / 255)
+            scores = self.net(self.scaled(inputs))
         loss = F.cross_entropy(scores.float(), labels)
         self.optimizer.zero_grad()
         loss.backward()
@@ -319,7 +322,7 @@ class _Run:
         storage.check_weights(self.net)
 
 
-def _identity(architecture: ImageArchitecture, recipe: ImageRecipe) -> str:
+def _identity(architecture: ClassifierArchitecture, recipe: ImageRecipe) -> str:
     return keys.digest(asdict(architecture), asdict(recipe))
 
 

@@ -1,18 +1,18 @@
-"""Image classifiers: the recipe of one, and one that has been trained by it."""
+"""Classifiers of images and sequences: the recipe of one, and one that has been trained by it."""
 
 from __future__ import annotations
 
 import functools
 import math
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 
 from torch import Tensor, nn
 
 from sdp_bench.bench.datasets import dataset, names
-from sdp_bench.bench.datasets.base import ImageClassification
+from sdp_bench.bench.datasets.base import SplitClassification
 from sdp_bench.bench.identity import keys
 from sdp_bench.bench.nets import storage
-from sdp_bench.bench.nets.architectures import ImageArchitecture
+from sdp_bench.bench.nets.architectures import NETWORKS, ClassifierArchitecture, architecture_from
 
 OPTIMIZERS = ("sgd", "adam")
 SCHEDULES = ("constant", "cosine")
@@ -22,14 +22,14 @@ PRECISIONS = ("float32", "bfloat16")
 
 @dataclass(frozen=True)
 class ImageRecipe:
-    """How a classifier is trained, by cross-entropy on images in [0, 1].
+    """How a classifier is trained, by cross-entropy on images in [0, 1], or on sequences.
 
     Parameters
     ----------
     dataset : str
-        Name of an image classification set.
+        Name of a set of images or sequences with classes.
     parts : tuple of str
-        Files of the training split that are used, as `LabelledImages.parts` names them.
+        Files of the training split that are used, as `LabelledExamples.parts` names them.
     optimizer : {"sgd", "adam"}
     learning_rate : float
         At its highest.
@@ -71,7 +71,7 @@ class ImageRecipe:
 
     def __post_init__(self) -> None:
         for name, choices in (
-            ("dataset", names(ImageClassification)),
+            ("dataset", names(SplitClassification)),
             ("optimizer", OPTIMIZERS),
             ("schedule", SCHEDULES),
             ("augmentation", AUGMENTATIONS),
@@ -100,31 +100,21 @@ class ImageRecipe:
 def default_recipe(network: str, images: str, parts: tuple[str, ...], *, short: bool = False) -> ImageRecipe:
     """The project's own recipe for a network on a set.
 
-    ``resnet18``: SGD with momentum .9, cosine from .1, weight decay 5e-4, batch 128, what the set says of
-    augmentation, 100 epochs; the paper gives none. ``cnn3``: the paper's, Adam 1e-3, batch 128,
-    100 epochs. `short` is for a CPU and minutes: 5 epochs in bfloat16, or 10 epochs of ``cnn3``.
+    SGD with momentum .9, cosine from .1, weight decay 5e-4, batch 128, what the set says of augmentation and
+    100 epochs, as for ``resnet18``, of which the paper says nothing; but for what the network says of its own
+    (:data:`sdp_bench.bench.nets.architectures.NETWORKS`): ``cnn3`` has the paper's recipe, Adam 1e-3.
+    `short` is for a CPU and minutes.
 
     Returns
     -------
     ImageRecipe
         With seed 0.
     """
-    if network == "cnn3":
-        return ImageRecipe(
-            images,
-            parts,
-            "adam",
-            1e-3,
-            momentum=0.0,
-            weight_decay=0.0,
-            schedule="constant",
-            warmup=0.0,
-            epochs=10 if short else 100,
-            augmentation="none",
-        )
-    own = {"augmentation": "none", **dataset(images, ImageClassification).training}
-    recipe = ImageRecipe(images, parts, **own)
-    return replace(recipe, epochs=5, precision="bfloat16") if short else recipe
+    own = NETWORKS[network]
+    of_set = dataset(images, SplitClassification).training
+    return ImageRecipe(
+        images, parts, **{"augmentation": "none", **of_set, **own.training, **(own.short if short else {})}
+    )
 
 
 @dataclass(frozen=True)
@@ -137,11 +127,11 @@ class Epoch:
 
 @dataclass(frozen=True, eq=False)
 class TrainedClassifier:
-    """A trained image classifier, where it came from and how well it learned.
+    """A trained classifier, where it came from and how well it learned.
 
     Attributes
     ----------
-    architecture : ImageArchitecture
+    architecture : ClassifierArchitecture
     recipe : ImageRecipe
     accuracy : float
         On `tested_on`.
@@ -153,10 +143,10 @@ class TrainedClassifier:
     seconds : float
         Spent in training, over all calls that it took.
     source : str
-        "trained" (now) or "cache".
+        "trained" (now), "cache" or "committed" (with the package).
     """
 
-    architecture: ImageArchitecture
+    architecture: ClassifierArchitecture
     recipe: ImageRecipe
     accuracy: float
     state: dict[str, Tensor]
@@ -211,7 +201,7 @@ class TrainedClassifier:
             state, about = storage.from_file(content)
             about["recipe"]["parts"] = tuple(about["recipe"]["parts"])
             return cls(
-                architecture=ImageArchitecture(**about.pop("architecture")),
+                architecture=architecture_from(about.pop("architecture")),
                 recipe=ImageRecipe(**about.pop("recipe")),
                 history=tuple(Epoch(**epoch) for epoch in about.pop("history")),
                 state=state,
@@ -222,14 +212,18 @@ class TrainedClassifier:
             raise ValueError(f"not a classifier of this suite ({error})") from error
 
 
-def taken(content: bytes, kind: tuple[ImageArchitecture, ImageRecipe] | None = None) -> TrainedClassifier:
-    """Classifier in a file of the cache.
+def taken(
+    content: bytes, kind: tuple[ClassifierArchitecture, ImageRecipe] | None = None, source: str = "cache"
+) -> TrainedClassifier:
+    """Classifier in a file.
 
     Parameters
     ----------
     content : bytes
-    kind : (ImageArchitecture, ImageRecipe), optional
+    kind : (ClassifierArchitecture, ImageRecipe), optional
         Which it must be.
+    source : {"cache", "committed"}
+        Where the file is.
 
     Returns
     -------
@@ -240,14 +234,14 @@ def taken(content: bytes, kind: tuple[ImageArchitecture, ImageRecipe] | None = N
     ValueError
         If it is another, or its weights are not those of a classifier.
     """
-    found = TrainedClassifier.from_bytes(content, "cache")
+    found = TrainedClassifier.from_bytes(content, source)
     if kind is not None and kind != (found.architecture, found.recipe):
         raise ValueError("it is of another recipe")
     storage.check_weights(found.build())
     return found
 
 
-def file_name(architecture: ImageArchitecture, recipe: ImageRecipe) -> str:
+def file_name(architecture: ClassifierArchitecture, recipe: ImageRecipe) -> str:
     """Name under which a classifier is cached: readable, and unique by a hash of the recipe."""
     key = keys.digest(asdict(architecture), asdict(recipe))[:8]
     return f"{recipe.dataset}-{architecture.name}-{key}-seed{recipe.seed}.safetensors"

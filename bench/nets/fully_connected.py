@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,8 +21,6 @@ from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.nets.recipes import Recipe
 
 _OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
-
-COMMITTED = Path(__file__).parent / "committed"
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +135,7 @@ def get_nets(architecture: Architecture, recipe: Recipe, seeds: Sequence[int]) -
 
 def missing(architecture: Architecture, recipe: Recipe, seeds: Sequence[int]) -> list[int]:
     """Seeds whose nets would have to be trained (a damaged one may come out as present)."""
-    folders = storage.cache_folder(), COMMITTED
+    folders = storage.cache_folder(), storage.COMMITTED
     names = {seed: file_name(architecture, recipe, seed) for seed in seeds}
     return [seed for seed, name in names.items() if not any((each / name).exists() for each in folders)]
 
@@ -157,7 +154,7 @@ def _kept(architecture: Architecture, recipe: Recipe, seed: int) -> TrainedNet |
 
 
 def _committed(architecture: Architecture, recipe: Recipe, seed: int) -> TrainedNet | None:
-    path = COMMITTED / file_name(architecture, recipe, seed)
+    path = storage.COMMITTED / file_name(architecture, recipe, seed)
     return storage.read(path, partial(_taken, architecture, recipe, seed, "committed"))
 
 

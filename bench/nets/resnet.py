@@ -1,4 +1,4 @@
-"""ResNet-18 as modules of torch."""
+"""ResNets as modules of torch."""
 
 from __future__ import annotations
 
@@ -29,39 +29,56 @@ class BasicBlock(nn.Module):
         return z
 
 
-class ResNet18(nn.Module):
-    """ResNet-18 (He et al. 2016) with the stem for small images.
+class ResNet(nn.Module):
+    """ResNet (He et al. 2016) of basic blocks, for small images: ResNet-18 by default.
 
-    The stem is one 3x3 convolution of stride 1, without the max-pooling that follows torchvision's
-    7x7 one; all else, and the names of the weights, are torchvision's.
+    Without `max_pool` the stem is one 3x3 convolution of stride 1, with it torchvision's: 7x7 of stride 2,
+    and max-pooling by 3x3 steps of 2. All else, and the names of the weights, are torchvision's.
 
     Parameters
     ----------
     channels, classes, width : int
+    blocks : tuple of int
+        Of each stage; a stage has twice the channels of the one before, and half its height and width.
+    max_pool : bool
     """
 
-    def __init__(self, channels: int = 3, classes: int = 10, width: int = 64) -> None:
+    def __init__(
+        self,
+        channels: int = 3,
+        classes: int = 10,
+        width: int = 64,
+        *,
+        blocks: tuple[int, ...] = (2, 2, 2, 2),
+        max_pool: bool = False,
+    ) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(channels, width, 3, padding=1, bias=False)
+        size, stride = (7, 2) if max_pool else (3, 1)
+        self.conv1 = nn.Conv2d(channels, width, size, stride, padding=size // 2, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
         self.relu = nn.ReLU()
-        self.layer1 = _stage(width, width, 1)
-        self.layer2 = _stage(width, 2 * width, 2)
-        self.layer3 = _stage(2 * width, 4 * width, 2)
-        self.layer4 = _stage(4 * width, 8 * width, 2)
+        self.maxpool = nn.MaxPool2d(3, 2, padding=1) if max_pool else nn.Identity()
+        self.stages = [f"layer{number}" for number in range(1, len(blocks) + 1)]
+        before = planes = width
+        for number, (name, count) in enumerate(zip(self.stages, blocks, strict=True)):
+            planes = width * 2**number
+            self.add_module(name, _stage(before, planes, 2 if number else 1, count))
+            before = planes
         self.avgpool = nn.AdaptiveAvgPool2d(1)
-        self.fc = nn.Linear(8 * width, classes)
+        self.fc = nn.Linear(planes, classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
         """Images of shape (B, channels, H, W) to scores of shape (B, classes)."""
-        x = self.relu(self.bn1(self.conv1(x)))
-        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
+        for name in self.stages:
+            x = getattr(self, name)(x)
         scores: Tensor = self.fc(torch.flatten(self.avgpool(x), 1))
         return scores
 
 
-def _stage(channels: int, planes: int, stride: int) -> nn.Sequential:
-    return nn.Sequential(BasicBlock(channels, planes, stride), BasicBlock(planes, planes, 1))
+def _stage(channels: int, planes: int, stride: int, blocks: int) -> nn.Sequential:
+    others = (BasicBlock(planes, planes, 1) for _ in range(blocks - 1))
+    return nn.Sequential(BasicBlock(channels, planes, stride), *others)

@@ -25,6 +25,8 @@ from torch import Tensor, nn
 from sdp_bench.bench import files
 from sdp_bench.bench.errors import RunFailedError
 
+COMMITTED = Path(__file__).parent / "committed"
+"""Folder of the nets that come with the package."""
 SAVE_SECONDS = 120.0
 """Longest time between two checkpoints."""
 NET, CHECKPOINT, BEFORE, DAMAGED = ".safetensors", ".checkpoint", ".before", ".damaged"

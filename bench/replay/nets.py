@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, as_completed
 
 from sdp_bench.bench.experiments.costs import training_seconds
-from sdp_bench.bench.nets.architectures import Architecture, ImageArchitecture
+from sdp_bench.bench.nets.architectures import NETWORKS, Architecture
 from sdp_bench.bench.nets.fully_connected import TrainedNet, committed, get_nets, missing
-from sdp_bench.bench.nets.net import Net, best_classifier, net_from_bytes
+from sdp_bench.bench.nets.net import Net, kept_classifiers, net_from_bytes
 from sdp_bench.bench.nets.own.net import OwnNet
 from sdp_bench.bench.nets.recipes import Recipe
 from sdp_bench.bench.results.record import StoredNet
@@ -89,12 +89,14 @@ def _kind(stored: StoredNet) -> tuple[Architecture, Recipe] | None:
 
 
 def _classifier(stored: StoredNet) -> Net | str:
-    """A classifier from the cache, or why not."""
-    try:
-        cached = best_classifier(ImageArchitecture(stored.activation))
-    except ValueError:
+    """A classifier of the package or from the cache, or why not."""
+    if stored.activation not in NETWORKS:
         return _NO_RECIPE
-    return cached if cached and cached.digest == stored.digest else _CLASSIFIER
+    for source in ("committed", "cache"):
+        for net in kept_classifiers(stored.activation, source):
+            if net.digest == stored.digest:
+                return net
+    return _CLASSIFIER
 
 
 def _trained(

@@ -205,7 +205,7 @@ def nets_of(
 ) -> list[Net]:
     """Nets that the experiments ask for, from the cache; what is missing there is trained by `jobs` workers.
 
-    But for image classifiers, which take hours: these are left out.
+    But for classifiers, which may take hours: these are left out.
 
     Parameters
     ----------
@@ -226,22 +226,25 @@ def nets_of(
     kinds = kinds_of(experiments, settings)
     needs_none = any(not (each.kinds(settings) or each.classifiers) for each in experiments)
     classifiers: list[Net] = []
+    absent: list[str] = []
     for architecture in dict.fromkeys(a for each in experiments for a in each.classifiers):
-        if settings.design.net_source == "trained" and (classifier := best_classifier(architecture)):
+        if classifier := best_classifier(architecture, settings.design.net_source):
             classifiers.append(classifier)
             continue
         line = f"no {architecture.label} is in the cache; `sdp-bench train {architecture.name}` trains one"
         if settings.design.net_source != "trained":
             line = f"no {architecture.label} is committed; use --net-source trained"
-        if not kinds and not needs_none:
-            raise UserError(line)
+        absent.append(line)
+    if absent and not (kinds or needs_none or classifiers):
+        raise UserError("; ".join(absent))
+    for line in absent:
         progress.say(f"left out: {line}")
     if not kinds:
         return classifiers
     if settings.design.net_source == "committed":
         found = {kind: committed(*kind, seeds) for kind, seeds in kinds.items()}
         absent = [f"{a.activation} {a.label} ({r.label})" for (a, r), nets in found.items() if not nets]
-        nets: list[Net] = [net for each in found.values() for net in each]
+        nets = [*(net for each in found.values() for net in each), *classifiers]
         if not nets:
             raise UserError(
                 f"no net of these experiments is committed ({'; '.join(absent)}); --preset quick or "

@@ -10,7 +10,7 @@ from importlib.resources.abc import Traversable
 
 import pandas as pd
 
-from sdp_bench.bench.nets.architectures import IMAGE_DEPTHS
+from sdp_bench.bench.nets.architectures import NETWORKS
 
 MISPRINTED = ("tv_main", "w1_main")
 
@@ -120,7 +120,7 @@ def _index() -> dict[tuple[str, str, int, str, str, str], Printed]:
         key = (*(row[name] for name in ("metric", "activation", "depth")), f"{row['sigma']:g}")
         index[(*key, row["method"], row["component"])] = Printed(row["value"], row["sd"], row["label"])
     for row in experiment("tv_class_resnet18").to_dict("records"):
-        key = (row["metric"], row["architecture"], IMAGE_DEPTHS[row["architecture"]], f"{row['sigma']:g}")
+        key = (row["metric"], row["architecture"], NETWORKS[row["architecture"]].depth, f"{row['sigma']:g}")
         index[(*key, row["method"], "")] = Printed(row["value"], row["sd"], row["label"])
     return index
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sdp_bench.bench.nets.architectures import IMAGE_DEPTHS
+from sdp_bench.bench.nets.architectures import NETWORKS
 from sdp_ref.activations import ACTIVATIONS
 
-_CLASSIFIERS = {"resnet18": "ResNet-18", "cnn3": "Three-layer CNN"}
 _LAST = 100  # rank of what is no non-linearity, as of one that has none of its own
 _OWN = "own"  # what a user's net has before its name, in the place of an activation
 
@@ -31,21 +30,28 @@ class NetKind:
     def label(self) -> str:
         """For people: ``4 ReLU layers``, or the name of an image classifier or a user's net."""
         if self.is_classifier:
-            return _CLASSIFIERS.get(self.activation, self.activation)
+            return NETWORKS[self.activation].title
         kind, _, name = self.activation.partition(":")
         if kind == _OWN:
             return name
         return f"{self.depth} {activation_label(self.activation)} layer{'' if self.depth == 1 else 's'}"
 
     @property
+    def family(self) -> str:
+        """What a classifier is made of, attention or convolution say; empty for other nets."""
+        return NETWORKS[self.activation].family if self.is_classifier else ""
+
+    @property
     def is_classifier(self) -> bool:
-        """Whether it is an image classifier, whose accuracy is that on test images."""
-        return self.activation in IMAGE_DEPTHS
+        """Whether it is a classifier of images or sequences, whose accuracy is that on their test split."""
+        return self.activation in NETWORKS
 
 
 def activation_label(activation: str) -> str:
-    """Name of a non-linearity for people."""
+    """Name of a non-linearity, or of a classifier, for people."""
     name, _, parameters = activation.partition(":")
+    if name in NETWORKS:
+        return NETWORKS[name].title
     label = ACTIVATIONS.written(name, "label", str) if name in ACTIVATIONS else name
     return f"{label} ({parameters})" if parameters else label
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 @command()
-@click.argument("network", type=click.Choice(["resnet18", "cnn3"]))
-@click.option("--dataset", type=word, default="cifar10", show_default=True, help="cifar10, mnist, ...")
+@click.argument("network", type=word)
+@click.option("--dataset", type=word, default="cifar10", show_default=True, help="cifar10, mnist ...")
 @click.option("--short", is_flag=True, help="The recipe for a CPU and minutes instead of the full one.")
 @click.option("--epochs", type=count, help="Instead of the recipe's.")
 @click.option("--batch-size", type=count, help="Instead of the recipe's.")
@@ -43,7 +43,7 @@ def train(
     minutes: float | None,
     **changes: int | float | str | None,
 ) -> None:
-    """Train an image classifier and keep it in the cache.
+    """Train a classifier of images or sequences and keep it in the cache.
 
     Its state is saved after every epoch and every two minutes; an interrupted training goes on from
     there. The images are downloaded, or taken from the folder that SDP_BENCH_DATA names; of a set
@@ -55,26 +55,26 @@ def train(
     import torch
 
     from sdp_bench.bench import datasets
-    from sdp_bench.bench.datasets.base import ImageClassification
+    from sdp_bench.bench.datasets.base import SplitClassification
     from sdp_bench.bench.environment import check_device
     from sdp_bench.bench.errors import UserError
     from sdp_bench.bench.nets import classifier_training, classifiers, storage
-    from sdp_bench.bench.nets.architectures import ImageArchitecture
+    from sdp_bench.bench.nets.architectures import architecture_of, network_of
     from sdp_bench.commands.progress import meter
 
     if threads is not None:
         torch.set_num_threads(threads)
     check_device(device)
     try:
-        images = datasets.dataset(dataset, ImageClassification)
-        data = images.load("train", tuple(parts.split(",")) if parts else None)
+        network_of(network)  # before its data are read
+        examples = datasets.dataset(dataset, SplitClassification)
+        data = examples.load("train", tuple(parts.split(",")) if parts else None)
+        architecture = architecture_of(network, data.shape)
         recipe = classifiers.default_recipe(network, dataset, data.parts, short=short)
         given = {name: value for name, value in changes.items() if value is not None}
         recipe = replace(recipe, seed=seed, **given)  # type: ignore[arg-type]
     except ValueError as error:
         raise UserError(str(error)) from error
-    channels, size, _ = data.shape
-    architecture = ImageArchitecture(network, channels, size)
     echo(f"{architecture.label}: {recipe.label}", err=True)
     echo(f"on {data.description}", err=True)
     echo(f"checkpoint {classifier_training.checkpoint_path(architecture, recipe)}", err=True)

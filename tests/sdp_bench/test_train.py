@@ -51,7 +51,8 @@ def test_training_goes_on_where_it_stopped_and_is_kept(run):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("vgg",), 2, "'resnet18', 'cnn3'"),
+        (("vgg",), 2, "unknown network 'vgg'; choose from resnet18, cnn3, vit"),
+        (("gru", "--dataset", "rotations", "--epochs", "0"), 2, "0 is not in the range"),
         (("cnn3", "--dataset", "mnist", "--device", "nonsense"), 2, "nonsense"),
         (("cnn3", "--dataset", "mnist", "--epochs", "0"), 2, "0 is not in the range"),
         (("cnn3",), 3, "takes cifar10/data_batch_1"),

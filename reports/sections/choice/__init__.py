@@ -10,7 +10,7 @@ from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.sections.choice.choice import choice
 from sdp_bench.reports.sections.choice.figure import choice_figures
-from sdp_bench.reports.sections.choice.words import by_nets, names, sentences
+from sdp_bench.reports.sections.choice.words import by_family, by_nets, names, sentences
 
 
 class WhichRule(Section):
@@ -28,7 +28,7 @@ class WhichRule(Section):
         front, other_fronts = choice_figures(choices)
         return {
             "choice": choices,
-            "sentences": list(sentences(choices.bands)),
+            "sentences": [*by_family(choices.bands), *sentences(choices.bands)],
             "by_nets": list(by_nets(choices.bands)),
             "front": front,
             "other_fronts": other_fronts,

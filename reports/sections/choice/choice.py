@@ -218,7 +218,7 @@ def _bands(chosen: pd.DataFrame) -> Iterator[pd.DataFrame]:
     variants = by_kind(chosen["noise"], noise.words).astype(str)
     for name in ("recipe", "network"):
         if name in chosen:
-            text = chosen[name].astype(str)
+            text = _told_apart(chosen, name)
             several = text.groupby([chosen[key] for key in kind]).transform("nunique") > 1
             variants = variants.where(~several, (variants + ", " + text).str.removeprefix(", "))
     chosen = chosen.assign(variant=variants, activation_rank=by_kind(chosen["activation"], activation_rank))
@@ -235,6 +235,13 @@ def _bands(chosen: pd.DataFrame) -> Iterator[pd.DataFrame]:
             yield nets
         if waiting:
             yield pd.concat(waiting)
+
+
+def _told_apart(chosen: pd.DataFrame, column: str) -> pd.Series:
+    """Text of a column, without the network's own name, which the title of a band has already."""
+    text = chosen[column].astype(str)
+    known = chosen[[column, "activation"]].astype(str).drop_duplicates().itertuples(index=False)
+    return text.replace({name: name.removeprefix(f"{activation} ") for name, activation in known})
 
 
 def _judged(nets: pd.DataFrame, traits: RuleTraits) -> Band | None:

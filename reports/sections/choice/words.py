@@ -11,6 +11,7 @@ from sdp_bench.reports.sections.choice.choice import BUDGETS, Band, Condition
 from sdp_bench.reports.statistics.costs import plain_samples
 from sdp_bench.reports.statistics.replicates import Contest
 from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.nets import NetKind
 from sdp_bench.reports.style.rules import RuleTraits
 
 
@@ -41,6 +42,17 @@ def sentences(bands: Sequence[Band]) -> Iterator[str]:
     yield from _without_sampling(timed)
     yield from _against_sampling(timed)
     yield from _sample_times(timed)
+
+
+def by_family(bands: Sequence[Band]) -> Iterator[str]:
+    """What does well without sampling, by what classifiers are made of: attention, convolution, ..."""
+    families: dict[str, list[Band]] = {}
+    for band in bands:
+        if family := NetKind(band.activation, band.depths[-1]).family:
+            families.setdefault(family, []).append(band)
+    for family, own in families.items():
+        titles = dict.fromkeys(NetKind(band.activation, band.depths[-1]).label for band in own)
+        yield from _without_sampling(own, f"{family} ({_listed(list(titles))})")
 
 
 def _sample_times(bands: Sequence[Band]) -> Iterator[str]:
@@ -92,7 +104,8 @@ def _best_over(band: Band, leader: str, run: list[tuple[Condition, Contest]]) ->
     return f"{text} ({len(level)} others are not told from it)"
 
 
-def _without_sampling(bands: Sequence[Band]) -> Iterator[str]:
+def _without_sampling(bands: Sequence[Band], nets: str = "") -> Iterator[str]:
+    """Which rules that do not sample are best or not told from it, over places; of some nets, if named."""
     answers = [
         condition.answers[-1].deterministic
         for band in bands
@@ -112,8 +125,9 @@ def _without_sampling(bands: Sequence[Band]) -> Iterator[str]:
     first, *others = ranked
     label = bands[0].traits.label
     count_of_places = labels.plural(len(contests), "place")
+    begun = f"Of nets of {nets}, without" if nets else "Without"
     text = (
-        f"Without sampling, at any price, {label(first)} is best, or not told from the best, at "
+        f"{begun} sampling, at any price, {label(first)} is best, or not told from the best, at "
         f"{counts[first][1]} of {count_of_places} (each kind of nets at each σ), and has the best mean at "
         f"{counts[first][0]}"
     )

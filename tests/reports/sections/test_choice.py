@@ -11,7 +11,7 @@ from sdp_bench.reports.results import Results
 from sdp_bench.reports.sections.choice import WhichRule
 from sdp_bench.reports.sections.choice.choice import OFF, ON, UNDECIDED, as_accurate, choice
 from sdp_bench.reports.sections.choice.figure import choice_figures
-from sdp_bench.reports.sections.choice.words import by_nets, names, sentences
+from sdp_bench.reports.sections.choice.words import by_family, by_nets, names, sentences
 from sdp_bench.reports.statistics.costs import Costs, SamplingTime
 from sdp_bench.reports.statistics.replicates import Replicates
 from sdp_bench.reports.tables.frame import checked
@@ -350,3 +350,30 @@ def test_the_section_shows_what_to_take(timed):
     assert "What to take" in section
     assert section.count("<details") == section.count("</details>")
     assert section.count("<tbody>") == section.count("</tbody>")
+
+
+def test_what_classifiers_are_made_of_has_a_sentence_of_its_own():
+    of_attention = [
+        measured(
+            {"sdp": 0.4, "unscented": 0.1},
+            inputs=4,
+            nets=1,
+            activation=kind,
+            network=f"{kind} {size}",
+            net=f"{kind} {size}",
+            metric="tv_principal",
+        )
+        for kind, size in (("vit", "1x28x28"), ("vit", "3x32x32"), ("decoder", "8x2"))
+    ]
+    of_convolution = measured(
+        {"sdp": 0.1, "unscented": 0.4}, inputs=4, nets=1, activation="convnext", network="convnext", net="c"
+    )
+    bands = choice(checked(pd.concat([*of_attention, of_convolution, measured({"sdp": 0.2})])), TRAITS).bands
+    attention, convolution = sorted(by_family(bands))
+    assert (
+        "attention (Causal decoder and ViT), without sampling, at any price, unscented is best" in attention
+    )
+    assert "at 3 of 3 places" in attention
+    assert "convolution (ConvNeXt), without sampling, at any price, SDP is best" in convolution
+    titles = {band.title for band in bands}
+    assert {"ViT (1x28x28)", "ViT (3x32x32)", "Causal decoder", "ConvNeXt"} <= titles

@@ -1,0 +1,71 @@
+"""Classifiers that come with the package: they are whole, small, and as accurate as they say."""
+
+import pytest
+import torch
+
+from sdp_bench.bench.datasets.download import DataMissingError, local_copy
+from sdp_bench.bench.experiments import experiment
+from sdp_bench.bench.nets import storage
+from sdp_bench.bench.nets.architectures import architecture_of
+from sdp_bench.bench.nets.net import best_classifier, inputs_of
+
+ARCHITECTURES = (*experiment("vision").classifiers, *experiment("sequence").classifiers)
+NAMES = [each.label for each in ARCHITECTURES]
+ROWS = slice(0, 500)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES, ids=NAMES)
+def test_each_is_there_and_as_accurate_as_it_says(architecture):
+    net = best_classifier(architecture, "committed")
+    assert (net.architecture, net.source) == (architecture, "committed")
+    needs_files = net.recipe.dataset != "rotations"
+    if needs_files and local_copy() is None:
+        pytest.skip("the images are not here")
+    try:
+        data = inputs_of(net)
+    except DataMissingError:
+        pytest.skip("the images are not here")
+    with torch.inference_mode():
+        right = net.build()(data.batch(ROWS)).argmax(1) == data.labels[ROWS]
+    # Five standard errors of a share of 500, at worst .11: a net of other weights has a tenth right.
+    error = (net.accuracy * (1 - net.accuracy) / 500) ** 0.5
+    assert float(right.double().mean()) == pytest.approx(net.accuracy, abs=5 * error + 1e-3)
+
+
+def test_together_they_are_small():
+    sizes = [path.stat().st_size for path in storage.COMMITTED.glob("*.safetensors")]
+    iris = [path.stat().st_size for path in storage.COMMITTED.glob("iris-*.safetensors")]
+    assert 0 < sum(sizes) - sum(iris) < 1_000_000
+
+
+def test_they_go_before_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path))
+    gru = architecture_of("gru", (8, 2))
+    assert best_classifier(gru).source == "committed"
+    assert best_classifier(gru, "committed").digest == best_classifier(gru).digest
+
+
+@pytest.mark.parametrize(
+    ("network", "event", "message"),
+    [
+        ("vgg", (1, 28, 28), "unknown network 'vgg'; choose from resnet18, .*decoder"),
+        ("gru", (1, 28, 28), "GRU does not take inputs of shape"),
+        ("vit", (8, 2), "ViT does not take inputs of shape"),
+    ],
+)
+def test_a_network_says_what_it_does_not_take(network, event, message):
+    with pytest.raises(ValueError, match=message):
+        architecture_of(network, event)
+
+
+def test_a_decoder_does_not_look_ahead_and_a_vit_does():
+    decoder = best_classifier(architecture_of("decoder", (8, 2)), "committed").build()
+    x = torch.randn(1, 8, 2)
+    states = []
+    decoder.blocks.register_forward_hook(lambda *args: states.append(args[-1]))
+    later = x.clone()
+    later[:, 5:] += 1
+    with torch.no_grad():
+        decoder(x), decoder(later)
+    assert torch.allclose(states[0][:, :5], states[1][:, :5], atol=1e-6)
+    assert not torch.allclose(states[0][:, 5:], states[1][:, 5:], atol=1e-2)
