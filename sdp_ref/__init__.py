@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from sdp_ref import losses
     from sdp_ref.conformance import ConformanceReport, check_rule
     from sdp_ref.graph.trace import Net
+    from sdp_ref.module import Propagated
     from sdp_ref.rules import LayerwiseRule
 else:
     __getattr__, __dir__ = exports(__name__)
@@ -47,6 +48,7 @@ __all__ = [
     "LayerwiseRule",
     "LocationScale",
     "Mixture",
+    "Propagated",
     "Quantiles",
     "Rule",
     "SymmetricStable",

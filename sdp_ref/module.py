@@ -1,0 +1,102 @@
+"""A net that gives laws, as a module that trains."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from sdp_ref.laws import DiagonalGaussian, Law
+from sdp_ref.rules import Propagator
+from sdp_ref.rules import rule as rule_named
+from sdp_ref.rules.base import predicted
+
+
+class Propagated(nn.Module):
+    """A net whose forward pass gives the law of its output under noise on the input.
+
+    As the wrapper in the paper's listing (Petersen et al. 2024, supplement, "Implementations of SDP"), for
+    any rule. Its parameters are the net's, and gradients go to them through the law.
+
+    Parameters
+    ----------
+    net : nn.Module
+        Maps a batch (B, *event) to (B, m), each row by itself.
+    rule : str or Rule
+        A name of :func:`sdp_ref.rules`, or a rule object. One that is named keeps what gradients need; an
+        object is taken as it is (``create_graph=True`` is what `sdp` trains with).
+    std : float or Tensor, broadcastable to the event
+        Standard deviation of independent Gaussian noise, in the input's units, for inputs that are tensors.
+
+    Raises
+    ------
+    ValueError
+        If the rule is unknown or none, the net is no module, or a standard deviation is negative or not
+        finite.
+
+    Examples
+    --------
+    >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+    >>> law = Propagated(net, "sdp", std=0.1)(torch.zeros(2, 4))
+    >>> law.mean.shape, law.covariance.shape
+    (torch.Size([2, 3]), torch.Size([2, 3, 3]))
+    """
+
+    std: Tensor
+
+    def __init__(self, net: nn.Module, rule: str | Propagator = "sdp", std: float | Tensor = 1.0) -> None:
+        super().__init__()
+        if not isinstance(net, nn.Module):
+            raise ValueError(f"net must be a torch module, got {type(net).__name__}")
+        self.net = net
+        self.rule = _trainable(rule)
+        try:
+            scale = torch.as_tensor(std, dtype=torch.float64)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(f"std must be a number or a tensor of numbers, got {std!r}") from error
+        if not bool((torch.isfinite(scale) & (scale >= 0)).all()):
+            raise ValueError(f"std must be finite and >= 0, got {std!r}")
+        self.register_buffer("std", scale, persistent=False)
+
+    def forward(self, x: Tensor | Law) -> Law:
+        """Predict the law of the output.
+
+        Parameters
+        ----------
+        x : Tensor, shape (B, *event), or Law
+            Inputs, to which the noise is added, or the law of the input itself.
+
+        Returns
+        -------
+        Law
+            Batch B.
+
+        Raises
+        ------
+        ValueError
+            If the noise does not fit the inputs, and as :func:`sdp_ref.propagate`.
+        UnsupportedError
+            As :func:`sdp_ref.propagate`.
+        """
+        if isinstance(x, Tensor):
+            try:
+                variance = self.std.square().to(x).expand(x.shape)
+            except RuntimeError:
+                raise ValueError(
+                    f"std of shape {tuple(self.std.shape)} does not fit inputs of shape {tuple(x.shape)}"
+                ) from None
+            x = DiagonalGaussian(x, variance)
+        return predicted(self.rule, self.net, x)
+
+    def extra_repr(self) -> str:
+        """Rule and noise, for people."""
+        return f"rule={self.rule.name!r}"
+
+
+def _trainable(rule: str | Propagator) -> Propagator:
+    """A rule that is named, with the graph that gradients need, or one that is given."""
+    if isinstance(rule, str):
+        graph = {"create_graph": True} if hasattr(rule_named(rule), "create_graph") else {}
+        return rule_named(rule, **graph)
+    if not isinstance(rule, Propagator):
+        raise ValueError(f"rule must be a name or an object with name and propagate(net, x), got {rule!r}")
+    return rule
