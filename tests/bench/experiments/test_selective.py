@@ -95,7 +95,7 @@ def test_a_limit_takes_the_classes_in_turn_the_same_ones_each_time():
         ({"train": dataclasses.replace(TRAIN, labels=TRAIN.labels * 0)}, "one class"),
         ({"train": dataclasses.replace(TRAIN, labels=TRAIN.labels + 1)}, "got 10"),
         ({"digits": dataclasses.replace(DIGITS, labels=DIGITS.labels - 1)}, "lie in 0..9"),
-        ({"letters": dataclasses.replace(LETTERS, pixels=LETTERS.pixels[:, :, :7])}, "one shape"),
+        ({"letters": dataclasses.replace(LETTERS, kept=LETTERS.pixels[:, :, :7])}, "one shape"),
     ],
 )
 def test_bad_images_are_refused_in_one_line(change, message):

@@ -524,7 +524,7 @@ def test_other_cells_and_nets_are_refused_and_taken_up(tmp_path):
 
 def test_a_missing_net_is_refused(tmp_path, monkeypatch):
     known = baseline_of(tmp_path / "ci.json", SCOPE, "sdp")
-    monkeypatch.setattr("sdp_bench.bench.nets.fully_connected.COMMITTED", tmp_path)
+    monkeypatch.setattr("sdp_bench.bench.nets.storage.COMMITTED", tmp_path)
     with pytest.raises(RunFailedError, match=r"bench/nets/committed/iris-relu-1x100-.* is missing"):
         check(known, ACCURACY)
 
