@@ -142,7 +142,7 @@ def _few_samples(evidence: Evidence) -> Tried | None:
 RULES: Mapping[str, Rule] = {
     "uci-sdp": _narrowest({"sdp": _BOLD["sdp"]}, _BASELINES),
     "uci-pnn": _narrowest({"sdp+pnn": _BOLD["sdp+pnn"]}, (*_BASELINES, "sdp")),
-    "uci-coverage": _better_covered(("sdp", "pnn", *_SAMPLES)),
+    "uci-coverage": _better_covered(("sdp", *_BASELINES, *_SAMPLES)),
     "uci-either": _either,
     "uci-trend": _better_covered(("sdp", "pnn")),
     "uci-boston": _on_boston,
