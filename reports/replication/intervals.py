@@ -97,7 +97,9 @@ def _either(evidence: Evidence) -> Tried | None:
     effects: list[Effect] = []
     for name in measured.sets:
         widths = {method: measured.of(name, method, "mpiw").mean() for method in ("sdp", "sdp+pnn")}
-        best = min(widths, key=lambda method: widths[method])
+        best = min(
+            widths, key=lambda method: (math.isnan(widths[method]), widths[method])
+        )  # NaN: none qualified
         effects += measured.narrower(name, best, (*_BASELINES, *_SAMPLES))
     return tried(effects, "seed", measured.fidelity, "index.html#uci")
 

@@ -148,6 +148,13 @@ def test_intervals_are_compared_seed_by_seed():
     np.testing.assert_allclose(found["MPIW of SDP over that of PNN on concrete"], np.log(1.5))
 
 
+def test_where_sdp_never_qualified_the_narrower_is_sdp_with_pnn():
+    own = Evidence(made_up.results(made_up.frame(depths=(1,), nets=1, inputs=1)))
+    own._of["uci"] = uci({"sdp+pnn": 0.2, "pnn": 0.3}, {}).query("experiment == 'uci'")
+    (effect,) = intervals.RULES["uci-either"](own).trials[""].effects
+    assert effect.name == "MPIW of SDP + PNN over that of PNN on concrete"
+
+
 def test_the_best_coverage_is_the_best_of_all_methods():
     methods = ("sdp", "pnn", "sqr", "sdp+pnn", "monte_carlo:samples=10", "monte_carlo:samples=100")
     own = Evidence(made_up.results(made_up.frame(depths=(1,), nets=1, inputs=1)))
