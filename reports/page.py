@@ -69,7 +69,7 @@ def build(
     """
     with writing(folder):
         made, numbers = parts(results, every_section() if sections is None else sections)
-        links = write_beside(folder, _beside(results))
+        links = write_beside(folder, _beside(results, made))
         if results.committed is not None:
             here = [one for one in made if one.beside]
             results.committed.show(inside(folder, committed.FOLDER), here, [(f"../{PAGE}", "This run")])
@@ -106,7 +106,7 @@ def keep(results: Results, folder: Path, sections: Sequence[Section] | None = No
     made, numbers = parts(results, every_section() if sections is None else sections)
     _write_numbers(results, numbers, folder / FOLDER, Data(committed.DATA))
     finished = results.meta.get("finished") or ""
-    return Committed.keep(folder, results.frame, made, finished, _beside(results))
+    return Committed.keep(folder, results.frame, made, finished, _beside(results, made))
 
 
 def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], list[Number]]:
@@ -143,13 +143,13 @@ def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], li
     return made, list(numbers.values())
 
 
-def _beside(results: Results) -> list[Beside]:
-    """Pages beside that of some results: what they say to the paper, where they are of its size."""
+def _beside(results: Results, made: Sequence[Part]) -> list[Beside]:
+    """Pages beside that made of some parts: what results say to the paper, where they are of its size."""
     if not (results.published or results.meta.get("preset") == PAPERS_OWN):
         return []
     from sdp_bench.reports.replication import page  # which runs rules
 
-    return page.files(results)
+    return page.files(results, frozenset().union(*(part.anchors for part in made)))
 
 
 def drill_downs(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,11 @@ class Part:
     html: str
     beside: bool = False
     said: tuple[str, ...] = ()
+
+    @property
+    def anchors(self) -> frozenset[str]:
+        """What links can lead to in it."""
+        return frozenset(re.findall(r'\bid="([^"]+)"', self.html))
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,9 @@ def _either(evidence: Evidence) -> Tried | None:
     effects: list[Effect] = []
     for name in measured.sets:
         widths = {method: measured.of(name, method, "mpiw").mean() for method in ("sdp", "sdp+pnn")}
-        best = min(widths, key=lambda method: widths[method])
+        best = min(
+            widths, key=lambda method: (math.isnan(widths[method]), widths[method])
+        )  # NaN: none qualified
         effects += measured.narrower(name, best, (*_BASELINES, *_SAMPLES))
     return tried(effects, "seed", measured.fidelity, "index.html#uci")
 
@@ -142,7 +144,7 @@ def _few_samples(evidence: Evidence) -> Tried | None:
 RULES: Mapping[str, Rule] = {
     "uci-sdp": _narrowest({"sdp": _BOLD["sdp"]}, _BASELINES),
     "uci-pnn": _narrowest({"sdp+pnn": _BOLD["sdp+pnn"]}, (*_BASELINES, "sdp")),
-    "uci-coverage": _better_covered(("sdp", "pnn", *_SAMPLES)),
+    "uci-coverage": _better_covered(("sdp", *_BASELINES, *_SAMPLES)),
     "uci-either": _either,
     "uci-trend": _better_covered(("sdp", "pnn")),
     "uci-boston": _on_boston,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from sdp_bench.reports.parts import Beside
-from sdp_bench.reports.replication.counterparts import counterparts
-from sdp_bench.reports.replication.statement import Evidence, RuledTopic, ruled
+from sdp_bench.reports.replication.counterparts import Counterpart, counterparts
+from sdp_bench.reports.replication.statement import Answer, Evidence, RuledTopic, ruled
 from sdp_bench.reports.replication.statements import topics as statements
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.statistics.conventions import Outcome
@@ -18,6 +20,8 @@ from sdp_bench.reports.writing import environment
 
 PAGE, TABLE, LATEX = "paper.html", "paper.csv", "paper.tex"
 TITLE = "The paper, claim by claim"
+
+LeadingT = TypeVar("LeadingT", Answer, Counterpart)
 
 _TEMPLATE = Path(__file__).with_name("template.html")
 _ESCAPES = {
@@ -29,19 +33,21 @@ _ESCAPES = {
 _COLUMNS = ("topic", "lines", "quote", "reading", "outcome", "ruling", "found", "fidelity", "address")
 
 
-def files(results: Results) -> list[Beside]:
+def files(results: Results, anchors: Collection[str]) -> list[Beside]:
     """The page and its tables.
 
     Parameters
     ----------
     results : Results
+    anchors : collection of str
+        Of the results' own page; nothing leads to others there.
 
     Returns
     -------
     list of Beside
     """
     evidence = Evidence(results)
-    topics = [ruled(topic, evidence) for topic in statements()]
+    topics = [_led(ruled(topic, evidence), anchors) for topic in statements()]
     counts = tally(topics)
     template = environment(results.traits).get_template(str(_TEMPLATE))
     html = template.render(
@@ -49,13 +55,24 @@ def files(results: Results) -> list[Beside]:
         topics=topics,
         counts=counts,
         total=sum(counts.values()),
-        counterparts=counterparts(evidence),
+        counterparts=[_to(anchors, one) for one in counterparts(evidence)],
         source=results.title,
         finished=results.meta.get("finished") or "",
         table=TABLE,
         latex=LATEX,
     )
     return [Beside(PAGE, html, TITLE), Beside(TABLE, _csv(topics)), Beside(LATEX, _latex(topics))]
+
+
+def _led(topic: RuledTopic, anchors: Collection[str]) -> RuledTopic:
+    """A topic whose answers lead to nothing but what is there."""
+    statements = tuple(replace(one, answer=_to(anchors, one.answer)) for one in topic.statements)
+    return replace(topic, statements=statements)
+
+
+def _to(anchors: Collection[str], one: LeadingT) -> LeadingT:
+    there = not one.address or one.address.partition("#")[2] in anchors
+    return one if there else replace(one, address="")
 
 
 def tally(topics: list[RuledTopic]) -> dict[Outcome, int]:

@@ -26,6 +26,8 @@ from sdp_bench.reports.statistics.verdicts import Verdict
 from sdp_bench.reports.style import labels
 
 _TENFOLD_MARGIN = TV_MARGIN
+_WORST = (Verdict.FAILS, Verdict.UNDECIDED, Verdict.NOT_MEASURED, Verdict.HOLDS)
+"""Verdicts, from that which a conjunction takes from any of its parts to that which it needs from all."""
 _SIGMAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 
 
@@ -173,7 +175,7 @@ def _wider(evidence: Evidence) -> Answer | None:
     verdicts = [ruling.verdict for one in found for ruling in one.rulings]
     if all(verdict is Verdict.NOT_MEASURED for verdict in verdicts):
         return None
-    worst = min(found, key=lambda one: [Verdict.FAILS, Verdict.UNDECIDED].count(one.shown.verdict) == 0)
+    worst = min(found, key=lambda one: _WORST.index(one.shown.verdict))
     return Answer(
         worst.verdicts, worst.sentence, "as the two claims on DVIA", f"index.html#claim-{worst.claim.key}"
     )

@@ -6,7 +6,6 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 
 import numpy as np
 import pandas as pd
@@ -254,7 +253,8 @@ def ruled(topic: Topic, evidence: Evidence) -> RuledTopic:
     Returns
     -------
     RuledTopic
-        p-values of trials under one convention are corrected by Holm's method over the topic's statements.
+        p-values of trials under one convention are corrected by Holm's method over the topic's statements,
+        with those under conventions that settle less (none at all, say).
     """
     answers: dict[str, Answer] = {}
     tried: dict[str, Tried] = {}
@@ -283,19 +283,29 @@ def ruled(topic: Topic, evidence: Evidence) -> RuledTopic:
 
 def _verdicts(tried: Mapping[str, Tried]) -> dict[tuple[str, str], Verdict]:
     """Verdicts on statements under conventions, corrected over the statements tried under each."""
+    # A convention may settle less than another does: what was tried under it belongs to the family of each
+    # that settles as much and more, and takes the largest of its p-values.
     verdicts: dict[tuple[str, str], Verdict] = {}
-    every = sorted((name, key, trial) for key, one in tried.items() for name, trial in one.trials.items())
-    for name, group in groupby(every, key=lambda each: each[0]):
-        family = {key: trial for _, key, trial in group}
-        enough = {key: trial for key, trial in family.items() if trial.fewest >= MIN_NETS}
-        verdicts |= {(key, name): Verdict.UNDECIDED for key in family.keys() - enough.keys()}
-        if not enough:
+    largest: dict[tuple[str, str], tuple[float, float]] = {}
+    every = {(key, name): trial for key, one in tried.items() for name, trial in one.trials.items()}
+    verdicts |= {which: Verdict.UNDECIDED for which, trial in every.items() if trial.fewest < MIN_NETS}
+    for convention in {name for _, name in every}:
+        family = [
+            which for which in every if which not in verdicts and _settled(which[1]) <= _settled(convention)
+        ]
+        if not family:
             continue
-        holds = holm([trial.p[0] for trial in enough.values()])
-        fails = holm([trial.p[1] for trial in enough.values()])
-        for key, one, other in zip(enough, holds.tolist(), fails.tolist(), strict=True):
-            verdicts[key, name] = decide(one, other)
-    return verdicts
+        holds = holm([every[which].p[0] for which in family])
+        fails = holm([every[which].p[1] for which in family])
+        for which, one, other in zip(family, holds.tolist(), fails.tolist(), strict=True):
+            before = largest.get(which, (0.0, 0.0))
+            largest[which] = (max(before[0], one), max(before[1], other))
+    return verdicts | {which: decide(*p) for which, p in largest.items()}
+
+
+def _settled(convention: str) -> frozenset[str]:
+    """What a convention settles, from its name."""
+    return frozenset(filter(None, convention.split(", ")))
 
 
 def paired(frame: pd.DataFrame, replicate: Sequence[str]) -> pd.DataFrame:

@@ -28,7 +28,7 @@ def made():
             for topic in topics()
         )
         patch.setattr(page, "statements", lambda: read)
-        return {one.name: one for one in page.files(made_up.results(made_up.frame()))}
+        return {one.name: one for one in page.files(made_up.results(made_up.frame()), {"iris-tv", "choice"})}
 
 
 def test_the_page_is_whole_and_fetches_nothing(made):
@@ -39,6 +39,16 @@ def test_the_page_is_whole_and_fetches_nothing(made):
     assert len(set(found.ids)) == len(found.ids)
     anchors = {target[1:] for target in found.targets if target.startswith("#")}
     assert anchors <= set(found.ids)
+
+
+def test_links_lead_to_what_the_report_has(made):
+    targets = outline(made[page.PAGE].text).targets
+    assert {target for target in targets if target.startswith("index.html#")} == {
+        "index.html#iris-tv",
+        "index.html#choice",
+    }
+    rows = csv.DictReader(io.StringIO(made[page.TABLE].text))
+    assert {row["address"] for row in rows} <= {"", "index.html#iris-tv", "index.html#choice"}
 
 
 def test_counts_and_filters_are_of_the_statements(made):
@@ -63,7 +73,7 @@ def test_tables_have_a_row_for_each_statement(made):
 
 
 def test_a_report_of_the_papers_size_has_it_beside(made, tmp_path, monkeypatch):
-    monkeypatch.setattr(page, "files", lambda _: list(made.values()))
+    monkeypatch.setattr(page, "files", lambda *_: list(made.values()))
     results = made_up.results(made_up.frame())
     build(results, tmp_path / "quick", sections=[])
     assert not (tmp_path / "quick" / page.PAGE).exists()
