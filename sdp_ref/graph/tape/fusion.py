@@ -25,6 +25,7 @@ _KEEPS = frozenset(  # every component where it is; torch has no tag for it
 )
 _POINTWISE = frozenset(["where", "masked_fill"])  # of which not all forms have the tag
 _LARGER = frozenset(["maximum", "minimum", "max", "min", "fmax", "fmin"])
+_STEPS = frozenset(["sign", "sgn", "floor", "ceil", "round", "trunc", "fix"])  # constant between jumps
 _GRID = torch.linspace(-21, 21, 20001, dtype=torch.float64).sinh() * 1e-3  # to 7e5, 1/500 apart at most
 _TINY = 1e-30  # what a bisection makes of 0
 _MOST_BENDS = 64
@@ -46,15 +47,12 @@ class _Node:
     output: int
 
     def corners(self, made: Mapping[int, Tensor]) -> Iterator[Tensor]:
-        """Truth values that flip where the op has two slopes."""
+        """Values that change where the op has two slopes or two values, and nowhere else."""
         name, taken = self.replay.name, [made[i] for i in self.replay.taken]
-        if made[self.output].dtype == torch.bool:
+        if name in _STEPS or not made[self.output].is_floating_point():
             yield made[self.output]
         elif name in _LARGER and len(taken) == 2:
             yield taken[0] > taken[1]
-        elif name == "sign":
-            yield made[self.output] > 0
-            yield made[self.output] < 0
         elif name in OPERATORS and len(taken) == 1:
             entry = self.replay.entry
             kind = OPERATORS[name]

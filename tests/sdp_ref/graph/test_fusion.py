@@ -136,6 +136,50 @@ def test_a_function_that_bends_without_end_is_refused():
 @pytest.mark.parametrize(
     "net",
     [
+        lambda x: x.floor(),
+        lambda x: x.round(decimals=1) + 1,
+        lambda x: x.int().to(x.dtype),
+        lambda x: x % 1 + 2,
+        lambda x: torch.where(x > 0, x.frac() + 3, x),
+        lambda x: torch.copysign(torch.ones_like(x), x - 2),
+        lambda x: torch.where(x > 3.06, 1 / (x - 3.06), x),
+    ],
+)
+def test_what_jumps_without_end_or_is_infinite_is_refused_also_where_the_law_is_narrow(net):
+    x = sr.DiagonalGaussian(torch.tensor([[1.9, 2.9]]).double(), torch.tensor([[0.02, 0.001]]).double())
+    for rule in ("moment_matching", "marginal_moment_matching", "low_rank"):
+        with pytest.raises(sr.UnsupportedError):
+            sr.propagate(net, x, rule)
+
+
+def test_a_sign_of_any_name_jumps():
+    x = sr.DiagonalGaussian(torch.tensor([[1.0]]).double(), torch.tensor([[0.25]]).double())
+    up = torch.special.ndtr(torch.tensor(2.0).double()).item()
+    for sign in (torch.sign, torch.sgn):
+        y = sr.propagate(sign, x, "marginal_moment_matching")
+        assert y.mean.item() == pytest.approx(2 * up - 1, rel=1e-10)
+        assert y.variance.item() == pytest.approx(4 * up * (1 - up), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "net",
+    [
+        lambda x: torch.where(x > 0, x.log(), 0.0),  # of an infinite mean slope
+        lambda x: torch.where(x > 0.2, x.rsqrt(), x),  # of a slope that autograd makes NaN
+    ],
+)
+def test_a_slope_that_has_no_mean_is_refused_where_it_is_asked_for(net):
+    x = sr.DiagonalGaussian(torch.tensor([[-1.8]]).double(), torch.tensor([[1.86]]).double())
+    y = sr.propagate(net, x, "moment_matching")
+    outputs = net(x.mean + numbers(SAMPLES, 1) * x.variance.sqrt())
+    assert bool(((outputs.mean(0) - y.mean).abs() <= 4 * outputs.std(0) / math.sqrt(SAMPLES)).all())
+    with pytest.raises(sr.UnsupportedError, match="the mean derivative of where"):
+        sr.propagate(net, x, "low_rank")
+
+
+@pytest.mark.parametrize(
+    "net",
+    [
         lambda x: torch.maximum(x, x.flip(1)),
         lambda x: torch.minimum(x[:, :1], x),
         lambda x: torch.max(x, torch.tensor(0.3)),
