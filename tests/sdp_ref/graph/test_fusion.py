@@ -241,6 +241,17 @@ def test_a_normalised_vector_is_taken_as_an_rms_norm():
         assert torch.allclose(y.variance, z.variance, rtol=1e-12)
 
 
+@pytest.mark.parametrize("least", [0.05, 1.0])
+def test_a_vector_divided_by_a_clamped_length_is_a_quotient(least):
+    def net(v):
+        return F.normalize(v, dim=1, eps=least)
+
+    mean = torch.tensor([[0.025, -0.05, 0.04], [1.0, -2.0, 0.5]]).double()
+    x = sr.DiagonalGaussian(mean, 1e-8 * mean.square())
+    for rule in ("moment_matching", "marginal_moment_matching", "marginal_sdp", "low_rank"):
+        assert torch.allclose(sr.propagate(net, x, rule).mean, net(mean), rtol=1e-6)
+
+
 def test_the_notes_say_which_maxima_are_approximations():
     x = sr.DiagonalGaussian(numbers(1, 5), torch.ones(1, 5).double())
     two = sr.propagate(lambda v: v[:, :2].amax(1, keepdim=True), x, "moment_matching")
