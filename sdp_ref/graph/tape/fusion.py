@@ -132,7 +132,7 @@ class Fusion:
         self._nodes: dict[int, _Node] = {}
         self._from: dict[int, int] = {}  # the nearest value that it is a function of, it alone
         self._truths: set[int] = set()  # values that are no real numbers
-        self._cast: set[int] = set()  # those made of them that are
+        self._levels: set[int] = set()  # those made of them alone that are: few different numbers
 
     def note(self, output: int, replay: Replay, made: Value) -> None:
         """Remember a value, if each component of it is made from the like ones of those that it reads.
@@ -145,13 +145,14 @@ class Fusion:
             What makes it.
         made : Value
         """
-        if not replay.entry.real[replay.which]:
+        real = replay.entry.real[replay.which]
+        if not real:
             self._truths.add(output)
-        elif replay.name in _KEEPS and self.reads_truths(replay):
-            self._cast.add(output)
         entry = _of_numbers(replay, made)
         if entry is None:
             return
+        if real and replay.taken and self._truths | self._levels >= set(replay.taken):
+            self._levels.add(output)
         same = Replay(entry, replay.which, replay.taken, replay.layout, replay.dtype)
         self._nodes[output] = _Node(same, output)
         origin = self._origin(list(replay.taken))
@@ -164,7 +165,7 @@ class Fusion:
 
     def is_one(self, replay: Replay) -> bool:
         """Whether an op, which goes by comparisons, is better taken together with what it reads."""
-        reads = self._cast.intersection(replay.taken) or self.reads_truths(replay)
+        reads = self._levels.intersection(replay.taken) or self.reads_truths(replay)
         return bool(reads) or replay.name in _LARGER
 
     def of_one(self, output: int) -> Composition | None:
