@@ -241,7 +241,7 @@ class Pointwise(Quadrature):
         slope = super()._mean_derivative(mean, variance)
         with torch.no_grad():  # Cacoullos (1982): E[f'(X)]^2 Var X is no more than Var f(X)
             most = super()._mean_variance(mean, variance)[1]
-            agree = slope.square() * variance <= (1 + _MISFIT) * most
+            agree = slope.square() * variance <= (1 + _MISFIT) * most + _AGREEMENT**2 * variance
         if not bool(agree.all()):
             raise NoFormulaError(f"the mean derivative of {self.text}, which its quadrature does not settle")
         return slope

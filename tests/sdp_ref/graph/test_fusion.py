@@ -244,6 +244,13 @@ def test_a_normalised_vector_is_taken_as_an_rms_norm():
         assert torch.allclose(y.variance, z.variance, rtol=1e-12)
 
 
+def test_a_jump_out_of_reach_is_none():
+    x = sr.DiagonalGaussian(torch.tensor([[0.3]]).double(), torch.tensor([[1e-4]]).double())
+    y = sr.propagate(lambda v: v * (v > 0.5).to(v.dtype), x, "low_rank")
+    assert y.mean.item() == 0
+    assert y.variance.item() < 1e-80
+
+
 @pytest.mark.parametrize("least", [0.05, 1.0])
 def test_a_vector_divided_by_a_clamped_length_is_a_quotient(least):
     def net(v):
