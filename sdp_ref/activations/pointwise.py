@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -19,10 +20,14 @@ from sdp_ref.activations.numerics.curves import (
     curve_covariance,
     curve_mean_derivative,
     curve_mean_variance,
+    curve_misfit,
 )
 from sdp_ref.errors import NoFormulaError
 
 _AGREEMENT = 1e-8
+_MISFIT = 1e-4  # of the output's deviation; what a jump that is not known of moves is less than its square
+_LOST = 1e-9  # of the value at the mean, which rounding may take
+_REACH = 9.0  # deviations
 
 
 @dataclass(frozen=True)
@@ -145,7 +150,8 @@ class Pointwise(Quadrature):
 
     The quadrature is done a second time with twice as many panels. Where the means or the standard deviations
     of the two differ by more than 1e-8 of the larger of the input's and the output's standard deviation, or
-    are not finite, it is refused: the function bends where `places` does not say so, or grows too fast.
+    are not finite, it is refused: the function bends where `places` does not say so, or grows too fast. So it
+    is where its slope does not add up to it: it jumps elsewhere; and next to a place where it is infinite.
 
     Parameters
     ----------
@@ -180,14 +186,21 @@ class Pointwise(Quadrature):
     @property
     def jumps(self) -> tuple[Jump, ...]:
         """Where the values next to a place differ."""
+        return tuple(
+            (place, left, right)
+            for place, left, right in self._sides()
+            if abs(right - left) > 1e-12 * max(1.0, abs(left), abs(right))
+        )
+
+    def _sides(self) -> list[Jump]:
+        """Each of `places`, with the values next to it."""
         found = []
         for place in self.places:
             beside = torch.tensor([place] * 2, dtype=torch.float64)
             ends = torch.tensor([-torch.inf, torch.inf], dtype=torch.float64)
             left, right = self.call(torch.nextafter(beside, ends)).tolist()
-            if abs(right - left) > 1e-12 * max(1.0, abs(left), abs(right)):
-                found.append((place, left, right))
-        return tuple(found)
+            found.append((place, left, right))
+        return found
 
     def function(self, x: Tensor) -> Tensor:
         """f(x), elementwise."""
@@ -215,7 +228,20 @@ class Pointwise(Quadrature):
             shift, again = curve_mean_variance(finer, mean, wide)
             largest = (again / wide).sqrt() + _AGREEMENT
             apart = (self.function(mean) + shift - m).abs() + (again.sqrt() - v.sqrt()).abs()
-            agree = (apart <= _AGREEMENT * wide.sqrt() * largest.clamp(min=1)) | (variance == 0)
-        if not bool(agree.all()):
+            agree = apart <= _AGREEMENT * wide.sqrt() * largest.clamp(min=1)
+            agree &= curve_misfit(finer, mean, wide) <= _MISFIT * again.sqrt() + _LOST * m.abs()
+            for place, left, right in self._sides():
+                if not (math.isfinite(left) and math.isfinite(right)):
+                    agree &= (mean - place).abs() > _REACH * wide.sqrt()
+        if not bool((agree | (variance == 0)).all()):
             raise NoFormulaError(f"moments of {self.text}, which its quadrature does not settle")
         return m, v
+
+    def _mean_derivative(self, mean: Tensor, variance: Tensor) -> Tensor:
+        slope = super()._mean_derivative(mean, variance)
+        with torch.no_grad():  # Cacoullos (1982): E[f'(X)]^2 Var X is no more than Var f(X)
+            most = super()._mean_variance(mean, variance)[1]
+            agree = slope.square() * variance <= (1 + _MISFIT) * most + _AGREEMENT**2 * variance
+        if not bool(agree.all()):
+            raise NoFormulaError(f"the mean derivative of {self.text}, which its quadrature does not settle")
+        return slope

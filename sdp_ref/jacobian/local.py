@@ -49,6 +49,9 @@ def linear_part(function: Function, points: Sequence[Tensor]) -> tuple[Tensor, F
     points = tuple(points)
 
     def rows(*given: Tensor) -> Tensor:
+        if not given[0].shape[1]:
+            return value.new_zeros(len(value), 0, *value.shape[1:])
+
         def one(*tangents: Tensor) -> Tensor:
             pushed: Tensor = torch.func.jvp(function, points, tangents)[1]
             return pushed

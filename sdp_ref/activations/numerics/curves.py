@@ -281,6 +281,32 @@ def curve_mean_variance(curve: Curve, mean: Tensor, variance: Tensor) -> tuple[T
     return both[:, 0].reshape(mean.shape), both[:, 1].reshape(mean.shape)
 
 
+@torch.no_grad()
+def curve_misfit(curve: Curve, mean: Tensor, variance: Tensor) -> Tensor:
+    """Root mean square by which f(X) - f(m), as the quadrature has it, is not what f itself says in reach.
+
+    The slope does not tell of a jump that the curve does not know of.
+
+    Parameters
+    ----------
+    curve : Curve
+    mean, variance : Tensor, one shape, float64
+        Variances are above 0.
+
+    Returns
+    -------
+    Tensor, shape of the input
+    """
+
+    def moment(m: Tensor, s: Tensor) -> Tensor:
+        nodes = _nodes(curve, m, s)
+        direct = curve.function(m[:, None] + s[:, None] * nodes.u) - curve.function(m)[:, None]
+        apart = torch.where(nodes.u.abs() <= _REACH, direct - nodes.difference, 0.0)
+        return (nodes.weight * apart.square()).sum(-1).sqrt()
+
+    return _chunked(moment, _count(curve), mean.reshape(-1), variance.reshape(-1).sqrt()).reshape(mean.shape)
+
+
 def curve_mean_derivative(curve: Curve, mean: Tensor, variance: Tensor) -> Tensor:
     """E[f'(X)], jumps included, for variances above 0; shapes as of :func:`curve_mean_variance`."""
 

@@ -15,6 +15,9 @@ from sdp_ref.graph.aten.call import Call, as_value, held, place
 from sdp_ref.graph.ops import Rearrange, Scale, Sum, VectorNorm
 from sdp_ref.graph.tape.replay import Value
 
+_NO_LENGTH = 1e-4
+"""Least length up to which a vector may be divided by the root of a sum instead: larger ones are clamps."""
+
 
 def vector_norm(
     call: Call,
@@ -44,10 +47,10 @@ def normalised(call: Call, above: Value, below: Value) -> Value | None:
     Returns
     -------
     Value or None
-        None for any other quotient.
+        None for any other quotient, and for a length of which the least one is no rounding.
     """
     found = _length_of(call, above, below)
-    if found is None:
+    if found is None or found[1] > _NO_LENGTH:
         return None
     dims, least = found
     n = math.prod(above.event[d] for d in dims)

@@ -25,6 +25,7 @@ _KEEPS = frozenset(  # every component where it is; torch has no tag for it
 )
 _POINTWISE = frozenset(["where", "masked_fill"])  # of which not all forms have the tag
 _LARGER = frozenset(["maximum", "minimum", "max", "min", "fmax", "fmin"])
+_STEPS = frozenset(["sign", "sgn", "floor", "ceil", "round", "trunc", "fix"])  # constant between jumps
 _GRID = torch.linspace(-21, 21, 20001, dtype=torch.float64).sinh() * 1e-3  # to 7e5, 1/500 apart at most
 _TINY = 1e-30  # what a bisection makes of 0
 _MOST_BENDS = 64
@@ -46,15 +47,12 @@ class _Node:
     output: int
 
     def corners(self, made: Mapping[int, Tensor]) -> Iterator[Tensor]:
-        """Truth values that flip where the op has two slopes."""
+        """Values that change where the op has two slopes or two values, and nowhere else."""
         name, taken = self.replay.name, [made[i] for i in self.replay.taken]
-        if made[self.output].dtype == torch.bool:
+        if name in _STEPS or not made[self.output].is_floating_point():
             yield made[self.output]
         elif name in _LARGER and len(taken) == 2:
             yield taken[0] > taken[1]
-        elif name == "sign":
-            yield made[self.output] > 0
-            yield made[self.output] < 0
         elif name in OPERATORS and len(taken) == 1:
             entry = self.replay.entry
             kind = OPERATORS[name]
@@ -134,7 +132,7 @@ class Fusion:
         self._nodes: dict[int, _Node] = {}
         self._from: dict[int, int] = {}  # the nearest value that it is a function of, it alone
         self._truths: set[int] = set()  # values that are no real numbers
-        self._cast: set[int] = set()  # those made of them that are
+        self._levels: set[int] = set()  # those made of them alone that are: few different numbers
 
     def note(self, output: int, replay: Replay, made: Value) -> None:
         """Remember a value, if each component of it is made from the like ones of those that it reads.
@@ -147,13 +145,14 @@ class Fusion:
             What makes it.
         made : Value
         """
-        if not replay.entry.real[replay.which]:
+        real = replay.entry.real[replay.which]
+        if not real:
             self._truths.add(output)
-        elif replay.name in _KEEPS and self.reads_truths(replay):
-            self._cast.add(output)
         entry = _of_numbers(replay, made)
         if entry is None:
             return
+        if real and replay.taken and self._truths | self._levels >= set(replay.taken):
+            self._levels.add(output)
         same = Replay(entry, replay.which, replay.taken, replay.layout, replay.dtype)
         self._nodes[output] = _Node(same, output)
         origin = self._origin(list(replay.taken))
@@ -166,7 +165,7 @@ class Fusion:
 
     def is_one(self, replay: Replay) -> bool:
         """Whether an op, which goes by comparisons, is better taken together with what it reads."""
-        reads = self._cast.intersection(replay.taken) or self.reads_truths(replay)
+        reads = self._levels.intersection(replay.taken) or self.reads_truths(replay)
         return bool(reads) or replay.name in _LARGER
 
     def of_one(self, output: int) -> Composition | None:

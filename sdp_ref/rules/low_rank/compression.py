@@ -184,6 +184,8 @@ def adjoint(rows: Rows, events: list[torch.Size], cotangents: Tensor) -> tuple[T
             for shape in shapes
         ]
         image = rows(*inputs)
+    if not image.requires_grad:  # it depends on none of them
+        return tuple(torch.zeros_like(each, requires_grad=False) for each in inputs)
     found = torch.autograd.grad(image, inputs, cotangents, allow_unused=True, materialize_grads=True)
     return tuple(each.detach() for each in found)
 

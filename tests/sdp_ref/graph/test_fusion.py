@@ -44,6 +44,9 @@ ONE_VALUE = {  # and where they bend
     "a leaky ReLU": (lambda x: torch.where(x >= 0, x, 0.1 * x), (0.0,)),
     "a gate": (lambda x: x * (x > 0.5), (0.5,)),
     "a cast gate": (lambda x: x * (x > 0.5).float(), (0.5,)),
+    "a gate that is shut": (lambda x: x * (1 - (x > 0.5).float()), (0.5,)),
+    "a gate cast twice": (lambda x: x * (x > 0.5).int().float(), (0.5,)),
+    "a gate ajar": (lambda x: torch.where(x > 0.5, 1.0, 0.1) * x, (0.5,)),
     "a mask": (lambda x: x.masked_fill(x < -0.25, 2.0), (-0.25,)),
     "a band": (lambda x: torch.where((x > -1) & ~(x >= 2), x.square(), torch.zeros_like(x)), (-1.0, 2.0)),
     "values compared": (lambda x: torch.where(x.square() > x + 2, x.square(), x + 2), (-1.0, 2.0)),
@@ -136,6 +139,50 @@ def test_a_function_that_bends_without_end_is_refused():
 @pytest.mark.parametrize(
     "net",
     [
+        lambda x: x.floor(),
+        lambda x: x.round(decimals=1) + 1,
+        lambda x: x.int().to(x.dtype),
+        lambda x: x % 1 + 2,
+        lambda x: torch.where(x > 0, x.frac() + 3, x),
+        lambda x: torch.copysign(torch.ones_like(x), x - 2),
+        lambda x: torch.where(x > 3.06, 1 / (x - 3.06), x),
+    ],
+)
+def test_what_jumps_without_end_or_is_infinite_is_refused_also_where_the_law_is_narrow(net):
+    x = sr.DiagonalGaussian(torch.tensor([[1.9, 2.9]]).double(), torch.tensor([[0.02, 0.001]]).double())
+    for rule in ("moment_matching", "marginal_moment_matching", "low_rank"):
+        with pytest.raises(sr.UnsupportedError):
+            sr.propagate(net, x, rule)
+
+
+def test_a_sign_of_any_name_jumps():
+    x = sr.DiagonalGaussian(torch.tensor([[1.0]]).double(), torch.tensor([[0.25]]).double())
+    up = torch.special.ndtr(torch.tensor(2.0).double()).item()
+    for sign in (torch.sign, torch.sgn):
+        y = sr.propagate(sign, x, "marginal_moment_matching")
+        assert y.mean.item() == pytest.approx(2 * up - 1, rel=1e-10)
+        assert y.variance.item() == pytest.approx(4 * up * (1 - up), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "net",
+    [
+        lambda x: torch.where(x > 0, x.log(), 0.0),  # of an infinite mean slope
+        lambda x: torch.where(x > 0.2, x.rsqrt(), x),  # of a slope that autograd makes NaN
+    ],
+)
+def test_a_slope_that_has_no_mean_is_refused_where_it_is_asked_for(net):
+    x = sr.DiagonalGaussian(torch.tensor([[-1.8]]).double(), torch.tensor([[1.86]]).double())
+    y = sr.propagate(net, x, "moment_matching")
+    outputs = net(x.mean + numbers(SAMPLES, 1) * x.variance.sqrt())
+    assert bool(((outputs.mean(0) - y.mean).abs() <= 4 * outputs.std(0) / math.sqrt(SAMPLES)).all())
+    with pytest.raises(sr.UnsupportedError, match="the mean derivative of where"):
+        sr.propagate(net, x, "low_rank")
+
+
+@pytest.mark.parametrize(
+    "net",
+    [
         lambda x: torch.maximum(x, x.flip(1)),
         lambda x: torch.minimum(x[:, :1], x),
         lambda x: torch.max(x, torch.tensor(0.3)),
@@ -195,6 +242,24 @@ def test_a_normalised_vector_is_taken_as_an_rms_norm():
         z = sr.propagate(lambda v: norm(v) / 2, x, rule)
         assert torch.allclose(y.mean, z.mean, rtol=1e-12)
         assert torch.allclose(y.variance, z.variance, rtol=1e-12)
+
+
+def test_a_jump_out_of_reach_is_none():
+    x = sr.DiagonalGaussian(torch.tensor([[0.3]]).double(), torch.tensor([[1e-4]]).double())
+    y = sr.propagate(lambda v: v * (v > 0.5).to(v.dtype), x, "low_rank")
+    assert y.mean.item() == 0
+    assert y.variance.item() < 1e-80
+
+
+@pytest.mark.parametrize("least", [0.05, 1.0])
+def test_a_vector_divided_by_a_clamped_length_is_a_quotient(least):
+    def net(v):
+        return F.normalize(v, dim=1, eps=least)
+
+    mean = torch.tensor([[0.025, -0.05, 0.04], [1.0, -2.0, 0.5]]).double()
+    x = sr.DiagonalGaussian(mean, 1e-8 * mean.square())
+    for rule in ("moment_matching", "marginal_moment_matching", "marginal_sdp", "low_rank"):
+        assert torch.allclose(sr.propagate(net, x, rule).mean, net(mean), rtol=1e-6)
 
 
 def test_the_notes_say_which_maxima_are_approximations():

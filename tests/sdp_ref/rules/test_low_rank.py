@@ -234,6 +234,22 @@ def test_what_does_not_fit_is_refused_with_what_would_help():
         sr.propagate(net, law, sr.rule("moment_matching", max_bytes=1000))
 
 
+@pytest.mark.parametrize(
+    "net",
+    [
+        lambda x: 1 / x,
+        lambda x: torch.where(x.flip(1) > 0, x, -x),  # one of the two values has no derivative
+        lambda x: (3 * x).floor(),
+    ],
+)
+def test_ops_on_independent_components_are_linearised_as_by_moment_matching(net):
+    law = sr.DiagonalGaussian(torch.tensor([[1.1, -2.1, 0.7]]).double(), torch.full((1, 3), 0.01).double())
+    exact = sr.propagate(net, law, sr.rule("moment_matching", fallback="linearise"))
+    got = low_rank(net, law, fallback="linearise")
+    assert torch.allclose(got.mean, exact.mean, rtol=1e-12)
+    assert torch.allclose(got.covariance, exact.covariance, rtol=1e-12, atol=1e-15)
+
+
 def test_other_ops_are_refused_or_linearised_as_by_moment_matching():
     net = nn.Sequential(nn.Linear(4, 3), Cumulative()).double()
     law = sr.DiagonalGaussian(torch.zeros(1, 4, dtype=DOUBLE), torch.full((1, 4), 1e-4, dtype=DOUBLE))
