@@ -31,7 +31,11 @@ class SecondOrder(sr.Rule):
             with torch.no_grad():
                 rows = x.mean.flatten(1)
                 jacobian = vmap(jacrev(one))(rows)  # (B, m, n)
-                curved = vmap(jacrev(jacrev(one)))(rows) @ x.covariance.unsqueeze(1)  # (B, m, n, n)
+                try:
+                    hessians = vmap(jacrev(jacrev(one)))(rows)
+                except RuntimeError as error:  # torch has no second derivative of some ops, Hardsigmoid say
+                    raise sr.UnsupportedError(self.name, str(error).splitlines()[0]) from error
+                curved = hessians @ x.covariance.unsqueeze(1)  # (B, m, n, n)
                 mean = net(x.mean) + curved.diagonal(dim1=2, dim2=3).sum(2) / 2
                 covariance = jacobian @ x.covariance @ jacobian.mT
                 covariance = covariance + torch.einsum("bkij,blji->bkl", curved, curved) / 2

@@ -24,8 +24,8 @@ class Multivariate(Base):
         return td.MultivariateNormal(mean, covariance)
 
 
-class LowRank(Base):
-    name = "low_rank"
+class Factor(Base):
+    name = "factor"
 
     def law(self, mean, deviation, covariance):
         return td.LowRankMultivariateNormal(mean, deviation.unsqueeze(2), deviation.square())
@@ -116,7 +116,7 @@ TINY = (
 TOGETHER = "all outputs together are needed, of which a law of quantiles of single outputs says nothing"
 REFUSED = {
     "Multivariate": (),
-    "LowRank": (),
+    "Factor": (),
     "Mixed": (),
     "Student": (),
     "Laplace": (),

@@ -100,9 +100,8 @@ class Factors:
     def group_sums(self, value: int, groups: int) -> tuple[Tensor, Tensor]:
         """Sums of the variances and of all covariances within groups of neighbours, (B, groups, 1)."""
         variance = self.variance(value).reshape(len(self.dropped), groups, -1)
-        common = (
-            self.factors[value].reshape(*self.factors[value].shape[:2], groups, -1).sum(-1).square().sum(1)
-        )
+        factor = self.factors[value]  # perhaps of no column at all
+        common = factor.reshape(*factor.shape[:2], *variance.shape[1:]).sum(-1).square().sum(1)
         own = self.remainders[value].reshape(variance.shape).sum(-1)
         return variance.sum(-1, keepdim=True), (common + own).unsqueeze(-1)
 
