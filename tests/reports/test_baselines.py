@@ -13,6 +13,7 @@ from sdp_bench.reports.sections.claims.judging import judge
 from sdp_bench.reports.sections.fidelity import fidelity
 from sdp_bench.reports.sections.uci import intervals
 from sdp_bench.reports.statistics.conventions import Outcome
+from sdp_bench.reports.style.nets import NetKind
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,8 @@ def test_the_main_table_and_the_ratios_are_there_in_full(frame):
 
 def test_the_nets_learned(committed):
     frame = committed.with_oracle
-    own = frame[~frame["experiment"].isin(("iris-sensitivity", "iris-claims-recipe", "resnet-tv"))]
+    classifier = frame["activation"].map(lambda name: NetKind(str(name), 0).is_classifier).astype(bool)
+    own = frame[~frame["experiment"].isin(("iris-sensitivity", "iris-claims-recipe")) & ~classifier]
     assert (own["accuracy"] >= POOR_ACCURACY).all()
 
 
