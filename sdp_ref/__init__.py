@@ -25,7 +25,7 @@ from sdp_ref.laws import (
     law_of,
 )
 from sdp_ref.lazy import exports
-from sdp_ref.rules import Propagator, Rule, rule, rules
+from sdp_ref.rules import Propagator, Rule, rule, rule_of, rules
 from sdp_ref.rules.base import predicted
 
 if TYPE_CHECKING:
@@ -90,12 +90,4 @@ def propagate(net: Net, x: Law, rule: str | Propagator = "sdp") -> Law:
     UnsupportedError
         If the rule cannot do this net or this family.
     """
-    return predicted(_rule(rule), net, x)
-
-
-def _rule(chosen: str | Propagator) -> Propagator:
-    if isinstance(chosen, str):
-        return rule(chosen)
-    if not isinstance(chosen, Propagator):
-        raise ValueError(f"rule must be a name or an object with name and propagate(net, x), got {chosen!r}")
-    return chosen
+    return predicted(rule_of(rule), net, x)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from sdp_ref.laws import DiagonalGaussian, Law
-from sdp_ref.rules import Propagator
+from sdp_ref.rules import Propagator, rule_of
 from sdp_ref.rules import rule as rule_named
 from sdp_ref.rules.base import predicted
 
@@ -94,9 +94,7 @@ class Propagated(nn.Module):
 
 def _trainable(rule: str | Propagator) -> Propagator:
     """A rule that is named, with the graph that gradients need, or one that is given."""
-    if isinstance(rule, str):
-        graph = {"create_graph": True} if hasattr(rule_named(rule), "create_graph") else {}
-        return rule_named(rule, **graph)
-    if not isinstance(rule, Propagator):
-        raise ValueError(f"rule must be a name or an object with name and propagate(net, x), got {rule!r}")
-    return rule
+    chosen = rule_of(rule)
+    if isinstance(rule, str) and hasattr(chosen, "create_graph"):
+        return rule_named(rule, create_graph=True)
+    return chosen

@@ -21,7 +21,7 @@ _MISPRINTS = {
 _METRICS = {"1-tv": "1 − TV", "w1": "W1", "std_ratio": "ratios of standard deviations", "tv_class": "TV"}
 _FIGURES = (
     ("Figure 1", "two moons", "an example of the documentation, over seeds", ""),
-    ("Figure 2", "laws after one ReLU", "the same two inputs, exactly", "index.html#relu"),
+    ("Figure 2", "laws after one ReLU", "two inputs of our own, exactly", "index.html#relu"),
     ("Figure 3", "W1 after one ReLU", "the same by quadrature", "index.html#relu"),
     ("Figure 4", "risk over coverage", "", "index.html#selective"),
     ("Figure 5", "robustness on MNIST", "", ""),
@@ -95,8 +95,8 @@ def _beside(
     if not found:
         return Counterpart(label, title)
     # A suite may have its own design of what another has at the paper's; the largest speaks.
-    table = max(found, key=lambda each: (each.units, bool(_cells([each], methods))))
-    cells = _cells([table], methods)
+    table = max(found, key=lambda each: (each.units, bool(_cells(each, methods))))
+    cells = _cells(table, methods)
     differ = sum(cells.values())
     said = f"{len(cells) - differ} of {len(cells)} cells within the spreads, {differ} beyond" if cells else ""
     misprint = _MISPRINTS.get(label, "")
@@ -109,11 +109,11 @@ def _beside(
     )
 
 
-def _cells(tables: list[Table], methods: frozenset[str]) -> dict[tuple[float, str, str], bool]:
+def _cells(table: Table, methods: frozenset[str]) -> dict[tuple[float, str, str], bool]:
     """Whether cells that the paper prints too differ by more than both spreads, by place."""
     return {
         (each.row.sigma, each.row.component, each.cell.rule): each.differs
-        for each in differences(tables)
+        for each in differences([table])
         if each.cell.rule in methods
     }
 
@@ -136,8 +136,7 @@ def _others(evidence: Evidence) -> Iterator[Counterpart]:
         ("Table 40", "prediction intervals, 5 and 1000 samples"),
     ):
         yield Counterpart(label, title, design, "", "index.html#uci" if sets else "")
-    selective = evidence.of(SELECTIVE.name)
-    seeds = labels.plural(int(selective["seed"].nunique()), "seed") if len(selective) else ""
+    seeds = _seeds(evidence)
     for label, title in (
         ("Table 5", "selective prediction"),
         ("Table 39", "the same with standard deviations"),
@@ -150,11 +149,11 @@ def _others(evidence: Evidence) -> Iterator[Counterpart]:
 def _figures(evidence: Evidence) -> Iterator[Counterpart]:
     for label, title, design, address in _FIGURES:
         if label == "Figure 4":
-            seeds = evidence.of(SELECTIVE.name)["seed"].nunique()
-            yield (
-                Counterpart(label, title, labels.plural(int(seeds), "seed"), "", address)
-                if seeds
-                else (Counterpart(label, title))
-            )
-        else:
-            yield Counterpart(label, title, design, "", address)
+            design = _seeds(evidence)
+        yield Counterpart(label, title, design, "", address if design else "")
+
+
+def _seeds(evidence: Evidence) -> str:
+    """How many seeds selective prediction was run with, for people; empty without any."""
+    count = int(evidence.of(SELECTIVE.name)["seed"].nunique())
+    return labels.plural(count, "seed") if count else ""

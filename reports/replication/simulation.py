@@ -21,11 +21,11 @@ from sdp_bench.reports.replication.statement import (
     tried,
 )
 from sdp_bench.reports.sections.claims.claims import CLAIMS, CONVENTIONS, TV_MARGIN, Claim
+from sdp_bench.reports.sections.claims.judging import any_measured
 from sdp_bench.reports.sections.oracle import ONCE, TENFOLD
 from sdp_bench.reports.statistics.verdicts import Verdict
 from sdp_bench.reports.style import labels
 
-_TENFOLD_MARGIN = TV_MARGIN
 _WORST = (Verdict.FAILS, Verdict.UNDECIDED, Verdict.NOT_MEASURED, Verdict.HOLDS)
 """Verdicts, from that which a conjunction takes from any of its parts to that which it needs from all."""
 _SIGMAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
@@ -36,8 +36,7 @@ def _judged(claim: Claim) -> Rule:
 
     def rule(evidence: Evidence) -> Answer | None:
         judgement = evidence.judgements[claim.key]
-        measured = any(ruling.verdict is not Verdict.NOT_MEASURED for ruling in judgement.rulings)
-        if not measured:
+        if not any_measured([judgement]):
             return None
         deciding = judgement.shown.deciding
         design = f"{deciding.design}, each with inputs of its own; the paper: 10 × 10" if deciding else ""
@@ -132,10 +131,10 @@ def _tenfold(evidence: Evidence) -> Answer | None:
     if moved.empty:
         return None
     return Answer.certain(
-        holds=bool(moved.max() <= _TENFOLD_MARGIN),
+        holds=bool(moved.max() <= TV_MARGIN),
         found=f"with 10⁷ samples in place of 10⁶ TV moves by {labels.number(float(moved.max()), 4)} at most, "
         f"{labels.number(float(np.sqrt((moved**2).mean())), 4)} in the root mean square "
-        f"({len(moved)} cells); “very similar” is {_TENFOLD_MARGIN:g} or less here",
+        f"({len(moved)} cells); “very similar” is {TV_MARGIN:g} or less here",
         fidelity=f"{labels.plural(len(once.index.unique('net')), 'net')}, quantile bins",
         address="index.html#oracle",
     )
@@ -172,8 +171,7 @@ def _wider(evidence: Evidence) -> Answer | None:
     """SDP against the more expensive rule in both distances, from the claims on each."""
     parts: Sequence[str] = ("tv-dvia-better", "w1-dvia-4")
     found = [evidence.judgements[key] for key in parts]
-    verdicts = [ruling.verdict for one in found for ruling in one.rulings]
-    if all(verdict is Verdict.NOT_MEASURED for verdict in verdicts):
+    if not any_measured(found):
         return None
     worst = min(found, key=lambda one: _WORST.index(one.shown.verdict))
     return Answer(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -239,7 +239,7 @@ class RuledTopic:
     """A topic with what became of its statements."""
 
     topic: Topic
-    statements: tuple[Ruled, ...] = field(default=())
+    statements: tuple[Ruled, ...]
 
 
 def ruled(topic: Topic, evidence: Evidence) -> RuledTopic:

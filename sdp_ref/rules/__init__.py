@@ -55,6 +55,7 @@ __all__ = [
     "Traits",
     "Unscented",
     "rule",
+    "rule_of",
     "rules",
     "traits",
 ]
@@ -101,6 +102,29 @@ def rule(name: str, **parameters: Any) -> Rule:
             accepted = f"its parameters are {', '.join(known)}" if known else "it takes none"
             raise ValueError(f"rule '{name}' has no parameter '{key}'; {accepted}")
     return kind(**{key: _part(kind, key, value) for key, value in given.items()})
+
+
+def rule_of(chosen: str | Propagator) -> Propagator:
+    """A rule that is named as :func:`rule` takes it, or one that is given.
+
+    Parameters
+    ----------
+    chosen : str or Rule
+
+    Returns
+    -------
+    Propagator
+
+    Raises
+    ------
+    ValueError
+        If it is neither, or there is no such rule.
+    """
+    if isinstance(chosen, str):
+        return rule(chosen)
+    if not isinstance(chosen, Propagator):
+        raise ValueError(f"rule must be a name or an object with name and propagate(net, x), got {chosen!r}")
+    return chosen
 
 
 def _part(kind: type[Rule], key: str, value: Any) -> Any:

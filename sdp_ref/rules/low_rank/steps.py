@@ -152,12 +152,11 @@ class ProductFactors(LinearFactors):
         self,
         factors: Factors,
         inputs: Sequence[int],
-        linear: Tensor,  # noqa: ARG002
+        linear: Tensor,
     ) -> tuple[Tensor, Tensor]:
         """See :class:`FactorStep`."""
         a, b = inputs
-        both = (factors.factors[a] * factors.factors[b]).sum(1)
-        both = both + factors.remainders[a] if a == b else both
+        both = factors.side_by_side(a, b, linear.shape[1:])
         return both, factors.variance(a) * factors.variance(b) + both.square()
 
 
