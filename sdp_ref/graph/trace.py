@@ -346,7 +346,7 @@ def _replayed(steps: Sequence[Step], given: Tensor, rounding: torch.Generator | 
 
 
 def _is_rounding(off: Tensor, steps: Sequence[Step], given: Tensor, found: Tensor) -> bool:
-    """Whether a difference is one that rounding makes, in a net that blows it up to the size of its output."""
+    """Whether a difference is one that rounding makes, in a net that blows it up as far."""
     moved = (_replayed(steps, given, torch.Generator().manual_seed(0)) - found).abs()
     return bool(off.abs().amax() <= _ROUNDINGS * moved.amax())
 

@@ -49,6 +49,29 @@ def test_it_is_exact_for_quadratic_nets(make, inputs, outputs):
     assert torch.allclose(law.covariance, covariance, rtol=1e-11, atol=1e-11 * float(covariance.abs().max()))
 
 
+def test_attention_has_a_second_derivative():
+    """torch's fast kernels of attention have none; the function does, as written out by hand."""
+    torch.manual_seed(0)
+    into, out = torch.randn(4, 12).double(), torch.randn(12, 2).double()
+
+    def of(attention):
+        # with heads, one here, or torch takes no fast kernel
+        return lambda v: attention(*(v.reshape(-1, 1, 3, 4) @ into).chunk(3, -1)).flatten(1) @ out
+
+    def by_hand(q, k, v):
+        return (q @ k.mT / 2).softmax(-1) @ v
+
+    x = gaussian(1, 12)
+    law = sr.propagate(of(nn.functional.scaled_dot_product_attention), x, "second_order")
+    plain, at = of(by_hand), x.mean[0]
+    spread = x.covariance[0]
+    forms = torch.autograd.functional.hessian(lambda v: plain(v[None])[0, 0], at) @ spread
+    jacobian = torch.autograd.functional.jacobian(lambda v: plain(v[None])[0, 0], at)
+    assert torch.allclose(law.mean[0, 0], plain(at[None])[0, 0] + forms.trace() / 2, rtol=1e-10)
+    variance = jacobian @ spread @ jacobian + (forms @ forms).trace() / 2
+    assert torch.allclose(law.variance[0, 0], variance, rtol=1e-10)
+
+
 def test_float32_is_as_exact_as_its_numbers():
     x = gaussian(2, 3)
     law = sr.propagate(quadratic(3, 2, torch.float32), x.to(torch.float32), "second_order")
