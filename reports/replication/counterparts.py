@@ -18,7 +18,8 @@ _MISPRINTS = {
     "Table 1": "Table 9 has its numbers, the column k=100 those of k=5 in Table 17",
     "Table 2": "it has the numbers of Table 22, of six layers",
 }
-_METRICS = {"1-tv": "1 − TV", "w1": "W1", "std_ratio": "ratios of standard deviations", "tv_class": "TV"}
+METRICS = {"1-tv": "1 − TV", "w1": "W1", "std_ratio": "ratios of standard deviations", "tv_class": "TV"}
+"""What the paper's tables show, for people, by :attr:`Metric.published`."""
 _FIGURES = (
     ("Figure 1", "two moons", "an example of the documentation, over seeds", ""),
     ("Figure 2", "laws after one ReLU", "two inputs of our own, exactly", "index.html#relu"),
@@ -76,7 +77,7 @@ def _simulated(evidence: Evidence) -> Iterator[Counterpart]:
     for _, own in printed.tables().groupby("table"):
         first = own.iloc[0]
         kind = NetKind(str(first["activation"]), int(first["depth"]))
-        title = f"{_METRICS[first['metric']]}, {kind.label}"
+        title = f"{METRICS[first['metric']]}, {kind.label}"
         if own["method"].str.startswith("monte_carlo").all():
             title += ", Monte Carlo estimates"
         methods = frozenset(own["method"])

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from sdp_bench.reports.parts import Beside
-from sdp_bench.reports.replication.counterparts import Counterpart, counterparts
+from sdp_bench.reports.replication.counterparts import METRICS, Counterpart, counterparts
+from sdp_bench.reports.replication.nearness import nearness
 from sdp_bench.reports.replication.statement import Answer, Evidence, RuledTopic, ruled
 from sdp_bench.reports.replication.statements import topics as statements
 from sdp_bench.reports.results import Results
@@ -30,6 +31,7 @@ _ESCAPES = {
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
 }
+_CONVENTIONS, _UNREACHED = 12, 12  # rows of tables that are shown
 _COLUMNS = ("topic", "lines", "quote", "reading", "outcome", "ruling", "found", "fidelity", "address")
 
 
@@ -55,6 +57,10 @@ def files(results: Results, anchors: Collection[str]) -> list[Beside]:
         topics=topics,
         counts=counts,
         total=sum(counts.values()),
+        nearness=nearness(results.frame),
+        names=METRICS,
+        shown_conventions=_CONVENTIONS,
+        shown_unreached=_UNREACHED,
         counterparts=[_to(anchors, one) for one in counterparts(evidence)],
         source=results.title,
         finished=results.meta.get("finished") or "",

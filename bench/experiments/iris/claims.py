@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sdp_bench.bench.experiments.iris.nets import FOUR, SIGMAS, W1_SIGMAS, architectures
+from sdp_bench.bench.experiments.iris.sensitivity import SENSITIVITY
 from sdp_bench.bench.experiments.laws import MARGINAL_RULES, LawExperiment
 from sdp_bench.bench.nets.recipes import Recipe
 from sdp_bench.bench.settings import Size
@@ -53,4 +54,15 @@ STANDARDISED = replace(
     rank=95,
     paper=Size(30, 1),
     recipes=(Recipe(features="standardised"),),
+)
+
+OTHER_WASSERSTEIN = replace(
+    WASSERSTEIN,
+    name="iris-claims-w1-recipes",
+    description="Wasserstein-1 distances on nets trained in other ways",
+    rank=97,
+    architectures=FOUR,
+    paper=Size(10, 1),
+    presets={"quick": Size(1, 1, on_request=True)},
+    recipes=SENSITIVITY.recipes[1:],
 )

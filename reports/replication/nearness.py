@@ -1,0 +1,289 @@
+"""Which of the conventions that the paper leaves open comes nearest to the numbers that it prints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sdp_bench.bench.experiments.iris.claims import (
+    CLAIMS,
+    OTHER_RECIPE,
+    OTHER_WASSERSTEIN,
+    STANDARDISED,
+    WASSERSTEIN,
+)
+from sdp_bench.bench.experiments.iris.sensitivity import SENSITIVITY
+from sdp_bench.bench.metrics import recorded_metric
+from sdp_bench.bench.noise import GAUSSIAN
+from sdp_bench.reports.paper import printed
+from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.nets import NetKind
+
+SUITES = (CLAIMS, OTHER_RECIPE, STANDARDISED, WASSERSTEIN, OTHER_WASSERSTEIN, SENSITIVITY)
+"""The experiments that vary what the paper leaves open."""
+KIND = NetKind("relu", 4)
+"""The nets that they measure under every recipe."""
+KINDS = ("1-tv", "w1", "std_ratio")
+"""What the paper prints of them: shared mass, Wasserstein distances, ratios of standard deviations."""
+LEVEL = 0.95
+DRAWS = 400
+_CELL = ["sigma", "rule", "component"]
+
+
+@dataclass(frozen=True)
+class Gap:
+    """How far measurements are from what the paper prints in the same cells.
+
+    Attributes
+    ----------
+    kind : str
+        Of :data:`KINDS`.
+    size : float
+        Root mean square over the cells of the difference of the means over nets: of 1 - TV as it is, else of
+        logarithms.
+    low, high : float
+        Interval of 95 % over the nets (percentiles of 400 resamples); NaN of fewer than three nets.
+    nets, cells : int
+    """
+
+    kind: str
+    size: float
+    low: float
+    high: float
+    nets: int
+    cells: int
+
+    @property
+    def text(self) -> str:
+        """For people, with its interval; a difference of logarithms as a factor."""
+
+        def shown(size: float) -> str:
+            return labels.number(size, 3) if self.kind == "1-tv" else labels.number(math.exp(size))
+
+        factor = "" if self.kind == "1-tv" else "× "
+        interval = f" ({shown(self.low)} to {shown(self.high)})" if math.isfinite(self.low) else ""
+        return f"{factor}{shown(self.size)}{interval}"
+
+
+@dataclass(frozen=True)
+class Convention:
+    """A way to train the nets and to partition the outputs.
+
+    Attributes
+    ----------
+    recipe, partition : str
+    gaps : mapping of str to Gap
+        By what is printed, of :data:`KINDS`; those alone that were measured. Only 1 - TV knows a partition.
+    place : float
+        Share of the conventions that are nearer (of the recipes, where there is no partition), mean over the
+        kinds of numbers that were measured under every recipe.
+    """
+
+    recipe: str
+    partition: str
+    gaps: Mapping[str, Gap]
+    place: float = math.nan
+
+
+@dataclass(frozen=True)
+class Unreached:
+    """A cell of the paper's that no convention reaches.
+
+    Attributes
+    ----------
+    kind, label, rule, component : str
+    sigma : float
+    printed : float
+    low, high : float
+        The least and the largest mean over all conventions.
+    """
+
+    kind: str
+    label: str
+    sigma: float
+    rule: str
+    component: str
+    printed: float
+    low: float
+    high: float
+
+    @property
+    def here(self) -> str:
+        """What all conventions span, for people."""
+        return labels.span((self.low, self.high))
+
+    @property
+    def gap(self) -> float:
+        """From the printed number to the nearest convention's, as :class:`Gap` has it."""
+        return min(
+            abs(float(_scaled(self.kind, each) - _scaled(self.kind, self.printed)))
+            for each in (self.low, self.high)
+        )
+
+
+@dataclass(frozen=True)
+class Nearness:
+    """The conventions, the nearest first, and what none of them reaches.
+
+    Attributes
+    ----------
+    conventions : tuple of Convention
+    unreached : tuple of Unreached
+        The farthest first.
+    cells : int
+        Cells that were compared.
+    """
+
+    conventions: tuple[Convention, ...]
+    unreached: tuple[Unreached, ...]
+    cells: int
+
+    @property
+    def nets(self) -> str:
+        """What nets they are, for people."""
+        return KIND.label
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Which of :data:`KINDS` were measured."""
+        found = {kind for one in self.conventions for kind in one.gaps}
+        return tuple(kind for kind in KINDS if kind in found)
+
+
+def nearness(frame: pd.DataFrame) -> Nearness | None:
+    """Compare every convention with the paper, each kind of number in the cells that all of them have.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Measurements as `checked` gives them.
+
+    Returns
+    -------
+    Nearness or None
+        None where fewer than two conventions were measured.
+    """
+    means = _means(frame)
+    if means.empty:
+        return None
+    compared = {kind: list(_compared(kind, means[means["kind"] == kind])) for kind in means["kind"].unique()}
+    partitions = [(each.recipe, each.partition) for each in compared.get("1-tv", ())]
+    if len(partitions) < 2:
+        return None
+    recipes = {recipe for recipe, _ in partitions}
+    gaps = {kind: {(each.recipe, each.partition): each.gap for each in own} for kind, own in compared.items()}
+    found = []
+    for recipe, partition in partitions:
+        own, places = {}, []
+        for kind, known in gaps.items():
+            here = known.get((recipe, partition)) or known.get((recipe, ""))
+            if here is None:
+                continue
+            own[kind] = here
+            if {other for other, _ in known} >= recipes:
+                places.append(np.mean([other.size < here.size for other in known.values()]))
+        found.append(Convention(recipe, partition, own, float(np.mean(places))))
+    found.sort(key=lambda one: (one.place, one.gaps["1-tv"].size))
+    unreached = [cell for kind, own in compared.items() for cell in _unreached(kind, own)]
+    cells = sum(own[0].gap.cells for own in compared.values() if own)
+    return Nearness(tuple(found), tuple(sorted(unreached, key=lambda cell: -cell.gap)), cells)
+
+
+@dataclass(frozen=True, eq=False)
+class _Compared:
+    """One convention in the cells that all have: means over nets, beside what is printed."""
+
+    recipe: str
+    partition: str
+    gap: Gap
+    means: NDArray[np.float64]
+    cells: Mapping[tuple[float, str, str], printed.Printed]
+
+
+def _means(frame: pd.DataFrame) -> pd.DataFrame:
+    """Means of each net over its inputs, of what the paper prints: columns of `_CELL`, recipe, partition."""
+    own = frame[
+        frame["experiment"].isin([suite.name for suite in SUITES])
+        & (frame["activation"] == KIND.activation)
+        & (frame["depth"] == KIND.depth)
+        & (frame["noise"] == GAUSSIAN.family)
+    ]
+    specs = {spec: recorded_metric(str(spec)) for spec in own["metric_spec"].unique()}
+    kinds = {spec: _kind(metric) for spec, metric in specs.items()}
+    own = own[own["metric_spec"].map(kinds).astype(str) != ""].copy()
+    if own.empty:
+        return own
+    own["kind"] = own["metric_spec"].map(kinds).astype(str)
+    variants = {spec: metric.variant if metric.convention else "" for spec, metric in specs.items()}
+    own["partition"] = own["metric_spec"].map(variants).astype(str)
+    own["value"] = own["value"].where(own["kind"] != "1-tv", 1 - own["value"])
+    own = own.drop_duplicates([*_CELL, "recipe", "kind", "partition", "net", "input"])
+    for name in ("rule", "component", "recipe"):
+        own[name] = own[name].astype(str)
+    keys = ["kind", "recipe", "partition", *_CELL, "seed"]
+    return own.groupby(keys, observed=True)["value"].mean().reset_index()
+
+
+def _kind(metric: object) -> str:
+    """What of the paper's a metric stands beside: any partition of the outputs is a reading of its TV."""
+    if getattr(metric, "convention", ""):
+        return "1-tv"
+    published = getattr(metric, "published", "")
+    return published if published in KINDS else ""
+
+
+def _compared(kind: str, means: pd.DataFrame) -> Iterator[_Compared]:
+    """Every convention of one kind, in the cells that all of them have and the paper prints."""
+    split = means.groupby(["recipe", "partition"], observed=True)
+    by = {key: own.pivot(index="seed", columns=_CELL, values="value") for key, own in split}
+    columns: list[set[Any]] = [set(own.columns) for own in by.values()]
+    shared: list[tuple[float, str, str]] = sorted(set.intersection(*columns))
+    cells = {
+        (sigma, rule, component): one
+        for sigma, rule, component in shared
+        if (one := printed.printed(kind, KIND.activation, KIND.depth, sigma, rule, component)) is not None
+    }
+    paper = np.array([one.mean for one in cells.values()])
+    for (recipe, partition), own in by.items():
+        values = own[list(cells)].dropna().to_numpy(float)
+        if values.size:
+            gap = _gap(kind, values, paper)
+            yield _Compared(str(recipe), str(partition), gap, values.mean(0), cells)
+
+
+def _gap(kind: str, values: NDArray[np.float64], paper: NDArray[np.float64]) -> Gap:
+    """Gap of the means over nets (rows) of some cells (columns), with its interval over the nets."""
+
+    def size(means: NDArray[np.float64]) -> NDArray[np.float64]:
+        square: NDArray[np.float64] = np.mean((_scaled(kind, means) - _scaled(kind, paper)) ** 2, axis=-1)
+        return np.sqrt(square)
+
+    low = high = math.nan
+    if len(values) > 2:
+        drawn = np.random.default_rng(0).integers(len(values), size=(DRAWS, len(values)))
+        low, high = np.quantile(size(values[drawn].mean(1)), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Gap(kind, float(size(values.mean(0))), float(low), float(high), *values.shape)
+
+
+def _scaled(kind: str, value: NDArray[np.float64] | float) -> NDArray[np.float64]:
+    """Shared mass as it is; distances and ratios by their logarithms."""
+    scaled: NDArray[np.float64] = np.asarray(value if kind == "1-tv" else np.log(value))
+    return scaled
+
+
+def _unreached(kind: str, compared: Sequence[_Compared]) -> Iterator[Unreached]:
+    """Cells whose printed number lies outside of what all conventions span, by more than its own spread."""
+    if not compared:
+        return
+    means = np.stack([each.means for each in compared])
+    spans = zip(compared[0].cells.items(), means.min(0).tolist(), means.max(0).tolist(), strict=True)
+    for ((sigma, rule, component), one), low, high in spans:
+        spread = one.spread if math.isfinite(one.spread) else 0.0
+        if not low - spread <= one.mean <= high + spread:
+            yield Unreached(kind, one.label, sigma, rule, component, one.mean, low, high)
