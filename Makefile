@@ -4,11 +4,17 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DATABASE ?= sdp-bench.sqlite
 TEST_JOBS ?= 2
+# Of `make paper`: its results file, experiments and workers.
+PAPER ?= paper.sqlite
+SIMULATIONS ?= iris-tv iris-std iris-w1 iris-tv-activations iris-tv-deep iris-sensitivity
+JOBS ?= 1
 
-.PHONY: help report test slow attacks kernels coverage smoke lint benchmark hot-paths asv docs clean
+.PHONY: help report paper paper-export test slow attacks kernels coverage smoke lint benchmark hot-paths asv docs clean
 
 help:
 	@echo "make report     the committed results as a page, then the quick preset measured and shown beside them"
+	@echo "make paper      what the committed results lack of the paper's simulations, at its own design; hours, at low priority"
+	@echo "make paper-export   what make paper has done so far, into the committed results"
 	@echo "make test       lint (ruff, mypy, import contracts) and the tests"
 	@echo "make slow       the tests that take over five seconds each"
 	@echo "make attacks    what is tried against the running system, fast and slow, with counts"
@@ -32,6 +38,19 @@ report: $(STAMP)
 	test -e $(DATABASE) || $(BIN)/sdp-bench report --output reports/html || true
 	$(BIN)/sdp-bench run --all --preset quick --database $(DATABASE); status=$$?; \
 	$(BIN)/sdp-bench report --database $(DATABASE) --output reports/html && exit $$status
+
+# Stopped and started again, it goes on where it was.
+paper: $(STAMP)
+	test -e $(PAPER) || $(BIN)/sdp-bench import reports/baselines --database $(PAPER)
+	nice -n 19 $(BIN)/sdp-bench run $(SIMULATIONS) --preset paper --jobs $(JOBS) --database $(PAPER)
+
+# The tables are written whole beside their place first. A run that goes on is not disturbed.
+paper-export: $(STAMP)
+	rm -rf $(PAPER).tables
+	$(BIN)/sdp-bench export --database $(PAPER) --output $(PAPER).tables --format csv.xz --no-weights
+	cp $(PAPER).tables/*.csv.xz $(PAPER).tables/manifest.json reports/baselines
+	rm -rf $(PAPER).tables
+	$(BIN)/python -m sdp_bench.reports.results_page docs/results.md
 
 smoke: $(STAMP)
 	rm -f smoke.sqlite

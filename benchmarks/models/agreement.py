@@ -87,10 +87,16 @@ def agreement(package: str, name: str, draws: int = DRAWS) -> list[Agreement]:
                 found.append(Agreement(package, name, sigma, rule, None, None, one_line(error)))
                 continue
             true = outputs.std(0)
-            std = float((law.variance[0].sqrt() / true - 1).abs().max())
-            shift = float(((law.mean[0] - outputs.mean(0)) / true).abs().max())
+            std = float(_relative(law.variance[0].sqrt() - true, true).max())
+            shift = float(_relative(law.mean[0] - outputs.mean(0), true).max())
             found.append(Agreement(package, name, sigma, rule, std, shift, note))
     return found
+
+
+def _relative(error: Tensor, true: Tensor) -> Tensor:
+    """Errors in standard deviations; an output that does not move, behind a ReLU, has none if it stays."""
+    still = torch.where(error == 0, 0.0, torch.inf)
+    return torch.where(true > 0, error.abs() / true, still)
 
 
 def _predicted(net: nn.Module, x: sr.DiagonalGaussian, rule: str) -> tuple[Any, str]:
@@ -195,6 +201,6 @@ SMALL_MODELS: dict[tuple[str, str], tuple[Callable[[], nn.Module], tuple[int, ..
     },
     ("torchvision", "mobilenet_v3_small"): (_of_torchvision("mobilenet_v3_small"), _IMAGE),
     ("torchvision", "squeezenet1_1"): (_of_torchvision("squeezenet1_1"), _LARGER),
-    ("torchvision", "shufflenet_v2_x0_5"): (_of_torchvision("shufflenet_v2_x0_5"), _IMAGE),
+    ("torchvision", "shufflenet_v2_x0_5"): (_of_torchvision("shufflenet_v2_x0_5"), _LARGER),
 }
 """How each is made, and the shape of its inputs, by package and name."""

@@ -92,6 +92,8 @@ def clamp(call: Call, x: Any, min: Any = None, max: Any = None) -> Value:
     layout, ndim = held(as_value(x)), len(call.shape)
     bounds = [torch.as_tensor(call.constant(b, ndim, layout)) for b in (min, max) if b is not None]
     if len(bounds) == 1:
+        if not bool(bounds[0].isfinite().all()):
+            raise NoFormulaError("clamp by bounds of which one is infinite")
         half = (0.0, math.inf) if max is None else (-math.inf, 0.0)
         return _clipped(call, x, half, bounds[0], None)
     low, high = bounds
