@@ -27,9 +27,10 @@ from sdp_ref.graph.aten.table import KNOWN, builder_of
 from sdp_ref.graph.ops import Unknown
 from sdp_ref.graph.pooling import MAX_POOLS
 from sdp_ref.graph.step import Step, last_uses
+from sdp_ref.graph.tape.entries import Entry, Ref, Span, Tape, UntraceableError, leaves
 from sdp_ref.graph.tape.fusion import Fusion
 from sdp_ref.graph.tape.layout import Layout, batch_dimension, row_of
-from sdp_ref.graph.tape.recording import Entry, Ref, Span, Tape, UntraceableError, leaves, record
+from sdp_ref.graph.tape.recording import record
 from sdp_ref.graph.tape.replay import Multiple, PerExample, Replay, Value, Varies
 
 __all__ = ["Net", "Step", "UntraceableError", "last_uses", "trace"]

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.ops import Folded, Reshape
 from sdp_ref.graph.step import Step
+from sdp_ref.graph.tape.entries import Ref
 from sdp_ref.graph.tape.layout import Layout
-from sdp_ref.graph.tape.recording import Ref
 from sdp_ref.graph.tape.replay import Multiple, PerExample, Replay, Value
 
 _N = 2  # examples that tell whether a constant is the same for all

@@ -15,7 +15,7 @@ from sdp_ref.activations.elementwise import OPERATORS
 from sdp_ref.graph.aten import arithmetic, extremes, layers, moves, norms
 from sdp_ref.graph.aten.call import Builder, Call, as_value, fixed
 from sdp_ref.graph.ops import Mean, Sum
-from sdp_ref.graph.tape.recording import Entry, overwritten
+from sdp_ref.graph.tape.entries import Entry, overwritten
 from sdp_ref.graph.tape.replay import Value
 
 

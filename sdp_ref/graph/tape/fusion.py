@@ -17,7 +17,7 @@ from torch import Tensor
 from sdp_ref.activations.elementwise import OPERATORS, activation_of
 from sdp_ref.activations.pointwise import Quadrature
 from sdp_ref.errors import NoFormulaError
-from sdp_ref.graph.tape.recording import Entry, Ref, leaves, mapped
+from sdp_ref.graph.tape.entries import Entry, Ref, leaves, mapped
 from sdp_ref.graph.tape.replay import PerExample, Replay, Value
 
 _KEEPS = frozenset(  # every component where it is; torch has no tag for it

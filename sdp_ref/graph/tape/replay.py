@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sdp_ref.graph.tape.entries import Entry, Ref
 from sdp_ref.graph.tape.layout import Layout
-from sdp_ref.graph.tape.recording import Entry, Ref
 
 _N = 3  # examples of a probe
 _IN_ANY_MEMORY: dict[Any, Any] = {  # views need the strides that the net had

@@ -1,0 +1,153 @@
+"""What a net computed, as a tape: its ops, the values that they took and made, and calls of whole modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class UntraceableError(ValueError):
+    """The net cannot be turned into a list of ops."""
+
+
+@dataclass(frozen=True)
+class Ref:
+    """Place of a value on a tape: 0 is the net's input."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One op on a tape.
+
+    Attributes
+    ----------
+    function : callable
+        What was called: an op of ATen, or :func:`overwritten`.
+    args, kwargs
+        With what: a :class:`Ref` for a value, anything else as it was.
+    outputs : tuple of int or None
+        The values that it made; None for an output that is no tensor of numbers.
+    shapes : tuple of tuple of int
+        Their shapes.
+    real : tuple of bool
+        Whether they are real numbers, and no whole ones or truth values.
+    path : str
+        The innermost module of the net that was at work.
+    draws : bool
+        Whether the result is random.
+    """
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    outputs: tuple[int | None, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    real: tuple[bool, ...]
+    path: str
+    draws: bool = False
+
+
+@dataclass(frozen=True)
+class Span:
+    """A call of a module of which a rule knows what it does as a whole.
+
+    Attributes
+    ----------
+    module : nn.Module
+    inputs : tuple of int
+        The values that it took.
+    output : int
+        The value that it gave back.
+    start, stop : int
+        Its ops are entries ``start`` to ``stop - 1`` of the tape.
+    path : str
+        Its name in the net.
+    """
+
+    module: nn.Module
+    inputs: tuple[int, ...]
+    output: int
+    start: int
+    stop: int
+    path: str
+
+
+@dataclass
+class Tape:
+    """What a net computed.
+
+    Attributes
+    ----------
+    entries : list of Entry
+    spans : list of Span
+    output : int
+        The value that it returned.
+    given, result : Tensor
+        Its input and its output, in numbers.
+    """
+
+    entries: list[Entry] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    output: int = 0
+    given: Tensor = field(default_factory=lambda: torch.empty(0))
+    result: Tensor = field(default_factory=lambda: torch.empty(0))
+
+
+def overwritten(
+    old: Tensor,
+    new: Tensor,
+    place: tuple[Any, Any, int],
+    written: tuple[Any, Any, int],
+    length: int,
+) -> Tensor:
+    """Return a view of some memory after another view of it was written.
+
+    Parameters
+    ----------
+    old : Tensor
+        What the view showed before.
+    new : Tensor
+        What the other one shows now.
+    place, written : tuple of sizes, strides and offset
+        Of the two in the memory.
+    length : int
+        Numbers in the memory.
+
+    Returns
+    -------
+    Tensor, of the shape of `old`
+    """
+    memory = torch.zeros(length, dtype=new.dtype, device=new.device)
+    memory.as_strided(*place).copy_(old)
+    memory.as_strided(*written).copy_(new)
+    return memory.as_strided(*place).clone()
+
+
+def leaves(tree: Any) -> list[Any]:
+    """What stands in lists, tuples and dicts, however nested."""
+    if isinstance(tree, dict):
+        tree = tree.values()
+    elif not isinstance(tree, tuple | list):
+        return [tree]
+    found: list[Any] = []
+    for part in tree:
+        if isinstance(part, tuple | list | dict):
+            found.extend(leaves(part))
+        else:
+            found.append(part)
+    return found
+
+
+def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
+    """Lists, tuples and dicts with what a function makes of their leaves."""
+    if isinstance(tree, dict):
+        return {key: mapped(function, part) for key, part in tree.items()}
+    if isinstance(tree, tuple | list):
+        return type(tree)([mapped(function, part) for part in tree])
+    return function(tree)
