@@ -9,26 +9,28 @@ from typing import cast
 
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.ticker import NullFormatter
 
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.drawing import (
-    LETTER,
     Figure,
     Panel,
     Style,
     canvas_of,
-    heat_map,
     label_x,
     legend_of,
     look,
     styles,
     svg_of,
 )
+from sdp_bench.reports.style.heat_map import HeatMap
 from sdp_bench.reports.style.nets import NetKind, activation_label
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.tables import Table
 
+_COLOURS = ScalarMappable(Normalize(0, 1), "cividis")
 _LONGEST = 18  # letters of a line of a net's name beside a heat map
 
 
@@ -146,28 +148,25 @@ def _depth_against_sigma(cells: pd.DataFrame, traits: RuleTraits) -> Figure:
             for name, depth, recipe in grid.index
         ]
         lines = [textwrap.wrap(name, _LONGEST) for name in nets]
-        left = 0.4 + LETTER * max(len(line) for name in lines for line in name)
-        canvas, axes = canvas_of(0.24 + 0.13 * len(grid), left)
         values = grid.to_numpy()
-        heat_map(
-            axes,
+        heat_map = HeatMap(
             values,
             [[f"{value:.2f}" for value in row] for row in values],
-            ["\n".join(name) for name in lines],
+            lines,
             [f"{sigma:g}" for sigma in grid.columns],
+            across="input noise σ",
+            along="net" if several else "depth",
+            colours=_COLOURS,
+            edges="#8a8a8a",
+            height=0.24 + 0.13 * len(grid),
             size=10,
-            cmap="cividis",
-            vmin=0,
-            vmax=1,
-            edgecolors="#8a8a8a",
         )
-        axes.set(xlabel="input noise σ", ylabel="net" if several else "depth")
         lowest, highest = grid.min().min(), grid.max().max()
         alt = (
             f"Heat map for {traits.label(rule)}: 1 − TV by depth and σ, from {lowest:.2f} to "
             f"{highest:.2f}; the same numbers are in the tables below."
         )
-        panels.append(Panel(traits.label(rule), svg_of(canvas, f"heat-{len(panels)}"), alt))
+        panels.append(Panel(traits.label(rule), heat_map.svg, alt))
     return Figure(
         anchor="figure-depth",
         title="Depth against input noise",
