@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from sdp_bench.bench.results.queries import filled, texts
-from sdp_bench.reports.folder import inside, write
+from sdp_bench.reports.folder import ARRAYS, inside, write
 from sdp_bench.reports.numbers.number import FOLDER as NUMBERS
 from sdp_bench.reports.parts import PAGE, Beside, Cover, Data, Part, assembled, write_beside, write_lists
 from sdp_bench.reports.tables.data import lines
@@ -27,7 +27,6 @@ DATA = "results.csv.gz"
 _PARTS = "parts.json"
 _FRAME = "frame.npz"
 _TEXT = (*TEXT, *VARIANTS, "unit")
-_WORDS = " words"  # after the name of a column of text, whose own array are places among these
 
 
 @dataclass(frozen=True)
@@ -85,9 +84,8 @@ class Committed:
         with np.load(self.folder / _FRAME) as kept:
             arrays = dict(kept)
         columns = {
-            name: texts(array, arrays[f"{name}{_WORDS}"].tolist()) if name in _TEXT else array
-            for name, array in arrays.items()
-            if not name.endswith(_WORDS)
+            name: texts(arrays[name], arrays[_words(name)].tolist()) if name in _TEXT else arrays[name]
+            for name in arrays[ARRAYS].tolist()
         }
         return checked(pd.DataFrame(columns))
 
@@ -133,11 +131,17 @@ class Committed:
 
 def _arrays(frame: pd.DataFrame) -> dict[str, Any]:
     """Columns that a report needs, as arrays, which it reads in a tenth of the time that text takes."""
-    arrays: dict[str, Any] = {}
-    for name in {*COLUMNS, *VARIANTS, "unit"}.intersection(frame):
+    names = [name for name in (*COLUMNS, *VARIANTS, "unit") if name in frame]
+    arrays: dict[str, Any] = {ARRAYS: np.array(names)}
+    for name in names:
         if name in _TEXT:
             column = filled(frame[name]).array
-            arrays |= {name: column.codes, f"{name}{_WORDS}": np.array(column.categories, dtype=str)}
+            arrays |= {name: column.codes, _words(name): np.array(column.categories, dtype=str)}
         else:
             arrays[name] = frame[name].to_numpy()
     return arrays
+
+
+def _words(name: str) -> str:
+    """Of the array of texts among which those of a column are places."""
+    return f"{name} words"
