@@ -15,6 +15,9 @@ from sdp_bench.bench.errors import UserError
 
 _TAG = r'<meta name="sdp-bench-(\w+)" content="([^"]*)">'
 _HEAD = 2000  # bytes in which a file says what it is
+ARRAYS = "sdp-bench"
+"""Name of the first array of a file of arrays, which says whose it is."""
+
 # What files of ours begin with, by the ends of their names.
 _OURS = {
     ".html": r'(?s).*<(title>sdp-bench |meta name="sdp-bench-)',
@@ -22,6 +25,7 @@ _OURS = {
     ".csv": r'(""|topic,lines,quote,.*|(?=.*\bexperiment\b)(?=.*\brule\b).*\bvalue\b.*'
     r"|part,what,condition,.*,hits,trials)?\r?\n",
     ".tex": r"% sdp-bench",
+    ".npz": rf"(?s)PK\x03\x04.{{0,60}}?{ARRAYS}\.npy",
     # conformance reports; the parts of a page that is kept; the hashes of these
     ".json": r'\{(\s*"[^"]*": (\{\s*"rule": "|"[0-9a-f]{64}")|"finished": |\})',
 }

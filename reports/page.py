@@ -28,7 +28,7 @@ from sdp_bench.reports.parts import (
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Section, tabulated
 from sdp_bench.reports.section import sections as every_section
-from sdp_bench.reports.statistics.rows import Labels
+from sdp_bench.reports.statistics.rows import Labels, labels_of
 from sdp_bench.reports.tables import data
 from sdp_bench.reports.writing import environment
 
@@ -128,7 +128,7 @@ def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], li
     numbers: dict[Labels, Number] = {}
     for section, context in shown:
         for number in section.numbers(results, context):
-            numbers.setdefault(Labels(number.rows), number)
+            numbers.setdefault(labels_of(number.rows), number)
     templates = environment(results.traits, {rows: number.address for rows, number in numbers.items()})
     made = [
         Part(

@@ -23,8 +23,8 @@ class Section:
     """A part of the page: what it shows, made of the results, and ``template.html`` beside its module.
 
     The template makes ``<section id="NAME">``. It sees what :meth:`build` gives, the filters of
-    :mod:`sdp_bench.reports.writing`, the macros of ``parts.html`` and ``table.html``, and `links`, where the
-    measurements behind a number are listed.
+    :mod:`sdp_bench.reports.writing`, the macros of ``parts.html`` and ``tables.html``, and `link`, which has
+    a number lead to the list of the rows that it rests on.
 
     Attributes
     ----------

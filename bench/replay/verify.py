@@ -180,6 +180,7 @@ def prepare(
     UserError
         If an experiment that was named is not in the file.
     """
+    progress.say(f"reading {store.path}, and looking for what is not of today's code")
     records, asked = store.records(), store.asked()
     names = sorted(asked["experiment"].unique())
     for name in request.experiments:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import operator
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -154,7 +154,7 @@ class Queries:
         at = pd.Index(units["unit"]).get_indexer(records["unit"].cat.categories)[records["unit"].cat.codes]
         order = _order(units, records, at)
         chosen = {
-            name: order[_asked(records, selection, np.isin(at, _units_of(name, members)))[order]]
+            name: order[_asked(records, selection, at, _units_of(name, members, len(units)))[order]]
             for name, selection in run.experiments.items()
         }
         lengths = [len(rows) for rows in chosen.values()]
@@ -305,9 +305,15 @@ class Queries:
             with self._reading():
                 yield from _fetched(self._connection.execute(schema.rows("records", _OF_RUN), (run.id,)))
         else:
-            own = (row for unit, rows in self._verifying() if unit in units for row in rows)
-            while rows := list(itertools.islice(own, _CHUNK)):
-                yield rows
+            batch: list[Row] = []
+            for unit, rows in self._verifying():
+                if unit in units:
+                    batch += rows
+                if len(batch) >= _CHUNK:
+                    yield batch
+                    batch = []
+            if batch:
+                yield batch
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -335,18 +341,23 @@ def _fetched(cursor: sqlite3.Cursor) -> Iterator[Sequence[Row]]:
 
 def _typed(names: Sequence[str], batches: Iterable[Sequence[Row]]) -> pd.DataFrame:
     """Rows as columns of few bytes: of text the categories, each held once."""
-    codes = {name: _Codes({None: -1}) for name in names if name not in _TYPES}
-    types = {name: pd.api.types.pandas_dtype(_TYPES.get(name, "int32")) for name in names}
-    parts = {name: [_array((), types[name])] for name in names}
+    words = [place for place, name in enumerate(names) if name not in _TYPES]
+    # Rows come in the order of what stands first; the other texts recur together.
+    together = [_Together(names, places) for places in (words[:1], words[1:]) if places]
+    numbers = [(name, operator.itemgetter(place)) for place, name in enumerate(names) if place not in words]
+    types = {name: pd.api.types.pandas_dtype(_TYPES[name]) for name, _ in numbers}
+    parts = {name: [_array((), types[name])] for name, _ in numbers}
     for rows in batches:
-        for name, column in zip(names, zip(*rows, strict=True), strict=True):
-            coded = [*map(codes[name].__getitem__, column)] if name in codes else column
-            parts[name].append(_array(coded, types[name]))
-    columns = {}
-    for name in names:
-        joined: Any = pd.concat(map(pd.Series, parts.pop(name)), ignore_index=True).array
-        columns[name] = texts(np.asarray(joined), codes[name].known) if name in codes else joined
-    return pd.DataFrame(columns, copy=False)
+        for each in together:
+            each.add(rows)
+        for name, own in numbers:
+            parts[name].append(_array([*map(own, rows)], types[name]))
+    columns: dict[str, Any] = {}
+    for each in together:
+        columns |= each.columns()
+    for name in types:
+        columns[name] = pd.concat(map(pd.Series, parts.pop(name)), ignore_index=True).array
+    return pd.DataFrame({name: columns.pop(name) for name in names}, copy=False)
 
 
 def _array(values: Sequence[Any], dtype: Any) -> Any:
@@ -354,28 +365,65 @@ def _array(values: Sequence[Any], dtype: Any) -> Any:
     return np.array(values, dtype) if isinstance(dtype, np.dtype) else pd.array(values, dtype)
 
 
-class _Codes(dict[str | None, int]):
-    """Numbers of texts, in the order in which they are met."""
+class _Numbers(dict[Any, int]):
+    """Numbers of what is looked up, in the order in which it is met."""
 
-    def __missing__(self, text: str | None) -> int:
-        self[text] = code = len(self) - 1  # the number of what is missing is no text's
-        return code
-
-    @property
-    def known(self) -> list[str]:
-        """The texts, in the order of their numbers."""
-        return [text for text in self if text is not None]
+    def __missing__(self, met: Any) -> int:
+        self[met] = number = len(self)
+        return number
 
 
-def _units_of(experiment: str, members: pd.DataFrame) -> NDArray[np.integer[Any]]:
-    """Units of an experiment, by their place among all."""
-    return members["unit"].cat.codes.to_numpy()[(members["experiment"] == experiment).to_numpy()]
+class _Together:
+    """Columns of text, whose texts are looked up once for each combination of them.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Of all columns.
+    places : sequence of int
+        Which these are.
+    """
+
+    def __init__(self, names: Sequence[str], places: Sequence[int]) -> None:
+        self._names = [names[place] for place in places]
+        self._of = operator.itemgetter(*places)
+        self._known = _Numbers()
+        self._numbers = [np.empty(0, np.int32)]
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Take the texts of some rows."""
+        found = map(self._known.__getitem__, map(self._of, rows))
+        self._numbers.append(np.fromiter(found, np.int32, len(rows)))
+
+    def columns(self) -> dict[str, pd.Categorical]:
+        """The columns, by name."""
+        numbers = np.concatenate(self._numbers)
+        known = list(self._known) if len(self._names) > 1 else [(text,) for text in self._known]
+        columns = {}
+        for place, name in enumerate(self._names):
+            own = _Numbers()
+            texts_ = (each[place] for each in known)
+            codes = np.array([-1 if text is None else own[text] for text in texts_], np.int32)
+            columns[name] = texts(codes[numbers], list(own))
+        return columns
 
 
-def _asked(records: pd.DataFrame, selection: Selection, member: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which records an experiment asks for, of those of its units."""
-    metric, rule = records["metric_spec"].isin(selection.metrics), records["rule"].isin(selection.rules)
-    return member & metric.to_numpy() & rule.to_numpy()
+def _units_of(experiment: str, members: pd.DataFrame, count: int) -> NDArray[np.bool_]:
+    """Which of so many units are those of an experiment."""
+    own = np.zeros(count, dtype=bool)
+    own[members["unit"].cat.codes.to_numpy()[(members["experiment"] == experiment).to_numpy()]] = True
+    return own
+
+
+def _asked(
+    records: pd.DataFrame, selection: Selection, at: NDArray[np.intp], member: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Which records an experiment asks for: `at` says of which unit each is, `member` which are its units."""
+    asked = member[at]
+    for name, chosen in (("metric_spec", selection.metrics), ("rule", selection.rules)):
+        column = records[name].array
+        asked &= column.categories.isin(chosen)[column.codes]
+    return asked
 
 
 def _order(units: pd.DataFrame, records: pd.DataFrame, at: NDArray[np.intp]) -> NDArray[np.intp]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import Executor, Future, as_completed
+import itertools
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, replace
 
 from sdp_bench.bench.errors import one_line
@@ -12,8 +14,12 @@ from sdp_bench.bench.experiments.base import Group
 from sdp_bench.bench.experiments.law_group import Asked, LawGroup
 from sdp_bench.bench.results.record import Cell, Record
 from sdp_bench.bench.results.unfinished import MeasuredAgain
-from sdp_bench.bench.runs.driver import Progress
+from sdp_bench.bench.runs.driver import Meter, Progress
 from sdp_bench.bench.runs.group import GroupResult, run_group
+
+_FIRST, _TICK = 1.0, 15.0
+"""Seconds between looks at groups of which none ends: the first two, and from then on."""
+_NEARLY = 0.95  # of a group that takes longer than was expected, as long as it is not done
 
 
 @dataclass(frozen=True)
@@ -76,13 +82,11 @@ def measure_again(
     again = MeasuredAgain(list(known.records), set(known.cells))
     if not todo:
         return again
-    total, spent = sum(part.seconds for part in todo), 0.0
     executor = make_executor()
     try:
         with progress.meter("groups") as meter:
             futures = {executor.submit(run_group, part.group, part.cells): part for part in todo}
-            for count, future in enumerate(as_completed(futures), 1):
-                part = futures[future]
+            for part, future in _ended(futures, meter):
                 made = _result(part, future)
                 keep(made.cells, made.records)
                 for line in made.failures:
@@ -90,11 +94,39 @@ def measure_again(
                 again.records += made.records
                 again.cells |= made.cells
                 again.failures += made.failures
-                spent += part.seconds
-                meter.done(count, len(todo), part.group.title, spent / total)
     finally:
         executor.shutdown(wait=False, cancel_futures=True)
     return again
+
+
+def _ended(
+    futures: Mapping[Future[GroupResult], Part], meter: Meter
+) -> Iterator[tuple[Part, Future[GroupResult]]]:
+    """Parts as they end; the meter goes on while none does, as the first, the longest, may take minutes."""
+    began: dict[Future[GroupResult], float] = {}
+    pending, count = set(futures), 0
+    for seconds in itertools.chain((_FIRST, _FIRST), itertools.repeat(_TICK)):
+        ended, pending = wait(pending, seconds, FIRST_COMPLETED)
+        for future in ended:
+            yield futures[future], future
+        count += len(ended)
+        if not pending:
+            meter.done(count, len(futures), "")
+            return
+        at_work = [future for future in pending if future.running()]
+        titles = [futures[future].group.title for future in (*ended, *at_work)]
+        meter.done(count, len(futures), next(iter(titles), ""), _share(futures, began))
+
+
+def _share(futures: Mapping[Future[GroupResult], Part], began: dict[Future[GroupResult], float]) -> float:
+    """How much of the work is done: of what is being measured by the clock, since `began`."""
+    now, done = time.monotonic(), 0.0
+    for future, part in futures.items():
+        if future.done():
+            done += part.seconds
+        elif future.running():
+            done += min(now - began.setdefault(future, now), _NEARLY * part.seconds)
+    return done / sum(part.seconds for part in futures.values())
 
 
 def _seconds(group: Group, cells: Collection[Cell]) -> float:

@@ -7,12 +7,12 @@ import re
 from collections import Counter
 from dataclasses import replace
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 import torch
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Ellipse
 from numpy.typing import NDArray
@@ -30,13 +30,13 @@ from sdp_bench.reports.style.drawing import (
     INK,
     Panel,
     Style,
-    heat_map,
     legend_of,
     look,
     styles,
     svg_of,
 )
 from sdp_bench.reports.style.drawing import Figure as Drawing
+from sdp_bench.reports.style.heat_map import HeatMap
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_ref.laws import DiagonalGaussian, Gaussian
 
@@ -111,7 +111,7 @@ def _at_layers(errors: ErrorByLayer, names: list[str]) -> Panel:
         f"{n}: rule {r:.2g}, closure {c:.2g}, total {t:.2g}"
         for n, r, c, t in zip(names, rule, closure, total, strict=True)
     )
-    return Panel("After each layer", _compact_svg(canvas, "layers"), f"Bar chart by layer. {description}.")
+    return Panel("After each layer", _svg(canvas, "layers"), f"Bar chart by layer. {description}.")
 
 
 def _at_output(output: OutputErrors, names: list[str], scale: str) -> Panel:
@@ -127,9 +127,7 @@ def _at_output(output: OutputErrors, names: list[str], scale: str) -> Panel:
     axes.set(ylabel="share of what enters", ylim=(0, None))
     axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.0f} %")
     description = "; ".join(f"{name} {100 * share:.0f} %" for name, share in zip(names, bottom, strict=True))
-    return Panel(
-        "As seen at the output", _compact_svg(canvas, "entered"), f"Bar chart ({scale}): {description}."
-    )
+    return Panel("As seen at the output", _svg(canvas, "entered"), f"Bar chart ({scale}): {description}.")
 
 
 def _label_layers(axes: Axes, names: list[str]) -> None:
@@ -234,7 +232,7 @@ def _projection(
         f"{title}: oracle’s density, and the rule’s ellipses with centre ({mean[0]:.2f}, {mean[1]:.2f}) and "
         f"standard deviations {spread[0]:.2g} and {spread[1]:.2g}, in units of the oracle’s."
     )
-    return Panel(title, _compact_svg(canvas, prefix), alt)
+    return Panel(title, _svg(canvas, prefix), alt)
 
 
 def quantile_differences(oracle: Oracle, prediction: Prediction) -> Drawing:
@@ -264,7 +262,7 @@ def quantile_differences(oracle: Oracle, prediction: Prediction) -> Drawing:
         axes.axhline(0, color=INK, linewidth=0.9)
         axes.set(xlabel="level", ylabel="difference / IQR", xlim=(0, 1))
         axes.xaxis.set_major_formatter(lambda level, _: f"{100 * level:.0f} %")
-        panel = Panel("", _compact_svg(canvas, "quantiles"), f"Line chart: {'; '.join(description)}.")
+        panel = Panel("", _svg(canvas, "quantiles"), f"Line chart: {'; '.join(description)}.")
         legend = legend_of([Style(f"output {j}", _OUTPUTS[j], "", ()) for j in shown], "quantile-swatch")
     left = true.shape[1] - len(shown)
     rest = f" Not shown: {labels.plural(left, 'output')}." if left else ""
@@ -287,9 +285,8 @@ def covariances(moments: Moments, prediction: Prediction) -> Drawing | None:
     units = np.outer(spread, spread)
     true, predicted = moments.covariance / units, _moments_of(prediction)[1] / units
     panels: list[Panel] = []
-    with look():
-        for title, matrix in (("Oracle", true), ("Rule", predicted), ("Rule − oracle", predicted - true)):
-            panels.append(_matrix(title, matrix, len(panels)))
+    for title, matrix in (("Oracle", true), ("Rule", predicted), ("Rule − oracle", predicted - true)):
+        panels.append(_matrix(title, matrix))
     return Drawing(
         anchor="figure-covariance",
         title="Covariance matrices of the outputs",
@@ -299,17 +296,25 @@ def covariances(moments: Moments, prediction: Prediction) -> Drawing | None:
     )
 
 
-def _matrix(title: str, matrix: Array, number: int) -> Panel:
-    canvas, axes = _canvas(0.8 if len(matrix) <= 5 else 0.95)
-    size = 10.5 if len(matrix) <= 5 else 6.5
+def _matrix(title: str, matrix: Array) -> Panel:
+    few = len(matrix) <= 5
     top = max(1.0, float(np.abs(matrix).max()))
     entries = [[_entry(value) for value in row] for row in matrix]
     names = [str(output) for output in range(len(matrix))]
-    colours: dict[str, Any] = {"cmap": _DIVERGING, "vmin": -top, "vmax": top, "edgecolors": GRID}
-    heat_map(axes, matrix, entries, names, names, size=size, **colours)
-    axes.set(xlabel="output", ylabel="output")
+    heat_map = HeatMap(
+        matrix,
+        entries,
+        [[name] for name in names],
+        names,
+        across="output",
+        along="output",
+        colours=ScalarMappable(Normalize(-top, top), _DIVERGING),
+        edges=GRID,
+        height=0.8 if few else 0.95,
+        size=10.5 if few else 6.5,
+    )
     rows = "; ".join(", ".join(row) for row in entries)
-    return Panel(title, _compact_svg(canvas, f"matrix-{number}"), f"{title}, by rows: {rows}.")
+    return Panel(title, heat_map.svg, f"{title}, by rows: {rows}.")
 
 
 def _entry(value: float) -> str:
@@ -332,13 +337,7 @@ def _canvas(height: float = 0.86, width: float = 4.0) -> tuple[Canvas, Axes]:
     return canvas, axes
 
 
-def _compact_svg(canvas: Canvas, prefix: str) -> str:
-    """SVG with coordinates to a tenth of a point, and without what the page's style says anyway."""
-    text = svg_of(canvas, f"drill-{prefix}")
-    # in paths alone: labels keep their digits
-    text = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\d\.\d)\d+", r"\1", path.group()), text)
-    text = re.sub(r" font-family: [^;\"]*;", "", text)
-    text = re.sub(r' transform="rotate\(-0 [^"]*"', "", text)
-    # tick marks, of length 0: a defined path, and its uses in groups of their own
-    text = re.sub(r"<g>\s*(<defs>\s*<path [^>]*/>\s*</defs>\s*)?<g>\s*<use [^>]*/>\s*</g>\s*</g>", "", text)
-    return re.sub(r"\s*\n(?=[LMCQz\"])", "", text)
+def _svg(canvas: Canvas, name: str) -> str:
+    """SVG without the tick marks, of length 0: a defined path, and its uses in groups of their own."""
+    marks = r"<g>\s*(<defs>\s*<path [^>]*/>\s*</defs>\s*)?<g>\s*<use [^>]*/>\s*</g>\s*</g>"
+    return re.sub(marks, "", svg_of(canvas, f"drill-{name}"))

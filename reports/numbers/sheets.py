@@ -69,7 +69,7 @@ def sheets(
     ----------
     numbers : iterable of Number
     frame : DataFrame
-        All measurements, with the labels that numbers know them by.
+        All measurements, in whose rows numbers know them by their places.
     drilled : mapping of str to str
         Addresses of drill-down pages, from the pages' folder, by key.
     traits : RuleTraits
@@ -87,8 +87,7 @@ def sheets(
     rows = _rows_per_number([len(number.rows) for number in numbers], _key_length(frame), most_bytes)
     pages: dict[Page, dict[Group, list[Listing]]] = {}
     for number in numbers:
-        own = frame.index.get_indexer(pd.Index(np.asarray(number.rows, dtype=np.int64)))
-        listing = _listing(number, own, columns, rows, drilled)
+        listing = _listing(number, np.asarray(number.rows, dtype=np.intp), columns, rows, drilled)
         pages.setdefault(number.group.page, {}).setdefault(number.group, []).append(listing)
     for page, groups in pages.items():
         yield Sheet(page, tuple((group, tuple(own)) for group, own in groups.items()))
@@ -141,9 +140,9 @@ def _key_length(frame: pd.DataFrame) -> float:
 
 def _rows_per_number(counts: Sequence[int], key_length: float, most_bytes: int) -> int:
     """How many measurements of each number fit."""
-    row = _ROW_BYTES + key_length
+    row, every = _ROW_BYTES + key_length, np.array(counts)
     for rows in range(MOST_ROWS, 1, -1):
-        if sum(_NUMBER_BYTES + row * min(count, rows) for count in counts) <= most_bytes:
+        if _NUMBER_BYTES * len(every) + row * float(np.minimum(every, rows).sum()) <= most_bytes:
             return rows
     return 1
 

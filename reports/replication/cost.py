@@ -17,7 +17,7 @@ from sdp_bench.reports.replication.statement import (
     finite,
     tried,
 )
-from sdp_bench.reports.style.labels import number
+from sdp_bench.reports.style.labels import layers, number
 
 _NETS = {"cnn3": "3-layer CNN", "resnet18": "ResNet-18"}
 _OUTPUTS = 10
@@ -71,8 +71,8 @@ def _fraction(evidence: Evidence) -> Tried | None:
         return None
     ratios = finite(np.log(times["dvia"] / times["sdp"]))
     effect = Effect("time of DVIA over that of SDP", ratios, shown=math.exp)
-    depths = ", ".join(f"{depth:g}" for depth in sorted(frame["depth"].unique()))
-    return tried([effect], "net", f"{depths} layers of 100, on CPUs", "index.html#choice")
+    design = f"{layers(frame['depth'])} of 100, on CPUs"
+    return tried([effect], "net", design, "index.html#choice")
 
 
 RULES: Mapping[str, Rule] = {

@@ -89,12 +89,8 @@ def _lead_by_depth(evidence: Evidence) -> Tried | None:
             )
         if effects and all(len(effect.values) for effect in effects):
             trials[name] = Trial(tuple(effects), "seed")
-    depths = ", ".join(f"{depth:g}" for depth in sorted(frame["depth"].unique()))
-    return (
-        Tried(trials, f"nets of {depths} layers; the paper: 1 to 24", "index.html#iris-tv")
-        if trials
-        else None
-    )
+    design = f"nets of {labels.layers(frame['depth'])}; the paper: 1 to 24"
+    return Tried(trials, design, "index.html#iris-tv") if trials else None
 
 
 def _decay(evidence: Evidence) -> Tried | None:
@@ -111,8 +107,7 @@ def _decay(evidence: Evidence) -> Tried | None:
                 shown=lambda effect: math.exp(-effect),
             )
         )
-    depths = ", ".join(f"{depth:g}" for depth in sorted(frame["depth"].unique()))
-    return tried(effects, "seed", f"nets of {depths} layers", "index.html#iris-std")
+    return tried(effects, "seed", f"nets of {labels.layers(frame['depth'])}", "index.html#iris-std")
 
 
 def _tenfold(evidence: Evidence) -> Answer | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -70,8 +71,8 @@ class Scores:
     @functools.cached_property
     def means(self) -> dict[str, float]:
         """Mean score of each rule that was measured."""
-        columns = zip(self.rules, self.values.T, strict=True)
-        return {rule: float(_known(column).mean()) for rule, column in columns if len(_known(column))}
+        means = means_of_rows(np.ascontiguousarray(self.values.T)).tolist()
+        return {rule: mean for rule, mean in zip(self.rules, means, strict=True) if not math.isnan(mean)}
 
     def best(self, rules: Sequence[str]) -> set[str]:
         """Of some rules, the one with the lowest mean score and those within one paired standard error of it.
@@ -95,20 +96,40 @@ class Scores:
         if not means:
             return set()
         leader = min(means, key=lambda rule: means[rule])
-        return {rule for rule in means if rule == leader or self._is_tied(rule, leader)}
+        others = [rule for rule in means if rule != leader]
+        return {leader, *itertools.compress(others, self._are_tied(others, leader))}
 
-    def _is_tied(self, rule: str, leader: str) -> bool:
-        one, other = self.rules.index(rule), self.rules.index(leader)
-        gaps = _known(self.values[:, one] - self.values[:, other])
-        if not len(gaps):
-            return False
-        if len(gaps) > 1:
-            error = gaps.std(ddof=1) / math.sqrt(len(gaps))
-        else:
-            errors = _known(np.hypot(self.errors[:, one], self.errors[:, other]))
-            error = errors.max(initial=0.0)
-        return bool(gaps.mean() <= error)
+    def _are_tied(self, rules: Sequence[str], leader: str) -> NDArray[np.bool_]:
+        """Which rules are within one paired standard error of the leader."""
+        other = self.rules.index(leader)
+        places = [self.rules.index(rule) for rule in rules]
+        gaps = self.values.T[places] - self.values[:, other]
+        known = ~np.isnan(gaps)
+        counts = known.sum(1)
+        tied = np.zeros(len(rules), dtype=bool)
+        whole = known.all(1) & (counts > 1)
+        if whole.any():
+            tied[whole] = _is_level(gaps[whole])
+        for row in np.flatnonzero((counts > 1) & ~whole):
+            tied[row] = _is_level(gaps[row, known[row]][np.newaxis]).item()
+        for row in np.flatnonzero(counts == 1):
+            errors = np.hypot(self.errors[:, places[row]], self.errors[:, other])
+            tied[row] = gaps[row, known[row]] <= errors[~np.isnan(errors)].max(initial=0.0)
+        return tied
 
 
-def _known(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return values[~np.isnan(values)]
+def _is_level(gaps: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether the mean of each row is at most its standard error."""
+    level: NDArray[np.bool_] = gaps.mean(1) <= gaps.std(1, ddof=1) / math.sqrt(gaps.shape[1])
+    return level
+
+
+def means_of_rows(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Mean of what is known of each row; NaN where nothing is."""
+    known = ~np.isnan(values)
+    whole = known.all(1) & (values.shape[1] > 0)
+    means = np.full(len(values), math.nan)
+    means[whole] = values[whole].mean(1)
+    for row in np.flatnonzero(known.any(1) & ~whole):
+        means[row] = values[row, known[row]].mean()
+    return means

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,12 +94,12 @@ class Replicates:
             frozenset(filter(traits.is_sampling, scores.rules)),
         )
 
-    @property
+    @functools.cached_property
     def net_count(self) -> int:
         """Nets."""
         return int(self.nets.max()) + 1
 
-    @property
+    @functools.cached_property
     def input_count(self) -> int:
         """Inputs of all nets together."""
         return int(self.inputs.max()) + 1
@@ -149,6 +150,14 @@ class Replicates:
         float
             1 where nothing is known.
         """
+        return self._p(one, other)
+
+    @functools.cached_property
+    def _p(self) -> Callable[[str, str], float]:
+        """Budgets and the front ask of the same pairs."""
+        return functools.cache(self._p_of)
+
+    def _p_of(self, one: str, other: str) -> float:
         ahead = self._column(other) - self._column(one)
         mean = float(ahead.mean())
         if self.fixed:
@@ -159,12 +168,15 @@ class Replicates:
                 return 1.0
             return float(ndtr(-mean / error))
         error, freedom = self._error(ahead)
-        # Below this differences are float64's doing, and t would divide rounding by rounding.
-        negligible = 1e-12 * float(np.abs(self.values).max())
-        if error <= negligible:
+        if error <= self._negligible:
             # As many signs as there are levels of the factor that has fewest, all alike (sign test).
-            return float(0.5 ** (freedom + 1)) if mean > negligible else 1.0
+            return float(0.5 ** (freedom + 1)) if mean > self._negligible else 1.0
         return float(stdtr(freedom, -mean / error))
+
+    @functools.cached_property
+    def _negligible(self) -> float:
+        """Below this differences are float64's doing, and t would divide rounding by rounding."""
+        return 1e-12 * float(np.abs(self.values).max())
 
     def contest(self, rules: Sequence[str]) -> Contest | None:
         """Which of some rules may be the best.

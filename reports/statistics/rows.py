@@ -48,3 +48,8 @@ class Labels(Sequence[int]):
 
     def __hash__(self) -> int:
         return self._hash
+
+
+def labels_of(rows: Sequence[int]) -> Labels:
+    """Labels of some rows, which they may be already."""
+    return rows if isinstance(rows, Labels) else Labels(rows)

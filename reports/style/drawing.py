@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import matplotlib as mpl
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
-from numpy.typing import NDArray
 
 from sdp_bench.reports.style.rules import RuleTraits
 
@@ -32,8 +30,14 @@ INCH = 4.0
 LETTER = 0.09
 """Width of a letter of a label, about (in)."""
 
-_EM = 0.62  # width of a digit, in sizes of its font
-_RIGHT, _BOTTOM = 0.24, 0.48  # margins (in): half a label; an axis with its labels and its name
+POINTS = 72.0
+"""Of an inch."""
+
+FONT = 10.5
+"""Of labels (pt)."""
+
+TOP, RIGHT, BOTTOM = 0.1, 0.24, 0.48
+"""Margins (in): half a label; an axis with its labels and its name."""
 
 _MARKERS = {
     "sdp": "o",
@@ -111,14 +115,12 @@ def styles(rules: Iterable[str], traits: RuleTraits) -> dict[str, Style]:
     return styled
 
 
-def canvas_of(height: float, left: float = 0.52, top: float = 0.1) -> tuple[Canvas, Axes]:
+def canvas_of(height: float, left: float = 0.52, top: float = TOP) -> tuple[Canvas, Axes]:
     """Canvas of one panel and its axes: `height` as a share of the width, `left` and `top` margins (in)."""
     # Fixed margins: finding them takes matplotlib as long as the drawing.
     tall = INCH * height
     canvas = Canvas(figsize=(INCH, tall))
-    axes = canvas.add_axes(
-        (left / INCH, _BOTTOM / tall, 1 - (left + _RIGHT) / INCH, 1 - (_BOTTOM + top) / tall)
-    )
+    axes = canvas.add_axes((left / INCH, BOTTOM / tall, 1 - (left + RIGHT) / INCH, 1 - (BOTTOM + top) / tall))
     return canvas, axes
 
 
@@ -144,7 +146,7 @@ def look() -> Iterator[None]:
     settings: dict[Any, Any] = {
         "svg.fonttype": "none",
         "svg.hashsalt": "sdp-bench",
-        "font.size": 10.5,
+        "font.size": FONT,
         "text.color": INK,
         "axes.labelcolor": INK,
         "axes.edgecolor": GRID,
@@ -166,74 +168,30 @@ def look() -> Iterator[None]:
 
 def label_x(axes: Axes, places: Sequence[float], texts: Sequence[str]) -> None:
     """Ticks along x, where limits are set; a text that would run into the one before is left out."""
-    ends, shown = -math.inf, []
     inches = axes.transData - axes.figure.dpi_scale_trans
-    for place, text in zip(places, texts, strict=True):
-        middle = inches.transform((place, 0))[0]
+    axes.set_xticks(places, spaced([inches.transform((place, 0))[0] for place in places], texts))
+
+
+def spaced(middles: Iterable[float], texts: Iterable[str]) -> list[str]:
+    """Texts around places (in); an empty one for each that would run into the one before."""
+    end, shown = -math.inf, []
+    for middle, text in zip(middles, texts, strict=True):
         half = LETTER * len(text) / 2
-        fits = middle - half > ends
-        ends = middle + half if fits else ends
+        fits = middle - half > end
+        end = middle + half if fits else end
         shown.append(text if fits else "")
-    axes.set_xticks(places, shown)
-
-
-def heat_map(
-    axes: Axes,
-    values: NDArray[np.float64],
-    texts: Sequence[Sequence[str]],
-    rows: Sequence[str],
-    columns: Sequence[str],
-    *,
-    size: float,
-    **mesh: Any,
-) -> None:
-    """Cells of a matrix in colours, the first row on top, and in each its text where it has a value.
-
-    Parameters
-    ----------
-    axes : Axes
-    values : array, shape (rows, columns)
-        NaN where there is none.
-    texts : sequence of sequence of str
-    rows, columns : sequence of str
-        Names.
-    size : float
-        Of the texts (pt), where cells are wide enough.
-    **mesh
-        What `Axes.pcolormesh` takes: `cmap`, `vmin`, `vmax` and `edgecolors`.
-    """
-    cells = axes.pcolormesh(np.ma.masked_invalid(values), linewidths=1, **mesh)
-    axes.set(xlim=(0, len(columns)), ylim=(len(rows), 0))
-    label_x(axes, [column + 0.5 for column in range(len(columns))], columns)
-    axes.set_yticks(np.arange(len(rows)) + 0.5, rows)
-    axes.tick_params(axis="both", length=0)
-    axes.spines[:].set_visible(False)
-    axes.grid(visible=False)
-    colours = cells.to_rgba(values)
-    width = INCH * axes.get_position().width / len(columns)
-    longest = max(len(text) for row in texts for text in row)
-    size = min(size, 72 * width / (_EM * (longest + 0.5)))
-    for row, column in np.argwhere(np.isfinite(values)):
-        axes.text(
-            column + 0.5,
-            row + 0.5,
-            texts[row][column],
-            ha="center",
-            va="center",
-            fontsize=size,
-            color=_ink_on(colours[row, column]),
-        )
-
-
-def _ink_on(colour: NDArray[np.float64]) -> str:
-    """Black or white, whichever has the higher contrast on a colour (WCAG relative luminance)."""
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour[:3]]
-    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-    return "#000000" if luminance > 0.179 else "#ffffff"
+    return shown
 
 
 def svg_of(canvas: Canvas, prefix: str) -> str:
-    """SVG element without declarations, fixed size, metadata or ids that could clash on the page."""
+    """SVG element without declarations, fixed size, metadata or ids that could clash on the page.
+
+    Coordinates are to a tenth of a point, and what the page's style says of texts is left to it.
+
+    Returns
+    -------
+    str
+    """
     buffer = io.StringIO()
     canvas.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     text = buffer.getvalue()
@@ -245,6 +203,15 @@ def svg_of(canvas: Canvas, prefix: str) -> str:
     text = re.sub(r'(<svg[^>]*?)\sheight="[^"]*"', r"\1", text, count=1)
     text = re.sub(r'\sid="[\w.]+_\d+"', "", text)
     text = re.sub(r'(\sid="|href="#|url\(#)', rf"\g<1>{prefix}-", text)
-    text = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", text)
-    text = text.replace(INK, "currentColor").replace(GRID, "var(--line)")
-    return re.sub(r"\n\s*", "\n", text).replace("<svg", '<svg aria-hidden="true"', 1)
+    text = re.sub(r" font-family: [^;\"]*;", "", text)
+    text = re.sub(r' transform="rotate\(-0 [^"]*"', "", text)
+    # in attributes alone: labels keep their digits
+    text = re.sub(r' (?:d|x|y)="[^"]*"', lambda found: re.sub(r"(\d\.\d)\d+", r"\1", found.group()), text)
+    text = re.sub(r"\s*\n(?=[LMCQz\"])", "", text)
+    text = re.sub(r"\n\s*", "\n", on_page(text))
+    return text.replace("<svg", '<svg aria-hidden="true"', 1)
+
+
+def on_page(drawn: str) -> str:
+    """With the page's own colours of text and lines."""
+    return drawn.replace(INK, "currentColor").replace(GRID, "var(--line)")

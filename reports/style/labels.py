@@ -63,3 +63,9 @@ def duration(seconds: float) -> str:
 def plural(count: int, one: str, many: str = "") -> str:
     """Write a count with its noun: ``1 net``, ``2,000 nets``."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def layers(depths: Iterable[float]) -> str:
+    """Write numbers of hidden layers, each once: ``1 layer``, ``1, 2, 4 layers``."""
+    known = sorted(set(depths))
+    return f"{', '.join(f'{depth:g}' for depth in known)} layer{'' if known == [1] else 's'}"

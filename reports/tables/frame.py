@@ -125,25 +125,6 @@ def by_kind(column: pd.Series, value: Callable[[str], Any]) -> pd.Series:
     return pd.Series(values.array.take(codes), index=column.index)
 
 
-def places_by_kind(column: pd.Series | NDArray[Any]) -> Iterator[tuple[Any, NDArray[np.intp]]]:
-    """Places of a column's values, in the order of the values; a grouping of pandas takes milliseconds.
-
-    Parameters
-    ----------
-    column : Series or array
-        Without missing values.
-
-    Yields
-    ------
-    value, places : object, array of int
-        Each value once, and where it stands, ascending.
-    """
-    codes, known = pd.factorize(column, sort=True)
-    order = np.argsort(codes, kind="stable")
-    ends = np.cumsum(np.bincount(codes, minlength=len(known)))
-    yield from zip(known.tolist(), np.split(order, ends[:-1]), strict=True)
-
-
 def places(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], NDArray[np.intp]]]:
     """Places of rows by what stands in some columns, without missing values there.
 

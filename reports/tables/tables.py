@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sdp_bench.bench.metrics import Metric, recorded_metric
 from sdp_bench.bench.metrics.total_variation import AxisTotalVariation, HeadlineTotalVariation
 from sdp_bench.reports.paper.printed import Printed, printed
-from sdp_bench.reports.statistics.ranking import UNIT, Scores
+from sdp_bench.reports.statistics.ranking import Scores, means_of_rows
 from sdp_bench.reports.statistics.rows import Labels
 from sdp_bench.reports.style import labels, noise
 from sdp_bench.reports.style.nets import NetKind, activation_rank
@@ -27,7 +27,6 @@ from sdp_bench.reports.tables.frame import (
     VARIANTS,
     own_noises,
     places,
-    places_by_kind,
     with_brackets,
     with_largest,
 )
@@ -35,6 +34,7 @@ from sdp_bench.reports.tables.frame import (
 _NEEDED = [name for name in (*COLUMNS, *VARIANTS) if name not in ("seed", "seconds", "accuracy")]
 _PLACE = ("sigma", "component")
 """What a row of a table is of."""
+_CELL = (*_PLACE, "rule")
 _ROUNDING = 1e-10  # an eigenvalue this far below zero, relative to the largest, may be float64's doing
 
 
@@ -234,12 +234,13 @@ def _table(metric: Metric, chosen: pd.DataFrame, companions: pd.DataFrame, trait
     first = chosen.iloc[0]
     activation, depth, family = str(first["activation"]), int(first["depth"]), str(first["noise"])
     rules = tuple(traits.in_order(chosen["rule"].unique()))
-    values = companions["value"].to_numpy()
-    beside = {place: values[own] for place, own in places(companions, (*_PLACE, "rule"))}
+    values = metric.shown(companions["value"].to_numpy())
+    beside = {key: means_of_rows(values[np.newaxis, own]).item() for key, own in places(companions, _CELL)}
     columns = _Columns.of(metric, chosen)
+    summaries = _summaries(metric, columns, list(places(chosen, _CELL)), beside)
     rows = [
         _with_printed(
-            metric, activation, depth, family, _row(metric, rules, place, columns.at(own), beside, traits)
+            metric, activation, depth, family, _row(metric, rules, place, columns.at(own), summaries, traits)
         )
         for place, own in places(chosen, _PLACE)
     ]
@@ -252,7 +253,7 @@ def _table(metric: Metric, chosen: pd.DataFrame, companions: pd.DataFrame, trait
         rules=rules,
         rows=tuple(rows),
         nets=chosen["net"].nunique(),
-        units=len(chosen.drop_duplicates(UNIT)),
+        units=len(np.unique(columns.net * (columns.input.max() + 1) + columns.input)),
         noise=family,
         unit=next(filter(None, chosen["unit_of_measure"].unique()), ""),
     )
@@ -263,33 +264,33 @@ def _row(
     rules: tuple[str, ...],
     place: tuple[Any, ...],
     measured: _Columns,
-    companions: Mapping[tuple[Any, ...], NDArray[np.float64]],
+    summaries: Mapping[tuple[Any, ...], _Summary],
     traits: RuleTraits,
 ) -> Row:
     scores = Scores.of(metric, measured._asdict(), rules)
     ranked = [rule for rule in rules if metric.better and not traits.is_reference(rule)]
-    means = {rule: mean for rule, mean in scores.means.items() if rule in ranked}
     best = scores.best(ranked)
     leads = scores.best([rule for rule in ranked if not traits.is_sampling(rule)])
+    found = {rule: summaries[(*place, rule)] for rule in rules if (*place, rule) in summaries}
     cells = {
-        rule: replace(
-            _cell(metric, rule, measured.at(own), companions.get((*place, rule), np.empty(0))),
+        rule: Cell(
+            **summary.statistics,
             sampling=traits.is_sampling(rule),
-            score=means.get(rule, math.nan),
+            score=scores.means.get(rule, math.nan) if rule in ranked else math.nan,
             best=rule in best,
             leads=rule in leads,
         )
-        for rule, own in places_by_kind(measured.rule)
+        for rule, summary in found.items()
     }
-    floor, floor95 = (_usual(metric, measured.rule, each) for each in (measured.floor, measured.floor95))
+    floor = _usual(metric, [summary.floor for summary in found.values()])
+    floor95 = _usual(metric, [summary.floor95 for summary in found.values()])
     sigma, component = place
     return Row(sigma, component, tuple(cells.get(rule) for rule in rules), floor, floor95)
 
 
-def _usual(metric: Metric, rules: NDArray[np.object_], floors: NDArray[np.float64]) -> float:
+def _usual(metric: Metric, floors: Iterable[float]) -> float:
     """Mean floor of most rules, as shown: those that predict draws have higher ones of their own."""
-    means = [_mean(floors[own]) for _, own in places_by_kind(rules)]
-    known = [mean for mean in means if not math.isnan(mean)]
+    known = [floor for floor in floors if not math.isnan(floor)]
     if not (known and metric.has_floor):
         return math.nan
     return float(metric.shown(np.array(statistics.median_low(known))))
@@ -299,7 +300,7 @@ class _Columns(NamedTuple):
     """What a table is made of, a measurement each: rows and cells are chosen of arrays in microseconds."""
 
     net: NDArray[np.intp]
-    input: NDArray[np.float64]
+    input: NDArray[np.intp]
     rule: NDArray[np.object_]
     value: NDArray[np.float64]
     stderr: NDArray[np.float64]
@@ -316,11 +317,12 @@ class _Columns(NamedTuple):
         """Of some measurements."""
         plain = {
             name: measured[name].to_numpy()
-            for name in ("input", "value", "stderr", "floor", "floor95", "bracket", "row")
+            for name in ("value", "stderr", "floor", "floor95", "bracket", "row")
         }
         value, floor, floor95 = (plain[name] for name in ("value", "floor", "floor95"))
         return cls(
             net=pd.factorize(measured["net"])[0],
+            input=pd.factorize(measured["input"])[0],
             rule=np.asarray(measured["rule"], dtype=object),
             shown=metric.shown(value),
             indistinguishable=metric.indistinguishable(value, floor, floor95),
@@ -333,29 +335,49 @@ class _Columns(NamedTuple):
         return _Columns(*map(operator.itemgetter(places), self))
 
 
-def _cell(metric: Metric, rule: str, measured: _Columns, companions: NDArray[np.float64]) -> Cell:
-    values = measured.shown
-    infinite = int(np.isinf(values).sum())
-    return Cell(
-        rule=rule,
-        mean=math.inf if infinite else float(values.mean()),
-        sd=math.nan if infinite or len(values) < 2 else float(values.std(ddof=1)),
-        count=len(values),
-        lowest=float(values.min()),
-        indistinguishable=int(measured.indistinguishable.sum()) if metric.has_floor else 0,
-        infinite=infinite,
-        negative=int((values < -_ROUNDING).sum()),
-        companion=_mean(metric.shown(companions)),
-        corrected=_mean(measured.corrected) if metric.corrects_floor else math.nan,
-        bracket=float(np.fmax.reduce(measured.bracket)),
-        rows=Labels(measured.row),
-    )
+class _Summary(NamedTuple):
+    """One rule at one place: what its cell has before any ranking, and its mean floors."""
+
+    statistics: Mapping[str, Any]
+    floor: float
+    floor95: float
 
 
-def _mean(values: NDArray[np.float64]) -> float:
-    """Mean of what is known; NaN where nothing is."""
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else math.nan
+def _summaries(
+    metric: Metric,
+    measured: _Columns,
+    cells: Sequence[tuple[tuple[Any, ...], NDArray[np.intp]]],
+    companions: Mapping[tuple[Any, ...], float],
+) -> dict[tuple[Any, ...], _Summary]:
+    """Cells by what they are of; those of equally many measurements at once, as a row each of matrices."""
+    by_count: dict[int, list[tuple[tuple[Any, ...], NDArray[np.intp]]]] = {}
+    for cell in cells:
+        by_count.setdefault(len(cell[1]), []).append(cell)
+    found = {}
+    for count, own in by_count.items():
+        at = measured.at(np.array([rows for _, rows in own]))
+        infinite = np.isinf(at.shown).sum(1)
+        with np.errstate(invalid="ignore"):  # of infinite ones
+            sd = at.shown.std(1, ddof=1) if count > 1 else np.full(len(own), math.nan)
+        columns = {
+            "mean": np.where(infinite, math.inf, at.shown.mean(1)),
+            "sd": np.where(infinite, math.nan, sd),
+            "lowest": at.shown.min(1),
+            "indistinguishable": at.indistinguishable.sum(1) * metric.has_floor,
+            "infinite": infinite,
+            "negative": (at.shown < -_ROUNDING).sum(1),
+            "corrected": means_of_rows(at.corrected)
+            if metric.corrects_floor
+            else np.full(len(own), math.nan),
+            "bracket": np.fmax.reduce(at.bracket, axis=1),
+        }
+        values = zip(*(column.tolist() for column in columns.values()), strict=True)
+        floors = zip(means_of_rows(at.floor).tolist(), means_of_rows(at.floor95).tolist(), strict=True)
+        for (key, _), rows, numbers, (floor, floor95) in zip(own, at.row, values, floors, strict=True):
+            named = {"rule": key[-1], "count": count, "rows": Labels(rows)}
+            beside = {"companion": companions.get(key, math.nan)}
+            found[key] = _Summary(named | beside | dict(zip(columns, numbers, strict=True)), floor, floor95)
+    return found
 
 
 def _with_printed(metric: Metric, activation: str, depth: int, family: str, row: Row) -> Row:

@@ -390,6 +390,7 @@ def test_the_cache_is_cleared_of_ours_alone(tmp_path, monkeypatch, attack):
         "pages/fedcba9876543210/notes": b"of somebody else",
         "pages/0123456789abcdef/notes.html": FOREIGN["index.html"].encode(),
         "pages/0123456789abcdef/numbers/my.csv": b"a,b\n",
+        "pages/0123456789abcdef/weights.npz": b"PK\x03\x04 of somebody else",
         "index.html": b"of somebody else",
         ".config/secret": b"of somebody else",
         "outside/index.html": b'<meta name="sdp-bench-numbers" content="x">',

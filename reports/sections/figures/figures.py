@@ -4,31 +4,33 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.ticker import NullFormatter
 
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.drawing import (
-    LETTER,
     Figure,
     Panel,
     Style,
     canvas_of,
-    heat_map,
     label_x,
     legend_of,
     look,
     styles,
     svg_of,
 )
+from sdp_bench.reports.style.heat_map import HeatMap
 from sdp_bench.reports.style.nets import NetKind, activation_label
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.tables import Table
 
+_COLOURS = ScalarMappable(Normalize(0, 1), "cividis")
 _LONGEST = 18  # letters of a line of a net's name beside a heat map
 
 
@@ -88,14 +90,15 @@ def _over_sigma(cells: pd.DataFrame, traits: RuleTraits) -> Figure:
         floor = part.dropna(subset=["floor95"]).drop_duplicates("sigma").sort_values("sigma")
         if len(floor):
             axes.fill_between(floor["sigma"], floor["floor95"], 1.0, color="#8a8a8a", alpha=0.35, linewidth=0)
-        _lines(axes, part, styled)
+        lines = _lines(part)
+        _plot(axes, lines, styled)
         axes.set(xscale="log", ylim=(0, 1.02), xlabel="input noise σ", ylabel="1 − TV")
         sigmas = sorted(part["sigma"].unique())
         label_x(axes, sigmas, [f"{sigma:g}" for sigma in sigmas])
         axes.minorticks_off()
         title = ", ".join(filter(None, (kind.label, recipe)))
         panels.append(
-            Panel(title, svg_of(canvas, f"sigma-{len(panels)}"), _alt_over_sigma(title, part, styled))
+            Panel(title, svg_of(canvas, f"sigma-{len(panels)}"), _alt_over_sigma(title, lines, styled))
         )
     return Figure(
         anchor="figure-sigma",
@@ -108,13 +111,23 @@ def _over_sigma(cells: pd.DataFrame, traits: RuleTraits) -> Figure:
     )
 
 
-def _lines(axes: Axes, part: pd.DataFrame, styled: dict[str, Style]) -> None:
-    lines = part.pivot_table(index="sigma", columns="rule", values="value")
+def _lines(part: pd.DataFrame) -> dict[str, dict[float, float]]:
+    """Values by sigma, ascending, of each rule: means where several kinds of net are called the same."""
+    lines: dict[str, dict[float, list[float]]] = {}
+    for rule, sigma, value in sorted(zip(part["rule"], part["sigma"], part["value"], strict=True)):
+        lines.setdefault(rule, {}).setdefault(sigma, []).append(value)
+    return {
+        rule: {sigma: sum(values) / len(values) for sigma, values in line.items()}
+        for rule, line in lines.items()
+    }
+
+
+def _plot(axes: Axes, lines: Mapping[str, Mapping[float, float]], styled: dict[str, Style]) -> None:
     for rule in (rule for rule in styled if rule in lines):
-        line, style = lines[rule].dropna(), styled[rule]
+        line, style = lines[rule], styled[rule]
         axes.plot(
-            line.index,
-            line,
+            list(line),
+            list(line.values()),
             color=style.colour,
             dashes=style.dashes,
             marker=style.marker,
@@ -123,19 +136,20 @@ def _lines(axes: Axes, part: pd.DataFrame, styled: dict[str, Style]) -> None:
         )
 
 
-def _alt_over_sigma(title: str, part: pd.DataFrame, styled: dict[str, Style]) -> str:
+def _alt_over_sigma(title: str, lines: Mapping[str, Mapping[float, float]], styled: dict[str, Style]) -> str:
     ends = []
-    lines = {str(rule): line.sort_values("sigma")["value"] for rule, line in part.groupby("rule")}
-    for rule, style in styled.items():
-        if rule in lines:
-            ends.append(f"{style.label} {lines[rule].iloc[0]:.2f} to {lines[rule].iloc[-1]:.2f}")
-    low, high = part["sigma"].min(), part["sigma"].max()
+    for rule in (rule for rule in styled if rule in lines):
+        values = list(lines[rule].values())
+        ends.append(f"{styled[rule].label} {values[0]:.2f} to {values[-1]:.2f}")
+    sigmas = {sigma for line in lines.values() for sigma in line}
+    low, high = min(sigmas), max(sigmas)
     return f"Line chart for {title}: 1 − TV from σ = {low:g} to σ = {high:g}. {'; '.join(ends)}."
 
 
 def _depth_against_sigma(cells: pd.DataFrame, traits: RuleTraits) -> Figure:
     panels: list[Panel] = []
     several = cells["activation"].nunique() > 1
+    along = "net" if several else "depth"
     for rule in traits.in_order(cells["rule"]):
         part = cells[cells["rule"] == rule]
         grid = part.pivot_table(index=["activation", "depth", "recipe"], columns="sigma", values="value")
@@ -146,31 +160,28 @@ def _depth_against_sigma(cells: pd.DataFrame, traits: RuleTraits) -> Figure:
             for name, depth, recipe in grid.index
         ]
         lines = [textwrap.wrap(name, _LONGEST) for name in nets]
-        left = 0.4 + LETTER * max(len(line) for name in lines for line in name)
-        canvas, axes = canvas_of(0.24 + 0.13 * len(grid), left)
         values = grid.to_numpy()
-        heat_map(
-            axes,
+        heat_map = HeatMap(
             values,
             [[f"{value:.2f}" for value in row] for row in values],
-            ["\n".join(name) for name in lines],
+            lines,
             [f"{sigma:g}" for sigma in grid.columns],
+            across="input noise σ",
+            along=along,
+            colours=_COLOURS,
+            edges="#8a8a8a",
+            height=0.24 + 0.13 * len(grid),
             size=10,
-            cmap="cividis",
-            vmin=0,
-            vmax=1,
-            edgecolors="#8a8a8a",
         )
-        axes.set(xlabel="input noise σ", ylabel="net" if several else "depth")
         lowest, highest = grid.min().min(), grid.max().max()
         alt = (
-            f"Heat map for {traits.label(rule)}: 1 − TV by depth and σ, from {lowest:.2f} to "
+            f"Heat map for {traits.label(rule)}: 1 − TV by {along} and σ, from {lowest:.2f} to "
             f"{highest:.2f}; the same numbers are in the tables below."
         )
-        panels.append(Panel(traits.label(rule), svg_of(canvas, f"heat-{len(panels)}"), alt))
+        panels.append(Panel(traits.label(rule), heat_map.svg, alt))
     return Figure(
         anchor="figure-depth",
-        title="Depth against input noise",
+        title=f"{'Nets' if several else 'Depth'} against input noise",
         caption="Mean 1 − TV (headline) of each rule, on one colour scale from 0 (dark blue) to 1 (yellow).",
         panels=tuple(panels),
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import cast
 
 import pandas as pd
 
@@ -22,7 +21,7 @@ from sdp_bench.reports.results import POOR_ACCURACY, Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.statistics.rows import Labels
 from sdp_bench.reports.style.nets import NetKind
-from sdp_bench.reports.tables.frame import by_kind
+from sdp_bench.reports.tables.frame import by_kind, places
 
 RULES = ("sdp", "dvia", "moment_matching", "monte_carlo:samples=100")
 AGREEMENT = ("sdp", "marginal_sdp")
@@ -175,10 +174,10 @@ def _headline(specs: list[str]) -> str:
 
 def _variant(name: str, part: pd.DataFrame, whole: pd.DataFrame | None = None) -> Variant:
     values, rows = {}, {}
-    for key, own in part.groupby(["sigma", "rule"]):
-        cell = cast("tuple[float, str]", key)
-        values[cell] = float(1 - own["value"].mean())
-        rows[cell] = Labels(own.index)
+    measured, labels = part["value"].to_numpy(), part.index.to_numpy()
+    for (sigma, rule), own in places(part, ("sigma", "rule")):
+        values[sigma, rule] = float(1 - measured[own].mean())
+        rows[sigma, rule] = Labels(labels[own])
     metric = recorded_metric(str(part["metric"].iloc[0])) if len(part) else HeadlineTotalVariation()
     accuracy = math.nan if whole is None else float(whole.drop_duplicates("net")["accuracy"].min())
     agreement = math.nan if whole is None else _agreement(whole)

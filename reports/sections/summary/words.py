@@ -52,8 +52,8 @@ def _who_wins(table: Table, rows: list[Row], traits: RuleTraits) -> list[str]:
     best = traits.label(next(iter(counts))) + " in all of them" if len(counts) == 1 else _listed(parts)
     level = sum(sum(cell.leads for cell in row.cells if cell) > 1 for row in rows)
     said = [
-        f"By {table.metric.title}, at {labels.plural(len(rows), 'place')} (each depth at each σ), the best "
-        f"of the rules that do not sample is {best}"
+        f"By {table.metric.title}, at {labels.plural(len(rows), 'place')} (each kind of net at each σ), the "
+        f"best of the rules that do not sample is {best}"
         + (f"; at {level} of them another is level with it." if level else ".")
     ]
     gaps = [row.floor - row.leader.mean for row in rows if row.leader and math.isfinite(row.floor)]

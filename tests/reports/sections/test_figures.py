@@ -43,6 +43,7 @@ def test_drawings_stand_alone_and_follow_the_page(quick):
         assert not re.search(r'\s(width|height)="', head)
         assert "http" not in svg
         assert "#010203" not in svg
+        assert "font-family" not in svg  # the page's own
         for name in re.findall(r"(?:url\(#|href=\"#)([^)\"]+)", svg):
             assert f'id="{name}"' in svg
 

@@ -47,3 +47,8 @@ def test_spread_has_the_places_of_its_mean():
 )
 def test_durations(seconds, text):
     assert labels.duration(seconds).replace("\u00a0", " ") == text
+
+
+def test_one_layer_is_no_layers():
+    assert labels.layers([1.0, 1.0]) == "1 layer"
+    assert labels.layers([4.0, 1.0, 2.0]) == "1, 2, 4 layers"
