@@ -417,3 +417,114 @@ def test_a_loss_and_its_gradients_are_those_of_the_cpu(name, law, stand_in):
             assert torch.equal(b.cpu(), a)
             taken += 1
     assert taken or law != "diagonal" or name in ("cauchy_nll", "gaussian_jitter")
+
+
+# Waiting -------------------------------------------------------------------------------------------
+
+IN_A_CALL = {
+    "dvia": 3,  # which inputs lie in tails, whose integrals take other formulas, and how many in each band
+    "marginal_moment_matching": 3,
+    "moment_matching": 5,  # and how many nodes the correlation of each pair takes
+    "low_rank": 7,  # and at each layer, whether variances are left to compress
+    "split": 12,  # splits are chosen on the host, one by one
+    "exact": 6,  # polytopes are cut on the host, for each law by itself
+}
+"""How often rules wait for a device in a prepared call for two laws, with one non-linearity: others never."""
+
+
+def waits(stand_in, rule, name="relu"):
+    """Of the first call of a prepared rule, of another one, and of `propagate`."""
+    net, shape = net_of(name)
+    net, x = net.to(stand_in.device), sr.DiagonalGaussian(*inputs(shape)).to(stand_in.device)
+    counts = []
+    prepared = sr.rule(rule).prepare(net)
+    for call in (lambda: prepared(x), lambda: prepared(x), lambda: sr.propagate(net, x, rule)):
+        stand_in.synchronisations.clear()
+        with torch.no_grad():
+            call()
+        counts.append(len(stand_in.synchronisations))
+    return counts
+
+
+@pytest.mark.parametrize("rule", rules())
+def test_a_prepared_rule_waits_for_a_device_as_often_as_is_known(rule, stand_in):
+    first, again, whole = waits(stand_in, rule, "tanh" if rule == "second_order" else "relu")
+    assert again == IN_A_CALL.get(rule, 0)
+    assert first - again in (0, 2)  # a trace is compared with the net once
+    assert whole == first + 1  # is the result finite?
+
+
+@pytest.mark.parametrize("rule", ["sdp", "marginal_sdp", "unscented", "monte_carlo"])
+def test_rules_of_the_paper_never_wait_whatever_the_net(rule, stand_in):
+    assert waits(stand_in, rule, "convolved")[1] == 0
+
+
+@pytest.mark.parametrize("law", ["diagonal", "cauchy", "stable", "laplace"])
+def test_a_law_is_looked_at_once_where_it_is_made(law, stand_in):
+    location, scale = (each.to(stand_in.device) for each in inputs((3,)))
+    stand_in.synchronisations.clear()
+    ENTERING[law](location, scale)
+    assert len(stand_in.synchronisations) == 1
+
+
+def test_a_training_step_waits_for_its_checks_alone(stand_in):
+    net, shape = net_of("relu")
+    module = sr.Propagated(net, "sdp", std=0.1).to(stand_in.device)
+    x, labels = inputs(shape)[0].to(stand_in.device), torch.tensor([0, 1], device=stand_in.device)
+    stand_in.synchronisations.clear()
+    losses.pairwise_loss(module(x), labels).backward()
+    assert len(stand_in.synchronisations) == 4  # of the noise, the prediction, the loss's law and the labels
+
+
+BAD = {
+    "mean must be finite": lambda m, s: sr.DiagonalGaussian(m / 0, s),
+    "variance must be finite": lambda m, s: sr.DiagonalGaussian(m, s / 0),
+    "variance must be >= 0, smallest entry is -": lambda m, s: sr.DiagonalGaussian(m, -s),
+    "scale must be >= 0, smallest entry is -": lambda m, s: sr.Cauchy(m, -s),
+    "covariance must be finite": lambda m, s: sr.Gaussian(m, torch.diag_embed(s / 0)),
+    "covariance has a negative variance": lambda m, s: sr.Gaussian(m, torch.diag_embed(-s)),
+    "covariance is not symmetric": lambda m, s: sr.Gaussian(m, torch.diag_embed(s) + s.unsqueeze(1)),
+    "covariance is not positive semi-definite": lambda m, s: sr.Gaussian(
+        m, torch.ones_like(m).diag_embed() * 2 - 1
+    ),
+    "is on lazy:0, the location on cpu": lambda m, s: sr.Cauchy(m.cpu(), s),
+    "is on cpu, the location on lazy:0": lambda m, s: sr.Cauchy(m, s.cpu()),
+    "gives a non-finite location": lambda m, s: sr.propagate(lambda x: x / 0, sr.Cauchy(m, s), "sdp"),
+    "the net is torch.float64 on cpu": lambda m, s: sr.propagate(
+        nn.Linear(3, 1).double(), sr.Cauchy(m, s), "sdp"
+    ),
+    "labels must lie in 0..2": lambda m, s: losses.pairwise_loss(
+        sr.Cauchy(m, s), torch.tensor([0, 3], device=m.device)
+    ),
+    "targets must be finite": lambda m, s: losses.cauchy_nll(sr.Cauchy(m, s), m / 0),
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_bad_values_on_a_device_are_refused_in_one_line(message, stand_in):
+    with pytest.raises(ValueError, match=message) as refused:
+        BAD[message](*(each.to(stand_in.device) for each in inputs((3,))))
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("law", ["diagonal", "cauchy", "stable"])
+def test_a_rule_that_looks_at_no_number_is_one_compiled_graph(law):
+    net, shape = net_of("relu")
+    net.requires_grad_(False)
+    prepared = sr.rule("marginal_sdp").prepare(net)
+
+    def propagated(location, scale):
+        return parameters_of(prepared(ENTERING[law](location, scale)))
+
+    expected = propagated(*inputs(shape))
+    compiled = torch.compile(propagated, fullgraph=True, backend="eager")
+    for found, wanted in zip(compiled(*inputs(shape)), expected, strict=True):
+        assert torch.equal(found, wanted)
+    location, scale = inputs(shape)
+    with pytest.raises(RuntimeError, match="must be finite, and its scales and weights >= 0"):
+        compiled(location, -scale)
+    torch.compiler.reset()
+
+
+def parameters_of(law):
+    return law.location, law.variance if isinstance(law, sr.DiagonalGaussian) else law.scale
