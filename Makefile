@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 DATABASE ?= sdp-bench.sqlite
 TEST_JOBS ?= 2
 
-.PHONY: help report test slow attacks kernels coverage smoke lint benchmark hot-paths asv asv-gpu docs clean
+.PHONY: help report test slow attacks kernels coverage smoke lint benchmark hot-paths asv docs clean
 
 help:
 	@echo "make report     the committed results as a page, then the quick preset measured and shown beside them"
@@ -84,6 +84,7 @@ asv: $(STAMP)
 
 # A machine of its own, since another GPU, driver or torch gives other times. A process that was forked cannot
 # use CUDA where its parent has looked for it, so each benchmark is spawned.
+.PHONY: asv-gpu
 asv-gpu: GPU = $(shell $(BIN)/python -m sdp_bench.bench.runtime.gpu)
 asv-gpu: GPU_NAME = $(shell echo "$(GPU)" | tr -cs 'A-Za-z0-9.\n' -)
 asv-gpu: $(STAMP)
