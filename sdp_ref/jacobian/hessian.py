@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from sdp_ref.errors import NoFormulaError
@@ -40,7 +41,8 @@ def hessian_of(net: Net, x: Tensor) -> tuple[Tensor, Tensor, Callable[[Tensor], 
     """
 
     def smooth(v: Tensor) -> Tensor:
-        with _NoKinks():
+        # of torch's kernels for attention only the one made of plain ops has a second derivative
+        with _NoKinks(), sdpa_kernel(SDPBackend.MATH):
             return net(v)
 
     with torch.enable_grad():
