@@ -265,7 +265,7 @@ def same(found, expected, device, tolerance):
             same(there, here, device, tolerance)
         elif isinstance(here, torch.Tensor):
             assert there.device == device, field.name
-            scale = max(1.0, float(here.abs().max())) if here.numel() else 1.0
+            scale = max(1.0, float(here.detach().abs().max())) if here.numel() else 1.0
             assert torch.equal(there.cpu(), here) or (there.cpu() - here).abs().max() <= tolerance * scale
 
 
