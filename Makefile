@@ -24,6 +24,7 @@ help:
 	@echo "make benchmark  all speed benchmarks, both sides in one run; .benchmarks/all.json"
 	@echo "make hot-paths  those of the hot paths alone, in a minute; .benchmarks/hot-paths.json"
 	@echo "make asv        a quick pass through the asv suite at this commit"
+	@echo "make asv-gpu    the asv suite on a GPU, kept under its name"
 	@echo "make docs       the documentation, site/index.html"
 
 # The stamp is newer than what it depends on, so a second call has nothing to install.
@@ -99,6 +100,16 @@ asv: $(STAMP)
 	$(BIN)/asv check --python=same
 	$(BIN)/asv machine --yes
 	$(BIN)/asv run --quick --python=same --launch-method forkserver $(ASV_FLAGS)
+
+# A machine of its own, since another GPU, driver or torch gives other times. A process that was forked cannot
+# use CUDA where its parent has looked for it, so each benchmark is spawned.
+.PHONY: asv-gpu
+asv-gpu: GPU = $(shell $(BIN)/python -m sdp_bench.bench.runtime.gpu)
+asv-gpu: GPU_NAME = $(shell echo "$(GPU)" | tr -cs 'A-Za-z0-9.\n' -)
+asv-gpu: $(STAMP)
+	$(BIN)/asv check --python=same
+	$(BIN)/asv machine --yes --machine "$(GPU_NAME)" --cpu "$(GPU)"
+	$(BIN)/asv run --python=same --launch-method spawn --machine "$(GPU_NAME)" --bench cuda --bench OnGPU --bench Clocks $(ASV_FLAGS)
 
 # The variable is the theme's own switch for its notice about its successor.
 docs: $(STAMP)

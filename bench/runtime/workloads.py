@@ -43,7 +43,8 @@ def build(name: str, seed: int = 0) -> tuple[nn.Module, tuple[int, ...]]:
     ----------
     name : str
         ``cnn3`` and ``resnet18`` on 3x32x32 images, or ``mlp-4x100`` for a net on four inputs with four
-        hidden layers of 100 units; ``mlp-4x100-10`` has 10 outputs and not 3.
+        hidden layers of 100 units; ``mlp-4x100-10`` has 10 outputs and not 3. ``cnn3-8x4`` is cnn3 with 4
+        channels first, on 3x8x8 images.
     seed : int
         Of the weights.
 
@@ -68,6 +69,9 @@ def build(name: str, seed: int = 0) -> tuple[nn.Module, tuple[int, ...]]:
             return mlp(depth, width, int(outputs or 3)), (4,)
         try:
             networks: Any = importlib.import_module("sdp_bench.bench.nets.architectures")
+            if sizes:
+                side, width = map(int, sizes.split("x"))
+                return getattr(networks, kind)(size=side, width=width), (3, side, side)
             return getattr(networks, name)(), (3, 32, 32)
         except (ImportError, AttributeError) as error:
             raise NotAtThisCommitError(f"no net '{name}' in this version") from error

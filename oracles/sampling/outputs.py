@@ -140,42 +140,42 @@ def stream_outputs(
         if weights.device.type != place.type:
             raise ValueError(f"the network is on {weights.device} and is to run on {place}; move one of them")
         dtype = weights.dtype if weights.is_floating_point() else dtype
-    drawn = _draws(x, samples, seed, sampler, place, dtype)
+    push, variates = _draws(x, samples, seed, sampler, place, dtype)
     forward = chunked_forward(net, x.event_shape)
-    if isinstance(forward, Chain) and place.type == "cpu" and x.standard is not None:
-        return in_threads(partial(_outputs, forward, block) for block in drawn)
-    return (_outputs(forward, block) for block in drawn)
+    if place.type != "cpu":  # variates are drawn, and results looked at, while the device is at work
+        drawn = (block() for block in variates) if x.standard is None else in_threads(variates)
+        return _one_behind(_outputs(forward, push, block) for block in drawn)
+    recipes = (partial(_run, forward, push, block) for block in variates)
+    if isinstance(forward, Chain) and x.standard is not None:
+        return in_threads(recipes)
+    return (run() for run in recipes)
+
+
+Push = Callable[[Tensor], Tensor]
 
 
 def _draws(
     x: Law, samples: int, seed: Seed, sampler: Sampler, device: torch.device, dtype: torch.dtype
-) -> Iterator[Callable[[], Tensor]]:
-    """Recipes of the blocks of draws of a law, shape (rows, n) each."""
+) -> tuple[Push, Iterator[Callable[[], Tensor]]]:
+    """Map from variates to draws of a law, shape (rows, n), and recipes of the blocks of variates."""
     if x.standard is None or (sampler == "sobol" and x.standard.uniforms > 1):
         if sampler == "sobol":
             raise ValueError(f"sampler 'sobol' draws laws with quantiles only, not {x.described}")
-        return _law_blocks(x, samples, seed, device, dtype)
-    push = x.push(device, dtype)
+        return lambda drawn: drawn.to(device, dtype), _law_blocks(x, samples, seed)
     blocks = _blocks(sampler, samples, x.variates, seed, x.standard)
-    return (partial(_pushed, push, block) for block in blocks)
+    return x.push(device, dtype), (partial(_tensor, block) for block in blocks)
 
 
-def _law_blocks(
-    x: Law, samples: int, seed: Seed, device: torch.device, dtype: torch.dtype
-) -> Iterator[Callable[[], Tensor]]:
-    """The same of a law that draws by itself."""
+def _law_blocks(x: Law, samples: int, seed: Seed) -> Iterator[Callable[[], Tensor]]:
+    """Recipes of the blocks of draws of a law that draws by itself."""
     rows = block_rows(x.dimension)
 
     def draw(block: int) -> Tensor:
         generator = torch.Generator().manual_seed(int(generator_of(seed, block).integers(2**62)))
         # whole blocks, so that a shorter draw is the beginning of a longer one
-        return x.sample(rows, generator)[: samples - block * rows, 0].flatten(1).to(device, dtype)
+        return x.sample(rows, generator)[: samples - block * rows, 0].flatten(1)
 
     return (partial(draw, block) for block in range(-(-samples // rows)))
-
-
-def _pushed(push: Callable[[Tensor], Tensor], block: Callable[[], Block]) -> Tensor:
-    return push(_tensor(block))
 
 
 def _tensor(block: Callable[[], Block]) -> Tensor:
@@ -183,15 +183,33 @@ def _tensor(block: Callable[[], Block]) -> Tensor:
 
 
 @torch.no_grad()
-def _outputs(forward: Network, draws: Callable[[], Tensor]) -> Tensor:
-    inputs = draws()
+def _outputs(forward: Network, push: Push, variates: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Outputs, whether they are finite, and the inputs."""
+    inputs = push(variates)
     outputs = forward(inputs)
     # the sum is much faster to test, but may overflow where no output does
-    if not bool(torch.isfinite(outputs.sum())) and not bool(torch.isfinite(outputs).all()):
+    return outputs, torch.isfinite(outputs.sum()), inputs
+
+
+def _run(forward: Network, push: Push, draw: Callable[[], Tensor]) -> Tensor:
+    return _checked(*_outputs(forward, push, draw()))
+
+
+def _checked(outputs: Tensor, finite: Tensor, inputs: Tensor) -> Tensor:
+    if not bool(finite) and not bool(torch.isfinite(outputs).all()):
         if not bool(torch.isfinite(inputs).all()):
             raise ValueError(f"the input's law has draws too large for {inputs.dtype}")
         raise ValueError("the network gives non-finite outputs (NaN or infinity)")
     return outputs
+
+
+def _one_behind(runs: Iterator[tuple[Tensor, Tensor, Tensor]]) -> Iterator[Tensor]:
+    """Outputs of runs, each looked at when the next one has been given to the device."""
+    last = next(runs)
+    for run in runs:
+        yield _checked(*last)
+        last = run
+    yield _checked(*last)
 
 
 def _blocks(

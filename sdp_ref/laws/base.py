@@ -281,8 +281,9 @@ class Law:
 def unchecked(family: type[LawT], *values: object) -> LawT:
     """Build a law of `family` from its fields without validating them (for results of rules)."""
     law = object.__new__(family)
-    for field, value in zip(fields(family), values, strict=True):
-        object.__setattr__(law, field.name, value)
+    names: Any = family.__match_args__  # of its fields; torch.compile does not read `fields`
+    for name, value in zip(names, values, strict=True):
+        object.__setattr__(law, name, value)
     return law
 
 
@@ -313,6 +314,43 @@ def _row(value: Any, index: slice) -> Any:
     return value[index] if isinstance(value, Tensor) else value
 
 
+Check = tuple["Tensor", Callable[[], str]]
+"""Whether values are sound, a truth value of no dimension where they are, and what else to say of them."""
+
+
+def require(*checks: Check) -> None:
+    """Refuse values that are not sound, in the order of the checks; a device is waited for once for all.
+
+    Parameters
+    ----------
+    *checks : (Tensor, callable)
+
+    Raises
+    ------
+    ValueError
+        If one is not. In a compiled graph, where nothing can be looked at, a RuntimeError when it runs.
+    """
+    import torch
+
+    if torch.compiler.is_compiling():
+        for sound, _ in checks:
+            torch._assert_async(sound, "a law's parameters must be finite, and its scales and weights >= 0")
+        return
+    sounds = [sound for sound, _ in checks]
+    on_host = sounds[0].device.type == "cpu"
+    for sound, (_, said) in zip(sounds if on_host else torch.stack(sounds).tolist(), checks, strict=True):
+        if not sound:
+            raise ValueError(said())
+
+
+def finite(name: str, value: Tensor) -> Check:
+    """That a value has neither NaN nor infinite entries."""
+    import torch
+
+    sound = torch.isfinite(value.detach()).all()
+    return sound, lambda: f"{name} must be finite, but has NaN or infinite entries"
+
+
 def check_tensor(name: str, value: object, location: Tensor | None = None) -> Tensor:
     """Give back a field of a law that is a finite floating-point tensor.
 
@@ -334,7 +372,24 @@ def check_tensor(name: str, value: object, location: Tensor | None = None) -> Te
     ValueError
         If it is not.
     """
-    import torch
+    tensor = check_kind(name, value, location)
+    require(finite(name, tensor))
+    return tensor
+
+
+def check_kind(name: str, value: object, location: Tensor | None = None) -> Tensor:
+    """As :func:`check_tensor`, without a look at the values.
+
+    Returns
+    -------
+    Tensor
+        The value.
+
+    Raises
+    ------
+    ValueError
+        If it is no floating-point tensor, or of another dtype or device than the location.
+    """
     from torch import Tensor
 
     if not isinstance(value, Tensor):
@@ -345,13 +400,11 @@ def check_tensor(name: str, value: object, location: Tensor | None = None) -> Te
         raise ValueError(f"{name} has dtype {value.dtype}, the location {location.dtype}; make them one")
     if location is not None and value.device != location.device:
         raise ValueError(f"{name} is on {value.device}, the location on {location.device}; make them one")
-    if not bool(torch.isfinite(value.detach()).all()):
-        raise ValueError(f"{name} must be finite, but has NaN or infinite entries")
     return value
 
 
-def check_location(name: str, value: object) -> None:
-    """Refuse a location that :func:`check_tensor` refuses or that has no batch dimension.
+def check_location(name: str, value: object) -> Tensor:
+    """Give back a location that has a batch dimension, without a look at the values.
 
     Parameters
     ----------
@@ -359,38 +412,53 @@ def check_location(name: str, value: object) -> None:
         Of the field, for the message.
     value : object
 
+    Returns
+    -------
+    Tensor
+        The value.
+
     Raises
     ------
     ValueError
-        If so.
+        If it is none.
     """
-    shape = check_tensor(name, value).shape
+    location = check_kind(name, value)
+    shape = location.shape
     if len(shape) < 2:
         raise ValueError(f"{name} must have a batch dimension first, shape (B, *event), got {tuple(shape)}")
     if shape[0] < 1:
         raise ValueError(f"a batch has one law or more, {name} has shape {tuple(shape)}")
+    return location
 
 
-def check_scale(name: str, value: object, location: Tensor) -> None:
-    """Refuse scales that :func:`check_tensor` refuses, of another shape than the location, or negative.
+def check_pair(name: str, value: object, scale_name: str, scale_value: object) -> None:
+    """Refuse a location and scales of independent components that are not finite, do not fit or are negative.
 
     Parameters
     ----------
     name : str
-        Of the field, for the message.
+        Of the location, for the message.
     value : object
-    location : Tensor
-        Of the law.
+    scale_name : str
+        Of the scales.
+    scale_value : object
 
     Raises
     ------
     ValueError
         If so.
     """
-    scale = check_tensor(name, value, location).detach()
+    location = check_location(name, value)
+    scale = check_kind(scale_name, scale_value, location).detach()
     if scale.shape != location.shape:
         raise ValueError(
-            f"{name} must have the location's shape {tuple(location.shape)}, got {tuple(scale.shape)}"
+            f"{scale_name} must have the location's shape {tuple(location.shape)}, got {tuple(scale.shape)}"
         )
-    if bool((scale < 0).any()):
-        raise ValueError(f"{name} must be >= 0, smallest entry is {scale.min().item():.3g}")
+    require(
+        finite(name, location),
+        finite(scale_name, scale),
+        (
+            (scale >= 0).all(),
+            lambda: f"{scale_name} must be >= 0, smallest entry is {scale.min().item():.3g}",
+        ),
+    )

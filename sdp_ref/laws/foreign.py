@@ -311,7 +311,7 @@ class TorchLaw(ForeignLaw):
         """See :class:`Law`."""
         if self.standard is None:
             return super().push(device, dtype)
-        (row,), base = self.chosen, self.given.base_dist
+        (row,), base = self.chosen, _placed(self.given, "cpu").base_dist  # where the variates are
         place = self.centre[:1].flatten(1).to(device, dtype)
 
         def draws(uniform: Tensor) -> Tensor:
@@ -325,7 +325,7 @@ class TorchLaw(ForeignLaw):
         """See :class:`Law`: of independent components whose distribution function torch has."""
         from torch.distributions import Independent
 
-        given = self.given
+        given = self._here
         if not isinstance(given, Independent) or given.base_dist.event_shape:
             return super().survival(value)
         try:
@@ -338,10 +338,12 @@ class TorchLaw(ForeignLaw):
         """Of a value outside of the support it is 0, where torch refuses the value."""
         import torch
 
-        inside = self.given.support.check(rows)
-        some = _seeded(self.given, 1, torch.Generator().manual_seed(0))[0]
+        given: Any = self._here
+        inside = given.support.check(rows)
+        some = _seeded(given, 1, torch.Generator().manual_seed(0))[0].to(rows.device)
         kept = inside.reshape(inside.shape + (1,) * len(self.event_shape))
-        return torch.where(inside, super()._density(torch.where(kept, rows, some)), -torch.inf)
+        density: Tensor = given.log_prob(torch.where(kept, rows, some))
+        return torch.where(inside, density, -torch.inf)
 
     def _drawn(self, samples: int, generator: torch.Generator | None) -> Tensor:
         return _seeded(self.given, samples, generator)
@@ -360,7 +362,12 @@ class TorchLaw(ForeignLaw):
         """
         if self.chosen != tuple(range(self.whole)) or batch != self.given.batch_shape:
             raise UndefinedError(f"{self.described} is a part of a batch, which torch cannot take out of it")
-        whole: Distribution = self.given
+        return self._here
+
+    @property
+    def _here(self) -> Distribution:
+        """The distribution where the law is, to which it may have been moved."""
+        whole: Distribution = _placed(self.given, self.centre.device)
         return whole
 
 
@@ -380,6 +387,13 @@ class SampledLaw(ForeignLaw):
     def covariance(self) -> Tensor:
         """Over the flattened event, shape (B, n, n)."""
         return self._asked("covariance")
+
+    def _density(self, rows: Tensor) -> Tensor:
+        """Asked where its draws are: what is not known from within cannot be moved."""
+        import torch
+
+        home = _checked_draws(self.given, 1, torch.Generator().manual_seed(0)).device
+        return super()._density(rows.to(home)).to(rows.device)
 
     def _drawn(self, samples: int, generator: torch.Generator | None) -> Tensor:
         return _checked_draws(self.given, samples, generator)
@@ -425,9 +439,41 @@ def _seeded(distribution: Distribution, samples: int, generator: torch.Generator
     """Draws of torch's, which take no generator: from its global one, seeded by ours and left as it was."""
     import torch
 
+    # On the CPU as all draws of laws, so that they are the same wherever the law is.
+    distribution = _placed(distribution, "cpu")
     if generator is None:
         return distribution.sample(torch.Size((samples,)))
     seed = int(torch.randint(2**62, (), generator=generator))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return distribution.sample(torch.Size((samples,)))
+
+
+def _placed(given: Distribution, device: torch.device | str) -> Any:
+    """A distribution of torch's, which have no ``to``, on a device: itself if all of it is there."""
+    from torch import Tensor
+
+    done: dict[int, tuple[Any, Any]] = {}
+    placed = _copied(given, device, done)
+    moved = any(isinstance(part, Tensor) and part is not copied for part, copied in done.values())
+    return placed if moved else given
+
+
+def _copied(part: Any, device: torch.device | str, done: dict[int, tuple[Any, Any]]) -> Any:
+    """A part of a distribution with its tensors on a device; `done` has each part, and what became of it."""
+    from torch import Tensor
+    from torch.distributions import Distribution, Transform
+
+    if id(part) in done:  # a transform and its inverse know each other
+        return done[id(part)][1]
+    if isinstance(part, list | tuple):
+        return type(part)(_copied(each, device, done) for each in part)
+    if isinstance(part, Tensor):
+        done[id(part)] = part, part.to(device)
+    elif isinstance(part, Distribution | Transform):
+        copied = object.__new__(type(part))  # copy.copy leaves out what a transform knows of its inverse
+        done[id(part)] = part, copied
+        vars(copied).update({name: _copied(each, device, done) for name, each in vars(part).items()})
+    else:
+        return part
+    return done[id(part)][1]

@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from sdp_ref.errors import UndefinedError
-from sdp_ref.laws.base import Law, Push, check_location, check_scale, check_tensor
+from sdp_ref.laws.base import (
+    Law,
+    Push,
+    check_kind,
+    check_location,
+    check_pair,
+    check_tensor,
+    finite,
+    require,
+)
 from sdp_ref.laws.standard import NORMAL, Standard
 
 if TYPE_CHECKING:
@@ -45,7 +54,7 @@ class Gaussian(Law):
         import torch
 
         check_location("mean", self.mean)
-        check_tensor("covariance", self.covariance, self.mean)
+        check_kind("covariance", self.covariance, self.mean)
         n = self.dimension
         if self.covariance.shape != (self.batch, n, n):
             raise ValueError(
@@ -56,18 +65,29 @@ class Gaussian(Law):
         if covariance.numel() == 0:
             return
         variance = covariance.diagonal(dim1=-2, dim2=-1)
-        if bool((variance < 0).any()):
-            raise ValueError(f"covariance has a negative variance ({variance.min().item():.3g})")
-        scale = variance.amax(-1)
         asymmetry = (covariance - covariance.mT).abs().amax((-2, -1))
-        if bool((asymmetry > _ASYMMETRY * scale).any()):
-            raise ValueError(f"covariance is not symmetric (largest difference {asymmetry.max().item():.3g})")
+        require(
+            finite("mean", self.mean),
+            finite("covariance", covariance),
+            (
+                (variance >= 0).all(),
+                lambda: f"covariance has a negative variance ({variance.min().item():.3g})",
+            ),
+            (
+                (asymmetry <= _ASYMMETRY * variance.amax(-1)).all(),
+                lambda: f"covariance is not symmetric (largest difference {asymmetry.max().item():.3g})",
+            ),
+        )
         eigenvalues = torch.linalg.eigvalsh(covariance.double())
         low, high = eigenvalues[:, 0], eigenvalues[:, -1]
-        if bool((low < -_INDEFINITE * high).any()):
-            raise ValueError(
-                f"covariance is not positive semi-definite (smallest eigenvalue {low.min().item():.3g})"
+        require(
+            (
+                (low >= -_INDEFINITE * high).all(),
+                lambda: (
+                    f"covariance is not positive semi-definite (smallest eigenvalue {low.min().item():.3g})"
+                ),
             )
+        )
 
     @property
     def location(self) -> Tensor:
@@ -189,8 +209,7 @@ class DiagonalGaussian(Law):
     variance: Tensor
 
     def __post_init__(self) -> None:
-        check_location("mean", self.mean)
-        check_scale("variance", self.variance, self.mean)
+        check_pair("mean", self.mean, "variance", self.variance)
 
     @property
     def location(self) -> Tensor:

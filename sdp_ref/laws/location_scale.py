@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from sdp_ref.errors import UndefinedError
-from sdp_ref.laws.base import Law, Push, check_location, check_scale
+from sdp_ref.laws.base import Law, Push, check_pair
 from sdp_ref.laws.gaussian import above, scaled
 from sdp_ref.laws.standard import Standard
 
@@ -117,8 +117,7 @@ class LocationScale(Law):
     shape: Shape
 
     def __post_init__(self) -> None:
-        check_location("location", self.location)
-        check_scale("scale", self.scale, self.location)
+        check_pair("location", self.location, "scale", self.scale)
         if not isinstance(self.shape, Shape):
             raise ValueError(f"shape must be a sdp_ref.laws.Shape, got {type(self.shape).__name__}")
 

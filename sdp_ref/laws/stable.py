@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from sdp_ref.errors import UndefinedError
-from sdp_ref.laws.base import Law, Push, check_location, check_scale, unchecked
+from sdp_ref.laws.base import Law, Push, check_pair, require, unchecked
 from sdp_ref.laws.gaussian import DiagonalGaussian, above, scaled
 from sdp_ref.laws.standard import CAUCHY, Standard, stable
 
@@ -38,8 +38,7 @@ class Cauchy(Law):
     scale: Tensor
 
     def __post_init__(self) -> None:
-        check_location("location", self.location)
-        check_scale("scale", self.scale, self.location)
+        check_pair("location", self.location, "scale", self.scale)
 
     @property
     def standard(self) -> Standard:
@@ -109,8 +108,7 @@ class SymmetricStable(Law):
     alpha: float
 
     def __post_init__(self) -> None:
-        check_location("location", self.location)
-        check_scale("scale", self.scale, self.location)
+        check_pair("location", self.location, "scale", self.scale)
         if not (isinstance(self.alpha, int | float) and 0 < self.alpha <= 2):
             raise ValueError(f"alpha must be a number in (0, 2], got {self.alpha!r}")
 
@@ -218,8 +216,8 @@ def bounded(scale: Tensor) -> Tensor:
     ValueError
         If some scale is infinite.
     """
-    if bool(scale.detach().isinf().any()):
-        raise ValueError(f"a scale of the stable law is beyond the largest number of {scale.dtype}")
+    sound = ~scale.detach().isinf().any()
+    require((sound, lambda: f"a scale of the stable law is beyond the largest number of {scale.dtype}"))
     return scale
 
 

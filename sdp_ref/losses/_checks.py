@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law
+from sdp_ref.laws.base import finite, require
 
 Reduction = Literal["mean", "sum", "none"]
 _DTYPES = (torch.float32, torch.float64)
@@ -43,8 +44,7 @@ def check_law(what: str, law: Law, *families: type[Law]) -> None:
     expected = (law.batch, n, n) if name == "covariance" else tuple(law.location.shape)
     if tuple(spread.shape) != expected:
         raise ValueError(f"{name} must have shape {expected}, got {tuple(spread.shape)}")
-    for field, value in (("location", law.location), (name, spread)):
-        check_finite(f"the law's {field}", value)
+    require(finite("the law's location", law.location), finite(f"the law's {name}", spread))
 
 
 def check_classes(what: str, location: Tensor) -> None:
@@ -89,8 +89,7 @@ def check_float(name: str, value: object) -> Tensor:
 
 def check_finite(name: str, value: Tensor) -> None:
     """Refuse NaN and infinity."""
-    if not bool(torch.isfinite(value.detach()).all()):
-        raise ValueError(f"{name} must be finite, but has NaN or infinite entries")
+    require(finite(name, value))
 
 
 def check_reduction(reduction: str) -> None:

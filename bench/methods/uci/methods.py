@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -72,15 +73,14 @@ def evaluate(
     """
     predict = _predictor(method, nets, splits, len(settings), seeds)
     candidates: list[Tensor | None] = [None]
+    kind: Any = {"dtype": torch.float64, "device": splits.ranges.device}
     if method in ("pnn", "sqr"):
         validation = _scored(predict, "validation", candidates, splits)
     else:
-        decades = [
-            torch.full((len(seeds), len(settings)), variance, dtype=torch.float64) for variance in DECADES
-        ]
+        decades = [torch.full((len(seeds), len(settings)), variance, **kind) for variance in DECADES]
         first = _scored(predict, "validation", decades, splits)
         best = intervals.best_variance(first, (len(settings), len(DECADES)))
-        centre = torch.tensor(DECADES, dtype=torch.float64)[best]
+        centre = torch.tensor(DECADES, **kind)[best]
         # a factor of 1 is among the first scan's already
         refined = [centre * factor for factor in REFINEMENT if factor != 1]
         candidates = [*decades, *refined]
@@ -92,9 +92,9 @@ def evaluate(
     variances = None
     if candidates[0] is not None:
         # The selected one for all settings of a seed, of which one is then looked at.
-        scanned = torch.stack([v for v in candidates if v is not None])
+        scanned = torch.stack([v for v in candidates if v is not None]).cpu()
         picked = [math.nan if c is None else float(scanned[c[1], k, c[0]]) for k, c in enumerate(chosen)]
-        variances = torch.tensor(picked, dtype=torch.float64).unsqueeze(1).expand(-1, len(settings))
+        variances = torch.tensor(picked, **kind).unsqueeze(1).expand(-1, len(settings))
     test = _scored(predict, "test", [variances], splits)
     found = []
     for seed, (place, choice, count) in enumerate(zip(places, chosen, counts, strict=True)):

@@ -9,7 +9,7 @@ integral over c of smooth positive functions and never the difference of two lar
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -74,10 +74,29 @@ def _integrate(h: Tensor, out: Tensor) -> None:
         return
     a = -h[tail]
     fixed = a.new_zeros(2, len(tail))
-    for low, high, terms in _TAIL_BANDS:
-        band = (a > low) & (a <= high)
-        fixed[:, band] = _tail_integrals(a[band], terms)
+    bands = in_bands(a, [(low, high) for low, high, _ in _TAIL_BANDS])
+    for band, (_, _, terms) in zip(bands, _TAIL_BANDS, strict=True):
+        if len(band):
+            fixed[:, band] = _tail_integrals(a[band], terms)
     out[1:, tail] = fixed
+
+
+def in_bands(values: Tensor, bands: Sequence[tuple[float, float]]) -> tuple[Tensor, ...]:
+    """Places of the values that lie above one number and not above another; a device is waited for twice.
+
+    Parameters
+    ----------
+    values : Tensor, shape (n,)
+    bands : sequence of (float, float)
+
+    Returns
+    -------
+    tuple of Tensor of int
+        One for each band, in ascending order.
+    """
+    inside = torch.stack([(values > low) & (values <= high) for low, high in bands])
+    parts = inside.flatten().nonzero().squeeze(1).split(inside.sum(1).tolist())
+    return tuple(part - row * len(values) for row, part in enumerate(parts))
 
 
 def _tail_integrals(a: Tensor, terms: int) -> Tensor:
@@ -200,10 +219,9 @@ def by_correlation(
     size = correlation.detach().abs().flatten()
     flat = [a.flatten() for a in arguments]
     places, values = [torch.arange(0, device=size.device)], [torch.zeros_like(size[:0])]
-    low = -1.0
-    for high, count in _NODES:
-        found = ((size > low) & (size <= high)).nonzero().squeeze(-1)
-        low = high
+    ends = [high for high, _ in _NODES]
+    bands = in_bands(size, list(zip([-1.0, *ends], ends, strict=False)))
+    for found, (high, count) in zip(bands, _NODES, strict=True):
         if not len(found):
             continue
         places.append(found)

@@ -113,7 +113,9 @@ class Affine(ABC):
         Tensor, of the shape of the weight
         """
         weight = self.weight(x).to(x.dtype)
-        keep = isinstance(weight, nn.Parameter) and not weight.is_inference()
+        keep = isinstance(weight, nn.Parameter) and not (
+            torch.compiler.is_compiling() or weight.is_inference()  # a graph does not tell one from the next
+        )
         if not keep or (torch.is_grad_enabled() and weight.requires_grad):
             return _raised(weight, exponent)
         key = (weight, weight._version, weight.data_ptr(), exponent)

@@ -32,7 +32,7 @@ def elementwise_input(law: Gaussian) -> tuple[Tensor, Tensor]:
     """
     covariance = law.covariance
     negative = covariance.diagonal(dim1=-2, dim2=-1) < 0
-    if bool(negative.any()):
+    if covariance.device.type != "cpu" or bool(negative.any()):  # to look would be to wait for a device
         covariance = covariance.masked_fill(negative.unsqueeze(-1) | negative.unsqueeze(-2), 0.0)
     return law.mean.flatten(1), covariance
 

@@ -3,6 +3,7 @@
 import itertools
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -10,9 +11,10 @@ import pytest
 import torch
 
 import sdp_ref as sr
-from sdp_bench.bench.runtime import propagation, table
+from sdp_bench.bench.runtime import gpu, propagation, table
 from sdp_bench.bench.runtime.timing import REGULAR, Ratio, by_turns, clock
 from sdp_bench.bench.runtime.workloads import DISTPROP, RULES, NotAtThisCommitError, Workload, build
+from sdp_ref.testing import StandIn
 
 ROOT = Path(__file__).parents[3]
 
@@ -85,6 +87,7 @@ def test_the_clock_of_a_cpu_counts_work_and_not_waiting():
         ("mlp-1x100", (4,), 3, 100 * 5 + 3 * 101),
         ("mlp-24x10-7", (4,), 7, 10 * 5 + 23 * 110 + 7 * 11),
         ("cnn3", (3, 32, 32), 10, 64 * 28 + 128 * 577 + 10 * 8193),
+        ("cnn3-8x4", (3, 8, 8), 10, 4 * 28 + 8 * 37 + 10 * (8 * 4 + 1)),
         ("resnet18", (3, 32, 32), 10, 11_173_962),
     ],
 )
@@ -243,10 +246,104 @@ def test_benchmarks_run_on_every_method(grid, one_thread):
     assert np.isfinite(benchmark.timer())
 
 
+def test_works_are_warm_when_they_are_timed(monkeypatch, one_thread):
+    calls = []
+    monkeypatch.setattr(Workload, "training_step", lambda self, method: lambda: calls.append(method))
+    propagation.TrainingStep().setup("mlp-4x100", "sdp", "cpu")
+    assert calls == ["sdp"] * propagation.WARMUP
+    assert propagation.WARMUP > 0
+
+
 def test_benchmarks_are_skipped_where_there_is_no_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for grid in (propagation.Forward, propagation.OnGPU):
+        for place in propagation.ON_GPU:
+            with pytest.raises(NotImplementedError, match="no CUDA device"):
+                grid().setup("cnn3", REGULAR, place)
     with pytest.raises(NotImplementedError, match="no CUDA device"):
-        propagation.Forward().setup("cnn3", REGULAR, "cuda")
+        propagation.Clocks().setup()
+    assert gpu.described() == "no GPU"
+
+
+@pytest.fixture
+def cuda(monkeypatch, one_thread):
+    """A stand-in in the place of a GPU, as far as there are no timers."""
+
+    class Event:
+        def __init__(self, *, enable_timing):
+            assert enable_timing
+
+        def record(self):
+            self.recorded = True
+
+        def elapsed_time(self, other):
+            assert self.recorded
+            assert other.recorded
+            return 2.0
+
+    said = {
+        "driver_version": "550.1",
+        "clocks.sm,clocks.max.sm,clocks_throttle_reasons.active": "1500, 1980, 0x0000000000000004",
+    }
+
+    def program(command, **_):
+        (query,) = (each.partition("=")[2] for each in command if each.startswith("--query-gpu="))
+        return SimpleNamespace(stdout=said[query] + "\n")
+
+    monkeypatch.setattr(gpu.subprocess, "run", program)
+    monkeypatch.setattr(propagation._Works, "accelerator", str(StandIn.device))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a GPU")
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 1000)
+    with StandIn() as stand_in:
+        yield stand_in
+
+
+@pytest.mark.parametrize("grid", [propagation.OnGPU, propagation.TrainingOnGPU])
+def test_what_is_timed_on_a_gpu_runs_on_it_and_waits_for_nothing(grid, cuda, monkeypatch):
+    place = next(iter(propagation.ON_GPU))
+    batches = []
+    real = Workload.of
+    monkeypatch.setattr(
+        Workload, "of", lambda net, batch, device: batches.append(batch) or real(net, batch, device)
+    )
+    for method in grid.params[1]:
+        benchmark = grid()
+        benchmark.setup("mlp-1x10", method, place)
+        cuda.synchronisations.clear()
+        assert benchmark.track_device_seconds() == 2e-3
+        assert benchmark.track_peak_memory() == 1000
+        assert cuda.synchronisations == [] or method == "marginal_moment_matching"
+        result = benchmark.work()
+        assert (result[0] if isinstance(result, tuple) else result).device == cuda.device
+    assert set(batches) == {propagation.ON_GPU[place]}
+
+
+def test_how_a_gpu_is_clocked_is_tracked(cuda, monkeypatch):
+    monkeypatch.setattr(Workload, "of", lambda *_: SimpleNamespace(forward=lambda method: lambda: None))
+    clocks = propagation.Clocks()
+    clocks.setup()
+    assert clocks.track_share_of_highest_clock() == 1500 / 1980
+    assert clocks.track_throttled() == 1
+    assert not gpu.State(210, 1980, 0x1).throttled  # it is idle
+    assert gpu.described().startswith("a GPU, driver 550.1, torch 2.")
+
+    def gone(*_, **__):
+        raise FileNotFoundError("nvidia-smi")
+
+    monkeypatch.setattr(gpu.subprocess, "run", gone)
+    with pytest.raises(NotImplementedError, match="does not say how the GPU is clocked: nvidia-smi"):
+        clocks.setup()
+    assert "driver unknown" in gpu.described()
+
+
+def test_covariances_of_images_are_carried_where_they_fit(one_thread, monkeypatch):
+    monkeypatch.setattr(propagation, "WARMUP", 0)
+    for method in propagation.FullCovariance.params[1]:
+        propagation.FullCovariance().setup("cnn3-8x8", method, "cpu")
 
 
 @pytest.mark.slow

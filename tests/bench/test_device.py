@@ -1,0 +1,151 @@
+"""Runs on a device measure what runs on the CPU do: a group of every suite, and every metric.
+
+The device is a stand-in (:class:`sdp_ref.testing.StandIn`).
+"""
+
+import dataclasses
+
+import pytest
+import torch
+
+import sdp_ref as sr
+from sdp_bench.bench.datasets.base import ImageClassification, RegressionTable, TabularRegression
+from sdp_bench.bench.experiments import experiment, experiments
+from sdp_bench.bench.experiments.predict import predict, prediction_of
+from sdp_bench.bench.experiments.scope import Scope
+from sdp_bench.bench.methods.uci import intervals
+from sdp_bench.bench.methods.uci.stacked import Setting
+from sdp_bench.bench.metrics import metric, metrics
+from sdp_bench.bench.metrics.oracle import Oracle
+from sdp_bench.bench.nets.architectures import ImageArchitecture
+from sdp_bench.bench.nets.net import best_classifier
+from sdp_bench.bench.results.record import Record
+from sdp_bench.bench.runs.plan import plan_of
+from sdp_bench.bench.settings import Settings
+from sdp_ref.testing import StandIn
+from tests.bench.conftest import make_plan
+from tests.bench.experiments import test_image_classifiers as classifiers
+from tests.bench.experiments import test_selective as selective
+from tests.bench.nets.test_image_training import TEST
+
+SMALL = Settings().but(
+    depths=(1,),
+    width=8,
+    nets=1,
+    inputs=1,
+    samples=4096,
+    pilot_samples=4096,
+    w1_points=100,
+    certified_points=100,
+    cells=64,
+    sigmas=(0.3,),
+    training={"epochs": 50},
+)
+PLAIN = frozenset({"iris", "ci"})
+"""Kinds of suites with plain nets, whose samples are equal bit for bit; eigenvalues depend on the layout in
+memory. In others the CPU has kernels of its own, so that a sample in a thousand may lie in another cell."""
+
+
+def image_groups(name, settings):
+    """Of nets for images that are made up and small."""
+    chosen = experiment(name)
+    if name == "resnet-tv":
+        small, net = classifiers.RESNET, classifiers.classifier(0.5)
+    else:
+        small = ImageArchitecture("vit", 1, 8, classes=3, width=8)
+        net = dataclasses.replace(
+            classifiers.classifier(0.5), architecture=small, state=small.build(0).state_dict()
+        )
+    return plan_of([dataclasses.replace(chosen, classifiers=(small,))], settings, [net]).groups
+
+
+def groups_of(name, settings):
+    match name:
+        case "uci":
+            return list(experiment(name).expand(Scope(settings.but(datasets=("yacht",)))).groups)
+        case "selective":
+            small = dataclasses.replace(settings, sizes=selective.SMALL.sizes)
+            return list(experiment(name).expand(Scope(small)).groups)
+        case "vision" | "resnet-tv":
+            return image_groups(name, settings.but(samples=500))
+        case "sequence":
+            nets = [best_classifier(each, "committed") for each in experiment(name).classifiers]
+            return plan_of([experiment(name)], settings, nets).groups
+    return make_plan(settings, (name,)).groups
+
+
+def measured(group):
+    """Values and floors, by what they are of."""
+    found = list(group.measure(group.cells))
+    assert [each for each in found if not isinstance(each, Record)] == []
+    return {(r.unit, r.rule, r.metric, r.component): (r.value, r.floor, r.stderr) for r in found}
+
+
+@pytest.fixture
+def made_up(monkeypatch, tmp_path):
+    """Small data in the place of what would be loaded."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(60, 3, generator=generator, dtype=torch.float64)
+    y = x[:, 0].tanh() + torch.randn(60, generator=generator, dtype=torch.float64) / 10
+    monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(intervals, "GRID", (Setting(1e-2, 0.0), Setting(1e-3, 1e-2)))
+    monkeypatch.setattr(
+        TabularRegression, "load", lambda self: RegressionTable(self.title, x, y, (f"{self.name}.txt",))
+    )
+
+
+QUICK = ("iris-cauchy", "resnet-tv", "selective", "uci")
+"""A suite of each kind; all others are measured with the slow tests."""
+
+
+@pytest.mark.parametrize(
+    "name", [each if each in QUICK else pytest.param(each, marks=pytest.mark.slow) for each in experiments()]
+)
+def test_a_group_of_every_suite_is_measured_on_a_device_as_on_the_cpu(name, made_up, monkeypatch, tmp_path):
+    letters = {
+        ("mnist", "train"): selective.TRAIN,
+        ("mnist", "test"): selective.DIGITS,
+        ("emnist-letters", "test"): selective.LETTERS,
+    }
+    monkeypatch.setattr(
+        ImageClassification,
+        "load",
+        lambda self, split="test": letters.get((self.name, split), TEST) if name == "selective" else TEST,
+    )
+    here = measured(groups_of(name, SMALL)[0])
+    monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path / "other"))  # nets are trained on the device too
+    with StandIn() as stand_in:
+        there = measured(groups_of(name, SMALL.but(device=str(stand_in.device)))[0])
+    assert stand_in.synchronisations
+    assert there.keys() == here.keys()
+    tolerance = {"rel": 1e-12} if name.partition("-")[0] in PLAIN else {"rel": 1e-5, "abs": 1e-3}
+    for key, numbers in here.items():
+        for number, other in zip(numbers, there[key], strict=True):
+            assert other == (number if number is None else pytest.approx(number, **tolerance)), key
+
+
+def test_every_metric_of_one_prediction_is_that_of_the_cpu(made_up):
+    """Those that no suite asks for among them."""
+
+    def values(settings):
+        group = groups_of("iris-tv", settings)[0]
+        net = group.net.build().to(settings.sampling.device)
+        oracle = Oracle(net, group.law[0], group.subjects[0].key, settings.sampling)
+        rule = sr.rule("sdp")
+        law, _ = predict(rule, net, group.law.to(device=settings.sampling.device), [oracle.key])
+        prediction = prediction_of(rule, law[0], oracle)
+        options = SMALL.metric_options
+        return {
+            (name, component): dataclasses.astuple(estimate)
+            for name in metrics()
+            for component, estimate in metric(name, options).measure(oracle, prediction)
+        }
+
+    here = values(SMALL)
+    with StandIn() as stand_in:
+        there = values(SMALL.but(device=str(stand_in.device)))
+    assert {name for name, _ in here} == set(metrics())
+    assert there.keys() == here.keys()
+    for key, numbers in here.items():
+        for number, other in zip(numbers, there[key], strict=True):
+            assert other == (number if number is None else pytest.approx(number, rel=1e-12, nan_ok=True)), key
