@@ -51,10 +51,10 @@ def seconds(function: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
+@pytest.mark.usefixtures("threads")
 def test_a_group_against_its_oracles(benchmark, capsys: pytest.CaptureFixture[str]) -> None:
     """All rules and total variations of a group at four ReLU layers, against its oracles alone."""
     group = groups()[1]
-    torch.set_num_threads(1)
     oracles_of(group)  # warm
     run.run_group(group, group.cells)
     sides = [
@@ -67,7 +67,8 @@ def test_a_group_against_its_oracles(benchmark, capsys: pytest.CaptureFixture[st
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     with capsys.disabled():
         print(
-            f"\ngroup of {len(group.subjects)} inputs, {len(group.subjects[0].rules)} rules: {whole:.2f} s; "
+            f"\n{torch.get_num_threads()} thread(s): "
+            f"group of {len(group.subjects)} inputs, {len(group.subjects[0].rules)} rules: {whole:.2f} s; "
             f"its oracles alone {oracle:.2f} s; ratio {ratio:.2f}; peak memory {peak:.2f} GiB"
         )
 

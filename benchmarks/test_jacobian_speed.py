@@ -20,7 +20,6 @@ from sdp_bench.bench.runtime.timing import Ratio, by_turns
 from sdp_ref.jacobian.jacobian import RightDerivative, jacobian_of
 
 IMAGES = {"cnn3": 64, "resnet18": 8}
-CASES = [(name, threads) for threads in (1, 2) for name in ("iris", *IMAGES)]
 
 
 def case(name: str) -> tuple[nn.Module, Tensor]:
@@ -63,15 +62,7 @@ def methods(net: nn.Module, x: Tensor) -> dict[str, Callable[[], Tensor]]:
     }
 
 
-@pytest.fixture
-def threads(request: pytest.FixtureRequest):
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
-
-
-@pytest.mark.parametrize(("name", "threads"), CASES, indirect=["threads"])
+@pytest.mark.parametrize("name", ["iris", *IMAGES])
 def test_jacobian(benchmark, name: str, threads: int, capsys: pytest.CaptureFixture[str]) -> None:
     net, x = case(name)
     works = methods(net, x)

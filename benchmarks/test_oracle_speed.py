@@ -41,6 +41,7 @@ def seconds(function: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
+@pytest.mark.usefixtures("threads")
 def test_oracle_against_sequential_and_histogramdd(benchmark, capsys: pytest.CaptureFixture[str]) -> None:
     """Draw, forward and bin 10^6 samples, against one call on all of them and histogramdd."""
     net, x = network(), law()

@@ -1,9 +1,9 @@
 """Speed of full SDP beside the paper's package: `pytest benchmarks/test_sdp_speed.py --benchmark-enable -s`.
 
-Needs ``pip install --no-deps distprop==0.1.0`` (it uses torch and numpy). One thread; methods take turns
-and every ratio is the median of ratios of one round. Times are of the process, which other load on
-the machine changes less than the wall clock; their ratios are printed with quartiles. Results are
-asserted to agree, nothing is asserted about time.
+Needs ``pip install --no-deps distprop==0.1.0`` (it uses torch and numpy). One thread, then two; methods take
+turns and every ratio is the median of ratios of one round, with quartiles. On one thread times are of the
+process, which other load on the machine changes less than the wall clock. Results are asserted to agree,
+nothing is asserted about time.
 """
 
 import statistics
@@ -20,14 +20,8 @@ pytest.importorskip(DISTPROP)
 
 CASES = {"cnn3": (64, 11), "resnet18": (8, 5)}
 WITH_GRAPH = "distprop as it comes"  # keeps the Jacobian's graph in a forward pass too
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+SHORT = "marginal_moment_matching:precision=1e-5"
+pytestmark = pytest.mark.usefixtures("threads")
 
 
 def prepared(make: Callable[[str], Callable[[], object]], methods: tuple[str, ...]) -> dict[str, Callable]:
@@ -41,13 +35,13 @@ def prepared(make: Callable[[str], Callable[[], object]], methods: tuple[str, ..
 
 
 def report(title: str, times: dict[str, list[float]]) -> dict[str, float]:
-    print(f"\n{title}")
+    print(f"\n{title}, {torch.get_num_threads()} thread(s)")
     against = {}
     for name, seconds in times.items():
         regular, theirs = Ratio.of(seconds, times[REGULAR]), Ratio.of(times[DISTPROP], seconds)
         against[name] = theirs.median
         print(
-            f"  {name:26s} {1e3 * statistics.median(seconds):9.1f} ms"
+            f"  {name:40s} {1e3 * statistics.median(seconds):9.1f} ms"
             f" {regular.median:7.2f} x regular [{regular.lower:.2f}, {regular.upper:.2f}]"
             f" {theirs.median:6.2f} times as fast as distprop [{theirs.lower:.2f}, {theirs.upper:.2f}]"
         )
@@ -59,7 +53,7 @@ def test_forward(benchmark, name: str, capsys: pytest.CaptureFixture[str]) -> No
     batch, rounds = CASES[name] if benchmark.enabled else (2, 1)
     workload = Workload.of(name, batch)
     with capsys.disabled():
-        works = prepared(workload.forward, (REGULAR, *RULES, DISTPROP))
+        works = prepared(workload.forward, (REGULAR, *RULES, SHORT, DISTPROP))
         works[WITH_GRAPH] = workload._distprop(create_graph=True)
         times = by_turns(works, rounds)
         against = report(f"{name}, batch {batch}, forward", times)
@@ -76,7 +70,7 @@ def test_training_step(benchmark, name: str, capsys: pytest.CaptureFixture[str])
     batch, rounds = CASES[name] if benchmark.enabled else (2, 1)
     workload = Workload.of(name, batch)
     with capsys.disabled():
-        works = prepared(workload.training_step, (REGULAR, *RULES, DISTPROP))
+        works = prepared(workload.training_step, (REGULAR, *RULES, SHORT, DISTPROP))
         against = report(f"{name}, batch {batch}, training step", by_turns(works, max(1, rounds // 2)))
     gradients = {}
     for method in ("sdp", DISTPROP):

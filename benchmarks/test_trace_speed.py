@@ -51,12 +51,10 @@ def seconds(function, *args) -> float:  # type: ignore[no-untyped-def]
     return time.process_time() - start
 
 
-@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", NETS)
 def test_trace(name: str, threads: int, capsys: pytest.CaptureFixture[str]) -> None:
     net, shape = NETS[name]
     x = torch.zeros(shape)
-    torch.set_num_threads(threads)
     sides = [(seconds(trace, net, x), seconds(fx.symbolic_trace, net)) for _ in range(ROUNDS)]
     ratio = statistics.median(ours / theirs for ours, theirs in sides)
     ours = statistics.median(ours for ours, _ in sides)

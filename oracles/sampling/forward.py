@@ -21,6 +21,8 @@ Network = Callable[[Tensor], Tensor]
 T = TypeVar("T")
 
 _CHUNK_ROWS = 4096
+_BUFFER_VALUES = 2**17  # of a buffer of a chain: two of them stay in a core's own cache
+_FEWEST_ROWS = 256  # from which on a product is as fast as one of more rows
 _CHUNK_VALUES = 2**19  # inputs of a chunk, for events so large that fewer rows fill the cache
 _GPU_FACTOR = 32  # a GPU wants larger chunks to be busy
 
@@ -130,7 +132,11 @@ class Chain:
 
     def __call__(self, block: Tensor) -> Tensor:
         """Outputs, shape (rows, m), of inputs of shape (rows, n), which may be overwritten."""
-        rows = min(len(block), _CHUNK_ROWS if block.device.type == "cpu" else _CHUNK_ROWS * _GPU_FACTOR)
+        if block.device.type == "cpu":
+            rows = max(_FEWEST_ROWS, min(_CHUNK_ROWS, _BUFFER_VALUES // self.widest))
+        else:
+            rows = _CHUNK_ROWS * _GPU_FACTOR
+        rows = min(len(block), rows)
         buffers = [block.new_empty(rows * self.widest) for _ in range(2)]
         outputs = block.new_empty(len(block), self.outputs)
         for chunk, target in zip(block.split(rows), outputs.split(rows), strict=True):

@@ -13,6 +13,7 @@ from torch.nn import functional as F  # noqa: N812
 from sdp_ref.activations.base import Activation
 from sdp_ref.activations.numerics.covariances import ramp_covariance
 from sdp_ref.activations.numerics.normal_integrals import cdf, repeated_integrals
+from sdp_ref.activations.numerics.short_ramp import ramp_moments
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class LeakyReLU(Activation):
     ops: ClassVar[tuple[str, ...]] = ("leaky_relu",)
     kinks: ClassVar[tuple[float, ...]] = (0.0,)
     homogeneous: ClassVar[bool] = True
+    short: ClassVar[bool] = True
     value_seconds: ClassVar[float] = 0.2e-9
     layer_seconds: ClassVar[float] = 0.002
     negative_slope: float = 0.01
@@ -76,6 +78,18 @@ class LeakyReLU(Activation):
         v = a * a * variance + (1 - a) * variance * (2 * a * above + (1 - a) * ramp)
         linear = self.derivative(mean) ** 2 * variance
         return torch.where(point, self.function(mean), m), torch.where(point, linear, v)
+
+    def _short_mean_variance(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+        a = self._slope(mean)
+        gain, ramp = ramp_moments(mean, variance)
+        if not isinstance(a, Tensor) and a == 0:
+            m = self.function(mean)
+            return (m + gain if gain.requires_grad else gain.add_(m)), ramp
+        point = variance == 0
+        h = mean / torch.where(point, 1.0, variance).sqrt()
+        above = torch.where(point, (mean >= 0).to(h.dtype), cdf(h))
+        m = self.function(mean) + (1 - a) * gain
+        return m, a * a * variance + (1 - a) * (2 * a * variance * above + (1 - a) * ramp)
 
     def _mean_derivative(self, mean: Tensor, variance: Tensor) -> Tensor:
         a, point = self._slope(mean), variance == 0

@@ -200,7 +200,8 @@ def _call(node: Node, cotangents: list[Tensor | None]) -> tuple[Tensor | None, .
 def _slopes(node: Node) -> tuple[Tensor | None, ...]:
     """Derivatives of a pointwise node in its arguments: what it makes of a cotangent of ones."""
     if node.name() == "ClampMinBackward0":  # ReLU, several times as fast as by its formula
-        return (_channels_last((node._saved_self >= node._saved_min).to(node._saved_self.dtype)),)
+        values = node._saved_self.detach()
+        return (values.clone(memory_format=_order(values)).ge_(node._saved_min),)
     (result,) = node._input_metadata
     slopes = _call(node, [torch.ones(result.shape, dtype=result.dtype, device=result.device)])
     return tuple(None if slope is None else _channels_last(slope) for slope in slopes)
@@ -244,11 +245,16 @@ def _fitted(g: _Cotangents, value: Any) -> _Cotangents:
     return g if tensor is g.tensor else _Cotangents(tensor, True)
 
 
+def _order(tensor: Tensor) -> torch.memory_format:
+    """Order in which a CPU's convolutions read images; that of other tensors as it is."""
+    images = tensor.ndim == 4 and tensor.device.type == "cpu" and tensor.dtype == torch.float32
+    return torch.channels_last if images else torch.preserve_format
+
+
 def _channels_last(tensor: Tensor) -> Tensor:
-    """In the order in which a CPU's convolutions read images; other tensors as they are."""
-    if tensor.ndim == 4 and tensor.device.type == "cpu" and tensor.dtype == torch.float32:
-        return tensor.contiguous(memory_format=torch.channels_last)
-    return tensor
+    """In that order."""
+    order = _order(tensor)
+    return tensor if order is torch.preserve_format else tensor.contiguous(memory_format=order)
 
 
 def _per_row(function: Callable[[Tensor], Tensor], g: Tensor) -> _Cotangents:

@@ -265,8 +265,10 @@ def _in_double(
     -------
     Tensor, shape (B, ...), float64
     """
-    rows = max(1, _PART // max(1, 8 * jacobian[0].numel()))
+    rows = max(1, _PART // max(1, 2 * 8 * jacobian[0].numel()))  # with its product with the noise
     if create_graph or rows >= len(jacobian):
         return function(jacobian.double(), noise.double())
+    # One for all parts: memory that is new costs more than the copy.
+    wide = jacobian.new_empty(rows, *jacobian.shape[1:], dtype=torch.float64)
     parts = zip(jacobian.split(rows), noise.split(rows), strict=True)
-    return torch.cat([function(j.double(), v.double()) for j, v in parts])
+    return torch.cat([function(wide[: len(j)].copy_(j), v.double()) for j, v in parts])

@@ -13,6 +13,7 @@ from typing import ClassVar
 from torch import nn
 
 from sdp_ref.activations import ELEMENTWISE, activation_of
+from sdp_ref.activations.base import SHORT
 from sdp_ref.errors import UnsupportedError
 from sdp_ref.graph.norms import NORMS
 from sdp_ref.graph.ops import MatrixProduct, Maximum, MaximumOfPairs, Multiply, VectorNorm
@@ -35,6 +36,22 @@ class MarginalMomentMatching(MarginalRule):
     """Exact mean and variance of each unit, layer by layer; correlations are dropped.
 
     At max-pooling, which has no closed form, it does as marginal SDP does.
+
+    Parameters
+    ----------
+    precision : float
+        Relative error of each unit's mean and standard deviation, given the law before it, that is let
+        through: from 1e-5 on, those of ReLU, leaky ReLU and PReLU are taken by short formulas in the dtype
+        of the net, which is several times as fast in float32; below, and of all others, by integrals in
+        float64, accurate to about 1e-11. The error is a relative one down to 1e-37 of the standard deviation
+        that comes in; where the mean of a leaky ReLU crosses 0 it is relative to the two terms of the mean.
+    fallback : str
+        See :class:`~sdp_ref.rules.layerwise.LayerwiseRule`.
+
+    Raises
+    ------
+    ValueError
+        If `precision` is not from 0 to 1.
     """
 
     name: ClassVar[str] = "marginal_moment_matching"
@@ -42,6 +59,13 @@ class MarginalMomentMatching(MarginalRule):
     colour: ClassVar[str] = "#e69f00"
     rank: ClassVar[int] = 60
     claims: ClassVar[frozenset[str]] = frozenset({"marginal moments"})
+    precision: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        precision = self.precision
+        if isinstance(precision, bool) or not isinstance(precision, int | float) or not 0 <= precision < 1:
+            raise ValueError(f"{self.name} needs a precision from 0 to 1, 1e-5 say, got {precision!r}")
 
     def start(self, x: Law) -> Law:
         """See :class:`LayerwiseRule`."""
@@ -51,11 +75,15 @@ class MarginalMomentMatching(MarginalRule):
 
 
 @MarginalMomentMatching.prepares(*ELEMENTWISE)
-def _marginal_elementwise(_rule: LayerwiseRule, module: nn.Module) -> Callable[[DiagonalGaussian], Law]:
+def _marginal_elementwise(
+    rule: MarginalMomentMatching, module: nn.Module
+) -> Callable[[DiagonalGaussian], Law]:
     activation = activation_of(module)
+    short = rule.precision >= SHORT
+    moments = activation.short_mean_variance if short else activation.mean_variance
 
     def propagate(law: DiagonalGaussian) -> Law:
-        return unchecked(DiagonalGaussian, *activation.mean_variance(law.mean, law.variance))
+        return unchecked(DiagonalGaussian, *moments(law.mean, law.variance))
 
     return propagate
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from sdp_ref.activations import ELEMENTWISE, activation_of
 from sdp_ref.activations.relu import ReLU
@@ -43,10 +44,17 @@ def _linearise(_rule: LayerwiseRule, module: nn.Module) -> Callable[[Law], Law]:
         location = activation.function(law.location)
         spread = spread_of(law)
         if isinstance(activation, ReLU):  # its slope is 0 or 1: one pass less
-            passed = law.location >= 0  # torch.where would take four times as long as the product
-            return with_spread(law, location, spread * passed.to(spread.dtype))
+            return with_spread(law, location, _passed(law.location, spread))
         slope = activation.derivative(law.location)
         slope = slope.square() if isinstance(law, DiagonalGaussian) else slope.abs()
         return with_spread(law, location, spread * slope)
 
     return propagate
+
+
+def _passed(location: Tensor, spread: Tensor) -> Tensor:
+    """Spread where a ramp has the slope 1; a product takes a quarter of the time of torch.where."""
+    slope = torch.ge(location.detach(), 0, out=torch.empty_like(spread))
+    if torch.is_grad_enabled() and spread.requires_grad:
+        return spread * slope
+    return slope.mul_(spread)  # in its place: memory that is new costs more than the product

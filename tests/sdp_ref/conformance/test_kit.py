@@ -67,6 +67,7 @@ FAST = (
 )
 SLOW = (
     "moment_matching",
+    "marginal_moment_matching:precision=1e-5",
     "low_rank",
     "exact",
     "second_order:probes=2",
