@@ -57,7 +57,7 @@ EXPERIMENT = LayerOfIntroduction(
     rules=("marginal_sdp",),
     paper=Size(nets=3, epochs=100, datasets=("mnist",), sigmas=SCALES),
     presets={
-        "smoke": Size(nets=1, samples=512, inputs=200, epochs=1, sigmas=(1.0,)),
+        "smoke": Size(samples=512, epochs=1, sigmas=(1.0,)),
         "quick": Size(nets=1, samples=10_000, inputs=2000, epochs=3, sigmas=SCALES[::2], on_request=True),
     },
     options=frozenset({"epochs", "datasets"}),

@@ -21,7 +21,7 @@ from sdp_bench.bench.nets import storage
 from sdp_bench.bench.nets.architectures import Architecture, ImageArchitecture
 from sdp_bench.bench.noise import GAUSSIAN, Noise
 from sdp_ref import losses
-from sdp_ref.rules import SDP, Rule
+from sdp_ref.rules import SDP, MarginalSDP, Rule
 from sdp_ref.rules.base import predicted
 
 BATCH = 128
@@ -84,6 +84,12 @@ class Objective:
             layers = cast(nn.Sequential, net)
             net, pixels = layers[self.skipped :], layers[: self.skipped](pixels)
         return predicted(rule, net, self.noise.law(pixels, self.sigma))
+
+    def location(self, net: nn.Module, pixels: Tensor) -> Tensor:
+        """Location of the law of the scores, (B, m): the net's own value, unless its rule moves that."""
+        if self.rule is None or isinstance(self.rule, SDP | MarginalSDP):
+            return cast(Tensor, net(pixels))
+        return self.law(net, pixels).location
 
     def assess(
         self,
