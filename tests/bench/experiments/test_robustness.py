@@ -1,5 +1,6 @@
 """Robustness: objectives, what is measured on a model, and the groups with their records."""
 
+import math
 import pickle
 
 import pytest
@@ -183,6 +184,26 @@ def test_numbers_too_small_for_float32_count_as_zero_while_it_is_measured():
     measured(Model(net, 0.0, 0.0), Objective("softmax"), ("clean", "pgd_ce", "square"))
     assert set(seen) == {0.0}
     assert float(torch.tensor(1e-38) * 0.01) > 0
+
+
+def test_noise_is_clamped_to_images_as_often_as_a_gaussian_leaves_them():
+    """Of pixels of one half, those beyond 0 and 1 are two tails of the Gaussian, and end there."""
+    seen = []
+
+    class Watching(nn.Module):
+        def forward(self, pixels):
+            seen.append(pixels.clone())
+            return pixels.flatten(1)[:, :10]
+
+    half = torch.full((200, 1, 8, 8), 128, dtype=torch.uint8)
+    net = nn.Sequential(Watching(), nn.Linear(10, 10))
+    measured(Model(net, 0.0, 0.0), Objective("softmax"), ("noise",), half, torch.zeros(200).long())
+    assert len(seen) == len(NOISE)
+    for sigma, noisy in zip(NOISE, seen, strict=True):
+        assert noisy.min() == 0
+        assert noisy.max() == 1
+        tails = math.erfc(0.5 / sigma / math.sqrt(2))
+        assert float(((noisy == 0) | (noisy == 1)).double().mean()) == pytest.approx(tails, abs=0.02)
 
 
 def test_the_same_numbers_again_and_others_of_another_key():
