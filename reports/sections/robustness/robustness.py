@@ -11,7 +11,7 @@ from sdp_bench.bench.experiments.robustness.experiment import EXPERIMENT
 from sdp_bench.bench.methods.robustness import METHODS, METRICS, NOISE, RADII
 from sdp_bench.reports.sections.robustness.figures import figures
 from sdp_bench.reports.sections.robustness.row import ScaleRow
-from sdp_bench.reports.sections.robustness.words import OBJECTIVES, SETS, finding
+from sdp_bench.reports.sections.robustness.words import OBJECTIVES, SETS, finding, hidden
 from sdp_bench.reports.style.drawing import Figure
 
 Accuracies = pd.DataFrame
@@ -99,13 +99,15 @@ def _set_of(name: str, own: pd.DataFrame) -> SetOfImages:
         max((row for row in rows if row.objective == title), key=_preference)
         for title in dict.fromkeys(row.objective for row in rows)
     )
-    recipe = str(own.sort_values(["objective", "sigma"])["recipe"].iloc[0])
+    recipe = str(
+        own.sort_values("sigma", na_position="first")["recipe"].iloc[0]
+    )  # that of softmax, if it is there
     return SetOfImages(
         SETS[name],
         radius,
         best,
         rows,
-        finding(SETS[name], best, radius),
+        f"{finding(SETS[name], best, radius)} {hidden(rows)}".strip(),
         tuple(figures(name, table)),
         recipe,
     )

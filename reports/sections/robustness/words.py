@@ -55,17 +55,17 @@ def finding(title: str, best: Sequence[ScaleRow], radius: str) -> str:
             f"zero, leaves {' and '.join(parts)}."
         )
     searched = [row for row in rows.values() if not math.isnan(row.square) and not math.isnan(row.required)]
-    hidden = [row for row in searched if row.square < row.required - _HIDDEN]
-    if hidden:
-        shown = ", ".join(f"{row.objective} {number(row.square, 1)} %" for row in hidden)
+    less = [row for row in searched if row.square < row.required - _HIDDEN]
+    if less:
+        shown = ", ".join(f"{row.objective} {number(row.square, 1)} %" for row in less)
         text += (
-            f" The Square attack, which needs no gradient, leaves less for {len(hidden)} of {len(searched)}: "
+            f" The Square attack, which needs no gradient, leaves less for {len(less)} of {len(searched)}: "
             f"{shown}."
         )
     elif searched:
         text += (
-            " The Square attack, which needs no gradient, leaves at most 5 points less for any of them: at "
-            "these scales vanishing gradients hide little from PGD."
+            " The Square attack, which needs no gradient, leaves at most 5 points less for any of them: "
+            "there vanishing gradients hide little from what is counted so."
         )
     leaders = [row for row in rows.values() if not math.isnan(row.weakest)]
     if leaders:
@@ -75,3 +75,27 @@ def finding(title: str, best: Sequence[ScaleRow], radius: str) -> str:
             f"{number(first.weakest, 1)} %."
         )
     return text.strip()
+
+
+def hidden(rows: Sequence[ScaleRow]) -> str:
+    """Where vanishing gradients hide most from PGD on the own loss; empty where they hide little.
+
+    Parameters
+    ----------
+    rows : sequence of ScaleRow
+        Of all scales.
+
+    Returns
+    -------
+    str
+    """
+    known = [row for row in rows if not math.isnan(row.own - row.square)]
+    most = max(known, key=lambda row: row.own - row.square, default=None)
+    if most is None or most.own - most.square <= _HIDDEN:
+        return ""
+    scale = f" at scale {most.scale:g}" if most.scale else ""
+    return (
+        f"Gradients hide most from PGD as it is for {most.objective}{scale}: it leaves "
+        f"{number(most.own, 1)} %, the Square attack {number(most.square, 1)} %, and PGD with gradients that "
+        f"are not zero {number(most.required, 1)} %."
+    )
