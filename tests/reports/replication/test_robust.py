@@ -64,6 +64,12 @@ PAPER = dict(zip(("softmax", *SCALED), (0.14, 0.14, 0.85, 0.6, 0.7), strict=True
 NOISY = dict(zip(("softmax", *SCALED), (0.5, 0.5, 0.9, 0.85, 0.9), strict=True))
 
 
+@pytest.fixture(scope="module")
+def plain():
+    """As the paper has it, the best scale one for all."""
+    return measured(PAPER, NOISY)
+
+
 def outcomes(frame, topic="robustness"):
     (chosen,) = (one for one in topics() if one.key == topic)
     evidence = Evidence(SimpleNamespace(frame=frame, traits=made_up.TRAITS, runtime=()))
@@ -98,15 +104,13 @@ def test_robustness_that_only_vanishing_gradients_bring_depends_on_how_attacks_a
         assert dict(found[key].verdicts.by_convention)["gradients not zero"].name == "HOLDS"
 
 
-def test_one_run_decides_nothing():
-    frame = measured(PAPER, NOISY)
-    for answer in outcomes(frame[frame["seed"] == 0]).values():
+def test_one_run_decides_nothing(plain):
+    for answer in outcomes(plain[plain["seed"] == 0]).values():
         assert answer.verdicts.outcome is Outcome.UNDECIDED
 
 
-def test_scales_too_far_apart_tell_no_range():
-    frame = measured(PAPER, NOISY)
-    few = frame[frame["sigma"].isin((1e-4, 1e4)) | frame["sigma"].isna()]
+def test_scales_too_far_apart_tell_no_range(plain):
+    few = plain[plain["sigma"].isin((1e-4, 1e4)) | plain["sigma"].isna()]
     assert outcomes(few)["robust-range"].verdicts.outcome is Outcome.NOT_MEASURED
 
 
@@ -137,8 +141,8 @@ def test_an_optimum_lies_between_the_scales_or_at_an_end(best, expected):
     assert found["introduction-scale"].verdicts.outcome is expected
 
 
-def test_figures_have_their_counterparts():
-    frame = pd.concat([made_up.frame(), measured(PAPER, NOISY)])
+def test_figures_have_their_counterparts(plain):
+    frame = pd.concat([made_up.frame(), plain])
     results = made_up.results(made_up.frame())
     evidence = Evidence(
         SimpleNamespace(frame=frame, traits=results.traits, runtime=(), tables=results.tables)
