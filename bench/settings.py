@@ -44,6 +44,10 @@ class Size:
         Whether it is left out where all experiments are asked for: it needs data, or time.
     depths : tuple of int, optional
         Hidden layers of those of its nets that it looks at; all of them by default.
+    sigmas : tuple of float, optional
+        Scales of noise, of an experiment that trains a net for each.
+    steps : int, optional
+        Of an attack by gradients.
     """
 
     nets: int | None = None
@@ -53,6 +57,12 @@ class Size:
     datasets: tuple[str, ...] | None = None
     on_request: bool = False
     depths: tuple[int, ...] | None = None
+    sigmas: tuple[float, ...] | None = None
+    steps: int | None = None
+
+
+_LATER = ("sigmas", "steps")
+"""Fields of `Size` that runs of before had not."""
 
 
 @dataclass(frozen=True)
@@ -204,7 +214,14 @@ class Settings:
         del design["noise"]  # which runs of before had not either
         if self.design.noise:
             design["noise"] = stored(self.design.noise)
-        return asdict(self) | {"design": design, "plugins": [plugin.as_json() for plugin in self.plugins]}
+        sizes = {
+            name: {
+                key: value for key, value in asdict(size).items() if value is not None or key not in _LATER
+            }
+            for name, size in self.sizes.items()
+        }
+        plugins = [plugin.as_json() for plugin in self.plugins]
+        return asdict(self) | {"design": design, "sizes": sizes, "plugins": plugins}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Settings:

@@ -121,6 +121,14 @@ class LabelledExamples(ABC):
     def scaled(kept: Tensor) -> Tensor:
         """What a net takes of examples as they are kept, float32."""
 
+    def in_turn(self, count: int | None = None) -> Tensor:
+        """Rows of `count` examples, the classes in turn, each in a fixed shuffle; or of all."""
+        import torch
+
+        if count is None or count >= len(self):
+            return torch.arange(len(self))
+        return torch.tensor(stratified_rows(self.labels, count))
+
     def batch(self, rows: Tensor | Sequence[int] | slice) -> Tensor:
         """What a net takes of `rows`, shape (B, *event), float32."""
         return self.scaled(self.kept[rows])

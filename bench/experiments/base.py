@@ -153,6 +153,8 @@ class Experiment(ABC):
             design.datasets or given.datasets or self.paper.datasets,
             given.on_request or self.paper.on_request,
             None if design.depths else given.depths or self.paper.depths,
+            design.sigmas or given.sigmas or self.paper.sigmas,
+            given.steps or self.paper.steps,
         )
 
     @property

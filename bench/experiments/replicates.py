@@ -6,14 +6,14 @@ import functools
 import time
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sdp_bench.bench.environment import threads
 from sdp_bench.bench.errors import OutsideError
 from sdp_bench.bench.experiments.base import Experiment, Group
 from sdp_bench.bench.identity import keys
 from sdp_bench.bench.results.record import Cell, Failure, Record, Unit
-from sdp_bench.bench.settings import Settings
+from sdp_bench.bench.settings import Settings, Size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +32,11 @@ class ReplicateExperiment(Experiment):
     def has_oracle(self) -> bool:
         """See `Experiment`."""
         return False
+
+    def size(self, settings: Settings) -> Size:
+        """See `Experiment`: without an oracle, what a user says of samples is how many images there are."""
+        own = super().size(settings)
+        return replace(own, samples=settings.design.samples or own.samples)
 
     def extent(self, settings: Settings) -> str:
         """See `Experiment`."""

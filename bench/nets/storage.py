@@ -34,7 +34,7 @@ NET, CHECKPOINT, BEFORE, DAMAGED = ".safetensors", ".checkpoint", ".before", ".d
 
 _SEAL = "sdp-bench"  # key in the metadata
 _NAME = re.compile(
-    r"\.?(intervals-.+-[0-9a-f]{12}|selective-.+-[0-9a-f]{12}-seed\d+|.+-.+-[0-9a-f]{8}-seed\d+)"
+    r"\.?(intervals-.+-[0-9a-f]{12}|(classifier|selective)-.+-[0-9a-f]{12}-seed\d+|.+-.+-[0-9a-f]{8}-seed\d+)"
     r"(\.safetensors|\.checkpoint(\.before)?)(\.[0-9a-f]{8}|(\.\d+)?\.damaged)?"
 )
 

@@ -13,6 +13,8 @@ import ot  # noqa: F401  with what it brings, it takes longer than many a group
 import sdp_bench.oracles
 import sdp_ref
 from sdp_bench.bench.experiments import law_group  # noqa: F401
+from sdp_bench.bench.experiments.introduction import group as introduction  # noqa: F401
+from sdp_bench.bench.experiments.robustness import group as robustness  # noqa: F401
 from sdp_bench.bench.experiments.selective import group as selective  # noqa: F401
 from sdp_bench.bench.experiments.uci import group as uci  # noqa: F401
 from sdp_bench.bench.metrics import metrics

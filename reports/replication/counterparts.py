@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from sdp_bench.bench.experiments import Experiment
+from sdp_bench.bench.experiments.introduction.experiment import EXPERIMENT as INTRODUCTION
+from sdp_bench.bench.experiments.robustness.experiment import EXPERIMENT as ROBUSTNESS
 from sdp_bench.bench.experiments.selective.experiment import EXPERIMENT as SELECTIVE
 from sdp_bench.bench.experiments.uci.experiment import EXPERIMENT as UCI
 from sdp_bench.reports.paper import printed
 from sdp_bench.reports.replication.statement import Evidence
+from sdp_bench.reports.sections.robustness.words import SETS
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.nets import NetKind
 from sdp_bench.reports.tables.published import differences
@@ -20,17 +24,18 @@ _MISPRINTS = {
 }
 METRICS = {"1-tv": "1 − TV", "w1": "W1", "std_ratio": "ratios of standard deviations", "tv_class": "TV"}
 """What the paper's tables show, for people, by :attr:`Metric.published`."""
+_ROBUST = "index.html#robustness"
 _FIGURES = (
     ("Figure 1", "two moons", "an example of the documentation, over seeds", ""),
     ("Figure 2", "laws after one ReLU", "two inputs of our own, exactly", "index.html#relu"),
     ("Figure 3", "W1 after one ReLU", "the same by quadrature", "index.html#relu"),
     ("Figure 4", "risk over coverage", "", "index.html#selective"),
-    ("Figure 5", "robustness on MNIST", "", ""),
-    ("Figure 6", "attacks by objective, and non-zero gradients", "", ""),
-    ("Figure 7", "robustness on MNIST, other strengths", "", ""),
-    ("Figure 8", "adversarial robustness, MNIST and CIFAR-10", "", ""),
-    ("Figure 9", "robustness to noise, MNIST and CIFAR-10", "", ""),
-    ("Figure 10", "layer of introduction", "", ""),
+    ("Figure 5", "robustness on MNIST", "", _ROBUST),
+    ("Figure 6", "attacks by objective, and non-zero gradients", "", _ROBUST),
+    ("Figure 7", "robustness on MNIST, other strengths", "", _ROBUST),
+    ("Figure 8", "adversarial robustness, MNIST and CIFAR-10", "", _ROBUST),
+    ("Figure 9", "robustness to noise, MNIST and CIFAR-10", "", _ROBUST),
+    ("Figure 10", "layer of introduction", "", "index.html#introduction"),
 )
 
 
@@ -148,10 +153,24 @@ def _others(evidence: Evidence) -> Iterator[Counterpart]:
 
 
 def _figures(evidence: Evidence) -> Iterator[Counterpart]:
+    designs = {
+        "index.html#selective": _seeds(evidence),
+        _ROBUST: _trained(evidence, ROBUSTNESS),
+        "index.html#introduction": _trained(evidence, INTRODUCTION),
+    }
     for label, title, design, address in _FIGURES:
-        if label == "Figure 4":
-            design = _seeds(evidence)
+        design = designs.get(address, design)
         yield Counterpart(label, title, design, "", address if design else "")
+
+
+def _trained(evidence: Evidence, experiment: Experiment) -> str:
+    """On what sets, at how many scales and in how many runs classifiers were trained; empty without any."""
+    own = evidence.of(experiment.name)
+    if own.empty:
+        return ""
+    sets = ", ".join(SETS[name] for name in SETS if (own["dataset"] == name).any())
+    scales = labels.plural(own["sigma"].dropna().nunique(), "scale")
+    return f"{sets}, {scales}, {labels.plural(int(own['seed'].nunique()), 'run')}"
 
 
 def _seeds(evidence: Evidence) -> str:

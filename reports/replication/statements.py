@@ -6,7 +6,16 @@ import functools
 import tomllib
 from importlib.resources import files
 
-from sdp_bench.reports.replication import cost, exact, images, intervals, selection, simulation
+from sdp_bench.reports.replication import (
+    cost,
+    exact,
+    images,
+    intervals,
+    introduction,
+    robust,
+    selection,
+    simulation,
+)
 from sdp_bench.reports.replication.statement import Rule, Statement, Topic
 from sdp_bench.reports.sections.claims.claims import CLAIMS
 
@@ -17,6 +26,8 @@ RULES: dict[str, Rule] = {
     **images.RULES,
     **intervals.RULES,
     **selection.RULES,
+    **robust.RULES,
+    **introduction.RULES,
 }
 """By the keys of the statements that they rule on."""
 

@@ -363,6 +363,7 @@ def test_the_cache_is_cleared_of_ours_alone(tmp_path, monkeypatch, attack):
     monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path))
     names = (
         "iris-relu-1x8-0123abcd-seed0",
+        "classifier-softmax-0123456789ab-seed1",
         "selective-softmax-0123456789ab-seed1",
         "intervals-x-y-0123456789ab",
     )

@@ -48,8 +48,9 @@ class SelectivePrediction(ReplicateExperiment):
         """
         from sdp_bench.bench.experiments.selective.group import SelectiveGroup, load
         from sdp_bench.bench.identity.fingerprint import reached
+        from sdp_bench.bench.methods.classifiers.training import BATCH
         from sdp_bench.bench.methods.selective.scores import CERTIFIED, SIGMA
-        from sdp_bench.bench.methods.selective.training import BATCH, LEARNING_RATE, OBJECTIVES, TRAINING
+        from sdp_bench.bench.methods.selective.training import OBJECTIVES, TRAINING
 
         size = self.size(scope.settings)
         epochs, limit = size.epochs or EPOCHS, size.samples
@@ -60,10 +61,10 @@ class SelectivePrediction(ReplicateExperiment):
         groups = []
         for name, objective in OBJECTIVES.items():
             noise = f", {objective.rule.name} at sigma {objective.sigma:g}" if objective.rule else ""
-            how = f"{name}{noise}, adam {LEARNING_RATE:g}, {epochs} epochs of batch {BATCH}"
+            how = f"{name}{noise}, adam {objective.learning_rate:g}, {epochs} epochs of batch {BATCH}"
             identity = keys.digest(
-                *(images.problem.pixels, images.problem.labels, pixels, labels, epochs, BATCH, LEARNING_RATE),
-                *(SIGMA, list(CERTIFICATES), CERTIFIED),
+                *(images.problem.pixels, images.problem.labels, pixels, labels, epochs, BATCH),
+                *(objective.learning_rate, SIGMA, list(CERTIFICATES), CERTIFIED),
             )
             text = f"{images.description}; {how}"
             replicated = Replicated(self.name, f"MNIST {name}", text, identity[:16], "cnn3", 3)

@@ -9,15 +9,16 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from sdp_bench.bench.datasets.base import LabelledImages, stratified_rows
+from sdp_bench.bench.datasets.base import LabelledImages
 from sdp_bench.bench.datasets.emnist import EMNIST_LETTERS
 from sdp_bench.bench.datasets.mnist import MNIST
 from sdp_bench.bench.errors import UserError, outside
 from sdp_bench.bench.experiments.replicates import ReplicateGroup
+from sdp_bench.bench.methods.classifiers.training import TrainingImages, get_model
 from sdp_bench.bench.methods.selective import READINGS, SCORES
 from sdp_bench.bench.methods.selective.risk_coverage import risk_coverage
 from sdp_bench.bench.methods.selective.scores import Scored, evaluate
-from sdp_bench.bench.methods.selective.training import OBJECTIVES, Digits, get_model
+from sdp_bench.bench.methods.selective.training import OBJECTIVES
 from sdp_bench.bench.results.record import Record, Unit
 
 TESTED = 10_000
@@ -65,22 +66,22 @@ class Images:
             raise UserError("labels of the digits to test on must lie in 0..9")
 
     @cached_property
-    def problem(self) -> Digits:
+    def problem(self) -> TrainingImages:
         """Images to train on."""
-        rows = _some(self.train, self.limit or len(self.train))
-        return Digits(self.train.pixels[rows], self.train.labels[rows])
+        rows = self.train.in_turn(self.limit)
+        return TrainingImages(self.train.pixels[rows], self.train.labels[rows])
 
     @cached_property
     def tested(self) -> tuple[Tensor, Tensor]:
         """Images to test on, digits first, and their labels: a letter's is -1, which nothing predicts."""
-        digits, letters = _some(self.digits, self._half), _some(self.letters, self._half)
+        digits, letters = self.digits.in_turn(self._half), self.letters.in_turn(self._half)
         labels = [self.digits.labels[digits], torch.full((len(letters),), -1)]
         return torch.cat([self.digits.pixels[digits], self.letters.pixels[letters]]), torch.cat(labels)
 
     @property
     def alphabet(self) -> str:
         """Letters among those to test on."""
-        rows = _some(self.letters, self._half)
+        rows = self.letters.in_turn(self._half)
         return "".join(chr(64 + int(label)) for label in self.letters.labels[rows].unique())
 
     @property
@@ -97,13 +98,6 @@ class Images:
             f"{self.digits.description} and {letters} of {self.letters.description}, classes in turn; "
             f"letters {self.alphabet}"
         )
-
-
-def _some(data: LabelledImages, count: int) -> Tensor:
-    """Rows of an image set: all, or `count` of them, the classes in turn."""
-    if count >= len(data):
-        return torch.arange(len(data))
-    return torch.tensor(stratified_rows(data.labels, count))
 
 
 def load(limit: int | None = None) -> Images:

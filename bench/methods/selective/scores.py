@@ -12,8 +12,13 @@ from torch import Tensor
 from torch.distributions import Dirichlet
 
 import sdp_ref as sr
+from sdp_bench.bench.methods.classifiers.training import (
+    Model,
+    Objective,
+    TrainingImages,
+    exact_products,
+)
 from sdp_bench.bench.methods.selective import CERTIFICATES, COMBINED
-from sdp_bench.bench.methods.selective.training import Digits, Model, Objective, exact_products
 from sdp_ref import losses
 from sdp_ref.rules import SDP
 from sdp_ref.rules.base import predicted
@@ -107,7 +112,7 @@ class _View:
 @torch.no_grad()
 @exact_products()
 def evaluate(
-    model: Model, objective: Objective, names: Sequence[str], digits: Digits, pixels: Tensor
+    model: Model, objective: Objective, names: Sequence[str], digits: TrainingImages, pixels: Tensor
 ) -> Scored:
     """Predictions and scores of images.
 
@@ -118,7 +123,7 @@ def evaluate(
         By which it was trained; laws are propagated as in training, or by SDP where there was none.
     names : sequence of str
         Of :data:`READINGS`.
-    digits : Digits
+    digits : TrainingImages
         Those that it was trained on, for certificates.
     pixels : Tensor, shape (N, C, H, W), uint8
 

@@ -8,46 +8,36 @@ import pytest
 import torch
 
 import sdp_ref as sr
-from sdp_bench.bench.datasets.base import ImageClassification, LabelledImages
+from sdp_bench.bench.datasets.base import ImageClassification
 from sdp_bench.bench.datasets.download import DataMissingError
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.experiments.scope import Scope
 from sdp_bench.bench.experiments.selective.experiment import EXPERIMENT, METRICS
 from sdp_bench.bench.experiments.selective.group import POINTS, Images
 from sdp_bench.bench.identity.fingerprint import reached
-from sdp_bench.bench.methods.selective import CERTIFICATES, READINGS, SCORES
-from sdp_bench.bench.methods.selective.scores import evaluate
-from sdp_bench.bench.methods.selective.training import (
-    OBJECTIVES,
+from sdp_bench.bench.methods.classifiers.training import (
     START,
-    Digits,
     Model,
     Trainer,
+    TrainingImages,
     get_model,
 )
+from sdp_bench.bench.methods.selective import CERTIFICATES, READINGS, SCORES
+from sdp_bench.bench.methods.selective.scores import evaluate
+from sdp_bench.bench.methods.selective.training import OBJECTIVES
 from sdp_bench.bench.nets import storage
 from sdp_bench.bench.runs import group as run
 from sdp_bench.bench.settings import Settings, Size
 from sdp_ref import losses
 from sdp_ref.rules import SDP, Unscented
+from tests.bench.experiments.images import images
 
 SMALL = Settings(sizes={"selective": Size(nets=1, epochs=1)})
 
 
-def images(count, classes=10, *, first=0, seed=0, split="train", title="MNIST"):
-    """A bright spot whose place is its label's, on noise."""
-    generator = torch.Generator().manual_seed(seed)
-    labels = torch.arange(count) % classes
-    pixels = torch.randint(0, 40, (count, 1, 8, 8), generator=generator, dtype=torch.uint8)
-    for label in range(classes):
-        row, column = divmod(label % 12, 4)
-        pixels[labels == label, :, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2] += 200
-    return LabelledImages(title, split, pixels, labels + first, ("made up",), count)
-
-
 TRAIN, DIGITS = images(64), images(40, seed=1, split="test")
 LETTERS = images(60, 19, first=1, seed=2, split="test", title="EMNIST letters")
-PROBLEM = Digits(TRAIN.pixels, TRAIN.labels)
+PROBLEM = TrainingImages(TRAIN.pixels, TRAIN.labels)
 
 
 @pytest.fixture
@@ -149,7 +139,7 @@ def test_the_objectives_of_a_seed_start_from_one_net_and_seeds_differ():
 
 @pytest.mark.parametrize("name", ["softmax", "dirichlet"])
 def test_a_training_that_was_killed_goes_on_to_the_same_weights(name, cache, monkeypatch):
-    problem = Digits(TRAIN.pixels.repeat(3, 1, 1, 1), TRAIN.labels.repeat(3))
+    problem = TrainingImages(TRAIN.pixels.repeat(3, 1, 1, 1), TRAIN.labels.repeat(3))
     whole = get_model(problem, OBJECTIVES[name], 0, 3, "code")
     for file in cache.iterdir():
         file.unlink()
@@ -262,7 +252,7 @@ def test_a_linear_net_has_the_scores_of_its_exact_laws():
 
 def test_fewer_certificates_are_those_that_would_be_fitted_alone(trained):
     model = trained["softmax"]
-    many = Digits(images(600, seed=5).pixels, images(600, seed=5).labels)
+    many = TrainingImages(images(600, seed=5).pixels, images(600, seed=5).labels)
     names = ("orthonormal_certificates",)
     scored = evaluate(model, OBJECTIVES["softmax"], names, many, DIGITS.pixels)
     with torch.no_grad():

@@ -1,0 +1,1 @@
+"""Layer of introduction."""

@@ -1,0 +1,64 @@
+"""Where in a net a law is introduced, and at what scale (paper: Figure 10)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sdp_bench.bench.experiments.base import Expansion
+from sdp_bench.bench.experiments.replicates import ReplicateExperiment
+from sdp_bench.bench.settings import Size
+
+if TYPE_CHECKING:
+    from sdp_bench.bench.experiments.scope import Scope
+
+SCALES = tuple(float(f"1e{power}") for power in range(-9, 5))
+"""Standard deviations, in units of pixels in [0, 1] or of what the layer is given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerOfIntroduction(ReplicateExperiment):
+    """Accuracy of nets whose law is introduced at a layer."""
+
+    @property
+    def code(self) -> tuple[object, ...]:
+        """See `ReplicateExperiment`."""
+        from sdp_bench.bench.methods.introduction.training import TRAINING, accuracy
+
+        return (*TRAINING, accuracy)
+
+    def expand(self, scope: Scope) -> Expansion:
+        """See `Experiment`: its groups are layers times scales times seeds.
+
+        Returns
+        -------
+        Expansion
+
+        Raises
+        ------
+        DataMissingError
+            If the images are not there.
+        UserError
+            If a setting does not fit.
+        """
+        from sdp_bench.bench.experiments.classifiers import expanded
+        from sdp_bench.bench.experiments.introduction.group import IntroductionGroup
+        from sdp_bench.bench.identity.fingerprint import reached
+        from sdp_bench.bench.methods.introduction.training import OBJECTIVES, TRAINING
+
+        return expanded(self, scope, IntroductionGroup, OBJECTIVES, reached(*TRAINING))
+
+
+EXPERIMENT = LayerOfIntroduction(
+    name="introduction",
+    description="accuracy by the layer at which a law enters, and its scale (Figure 10)",
+    rank=220,
+    metrics=("accuracy",),
+    rules=("marginal_sdp",),
+    paper=Size(nets=3, epochs=100, datasets=("mnist",), sigmas=SCALES),
+    presets={
+        "smoke": Size(samples=512, epochs=1, sigmas=(1.0,)),
+        "quick": Size(nets=1, samples=10_000, inputs=2000, epochs=3, sigmas=SCALES[::2], on_request=True),
+    },
+    options=frozenset({"epochs", "datasets"}),
+)

@@ -1,0 +1,1 @@
+"""Robustness against noise and attacks."""

@@ -1,0 +1,90 @@
+"""Robustness of classifiers that are trained by propagated laws (paper: Figures 5 to 9)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.experiments.base import Expansion
+from sdp_bench.bench.experiments.replicates import ReplicateExperiment
+from sdp_bench.bench.methods.robustness import METHODS, METRICS, NOISE, QUERIES, RADII
+from sdp_bench.bench.settings import Settings, Size
+
+if TYPE_CHECKING:
+    from sdp_bench.bench.experiments.scope import Scope
+
+SCALES = tuple(float(f"1e{power}") for power in range(-9, 5))
+"""Of the noise in training, in units of pixels in [0, 1]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Robustness(ReplicateExperiment):
+    """Accuracy under noise and attacks, by what a model was trained by."""
+
+    @property
+    def code(self) -> tuple[object, ...]:
+        """See `ReplicateExperiment`."""
+        from sdp_bench.bench.methods.robustness.evaluation import Victim, evaluate
+        from sdp_bench.bench.methods.robustness.training import TRAINING
+
+        return (*TRAINING, Victim, evaluate)
+
+    def check(self, settings: Settings) -> None:
+        """See `Experiment`: of each set the radii of attacks have to be known.
+
+        Raises
+        ------
+        UserError
+            If they are not.
+        """
+        for name in self.size(settings).datasets or ():
+            if name not in RADII:
+                raise UserError(f"{self.name} attacks images of {', '.join(RADII)}, not of '{name}'")
+
+    def expand(self, scope: Scope) -> Expansion:
+        """See `Experiment`: its groups are sets times objectives times scales times seeds.
+
+        Returns
+        -------
+        Expansion
+
+        Raises
+        ------
+        DataMissingError
+            If the images are not there.
+        UserError
+            If a setting does not fit.
+        """
+        from sdp_bench.bench.experiments.classifiers import expanded
+        from sdp_bench.bench.experiments.robustness.group import RobustnessGroup
+        from sdp_bench.bench.identity.fingerprint import reached
+        from sdp_bench.bench.methods.robustness.attacks import RESTARTS
+        from sdp_bench.bench.methods.robustness.training import OBJECTIVES, TRAINING
+
+        self.check(scope.settings)
+        design = (NOISE, RADII, QUERIES, RESTARTS)
+        return expanded(self, scope, RobustnessGroup, OBJECTIVES, reached(*TRAINING), design)
+
+
+EXPERIMENT = Robustness(
+    name="robustness",
+    description="accuracy under noise and attacks, by objective and scale in training (Figures 5-9)",
+    rank=215,
+    metrics=METRICS,
+    rules=METHODS,
+    paper=Size(nets=3, epochs=100, datasets=tuple(RADII), sigmas=SCALES, steps=40),
+    presets={
+        "smoke": Size(samples=256, epochs=1, datasets=("mnist",), sigmas=(0.1,), steps=2),
+        "quick": Size(
+            *(1, 100),
+            samples=2000,
+            epochs=5,
+            datasets=("mnist",),
+            sigmas=(1e-3, 0.1, 10.0),
+            steps=20,
+            on_request=True,
+        ),
+    },
+    options=frozenset({"epochs", "datasets"}),
+)

@@ -1,0 +1,1 @@
+"""Classifiers of images that are trained by propagated laws."""

@@ -1,0 +1,68 @@
+"""Fully connected classifiers whose law is introduced at a layer."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from sdp_bench.bench.methods.classifiers import training
+from sdp_bench.bench.methods.classifiers.training import Model, Objective, TrainingImages, exact_products
+from sdp_bench.bench.nets.architectures import Architecture
+from sdp_ref.rules import MarginalSDP
+
+LAYERS = 5
+"""Linear ones."""
+WIDTH = 256
+LEARNING_RATE = 1e-4
+"""Of Adam; the paper says it of its robust nets, and nothing of these."""
+
+_ROWS = 2000
+
+
+class FlatImages(TrainingImages):
+    """Images for a fully connected net."""
+
+    @property
+    def architecture(self) -> Architecture:
+        """The paper's 784-256-256-256-256-10, for images of any size."""
+        inputs = math.prod(self.pixels.shape[1:])
+        return Architecture(LAYERS - 1, width=WIDTH, inputs=inputs, outputs=self.classes)
+
+    def build(self, seed: int) -> nn.Sequential:
+        """See :class:`TrainingImages`."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return nn.Sequential(nn.Flatten(), *self.architecture.build()).eval()
+
+
+def _introduced(layer: int) -> Objective:
+    """Pairwise loss of a Gaussian that enters behind so many linear layers, with their activations."""
+    modules = min(1 + 2 * layer, 2 * LAYERS)  # flattening first; no activation follows the last
+    return Objective(f"layer_{layer}", MarginalSDP(), skipped=modules, learning_rate=LEARNING_RATE)
+
+
+OBJECTIVES = tuple(_introduced(layer) for layer in range(LAYERS + 1))
+TRAINING = (*training.TRAINING, FlatImages.build, OBJECTIVES)
+"""Code that decides what is trained."""
+
+
+@torch.no_grad()
+@exact_products()
+def accuracy(model: Model, pixels: Tensor, labels: Tensor) -> float:
+    """Share of images that are classified rightly, by the net's own value, which is the law's location.
+
+    Parameters
+    ----------
+    model : Model
+    pixels : Tensor, shape (N, C, H, W), uint8
+    labels : Tensor, shape (N,), int64
+
+    Returns
+    -------
+    float
+    """
+    device = next(model.net.parameters()).device
+    predicted = [model.net(rows.to(device).float() / 255).argmax(1).cpu() for rows in pixels.split(_ROWS)]
+    return float((torch.cat(predicted) == labels).double().mean())

@@ -1,0 +1,24 @@
+"""What the classifiers of robustness are trained by."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from sdp_bench.bench.methods.classifiers import training
+from sdp_bench.bench.methods.classifiers.training import Objective
+from sdp_bench.bench.noise import CAUCHY
+from sdp_ref.rules import SDP, MarginalMomentMatching, MarginalSDP
+
+_objective = partial(Objective, learning_rate=1e-4)
+
+OBJECTIVES = (
+    _objective("softmax"),
+    _objective("dirichlet", MarginalMomentMatching()),
+    _objective("pairwise_gaussian", SDP()),
+    _objective("pairwise_marginal", MarginalSDP()),
+    _objective("pairwise_cauchy", MarginalSDP(), noise=CAUCHY),
+)
+"""Softmax cross-entropy, the Dirichlet likelihood of Gast & Roth, and the pairwise loss of a Gaussian with
+and without covariances and of a Cauchy law, whose scales go from layer to layer as in the paper's theorem."""
+TRAINING = (*training.TRAINING, OBJECTIVES)
+"""Code that decides what is trained."""

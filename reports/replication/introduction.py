@@ -1,0 +1,81 @@
+"""What the paper says of the layer at which a law is introduced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from sdp_bench.bench.experiments.introduction.experiment import EXPERIMENT
+from sdp_bench.reports.replication.statement import Effect, Evidence, Rule, Tried, finite, tried
+from sdp_bench.reports.sections.introduction.introduction import layer_of, optimum
+from sdp_bench.reports.style import labels
+
+_FEWEST = 3
+"""Scales, for one to lie between others; layers, for a slope."""
+
+
+def _curves(evidence: Evidence) -> dict[int, pd.DataFrame]:
+    """Accuracies in per cent of each layer: runs by scales."""
+    own = evidence.of(EXPERIMENT.name)
+    if own.empty:  # there may be no column of objectives
+        return {}
+    return {
+        layer_of(str(name)): 100 * part.pivot_table("value", "seed", "sigma", observed=True)
+        for name, part in own.groupby("objective", observed=True)
+    }
+
+
+def _ruling(effects: list[Effect], curves: Mapping[int, pd.DataFrame]) -> Tried | None:
+    runs = labels.plural(max((len(table) for table in curves.values()), default=0), "run")
+    fidelity = f"{runs}, fewer images and epochs than all of MNIST and 100; the paper: 3 runs"
+    return tried(effects, "run", fidelity, "index.html#introduction")
+
+
+def _middles(table: pd.DataFrame) -> pd.Series:
+    """Decade of the best scale by run, in the middle of those that are level."""
+    return table.apply(lambda row: float(np.mean(np.log10(optimum(row)))), axis=1)
+
+
+def _inner(evidence: Evidence) -> Tried | None:
+    """Some scale between the ends is better than either end."""
+    curves = _curves(evidence)
+    effects = []
+    for layer, table in curves.items():
+        if table.shape[1] >= _FEWEST:
+            gap = table.iloc[:, 1:-1].max(axis=1) - table.iloc[:, [0, -1]].max(axis=1)
+            words = f"best accuracy between the scales less that at the better end, k = {layer}, in points"
+            effects.append(Effect(words, finite(gap)))
+    return _ruling(effects, curves)
+
+
+def _falls(evidence: Evidence) -> Tried | None:
+    """The best scale falls with the number of layers before the law."""
+    curves = _curves(evidence)
+    if len(curves) < _FEWEST:
+        return None
+    decades = pd.DataFrame({layer: _middles(table) for layer, table in curves.items()}).dropna()
+    slopes = [
+        -float(np.polyfit(decades.columns.to_numpy(float), row, 1)[0]) for row in decades.to_numpy(float)
+    ]
+    effect = Effect("decades by which the best scale falls with each layer before the law", finite(slopes))
+    return _ruling([effect], curves)
+
+
+def _deeper(evidence: Evidence) -> Tried | None:
+    """The best scale before five layers is larger than that before one."""
+    curves = _curves(evidence)
+    if not {0, 4} <= set(curves):
+        return None
+    gap = (_middles(curves[0]) - _middles(curves[4])).dropna()
+    return _ruling(
+        [Effect("decades from the best scale before one layer to that before five", finite(gap))], curves
+    )
+
+
+RULES: Mapping[str, Rule] = {
+    "introduction-scale": _inner,
+    "introduction-layers": _falls,
+    "introduction-decay": _deeper,
+}

@@ -1,0 +1,131 @@
+"""Layer of introduction: accuracy over scale for each layer, and where it is best."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from sdp_bench.bench.experiments.introduction.experiment import EXPERIMENT
+from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.drawing import Figure, Style, legend_of, look
+from sdp_bench.reports.style.scales import Line, panel_of
+
+_COLOURS = ("#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#cc79a7")
+_LEVEL = 0.5
+"""Points within which an accuracy counts as the best."""
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """A layer: the best accuracy (per cent), scales that are level with it, and accuracies at both ends."""
+
+    layer: int
+    best: float
+    low: float
+    high: float
+    first: float
+    last: float
+
+
+@dataclass(frozen=True)
+class Introduction:
+    """The section."""
+
+    rows: tuple[LayerRow, ...]
+    scales: tuple[float, float]
+    finding: str
+    figure: Figure
+    runs: int
+    recipe: str
+
+
+def layer_of(objective: str) -> int:
+    """Number of a layer, from the objective's name."""
+    return int(objective.rpartition("_")[2])
+
+
+def optimum(accuracies: pd.Series) -> tuple[float, float]:
+    """Least and largest scale whose accuracy is level with the best.
+
+    Parameters
+    ----------
+    accuracies : Series
+        Per cent, by scale.
+
+    Returns
+    -------
+    float, float
+        Equal where the best stands alone.
+    """
+    level = accuracies.index[accuracies >= accuracies.max() - _LEVEL]
+    return float(min(level)), float(max(level))
+
+
+def introduction(frame: pd.DataFrame) -> Introduction | None:
+    """Section of the experiment, or None where nothing of it was measured.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Measurements of all experiments, long format.
+
+    Returns
+    -------
+    Introduction or None
+    """
+    own = frame[frame["experiment"] == EXPERIMENT.name]
+    if own.empty:
+        return None
+    own = own.assign(layer=own["objective"].astype(str).map(layer_of))
+    means = 100 * own.pivot_table("value", "sigma", "layer", aggfunc="mean", observed=True)
+    rows = tuple(_row(int(layer), means[layer].dropna()) for layer in means.columns.tolist())
+    recipes = list(dict.fromkeys(own.sort_values(["layer", "sigma"])["recipe"]))
+    scales = float(means.index.min()), float(means.index.max())
+    runs = int(own["seed"].nunique())
+    return Introduction(rows, scales, _finding(rows, scales, runs), _figure(means), runs, recipes[0])
+
+
+def _row(layer: int, accuracies: pd.Series) -> LayerRow:
+    low, high = optimum(accuracies)
+    ordered = accuracies.sort_index()
+    return LayerRow(
+        layer, float(accuracies.max()), low, high, float(ordered.iloc[0]), float(ordered.iloc[-1])
+    )
+
+
+def _finding(rows: tuple[LayerRow, ...], scales: tuple[float, float], runs: int) -> str:
+    """What the numbers say, beside what the paper says."""
+    inner = [row for row in rows if scales[0] < row.low and row.high < scales[1]]
+    text = (
+        f"For {len(inner)} of {labels.plural(len(rows), 'layer')} the accuracy is largest at a scale between "
+        "the smallest and the largest, as the paper says it is."
+    )
+    if len(rows) > 1:
+        middles = [math.log10(math.sqrt(row.low * row.high)) for row in rows]
+        order = np.diff(middles)
+        falls, rises = int((order < 0).sum()), int((order > 0).sum())
+        text += (
+            f" From each layer to the next one the best scale falls {falls} times and rises {rises} times of "
+            f"{len(order)}; by the paper it falls throughout, since the law shrinks in fewer layers."
+        )
+    return f"{text} (One run, so no spread is known.)" if runs == 1 else text
+
+
+def _figure(means: pd.DataFrame) -> Figure:
+    styles = {
+        layer: Style(f"k = {layer}", _COLOURS[int(layer) % len(_COLOURS)], "o", ()) for layer in means.columns
+    }
+    lines = [Line(style, style.label, means[layer].dropna()) for layer, style in styles.items()]
+    with look():
+        legend = legend_of(styles.values(), "introduction-swatch")
+    return Figure(
+        anchor="figure-introduction",
+        title="Accuracy over the scale of the law",
+        caption="Test accuracy, mean over runs. k layers come before the law; at k = 5 it is that of the "
+        "scores.",
+        panels=(panel_of("MNIST", lines, "introduction-0"),),
+        legend=legend,
+    )

@@ -1,0 +1,154 @@
+"""Rulings on robustness and on the layer of introduction, of measurements whose answer is known."""
+
+import itertools
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sdp_bench.bench.methods.robustness import METRICS
+from sdp_bench.reports.replication import introduction, robust
+from sdp_bench.reports.replication.counterparts import counterparts
+from sdp_bench.reports.replication.statement import Evidence, ruled
+from sdp_bench.reports.replication.statements import topics
+from sdp_bench.reports.statistics.conventions import Outcome
+from tests.reports import made_up
+from tests.reports.sections.test_introduction import frame as introduced
+
+SCALES = (1e-4, 1e-2, 1.0, 100.0, 1e4)
+RUNS = 24
+SCALED = ("dirichlet", "pairwise_gaussian", "pairwise_marginal", "pairwise_cauchy")
+COLUMNS = ["experiment", "dataset", "objective", "sigma", "seed", "rule", "metric", "component", "value"]
+
+
+def hill(scale, best):
+    """Falls by .1 a decade away from the best scale."""
+    return -0.1 * abs(math.log10(scale / best))
+
+
+def measured(left, noise, square=None, ce=0.05, clean=0.95, best=1.0, best_noise=1.0):
+    """Accuracies of every objective: what attacks and noise leave at the best scale, by objective."""
+    found, draws = [], np.random.default_rng(0)
+    for objective in ("softmax", *SCALED):
+        scaled = objective != "softmax"
+        for scale, seed in itertools.product(SCALES if scaled else (math.nan,), range(RUNS)):
+            away = hill(scale, best) if scaled else 0.0
+            attack = left[objective] + away
+            noisy = noise[objective] + (hill(scale, best_noise) if scaled else 0.0)
+            known = [
+                ("clean", METRICS[0], "", clean + (0.005 if scaled else 0.0)),
+                ("noise", METRICS[0], "0.5", noisy),
+                ("square", METRICS[0], "16/255", (square or left)[objective] + away),
+                *(("pgd_ce", name, "16/255", attack + (ce if scaled else 0.0)) for name in METRICS),
+            ]
+            if scaled:
+                known += [("pgd_own", name, "16/255", attack) for name in METRICS]
+            found += [
+                (
+                    "robustness",
+                    "mnist",
+                    objective,
+                    scale,
+                    seed,
+                    *where,
+                    value + 1e-3 * draws.standard_normal(),
+                )
+                for *where, value in known
+            ]
+    return pd.DataFrame(found, columns=COLUMNS)
+
+
+PAPER = dict(zip(("softmax", *SCALED), (0.14, 0.14, 0.85, 0.6, 0.7), strict=True))
+NOISY = dict(zip(("softmax", *SCALED), (0.5, 0.5, 0.9, 0.85, 0.9), strict=True))
+
+
+@pytest.fixture(scope="module")
+def plain():
+    """As the paper has it, the best scale one for all."""
+    return measured(PAPER, NOISY)
+
+
+def outcomes(frame, topic="robustness"):
+    (chosen,) = (one for one in topics() if one.key == topic)
+    evidence = Evidence(SimpleNamespace(frame=frame, traits=made_up.TRAITS, runtime=()))
+    return {one.statement.key: one.answer for one in ruled(chosen, evidence).statements}
+
+
+def test_every_claim_is_ruled_on_and_holds_of_numbers_like_the_papers():
+    found = outcomes(measured(PAPER, NOISY, best_noise=1e-2))
+    assert set(found) == set(robust.RULES)
+    for key, answer in found.items():
+        assert answer.verdicts.outcome is Outcome.HOLDS, (key, answer.found)
+        assert answer.address == "index.html#robustness"
+        assert answer.fidelity.startswith("24 runs of MNIST")
+
+
+def test_claims_fail_of_numbers_that_say_the_opposite():
+    upside_down = {name: 1 - value for name, value in PAPER.items()}
+    noisy = dict.fromkeys(NOISY, 0.4) | {"softmax": 0.9}
+    found = outcomes(measured(upside_down, noisy, ce=-0.05, clean=0.9, best=1e-2, best_noise=100.0))
+    for key in set(robust.RULES) - {"robust-accuracy", "robust-dirichlet"}:
+        assert found[key].verdicts.outcome is Outcome.FAILS, (key, found[key].found)
+    gaining = outcomes(measured(PAPER | {"dirichlet": 0.4}, NOISY))["robust-dirichlet"]
+    assert gaining.verdicts.outcome is Outcome.FAILS
+
+
+def test_robustness_that_only_vanishing_gradients_bring_depends_on_how_attacks_are_counted():
+    broken = PAPER | dict.fromkeys(("pairwise_gaussian", "pairwise_marginal", "pairwise_cauchy"), 0.05)
+    found = outcomes(measured(PAPER, NOISY, square=broken))
+    for key in ("robust-meaningful", "robust-most", "robust-improvement", "robust-baselines"):
+        assert found[key].verdicts.outcome is Outcome.TURNS, (key, found[key].found)
+        assert "without gradients" in found[key].found
+        assert dict(found[key].verdicts.by_convention)["gradients not zero"].name == "HOLDS"
+
+
+def test_one_run_decides_nothing(plain):
+    for answer in outcomes(plain[plain["seed"] == 0]).values():
+        assert answer.verdicts.outcome is Outcome.UNDECIDED
+
+
+def test_scales_too_far_apart_tell_no_range(plain):
+    few = plain[plain["sigma"].isin((1e-4, 1e4)) | plain["sigma"].isna()]
+    assert outcomes(few)["robust-range"].verdicts.outcome is Outcome.NOT_MEASURED
+
+
+def test_nothing_measured_is_no_ruling():
+    empty = pd.DataFrame(columns=COLUMNS)
+    for topic in ("robustness", "introduction"):
+        assert {each.verdicts.outcome for each in outcomes(empty, topic).values()} == {Outcome.NOT_MEASURED}
+
+
+@pytest.mark.parametrize(
+    ("best", "expected"),
+    [
+        ((100.0, 10.0, 10.0, 1.0, 1.0, 0.1), Outcome.HOLDS),
+        ((0.01, 0.1, 1.0, 1.0, 10.0, 100.0), Outcome.FAILS),
+    ],
+)
+def test_the_layers_best_scales_fall_or_rise(best, expected):
+    frame = introduced(best, seeds=RUNS)
+    found = outcomes(frame, "introduction")
+    assert set(found) == set(introduction.RULES)
+    assert found["introduction-layers"].verdicts.outcome is expected
+    assert found["introduction-decay"].verdicts.outcome is expected
+
+
+@pytest.mark.parametrize(("best", "expected"), [(1.0, Outcome.HOLDS), (100.0, Outcome.FAILS)])
+def test_an_optimum_lies_between_the_scales_or_at_an_end(best, expected):
+    found = outcomes(introduced((best,) * 6, seeds=RUNS), "introduction")
+    assert found["introduction-scale"].verdicts.outcome is expected
+
+
+def test_figures_have_their_counterparts(plain):
+    frame = pd.concat([made_up.frame(), plain])
+    results = made_up.results(made_up.frame())
+    evidence = Evidence(
+        SimpleNamespace(frame=frame, traits=results.traits, runtime=(), tables=results.tables)
+    )
+    found = {one.label: one for one in counterparts(evidence)}
+    for number in range(5, 10):
+        assert found[f"Figure {number}"].design == "MNIST, 5 scales, 24 runs"
+        assert found[f"Figure {number}"].address == "index.html#robustness"
+    assert found["Figure 10"].address == ""

@@ -1,0 +1,64 @@
+"""The section of the layer of introduction: best scales, what is said of them, and the figure."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sdp_bench.bench.experiments.introduction.experiment import EXPERIMENT
+from sdp_bench.reports.sections.introduction import LayerOfIntroduction
+from sdp_bench.reports.sections.introduction.introduction import introduction, layer_of, optimum
+from tests.reports import made_up
+from tests.reports.test_page import outline, told
+
+SCALES = (1e-2, 1e-1, 1.0, 10.0, 100.0)
+
+
+def frame(best, seeds=1):
+    """Accuracies that fall by .1 a decade on both sides of each layer's best scale."""
+    found = [
+        (EXPERIMENT.name, f"layer_{layer}", scale, seed, 0.9 - 0.1 * abs(np.log10(scale / at)) + 0.01 * seed)
+        for layer, at in enumerate(best)
+        for scale in SCALES
+        for seed in range(seeds)
+    ]
+    made = pd.DataFrame(found, columns=["experiment", "objective", "sigma", "seed", "value"])
+    return made.assign(rule="marginal_sdp", metric="accuracy", recipe="trained on 100 images")
+
+
+def test_scales_within_half_a_point_are_level():
+    assert optimum(pd.Series({1.0: 90.0, 10.0: 89.6, 100.0: 89.4})) == (1.0, 10.0)
+    assert optimum(pd.Series({1.0: 90.0, 10.0: 91.0})) == (10.0, 10.0)
+
+
+def test_layers_are_numbered_as_in_the_paper():
+    assert [layer_of(f"layer_{k}") for k in range(6)] == list(range(6))
+
+
+def test_rows_have_the_best_scale_and_both_ends():
+    section = introduction(frame((10.0, 0.1), seeds=2))
+    assert [(row.layer, row.low, row.high) for row in section.rows] == [(0, 10.0, 10.0), (1, 0.1, 0.1)]
+    first = section.rows[0]
+    assert (first.best, first.first, first.last) == pytest.approx((90.5, 60.5, 80.5))
+    assert section.runs == 2
+
+
+def test_the_finding_counts_inner_optima_and_falls():
+    finding = introduction(frame((10.0, 1.0, 0.1, 0.01))).finding
+    assert "For 3 of 4 layers" in finding
+    assert "falls 3 times and rises 0 times of 3" in finding
+    assert "One run" in finding
+    assert "falls 0 times and rises 1 times of 1" in introduction(frame((0.1, 1.0), seeds=2)).finding
+
+
+def test_nothing_measured_is_no_section():
+    assert introduction(frame(())) is None
+
+
+def test_what_the_section_says():
+    section = introduction(frame((10.0, 1.0, 0.1)))
+    text = made_up.rendered(LayerOfIntroduction(), section=section)
+    parsed = outline(text)
+    assert parsed.wrong == []
+    assert len(parsed.ids) == len(set(parsed.ids))
+    assert "0 90.0 10.0 60.0 80.0" in told(text)
+    assert "k = 1 at most 90.0 % at 1" in section.figure.panels[0].alt

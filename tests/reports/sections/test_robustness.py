@@ -1,0 +1,180 @@
+"""The section of robustness: tables, figures, and what is said where gradients vanish or not."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sdp_bench.bench.experiments.robustness.experiment import EXPERIMENT
+from sdp_bench.bench.methods.robustness import METRICS
+from sdp_bench.reports.page import build
+from sdp_bench.reports.sections.robustness import Robustness
+from sdp_bench.reports.sections.robustness.robustness import Robust, robustness
+from tests.reports import made_up
+from tests.reports.test_page import outline, told
+
+COLUMNS = [
+    "experiment",
+    "dataset",
+    "objective",
+    "sigma",
+    "seed",
+    "rule",
+    "metric",
+    "component",
+    "value",
+    "recipe",
+]
+SCALED = ("dirichlet", "pairwise_gaussian", "pairwise_marginal", "pairwise_cauchy")
+
+
+BALLS = ("8/255", "16/255")
+
+
+def rows(objective, scale, own, square, *, clean=0.9, seed=0, dataset="mnist", radii=BALLS):
+    """Records of a model: PGD leaves `own`, .1 more in the smaller ball, .1 and .2 less by other counts."""
+    recipe = f"trained on 100 images; {objective}"
+    known = [("clean", METRICS[0], "", clean)]
+    known += [("noise", METRICS[0], sigma, clean - 0.1) for sigma in ("0.25", "0.5", "0.75")]
+    attacks = ("pgd_ce",) if objective == "softmax" else ("pgd_own", "pgd_ce")
+    for place, radius in enumerate(radii):
+        more = 0.1 * (1 - place)
+        for attack in attacks:
+            left = own + (0.05 if attack == "pgd_ce" and objective != "softmax" else 0)
+            known += [(attack, name, radius, left + more - 0.1 * k) for k, name in enumerate(METRICS)]
+        known.append(("square", METRICS[0], radius, square + more))
+    return [(EXPERIMENT.name, dataset, objective, scale, seed, *number, recipe) for number in known]
+
+
+def frame(*parts):
+    return pd.DataFrame([row for part in parts for row in part], columns=COLUMNS)
+
+
+@pytest.fixture(scope="module")
+def found(whole):
+    """Its only set."""
+    (only,) = robustness(whole).sets
+    return only
+
+
+@pytest.fixture(scope="module")
+def whole():
+    parts = [rows("softmax", math.nan, 0.2, 0.2)]
+    for objective in SCALED:
+        for scale, own in ((1e-3, 0.3), (1.0, 0.7), (10.0, 0.5)):
+            parts.append(rows(objective, scale, own, 0.1 if objective == "pairwise_gaussian" else own))
+    return frame(*parts)
+
+
+def test_the_best_scale_is_where_the_papers_count_is_largest(found):
+    assert found.title == "MNIST"
+    assert found.radius == "16/255"
+    assert [(row.objective, row.scale) for row in found.best] == [
+        ("softmax cross-entropy", 0.0),
+        ("Dirichlet, marginal moment matching", 1.0),
+        ("PD Gauss, SDP", 1.0),
+        ("PD Gauss, marginal SDP", 1.0),
+        ("PD Cauchy", 1.0),
+    ]
+    assert len(found.rows) == 1 + 4 * 3
+
+
+def test_a_row_has_every_attack_in_the_larger_ball_and_the_weakest_of_them(found):
+    gaussian = found.best[2]
+    known = (gaussian.clean, *gaussian.noise, gaussian.own, gaussian.required, gaussian.pixel)
+    np.testing.assert_allclose(known, [90, 80, 80, 80, 70, 60, 50])
+    np.testing.assert_allclose((gaussian.cross_entropy, gaussian.square, gaussian.weakest), [75, 10, 10])
+    softmax = found.best[0]
+    np.testing.assert_allclose((softmax.own, softmax.cross_entropy, softmax.required), [20, 20, 10])
+
+
+def test_numbers_are_means_over_runs():
+    parts = [rows("softmax", math.nan, own, own, seed=seed) for seed, own in enumerate((0.4, 0.6))]
+    (row,) = robustness(frame(*parts)).sets[0].rows
+    assert row.runs == 2
+    assert row.own == pytest.approx(50)
+
+
+def test_the_finding_says_where_a_search_without_gradients_leaves_less(found):
+    finding = found.finding
+    assert "leaves 60.0 % for PD Gauss, SDP at scale 1 (the paper: 85 %)" in finding
+    assert "10.0 % for softmax cross-entropy (the paper: 14 %)" in finding
+    assert "leaves less for 1 of 5: PD Gauss, SDP 10.0 %" in finding
+    assert "the most robust is Dirichlet, marginal moment matching, 70.0 %" in finding
+
+
+def test_the_finding_says_where_gradients_hide_most_from_pgd_as_it_is(found):
+    assert (
+        "Gradients hide most from PGD as it is for PD Gauss, SDP at scale 1: it leaves 70.0 %, the Square "
+        "attack 10.0 %, and PGD with gradients that are not zero 60.0 %." in found.finding
+    )
+
+
+def test_the_recipe_is_that_of_the_net_without_a_scale(found):
+    assert found.recipe == "trained on 100 images; softmax"
+
+
+def test_the_finding_says_where_gradients_hide_nothing():
+    finding = robustness(frame(rows("pairwise_gaussian", 1.0, 0.7, 0.7))).sets[0].finding
+    assert "hide little" in finding
+    assert "leaves less" not in finding
+    assert "hide most" not in finding
+
+
+def test_each_set_has_its_own_radii_and_no_number_of_the_papers_mnist():
+    cifar = rows("pairwise_gaussian", 1.0, 0.3, 0.3, dataset="cifar10", radii=("3/255", "4/255"))
+    both = robustness(frame(cifar, rows("softmax", math.nan, 0.2, 0.2)))
+    assert [one.title for one in both.sets] == ["MNIST", "CIFAR-10"]
+    assert both.sets[1].radius == "4/255"
+    assert "the paper: 85" not in both.sets[1].finding
+
+
+def test_what_was_not_measured_is_a_dash_and_no_section_stands_without_measurements(whole):
+    assert robustness(frame()) is None
+    only_clean = whole[whole["rule"] == "clean"]
+    section = robustness(only_clean[only_clean["objective"] == "softmax"])
+    assert all(math.isnan(row.weakest) for row in section.sets[0].rows)
+    assert section.sets[0].finding == ""
+    text = made_up.rendered(Robustness(), section=section)
+    assert outline(text).wrong == []
+
+
+def test_figures_show_every_strength_and_every_attack(found):
+    first, second = found.figures
+    assert [panel.title for panel in first.panels] == [
+        "noise of σ = 0.5",
+        "noise of σ = 0.75",
+        "PGD within 16/255",
+        "PGD within 8/255",
+        "Square attack within 16/255",
+    ]
+    assert [panel.title for panel in second.panels] == [
+        "Dirichlet, marginal moment matching",
+        "PD Gauss, SDP",
+        "PD Gauss, marginal SDP",
+        "PD Cauchy",
+    ]
+    assert "PD Gauss, SDP, left at most 60.0 % at 1" in first.panels[2].alt
+    assert "softmax cross-entropy, left at most 10.0 %" in first.panels[2].alt
+    assert "Square attack at most 10.0 % at 0.001" in second.panels[1].alt
+
+
+def test_what_the_section_says(found):
+    text = made_up.rendered(Robustness(), section=Robust((found,)))
+    parsed = outline(text)
+    assert parsed.wrong == []
+    assert parsed.open == []
+    assert len(parsed.ids) == len(set(parsed.ids))
+    assert "PD Gauss, SDP 1.00 90.0 80.0 80.0 80.0 60.0 50.0 70.0 75.0 10.0 10.0 1" in told(text)
+
+
+def test_the_page_has_the_section_once(tmp_path, whole):
+    plain = whole.assign(**dict.fromkeys(("network", "net", "activation"), None), unit_of_measure="1")
+    missing = ("depth", "input", "floor", "floor95", "stderr", "seconds", "accuracy")
+    own = plain.assign(**dict.fromkeys(missing, float("nan")))
+    path = build(made_up.results(own), tmp_path, made_up.SECTIONS)
+    parsed = outline(path.read_text(encoding="utf-8"))
+    assert parsed.wrong == []
+    assert len(parsed.ids) == len(set(parsed.ids))
+    assert "#robustness" in parsed.targets
