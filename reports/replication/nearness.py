@@ -48,7 +48,8 @@ class Gap:
         Root mean square over the cells of the difference of the means over nets: of 1 - TV as it is, else of
         logarithms.
     low, high : float
-        Interval of 95 % over the nets (percentiles of 400 resamples); NaN of fewer than three nets.
+        Interval of 95 % over the nets (percentiles of 400 resamples); NaN of fewer than three nets, and not
+        finite where resamples are infinitely far.
     nets, cells : int
     """
 
@@ -67,7 +68,7 @@ class Gap:
             return labels.number(size, 3) if self.kind == "1-tv" else labels.number(math.exp(size))
 
         factor = "" if self.kind == "1-tv" else "× "
-        interval = f" ({shown(self.low)} to {shown(self.high)})" if math.isfinite(self.low) else ""
+        interval = f" ({shown(self.low)} to {shown(self.high)})" if math.isfinite(self.high) else ""
         return f"{factor}{shown(self.size)}{interval}"
 
 
@@ -101,7 +102,7 @@ class Unreached:
     sigma : float
     printed : float
     low, high : float
-        The least and the largest mean over all conventions.
+        The least and the largest mean over the conventions that it was measured under.
     """
 
     kind: str
@@ -115,7 +116,7 @@ class Unreached:
 
     @property
     def here(self) -> str:
-        """What all conventions span, for people."""
+        """What the conventions span that it was measured under, for people."""
         return labels.span((self.low, self.high))
 
     @property
@@ -136,13 +137,13 @@ class Nearness:
     conventions : tuple of Convention
     unreached : tuple of Unreached
         The farthest first.
-    cells : int
-        Cells that were compared.
+    cells : mapping of str to int
+        How many were compared, by kind of number.
     """
 
     conventions: tuple[Convention, ...]
     unreached: tuple[Unreached, ...]
-    cells: int
+    cells: Mapping[str, int]
 
     @property
     def nets(self) -> str:
@@ -152,8 +153,7 @@ class Nearness:
     @property
     def kinds(self) -> tuple[str, ...]:
         """Which of :data:`KINDS` were measured."""
-        found = {kind for one in self.conventions for kind in one.gaps}
-        return tuple(kind for kind in KINDS if kind in found)
+        return tuple(kind for kind in KINDS if kind in self.cells)
 
 
 def nearness(frame: pd.DataFrame) -> Nearness | None:
@@ -191,7 +191,7 @@ def nearness(frame: pd.DataFrame) -> Nearness | None:
         found.append(Convention(recipe, partition, own, float(np.mean(places))))
     found.sort(key=lambda one: (one.place, one.gaps["1-tv"].size))
     unreached = [cell for kind, own in compared.items() for cell in _unreached(kind, own)]
-    cells = sum(own[0].gap.cells for own in compared.values() if own)
+    cells = {kind: own[0].gap.cells for kind, own in compared.items() if own}
     return Nearness(tuple(found), tuple(sorted(unreached, key=lambda cell: -cell.gap)), cells)
 
 
@@ -267,13 +267,17 @@ def _gap(kind: str, values: NDArray[np.float64], paper: NDArray[np.float64]) -> 
     low = high = math.nan
     if len(values) > 2:
         drawn = np.random.default_rng(0).integers(len(values), size=(DRAWS, len(values)))
-        low, high = np.quantile(size(values[drawn].mean(1)), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+        with np.errstate(invalid="ignore"):  # between infinite ones
+            low, high = np.quantile(size(values[drawn].mean(1)), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Gap(kind, float(size(values.mean(0))), float(low), float(high), *values.shape)
 
 
 def _scaled(kind: str, value: NDArray[np.float64] | float) -> NDArray[np.float64]:
-    """Shared mass as it is; distances and ratios by their logarithms."""
-    scaled: NDArray[np.float64] = np.asarray(value if kind == "1-tv" else np.log(value))
+    """Shared mass as it is; distances and ratios by their logarithms, infinitely far where not positive."""
+    if kind == "1-tv":
+        return np.asarray(value)
+    with np.errstate(divide="ignore"):
+        scaled: NDArray[np.float64] = np.asarray(np.log(np.maximum(value, 0)))
     return scaled
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sdp_bench.reports.style.drawing import BOTTOM, FONT, INCH, LETTER, POINTS, RIGHT, TOP, on_page, spaced
 
 _EM = 0.62  # width of a digit, in sizes of its font
+_RISE = 0.36  # from the baseline of a text to the middle of its digits, in sizes of its font
 _GAP = 0.1  # in, between cells and the names beside them, and of the middle of an axis' name from the edge
 _LINE = 1.2 * FONT / POINTS  # in, from one line of a name to the next
 
@@ -58,7 +59,7 @@ class HeatMap:
     @property
     def svg(self) -> str:
         """SVG element, as :func:`sdp_bench.reports.style.drawing.svg_of` makes them."""
-        centred = "text-anchor: middle; dominant-baseline: central"
+        centred = "text-anchor: middle"  # across; Safari lets no group say what is centred down
         lines = (
             f'<svg aria-hidden="true" viewBox="0 0 {" ".join(_points(INCH, INCH * self.height))}">',
             *_group(f"stroke: {on_page(self.edges)}", self._cells()),
@@ -86,7 +87,7 @@ class HeatMap:
         """Places of values."""
         return [(int(row), int(column)) for row, column in np.argwhere(np.isfinite(self.values))]
 
-    @property
+    @cached_property
     def _font(self) -> float:
         wide = (self._xs[-1] - self._xs[0]) / len(self.columns)
         longest = max(len(text) for row in self.texts for text in row)
@@ -102,7 +103,7 @@ class HeatMap:
         xs, ys = _middles(self._xs), _middles(self._ys)
         for row, column in self._known:
             ink = _ink_on(self._painted[row, column])
-            yield _text(xs[column], ys[row], self.texts[row][column], f' fill="{ink}"')
+            yield _text(xs[column], ys[row], self.texts[row][column], self._font, f' fill="{ink}"')
 
     def _names(self) -> Iterator[str]:
         """Of columns, of what they are, and of rows."""
@@ -112,7 +113,8 @@ class HeatMap:
                 yield _text(x, bottom + 1.5 * _GAP, text)
         yield _text(xs.mean(), low, self.across)
         middle = _middles(self._ys).mean()
-        yield _text(_GAP, middle, self.along, f' transform="rotate(-90 {" ".join(_points(_GAP, middle))})"')
+        upwards = f' transform="rotate(-90 {" ".join(_points(_GAP, middle))})"'
+        yield _text(_GAP, middle, self.along, more=upwards)
         yield from _group("text-anchor: end", self._names_of_rows())
 
     def _names_of_rows(self) -> Iterator[str]:
@@ -127,8 +129,9 @@ def _group(style: str, inside: Iterator[str]) -> Iterator[str]:
     yield "</g>"
 
 
-def _text(x: float, y: float, text: str, more: str = "") -> str:
-    across, down = _points(x, y)
+def _text(x: float, y: float, text: str, size: float = FONT, more: str = "") -> str:
+    """Text around a place (in), of a size (pt)."""
+    across, down = _points(x, y + _RISE * size / POINTS)
     return f'<text x="{across}" y="{down}"{more}>{escape(text)}</text>'
 
 

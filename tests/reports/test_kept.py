@@ -113,3 +113,12 @@ def test_damaged_committed_results_are_one_line(damage, monkeypatch, tmp_path):
         results.committed_results()
     assert "\n" not in str(error.value)
     assert error.value.exit_code == 3
+
+
+@pytest.mark.parametrize("name", ["rules.py", "template.html", "page.css", "table.csv", "statements.toml"])
+def test_the_digest_is_another_for_other_files_of_the_package(name, monkeypatch, tmp_path):
+    monkeypatch.setattr(kept.reports, "__file__", str(tmp_path / "__init__.py"))
+    (tmp_path / name).write_text("before")
+    before = kept.digest()
+    (tmp_path / name).write_text("after")
+    assert kept.digest() != before

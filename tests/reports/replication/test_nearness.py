@@ -96,3 +96,23 @@ def test_a_kind_that_some_recipes_lack_orders_nothing():
 def test_one_convention_is_no_choice():
     assert nearness(measured(RAW, JOINT)) is None
     assert nearness(measured(RAW, SD)) is None
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("ratio", [0.0, -1.0, math.inf])
+def test_ratios_without_a_logarithm_are_infinitely_far(ratio):
+    broken = measured(SCALED, SD).assign(value=ratio)
+    near = [measured(RAW, JOINT), measured(SCALED, JOINT), measured(RAW, SD, 3)]
+    first, last = nearness(pd.concat([*near, broken])).conventions
+    assert (first.recipe, last.recipe) == (RAW, SCALED)
+    assert first.place == 0
+    assert last.gaps["std_ratio"].text == "× ∞"
+
+
+def test_cells_are_counted_of_kinds_that_the_nearest_lacks_too():
+    frame = pd.concat([measured(RAW, JOINT), measured(SCALED, JOINT, 0.1), measured(SCALED, SD)])
+    found = nearness(frame)
+    assert "std_ratio" not in found.conventions[0].gaps
+    shared = {kind: sum(rule in ("sdp", "dvia") for _, rule, _ in paper(kind)) for kind in found.kinds}
+    assert found.cells == shared
+    assert set(shared) == {"1-tv", "std_ratio"}
