@@ -23,6 +23,7 @@ from sdp_bench.bench.results import migration, schema
 from sdp_bench.bench.results.checksums import Row
 from sdp_bench.bench.results.store import Store
 
+_ROUNDED = ("stderr", "seconds")
 FORMATS = ("csv", "csv.xz", "parquet")
 MANIFEST = "manifest.json"
 
@@ -75,7 +76,9 @@ def merge(sources: Sequence[Path], target: Path) -> int:
             leftover.unlink()
 
 
-def export(store: Store, folder: Path, fmt: str = "csv", *, weights: bool = True) -> list[Path]:
+def export(
+    store: Store, folder: Path, fmt: str = "csv", *, weights: bool = True, digits: int | None = None
+) -> list[Path]:
     """Write a results file as plain tables with a manifest of what they are.
 
     Parameters
@@ -87,6 +90,9 @@ def export(store: Store, folder: Path, fmt: str = "csv", *, weights: bool = True
         "csv.xz" is the smallest, and needs no library to read.
     weights : bool
         Keep the nets' weights, as hexadecimal text; without them a measurement cannot be replayed.
+    digits : int, optional
+        Significant digits of standard errors and seconds, which take most of the room and are known to few;
+        by default all. Values and floors keep theirs.
 
     Returns
     -------
@@ -106,8 +112,11 @@ def export(store: Store, folder: Path, fmt: str = "csv", *, weights: bool = True
     with files.replacing_all(folder, _OURS, MANIFEST) as new:
         names = {name: f"{name}.{fmt}" for name in schema.TABLES}
         contents = store.contents()
+        contents["nets"] = _plain(contents["nets"], weights)
+        if digits is not None:
+            contents["records"] = _rounded(contents["records"], digits)
         rows = {
-            name: write(new / file, list(schema.columns()[name]), _plain(name, contents[name], weights))
+            name: write(new / file, list(schema.columns()[name]), contents[name])
             for name, file in names.items()
         }
         manifest = {
@@ -230,11 +239,20 @@ def _sha256(path: Path) -> str:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _plain(table: str, rows: Iterator[Row], weights: bool) -> Iterator[Row]:
-    """Rows without what is no text or number: weights as hexadecimal text, or none."""
-    if table != "nets":
-        yield from rows
-        return
+def _rounded(rows: Iterator[Row], digits: int) -> Iterator[Row]:
+    """Measurements with fewer digits where these are noise."""
+    names = list(schema.columns()["records"])
+    places = [names.index(name) for name in _ROUNDED]
+    for row in rows:
+        known = list(row)
+        for place in places:
+            if known[place] is not None:
+                known[place] = float(f"{known[place]:.{digits}g}")
+        yield tuple(known)
+
+
+def _plain(rows: Iterator[Row], weights: bool) -> Iterator[Row]:
+    """Nets without what is no text or number: weights as hexadecimal text, or none."""
     for *row, content in rows:
         yield (*row, content.hex() if weights and content is not None else None)
 

@@ -45,13 +45,18 @@ def merge(sources: tuple[Path, ...], output: Path) -> None:
 @click.option("-o", "--output", type=folder_, required=True, help="Folder of the tables.")
 @click.option("--format", "fmt", type=word, default="csv", show_default=True, help="csv, csv.xz or parquet.")
 @click.option("--weights/--no-weights", default=True, show_default=True, help="Keep the nets' weights.")
-def export_(database: Path, output: Path, fmt: str, weights: bool) -> None:
+@click.option(
+    "--digits",
+    type=click.IntRange(min=3, max=17),
+    help="Significant digits of standard errors and seconds; all by default.",
+)
+def export_(database: Path, output: Path, fmt: str, weights: bool, digits: int | None) -> None:
     """Write a results file as plain tables with a manifest."""
     from sdp_bench.bench.results.exchange import export
     from sdp_bench.bench.results.store import Store
 
     with Store(database) as store:
-        files = export(store, output, fmt, weights=weights)
+        files = export(store, output, fmt, weights=weights, digits=digits)
     echo(f"{len(files)} files in {output}, {sum(f.stat().st_size for f in files) / 1e6:.1f} MB")
 
 

@@ -91,6 +91,20 @@ def test_an_export_fills_another_file(whole, tmp_path, fmt):
     pd.testing.assert_frame_equal(records(tmp_path / "new.sqlite"), records(whole), check_exact=True)
 
 
+def test_digits_are_left_out_of_errors_and_times_alone(whole, tmp_path):
+    with Store(whole) as store:
+        exchange.export(store, tmp_path / "out", "csv.xz", weights=False, digits=4)
+    with Store(tmp_path / "new.sqlite", writing=True) as store:
+        exchange.import_(tmp_path / "out", store)
+    with Store(whole) as a, Store(tmp_path / "new.sqlite") as b:
+        order = ["unit", "rule", "metric", "component"]
+        before, after = (each.tables()["records"].sort_values(order, ignore_index=True) for each in (a, b))
+    noise = ["stderr", "seconds"]
+    pd.testing.assert_frame_equal(after.drop(columns=noise), before.drop(columns=noise), check_exact=True)
+    pd.testing.assert_frame_equal(after[noise], before[noise], rtol=5e-4, atol=0)
+    assert (after[noise] != before[noise]).any().all()
+
+
 def test_without_weights_a_replay_says_what_is_missing(whole, tmp_path):
     with Store(whole) as store:
         exchange.export(store, tmp_path / "out", weights=False)
