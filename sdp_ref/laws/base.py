@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex, TypeVar
 
@@ -198,18 +198,36 @@ class Law:
 
     def unsound(self) -> str:
         """Why it is no law at all, which a rule may give: ``mean is not finite``; empty if it is one."""
+        return next((said() for said in _failed(self.soundness())), "")
+
+    def soundness(self, *, derived: bool = True) -> tuple[Check, ...]:
+        """What has to hold of its parameters, each with what is to be said where it does not.
+
+        Parameters
+        ----------
+        derived : bool
+            Also of what follows from them: the variances in a covariance matrix.
+
+        Returns
+        -------
+        tuple of Check
+        """
         import torch
         from torch import Tensor
 
-        values = [(field.name, getattr(self, field.name)) for field in fields(self)]
-        for name, value in values:
-            if isinstance(value, Law) and (reason := value.unsound()):
-                return reason
-            if isinstance(value, Tensor) and not bool(torch.isfinite(value).all()):
-                return f"{name} is not finite"
-        return next(
-            (f"{name} is negative" for name in self.negative if bool((getattr(self, name) < 0).any())), ""
-        )
+        checks: list[Check] = []
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Law):
+                checks += value.soundness(derived=derived)
+            elif isinstance(value, Tensor):
+                checks.append((torch.isfinite(value.detach()).all(), f"{field.name} is not finite".__str__))
+        own = {field.name for field in fields(self)}
+        for name in self.negative:
+            if derived or name in own:
+                value = getattr(self, name).detach()
+                checks.append(((value >= 0).all(), f"{name} is negative".__str__))
+        return tuple(checks)
 
     def __getitem__(self: LawT, index: SupportsIndex | slice) -> LawT:
         """Law or laws at `index`, still batched: ``x[0]`` has batch 1.
@@ -314,6 +332,10 @@ def _row(value: Any, index: slice) -> Any:
     return value[index] if isinstance(value, Tensor) else value
 
 
+_COMPILED = (
+    "a law's parameters must be finite, and its scales and weights >= 0, its covariances symmetric and "
+    "positive semi-definite"
+)
 Check = tuple["Tensor", Callable[[], str]]
 """Whether values are sound, a truth value of no dimension where they are, and what else to say of them."""
 
@@ -334,13 +356,21 @@ def require(*checks: Check) -> None:
 
     if torch.compiler.is_compiling():
         for sound, _ in checks:
-            torch._assert_async(sound, "a law's parameters must be finite, and its scales and weights >= 0")
+            torch._assert_async(sound, _COMPILED)
         return
+    for said in _failed(checks):
+        raise ValueError(said())
+
+
+def _failed(checks: Sequence[Check]) -> Iterator[Callable[[], str]]:
+    """What is to be said of checks that fail, in their order; a device is waited for once for all."""
+    import torch
+
     sounds = [sound for sound, _ in checks]
-    on_host = sounds[0].device.type == "cpu"
+    on_host = all(sound.device.type == "cpu" for sound in sounds)
     for sound, (_, said) in zip(sounds if on_host else torch.stack(sounds).tolist(), checks, strict=True):
         if not sound:
-            raise ValueError(said())
+            yield said
 
 
 def finite(name: str, value: Tensor) -> Check:

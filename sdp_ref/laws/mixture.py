@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from sdp_ref.errors import UndefinedError
-from sdp_ref.laws.base import Law, LawT, Push, check_tensor, noted, unchecked
+from sdp_ref.laws.base import Check, Law, LawT, Push, check_tensor, noted, unchecked
 from sdp_ref.laws.gaussian import DiagonalGaussian, Gaussian
 from sdp_ref.laws.standard import UNIFORM, Standard
 
@@ -229,12 +229,12 @@ class Mixture(Law):
         weights = Categorical(self.weights.double().reshape(shape))
         return MixtureSameFamily(weights, self.components.as_torch(shape))
 
-    def unsound(self) -> str:
+    def soundness(self, *, derived: bool = True) -> tuple[Check, ...]:
         """See :class:`Law`."""
         weights = self.weights.detach().double()
-        if bool((weights < 0).any()) or not bool(((weights.sum(1) - 1).abs() <= _SUM).all()):
-            return "weights are not those of a mixture (>= 0, sum 1)"
-        return super().unsound()
+        sound = (weights >= 0).all() & ((weights.sum(1) - 1).abs() <= _SUM).all()
+        reason = "weights are not those of a mixture (>= 0, sum 1)".__str__
+        return (sound, reason), *super().soundness(derived=derived)
 
     def rows(self, index: slice) -> Mixture:
         """See :class:`Law`."""

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
@@ -21,6 +22,7 @@ from sdp_ref.laws import (
     law_of,
     unchecked,
 )
+from sdp_ref.laws.base import require
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,7 +58,8 @@ def predicted(rule: Propagator, net: Net, x: Law) -> Law:
     Raises
     ------
     ValueError
-        If net and law do not fit together, or the result is not finite.
+        If net and law do not fit together, or the result is no law: a parameter is not finite, or a scale or
+        variance that is one is negative. A covariance matrix may be indefinite, as some rules make it.
     UnsupportedError
         If the rule has no formula for an op of the net or for the family of `x`.
     """
@@ -86,8 +89,14 @@ def predicted(rule: Propagator, net: Net, x: Law) -> Law:
     except RuntimeError as error:  # torch's own, of shapes and dtypes
         first = str(error).splitlines()[0]
         raise ValueError(f"the net cannot take inputs of shape {tuple(x.location.shape)}: {first}") from error
-    if not bool(torch.isfinite(law.location.detach()).all()):
-        raise ValueError(f"rule '{rule.name}' gives a non-finite location: does the net return NaN?")
+    located = torch.isfinite(law.location.detach()).all()
+    said = f"rule '{rule.name}' gives a non-finite location: does the net return NaN?"
+    # variances in a covariance matrix are left: rounding takes them below zero, and dvia itself
+    sound = [
+        (holds, partial("rule '{}' gives no law: its {}".format, rule.name, reason()))
+        for holds, reason in law.soundness(derived=False)
+    ]
+    require((located, lambda: said), *sound)
     return law
 
 

@@ -73,12 +73,13 @@ def record(
         try:
             with recorder.watching(net, whole), _below_autograd(excluded=True), recorder:
                 result = net(given)
+            shown = result.detach().clone() if isinstance(result, Tensor) else result
         finally:
             recorder.restore()
         tape = recorder.tape
         if not isinstance(result, Tensor) or result not in recorder.values:
             raise UntraceableError("a net that does not return one tensor made from its input")
-        tape.output, tape.given, tape.result = recorder.values[result], x, result.detach()
+        tape.output, tape.given, tape.result = recorder.values[result], x, shown
         return tape
 
 

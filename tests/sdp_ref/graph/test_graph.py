@@ -322,6 +322,12 @@ def written_by_numpy(x):
     return y
 
 
+def written_by_another_name(x):
+    y = x + 1
+    torch.from_dlpack(y).mul_(2)
+    return y
+
+
 @pytest.mark.parametrize(
     ("net", "words"),
     [
@@ -333,6 +339,7 @@ def written_by_numpy(x):
         (lambda x: x.reshape(-1), "does not keep the batch dimension"),
         (lambda x: x.mT, "does not keep the batch dimension"),
         (written_by_numpy, "other ways than torch's ops"),
+        (written_by_another_name, "other ways than torch's ops"),
         (lambda x: x + torch.ones(1 if len(x) == 1 else 2, 4), "cannot be run on a batch of 3"),
     ],
 )

@@ -568,3 +568,38 @@ def test_nets_and_inputs_are_left_as_they_are():
     assert not x.mean.requires_grad
     assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())
     assert all(p.grad is None for p in net.parameters())
+
+
+class Saying:
+    """A rule that always gives the same."""
+
+    name = "saying"
+
+    def __init__(self, law):
+        self.law = law
+
+    def propagate(self, net, x):
+        return self.law
+
+
+def unsound(family, *values):
+    return sr.laws.unchecked(family, torch.ones(2, 3), *values)
+
+
+NO_LAWS = [
+    ("variance is not finite", unsound(sr.DiagonalGaussian, torch.full((2, 3), math.nan))),
+    ("variance is negative", unsound(sr.DiagonalGaussian, -torch.ones(2, 3))),
+    ("covariance is not finite", unsound(sr.Gaussian, torch.full((2, 3, 3), math.inf))),
+    ("scale is negative", unsound(sr.Cauchy, -torch.ones(2, 3))),
+    ("scale is not finite", unsound(sr.SymmetricStable, torch.full((2, 3), math.inf), 1.5)),
+    (
+        "variance is negative",
+        sr.laws.unchecked(sr.Mixture, torch.ones(1, 2) / 2, unsound(sr.DiagonalGaussian, -torch.ones(2, 3))),
+    ),
+]
+
+
+@pytest.mark.parametrize(("words", "law"), NO_LAWS)
+def test_what_a_rule_gives_is_refused_if_it_is_no_law(words, law):
+    with pytest.raises(ValueError, match=f"^rule 'saying' gives no law: its {words}$"):
+        sr.propagate(nn.Identity(), diagonal(1, 3), Saying(law))
