@@ -107,6 +107,7 @@ asv: $(STAMP)
 asv-gpu: GPU = $(shell $(BIN)/python -m sdp_bench.bench.runtime.gpu)
 asv-gpu: GPU_NAME = $(shell echo "$(GPU)" | tr -cs 'A-Za-z0-9.\n' -)
 asv-gpu: $(STAMP)
+	@test "$(GPU)" != "no GPU" || { echo "make asv-gpu needs a GPU that torch can use; make asv times the processor"; exit 2; }
 	$(BIN)/asv check --python=same
 	$(BIN)/asv machine --yes --machine "$(GPU_NAME)" --cpu "$(GPU)"
 	$(BIN)/asv run --python=same --launch-method spawn --machine "$(GPU_NAME)" --bench cuda --bench OnGPU --bench Clocks $(ASV_FLAGS)
