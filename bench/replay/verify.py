@@ -180,12 +180,13 @@ def prepare(
     UserError
         If an experiment that was named is not in the file.
     """
-    progress.say(f"reading {store.path}, and looking for what is not of today's code")
-    records, asked = store.records(), store.asked()
+    asked = store.asked()
     names = sorted(asked["experiment"].unique())
     for name in request.experiments:
         if name not in names:
             raise UserError(f"no experiment '{name}' in {store.path}; it has {', '.join(names) or 'none'}")
+    progress.say(f"reading {store.path}, and looking for what is not of today's code")
+    records = store.records()
     if request.experiments:
         asked = asked[asked["experiment"].isin(request.experiments)]
         records = records.merge(asked[CELL].drop_duplicates(), on=CELL)
