@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 
 from sdp_bench.bench.experiments.base import Expansion
 from sdp_bench.bench.experiments.replicates import ReplicateExperiment
+from sdp_bench.bench.methods.classifiers import SCALES
 from sdp_bench.bench.settings import Size
 
 if TYPE_CHECKING:
     from sdp_bench.bench.experiments.scope import Scope
-
-SCALES = tuple(float(f"1e{power}") for power in range(-9, 5))
-"""Standard deviations, in units of pixels in [0, 1] or of what the layer is given."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.base import Expansion
 from sdp_bench.bench.experiments.replicates import ReplicateExperiment
+from sdp_bench.bench.methods.classifiers import SCALES
 from sdp_bench.bench.methods.robustness import METHODS, METRICS, NOISE, QUERIES, RADII
 from sdp_bench.bench.settings import Settings, Size
 
 if TYPE_CHECKING:
     from sdp_bench.bench.experiments.scope import Scope
-
-SCALES = tuple(float(f"1e{power}") for power in range(-9, 5))
-"""Of the noise in training, in units of pixels in [0, 1]."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,10 @@ from sdp_bench.bench.datasets.base import ImageClassification
 from sdp_bench.bench.datasets.download import DataMissingError
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.classifiers import ImageSplits
-from sdp_bench.bench.experiments.introduction.experiment import EXPERIMENT, SCALES
+from sdp_bench.bench.experiments.introduction.experiment import EXPERIMENT
 from sdp_bench.bench.experiments.scope import Scope
 from sdp_bench.bench.identity.fingerprint import reached
+from sdp_bench.bench.methods.classifiers import SCALES
 from sdp_bench.bench.methods.classifiers.training import Model, Trainer
 from sdp_bench.bench.methods.introduction.training import OBJECTIVES, FlatImages, accuracy
 from sdp_bench.bench.runs import group as run

@@ -11,10 +11,11 @@ import sdp_ref as sr
 from sdp_bench.bench.datasets.base import ImageClassification
 from sdp_bench.bench.datasets.download import DataMissingError
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.experiments.robustness.experiment import EXPERIMENT, SCALES
+from sdp_bench.bench.experiments.robustness.experiment import EXPERIMENT
 from sdp_bench.bench.experiments.scope import Scope
 from sdp_bench.bench.identity.fingerprint import reached
 from sdp_bench.bench.identity.keys import SeedRoot
+from sdp_bench.bench.methods.classifiers import SCALES
 from sdp_bench.bench.methods.classifiers.training import Model, Objective, Trainer, TrainingImages
 from sdp_bench.bench.methods.robustness import METHODS, METRICS, NOISE
 from sdp_bench.bench.methods.robustness.evaluation import Victim, evaluate
