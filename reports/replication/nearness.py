@@ -19,7 +19,7 @@ from sdp_bench.bench.experiments.iris.claims import (
     WASSERSTEIN,
 )
 from sdp_bench.bench.experiments.iris.sensitivity import SENSITIVITY
-from sdp_bench.bench.metrics import recorded_metric
+from sdp_bench.bench.metrics import Metric, recorded_metric
 from sdp_bench.bench.noise import GAUSSIAN
 from sdp_bench.reports.paper import printed
 from sdp_bench.reports.style import labels
@@ -89,7 +89,7 @@ class Convention:
     recipe: str
     partition: str
     gaps: Mapping[str, Gap]
-    place: float = math.nan
+    place: float
 
 
 @dataclass(frozen=True)
@@ -230,12 +230,11 @@ def _means(frame: pd.DataFrame) -> pd.DataFrame:
     return own.groupby(keys, observed=True)["value"].mean().reset_index()
 
 
-def _kind(metric: object) -> str:
+def _kind(metric: Metric) -> str:
     """What of the paper's a metric stands beside: any partition of the outputs is a reading of its TV."""
-    if getattr(metric, "convention", ""):
+    if metric.convention:
         return "1-tv"
-    published = getattr(metric, "published", "")
-    return published if published in KINDS else ""
+    return metric.published if metric.published in KINDS else ""
 
 
 def _compared(kind: str, means: pd.DataFrame) -> Iterator[_Compared]:
