@@ -16,7 +16,18 @@ import pandas as pd
 from sdp_bench.bench.results.queries import filled, texts
 from sdp_bench.reports.folder import ARRAYS, inside, write
 from sdp_bench.reports.numbers.number import FOLDER as NUMBERS
-from sdp_bench.reports.parts import PAGE, Beside, Cover, Data, Part, assembled, write_beside, write_lists
+from sdp_bench.reports.parts import (
+    KIND,
+    PAGE,
+    Beside,
+    Cover,
+    Data,
+    Part,
+    pages,
+    single,
+    write_beside,
+)
+from sdp_bench.reports.site import write_pages
 from sdp_bench.reports.tables.data import lines
 from sdp_bench.reports.tables.frame import COLUMNS, TEXT, VARIANTS, checked
 
@@ -92,11 +103,8 @@ class Committed:
     @functools.cached_property
     def _kept(self) -> tuple[str, list[Part], list[Beside]]:
         content = json.loads((self.folder / _PARTS).read_text(encoding="utf-8"))
-        parts = (
-            Part(one["order"], tuple((a, b) for a, b in one["navigation"]), one["html"])
-            for one in content["parts"]
-        )
-        return content["finished"], list(parts), [Beside(**one) for one in content["beside"]]
+        parts = [Part.of_dict(one) for one in content["parts"]]
+        return content["finished"], parts, [Beside(**one) for one in content["beside"]]
 
     def show(self, folder: Path, more: Sequence[Part] = (), links: Sequence[tuple[str, str]] = ()) -> Path:
         """Write the page into a report, with the lists behind its numbers and the measurements.
@@ -121,12 +129,35 @@ class Committed:
             If the folder cannot be written.
         """
         lists = sorted((self.folder / NUMBERS).glob("*.html"))
-        write_lists(inside(folder, NUMBERS), {each.name: each.read_text(encoding="utf-8") for each in lists})
+        texts = {each.name: each.read_text(encoding="utf-8") for each in lists}
+        write_pages(inside(folder, NUMBERS), texts, NUMBERS)
         write(folder / DATA, (self.folder / DATA).read_bytes())
         finished, parts, beside = self._kept
-        own = write_beside(folder, beside)
-        cover = Cover(TITLE, {"finished": finished}, Data(DATA), (*own, *links))
-        return write(folder / PAGE, assembled([*parts, *more], cover))
+        write_beside(folder, beside)
+        cover = Cover(TITLE, {"finished": finished}, Data(DATA), tuple(links))
+        write_pages(folder, pages([*parts, *more], cover), KIND)
+        return folder / PAGE
+
+    def show_single(self, folder: Path) -> Path:
+        """Write them as one page that needs no other file.
+
+        Parameters
+        ----------
+        folder : Path
+            Of the page.
+
+        Returns
+        -------
+        Path
+            The page.
+
+        Raises
+        ------
+        RunFailedError
+            If the folder cannot be written.
+        """
+        finished, parts, _ = self._kept
+        return write(folder / PAGE, single(parts, Cover(TITLE, {"finished": finished}, Data(""))))
 
 
 def _arrays(frame: pd.DataFrame) -> dict[str, Any]:

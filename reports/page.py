@@ -1,4 +1,4 @@
-"""The report: one self-contained HTML page, its data as CSV, and the measurements behind its numbers."""
+"""The report: a folder of HTML pages, its data as CSV, and the measurements behind its numbers."""
 
 from __future__ import annotations
 
@@ -16,18 +16,21 @@ from sdp_bench.reports.folder import inside, remove, replacing, write
 from sdp_bench.reports.numbers import sheets
 from sdp_bench.reports.numbers.number import FOLDER, Number
 from sdp_bench.reports.parts import (
+    KIND,
     PAGE,
     Beside,
     Cover,
     Data,
     Part,
-    assembled,
+    pages,
+    places,
+    single,
     write_beside,
-    write_lists,
 )
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Section, tabulated
 from sdp_bench.reports.section import sections as every_section
+from sdp_bench.reports.site import address, write_pages
 from sdp_bench.reports.statistics.rows import Labels, labels_of
 from sdp_bench.reports.tables import data
 from sdp_bench.reports.writing import environment
@@ -49,13 +52,58 @@ def build(
     ----------
     results : Results
     folder : Path
-        Where ``index.html``, ``results.csv`` and the folder of lists go; made if need be. Each file is
+        Where the pages, ``results.csv`` and the folder of lists go; made if need be. Each file is
         replaced as a whole or not at all. Of more than :data:`sdp_bench.reports.tables.data.MOST`
-        measurements there is no ``results.csv``: the page has the command that exports them.
+        measurements there is no ``results.csv``: the pages have the command that exports them.
     sections : sequence of Section, optional
-        What the page is made of; by default every section that there is.
+        What the report is made of; by default every section that there is.
     say : callable of str, optional
-        Where the sections' lines for the command go when the page is written.
+        Where the sections' lines for the command go when the pages are written.
+
+    Returns
+    -------
+    Path
+        The first page.
+
+    Raises
+    ------
+    RunFailedError
+        If the folder cannot be written.
+    """
+    with writing(folder):
+        made, numbers, beside = parts(results, every_section() if sections is None else sections)
+        write_beside(folder, beside)
+        links: tuple[tuple[str, str], ...] = ()
+        if results.committed is not None:
+            here = [one for one in made if one.beside]
+            results.committed.show(inside(folder, committed.FOLDER), here, [(f"../{PAGE}", "This run")])
+            links = ((f"{committed.FOLDER}/{PAGE}", committed.TITLE),)
+        drilled = drilldown.hrefs(
+            drilldown.current_pages(inside(folder, drilldown.FOLDER), results.frame), up="../"
+        )
+        command = drilldown.command("KEY", results.database, folder) if results.database else ""
+        table = _write_table(results, folder)
+        lists = _lists(results, numbers, places(made), table, drilled, command)
+        write_pages(inside(folder, FOLDER), lists, FOLDER)
+        write_pages(folder, pages(made, Cover(results.title, results.meta, table, links)), KIND)
+    _tell(made, say)
+    return folder / PAGE
+
+
+def build_single(
+    results: Results,
+    folder: Path,
+    sections: Sequence[Section] | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Path:
+    """Write the report of a run as one page that needs no other file; its numbers lead to no lists.
+
+    Parameters
+    ----------
+    results, sections, say
+        As :func:`build` has them.
+    folder : Path
+        Where ``index.html`` goes; made if need be. Other files stay as they are.
 
     Returns
     -------
@@ -68,27 +116,21 @@ def build(
         If the folder cannot be written.
     """
     with writing(folder):
-        made, numbers = parts(results, every_section() if sections is None else sections)
-        links = write_beside(folder, _beside(results, made))
-        if results.committed is not None:
-            here = [one for one in made if one.beside]
-            results.committed.show(inside(folder, committed.FOLDER), here, [(f"../{PAGE}", "This run")])
-            links = (*links, (f"{committed.FOLDER}/{PAGE}", committed.TITLE))
-        drilled = drilldown.hrefs(
-            drilldown.current_pages(inside(folder, drilldown.FOLDER), results.frame), up="../"
-        )
-        command = drilldown.command("KEY", results.database, folder) if results.database else ""
-        table = _write_table(results, folder)
-        _write_numbers(results, numbers, inside(folder, FOLDER), table, drilled, command)
-        page = write(folder / PAGE, assembled(made, Cover(results.title, results.meta, table, links)))
-    for line in (line for one in made for line in one.said):
-        if say:
-            say(line)
+        made, _, _ = parts(results, every_section() if sections is None else sections)
+        export = Data("", len(results.frame), _export(results)) if results.database else Data("")
+        page = write(folder / PAGE, single(made, Cover(results.title, results.meta, export)))
+    _tell(made, say)
     return page
 
 
+def _tell(made: Sequence[Part], say: Callable[[str], None] | None) -> None:
+    for line in (line for one in made for line in one.said):
+        if say:
+            say(line)
+
+
 def keep(results: Results, folder: Path, sections: Sequence[Section] | None = None) -> Committed:
-    """Make the page of the committed results, for reports to show.
+    """Make the report of the committed results, for reports to show.
 
     Parameters
     ----------
@@ -103,14 +145,15 @@ def keep(results: Results, folder: Path, sections: Sequence[Section] | None = No
     Committed
     """
     folder.mkdir(parents=True, exist_ok=True)
-    made, numbers = parts(results, every_section() if sections is None else sections)
-    _write_numbers(results, numbers, folder / FOLDER, Data(committed.DATA))
+    made, numbers, beside = parts(results, every_section() if sections is None else sections)
+    lists = _lists(results, numbers, places(made), Data(committed.DATA))
+    write_pages(folder / FOLDER, lists, FOLDER)
     finished = results.meta.get("finished") or ""
-    return Committed.keep(folder, results.frame, made, finished, _beside(results, made))
+    return Committed.keep(folder, results.frame, made, finished, beside)
 
 
-def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], list[Number]]:
-    """Parts of a page, and its numbers, whose lists :func:`build` writes.
+def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], list[Number], list[Beside]]:
+    """Parts of a report, its numbers, whose lists :func:`build` writes, and files beside its pages.
 
     Parameters
     ----------
@@ -122,6 +165,7 @@ def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], li
     parts : list of Part
     numbers : list of Number
         Of those that rest on the same measurements only the first.
+    beside : list of Beside
     """
     results = tabulated(results, sections)
     shown = [(section, context) for section in sections if (context := section.build(results)) is not None]
@@ -130,26 +174,21 @@ def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], li
         for number in section.numbers(results, context):
             numbers.setdefault(labels_of(number.rows), number)
     templates = environment(results.traits, {rows: number.address for rows, number in numbers.items()})
-    made = [
-        Part(
-            section.order,
-            tuple(section.navigation(context)),
-            templates.get_template(str(section.template)).render(context),
-            section.beside,
-            tuple(section.said(context)),
-        )
-        for section, context in shown
-    ]
-    return made, list(numbers.values())
+    made = []
+    for section, context in shown:
+        template = templates.get_template(str(section.template))
+        said = tuple(section.said(context))
+        for page, own in section.spread(context):
+            navigation = tuple(section.navigation(own))
+            made.append(Part(page, section.order, navigation, template.render(own), section.beside, said))
+            said = ()
+    beside: list[Beside] = []
+    if results.published or results.meta.get("preset") == PAPERS_OWN:
+        from sdp_bench.reports.replication.page import rulings  # which runs rules
 
-
-def _beside(results: Results, made: Sequence[Part]) -> list[Beside]:
-    """Pages beside that made of some parts: what results say to the paper, where they are of its size."""
-    if not (results.published or results.meta.get("preset") == PAPERS_OWN):
-        return []
-    from sdp_bench.reports.replication import page  # which runs rules
-
-    return page.files(results, frozenset().union(*(part.anchors for part in made)))
+        ruled, beside = rulings(results, places(made))
+        made.append(ruled)
+    return made, list(numbers.values()), beside
 
 
 def drill_downs(
@@ -185,26 +224,35 @@ def drill_downs(
 
 
 def _write_table(results: Results, folder: Path) -> Data:
-    """Write all measurements beside the page, unless that would be the longest part of the work."""
+    """Write all measurements beside the pages, unless that would be the longest part of the work."""
     count = len(results.frame)
     if results.database is None or count <= data.MOST:
         with replacing(folder / DATA) as file:
             file.writelines(data.lines(results.frame))
         return Data(DATA)
     remove(folder / DATA)  # an older report's
-    export = ["sdp-bench", "export", "--database", str(results.database), "--output", "tables"]
-    return Data("", count, shlex.join(export))
+    return Data("", count, _export(results))
 
 
-def _write_numbers(
+def _export(results: Results) -> str:
+    """Command that writes all measurements as tables."""
+    return shlex.join(["sdp-bench", "export", "--database", str(results.database), "--output", "tables"])
+
+
+def _lists(
     results: Results,
     numbers: Sequence[Number],
-    folder: Path,
+    where: Mapping[str, str],
     table: Data,
     drilled: Mapping[str, str] = MappingProxyType({}),
     command: str = "",
-) -> None:
+) -> dict[str, str]:
+    """Pages of lists, by file; each leads back to the page that its numbers are on."""
     template = environment(results.traits).get_template(str(sheets.TEMPLATE))
     made = sheets.sheets(numbers, results.frame, drilled, results.traits)
-    texts = {one.page.file: template.render(sheet=one, data=table, command=command) for one in made}
-    write_lists(folder, texts)
+    return {
+        one.page.file: template.render(
+            sheet=one, data=table, command=command, back=address(one.page.section, where)
+        )
+        for one in made
+    }

@@ -1,27 +1,31 @@
-"""A page as parts, what sections made, put together; and the lists of measurements behind its numbers."""
+"""A report as parts, what sections made, put together as pages."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sdp_bench.reports.folder import tags, write
+from sdp_bench.reports import site
+from sdp_bench.reports.folder import write
+from sdp_bench.reports.site import SitePage
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.writing import environment
 
-PAGE = "index.html"
-"""File of a page, in its folder."""
+PAGE = site.OVERVIEW.file
+"""File of a report's first page, in its folder."""
+KIND = "report"
+"""What pages of a report say that they are."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """What a section made.
+    """What a section made for one page.
 
     Attributes
     ----------
+    page : SitePage
     order : int
         Place on the page: parts stand in ascending order.
     navigation : tuple of (str, str)
@@ -33,35 +37,37 @@ class Part:
         Lines that the command says of it.
     """
 
+    page: SitePage
     order: int
     navigation: tuple[tuple[str, str], ...]
     html: str
     beside: bool = False
     said: tuple[str, ...] = ()
 
-    @property
-    def anchors(self) -> frozenset[str]:
-        """What links can lead to in it."""
-        return frozenset(re.findall(r'\bid="([^"]+)"', self.html))
+    @classmethod
+    def of_dict(cls, kept: Mapping[str, Any]) -> Part:
+        """The part that was kept as a mapping."""
+        navigation = tuple((anchor, title) for anchor, title in kept["navigation"])
+        page = SitePage(**kept["page"])
+        return cls(page, kept["order"], navigation, kept["html"], kept["beside"], tuple(kept["said"]))
 
 
 @dataclass(frozen=True)
 class Beside:
-    """A file that stands beside a page: its name, its text, and its title where the page leads to it."""
+    """A file that stands beside the pages: its name and its text."""
 
     name: str
     text: str
-    title: str = ""
 
 
 @dataclass(frozen=True)
 class Data:
-    """Where all measurements of a page are, with their keys.
+    """Where all measurements of a report are, with their keys.
 
     Attributes
     ----------
     file : str
-        Name of the table beside the page; empty where they are too many for one.
+        Name of the table beside the pages; empty where they are too many for one.
     count : int
         How many are too many.
     command : str
@@ -85,12 +91,12 @@ class Cover:
     Attributes
     ----------
     title : str
-        Of the page, where it is not that of a run.
+        Of the report, where it is not that of a run.
     meta : mapping
         `preset` and `finished`, where they are known.
     data : Data
     links : tuple of (str, str)
-        Addresses and titles of other pages.
+        Addresses and titles of other reports.
     """
 
     title: str
@@ -99,33 +105,53 @@ class Cover:
     links: tuple[tuple[str, str], ...] = ()
 
 
-def assembled(parts: Sequence[Part], cover: Cover) -> str:
-    """HTML text of the page that some parts make."""
-    ordered = sorted(parts, key=lambda part: part.order)
+def places(parts: Sequence[Part]) -> dict[str, str]:
+    """Files by the anchors that are on their pages."""
+    return {anchor: part.page.file for part in parts for anchor in site.anchors(part.html)}
+
+
+def pages(parts: Sequence[Part], cover: Cover) -> dict[str, str]:
+    """HTML texts, by file, of the pages that some parts make."""
+    where = places(parts)
+    by_page: dict[SitePage, list[Part]] = {}
+    for part in sorted(parts, key=lambda part: part.order):
+        by_page.setdefault(part.page, []).append(part)
+    menu = site.menu(by_page)
+    template = environment(RuleTraits()).get_template("page.html")
+    return {
+        page.file: template.render(
+            **_around(cover),
+            page=page,
+            menu=menu,
+            navigation=[entry for part in own for entry in part.navigation],
+            sections=[site.resolved(part.html, where, page.file) for part in own],
+        )
+        for page, own in by_page.items()
+    }
+
+
+def single(parts: Sequence[Part], cover: Cover) -> str:
+    """HTML text of the one page that some parts make; its numbers lead nowhere."""
+    ordered = sorted(parts, key=lambda part: (part.page, part.order))
     return (
         environment(RuleTraits())
         .get_template("page.html")
         .render(
-            title=cover.title,
-            meta={"preset": "", "finished": ""} | dict(cover.meta),
-            data=cover.data,
-            links=cover.links,
+            **_around(cover),
+            page=site.OVERVIEW,
+            menu=(),
             navigation=[entry for part in ordered for entry in part.navigation],
-            sections=[part.html for part in ordered],
+            sections=[site.without_numbers(part.html) for part in ordered],
         )
     )
 
 
-def write_lists(folder: Path, texts: Mapping[str, str]) -> None:
-    """Write pages of lists, by file name, and take away those of an older report but no other file."""
-    written = {write(folder / name, text) for name, text in texts.items()}
-    for old in set(folder.glob("*.html")) - written:
-        if "numbers" in tags(old):
-            old.unlink(missing_ok=True)
+def _around(cover: Cover) -> dict[str, Any]:
+    meta = {"preset": "", "finished": ""} | dict(cover.meta)
+    return {"title": cover.title, "meta": meta, "data": cover.data, "links": cover.links, "kind": KIND}
 
 
-def write_beside(folder: Path, files: Sequence[Beside]) -> tuple[tuple[str, str], ...]:
-    """Write files beside a page; names and titles of those that it leads to."""
+def write_beside(folder: Path, files: Sequence[Beside]) -> None:
+    """Write files beside the pages."""
     for one in files:
         write(folder / one.name, one.text)
-    return tuple((one.name, one.title) for one in files if one.title)

@@ -1,4 +1,4 @@
-"""Sections, which a page is made of: each a folder of `sections` with a class and its template."""
+"""Sections, which pages are made of: each a folder of `sections` with a class and its template."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from sdp_bench.reports.numbers.number import Number
 from sdp_bench.reports.results import Results
+from sdp_bench.reports.site import SitePage, suite
 from sdp_ref.registry import RegistryError, installed, loaded, members
 
 GROUP = "sdp_bench.sections"
@@ -20,7 +21,7 @@ Context = Mapping[str, Any]
 
 
 class Section:
-    """A part of the page: what it shows, made of the results, and ``template.html`` beside its module.
+    """A part of a report: what it shows, made of the results, and ``template.html`` beside its module.
 
     The template makes ``<section id="NAME">``. It sees what :meth:`build` gives, the filters of
     :mod:`sdp_bench.reports.writing`, the macros of ``parts.html`` and ``tables.html``, and `link`, which has
@@ -29,19 +30,22 @@ class Section:
     Attributes
     ----------
     name : str
-        Anchor on the page.
+        Its anchor.
     title : str
         In the navigation.
+    page : SitePage, optional
+        That it stands on; without any it has one of its own.
     order : int
         Place on the page: sections stand in ascending order.
     experiments : tuple of str
         Experiments whose results it shows in its own way; those that no section names are shown as tables.
     beside : bool
-        Whether it also stands on the page of the committed results, beside what that has.
+        Whether it also stands in the report of the committed results, beside what that has.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
+    page: ClassVar[SitePage | None] = None
     order: ClassVar[int]
     experiments: ClassVar[tuple[str, ...]] = ()
     beside: ClassVar[bool] = False
@@ -50,6 +54,21 @@ class Section:
         """What the template shows, by default nothing of the results; None for no section."""
         del results
         return {}
+
+    def spread(self, context: Context) -> Iterable[tuple[SitePage, Context]]:
+        """Pages that it stands on, and what its template shows on each.
+
+        Parameters
+        ----------
+        context : mapping
+            What :meth:`build` made.
+
+        Returns
+        -------
+        iterable of (SitePage, mapping)
+            By default all of it on its :attr:`page`.
+        """
+        return [(self.page or suite(self.name, self.title), context)]
 
     def navigation(self, context: Context) -> Iterable[tuple[str, str]]:
         """Anchors and titles for the page's navigation, where its template makes more sections than one."""

@@ -23,7 +23,7 @@ _NETS = {"cnn3": "3-layer CNN", "resnet18": "ResNet-18"}
 _OUTPUTS = 10
 _SIMILAR = 1.25
 """Factor within which times are "around" and "similar", and beyond which "slightly" ends."""
-_ADDRESS = "index.html#runtime"
+_ADDRESS = "#runtime"
 
 
 def _design(row: Row) -> str:
@@ -72,7 +72,7 @@ def _fraction(evidence: Evidence) -> Tried | None:
     ratios = finite(np.log(times["dvia"] / times["sdp"]))
     effect = Effect("time of DVIA over that of SDP", ratios, shown=math.exp)
     design = f"{layers(frame['depth'])} of 100, on CPUs"
-    return tried([effect], "net", design, "index.html#choice")
+    return tried([effect], "net", design, "#choice")
 
 
 RULES: Mapping[str, Rule] = {

@@ -24,18 +24,18 @@ _MISPRINTS = {
 }
 METRICS = {"1-tv": "1 − TV", "w1": "W1", "std_ratio": "ratios of standard deviations", "tv_class": "TV"}
 """What the paper's tables show, for people, by :attr:`Metric.published`."""
-_ROBUST = "index.html#robustness"
+_ROBUST = "#robustness"
 _FIGURES = (
     ("Figure 1", "two moons", "an example of the documentation, over seeds", ""),
-    ("Figure 2", "laws after one ReLU", "two inputs of our own, exactly", "index.html#relu"),
-    ("Figure 3", "W1 after one ReLU", "the same by quadrature", "index.html#relu"),
-    ("Figure 4", "risk over coverage", "", "index.html#selective"),
+    ("Figure 2", "laws after one ReLU", "two inputs of our own, exactly", "#relu"),
+    ("Figure 3", "W1 after one ReLU", "the same by quadrature", "#relu"),
+    ("Figure 4", "risk over coverage", "", "#selective"),
     ("Figure 5", "robustness on MNIST", "", _ROBUST),
     ("Figure 6", "attacks by objective, and non-zero gradients", "", _ROBUST),
     ("Figure 7", "robustness on MNIST, other strengths", "", _ROBUST),
     ("Figure 8", "adversarial robustness, MNIST and CIFAR-10", "", _ROBUST),
     ("Figure 9", "robustness to noise, MNIST and CIFAR-10", "", _ROBUST),
-    ("Figure 10", "layer of introduction", "", "index.html#introduction"),
+    ("Figure 10", "layer of introduction", "", "#introduction"),
 )
 
 
@@ -111,7 +111,7 @@ def _beside(
         f"{title} ({misprint})" if misprint else title,
         table.design,
         said,
-        f"index.html#{table.experiment}",
+        f"#{table.experiment}",
     )
 
 
@@ -141,22 +141,22 @@ def _others(evidence: Evidence) -> Iterator[Counterpart]:
         ("Table 38", "negative log-likelihoods"),
         ("Table 40", "prediction intervals, 5 and 1000 samples"),
     ):
-        yield Counterpart(label, title, design, "", "index.html#uci" if sets else "")
+        yield Counterpart(label, title, design, "", "#uci" if sets else "")
     seeds = _seeds(evidence)
     for label, title in (
         ("Table 5", "selective prediction"),
         ("Table 39", "the same with standard deviations"),
     ):
-        yield Counterpart(label, title, seeds, "", "index.html#selective" if seeds else "")
+        yield Counterpart(label, title, seeds, "", "#selective" if seeds else "")
     timed = {row.device for row in evidence.results.runtime}
-    yield Counterpart("Table 6", "times", ", ".join(sorted(timed)), "", "index.html#runtime" if timed else "")
+    yield Counterpart("Table 6", "times", ", ".join(sorted(timed)), "", "#runtime" if timed else "")
 
 
 def _figures(evidence: Evidence) -> Iterator[Counterpart]:
     designs = {
-        "index.html#selective": _seeds(evidence),
+        "#selective": _seeds(evidence),
         _ROBUST: _trained(evidence, ROBUSTNESS),
-        "index.html#introduction": _trained(evidence, INTRODUCTION),
+        "#introduction": _trained(evidence, INTRODUCTION),
     }
     for label, title, design, address in _FIGURES:
         design = designs.get(address, design)

@@ -39,7 +39,7 @@ def _theorem(chosen: Callable[[Optimality], bool]) -> Rule:
             holds=not beaten,
             found=found,
             fidelity="quadrature, |median| ≤ 3 scales",
-            address="index.html#relu",
+            address="#relu",
         )
 
     return rule
@@ -52,7 +52,7 @@ def _nearer(_: Evidence) -> Answer:
         holds=all(max(abs(low), abs(high)) <= _NEAR_ZERO for low, high in spans),
         found=relu.sentences[0] + f" “Very close” is {_NEAR_ZERO:g}σ or less here.",
         fidelity="quadrature, σ = 0.1 as in the figure; |μ| ≤ 5σ",
-        address="index.html#relu",
+        address="#relu",
     )
 
 
@@ -120,7 +120,7 @@ def _perfect(_: Evidence) -> Answer:
         found=f"{area:.4g} %, if the risk is the accepted errors as a share of all images (as a share of the "
         "accepted ones it would be 15.3 %)",
         fidelity="arithmetic",
-        address="index.html#selective",
+        address="#selective",
     )
 
 

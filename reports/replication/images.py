@@ -27,7 +27,7 @@ def _reduces(evidence: Evidence) -> Tried | None:
     samples = int(frame["samples"].max()) if len(frame) else 0
     images = frame["input"].nunique()
     fidelity = f"one net, {images} images, {samples:,} oracle samples; the paper: 500 images, 5,000"
-    return tried(effects, "image", fidelity, "index.html#resnet-tv")
+    return tried(effects, "image", fidelity, "#resnet-tv")
 
 
 RULES: Mapping[str, Rule] = {

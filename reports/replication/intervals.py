@@ -86,7 +86,7 @@ def _narrowest(places: Mapping[str, Sequence[str]], others: Sequence[str]) -> Ru
             if name in measured.sets
             for effect in measured.narrower(name, method, others)
         ]
-        return tried(effects, "seed", measured.fidelity, "index.html#uci")
+        return tried(effects, "seed", measured.fidelity, "#uci")
 
     return rule
 
@@ -101,7 +101,7 @@ def _either(evidence: Evidence) -> Tried | None:
             widths, key=lambda method: (math.isnan(widths[method]), widths[method])
         )  # NaN: none qualified
         effects += measured.narrower(name, best, (*_BASELINES, *_SAMPLES))
-    return tried(effects, "seed", measured.fidelity, "index.html#uci")
+    return tried(effects, "seed", measured.fidelity, "#uci")
 
 
 def _better_covered(others: Sequence[str]) -> Rule:
@@ -116,7 +116,7 @@ def _better_covered(others: Sequence[str]) -> Rule:
             if len(lead) >= _FEWEST:
                 words = f"distance of the coverage from 95 %: {label(other, measured.traits)} less SDP + PNN"
                 effects.append(Effect(words, finite(lead)))
-        return tried(effects, "seed", measured.fidelity, "index.html#uci")
+        return tried(effects, "seed", measured.fidelity, "#uci")
 
     return rule
 
@@ -126,7 +126,7 @@ def _on_boston(evidence: Evidence) -> Tried | None:
     method = _SAMPLES[1]
     others = ("sdp", "sdp+pnn", *_BASELINES, _SAMPLES[0])
     effects = list(measured.narrower("boston", method, others))
-    return tried(effects, "seed", measured.fidelity, "index.html#uci")
+    return tried(effects, "seed", measured.fidelity, "#uci")
 
 
 def _few_samples(evidence: Evidence) -> Tried | None:
@@ -138,7 +138,7 @@ def _few_samples(evidence: Evidence) -> Tried | None:
     effect = Effect(
         "coverage with 5 samples, mean over sets", _LEAST - coverage, shown=lambda effect: _LEAST - effect
     )
-    return tried([effect], "seed", measured.fidelity, "index.html#uci")
+    return tried([effect], "seed", measured.fidelity, "#uci")
 
 
 RULES: Mapping[str, Rule] = {

@@ -30,7 +30,7 @@ def _curves(evidence: Evidence) -> dict[int, pd.DataFrame]:
 def _ruling(effects: list[Effect], curves: Mapping[int, pd.DataFrame]) -> Tried | None:
     runs = labels.plural(max((len(table) for table in curves.values()), default=0), "run")
     fidelity = f"{runs}, fewer images and epochs than all of MNIST and 100; the paper: 3 runs"
-    return tried(effects, "run", fidelity, "index.html#introduction")
+    return tried(effects, "run", fidelity, "#introduction")
 
 
 def _middles(table: pd.DataFrame) -> pd.Series:

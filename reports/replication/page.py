@@ -1,26 +1,26 @@
-"""The page "The paper, claim by claim", and the same as CSV and as a LaTeX table."""
+"""The paper, claim by claim, and the same as CSV and as a LaTeX table."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from sdp_bench.reports.parts import Beside
+from sdp_bench.reports.parts import Beside, Part
 from sdp_bench.reports.replication.counterparts import METRICS, Counterpart, counterparts
 from sdp_bench.reports.replication.nearness import nearness
 from sdp_bench.reports.replication.statement import Answer, Evidence, RuledTopic, ruled
 from sdp_bench.reports.replication.statements import topics as statements
 from sdp_bench.reports.results import Results
+from sdp_bench.reports.site import PAPER, address
 from sdp_bench.reports.statistics.conventions import Outcome
 from sdp_bench.reports.writing import environment
 
-PAGE, TABLE, LATEX = "paper.html", "paper.csv", "paper.tex"
-TITLE = "The paper, claim by claim"
+TABLE, LATEX = "paper.csv", "paper.tex"
 
 LeadingT = TypeVar("LeadingT", Answer, Counterpart)
 
@@ -31,53 +31,62 @@ _ESCAPES = {
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
 }
+_ORDER = 0
 _CONVENTIONS, _UNREACHED = 12, 12  # rows of tables that are shown
 _COLUMNS = ("topic", "lines", "quote", "reading", "outcome", "ruling", "found", "fidelity", "address")
 
 
-def files(results: Results, anchors: Collection[str]) -> list[Beside]:
-    """The page and its tables.
+def rulings(results: Results, places: Mapping[str, str]) -> tuple[Part, list[Beside]]:
+    """What the paper says, with the measurements' rulings, as a part of the report, and its tables.
 
     Parameters
     ----------
     results : Results
-    anchors : collection of str
-        Of the results' own page; nothing leads to others there.
+    places : mapping of str to str
+        Files of the report by anchor; nothing leads to others there.
 
     Returns
     -------
+    Part
     list of Beside
     """
     evidence = Evidence(results)
-    topics = [_led(ruled(topic, evidence), anchors) for topic in statements()]
+    topics = [_led(ruled(topic, evidence), places) for topic in statements()]
     counts = tally(topics)
-    template = environment(results.traits).get_template(str(_TEMPLATE))
-    html = template.render(
-        title=TITLE,
-        topics=topics,
-        counts=counts,
-        total=sum(counts.values()),
-        nearness=nearness(results.frame),
-        names=METRICS,
-        shown_conventions=_CONVENTIONS,
-        shown_unreached=_UNREACHED,
-        counterparts=[_to(anchors, one) for one in counterparts(evidence)],
-        source=results.title,
-        finished=results.meta.get("finished") or "",
-        table=TABLE,
-        latex=LATEX,
+    nearest = nearness(results.frame)
+    html = (
+        environment(results.traits)
+        .get_template(str(_TEMPLATE))
+        .render(
+            topics=topics,
+            counts=counts,
+            total=sum(counts.values()),
+            nearness=nearest,
+            names=METRICS,
+            shown_conventions=_CONVENTIONS,
+            shown_unreached=_UNREACHED,
+            counterparts=[_to(places, one) for one in counterparts(evidence)],
+            source=results.title,
+            finished=results.meta.get("finished") or "",
+            table=TABLE,
+            latex=LATEX,
+        )
     )
-    return [Beside(PAGE, html, TITLE), Beside(TABLE, _csv(topics)), Beside(LATEX, _latex(topics))]
+    navigation = [(f"topic-{one.topic.key}", one.topic.title) for one in topics]
+    navigation += [("conventions", "Which convention")] if nearest else []
+    navigation.append(("counterparts", "Tables and figures"))
+    part = Part(PAPER, _ORDER, tuple(navigation), html)
+    return part, [Beside(TABLE, _csv(topics, places)), Beside(LATEX, _latex(topics))]
 
 
-def _led(topic: RuledTopic, anchors: Collection[str]) -> RuledTopic:
+def _led(topic: RuledTopic, places: Mapping[str, str]) -> RuledTopic:
     """A topic whose answers lead to nothing but what is there."""
-    statements = tuple(replace(one, answer=_to(anchors, one.answer)) for one in topic.statements)
+    statements = tuple(replace(one, answer=_to(places, one.answer)) for one in topic.statements)
     return replace(topic, statements=statements)
 
 
-def _to(anchors: Collection[str], one: LeadingT) -> LeadingT:
-    there = not one.address or one.address.partition("#")[2] in anchors
+def _to(places: Mapping[str, str], one: LeadingT) -> LeadingT:
+    there = not one.address or one.address.removeprefix("#") in places
     return one if there else replace(one, address="")
 
 
@@ -105,11 +114,12 @@ def _rows(topics: list[RuledTopic]) -> Iterator[tuple[str, ...]]:
             )
 
 
-def _csv(topics: list[RuledTopic]) -> str:
+def _csv(topics: list[RuledTopic], places: Mapping[str, str]) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(_COLUMNS)
-    writer.writerows(_rows(topics))
+    for *row, anchor in _rows(topics):
+        writer.writerow([*row, address(anchor.removeprefix("#"), places) if anchor else ""])
     return file.getvalue()
 
 

@@ -100,7 +100,7 @@ def _tried(trials: Mapping[str, Iterable[Effect]], measured: _Measured) -> Tried
         for name, effects in parts.items()
         if effects and all(len(effect.values) for effect in effects)
     }
-    return Tried(known, measured.fidelity, "index.html#robustness") if known else None
+    return Tried(known, measured.fidelity, "#robustness") if known else None
 
 
 def _name(objective: str) -> str:

@@ -88,7 +88,7 @@ def _smaller(*pairs: tuple[_Line, _Line]) -> Rule:
                 trials[name] = Trial(effects, "seed")
         seeds = labels.plural(int(frame["seed"].nunique()), "seed")
         fidelity = f"{seeds}, fewer images and epochs than the paper’s 10 runs"
-        return Tried(trials, fidelity, "index.html#selective") if trials else None
+        return Tried(trials, fidelity, "#selective") if trials else None
 
     return rule
 

@@ -40,7 +40,7 @@ def _judged(claim: Claim) -> Rule:
             return None
         deciding = judgement.shown.deciding
         design = f"{deciding.design}, each with inputs of its own; the paper: 10 × 10" if deciding else ""
-        return Answer(judgement.verdicts, judgement.sentence, design, f"index.html#claim-{claim.key}")
+        return Answer(judgement.verdicts, judgement.sentence, design, f"#claim-{claim.key}")
 
     return rule
 
@@ -90,7 +90,7 @@ def _lead_by_depth(evidence: Evidence) -> Tried | None:
         if effects and all(len(effect.values) for effect in effects):
             trials[name] = Trial(tuple(effects), "seed")
     design = f"nets of {labels.layers(frame['depth'])}; the paper: 1 to 24"
-    return Tried(trials, design, "index.html#iris-tv") if trials else None
+    return Tried(trials, design, "#iris-tv") if trials else None
 
 
 def _decay(evidence: Evidence) -> Tried | None:
@@ -107,7 +107,7 @@ def _decay(evidence: Evidence) -> Tried | None:
                 shown=lambda effect: math.exp(-effect),
             )
         )
-    return tried(effects, "seed", f"nets of {labels.layers(frame['depth'])}", "index.html#iris-std")
+    return tried(effects, "seed", f"nets of {labels.layers(frame['depth'])}", "#iris-std")
 
 
 def _tenfold(evidence: Evidence) -> Answer | None:
@@ -131,7 +131,7 @@ def _tenfold(evidence: Evidence) -> Answer | None:
         f"{labels.number(float(np.sqrt((moved**2).mean())), 4)} in the root mean square "
         f"({len(moved)} cells); “very similar” is {TV_MARGIN:g} or less here",
         fidelity=f"{labels.plural(len(once.index.unique('net')), 'net')}, quantile bins",
-        address="index.html#oracle",
+        address="#oracle",
     )
 
 
@@ -159,7 +159,7 @@ def _resolution(evidence: Evidence) -> Tried | None:
         )
     ]
     fidelity = "nets of five recipes, quantile bins; the paper does not state the range of its own"
-    return tried(effects, "net", fidelity, "index.html#sensitivity")
+    return tried(effects, "net", fidelity, "#sensitivity")
 
 
 def _wider(evidence: Evidence) -> Answer | None:
@@ -169,9 +169,7 @@ def _wider(evidence: Evidence) -> Answer | None:
     if not any_measured(found):
         return None
     worst = min(found, key=lambda one: _WORST.index(one.shown.verdict))
-    return Answer(
-        worst.verdicts, worst.sentence, "as the two claims on DVIA", f"index.html#claim-{worst.claim.key}"
-    )
+    return Answer(worst.verdicts, worst.sentence, "as the two claims on DVIA", f"#claim-{worst.claim.key}")
 
 
 RULES: Mapping[str, Rule] = {

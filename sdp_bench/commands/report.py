@@ -45,14 +45,20 @@ def _seldom_collected() -> Iterator[None]:
     "--committed/--no-committed",
     default=True,
     show_default=True,
-    help="Also write the page of the results that come with the package.",
+    help="Also write the report of the results that come with the package.",
+)
+@click.option(
+    "--single-file",
+    is_flag=True,
+    help="One page, index.html, that needs no other file: without the lists behind its numbers, and without "
+    "the committed results beside it (alone where nothing is measured yet).",
 )
 @click.option(
     "--output",
     type=folder_,
     default=HTML,
     show_default=True,
-    help="Folder of index.html and results.csv (of up to 250,000 measurements).",
+    help="Folder of the pages, index.html first, and results.csv (of up to 250,000 measurements).",
 )
 @click.option(
     "--drill-down",
@@ -72,14 +78,15 @@ def report(
     numbers: tuple[int, ...] | None,
     all_runs: bool,
     committed: bool,
+    single_file: bool,
     output: Path,
     wanted: str,
     trust_code: bool,
     runtime_table: Path,
 ) -> None:
-    """Write the HTML report of a run, and the page of the results that come with the package.
+    """Write the HTML report of a run, and that of the results that come with the package.
 
-    Where nothing has been measured yet, that page alone.
+    Where nothing has been measured yet, that one alone.
 
     Exit code: 2 if a key that --drill-down names is not that of one measurement, of a rule against an oracle;
     3 if a page that it asks for cannot be made, or the committed results are damaged (the reason is printed;
@@ -95,7 +102,7 @@ def report(
     from sdp_bench.reports.drilldown import page
     from sdp_bench.reports.folder import check
     from sdp_bench.reports.kept import committed as kept
-    from sdp_bench.reports.page import DATA, build, drill_downs
+    from sdp_bench.reports.page import DATA, build, build_single, drill_downs
     from sdp_bench.reports.parts import PAGE
     from sdp_bench.reports.results import results_of
 
@@ -104,8 +111,10 @@ def report(
     if numbers and all_runs:
         raise click.UsageError("--run and --all-runs exclude each other")
     if _nothing_measured(database) and committed:
-        check_writable(output / FOLDER / PAGE)
-        shown = kept(_say).show(output / FOLDER)
+        place = output if single_file else output / FOLDER
+        check_writable(place / PAGE)
+        known = kept(_say)
+        shown = known.show_single(place) if single_file else known.show(place)
         _say("nothing is measured here yet; `sdp-bench run --all --preset quick` does that, in minutes")
         echo(f"committed results: {shown}")
         return
@@ -126,8 +135,9 @@ def report(
             _say(f"Error: {error}")
             missing += 1
     said: list[str] = []
-    echo(f"report: {build(results, output, say=said.append)}")
-    if results.committed is not None:
+    write = build_single if single_file else build
+    echo(f"report: {write(results, output, say=said.append)}")
+    if results.committed is not None and not single_file:
         echo(f"committed results, and what was measured here: {output / FOLDER / PAGE}")
     for line in said:
         echo(line)

@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 from sdp_bench.oracles.exact.theorem import check_theorem
-from sdp_bench.reports.page import assembled, parts
-from sdp_bench.reports.parts import Cover, Data
+from sdp_bench.reports.page import parts
+from sdp_bench.reports.parts import Cover, Data, pages
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import sections
 from sdp_bench.reports.sections.relu import OneReLU
@@ -240,9 +240,9 @@ def results(data, failures=NO_FAILURES, **more):
 
 
 def page(results, sections=SECTIONS):
-    """The page of some results, and its numbers."""
-    made, numbers = parts(results, sections)
-    return assembled(made, Cover(results.title, results.meta, Data("results.csv"))), numbers
+    """The pages of some results, one after the other, and their numbers."""
+    made, numbers, _ = parts(results, sections)
+    return "\n".join(pages(made, Cover(results.title, results.meta, Data("results.csv"))).values()), numbers
 
 
 def text_of(data):

@@ -9,7 +9,7 @@ import pytest
 from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.bench.results.record import LeftOut
 from sdp_bench.reports.committed import DATA, TITLE
-from sdp_bench.reports.page import build, keep
+from sdp_bench.reports.page import build, build_single, keep
 from sdp_bench.reports.results import Results
 from tests.reports import made_up
 
@@ -61,8 +61,16 @@ def told(text):
 
 def built(folder, frame, failures=made_up.NO_FAILURES, meta=None):
     results = Results(frame, made_up.meta(frame) if meta is None else meta, failures)
-    path = build(results, folder, made_up.SECTIONS)
+    path = build_single(results, folder, made_up.SECTIONS)
     return path.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def site(quick, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    frame = quick[0]
+    build(Results(frame, made_up.meta(frame), made_up.FAILURES), folder, made_up.SECTIONS)
+    return folder, {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.html")}
 
 
 @pytest.fixture(scope="module")
@@ -72,28 +80,86 @@ def quick(tmp_path_factory):
     return frame, built(folder, frame, made_up.FAILURES), folder
 
 
-def test_page_and_data_are_where_they_should_be(quick):
-    frame, text, folder = quick
-    assert sorted(path.name for path in folder.iterdir()) == ["index.html", "numbers", "results.csv"]
-    assert len(text) < 3_000_000
+def test_pages_and_data_are_where_they_should_be(quick, site):
+    folder, pages = site
+    names = {path.name for path in folder.iterdir()}
+    assert names == {*pages, "numbers", "results.csv"}
+    assert {"index.html", "choice.html", "charts.html", "suite-iris-tv.html", "nets.html"} <= set(pages)
+    assert max(len(text) for text in pages.values()) < 1_000_000
+    assert sum(len(text) for text in pages.values()) < 10_000_000
+    frame = quick[0]
     data = pd.read_csv(folder / "results.csv", keep_default_na=False, na_values={"value": [""]})
     assert len(data) == len(frame)
     assert data["value"].sum() == pytest.approx(frame["value"].sum())
     assert (data["rule"] == frame["rule"]).all()
 
 
-def test_page_is_well_formed_and_its_links_lead_somewhere(quick):
-    parser = outline(quick[1])
-    assert parser.open == []
-    assert parser.wrong == []
-    assert len(parser.ids) == len(set(parser.ids))
-    inside = [target[1:] for target in parser.targets if target.startswith("#")]
-    assert {"summary", "figures", "iris-tv", "iris-w1", "iris-std", "paper", "failures", "settings"} <= set(
-        inside
-    )
-    assert set(inside) <= set(parser.ids)
-    outside = {target.partition("#")[0] for target in parser.targets if not target.startswith("#")}
-    assert {target for target in outside if not target.startswith("numbers/")} == {"results.csv"}
+def test_pages_are_well_formed_and_their_links_lead_somewhere(site):
+    folder, pages = site
+    parsed = {name: outline(text) for name, text in pages.items()}
+    for name, page in parsed.items():
+        assert page.open == page.wrong == []
+        assert len(page.ids) == len(set(page.ids))
+        for target in page.targets:
+            file, _, anchor = target.partition("#")
+            if file.startswith("numbers/"):
+                assert f'id="{anchor}"' in (folder / file).read_text(encoding="utf-8")
+            elif file != "results.csv":
+                assert not anchor or anchor in parsed[file or name].ids
+
+
+def test_every_page_leads_to_every_other(site):
+    _, pages = site
+    for text in pages.values():
+        assert set(pages) <= set(outline(text).targets)
+        assert text.count('aria-current="page"') == 1
+
+
+def test_lists_lead_back_to_the_page_of_their_numbers(site):
+    folder, pages = site
+    backs = {
+        target
+        for path in (folder / "numbers").iterdir()
+        for target in outline(path.read_text(encoding="utf-8")).targets
+        if target.startswith("../") and "#" in target
+    }
+    assert "../suite-iris-tv.html#iris-tv" in backs
+    for target in backs:
+        file, _, anchor = target.removeprefix("../").partition("#")
+        assert anchor in outline(pages[file]).ids
+
+
+def test_pages_of_an_older_report_go_and_files_of_others_stay(tmp_path):
+    frame = made_up.frame(depths=(1,), nets=1, inputs=1, suites=("iris-tv", "iris-w1"))
+    build(Results(frame, made_up.meta(frame)), tmp_path, made_up.SECTIONS)
+    assert (tmp_path / "suite-iris-w1.html").exists()
+    (tmp_path / "mine.html").write_text("<title>mine</title>")
+    frame = frame[frame["experiment"] == "iris-tv"]
+    build(Results(frame, made_up.meta(frame)), tmp_path, made_up.SECTIONS)
+    assert not (tmp_path / "suite-iris-w1.html").exists()
+    assert (tmp_path / "suite-iris-tv.html").exists()
+    assert (tmp_path / "mine.html").read_text() == "<title>mine</title>"
+
+
+def test_a_suite_of_many_cells_has_a_page_for_each_kind_of_net(tmp_path, monkeypatch):
+    monkeypatch.setattr("sdp_bench.reports.sections.tables.MOST_CELLS", 10)
+    frame = made_up.frame(depths=(1, 2), nets=1, inputs=1, suites=("iris-tv",))
+    build(Results(frame, made_up.meta(frame)), tmp_path, made_up.SECTIONS)
+    pages = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.glob("suite-*.html")}
+    assert set(pages) == {"suite-iris-tv-relu-1-4-100-3.html", "suite-iris-tv-relu-2-4-100-100-3.html"}
+    assert sum('id="iris-tv"' in text for text in pages.values()) == 1
+
+
+def test_one_page_needs_no_other_file(quick):
+    _, text, folder = quick
+    assert [path.name for path in folder.iterdir()] == ["index.html"]
+    page = outline(text)
+    assert page.open == page.wrong == []
+    assert len(page.ids) == len(set(page.ids))
+    assert all(target.startswith("#") for target in page.targets)
+    inside = {target[1:] for target in page.targets}
+    assert {"summary", "figures", "iris-tv", "iris-w1", "iris-std", "paper", "failures", "settings"} <= inside
+    assert inside <= set(page.ids)
 
 
 def test_page_asks_nothing_of_the_network(quick):
@@ -162,6 +228,7 @@ def test_empty_frame_says_how_to_run(tmp_path, frame):
     assert "Nothing has been measured yet" in told(text)
     assert "make report" in text
     assert outline(text).wrong == []
+    build(Results(frame), tmp_path, made_up.SECTIONS)
     assert (tmp_path / "results.csv").read_text().startswith("experiment,network,")
 
 
@@ -221,13 +288,14 @@ def test_bare_meta_is_enough(tmp_path):
 
 def test_other_columns_are_kept_in_the_data(tmp_path):
     frame = made_up.frame(depths=(1,), nets=1, inputs=1, suites=("iris-w1",)).assign(key="a/b")
-    built(tmp_path, frame)
+    build(Results(frame, made_up.meta(frame)), tmp_path, made_up.SECTIONS)
     assert set(pd.read_csv(tmp_path / "results.csv")["key"]) == {"a/b"}
 
 
 def test_old_page_stays_whole_when_writing_fails(tmp_path, monkeypatch):
     frame = made_up.frame(depths=(1,), nets=1, inputs=1, suites=("iris-w1",))
-    before = built(tmp_path, frame)
+    build(Results(frame, made_up.meta(frame)), tmp_path, made_up.SECTIONS)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
     def full(self, target):
         raise OSError(28, "No space left on device")
@@ -235,8 +303,7 @@ def test_old_page_stays_whole_when_writing_fails(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(RunFailedError, match=r"cannot write .*: No space left"):
         build(Results(frame.assign(value=1.0)), tmp_path, made_up.SECTIONS)
-    assert (tmp_path / "index.html").read_text(encoding="utf-8") == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["index.html", "numbers", "results.csv"]
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 def test_folder_that_is_a_file_is_refused(tmp_path):
@@ -267,17 +334,18 @@ def test_committed_results_get_a_page_of_their_own(tmp_path):
     page = build(made_up.results(frame, committed=committed), tmp_path, made_up.SECTIONS)
     theirs = tmp_path / "committed" / "index.html"
     assert 'href="committed/index.html"' in page.read_text(encoding="utf-8")
-    text = theirs.read_text(encoding="utf-8")
-    assert "2 ReLU layers" in told(text)
-    assert "iris-tv-relu-2" in text
-    assert "iris-tv-relu-1" not in text
-    assert 'href="committed/index.html"' not in text
-    assert 'href="../index.html"' in text
+    pages = {path.name: path.read_text(encoding="utf-8") for path in theirs.parent.glob("*.html")}
+    assert "2 ReLU layers" in told(pages["suite-iris-tv.html"])
+    assert "iris-tv-relu-2" in pages["suite-iris-tv.html"]
+    assert not any("iris-tv-relu-1" in text for text in pages.values())
+    parsed = [outline(text) for text in pages.values()]
+    assert all("committed/index.html" not in page.targets for page in parsed)
+    assert all("../index.html" in page.targets for page in parsed)
     assert len(pd.read_csv(tmp_path / "committed" / DATA)) == len(other)
-    parser = outline(text)
-    assert parser.open == parser.wrong == []
-    assert {"summary", "relu", "settings"} <= set(parser.ids)
-    linked = {target.partition("#")[0] for target in parser.targets if target.startswith("numbers/")}
+    assert all(page.open == page.wrong == [] for page in parsed)
+    assert {"summary", "relu", "settings"} <= {anchor for page in parsed for anchor in page.ids}
+    targets = {target.partition("#")[0] for page in parsed for target in page.targets}
+    linked = {target for target in targets if target.startswith("numbers/")}
     assert linked == {f"numbers/{each.name}" for each in (theirs.parent / "numbers").iterdir()}
 
 
@@ -307,7 +375,7 @@ def test_what_was_left_out_is_said_once(tmp_path):
 
 def test_of_too_many_measurements_the_page_says_how_to_export_them(tmp_path, monkeypatch):
     frame = made_up.frame(depths=(1,), suites=("iris-tv",))
-    built(tmp_path, frame)
+    build(Results(frame, made_up.meta(frame)), tmp_path, made_up.SECTIONS)
     assert (tmp_path / "results.csv").exists()
     monkeypatch.setattr("sdp_bench.reports.tables.data.MOST", len(frame) - 1)
     results = Results(frame, made_up.meta(frame), database=Path("my runs.sqlite"))

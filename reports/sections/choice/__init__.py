@@ -11,6 +11,7 @@ from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.sections.choice.choice import choice
 from sdp_bench.reports.sections.choice.figure import choice_figures
 from sdp_bench.reports.sections.choice.words import by_family, by_nets, names, sentences
+from sdp_bench.reports.site import CHOICE
 
 
 class WhichRule(Section):
@@ -18,6 +19,7 @@ class WhichRule(Section):
 
     name = "choice"
     title = "Which rule when"
+    page = CHOICE
     order = 20
 
     def build(self, results: Results) -> Context | None:

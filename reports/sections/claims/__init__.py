@@ -11,6 +11,7 @@ from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.sections.claims.claims import CONVENTIONS, NOT_JUDGED, SUITES
 from sdp_bench.reports.sections.claims.judging import Source, any_measured, judge
 from sdp_bench.reports.sections.claims.measurements import addresses, numbers_of_claims
+from sdp_bench.reports.site import CLAIMS
 
 
 class Claims(Section):
@@ -18,6 +19,7 @@ class Claims(Section):
 
     name = "claims"
     title = "The paper’s claims"
+    page = CLAIMS
     order = 40
     experiments = tuple(SUITES)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
+from sdp_bench.reports.site import MEASURED
 
 
 class Failures(Section):
@@ -11,6 +12,7 @@ class Failures(Section):
 
     name = "failures"
     title = "Failures"
+    page = MEASURED
     order = 140
 
     def build(self, results: Results) -> Context | None:

@@ -11,6 +11,7 @@ from sdp_bench.bench.experiments.laws import LawExperiment
 from sdp_bench.bench.metrics import recorded_metric
 from sdp_bench.reports.results import POOR_ACCURACY, Results
 from sdp_bench.reports.section import Context, Section
+from sdp_bench.reports.site import MEASURED
 from sdp_bench.reports.style.nets import NetKind
 from sdp_bench.reports.tables.frame import own_noises
 
@@ -46,6 +47,7 @@ class WhatWasRun(Section):
 
     name = "fidelity"
     title = "What was run"
+    page = MEASURED
     order = 130
 
     def build(self, results: Results) -> Context | None:

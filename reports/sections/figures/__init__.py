@@ -5,6 +5,7 @@ from __future__ import annotations
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.sections.figures.figures import figures
+from sdp_bench.reports.site import CHARTS
 from sdp_bench.reports.tables.tables import headline
 
 
@@ -13,6 +14,7 @@ class Figures(Section):
 
     name = "figures"
     title = "Figures"
+    page = CHARTS
     order = 30
 
     def build(self, results: Results) -> Context | None:

@@ -9,6 +9,7 @@ import pandas as pd
 from sdp_bench.bench.nets import recipes
 from sdp_bench.reports.results import POOR_ACCURACY, Results
 from sdp_bench.reports.section import Context, Section
+from sdp_bench.reports.site import NETS
 from sdp_bench.reports.style.nets import NetKind
 
 _KEYS = ("network", "activation", "depth", "seed", "digest", "accuracy", "recipe", "source")
@@ -19,6 +20,7 @@ class Nets(Section):
 
     name = "nets"
     title = "Nets"
+    page = NETS
     order = 150
 
     def build(self, results: Results) -> Context | None:

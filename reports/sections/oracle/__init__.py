@@ -15,6 +15,7 @@ from sdp_bench.bench.results.queries import filled
 from sdp_bench.reports.numbers.number import Group, Number, Page, slug
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
+from sdp_bench.reports.site import MEASURED
 from sdp_bench.reports.statistics.rows import Labels
 from sdp_bench.reports.style.nets import NetKind, activation_rank
 
@@ -72,6 +73,7 @@ class OracleError(Section):
 
     name = "oracle"
     title = "The oracle’s error"
+    page = MEASURED
     order = 90
     experiments = (ONCE, TENFOLD)
 

@@ -6,6 +6,7 @@ import math
 
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
+from sdp_bench.reports.site import CLAIMS
 from sdp_bench.reports.tables.published import Difference, differences, orders
 
 
@@ -14,6 +15,7 @@ class Paper(Section):
 
     name = "paper"
     title = "Beside the paper"
+    page = CLAIMS
     order = 70
 
     def build(self, results: Results) -> Context | None:

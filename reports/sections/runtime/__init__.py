@@ -10,6 +10,7 @@ from sdp_bench.bench.runtime.table import Comparison, Row, beside_paper
 from sdp_bench.reports.paper.printed import experiment
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
+from sdp_bench.reports.site import CHOICE
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.nets import NetKind
 from sdp_bench.reports.style.rules import RuleTraits
@@ -42,6 +43,7 @@ class Runtime(Section):
 
     name = "runtime"
     title = "Runtime"
+    page = CHOICE
     order = 120
 
     def build(self, results: Results) -> Context | None:

@@ -20,6 +20,7 @@ from sdp_bench.reports.numbers.number import Group, Number, Page, slug
 from sdp_bench.reports.paper.printed import printed
 from sdp_bench.reports.results import POOR_ACCURACY, Results
 from sdp_bench.reports.section import Context, Section
+from sdp_bench.reports.site import CLAIMS
 from sdp_bench.reports.statistics.rows import Labels
 from sdp_bench.reports.style.nets import NetKind
 from sdp_bench.reports.tables.frame import by_kind, places
@@ -95,6 +96,7 @@ class WhatIsOpen(Section):
 
     name = "sensitivity"
     title = "Sensitivity"
+    page = CLAIMS
     order = 80
     # a table would take the means over recipes
     experiments = (SENSITIVITY.name, OTHER_WASSERSTEIN.name)

@@ -6,6 +6,7 @@ from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.sections.summary.run import what_ran
 from sdp_bench.reports.sections.summary.words import sentences
+from sdp_bench.reports.site import OVERVIEW
 from sdp_bench.reports.tables.tables import headline
 
 _COLUMNS = ("network", "activation", "depth", "net", "input", "rule", "seconds", "run")
@@ -16,6 +17,7 @@ class Summary(Section):
 
     name = "summary"
     title = "Summary"
+    page = OVERVIEW
     order = 10
 
     def build(self, results: Results) -> Context:

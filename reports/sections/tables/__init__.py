@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sdp_bench.bench.experiments import experiments
 from sdp_bench.bench.metrics import Metric
@@ -11,9 +11,13 @@ from sdp_bench.bench.metrics.moments import SmallestEigenvalue
 from sdp_bench.reports.numbers.number import Group, Number, Page, slug
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
+from sdp_bench.reports.site import SitePage, suite
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.tables import Table
+
+MOST_CELLS = 3000
+"""Of tables on one page, which is some 700 kB."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +36,16 @@ class ExperimentTables:
     """Tables of one experiment, by kind of net."""
 
     name: str
+    anchor: str
     title: str
     about: str
     kinds: tuple[NetTables, ...]
+
+    @property
+    def cells(self) -> int:
+        """Of all its tables."""
+        tables = (table for kind in self.kinds for table in kind.tables)
+        return sum(len(row.cells) for table in tables for row in table.rows)
 
     @property
     def metrics(self) -> list[Metric]:
@@ -54,9 +65,22 @@ class Tables(Section):
         """Tables by experiment and kind of net; None without any."""
         return {"experiments": _experiments(results.tables, results.traits)} if results.tables else None
 
+    def spread(self, context: Context) -> Iterator[tuple[SitePage, Context]]:
+        """A page for each experiment, or for each kind of net of those with too many cells for one."""
+        for one in context["experiments"]:
+            if one.cells <= MOST_CELLS:
+                yield suite(one.name, one.title), {"experiments": [one]}
+                continue
+            for number, kind in enumerate(one.kinds):
+                anchor = (
+                    f"{kind.anchor}-tables" if number else one.anchor
+                )  # which links to all of them lead to
+                part = replace(one, anchor=anchor, title=f"{one.title}: {kind.network}", kinds=(kind,))
+                yield suite(slug(kind.anchor), part.title), {"experiments": [part]}
+
     def navigation(self, context: Context) -> list[tuple[str, str]]:
         """One entry for each experiment."""
-        return [(experiment.name, experiment.title) for experiment in context["experiments"]]
+        return [(experiment.anchor, experiment.title) for experiment in context["experiments"]]
 
     def numbers(self, results: Results, context: Context) -> Iterator[Number]:
         """Every mean of every table."""
@@ -97,7 +121,7 @@ def _experiment(name: str, tables: Sequence[Table], traits: RuleTraits) -> Exper
     kinds: dict[tuple[str, int, str], list[Table]] = {}
     for table in tables:
         kinds.setdefault((table.activation, table.depth, table.network), []).append(table)
-    return ExperimentTables(name, title, about, tuple(_kind(own, traits) for own in kinds.values()))
+    return ExperimentTables(name, name, title, about, tuple(_kind(own, traits) for own in kinds.values()))
 
 
 def _kind(tables: Sequence[Table], traits: RuleTraits) -> NetTables:

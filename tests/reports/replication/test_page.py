@@ -6,9 +6,11 @@ import re
 import pytest
 
 from sdp_bench.reports.page import build
+from sdp_bench.reports.parts import Beside, Part
 from sdp_bench.reports.replication import exact, page
 from sdp_bench.reports.replication.statement import Answer
 from sdp_bench.reports.replication.statements import topics
+from sdp_bench.reports.site import PAPER
 from tests.reports import made_up
 from tests.reports.test_page import outline, told
 
@@ -28,32 +30,32 @@ def made():
             for topic in topics()
         )
         patch.setattr(page, "statements", lambda: read)
-        return {one.name: one for one in page.files(made_up.results(made_up.frame()), {"iris-tv", "choice"})}
+        places = {"iris-tv": "suite-iris-tv.html", "choice": "choice.html"}
+        part, files = page.rulings(made_up.results(made_up.frame()), places)
+        return {PAPER.file: part.html} | {one.name: one.text for one in files}
 
 
 def test_the_page_is_whole_and_fetches_nothing(made):
-    found = outline(made[page.PAGE].text)
+    found = outline(made[PAPER.file])
     assert not found.open
     assert not found.wrong
     assert set(found.fetched) <= {"data:,", ""}  # no icon; a script of its own
     assert len(set(found.ids)) == len(found.ids)
     anchors = {target[1:] for target in found.targets if target.startswith("#")}
-    assert anchors <= set(found.ids)
+    assert anchors <= {*found.ids, "iris-tv", "choice"}
 
 
 def test_links_lead_to_what_the_report_has(made):
-    targets = outline(made[page.PAGE].text).targets
-    assert {target for target in targets if target.startswith("index.html#")} == {
-        "index.html#iris-tv",
-        "index.html#choice",
-    }
-    rows = csv.DictReader(io.StringIO(made[page.TABLE].text))
-    assert {row["address"] for row in rows} <= {"", "index.html#iris-tv", "index.html#choice"}
+    found = outline(made[PAPER.file])
+    elsewhere = {target[1:] for target in found.targets if target.startswith("#")} - set(found.ids)
+    assert elsewhere == {"iris-tv", "choice"}
+    rows = csv.DictReader(io.StringIO(made[page.TABLE]))
+    assert {row["address"] for row in rows} <= {"", "suite-iris-tv.html#iris-tv", "choice.html#choice"}
 
 
 def test_counts_and_filters_are_of_the_statements(made):
     total = sum(len(topic.statements) for topic in topics())
-    text = made[page.PAGE].text
+    text = made[PAPER.file]
     outcomes = re.findall(r'data-outcome="(\w+)"', text)
     assert len(outcomes) == total
     assert f"{total} statements" in told(text)
@@ -62,10 +64,10 @@ def test_counts_and_filters_are_of_the_statements(made):
 
 
 def test_tables_have_a_row_for_each_statement(made):
-    rows = list(csv.DictReader(io.StringIO(made[page.TABLE].text)))
+    rows = list(csv.DictReader(io.StringIO(made[page.TABLE])))
     quotes = [one.quote for topic in topics() for one in topic.statements]
     assert [row["quote"] for row in rows] == quotes
-    latex = made[page.LATEX].text
+    latex = made[page.LATEX]
     assert latex.count(r" \\") == len(rows) + len(topics()) + 1  # topics, and the head
     unescaped = re.sub(r"\\[\\&%$#_{}~^]|\\[a-zA-Z]+", "", latex.split("\n", 1)[1])
     assert unescaped.count("&") == 2 * (len(rows) + 1)
@@ -73,14 +75,18 @@ def test_tables_have_a_row_for_each_statement(made):
 
 
 def test_a_report_of_the_papers_size_has_it_beside(made, tmp_path, monkeypatch):
-    monkeypatch.setattr(page, "files", lambda *_: list(made.values()))
+    part = Part(PAPER, 0, (), made[PAPER.file])
+    files = [Beside(name, made[name]) for name in (page.TABLE, page.LATEX)]
+    monkeypatch.setattr(page, "rulings", lambda *_: (part, files))
     results = made_up.results(made_up.frame())
-    build(results, tmp_path / "quick", sections=[])
-    assert not (tmp_path / "quick" / page.PAGE).exists()
+    build(results, tmp_path / "quick", sections=made_up.SECTIONS)
+    assert not (tmp_path / "quick" / PAPER.file).exists()
     paper = dataclasses.replace(results, meta={**results.meta, "preset": "paper"})
     for _ in range(2):  # the second in the place of the first
-        index = build(paper, tmp_path / "paper", sections=[])
-        assert all(
-            (tmp_path / "paper" / name).read_text(encoding="utf-8") == made[name].text for name in made
-        )
-    assert f'href="{page.PAGE}"' in index.read_text(encoding="utf-8")
+        index = build(paper, tmp_path / "paper", sections=made_up.SECTIONS)
+        for one in files:
+            assert (tmp_path / "paper" / one.name).read_text(encoding="utf-8") == one.text
+        shown = (tmp_path / "paper" / PAPER.file).read_text(encoding="utf-8")
+        assert f"{sum(len(topic.statements) for topic in topics())} statements" in told(shown)
+        assert 'href="choice.html#choice"' in shown
+    assert f'href="{PAPER.file}"' in index.read_text(encoding="utf-8")

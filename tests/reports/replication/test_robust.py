@@ -81,7 +81,7 @@ def test_every_claim_is_ruled_on_and_holds_of_numbers_like_the_papers():
     assert set(found) == set(robust.RULES)
     for key, answer in found.items():
         assert answer.verdicts.outcome is Outcome.HOLDS, (key, answer.found)
-        assert answer.address == "index.html#robustness"
+        assert answer.address == "#robustness"
         assert answer.fidelity.startswith("24 runs of MNIST")
 
 
@@ -150,5 +150,5 @@ def test_figures_have_their_counterparts(plain):
     found = {one.label: one for one in counterparts(evidence)}
     for number in range(5, 10):
         assert found[f"Figure {number}"].design == "MNIST, 5 scales, 24 runs"
-        assert found[f"Figure {number}"].address == "index.html#robustness"
+        assert found[f"Figure {number}"].address == "#robustness"
     assert found["Figure 10"].address == ""
