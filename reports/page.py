@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from sdp_bench.bench.files import writing
 from sdp_bench.bench.results.store import Store
@@ -34,6 +35,9 @@ from sdp_bench.reports.site import address, write_pages
 from sdp_bench.reports.statistics.rows import Labels, labels_of
 from sdp_bench.reports.tables import data
 from sdp_bench.reports.writing import environment
+
+if TYPE_CHECKING:
+    from sdp_bench.reports.replication.page import Rulings
 
 DATA = "results.csv"
 PAPERS_OWN = "paper"
@@ -167,6 +171,7 @@ def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], li
         Of those that rest on the same measurements only the first.
     beside : list of Beside
     """
+    rulings = _rulings(results)
     results = tabulated(results, sections)
     shown = [(section, context) for section in sections if (context := section.build(results)) is not None]
     numbers: dict[Labels, Number] = {}
@@ -174,6 +179,7 @@ def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], li
         for number in section.numbers(results, context):
             numbers.setdefault(labels_of(number.rows), number)
     templates = environment(results.traits, {rows: number.address for rows, number in numbers.items()})
+    templates.globals["ruled"] = rulings.tally if rulings else {}
     made = []
     for section, context in shown:
         template = templates.get_template(str(section.template))
@@ -183,12 +189,21 @@ def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], li
             made.append(Part(page, section.order, navigation, template.render(own), section.beside, said))
             said = ()
     beside: list[Beside] = []
-    if results.published or results.meta.get("preset") == PAPERS_OWN:
-        from sdp_bench.reports.replication.page import rulings  # which runs rules
+    if rulings:
+        from sdp_bench.reports.replication import page
 
-        ruled, beside = rulings(results, places(made))
+        ruled, beside = page.shown(rulings, places(made))
         made.append(ruled)
     return made, list(numbers.values()), beside
+
+
+def _rulings(results: Results) -> Rulings | None:
+    """What results say to the paper, where they are of its size."""
+    if not (results.published or results.meta.get("preset") == PAPERS_OWN):
+        return None
+    from sdp_bench.reports.replication.page import Rulings  # which runs rules
+
+    return Rulings.of(results)
 
 
 def drill_downs(

@@ -6,7 +6,7 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -36,12 +36,33 @@ _CONVENTIONS, _UNREACHED = 12, 12  # rows of tables that are shown
 _COLUMNS = ("topic", "lines", "quote", "reading", "outcome", "ruling", "found", "fidelity", "address")
 
 
-def rulings(results: Results, places: Mapping[str, str]) -> tuple[Part, list[Beside]]:
-    """What the paper says, with the measurements' rulings, as a part of the report, and its tables.
+@dataclass(frozen=True, eq=False)
+class Rulings:
+    """What measurements say to the paper's statements, by topic."""
+
+    results: Results
+    evidence: Evidence
+    topics: tuple[RuledTopic, ...]
+
+    @classmethod
+    def of(cls, results: Results) -> Rulings:
+        """Rule on every statement."""
+        evidence = Evidence(results)
+        return cls(results, evidence, tuple(ruled(topic, evidence) for topic in statements()))
+
+    @property
+    def tally(self) -> dict[Outcome, int]:
+        """How many statements come to what, in the order in which outcomes are told."""
+        counts = Counter(one.answer.verdicts.outcome for topic in self.topics for one in topic.statements)
+        return {outcome: counts[outcome] for outcome in Outcome if counts[outcome]}
+
+
+def shown(rulings: Rulings, places: Mapping[str, str]) -> tuple[Part, list[Beside]]:
+    """Rulings as a part of the report, and its tables.
 
     Parameters
     ----------
-    results : Results
+    rulings : Rulings
     places : mapping of str to str
         Files of the report by anchor; nothing leads to others there.
 
@@ -50,9 +71,9 @@ def rulings(results: Results, places: Mapping[str, str]) -> tuple[Part, list[Bes
     Part
     list of Beside
     """
-    evidence = Evidence(results)
-    topics = [_led(ruled(topic, evidence), places) for topic in statements()]
-    counts = tally(topics)
+    results, evidence = rulings.results, rulings.evidence
+    topics = [_led(topic, places) for topic in rulings.topics]
+    counts = rulings.tally
     nearest = nearness(results.frame)
     html = (
         environment(results.traits)
@@ -88,12 +109,6 @@ def _led(topic: RuledTopic, places: Mapping[str, str]) -> RuledTopic:
 def _to(places: Mapping[str, str], one: LeadingT) -> LeadingT:
     there = not one.address or one.address.removeprefix("#") in places
     return one if there else replace(one, address="")
-
-
-def tally(topics: list[RuledTopic]) -> dict[Outcome, int]:
-    """How many statements come to what, in the order in which outcomes are told."""
-    counts = Counter(one.answer.verdicts.outcome for topic in topics for one in topic.statements)
-    return {outcome: counts[outcome] for outcome in Outcome if counts[outcome]}
 
 
 def _rows(topics: list[RuledTopic]) -> Iterator[tuple[str, ...]]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sdp_bench.bench.results.record import same_number
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.site import MEASURED
+from sdp_bench.reports.site import OVERVIEW
 from sdp_bench.reports.style import labels
 
 MOST_ROWS = 20
@@ -80,7 +80,7 @@ class MeasuredHere(Section):
 
     name = "here"
     title = "Measured here"
-    page = MEASURED
+    page = OVERVIEW
     order = 15
     beside = True
 

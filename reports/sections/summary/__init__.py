@@ -6,28 +6,28 @@ from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.sections.summary.run import what_ran
 from sdp_bench.reports.sections.summary.words import sentences
-from sdp_bench.reports.site import OVERVIEW
+from sdp_bench.reports.site import CHOICE
 from sdp_bench.reports.tables.tables import headline
 
 _COLUMNS = ("network", "activation", "depth", "net", "input", "rule", "seconds", "run")
 
 
 class Summary(Section):
-    """What the page opens with."""
+    """What the choice between rules opens with."""
 
     name = "summary"
     title = "Summary"
-    page = OVERVIEW
+    page = CHOICE
     order = 10
 
-    def build(self, results: Results) -> Context:
-        """What ran, what it says and who wins; on a page without measurements, how to run."""
+    def build(self, results: Results) -> Context | None:
+        """What ran, what it says and who wins; None without measurements."""
+        if results.frame.empty:
+            return None
         winners = headline(results.tables)
         frame = results.columns_with_oracle(_COLUMNS)
         costs = frame.groupby(["activation", "depth", "rule"])["seconds"].median()
         return {
-            "measured": len(results.frame) > 0,
-            "failed": len(results.failed) > 0,
             "ran": what_ran(frame, results.meta, results.failed, results.traits),
             "sentences": sentences(results.tables, costs, results.traits),
             "winners": winners,

@@ -1,0 +1,53 @@
+"""What a report opens with: what to take for which use, what holds of the paper, what is new."""
+
+from __future__ import annotations
+
+from sdp_bench.reports.results import Results
+from sdp_bench.reports.section import Context, Section
+from sdp_bench.reports.sections.overview.uses import families, rows
+from sdp_bench.reports.site import OVERVIEW
+from sdp_bench.reports.style import labels
+from sdp_bench.reports.writing import moment
+
+_NAMED = 3  # suites
+
+
+class Overview(Section):
+    """The verdicts by use; without measurements, how to make some."""
+
+    name = "overview"
+    title = "What to take"
+    page = OVERVIEW
+    order = 5
+
+    def build(self, results: Results) -> Context:
+        """Rules by use and family of nets."""
+        tabled = results.tabled
+        named = families(tabled)
+        return {
+            "measured": len(results.frame) > 0,
+            "failed": len(results.failed),
+            "families": [name for name, _ in named],
+            "rows": rows(named, results.traits),
+            "styles": results.styles,
+            "news": _news(results),
+            "unscented": "unscented" in set(tabled["rule"].unique()),
+        }
+
+
+def _news(results: Results) -> str:
+    """What the newest of the runs added."""
+    frame = results.frame
+    if "run" not in frame or frame.empty:
+        return ""
+    newest = frame["run"] == frame["run"].max()
+    suites = sorted(frame["experiment"][newest].unique())
+    named = ", ".join(suites) if len(suites) <= _NAMED else labels.plural(len(suites), "suite")
+    finished = results.meta.get("finished")
+    when = f", finished {moment(finished)}" if finished else ""
+    if newest.all():
+        return f"all {labels.plural(len(frame), 'measurement')}, of {named}{when}."
+    return (
+        f"{labels.plural(int(newest.sum()), 'measurement')} of {named}{when}, beside "
+        f"{int((~newest).sum()):,} by earlier runs."
+    )

@@ -1,0 +1,198 @@
+"""Rules compared over many places, each a kind of nets at one noise level, by one score."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.special import stdtr, stdtrit
+
+from sdp_bench.bench.metrics import Metric, recorded_metric
+from sdp_bench.reports.statistics.ranking import UNIT
+from sdp_bench.reports.statistics.replicates import LEVEL, MIN_LEVELS
+from sdp_bench.reports.style.rules import RuleTraits
+from sdp_bench.reports.tables.frame import by_kind
+
+PLACE = ("activation", "depth", "network", "recipe", "noise", "sigma")
+"""Columns that tell places apart."""
+Score = Callable[[Metric, NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
+"""Of a metric, values and floors; lower is better."""
+COVERAGE = 0.8
+"""Share of the places that a rule must have been measured at."""
+
+
+@dataclass(frozen=True, eq=False)
+class Overall:
+    """Mean scores, lower is better, of rules that were all measured at the same places.
+
+    A place counts as much as any other, however many nets and inputs it has. What is random are nets and
+    inputs; the places are those that were chosen. The squared standard error of a mean is that over nets plus
+    that over inputs (each net, or input, with what it adds at all places together), a little too large, as
+    :class:`sdp_bench.reports.statistics.replicates.Replicates` has it.
+
+    References
+    ----------
+    Cameron, Gelbach and Miller, "Robust inference with multiway clustering", J. Bus. Econ. Statist. 29, 2011.
+
+    Attributes
+    ----------
+    rules : tuple of str
+        Best first.
+    at_places : array, shape (places, rules)
+        Mean scores.
+    deviations : array, shape (units, rules)
+        What each pair of net and input at a place adds to the mean, from that of its place.
+    nets, inputs : arrays of int, shape (units,)
+    of : int
+        Places that any rule was measured at.
+    """
+
+    rules: tuple[str, ...]
+    at_places: NDArray[np.float64]
+    deviations: NDArray[np.float64]
+    nets: NDArray[np.int64]
+    inputs: NDArray[np.int64]
+    of: int
+
+    @classmethod
+    def measured(
+        cls,
+        frame: pd.DataFrame,
+        score: Score,
+        traits: RuleTraits,
+    ) -> Overall | None:
+        """Those of measurements of one metric at each place.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            With the columns of :data:`PLACE` and `net`, `input`, `rule`, `metric`, `value` and `floor`;
+            components of a measurement are averaged.
+        score : callable
+            As :data:`Score` has it.
+        traits : RuleTraits
+            References among the rules are left out, and rules measured at less than :data:`COVERAGE` of the
+            places, and then places where not all others were.
+
+        Returns
+        -------
+        Overall or None
+            None where no two rules are left.
+        """
+        frame = frame[~by_kind(frame["rule"], traits.is_reference).astype(bool)]
+        if frame.empty:
+            return None
+        units, first = numbered(frame, (*PLACE, *UNIT))
+        rules, names = pd.factorize(frame["rule"])
+        scores = _table(units, rules, _scores(frame, score))
+        places = numbered(frame.iloc[first], PLACE)[0]
+        whole = _whole(scores, places)
+        common = whole.mean(0) >= COVERAGE
+        if common.sum() < 2 or not (kept := whole[:, common].all(1)).any():
+            return None
+        rows = kept[places]
+        scores, of_units = scores[rows][:, common], frame.iloc[first[rows]]
+        places = pd.factorize(places[rows])[0]
+        means = _means(scores, places)
+        counts = np.bincount(places)
+        deviations = (scores - means[places]) / (counts[places] * len(counts))[:, np.newaxis]
+        order = np.argsort(means.mean(0), kind="stable")
+        nets, inputs = (pd.factorize(of_units[name])[0] for name in UNIT)
+        known = np.array(names, dtype=object)[common][order]
+        return cls(tuple(known), means[:, order], deviations[:, order], nets, inputs, len(whole))
+
+    @property
+    def places(self) -> int:
+        """How many there are."""
+        return len(self.at_places)
+
+    def mean(self, rule: str) -> float:
+        """Mean score over the places."""
+        return float(self.at_places[:, self.rules.index(rule)].mean())
+
+    def half_width(self, rule: str) -> float:
+        """Half the width of the 95 % interval of the mean score; NaN with too few nets and inputs."""
+        error, freedom = self._error(self.deviations[:, self.rules.index(rule)])
+        return float(stdtrit(freedom, 1 - LEVEL / 2)) * error
+
+    def best_at(self, rule: str, among: Sequence[str]) -> int:
+        """Places at which a rule has the best mean of some."""
+        columns = [self.rules.index(each) for each in among]
+        return int((self.at_places[:, columns].argmin(1) == list(among).index(rule)).sum())
+
+    def beats(self, one: str, other: str, comparisons: int = 1) -> bool:
+        """Whether one rule is shown to be better than another, as one of so many comparisons."""
+        return self._p(one, other) <= LEVEL / comparisons
+
+    @functools.cached_property
+    def _p(self) -> Callable[[str, str], float]:
+        return functools.cache(self._p_of)
+
+    def _p_of(self, one: str, other: str) -> float:
+        first, second = self.rules.index(one), self.rules.index(other)
+        error, freedom = self._error(self.deviations[:, second] - self.deviations[:, first])
+        ahead = self.mean(other) - self.mean(one)
+        if not error > 0:
+            return 1.0
+        return float(stdtr(freedom, -ahead / error))
+
+    def _error(self, deviations: NDArray[np.float64]) -> tuple[float, float]:
+        """Standard error of a mean and its degrees of freedom; NaN where all is fixed."""
+        squares, levels = [], []
+        for groups in (self.nets, self.inputs):
+            count = int(groups.max()) + 1
+            if count >= MIN_LEVELS:
+                squares.append(float((np.bincount(groups, deviations) ** 2).sum()) * count / (count - 1))
+                levels.append(count)
+        if not squares:
+            return math.nan, math.inf
+        return math.sqrt(sum(squares)), float(min(levels) - 1)
+
+
+def numbered(frame: pd.DataFrame, names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
+    """Number of what stands in some columns of each row (missing values alike), and first row of each."""
+    codes = np.zeros(len(frame), dtype=np.int64)
+    for name in names:
+        own = pd.factorize(frame[name])[0]
+        codes = pd.factorize(codes * (own.max() + 2) + own + 1)[0]
+    first = np.full(codes.max() + 1, len(frame))
+    np.minimum.at(first, codes, np.arange(len(frame)))
+    return codes, first
+
+
+def _scores(frame: pd.DataFrame, score: Score) -> NDArray[np.float64]:
+    value, floor = frame["value"].to_numpy(), frame["floor"].to_numpy()
+    scores = np.full(len(frame), math.nan)
+    codes, names = pd.factorize(frame["metric"])
+    for code, name in enumerate(names):
+        own = codes == code
+        scores[own] = score(recorded_metric(str(name)), value[own], floor[own])
+    return scores
+
+
+def _table(
+    units: NDArray[np.int64], rules: NDArray[np.int64], scores: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Mean score by unit and rule; NaN where there is none."""
+    shape = units.max() + 1, rules.max() + 1
+    cells = units * shape[1] + rules
+    size = shape[0] * shape[1]
+    with np.errstate(invalid="ignore"):
+        means: NDArray[np.float64] = np.bincount(cells, scores, size) / np.bincount(cells, minlength=size)
+    return means.reshape(shape)
+
+
+def _whole(scores: NDArray[np.float64], places: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether a rule has a finite score for every unit of a place, by place and rule."""
+    missing = ~np.isfinite(scores)
+    return ~np.array([np.bincount(places, own) > 0 for own in missing.T]).T
+
+
+def _means(scores: NDArray[np.float64], places: NDArray[np.int64]) -> NDArray[np.float64]:
+    counts = np.bincount(places)
+    return np.array([np.bincount(places, own) / counts for own in scores.T]).T

@@ -1,0 +1,85 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from sdp_bench.reports.page import build
+from sdp_bench.reports.results import Results
+from sdp_bench.reports.sections.overview import Overview
+from sdp_bench.reports.sections.overview.uses import USES, families, rows
+from sdp_bench.reports.tables.frame import checked
+from tests.reports import made_up
+from tests.reports.made_up import TRAITS
+from tests.reports.test_page import told
+
+
+@pytest.fixture(scope="module")
+def data():
+    return checked(made_up.frame(nets=3, inputs=3))
+
+
+@pytest.fixture(scope="module")
+def found(data):
+    return {row.use.title: row.verdicts[0] for row in rows(families(data), TRAITS)}
+
+
+def test_every_use_that_was_measured_has_a_row(found):
+    assert list(found) == [
+        use.title for use in USES if not use.heavy
+    ]  # noise without a variance was not measured
+
+
+def test_the_best_is_that_of_the_mean_over_places_among_rules_that_do_not_sample(data, found):
+    own = data[data["metric"] == "tv_headline"]
+    means = own.groupby(["depth", "sigma", "rule"], observed=True)["value"].mean()
+    means = (
+        means.groupby("rule", observed=True)
+        .mean()
+        .drop([rule for rule in own["rule"].unique() if TRAITS.is_sampling(rule)])
+    )
+    verdict = found["The whole law"]
+    assert verdict.best.rule == means.idxmin()
+    assert float(verdict.best.value) == pytest.approx(1 - means.min(), abs=0.005)
+    assert verdict.next.rule == means.nsmallest(2).index[1]
+    assert float(verdict.best.low) <= float(verdict.best.value) <= float(verdict.best.high)
+    assert verdict.rules == len(means)
+    assert verdict.places == verdict.of == len(own[["depth", "sigma"]].drop_duplicates())
+
+
+def test_standard_deviations_are_told_as_the_factor_by_which_they_are_off(data, found):
+    own = data[
+        (data["metric"] == "std_ratio") & (data["rule"] == found["Standard deviations, intervals"].best.rule)
+    ]
+    off = np.exp(np.abs(np.log(own["value"])).groupby([own["depth"], own["sigma"]]).mean().mean())
+    assert float(found["Standard deviations, intervals"].best.value) == pytest.approx(off, abs=0.005)
+
+
+def test_tails_are_told_in_multiples_of_the_floor(data, found):
+    verdict = found["Tails"]
+    own = data[(data["metric"] == "w1") & (data["rule"] == verdict.best.rule)]
+    times = np.log(own["value"] / own["floor"]).groupby([own["depth"], own["sigma"]]).mean().mean()
+    assert float(verdict.best.value) == pytest.approx(np.exp(times), rel=0.005)
+
+
+def test_nets_of_the_commonest_kind_are_judged_together():
+    other = made_up.frame(depths=(1,), nets=1, activation="tanh")
+    (named,) = families(checked(pd.concat([made_up.frame(), other])))
+    assert named[0] == "ReLU nets"
+    assert set(named[1]["activation"]) == {"relu"}
+
+
+def test_without_measurements_it_says_how_to_make_some():
+    context = Overview().build(Results(pd.DataFrame()))
+    assert "make report" in made_up.rendered(Overview(), **context, ruled={})
+
+
+def test_the_first_page_says_what_to_take_and_what_is_new(tmp_path):
+    data = made_up.frame(depths=(1,), suites=("iris-tv",)).assign(
+        run=[1, *[2] * (len(made_up.frame(depths=(1,), suites=("iris-tv",))) - 1)]
+    )
+    build(made_up.results(data), tmp_path, made_up.SECTIONS)
+    said = told((tmp_path / "index.html").read_text(encoding="utf-8"))
+    assert "The whole law" in said
+    assert (
+        f"{len(data) - 1:,} measurements of iris-tv, finished 2025-11-21 09:03 UTC, beside 1 by earlier runs"
+        in said
+    )

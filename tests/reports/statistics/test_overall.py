@@ -1,0 +1,115 @@
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from sdp_bench.reports.statistics.overall import Overall
+from tests.reports.made_up import TRAITS
+
+
+def own(metric, values, floors):
+    return np.asarray(metric.score(values, floors))
+
+
+def frame(*rows):
+    """Measurements of (sigma, net, input, rule, value)."""
+    names = ("sigma", "net", "input", "rule", "value")
+    fixed = {"activation": "relu", "depth": 1.0, "network": "4-100-3", "recipe": "", "noise": "gaussian"}
+    made = pd.DataFrame(rows, columns=names).assign(**fixed, metric="tv_headline", floor=0.0)
+    return made.assign(rule=made["rule"].astype("category"))
+
+
+def test_places_count_alike_however_many_units_they_have():
+    rows = [(1.0, f"net {n}", 0, "sdp", 0.1) for n in range(5)] + [(10.0, "net 0", 0, "sdp", 0.5)]
+    rows += [(sigma, net, place, "dvia", 0.4) for sigma, net, place, *_ in rows]
+    found = Overall.measured(frame(*rows), own, TRAITS)
+    assert found.mean("sdp") == pytest.approx(0.3)
+    assert found.rules == ("sdp", "dvia")
+    assert (found.places, found.of) == (2, 2)
+    assert found.best_at("sdp", found.rules) == 1
+
+
+def test_a_rule_that_lacks_many_places_is_left_out_and_a_place_that_a_rule_lacks():
+    sigmas = range(1, 11)
+    rows = [(s, "net", 0, rule, 0.1 * k) for s in sigmas for k, rule in enumerate(("sdp", "unscented"), 1)]
+    rows += [(s, "net", 0, "dvia", 0.0) for s in sigmas if s < 4]
+    rows += [(s, "net", 0, "marginal_sdp", 0.3) for s in sigmas if s < 9]
+    rows += [(s, "net", 0, "oracle_moments", 0.0) for s in sigmas]
+    found = Overall.measured(frame(*rows), own, TRAITS)
+    assert found.rules == ("sdp", "unscented", "marginal_sdp")
+    assert (found.places, found.of) == (8, 10)
+
+
+def test_a_place_where_one_net_lacks_a_rule_is_no_whole_place():
+    rows = [
+        (s, f"net {n}", 0, rule, 0.1 * k)
+        for s in range(1, 11)
+        for n in range(3)
+        for k, rule in enumerate(("sdp", "unscented"), 1)
+        if (s, n, rule) != (10, 2, "sdp")
+    ]
+    found = Overall.measured(frame(*rows), own, TRAITS)
+    assert (found.places, found.of) == (9, 10)
+
+
+@pytest.mark.parametrize("alone", ["net", "input"])
+def test_at_one_place_the_interval_is_that_of_student(alone):
+    values = np.random.default_rng(0).uniform(0.1, 0.9, 7)
+    rows = [
+        (1.0, *((k, 0) if alone == "net" else ("net", k)), rule, value * scale)
+        for k, value in enumerate(values)
+        for rule, scale in (("sdp", 1.0), ("dvia", 0.5))
+    ]
+    found = Overall.measured(frame(*rows), own, TRAITS)
+    low, high = stats.t.interval(0.95, 6, values.mean(), stats.sem(values))
+    assert found.half_width("sdp") == pytest.approx((high - low) / 2)
+    expected = stats.ttest_rel(values * 0.5, values, alternative="less").pvalue
+    assert found._p("dvia", "sdp") == pytest.approx(expected)
+    assert found.beats("dvia", "sdp")
+    assert not found.beats("sdp", "dvia")
+
+
+def test_what_a_net_adds_at_all_places_is_added_before_it_is_squared():
+    # A net that is off by the same everywhere is one draw, at however many places it was seen.
+    effects = np.array([-0.2, 0.0, 0.1, 0.3])
+    rows = [
+        (sigma, f"net {n}", 0, rule, 0.5 + effect)
+        for sigma in range(1, 21)
+        for n, effect in enumerate(effects)
+        for rule in ("sdp", "dvia")
+    ]
+    found = Overall.measured(frame(*rows), own, TRAITS)
+    assert found.half_width("sdp") == pytest.approx(stats.t.ppf(0.975, 3) * stats.sem(effects))
+
+
+def test_with_too_few_nets_and_inputs_nothing_is_claimed():
+    rows = [(1.0, n, 0, rule, value) for n in (0, 1) for rule, value in (("sdp", 0.1), ("dvia", 0.9))]
+    found = Overall.measured(frame(*rows), own, TRAITS)
+    assert math.isnan(found.half_width("sdp"))
+    assert not found.beats("sdp", "dvia")
+
+
+def test_intervals_hold_as_often_as_they_say():
+    rng = np.random.default_rng(1)
+    hits, trials = 0, 400
+    for _ in range(trials):
+        nets, inputs = rng.normal(0, 0.1, 6), rng.normal(0, 0.1, 6)
+        rows = [
+            (sigma, n, k, rule, 0.5 + nets[n] + inputs[k] + rng.normal(0, 0.05))
+            for sigma in (1.0, 2.0)
+            for n in range(6)
+            for k in range(6)
+            for rule in ("sdp", "dvia")
+        ]
+        found = Overall.measured(frame(*rows), own, TRAITS)
+        hits += abs(found.mean("sdp") - 0.5) <= found.half_width("sdp")
+    # conservative by design: never below 95 % by more than four standard errors
+    assert hits / trials >= 0.95 - 4 * math.sqrt(0.95 * 0.05 / trials)
+
+
+def test_one_rule_is_nothing_to_compare():
+    assert Overall.measured(frame((1.0, "net", 0, "sdp", 0.1)), own, TRAITS) is None
+    references = frame((1.0, "net", 0, "oracle_moments", 0.1), (1.0, "net", 0, "oracle_again", 0.1))
+    assert Overall.measured(references, own, TRAITS) is None
