@@ -190,9 +190,9 @@ def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], li
             said = ()
     beside: list[Beside] = []
     if rulings:
-        from sdp_bench.reports.replication import page
+        from sdp_bench.reports.replication.page import shown as shown_rulings
 
-        ruled, beside = page.shown(rulings, places(made))
+        ruled, beside = shown_rulings(rulings, places(made))
         made.append(ruled)
     return made, list(numbers.values()), beside
 

@@ -48,7 +48,7 @@ class Results:
         :func:`sdp_bench.reports.tables.frame.checked` does.
     meta : mapping
         `command`, `preset`, `started`, `finished`, `seconds`, `options`, `environment`, `counts`,
-        `left_out` and `nets`. What is not there is not shown.
+        `left_out`, `nets` and `runs`. What is not there is not shown.
     failures : DataFrame
         Columns `group`, `rule`, `metric`, `error` and `seconds`; may be empty. Measurements of laws for
         which a metric is not defined are among them.
@@ -229,6 +229,7 @@ def results_of(store: Store, numbers: Sequence[int] = (), runtime: tuple[Row, ..
         "seconds": sum(m["seconds"] or 0 for m in metas),
         "left_out": list(dict.fromkeys(each for m in metas for each in m["left_out"])),
         "nets": list({net["digest"]: net for m in metas for net in m["nets"]}.values()),
+        "runs": {run.id: {"finished": run.finished, "commit": run.environment.get("commit")} for run in runs},
         "verifications": {each.finished: _verified(each) for each in store.verifications()},
         "counts": {
             "units": int(frame.unit.nunique()) if len(frame) else 0,

@@ -16,7 +16,6 @@ from sdp_bench.bench.metrics import Metric, recorded_metric
 from sdp_bench.reports.statistics.ranking import UNIT
 from sdp_bench.reports.statistics.replicates import LEVEL, MIN_LEVELS
 from sdp_bench.reports.style.rules import RuleTraits
-from sdp_bench.reports.tables.frame import by_kind
 
 PLACE = ("activation", "depth", "network", "recipe", "noise", "sigma")
 """Columns that tell places apart."""
@@ -84,7 +83,9 @@ class Overall:
         Overall or None
             None where no two rules are left.
         """
-        frame = frame[~by_kind(frame["rule"], traits.is_reference).astype(bool)]
+        rules, names = pd.factorize(frame["rule"])
+        ranked = np.array([not traits.is_reference(str(name)) for name in names], dtype=bool)
+        frame = frame[ranked[rules]]
         if frame.empty:
             return None
         units, first = numbered(frame, (*PLACE, *UNIT))
@@ -93,7 +94,8 @@ class Overall:
         places = numbered(frame.iloc[first], PLACE)[0]
         whole = _whole(scores, places)
         common = whole.mean(0) >= COVERAGE
-        if common.sum() < 2 or not (kept := whole[:, common].all(1)).any():
+        kept: NDArray[np.bool_] = np.logical_and.reduce(whole[:, common], axis=1)
+        if common.sum() < 2 or not kept.any():
             return None
         rows = kept[places]
         scores, of_units = scores[rows][:, common], frame.iloc[first[rows]]

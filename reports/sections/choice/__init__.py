@@ -8,10 +8,26 @@ from collections.abc import Iterator
 from sdp_bench.reports.numbers.number import Group, Number, Page, slug
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.sections.choice.choice import choice
+from sdp_bench.reports.sections.choice.choice import Choice, choice
 from sdp_bench.reports.sections.choice.figure import choice_figures
 from sdp_bench.reports.sections.choice.words import by_family, by_nets, names, sentences
 from sdp_bench.reports.site import CHOICE
+
+
+@functools.lru_cache(maxsize=1)
+def choices(results: Results) -> Choice | None:
+    """Rules judged by accuracy and time, once for all sections that ask.
+
+    Parameters
+    ----------
+    results : Results
+
+    Returns
+    -------
+    Choice or None
+        None where there is nothing to choose from.
+    """
+    return choice(results.tabled, results.traits)
 
 
 class WhichRule(Section):
@@ -24,14 +40,14 @@ class WhichRule(Section):
 
     def build(self, results: Results) -> Context | None:
         """Choices, in numbers, words and figures; None without two rules to choose from."""
-        choices = choice(results.tabled, results.traits)
-        if choices is None:
+        found = choices(results)
+        if found is None:
             return None
-        front, other_fronts = choice_figures(choices)
+        front, other_fronts = choice_figures(found)
         return {
-            "choice": choices,
-            "sentences": [*by_family(choices.bands), *sentences(choices.bands)],
-            "by_nets": list(by_nets(choices.bands)),
+            "choice": found,
+            "sentences": [*by_family(found.bands), *sentences(found.bands)],
+            "by_nets": list(by_nets(found.bands)),
             "front": front,
             "other_fronts": other_fronts,
             "styles": results.styles,

@@ -237,14 +237,15 @@ def _verdict(use: Use, frame: pd.DataFrame, traits: RuleTraits) -> Verdict | Non
 
 def _taken(use: Use, rule: str, overall: Overall, costs: Costs) -> Taken:
     mean, half = overall.mean(rule), overall.half_width(rule)
-    ends = sorted((use.shown(mean - half), use.shown(mean + half))) if math.isfinite(half) else ("", "")
-    curve = dict(_curve(overall))
+    ends = [use.shown(end) for end in (mean - half, mean + half)] if math.isfinite(half) else ["", ""]
+    low, high = sorted(ends, key=lambda text: float(text or 0))
     cost = costs.by_rule.get(rule)
     return Taken(
         rule,
         use.shown(mean),
-        *ends,
-        as_accurate(mean, curve),
+        low,
+        high,
+        as_accurate(mean, dict(_curve(overall))),
         cost.seconds if cost else math.nan,
         cost.samples if cost else math.nan,
     )

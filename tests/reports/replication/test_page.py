@@ -2,6 +2,7 @@ import csv
 import dataclasses
 import io
 import re
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,7 @@ from sdp_bench.reports.replication import exact, page
 from sdp_bench.reports.replication.statement import Answer
 from sdp_bench.reports.replication.statements import topics
 from sdp_bench.reports.site import PAPER
+from sdp_bench.reports.statistics.conventions import Outcome
 from tests.reports import made_up
 from tests.reports.test_page import outline, told
 
@@ -31,7 +33,7 @@ def made():
         )
         patch.setattr(page, "statements", lambda: read)
         places = {"iris-tv": "suite-iris-tv.html", "choice": "choice.html"}
-        part, files = page.rulings(made_up.results(made_up.frame()), places)
+        part, files = page.shown(page.Rulings.of(made_up.results(made_up.frame())), places)
         return {PAPER.file: part.html} | {one.name: one.text for one in files}
 
 
@@ -77,7 +79,10 @@ def test_tables_have_a_row_for_each_statement(made):
 def test_a_report_of_the_papers_size_has_it_beside(made, tmp_path, monkeypatch):
     part = Part(PAPER, 0, (), made[PAPER.file])
     files = [Beside(name, made[name]) for name in (page.TABLE, page.LATEX)]
-    monkeypatch.setattr(page, "rulings", lambda *_: (part, files))
+    monkeypatch.setattr(page, "shown", lambda *_: (part, files))
+    monkeypatch.setattr(
+        page, "Rulings", SimpleNamespace(of=lambda _: SimpleNamespace(tally={Outcome.HOLDS: 3}))
+    )
     results = made_up.results(made_up.frame())
     build(results, tmp_path / "quick", sections=made_up.SECTIONS)
     assert not (tmp_path / "quick" / PAPER.file).exists()
@@ -89,4 +94,5 @@ def test_a_report_of_the_papers_size_has_it_beside(made, tmp_path, monkeypatch):
         shown = (tmp_path / "paper" / PAPER.file).read_text(encoding="utf-8")
         assert f"{sum(len(topic.statements) for topic in topics())} statements" in told(shown)
         assert 'href="choice.html#choice"' in shown
+    assert "of 3 statements 3 hold everywhere, claim by claim" in told(index.read_text(encoding="utf-8"))
     assert f'href="{PAPER.file}"' in index.read_text(encoding="utf-8")

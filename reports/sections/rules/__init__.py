@@ -1,0 +1,156 @@
+"""A page for each rule: what it is, where it is good, what it costs, what the kit and the runs say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sdp_ref
+from sdp_bench.reports.kit import answers
+from sdp_bench.reports.numbers.number import slug
+from sdp_bench.reports.results import Results
+from sdp_bench.reports.section import Context, Section
+from sdp_bench.reports.sections.choice import choices
+from sdp_bench.reports.sections.choice.choice import Band, Choice, Condition, Standing
+from sdp_bench.reports.sections.rules.described import Described, described
+from sdp_bench.reports.site import SitePage, rule
+from sdp_bench.reports.statistics.costs import Cost
+
+
+@dataclass(frozen=True)
+class Place:
+    """A rule at one noise level of one kind of nets, among the rules that do not sample."""
+
+    sigma: float
+    standing: Standing
+    leader: str
+    level: bool
+
+    @property
+    def leads(self) -> bool:
+        """Whether it has the best mean."""
+        return self.leader == self.standing.rule
+
+
+@dataclass(frozen=True, eq=False)
+class OnNets:
+    """A rule on one kind of nets: what it costs there, and its places by noise level."""
+
+    band: Band
+    cost: Cost | None
+    places: tuple[Place, ...]
+
+    def at(self, sigma: float) -> Place | None:
+        """At one noise level, if it was measured there."""
+        return next((place for place in self.places if place.sigma == sigma), None)
+
+
+@dataclass(frozen=True, eq=False)
+class Ruled:
+    """All that a page says of one rule.
+
+    Attributes
+    ----------
+    rule : str
+        Spec.
+    page : SitePage
+    described : Described
+    blocks : tuple of (str, tuple of OnNets)
+        Metric and scale of the noise in words, and its nets.
+    kit : mapping
+        What the conformance kit said; empty where it was not asked.
+    runs : tuple of (int, int)
+        Measurements of it by run, the newest first.
+    """
+
+    rule: str
+    page: SitePage
+    described: Described
+    blocks: tuple[tuple[Any, tuple[OnNets, ...]], ...]
+    kit: Mapping[str, Any]
+    runs: tuple[tuple[int, int], ...]
+
+    @property
+    def places(self) -> list[Place]:
+        """Of all nets."""
+        return [place for _, nets in self.blocks for each in nets for place in each.places]
+
+
+class Rules(Section):
+    """One page a rule."""
+
+    name = "rules"
+    title = "Rules"
+    order = 200
+
+    def build(self, results: Results) -> Context | None:
+        """Every rule that can be chosen; None where there is no choice."""
+        found = choices(results)
+        if found is None:
+            return None
+        traits = results.traits
+        specs = traits.in_order(each for band in found.bands for each in band.rules)
+        counts = _runs(results)
+        return {
+            "rules": [
+                Ruled(
+                    spec,
+                    rule(slug(spec), traits.label(spec)),
+                    described(spec) if _is_own(spec) else Described(),
+                    tuple(_blocks(spec, found)),
+                    answers().get(spec, {}),
+                    tuple(counts.get(spec, ())),
+                )
+                for spec in specs
+            ],
+            "styles": results.styles,
+            "finished": results.meta.get("runs", {}),
+        }
+
+    def spread(self, context: Context) -> Iterator[tuple[SitePage, Context]]:
+        """A page for each."""
+        for one in context["rules"]:
+            yield one.page, {**context, "ruled_here": one}
+
+    def navigation(self, context: Context) -> Iterable[tuple[str, str]]:
+        """The rule alone."""
+        one = context["ruled_here"]
+        return [(f"rule-{slug(one.rule)}", one.page.title)]
+
+
+def _is_own(spec: str) -> bool:
+    """Whether a spec is that of one of the package's own rules."""
+    return spec.partition(":")[0] in sdp_ref.rules()
+
+
+def _blocks(spec: str, found: Choice) -> Iterator[tuple[Any, tuple[OnNets, ...]]]:
+    for block in found.blocks:
+        nets = [_on_nets(spec, band) for band in block.bands]
+        if own := tuple(each for each in nets if each.places):
+            yield block, own
+
+
+def _on_nets(spec: str, band: Band) -> OnNets:
+    places = (_place(spec, condition) for condition in band.conditions)
+    return OnNets(band, band.costs.by_rule.get(spec), tuple(filter(None, places)))
+
+
+def _place(spec: str, condition: Condition) -> Place | None:
+    standing = condition.standing(spec)
+    if standing is None:
+        return None
+    contest = condition.answers[-1].deterministic
+    level = contest is not None and spec in (contest.leader, *contest.tied)
+    return Place(condition.sigma, standing, contest.leader if contest else "", level)
+
+
+def _runs(results: Results) -> dict[str, list[tuple[int, int]]]:
+    """Measurements by rule and run, the newest run first."""
+    if "run" not in results.frame:
+        return {}
+    counts = results.frame.groupby(["rule", "run"], observed=True).size().reset_index(name="count")
+    found: dict[str, list[tuple[int, int]]] = {}
+    for spec, run, count in counts.sort_values("run", ascending=False).itertuples(index=False):
+        found.setdefault(str(spec), []).append((int(run), int(count)))
+    return found
