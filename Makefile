@@ -9,13 +9,13 @@ PAPER ?= paper.sqlite
 SIMULATIONS ?= iris-tv iris-std iris-w1 iris-tv-activations iris-tv-deep iris-sensitivity
 JOBS ?= 1
 
-.PHONY: help report paper paper-export kit test slow attacks kernels coverage smoke lint benchmark hot-paths asv docs clean
+.PHONY: help report paper paper-export rule-facts test slow attacks kernels coverage smoke lint benchmark hot-paths asv docs clean
 
 help:
 	@echo "make report     the committed results as a page, then the quick preset measured and shown beside them"
 	@echo "make paper      what the committed results lack of the paper's simulations, at its own design; hours, at low priority"
 	@echo "make paper-export   what make paper has done so far, into the committed results"
-	@echo "make kit        what the conformance kit says of the rules, for the pages of the committed results"
+	@echo "make rule-facts what docstrings and the conformance kit say of the rules, for their pages"
 	@echo "make test       lint (ruff, mypy, import contracts) and the tests"
 	@echo "make slow       the tests that take over five seconds each"
 	@echo "make attacks    what is tried against the running system, fast and slow, with counts"
@@ -54,9 +54,9 @@ paper-export: $(STAMP)
 	rm -rf $(PAPER).tables
 	$(BIN)/python -m sdp_bench.reports.results_page docs/results.md
 
-# What the conformance kit says of the rules of the committed results, for their pages; some minutes.
-kit: $(STAMP)
-	$(BIN)/python -m sdp_bench.reports.kit
+# What docstrings and the conformance kit say of the rules of the committed results; some ten minutes.
+rule-facts: $(STAMP)
+	$(BIN)/python -m sdp_bench.reports.rule_facts
 
 smoke: $(STAMP)
 	rm -f smoke.sqlite

@@ -6,13 +6,14 @@ import contextlib
 import functools
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined, select_autoescape
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from sdp_bench.bench.text import printable, public
 from sdp_bench.reports.statistics.rows import Labels, labels_of
@@ -22,6 +23,7 @@ from sdp_bench.reports.style.rules import RuleTraits
 
 TEMPLATES = Path(__file__).with_name("templates")
 
+_BACKQUOTED = re.compile(r"`([^`]+)`")
 _LINK = Markup('<a class="number" href="{}">{}</a>')
 
 Links = Mapping[Labels, str]
@@ -65,6 +67,7 @@ def environment(traits: RuleTraits, links: Links | None = None) -> Environment:
         "value": value,
         "moment": moment,
         "drawing": Markup,
+        "coded": coded,
     }
     templates.tests["nan"] = math.isnan
     templates.globals["inf"] = math.inf
@@ -92,6 +95,12 @@ def _shown(value: Any) -> Any:
     if isinstance(value, Markup):  # made of texts that were escaped, by a macro or an operator
         return Markup(printable(value))  # noqa: S704  as it was
     return printable(public(value))
+
+
+def coded(text: str) -> Markup:
+    """Text with what stands between backquotes as code."""
+    plain = str(escape(text))
+    return Markup(_BACKQUOTED.sub(r"<code>\1</code>", plain))  # noqa: S704  escaped before
 
 
 def value(setting: Any) -> str:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
-import sdp_ref
-from sdp_bench.reports.kit import answers
 from sdp_bench.reports.numbers.number import slug
 from sdp_bench.reports.results import Results
+from sdp_bench.reports.rule_facts import Described, Kit, facts
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.sections.choice import choices
-from sdp_bench.reports.sections.choice.choice import Band, Choice, Condition, Standing
-from sdp_bench.reports.sections.rules.described import Described, described
+from sdp_bench.reports.sections.choice.choice import Band, Block, Choice, Condition, Standing
 from sdp_bench.reports.site import SitePage, rule
 from sdp_bench.reports.statistics.costs import Cost
 
@@ -56,10 +53,10 @@ class Ruled:
         Spec.
     page : SitePage
     described : Described
-    blocks : tuple of (str, tuple of OnNets)
-        Metric and scale of the noise in words, and its nets.
-    kit : mapping
-        What the conformance kit said; empty where it was not asked.
+    kit : Kit, optional
+        None where it was not asked.
+    blocks : tuple of (Block, tuple of OnNets)
+        What is judged by one metric, and the rule on its nets.
     runs : tuple of (int, int)
         Measurements of it by run, the newest first.
     """
@@ -67,8 +64,8 @@ class Ruled:
     rule: str
     page: SitePage
     described: Described
-    blocks: tuple[tuple[Any, tuple[OnNets, ...]], ...]
-    kit: Mapping[str, Any]
+    kit: Kit | None
+    blocks: tuple[tuple[Block, tuple[OnNets, ...]], ...]
     runs: tuple[tuple[int, int], ...]
 
     @property
@@ -97,9 +94,8 @@ class Rules(Section):
                 Ruled(
                     spec,
                     rule(slug(spec), traits.label(spec)),
-                    described(spec) if _is_own(spec) else Described(),
+                    *facts().of(spec),
                     tuple(_blocks(spec, found)),
-                    answers().get(spec, {}),
                     tuple(counts.get(spec, ())),
                 )
                 for spec in specs
@@ -119,12 +115,7 @@ class Rules(Section):
         return [(f"rule-{slug(one.rule)}", one.page.title)]
 
 
-def _is_own(spec: str) -> bool:
-    """Whether a spec is that of one of the package's own rules."""
-    return spec.partition(":")[0] in sdp_ref.rules()
-
-
-def _blocks(spec: str, found: Choice) -> Iterator[tuple[Any, tuple[OnNets, ...]]]:
+def _blocks(spec: str, found: Choice) -> Iterator[tuple[Block, tuple[OnNets, ...]]]:
     for block in found.blocks:
         nets = [_on_nets(spec, band) for band in block.bands]
         if own := tuple(each for each in nets if each.places):

@@ -1,0 +1,83 @@
+import pytest
+
+from sdp_bench.reports.page import build
+from sdp_bench.reports.sections.choice import choices
+from sdp_bench.reports.sections.rules import Rules
+from tests.reports import made_up
+from tests.reports.made_up import TRAITS
+from tests.reports.test_page import outline, told
+
+META = {
+    "runs": {
+        1: {"finished": "2025-11-20T09:00:00+00:00", "commit": "0123456"},
+        2: {"finished": None, "commit": None},
+    }
+}
+
+
+@pytest.fixture(scope="module")
+def results():
+    frame = made_up.frame(depths=(1, 2), nets=3, inputs=3, suites=("iris-tv",))
+    frame = frame.assign(run=[1, *[2] * (len(frame) - 1)])
+    made = made_up.results(frame)
+    made.meta.update(META)
+    return made
+
+
+@pytest.fixture(scope="module")
+def pages(results, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rules")
+    build(results, folder, made_up.SECTIONS)
+    return {path.name: path.read_text(encoding="utf-8") for path in folder.glob("rule-*.html")}
+
+
+def test_every_rule_that_can_be_chosen_has_a_page(results, pages):
+    context = Rules().build(results)
+    ranked = {rule for rule in results.frame["rule"].unique() if not TRAITS.is_reference(rule)}
+    assert {one.rule for one in context["rules"]} == ranked
+    assert set(pages) == {one.page.file for one in context["rules"]}
+
+
+def test_places_are_those_of_the_choice(results):
+    (sdp,) = (one for one in Rules().build(results)["rules"] if one.rule == "sdp")
+    conditions = [condition for band in choices(results).bands for condition in band.conditions]
+    contests = [condition.answers[-1].deterministic for condition in conditions]
+    assert len(sdp.places) == len(conditions)
+    assert sum(place.leads for place in sdp.places) == sum(one.leader == "sdp" for one in contests)
+    assert sum(place.level for place in sdp.places) == sum(
+        "sdp" in (one.leader, *one.tied) for one in contests
+    )
+    means = results.frame[(results.frame["metric"] == "tv_headline") & (results.frame["rule"] == "sdp")]
+    mean = 1 - means[(means["depth"] == 1) & (means["sigma"] == 10)]["value"].mean()
+    (nets,) = (nets for _, every in sdp.blocks for nets in every if nets.band.depths == (1,))
+    assert nets.at(10.0).standing.value == pytest.approx(mean)
+    assert nets.at(0.5) is None
+
+
+def test_a_page_says_what_the_rule_is_and_what_the_kit_says(pages):
+    said = told(pages["rule-dvia.html"])
+    assert "Deterministic variational inference approximation, for ReLU only, as published." in said
+    assert "It fails only its declared faults (positive-semidefinite, diagonal)" in said
+    assert "sdp-bench check-rule dvia" in said
+    assert "<code>factor</code> clips it" in pages["rule-dvia.html"]
+
+
+def test_a_page_says_when_the_rule_was_measured(results, pages):
+    counts = results.frame[results.frame["rule"] == "sdp"]["run"].value_counts()
+    said = told(pages["rule-sdp.html"])
+    assert f"2 – – {counts[2]:,}" in said
+    assert f"1 2025-11-20 09:00 UTC 0123456 {counts[1]:,}" in said
+
+
+def test_numbers_lead_to_their_measurements(pages):
+    targets = outline(pages["rule-sdp.html"]).targets
+    assert any(target.startswith("numbers/iris-tv-relu-1") for target in targets)
+
+
+def test_a_rule_of_a_users_is_named_and_no_more(tmp_path):
+    frame = made_up.frame(depths=(1,), rules=("sdp", "<b>:k=1"), suites=("iris-tv",))
+    build(made_up.results(frame), tmp_path, made_up.SECTIONS)
+    text = (tmp_path / "rule-b-k-1.html").read_text(encoding="utf-8")
+    assert "The conformance kit was not asked here" in told(text)
+    assert "<b>:k" not in text
+    assert outline(text).wrong == []
