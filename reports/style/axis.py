@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from sdp_bench.reports.style.labels import number
+from sdp_bench.reports.style.labels import number, spread
 
 _MARGIN = 0.05  # of the span of values, beyond them
 _TICKS = 5  # about
@@ -39,8 +39,8 @@ class Axis:
         Places and their texts; by default round ones.
     write : callable of float
         How values of ticks are written.
-    told : callable of float
-        How values of points are written, which are read one by one.
+    told : callable of float, optional
+        How values of points are written, which are read one by one; by default to three figures.
     """
 
     name: str = ""
@@ -50,7 +50,7 @@ class Axis:
     flipped: bool = False
     ticks: tuple[tuple[float, str], ...] | None = None
     write: Callable[[float], str] = plain
-    told: Callable[[float], str] = number
+    told: Callable[[float], str] | None = None
 
     def over(self, values: Iterable[float]) -> Axis:
         """The same with an end at either side and with ticks, for some values.
@@ -77,6 +77,12 @@ class Axis:
             shares = (self._scaled(np.asarray(values, float)) - low) / (high - low)
         shares = np.where(np.isfinite(shares), shares, np.nan)
         return 1 - shares if self.flipped else shares
+
+    def written(self, value: float, beside: float | None = None) -> str:
+        """Value of a point, or the error `beside` one, with as many places as that has."""
+        if self.told:
+            return self.told(value)
+        return number(value) if beside is None else spread(value, beside)
 
     @functools.cached_property
     def marks(self) -> list[tuple[float, str]]:

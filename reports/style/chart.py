@@ -37,8 +37,8 @@ Array = NDArray[np.float64]
 SMALL = 8.0
 """Of texts in a chart (pt)."""
 
-PALE = 0.35
-"""Opacity of what is drawn pale."""
+_FEW = 30  # points that are drawn as they are
+_SEEN = 0.1 / POINTS
 
 _LONG = 0.16  # an inclined name of a tick, in inches down for each letter
 
@@ -77,7 +77,8 @@ class Series:
         Radius of the markers (pt).
     every : int
         Of a curve of many points, which of them have a marker and can be read: the first, and so on.
-    pale, ringed : bool
+    hollow, ringed : bool
+        Of the markers.
     """
 
     style: Style
@@ -96,7 +97,7 @@ class Series:
     width: float = WIDTH
     size: float = SIZE
     every: int = 1
-    pale: bool = False
+    hollow: bool = False
     ringed: bool = False
 
     @property
@@ -135,8 +136,9 @@ class Series:
         drawn = np.isfinite(x.shares(self.xs)) & np.isfinite(y.shares(self.ys))
         for place in np.arange(len(self.ys))[:: self.every].tolist():
             if drawn[place]:
-                around = f" ± {y.told(errors[place])}" if math.isfinite(errors[place]) else ""
-                yield f"{x.told(self.xs[place])}: {y.told(self.ys[place])}{around}"
+                value, error = float(self.ys[place]), float(errors[place])
+                around = f" ± {y.written(error, value)}" if math.isfinite(error) else ""
+                yield f"{x.written(float(self.xs[place]))}: {y.written(value)}{around}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,8 +182,8 @@ class Chart:
         As a share of the width.
     top : tuple of (float, str)
         Values of x that are marked along the upper edge.
-    note : str
-        A line above.
+    note : tuple of str
+        Lines above.
     gridless : bool
         Whether there are no lines from the ticks of x.
     inclined : bool
@@ -194,7 +196,7 @@ class Chart:
     guides: tuple[Guide, ...] = ()
     height: float = 0.86
     top: tuple[tuple[float, str], ...] = ()
-    note: str = ""
+    note: tuple[str, ...] = ()
     gridless: bool = False
     inclined: bool = False
 
@@ -231,7 +233,7 @@ class Chart:
         left = 2 * GAP + LINE + LETTER * longest if self.y.name else GAP + LETTER * longest
         names = max((len(mark) for _, mark in self.x.marks), default=0)
         bottom = GAP + 0.75 * LETTER * names if self.inclined else BOTTOM
-        return left, INCH - RIGHT, TOP + LINE * bool(self.top or self.note), INCH * self.height - bottom
+        return left, INCH - RIGHT, TOP + LINE * (bool(self.top) + len(self.note)), INCH * self.height - bottom
 
     def places(self, x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
         """Where values are on the drawing (in)."""
@@ -250,7 +252,7 @@ class Chart:
         yield f'<path class="axis" d="{_vertical(left, top, bottom)}H{short(POINTS * right)}"/>'
         yield from group('class="names"', self._names(xs))
         yield from group('class="names ends"', (text(left - GAP / 2, y, mark) for y, mark in ys if mark))
-        yield from group(f'class="names" font-size="{short(SMALL)}"', self._above())
+        yield from group('class="names small"', self._above())
 
     def _names(self, xs: Sequence[tuple[float, str]]) -> Iterator[str]:
         left, right, top, bottom = self.frame
@@ -270,8 +272,8 @@ class Chart:
 
     def _above(self) -> Iterator[str]:
         left, right, top, _ = self.frame
-        if self.note:
-            yield text(left, top - GAP, self.note, SMALL, ' class="starts"')
+        for above, line in enumerate(reversed(self.note)):
+            yield text(left, top - GAP - LINE * above, line, SMALL, ' class="starts"')
         for share, mark in zip(self.x.shares(np.array([x for x, _ in self.top])), self.top, strict=True):
             x = left + (right - left) * float(share)
             yield text(x, top - GAP, mark[1], SMALL)
@@ -293,10 +295,9 @@ class Chart:
 
     def _drawn(self, series: Series) -> Iterator[str]:
         named = "" if series.title == series.style.label else f' data-of="{escape(series.style.label)}"'
-        pale = f' opacity="{PALE}"' if series.pale else ""
         told = "\n".join((series.title, *series.told(self.x, self.y)))
         parts = (f"<title>{escape(told, quote=False)}</title>", *self._parts(series))
-        yield from group(f'class="series"{series.style.attribute}{named}{pale}', parts)
+        yield from group(f'class="series"{series.style.attribute}{named}', parts)
 
     def _parts(self, series: Series) -> Iterator[str]:
         x, y = self.places(series.xs, series.ys)
@@ -314,9 +315,10 @@ class Chart:
         if not series.wide:
             shape = outline(series.style.marker, series.size)
             points = (f"M{i} {j}{shape}" for i, j in _pairs(x[:: series.every], y[:: series.every]))
-            yield f'<path class="{"p ring" if series.ringed else "p"}" d="{"".join(points)}"/>'
+            look = " ring" * series.ringed + " hollow" * series.hollow
+            yield f'<path class="p{look}" d="{"".join(points)}"/>'
         if series.notes:
-            yield from group(f'class="names" font-size="{short(SMALL)}"', _noted(x, y, series.notes))
+            yield from group('class="names small"', _noted(x, y, series.notes))
 
     def _bars(self, series: Series) -> str:
         left, top = self.places(series.xs - series.wide / 2, series.ys)
@@ -347,14 +349,39 @@ def _pairs(x: Array, y: Array) -> list[tuple[str, str]]:
 
 
 def _line(x: Array, y: Array) -> str:
-    """Path through points, broken where one is not known."""
-    parts, joined = [], False
-    for i, j, known in zip(x.tolist(), y.tolist(), (np.isfinite(x) & np.isfinite(y)).tolist(), strict=True):
-        if known:
-            across, down = at(i, j)
-            parts.append(f"{'L' if joined else 'M'}{across} {down}")
-        joined = known
-    return "".join(parts)
+    """Path through points, broken where one is not known, without those that it would pass anyway."""
+    known = np.isfinite(x) & np.isfinite(y)
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], known, [False]])))
+    return "".join(
+        "".join(
+            f"{'L' if place else 'M'}{across} {down}"
+            for place, (across, down) in enumerate(_pairs(*_needed(x[start:end], y[start:end])))
+        )
+        for start, end in edges.reshape(-1, 2).tolist()
+    )
+
+
+def _needed(x: Array, y: Array) -> tuple[Array, Array]:
+    """Points without which a line would be off by more than can be seen (Douglas and Peucker, 1973)."""
+    kept = np.zeros(len(x), bool)
+    kept[[0, -1]] = True
+    parts = [(0, len(x) - 1)] if len(x) > _FEW else []
+    kept |= not parts
+    while parts:
+        first, last = parts.pop()
+        run, rise = x[last] - x[first], y[last] - y[first]
+        inside = slice(first + 1, last)
+        off = np.abs(run * (y[inside] - y[first]) - rise * (x[inside] - x[first]))
+        off = (
+            off / (math.hypot(run, rise) or 1)
+            if run or rise
+            else np.hypot(x[inside] - x[first], y[inside] - y[first])
+        )
+        if len(off) and off.max() > _SEEN:
+            middle = first + 1 + int(off.argmax())
+            kept[middle] = True
+            parts += [(first, middle), (middle, last)]
+    return x[kept], y[kept]
 
 
 def _band(x: Array, low: Array, high: Array) -> str:

@@ -111,9 +111,15 @@ def outline(marker: str, radius: float = SIZE) -> str:
     if not corners:
         r, d = short(radius), short(2 * radius)
         return f"m-{r} 0a{r} {r} 0 1 0 {d} 0a{r} {r} 0 1 0-{d} 0"
-    steps = [corners[0], *((x - a, y - b) for (a, b), (x, y) in itertools.pairwise(corners))]
-    pairs = (f"{short(x)} {short(y)}".replace(" -", "-") for x, y in steps)
-    return "m" + " ".join(pairs).replace(" -", "-") + "z"
+    steps = [(x - a, y - b) for (a, b), (x, y) in itertools.pairwise(corners)]
+    return _step("m", *corners[0]) + "".join(_step("l", x, y) for x, y in steps) + "z"
+
+
+def _step(command: str, x: float, y: float) -> str:
+    across, down = short(x), short(y)
+    if command == "l" and "0" in (across, down):
+        return f"h{across}" if down == "0" else f"v{down}"
+    return f"{command}{across} {down}".replace(" -", "-")
 
 
 def styles(rules: Iterable[str], traits: RuleTraits) -> dict[str, Style]:

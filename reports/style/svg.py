@@ -42,9 +42,10 @@ def at(x: float, y: float) -> tuple[str, str]:
 
 
 def short(points: float) -> str:
-    """A length in points, to a tenth."""
-    text = f"{points:.1f}".removesuffix(".0")
-    return "0" if text == "-0" else text
+    """A length in points, to a tenth, with no zero that need not be there."""
+    whole, _, tenths = f"{abs(points):.1f}".partition(".")
+    digits = f"{whole.lstrip('0')}.{tenths}".removesuffix(".0") or "0"
+    return f"-{digits}" if points < 0 and digits != "0" else digits
 
 
 def group(attributes: str, inside: Iterable[str]) -> Iterator[str]:

@@ -134,6 +134,7 @@
       options(name).forEach((value) => select.append(made("option", { value }, value)));
       return select;
     });
+    const none = made("p", { class: "note", role: "status", hidden: "" }, "Nothing was measured there.");
     const show = () => {
       const fits = panels.filter((panel) =>
         selects.every((select) => select.value === ALL || panel.dataset[select.name] === select.value)
@@ -141,11 +142,12 @@
       panels.forEach((panel) => panel.toggleAttribute("hidden", !fits.includes(panel)));
       figure.querySelector(".panels").classList.toggle("one", fits.length === 1);
       none.hidden = fits.length > 0;
+      const there = new Set(fits.flatMap((panel) => [...panel.querySelectorAll(".series")].map((each) => each.dataset.of)));
+      figure.querySelectorAll(".legend li").forEach((item) => (item.hidden = fits.length === 1 && !there.has(item.dataset.label)));
     };
-    const none = made("p", { class: "note", role: "status", hidden: "" }, "Nothing was measured there.");
     const picks = made("div", { class: "picks" });
     selects.forEach((select) => {
-      picks.append(made("label", {}, select.name, select));
+      picks.append(made("label", {}, made("span", {}, select.name), select));
       select.addEventListener("change", show);
     });
     figure.querySelector(".panels").before(picks, none);

@@ -87,10 +87,10 @@ def _figure(anchor: str, title: str, pairs: Sequence[tuple[Band, Condition]]) ->
         "fastest of its runs, the thin line reaches to their median). Up and to the left is better."
         f"{up} Bars are 95 % intervals; rules are compared in pairs, so where bars overlap they may still be "
         "told apart. The step line is the front: the most accurate rule, on average, for the time. Ringed: "
-        "shown to be on the front; pale: shown to be off it, because some rule that takes no longer is more "
-        "accurate; else undecided. Plain Monte Carlo is joined by a dotted line, with its number of samples; "
-        "the numbers above are how many samples take that long. The dashed line is what the exact law would "
-        "show."
+        "shown to be on the front; hollow: shown to be off it, because some rule that takes no longer is "
+        "more accurate; else undecided. Plain Monte Carlo is joined by a dotted line, with its number of "
+        "samples; the numbers above are how many samples take that long. The dashed line is what the exact "
+        "law would show."
     )
     return Figure(anchor, title, caption, tuple(panels), tuple(styled.values()))
 
@@ -126,7 +126,7 @@ def _series(band: Band, standing: Standing, style: Style, note: str) -> Series:
         until=[cost.typical],
         notes=[note] if note else (),
         size=3.5,
-        pale=standing.front == OFF,
+        hollow=standing.front == OFF,
         ringed=standing.front == ON,
     )
 

@@ -96,8 +96,8 @@ def _over_sigma(cells: pd.DataFrame, traits: RuleTraits) -> Figure:
         anchor="figure-sigma",
         title="Accuracy over input noise",
         caption="Mean 1 − TV (headline) over nets and inputs, by rule; bars reach one standard deviation "
-        "over these to either side. The grey band at the top is where a rule cannot be told from one with the "
-        "exact law at these sample counts (above the floor’s 95 % point).",
+        "over these to either side. The grey band at the top is where a rule cannot be told from one with "
+        "the exact law at these sample counts (above the floor’s 95 % point).",
         panels=tuple(panels),
         styles=tuple(styled.values()),
     )

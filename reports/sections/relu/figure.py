@@ -73,7 +73,7 @@ def _laws(image: Image, styled: dict[str, Style]) -> Panel:
         *(each for rule, style in styled.items() for each in _series(image.predictions[rule], x, style)),
     )
     title = f"ReLU(X), X ~ N({number(image.mean)}, {number(image.sigma**2)})"
-    told = "; ".join(
+    told = tuple(
         f"{styled[rule].label}: TV {tv:.3f}, W1 {w1:.3f}" for rule, (tv, w1) in image.distances.items()
     )
     chart = Chart(
@@ -83,7 +83,7 @@ def _laws(image: Image, styled: dict[str, Style]) -> Panel:
         height=0.8,
         note=told,
     )
-    return Panel(title, chart, f"Densities and point masses for {title}. {told}.")
+    return Panel(title, chart, f"Densities and point masses for {title}. {'; '.join(told)}.")
 
 
 def _series(law: Mixed, x: np.ndarray, style: Style, width: float = 1.6) -> Iterator[Series]:

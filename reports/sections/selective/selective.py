@@ -48,6 +48,8 @@ _READINGS = {
     "mean": "entropy of its mean",
     "concentration": "total concentration",
 }
+_EVERY = 5
+"""Of the points of a curve, those that can be read."""
 _HALVES = (
     ("Off-the-shelf model", "(a)", ("softmax",)),
     ("Trained with propagation", "(b)", ("dirichlet", "pairwise_gaussian")),
@@ -330,6 +332,7 @@ def _series(measured: _Measured) -> Series:
         error=spread if np.isfinite(spread).any() else None,
         band=True,
         size=2,
+        every=_EVERY,
     )
 
 
