@@ -127,8 +127,8 @@ class Series:
 
     @functools.cached_property
     def feet(self) -> Array:
-        """What bars stand on."""
-        return np.zeros_like(self.ys) if self.base is None else np.asarray(self.base, float)
+        """What bars stand on, where there are any."""
+        return np.where(np.isfinite(self.ys), 0.0 if self.base is None else self.base, math.nan)
 
     def told(self, x: Axis, y: Axis) -> Iterator[str]:
         """What is read at each point that is drawn: ``σ = 10: 0.532 ± 0.012``."""

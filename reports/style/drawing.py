@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from sdp_bench.reports.style.colours import css
@@ -140,9 +140,13 @@ def styles(rules: Iterable[str], traits: RuleTraits) -> dict[str, Style]:
             free = (each for each in (own, *_OTHERS) if each and each not in taken)
             colour = next(free, _OTHERS[len(styled) % len(_OTHERS)])
             taken.add(colour)
-            drawn = {(style.colour, style.marker) for style in styled.values()}
-            tries = itertools.islice(markers, len(_OTHER_MARKERS))
-            marker = _MARKERS.get(rule) or next((m for m in tries if (colour, m) not in drawn), next(markers))
+            marker = _MARKERS.get(rule) or _free(markers, colour, styled.values())
             dashes = (2.5, 1.5) if traits[rule].marginal else _DASHES.get(rule, ())
             styled[rule] = Style(label, colour, marker, dashes)
     return styled
+
+
+def _free(markers: Iterator[str], colour: str, styled: Collection[Style]) -> str:
+    """The next marker that nothing of a colour has, if there is one."""
+    taken = {style.marker for style in styled if style.colour == colour}
+    return next(each for each in markers if each not in taken or taken >= set(_OTHER_MARKERS))

@@ -2,7 +2,6 @@
 // panels one is picked. Without this all panels stand side by side, and a line's own title has its values.
 (() => {
   "use strict";
-  const SVG = "http://www.w3.org/2000/svg";
   const NEAR = 14; // how far from a point the pointer reads it, in the drawing's own units
 
   const made = (tag, attributes = {}, ...inside) => {
@@ -10,6 +9,12 @@
     for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
     element.append(...inside);
     return element;
+  };
+
+  const drawnIn = (parent, tag, attributes) => {
+    const element = document.createElementNS(parent.namespaceURI, tag);
+    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+    return parent.appendChild(element);
   };
 
   // ---- reading points
@@ -44,12 +49,9 @@
     title.remove();
     const places = [...path.getAttribute("d").matchAll(/M(-?[\d.]+) (-?[\d.]+)(?:V-?[\d.]+H(-?[\d.]+))?/g)];
     places.slice(0, told.length).forEach(([, x, y, right], index) => {
-      const point = document.createElementNS(SVG, "circle");
       const middle = right === undefined ? x : (Number(x) + Number(right)) / 2; // of a bar
-      const attributes = { class: "point", cx: middle, cy: y, r: 5, tabindex: -1, role: "img" };
-      for (const [key, value] of Object.entries(attributes)) point.setAttribute(key, value);
-      point.setAttribute("aria-label", `${name}, ${told[index]}`);
-      series.append(point);
+      const said = { tabindex: -1, role: "img", "aria-label": `${name}, ${told[index]}` };
+      drawnIn(series, "circle", { class: "point", cx: middle, cy: y, r: 5, ...said });
     });
   };
 
@@ -162,8 +164,22 @@
     ...["font-family", "font-size", "text-anchor", "display"],
   ];
 
+  // The names of the lines that are seen, below the drawing.
+  const named = (svg, copy, below) => {
+    const seen = new Set([...svg.querySelectorAll(".series:not([hidden])")].map((each) => each.dataset.of));
+    const items = [...svg.closest("figure").querySelectorAll(".legend li")].filter((item) => seen.has(item.dataset.label));
+    items.forEach((item, index) => {
+      const y = below + 12 * index;
+      const swatch = plain(item.querySelector(".chart"));
+      for (const [name, value] of Object.entries({ x: 40, y, width: 32, height: 12 })) swatch.setAttribute(name, value);
+      copy.append(swatch);
+      drawnIn(copy, "text", { x: 78, y: y + 9, "font-size": 8 }).textContent = item.dataset.label;
+    });
+    return below + 12 * items.length + 4;
+  };
+
   // With the styles of the page written into it, by which other programs draw it as it is seen here.
-  const alone = (svg) => {
+  const plain = (svg) => {
     const copy = svg.cloneNode(true);
     const [from, to] = [svg, copy].map((root) => [root, ...root.querySelectorAll("*")]);
     from.forEach((element, index) => {
@@ -172,17 +188,23 @@
       to[index].removeAttribute("style");
     });
     copy.querySelectorAll(".point, [display='none']").forEach((each) => each.remove());
-    copy.setAttribute("xmlns", SVG);
-    const [, , width, height] = copy.getAttribute("viewBox").split(" ");
-    copy.setAttribute("width", `${width}pt`);
-    copy.setAttribute("height", `${height}pt`);
     copy.removeAttribute("aria-hidden");
+    return copy;
+  };
+
+  const alone = (svg) => {
+    const copy = plain(svg);
+    const [, , width, height] = copy.getAttribute("viewBox").split(" ").map(Number);
+    const whole = named(svg, copy, height + 4);
+    copy.setAttribute("viewBox", `0 0 ${width} ${whole}`);
+    copy.setAttribute("width", `${width}pt`);
+    copy.setAttribute("height", `${whole}pt`);
     return new XMLSerializer().serializeToString(copy);
   };
 
   const saved = (panel, name) => {
     const svg = panel.querySelector(".chart");
-    const title = panel.querySelector("h4").textContent || name;
+    const title = panel.querySelector("h4").firstChild?.textContent || name;
     const file = made("button", { type: "button", "aria-label": `Save ${title} as SVG` }, "SVG");
     file.addEventListener("click", () => {
       const address = URL.createObjectURL(new Blob([alone(svg)], { type: "image/svg+xml" }));
