@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -36,6 +37,7 @@ _OTHER_MARKERS = (
 )
 """Of rules that are not ours: twelve before one comes again."""
 _REFERENCES = (("#7a7a2e", "hexagon"), ("#4e6a7a", "hexagon"))
+_COLOUR = re.compile("#[0-9a-fA-F]{6}")
 _GREYS = ("#a8a8a8", "#8c8c8c", "#767676", "#606060", "#484848")
 _SAMPLING_MARKERS = ("down", "left", "right", "up")
 """As many as share no factor with the greys, so that a pair comes again after all others."""
@@ -136,8 +138,9 @@ def styles(rules: Iterable[str], traits: RuleTraits) -> dict[str, Style]:
         elif traits.is_reference(rule):
             styled[rule] = Style(label, *next(references), (5.0, 1.5, 1.0, 1.5))
         else:
-            own = traits[rule].colour  # which variants of a rule share
-            free = (each for each in (own, *_OTHERS) if each and each not in taken)
+            own = traits[rule].colour or ""  # which variants of a rule share; what is no colour is left out
+            declared = (own,) if _COLOUR.fullmatch(own) else ()
+            free = (each for each in (*declared, *_OTHERS) if each not in taken)
             colour = next(free, _OTHERS[len(styled) % len(_OTHERS)])
             taken.add(colour)
             marker = _MARKERS.get(rule) or _free(markers, colour, styled.values())

@@ -68,7 +68,7 @@ class Figure:
 
 
 def found(context: Any) -> Iterator[Figure]:
-    """Every figure somewhere in what a section shows, each once.
+    """Every figure that is somewhere in what a section shows.
 
     Parameters
     ----------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 
 import numpy as np
 
@@ -149,7 +150,7 @@ def _step(band: Band, known: Sequence[Standing], end: float) -> Guide:
 def _plain(band: Band, known: Sequence[Standing]) -> tuple[list[Guide], dict[str, str]]:
     """Plain Monte Carlo joined, and its numbers of samples, by rule, where they do not crowd."""
     seconds = {each.rule: band.costs.by_rule[each.rule].seconds for each in known}
-    plain = sorted(((k, each) for each in known if (k := plain_samples(each.rule)) is not None), key=_first)
+    plain = sorted(((k, each) for each in known if (k := plain_samples(each.rule)) is not None), key=itemgetter(0))
     if not plain:
         return [], {}
     apart = (max(seconds.values()) / min(seconds.values())) ** 0.07
@@ -161,10 +162,6 @@ def _plain(band: Band, known: Sequence[Standing]) -> tuple[list[Guide], dict[str
             notes[each.rule] = f"{k}"
     x, y = zip(*((seconds[each.rule], each.value) for _, each in plain), strict=True)
     return [Guide(x, y, colour=_GREY, dashes=(1.0, 1.5), width=1.6)], notes
-
-
-def _first(pair: tuple[int, Standing]) -> int:
-    return pair[0]
 
 
 def _samples(band: Band, low: float, high: float) -> Iterator[tuple[float, str]]:

@@ -59,3 +59,10 @@ def test_a_colour_that_one_rule_declares_is_given_to_no_other():
     styled = styles(["a", "b", "c"], traits)
     assert styled["a"].colour == first
     assert len({style.colour for style in styled.values()}) == 3
+
+
+def test_what_a_rule_declares_and_is_no_colour_is_left_out():
+    """Results of others may hold any text there, and it stands in the style of pages."""
+    for text in ("red", "#12345", "#12345g", "#000000;}</style><script>", "", "url(#a)", "#１２３４５６"):
+        (style,) = styles(["a"], RuleTraits({"a": Traits("a", colour=text)})).values()
+        assert style.colour == styles(["a"], RuleTraits({"a": Traits("a")}))["a"].colour
