@@ -1,4 +1,4 @@
-"""Charts: their values are read by pointer and keys, lines are shown and hidden, one panel is picked and saved."""
+"""Charts: values are read by pointer and keys, lines shown and hidden, one panel is picked and saved."""
 
 from xml.etree import ElementTree as ET
 

@@ -150,7 +150,9 @@ def _step(band: Band, known: Sequence[Standing], end: float) -> Guide:
 def _plain(band: Band, known: Sequence[Standing]) -> tuple[list[Guide], dict[str, str]]:
     """Plain Monte Carlo joined, and its numbers of samples, by rule, where they do not crowd."""
     seconds = {each.rule: band.costs.by_rule[each.rule].seconds for each in known}
-    plain = sorted(((k, each) for each in known if (k := plain_samples(each.rule)) is not None), key=itemgetter(0))
+    plain = sorted(
+        ((k, each) for each in known if (k := plain_samples(each.rule)) is not None), key=itemgetter(0)
+    )
     if not plain:
         return [], {}
     apart = (max(seconds.values()) / min(seconds.values())) ** 0.07
