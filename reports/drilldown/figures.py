@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from dataclasses import replace
 from itertools import combinations
 
+import contourpy
 import numpy as np
 import torch
-from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import LinearSegmentedColormap, Normalize
-from matplotlib.figure import Figure as Canvas
-from matplotlib.patches import Ellipse
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 from scipy.special import ndtri
@@ -25,17 +20,11 @@ from sdp_bench.bench.replay.error_by_layer import ErrorByLayer, OutputErrors
 from sdp_bench.oracles.moments.moments import Moments
 from sdp_bench.oracles.partitions.quantiles import LEVELS
 from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.drawing import (
-    GRID,
-    INK,
-    Panel,
-    Style,
-    legend_of,
-    look,
-    styles,
-    svg_of,
-)
-from sdp_bench.reports.style.drawing import Figure as Drawing
+from sdp_bench.reports.style.axis import Axis
+from sdp_bench.reports.style.chart import Chart, Guide, Series
+from sdp_bench.reports.style.colours import GRID, INK, Colours
+from sdp_bench.reports.style.drawing import Style, styles
+from sdp_bench.reports.style.figure import Figure, Panel
 from sdp_bench.reports.style.heat_map import HeatMap
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_ref.laws import DiagonalGaussian, Gaussian
@@ -46,14 +35,22 @@ RULE, DROPPED, CLOSURE = "#0072b2", "#e69f00", "#d55e00"
 KINDS = {"formula": "the rule’s own", "dropped": "covariances it drops", "closure": "closure"}
 """What enters, as :class:`sdp_bench.bench.replay.error_by_layer.OutputErrors` names it, for people."""
 
-_COLOURS = {"formula": RULE, "dropped": DROPPED, "closure": CLOSURE}
+_ENTERING = {
+    kind: Style(KINDS[kind], colour, "square")
+    for kind, colour in (("formula", RULE), ("dropped", DROPPED), ("closure", CLOSURE))
+}
+_TOTAL = Style("total", INK, "circle")
 _OUTPUTS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#8c564b", "#7a7a2e")
-_DIVERGING = LinearSegmentedColormap.from_list("orange over blue", ("#3e91d5", "#f2f1f1", "#ca7734"))
+_OUTPUT_MARKERS = ("circle", "square", "diamond", "up", "down", "plus", "cross", "star")
+_DIVERGING = ("#3e91d5", "#f2f1f1", "#ca7734")
+"""Blue below 0, orange above."""
+_GREY = "#8a8a8a"
 _MASSES = (0.5, 0.9, 0.99)
-_SHADES = ((0.54, 0.54, 0.54, 0.25), (0.54, 0.54, 0.54, 0.5), (0.54, 0.54, 0.54, 0.8))
+_SHADES = (0.25, 0.5, 0.8)
 _BINS = 72
 _DRAWN = 2**20  # samples: more show nothing more
 _AXES = 3
+_TURNS = 73  # points of an ellipse
 _NOTHING = 1e-4  # of all that enters
 _LARGEST_MATRIX = 10
 
@@ -68,74 +65,89 @@ def layer_names(errors: ErrorByLayer) -> list[str]:
     return names
 
 
-def by_layer(errors: ErrorByLayer, output: OutputErrors, scale: str) -> Drawing:
+def by_layer(errors: ErrorByLayer, output: OutputErrors, scale: str) -> Figure:
     """Errors at each layer, and what enters there as seen at the output; `scale` says in what measure."""
     names = layer_names(errors)
-    with look():
-        panels = (_at_layers(errors, names), _at_output(output, names, scale))
     shown = [kind for kind in KINDS if sum(getattr(output, kind)) > _NOTHING * output.sum_of_parts]
-    swatches = {KINDS[kind]: _COLOURS[kind] for kind in shown} | {"total": INK}
-    with look():
-        legend = legend_of(
-            [Style(name, colour, "s", ()) for name, colour in swatches.items()], "drill-swatch"
-        )
-    return Drawing(
+    return Figure(
         anchor="figure-layers",
         title="Error by layer",
         caption="Left: after each layer, relative to the root of its true total variance; each of the bars "
         "starts anew at its layer, and the total is what the rule has come to there. Right: the share of the "
         f"error of the output that enters at each layer ({scale}).",
-        panels=panels,
-        legend=legend,
+        panels=(_at_layers(errors, names), _at_output(output, names, scale)),
+        styles=(*(_ENTERING[kind] for kind in shown), _TOTAL),
     )
 
 
 def _at_layers(errors: ErrorByLayer, names: list[str]) -> Panel:
-    canvas, axes = _canvas()
     positions = np.arange(len(names))
-    rule = [layer.rule.value for layer in errors.layers]
-    dropped = [layer.dropped for layer in errors.layers]
-    closure = [layer.closure.value for layer in errors.layers]
+    rule = np.array([layer.rule.value for layer in errors.layers])
+    closure = np.array([layer.closure.value for layer in errors.layers])
     total = [layer.total.value for layer in errors.layers]
+    floor = [layer.total.floor95 for layer in errors.layers]
     # what is dropped is nearly all of the rule error where there is any
-    colours = [DROPPED if d > 0.5 * r else RULE for r, d in zip(rule, dropped, strict=True)]
-    axes.bar(positions - 0.2, rule, 0.38, color=colours)
-    axes.bar(positions + 0.2, closure, 0.38, color=CLOSURE)
-    axes.plot(positions, total, color=INK, marker="o", markersize=3.5, linewidth=1.1)
-    axes.fill_between(
-        positions, [layer.total.floor95 for layer in errors.layers], color="#8a8a8a", alpha=0.35, linewidth=0
+    dropped = np.array([layer.dropped for layer in errors.layers]) > 0.5 * rule
+    bars = (
+        (_ENTERING["formula"], -0.2, np.where(dropped, np.nan, rule)),
+        (_ENTERING["dropped"], -0.2, np.where(dropped, rule, np.nan)),
+        (_ENTERING["closure"], 0.2, closure),
     )
-    _label_layers(axes, names)
-    axes.set(ylabel="relative distance", ylim=(0, None))
+    chart = Chart(
+        _layers(names),
+        Axis("relative distance", 0),
+        (
+            *(Series(style, positions + aside, values, wide=0.38) for style, aside, values in bars),
+            Series(_TOTAL, positions, total, width=1.1, size=2),
+        ),
+        (
+            Guide(
+                [*positions, *positions[::-1]],
+                [*floor, *np.zeros(len(floor))],
+                colour=_GREY,
+                opacity=0.35,
+                filled=True,
+            ),
+        ),
+        gridless=True,
+        inclined=True,
+    )
     description = "; ".join(
         f"{n}: rule {r:.2g}, closure {c:.2g}, total {t:.2g}"
         for n, r, c, t in zip(names, rule, closure, total, strict=True)
     )
-    return Panel("After each layer", _svg(canvas, "layers"), f"Bar chart by layer. {description}.")
+    return Panel("After each layer", chart, f"Bar chart by layer. {description}.")
 
 
 def _at_output(output: OutputErrors, names: list[str], scale: str) -> Panel:
-    canvas, axes = _canvas()
     positions, bottom = np.arange(len(names)), np.zeros(len(names))
     entered = output.sum_of_parts or 1.0
-    for kind in KINDS:
+    bars = []
+    for kind, style in _ENTERING.items():
         part = np.array(getattr(output, kind)) / entered
         if part.sum() > _NOTHING:
-            axes.bar(positions, part, 0.7, bottom=bottom, color=_COLOURS[kind])
-            bottom += part
-    _label_layers(axes, names)
-    axes.set(ylabel="share of what enters", ylim=(0, None))
-    axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.0f} %")
-    description = "; ".join(f"{name} {100 * share:.0f} %" for name, share in zip(names, bottom, strict=True))
-    return Panel("As seen at the output", _svg(canvas, "entered"), f"Bar chart ({scale}): {description}.")
-
-
-def _label_layers(axes: Axes, names: list[str]) -> None:
-    step = math.ceil(len(names) / 16)
-    axes.set_xticks(
-        range(0, len(names), step), names[::step], rotation=55, ha="right", rotation_mode="anchor"
+            bars.append(Series(style, positions, bottom + part, wide=0.7, base=bottom))
+            bottom = bottom + part
+    chart = Chart(
+        _layers(names),
+        Axis("share of what enters", 0, write=_percent, told=_percent),
+        tuple(bars),
+        gridless=True,
+        inclined=True,
     )
-    axes.grid(visible=False, axis="x")
+    description = "; ".join(f"{name} {100 * share:.0f} %" for name, share in zip(names, bottom, strict=True))
+    return Panel("As seen at the output", chart, f"Bar chart ({scale}): {description}.")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _layers(names: list[str]) -> Axis:
+    """Axis of layers, with the names of not too many."""
+    step = math.ceil(len(names) / 16)
+    ticks = tuple((float(place), names[place]) for place in range(0, len(names), step))
+    return Axis(low=-0.6, high=len(names) - 0.4, ticks=ticks, told=lambda place: names[round(place)])
 
 
 def style_beside_oracle(rule: str, traits: RuleTraits) -> Style:
@@ -144,7 +156,7 @@ def style_beside_oracle(rule: str, traits: RuleTraits) -> Style:
     return replace(style, colour=RULE if traits.is_sampling(rule) else style.colour, marker="", dashes=())
 
 
-def projections(oracle: Oracle, prediction: Prediction, style: Style) -> Drawing | None:
+def projections(oracle: Oracle, prediction: Prediction, style: Style) -> Figure | None:
     """Oracle and prediction on pairs of the oracle's principal axes; None for a single output."""
     moments = oracle.moments
     values, vectors = np.linalg.eigh(moments.covariance)
@@ -160,29 +172,25 @@ def projections(oracle: Oracle, prediction: Prediction, style: Style) -> Drawing
     which = "" if len(drawn) == len(oracle.samples) else f"first {len(drawn):,} "
     law = _moments_of(prediction)
     mean, covariance = (law[0] - moments.mean) @ axes_matrix, axes_matrix.T @ law[1] @ axes_matrix
-    panels = []
-    with look():
-        for number, (i, j) in enumerate(combinations(range(len(kept)), 2)):
-            panels.append(
-                _projection(
-                    samples[:, [i, j]],
-                    mean[[i, j]],
-                    covariance[np.ix_([i, j], [i, j])],
-                    (f"axis {i + 1} (sd {spreads[i]:.3g})", f"axis {j + 1} (sd {spreads[j]:.3g})"),
-                    style.colour,
-                    f"Axes {i + 1} and {j + 1}",
-                    f"projection-{number}",
-                )
-            )
-        legend = legend_of([style, Style("oracle", "#8a8a8a", "s", ())], "plane-swatch")
-    return Drawing(
+    panels = tuple(
+        _projection(
+            samples[:, [i, j]],
+            mean[[i, j]],
+            covariance[np.ix_([i, j], [i, j])],
+            (f"axis {i + 1} (sd {spreads[i]:.3g})", f"axis {j + 1} (sd {spreads[j]:.3g})"),
+            style,
+            f"Axes {i + 1} and {j + 1}",
+        )
+        for i, j in combinations(range(len(kept)), 2)
+    )
+    return Figure(
         anchor="figure-projections",
         title="Oracle and prediction in the oracle’s principal axes",
         caption=f"Grey: the smallest regions with 50, 90 and 99 % of the oracle’s {which}samples. Lines: the "
         "regions with the same masses under the rule’s law. Axes in units of the oracle’s standard deviation "
         "along each; ellipses may run out of the frame.",
-        panels=tuple(panels),
-        legend=legend,
+        panels=panels,
+        styles=(style, Style("oracle", _GREY, "square")),
     )
 
 
@@ -191,11 +199,9 @@ def _projection(
     mean: Array,
     covariance: Array,
     axis_names: tuple[str, str],
-    colour: str,
+    style: Style,
     title: str,
-    prefix: str,
 ) -> Panel:
-    canvas, axes = _canvas(0.9)
     spread = np.sqrt(np.clip(covariance.diagonal(), 0, None))
     low, high = np.quantile(samples, [0.002, 0.998], axis=0)
     width = high - low
@@ -211,31 +217,46 @@ def _projection(
     heights = sorted(set(ordered[positions].tolist()))
     centres = [(edge[1:] + edge[:-1]) / 2 for edge in edges]
     heights = [h for h in heights if 0 < h < density.max()]
-    if heights:
-        axes.contourf(
-            *centres,
-            density.T,
-            levels=[*heights, density.max() * 1.01],
-            colors=_SHADES[-len(heights) :],
+    regions = contourpy.contour_generator(x=centres[0], y=centres[1], z=density.T, fill_type="OuterOffset")
+    shades = [
+        Guide(*_broken(points, offsets), colour=_GREY, opacity=shade, filled=True)
+        for shade, first, last in zip(
+            _SHADES[-len(heights) :], heights, [*heights[1:], density.max() * 1.01], strict=False
         )
-    values, vectors = np.linalg.eigh(covariance)
-    angle = float(np.degrees(np.arctan2(vectors[1, 1], vectors[0, 1])))
-    for mass in _MASSES:
-        radius = math.sqrt(-2 * math.log(1 - mass))
-        long, short = (2 * radius * math.sqrt(max(0.0, float(v))) for v in (values[1], values[0]))
-        axes.add_patch(
-            Ellipse(tuple(mean), long, short, angle=angle, fill=False, edgecolor=colour, linewidth=1.3)
-        )
-    axes.plot(*mean, marker="+", color=colour, markersize=6)
-    axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), xlabel=axis_names[0], ylabel=axis_names[1])
+        for points, offsets in zip(*regions.filled(first, last), strict=True)
+    ]
+    ellipses = [Guide(*_ellipse(mean, covariance, mass), colour=style.colour, width=1.3) for mass in _MASSES]
+    chart = Chart(
+        Axis(axis_names[0], low[0], high[0]),
+        Axis(axis_names[1], low[1], high[1]),
+        (Series(replace(style, marker="plus"), mean[:1], mean[1:], name=f"{style.label}, mean"),),
+        (*shades, *ellipses),
+        height=0.9,
+    )
     alt = (
         f"{title}: oracle’s density, and the rule’s ellipses with centre ({mean[0]:.2f}, {mean[1]:.2f}) and "
         f"standard deviations {spread[0]:.2g} and {spread[1]:.2g}, in units of the oracle’s."
     )
-    return Panel(title, _svg(canvas, prefix), alt)
+    return Panel(title, chart, alt)
 
 
-def quantile_differences(oracle: Oracle, prediction: Prediction) -> Drawing:
+def _broken(points: Array, offsets: NDArray[np.integer]) -> tuple[Array, Array]:
+    """A polygon with its holes, which follow each other in `points`, as one path."""
+    parts = np.split(points, offsets[1:-1])
+    x, y = np.concatenate([np.vstack([part, [[math.nan] * 2]]) for part in parts])[:-1].T
+    return x, y
+
+
+def _ellipse(mean: Array, covariance: Array, mass: float) -> tuple[Array, Array]:
+    """Edge of the smallest region with a mass under a Gaussian."""
+    values, vectors = np.linalg.eigh(covariance)
+    radii = math.sqrt(-2 * math.log(1 - mass)) * np.sqrt(np.clip(values, 0, None))
+    turns = np.linspace(0, 2 * math.pi, _TURNS)
+    x, y = mean[:, None] + vectors @ (radii[:, None] * np.stack([np.cos(turns), np.sin(turns)]))
+    return x, y
+
+
+def quantile_differences(oracle: Oracle, prediction: Prediction) -> Figure:
     """Predicted less true quantile of each output, over its true interquartile range."""
     true = oracle.quantiles.values
     law = prediction.law
@@ -248,35 +269,31 @@ def quantile_differences(oracle: Oracle, prediction: Prediction) -> Drawing:
     known = ranges > 0
     shown = [j for j in range(true.shape[1]) if known[j]][: len(_OUTPUTS)]
     errors = oracle.quantiles.replicates(100).std(0)
-    with look():
-        canvas, axes = _canvas()
-        description = []
-        for j in shown:
-            line = (predicted[:, j] - true[:, j]) / ranges[j]
-            noise = 2 * errors[:, j] / ranges[j]
-            axes.fill_between(LEVELS, line - noise, line + noise, color=_OUTPUTS[j], alpha=0.25, linewidth=0)
-            axes.plot(LEVELS, line, color=_OUTPUTS[j])
-            description.append(
-                f"output {j}: {line[0]:.2g} at 5 %, {line[9]:.2g} at 50 %, {line[-1]:.2g} at 95 %"
-            )
-        axes.axhline(0, color=INK, linewidth=0.9)
-        axes.set(xlabel="level", ylabel="difference / IQR", xlim=(0, 1))
-        axes.xaxis.set_major_formatter(lambda level, _: f"{100 * level:.0f} %")
-        panel = Panel("", _svg(canvas, "quantiles"), f"Line chart: {'; '.join(description)}.")
-        legend = legend_of([Style(f"output {j}", _OUTPUTS[j], "", ()) for j in shown], "quantile-swatch")
+    lines, description = [], []
+    for j in shown:
+        line = (predicted[:, j] - true[:, j]) / ranges[j]
+        style = Style(f"output {j}", _OUTPUTS[j], _OUTPUT_MARKERS[j])
+        lines.append(Series(style, LEVELS, line, error=2 * errors[:, j] / ranges[j], band=True, size=2))
+        description.append(f"output {j}: {line[0]:.2g} at 5 %, {line[9]:.2g} at 50 %, {line[-1]:.2g} at 95 %")
+    chart = Chart(
+        Axis("level", 0, 1, write=_percent, told=_percent),
+        Axis("difference / IQR"),
+        tuple(lines),
+        (Guide([0, 1], [0, 0]),),
+    )
     left = true.shape[1] - len(shown)
     rest = f" Not shown: {labels.plural(left, 'output')}." if left else ""
-    return Drawing(
+    return Figure(
         anchor="figure-quantiles",
         title="Quantile differences",
         caption="Predicted less true quantile of each output, over the true interquartile range; the band is "
         f"two standard errors of the oracle. 0 is exact, above it the rule’s quantile is too high.{rest}",
-        panels=(panel,),
-        legend=legend,
+        panels=(Panel("", chart, f"Line chart: {'; '.join(description)}."),),
+        styles=tuple(line.style for line in lines),
     )
 
 
-def covariances(moments: Moments, prediction: Prediction) -> Drawing | None:
+def covariances(moments: Moments, prediction: Prediction) -> Figure | None:
     """Covariance matrices side by side, in units of the true standard deviations; None if too large."""
     if len(moments.mean) > _LARGEST_MATRIX:
         return None
@@ -287,7 +304,7 @@ def covariances(moments: Moments, prediction: Prediction) -> Drawing | None:
     panels: list[Panel] = []
     for title, matrix in (("Oracle", true), ("Rule", predicted), ("Rule − oracle", predicted - true)):
         panels.append(_matrix(title, matrix))
-    return Drawing(
+    return Figure(
         anchor="figure-covariance",
         title="Covariance matrices of the outputs",
         caption="Each entry over the two outputs’ true standard deviations, so that the oracle’s matrix is "
@@ -308,13 +325,13 @@ def _matrix(title: str, matrix: Array) -> Panel:
         names,
         across="output",
         along="output",
-        colours=ScalarMappable(Normalize(-top, top), _DIVERGING),
+        colours=Colours(-top, top, _DIVERGING),
         edges=GRID,
         height=0.8 if few else 0.95,
         size=10.5 if few else 6.5,
     )
     rows = "; ".join(", ".join(row) for row in entries)
-    return Panel(title, heat_map.svg, f"{title}, by rows: {rows}.")
+    return Panel(title, heat_map, f"{title}, by rows: {rows}.")
 
 
 def _entry(value: float) -> str:
@@ -328,16 +345,3 @@ def _moments_of(prediction: Prediction) -> tuple[Array, Array]:
     law = prediction.gaussian
     covariance = law.covariance[0].double()
     return law.mean[0].flatten().double().numpy(), torch.as_tensor(covariance).numpy()
-
-
-def _canvas(height: float = 0.86, width: float = 4.0) -> tuple[Canvas, Axes]:
-    canvas = Canvas(figsize=(width, width * height), layout="constrained")
-    axes = canvas.subplots()
-    axes.tick_params(axis="both", which="both", length=0)
-    return canvas, axes
-
-
-def _svg(canvas: Canvas, name: str) -> str:
-    """SVG without the tick marks, of length 0: a defined path, and its uses in groups of their own."""
-    marks = r"<g>\s*(<defs>\s*<path [^>]*/>\s*</defs>\s*)?<g>\s*<use [^>]*/>\s*</g>\s*</g>"
-    return re.sub(marks, "", svg_of(canvas, f"drill-{name}"))

@@ -23,7 +23,7 @@ from sdp_bench.reports.scorecard.judging import Judged, judge
 from sdp_bench.reports.scorecard.verdict import Verdict
 from sdp_bench.reports.sections.figures.figures import figures
 from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.drawing import Figure
+from sdp_bench.reports.style.figure import Figure
 from sdp_bench.reports.style.nets import NetKind
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.tables import Table, headline

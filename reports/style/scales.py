@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
+import numpy as np
 import pandas as pd
 
-from sdp_bench.reports.style.drawing import Panel, Style, canvas_of, look, svg_of
+from sdp_bench.reports.style.axis import Axis
+from sdp_bench.reports.style.chart import Chart, Series
+from sdp_bench.reports.style.drawing import Style
+from sdp_bench.reports.style.figure import Panel
 from sdp_bench.reports.style.labels import number
 
 DASHED = (4.0, 1.8)
@@ -27,12 +31,15 @@ class Line:
         By scale; a single one at scale 0 is drawn all the way across.
     dashes : tuple of float
         None for a solid line.
+    spread : Series, optional
+        Standard deviations over runs, by scale.
     """
 
     style: Style
     name: str
     values: pd.Series
     dashes: tuple[float, ...] = ()
+    spread: pd.Series | None = None
 
     @property
     def said(self) -> str:
@@ -41,19 +48,30 @@ class Line:
         place = f" at {best:g}" if best else ""
         return f"{self.name} at most {number(float(self.values.max()), 1)} %{place}"
 
+    def over(self, scales: Sequence[float]) -> Series:
+        """As a chart has it, over scales of which those are the ends that are drawn."""
+        style = replace(self.style, dashes=self.dashes)
+        values = self.values.sort_index()
+        spread = None if self.spread is None else self.spread.reindex(values.index).to_numpy(float)
+        error = None if spread is None or np.isnan(spread).all() else spread
+        if list(values.index) == [0.0]:
+            level = np.repeat(values.to_numpy(), len(scales))
+            around = None if error is None else np.repeat(error, len(scales))
+            return Series(replace(style, marker=""), scales, level, self.name, error=around, width=1.4)
+        return Series(style, values.index, values, self.name, error=error, size=2.2)
 
-def panel_of(title: str, lines: Sequence[Line], prefix: str, ylabel: str = "accuracy (%)") -> Panel:
-    """Panel of lines over the logarithm of the scale."""
-    with look():
-        canvas, axes = canvas_of(height=0.74, left=0.6)
-        for line in lines:
-            if list(line.values.index) == [0.0]:
-                made = axes.axhline(float(line.values.iloc[0]), linewidth=1.4, zorder=1)
-            else:
-                made = axes.plot(line.values.sort_index(), marker=line.style.marker, markersize=4)[0]
-            made.set(color=line.style.colour, dashes=line.dashes or (1, 0))
-        axes.set(xscale="log", ylim=(0, 100), xlabel="scale in training", ylabel=ylabel)
-        said = "; ".join(line.said for line in lines)
-        return Panel(
-            title, svg_of(canvas, prefix), f"Line chart for {title}: {ylabel} over the scale. {said}."
-        )
+
+def panel_of(
+    title: str, lines: Sequence[Line], facets: Mapping[str, str], name: str = "accuracy (%)"
+) -> Panel:
+    """Panel of lines over the logarithm of the scale; `name` is that of the values."""
+    scales = sorted({float(scale) for line in lines for scale in line.values.index if scale})
+    ends = [scales[0], scales[-1]] if scales else [1.0]
+    chart = Chart(
+        Axis("scale in training", log=True, told=lambda scale: f"scale {number(scale)}"),
+        Axis(name, 0, 100, told=lambda share: f"{number(share, 1)} %"),
+        tuple(line.over(ends) for line in lines),
+        height=0.74,
+    )
+    said = "; ".join(line.said for line in lines)
+    return Panel(title, chart, f"Line chart for {title}: {name} over the scale. {said}.", facets)

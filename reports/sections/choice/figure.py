@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
-from sdp_bench.reports.sections.choice.choice import OFF, ON, Band, Choice, Condition
+from sdp_bench.reports.sections.choice.choice import OFF, ON, Band, Choice, Condition, Standing
 from sdp_bench.reports.statistics.costs import plain_samples
 from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.drawing import (
-    INK,
-    Figure,
-    Panel,
-    Style,
-    canvas_of,
-    legend_of,
-    look,
-    styles,
-    svg_of,
-)
+from sdp_bench.reports.style.axis import Axis
+from sdp_bench.reports.style.chart import Chart, Guide, Series
+from sdp_bench.reports.style.drawing import Style, styles
+from sdp_bench.reports.style.figure import Figure, Panel
 
 SHOWN = 3
 """Kinds of nets, and values of sigma, in the first figure."""
 MOST = 12
 """Panels of the second figure, at most."""
 
-_TICKS = (1, 2, 5)
+_GREY = "#8c8c8c"
+_COUNTS = (100, 1000, 10_000, 100_000, 1_000_000)
+"""Of samples, along the top."""
 
 
 def choice_figures(choice: Choice) -> tuple[Figure | None, Figure | None]:
@@ -56,11 +49,10 @@ def choice_figures(choice: Choice) -> tuple[Figure | None, Figure | None]:
     rest = [(band, condition) for band in others for condition in _shown_conditions(band, [band])]
     if len(rest) > MOST:
         rest = [(band, band.conditions[(len(band.conditions) - 1) // 2]) for band in others][:MOST]
-    with look():
-        return (
-            _figure("figure-front", "Accuracy against cost, and the front", main),
-            _figure("figure-front-rest", "The other nets", rest),
-        )
+    return (
+        _figure("figure-front", "Accuracy against cost, and the front", main),
+        _figure("figure-front-rest", "The other nets", rest),
+    )
 
 
 def _shown_conditions(band: Band, among: Sequence[Band]) -> list[Condition]:
@@ -81,11 +73,13 @@ def _figure(anchor: str, title: str, pairs: Sequence[tuple[Band, Condition]]) ->
         return None
     styled = styles((s.rule for _, condition in pairs for s in condition.standings), pairs[0][0].traits)
     panels = []
-    for number, (band, condition) in enumerate(pairs):
-        canvas, axes = canvas_of(height=0.86, left=0.52 if band.metric.complement else 0.72, top=0.24)
-        _draw(axes, band, condition, styled)
-        name = f"{band.title}, {band.scale}\u00a0=\u00a0{condition.sigma:g}"
-        panels.append(Panel(name, svg_of(canvas, f"{anchor}-{number}"), _description(name, band, condition)))
+    for band, condition in pairs:
+        at = f"{band.scale}\u00a0=\u00a0{condition.sigma:g}"
+        name = f"{band.title}, {at}"
+        facets = {"metric": band.metric.title, "net": band.title, "noise": at}
+        panels.append(
+            Panel(name, _chart(band, condition, styled), _description(name, band, condition), facets)
+        )
     lower = {band.metric.title for band, _ in pairs if band.metric.better == "lower"}
     up = f" Of {' and '.join(sorted(lower))}, a distance, the axis is turned round." if lower else ""
     metric = pairs[0][0].metric
@@ -94,75 +88,54 @@ def _figure(anchor: str, title: str, pairs: Sequence[tuple[Band, Condition]]) ->
         "fastest of its runs, the thin line reaches to their median). Up and to the left is better."
         f"{up} Bars are 95 % intervals; rules are compared in pairs, so where bars overlap they may still be "
         "told apart. The step line is the front: the most accurate rule, on average, for the time. Ringed: "
-        "shown to be on the front; pale: shown to be off it, because some rule that takes no longer is more "
-        "accurate; else undecided. Plain Monte Carlo is joined by a dotted line, with its number of samples; "
-        "the numbers above are how many samples take that long. The dashed line is what the exact law would "
-        "show."
+        "shown to be on the front; hollow: shown to be off it, because some rule that takes no longer is "
+        "more accurate; else undecided. Plain Monte Carlo is joined by a dotted line, with its number of "
+        "samples; the numbers above are how many samples take that long. The dashed line is what the exact "
+        "law would show."
     )
-    return Figure(anchor, title, caption, tuple(panels), legend_of(styled.values(), f"{anchor}-swatch"))
+    return Figure(anchor, title, caption, tuple(panels), tuple(styled.values()))
 
 
-def _draw(axes: Axes, band: Band, condition: Condition, styled: dict[str, Style]) -> None:
+def _chart(band: Band, condition: Condition, styled: dict[str, Style]) -> Chart:
     costs = band.costs
     known = [each for each in condition.standings if each.rule in costs.by_rule]
-    sign = 1 if band.metric.better == "higher" else -1
-    low = min(costs.by_rule[each.rule].seconds for each in known)
-    high = max(costs.by_rule[each.rule].typical for each in known)
-    axes.set_xscale("log")
-    axes.set_xlim(low / 1.5, high * 1.7)
+    low = min(costs.by_rule[each.rule].seconds for each in known) / 1.5
+    high = max(costs.by_rule[each.rule].typical for each in known) * 1.7
+    time = Axis("time for one input", low, high, log=True, write=labels.duration, told=labels.duration)
     if band.metric.complement:
-        axes.set_ylim(0, 1.02)
+        accuracy = Axis(band.metric.label, 0, 1.02)
+    else:
+        accuracy = Axis("distance (up is better)", flipped=band.metric.better != "higher")
+    joined, plain = _plain(band, known)
+    guides = [_step(band, known, high), *joined]
     if math.isfinite(condition.floor):
-        axes.axhline(condition.floor, color=INK, linewidth=0.9, dashes=(4, 3), alpha=0.7)
-    _step(axes, [(costs.by_rule[each.rule].seconds, each.value) for each in known], sign, high * 1.7)
-    plain = sorted((k, each) for each in known if (k := plain_samples(each.rule)) is not None)
-    if plain:
-        grey = "#8c8c8c"
-        axes.plot(
-            [costs.by_rule[each.rule].seconds for _, each in plain],
-            [each.value for _, each in plain],
-            color=grey,
-            linestyle=(0, (1, 1.5)),
-        )
-    for each in known:
-        cost, style = costs.by_rule[each.rule], styled[each.rule]
-        alpha = 0.35 if each.front == OFF else 1.0
-        axes.hlines(
-            each.value, cost.seconds, cost.typical, colors=style.colour, linewidth=0.9, alpha=alpha / 2
-        )
-        if math.isfinite(each.half_width):
-            ends = np.array([each.value - each.half_width, each.value + each.half_width])
-            if band.metric.complement:
-                ends = ends.clip(0, 1)
-            ends = ends.clip(min=0)
-            axes.plot([cost.seconds] * 2, ends, color=style.colour, linewidth=1.5, alpha=alpha * 0.7)
-        axes.plot(
-            cost.seconds,
-            each.value,
-            marker=style.marker,
-            color=style.colour,
-            markersize=7,
-            markeredgecolor=INK if each.front == ON else "none",
-            markeredgewidth=1.3 if each.front == ON else 0,
-            alpha=alpha,
-        )
-    last = math.inf
-    for k, each in reversed(plain):
-        at = (costs.by_rule[each.rule].seconds, each.value)
-        if at[0] * (high / low) ** 0.07 > last:
-            continue
-        last = at[0]
-        axes.annotate(f"{k}", at, (0, -13), textcoords="offset points", fontsize=8, ha="center", alpha=0.8)
-    axes.set_ylabel(band.metric.label if band.metric.complement else "distance (up is better)")
-    axes.set_xlabel("time for one input")
-    if sign < 0:
-        axes.invert_yaxis()
-    _time_axis(axes)
-    _sample_axis(axes, band)
+        guides.append(Guide([low, high], [condition.floor] * 2, dashes=(4, 3), opacity=0.7))
+    series = tuple(_series(band, each, styled[each.rule], plain.get(each.rule, "")) for each in known)
+    return Chart(time, accuracy, series, tuple(guides), top=tuple(_samples(band, low, high)))
 
 
-def _step(axes: Axes, points: list[tuple[float, float]], sign: int, end: float) -> None:
+def _series(band: Band, standing: Standing, style: Style, note: str) -> Series:
+    cost, value, half = band.costs.by_rule[standing.rule], standing.value, standing.half_width
+    ends = np.clip([value - half, value + half], 0, 1 if band.metric.complement else None)
+    return Series(
+        style,
+        [cost.seconds],
+        [value],
+        error=[half],
+        low=ends[:1],
+        high=ends[1:],
+        until=[cost.typical],
+        notes=[note] if note else (),
+        size=3.5,
+        hollow=standing.front == OFF,
+        ringed=standing.front == ON,
+    )
+
+
+def _step(band: Band, known: Sequence[Standing], end: float) -> Guide:
     """Best mean for the time: horizontal until the next rule that is better."""
+    sign = 1 if band.metric.better == "higher" else -1
+    points = [(band.costs.by_rule[each.rule].seconds, each.value) for each in known]
     corners: list[tuple[float, float]] = []
     for seconds, value in sorted(points, key=lambda point: (point[0], -sign * point[1])):
         if not corners or sign * value > sign * corners[-1][1]:
@@ -170,35 +143,40 @@ def _step(axes: Axes, points: list[tuple[float, float]], sign: int, end: float) 
                 corners.append((seconds, corners[-1][1]))
             corners.append((seconds, value))
     corners.append((end, corners[-1][1]))
-    axes.plot(*zip(*corners, strict=True), color=INK, linewidth=0.9, alpha=0.75)
+    x, y = zip(*corners, strict=True)
+    return Guide(x, y, opacity=0.75)
 
 
-def _time_axis(axes: Axes) -> None:
-    # Plain text: matplotlib's own labels of a logarithmic axis are formulae, slow to set.
-    low, high = axes.get_xlim()
-    ticks = [10.0**decade for decade in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)]
-    if len(ticks) < 2:
-        decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        ticks = [m * 10.0**d for d in decades for m in _TICKS if low <= m * 10.0**d <= high]
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
-    axes.xaxis.set_major_formatter(FixedFormatter([labels.duration(tick) for tick in ticks]))
-    axes.xaxis.set_minor_locator(NullLocator())
+def _plain(band: Band, known: Sequence[Standing]) -> tuple[list[Guide], dict[str, str]]:
+    """Plain Monte Carlo joined, and its numbers of samples, by rule, where they do not crowd."""
+    seconds = {each.rule: band.costs.by_rule[each.rule].seconds for each in known}
+    plain = sorted(
+        ((k, each) for each in known if (k := plain_samples(each.rule)) is not None), key=itemgetter(0)
+    )
+    if not plain:
+        return [], {}
+    apart = (max(seconds.values()) / min(seconds.values())) ** 0.07
+    notes: dict[str, str] = {}
+    last = math.inf
+    for k, each in reversed(plain):
+        if seconds[each.rule] * apart <= last:
+            last = seconds[each.rule]
+            notes[each.rule] = f"{k}"
+    x, y = zip(*((seconds[each.rule], each.value) for _, each in plain), strict=True)
+    return [Guide(x, y, colour=_GREY, dashes=(1.0, 1.5), width=1.6)], notes
 
 
-def _sample_axis(axes: Axes, band: Band) -> None:
-    """Numbers of samples that take as long, along the top, where they do not crowd."""
+def _samples(band: Band, low: float, high: float) -> Iterator[tuple[float, str]]:
+    """Numbers of samples that take as long, where they do not crowd."""
     sampling = band.costs.sampling
     if sampling is None:
         return
-    low, high = axes.get_xlim()
     span, last = math.log(high / low), -math.inf
-    for k in (100, 1000, 10_000, 100_000, 1_000_000):
-        share = math.log(sampling.seconds(k) / low) / span
+    for k in _COUNTS:
+        seconds = sampling.seconds(k)
+        share = math.log(seconds / low) / span
         if 0.05 < share < 0.93 and share - last > 0.13:
-            text = f"{k:,} samples" if last < 0 else f"{k:,}"
-            style: dict[str, Any] = {"fontsize": 8, "ha": "center", "va": "bottom", "alpha": 0.8}
-            axes.text(share, 1.0, text, transform=axes.transAxes, **style)
-            axes.plot([share, share], [0.985, 1.0], transform=axes.transAxes, color=INK, linewidth=0.9)
+            yield seconds, f"{k:,} samples" if last < 0 else f"{k:,}"
             last = share + (0.09 if last < 0 else 0)
 
 

@@ -5,33 +5,27 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from typing import cast
+from typing import NamedTuple, cast
 
+import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
-from matplotlib.ticker import NullFormatter
 
 from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.drawing import (
-    Figure,
-    Panel,
-    Style,
-    canvas_of,
-    label_x,
-    legend_of,
-    look,
-    styles,
-    svg_of,
-)
+from sdp_bench.reports.style.axis import Axis
+from sdp_bench.reports.style.chart import Chart, Guide, Series
+from sdp_bench.reports.style.colours import CIVIDIS, Colours
+from sdp_bench.reports.style.drawing import Style, styles
+from sdp_bench.reports.style.figure import Figure, Panel
 from sdp_bench.reports.style.heat_map import HeatMap
 from sdp_bench.reports.style.nets import NetKind, activation_label
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.tables import Table
 
-_COLOURS = ScalarMappable(Normalize(0, 1), "cividis")
+_COLOURS = Colours(0, 1, CIVIDIS)
 _LONGEST = 18  # letters of a line of a net's name beside a heat map
+_GREY = "#8a8a8a"
+_METRIC = "1 − TV"
+_OVERLAP = Axis(_METRIC, 0, 1.02)
 
 
 def figures(tables: Sequence[Table], traits: RuleTraits, costs: pd.Series | None = None) -> list[Figure]:
@@ -55,10 +49,9 @@ def figures(tables: Sequence[Table], traits: RuleTraits, costs: pd.Series | None
     cells = _cells(tables)
     if cells.empty:
         return []
-    with look():
-        drawn = [_over_sigma(cells, traits), _depth_against_sigma(cells, traits)]
-        if costs is not None:
-            drawn.append(_accuracy_against_cost(cells, traits, costs))
+    drawn = [_over_sigma(cells, traits), _depth_against_sigma(cells, traits)]
+    if costs is not None:
+        drawn.append(_accuracy_against_cost(cells, traits, costs))
     return [figure for figure in drawn if figure.panels]
 
 
@@ -72,6 +65,7 @@ def _cells(tables: Sequence[Table]) -> pd.DataFrame:
                 "sigma": row.sigma,
                 "rule": cell.rule,
                 "value": cell.mean,
+                "sd": cell.sd,
                 "floor95": row.floor95,
             }
             for table in tables
@@ -86,60 +80,74 @@ def _over_sigma(cells: pd.DataFrame, traits: RuleTraits) -> Figure:
     styled = styles(cells["rule"], traits)
     panels: list[Panel] = []
     for kind, recipe, part in _kinds(cells):
-        canvas, axes = canvas_of(height=0.86)
-        floor = part.dropna(subset=["floor95"]).drop_duplicates("sigma").sort_values("sigma")
-        if len(floor):
-            axes.fill_between(floor["sigma"], floor["floor95"], 1.0, color="#8a8a8a", alpha=0.35, linewidth=0)
-        lines = _lines(part)
-        _plot(axes, lines, styled)
-        axes.set(xscale="log", ylim=(0, 1.02), xlabel="input noise σ", ylabel="1 − TV")
-        sigmas = sorted(part["sigma"].unique())
-        label_x(axes, sigmas, [f"{sigma:g}" for sigma in sigmas])
-        axes.minorticks_off()
         title = ", ".join(filter(None, (kind.label, recipe)))
-        panels.append(
-            Panel(title, svg_of(canvas, f"sigma-{len(panels)}"), _alt_over_sigma(title, lines, styled))
+        sigmas = sorted(part["sigma"].unique())
+        ticks = tuple((sigma, f"{sigma:g}") for sigma in sigmas)
+        lines = _lines(part)
+        chart = Chart(
+            Axis("input noise σ", log=True, ticks=ticks, told=lambda sigma: f"σ = {sigma:g}"),
+            _OVERLAP,
+            tuple(_series(lines[rule], style) for rule, style in styled.items() if rule in lines),
+            tuple(_floor(part)),
         )
+        facets = {"metric": _METRIC, "net": title}
+        panels.append(Panel(title, chart, _alt_over_sigma(title, lines, styled), facets))
     return Figure(
         anchor="figure-sigma",
         title="Accuracy over input noise",
-        caption="Mean 1 − TV (headline) over nets and inputs, by rule. The grey band at the top is where a "
-        "rule cannot be told from one with the exact law at these sample counts (above the floor’s "
-        "95 % point).",
+        caption="Mean 1 − TV (headline) over nets and inputs, by rule; bars reach one standard deviation "
+        "over these to either side. The grey band at the top is where a rule cannot be told from one with "
+        "the exact law at these sample counts (above the floor’s 95 % point).",
         panels=tuple(panels),
-        legend=legend_of(styled.values(), "sigma-swatch"),
+        styles=tuple(styled.values()),
     )
 
 
-def _lines(part: pd.DataFrame) -> dict[str, dict[float, float]]:
-    """Values by sigma, ascending, of each rule: means where several kinds of net are called the same."""
-    lines: dict[str, dict[float, list[float]]] = {}
-    for rule, sigma, value in sorted(zip(part["rule"], part["sigma"], part["value"], strict=True)):
-        lines.setdefault(rule, {}).setdefault(sigma, []).append(value)
+def _floor(part: pd.DataFrame) -> Iterator[Guide]:
+    """Where a rule cannot be told from the exact law."""
+    floor = part.dropna(subset=["floor95"]).drop_duplicates("sigma").sort_values("sigma")
+    if len(floor):
+        sigmas, points = floor["sigma"].tolist(), floor["floor95"].tolist()
+        edge = [*points, *(1.0 for _ in points)]
+        yield Guide([*sigmas, *reversed(sigmas)], edge, colour=_GREY, opacity=0.35, filled=True)
+
+
+class _Point(NamedTuple):
+    """Mean and standard deviation of a rule at a sigma."""
+
+    mean: float
+    sd: float
+
+
+def _lines(part: pd.DataFrame) -> dict[str, dict[float, _Point]]:
+    """Points by sigma, ascending, of each rule: means where several kinds of net are called the same."""
+    lines: dict[str, dict[float, list[_Point]]] = {}
+    columns = (part[name] for name in ("rule", "sigma", "value", "sd"))
+    for rule, sigma, value, sd in sorted(zip(*columns, strict=True), key=lambda row: row[:3]):
+        lines.setdefault(rule, {}).setdefault(sigma, []).append(_Point(value, sd))
     return {
-        rule: {sigma: sum(values) / len(values) for sigma, values in line.items()}
+        rule: {
+            sigma: _Point(
+                sum(point.mean for point in points) / len(points),
+                points[0].sd if len(points) == 1 else math.nan,
+            )
+            for sigma, points in line.items()
+        }
         for rule, line in lines.items()
     }
 
 
-def _plot(axes: Axes, lines: Mapping[str, Mapping[float, float]], styled: dict[str, Style]) -> None:
-    for rule in (rule for rule in styled if rule in lines):
-        line, style = lines[rule], styled[rule]
-        axes.plot(
-            list(line),
-            list(line.values()),
-            color=style.colour,
-            dashes=style.dashes,
-            marker=style.marker,
-            markersize=5,
-            markeredgewidth=0,
-        )
+def _series(line: Mapping[float, _Point], style: Style) -> Series:
+    means, sds = np.array(list(line.values())).T
+    return Series(
+        style, list(line), means, error=sds, low=np.clip(means - sds, 0, 1), high=np.clip(means + sds, 0, 1)
+    )
 
 
-def _alt_over_sigma(title: str, lines: Mapping[str, Mapping[float, float]], styled: dict[str, Style]) -> str:
+def _alt_over_sigma(title: str, lines: Mapping[str, Mapping[float, _Point]], styled: dict[str, Style]) -> str:
     ends = []
     for rule in (rule for rule in styled if rule in lines):
-        values = list(lines[rule].values())
+        values = [point.mean for point in lines[rule].values()]
         ends.append(f"{styled[rule].label} {values[0]:.2f} to {values[-1]:.2f}")
     sigmas = {sigma for line in lines.values() for sigma in line}
     low, high = min(sigmas), max(sigmas)
@@ -169,7 +177,7 @@ def _depth_against_sigma(cells: pd.DataFrame, traits: RuleTraits) -> Figure:
             across="input noise σ",
             along=along,
             colours=_COLOURS,
-            edges="#8a8a8a",
+            edges=_GREY,
             height=0.24 + 0.13 * len(grid),
             size=10,
         )
@@ -178,7 +186,8 @@ def _depth_against_sigma(cells: pd.DataFrame, traits: RuleTraits) -> Figure:
             f"Heat map for {traits.label(rule)}: 1 − TV by {along} and σ, from {lowest:.2f} to "
             f"{highest:.2f}; the same numbers are in the tables below."
         )
-        panels.append(Panel(traits.label(rule), heat_map.svg, alt))
+        label = traits.label(rule)
+        panels.append(Panel(label, heat_map, alt, {"metric": _METRIC, "rule": label}))
     return Figure(
         anchor="figure-depth",
         title=f"{'Nets' if several else 'Depth'} against input noise",
@@ -199,33 +208,29 @@ def _accuracy_against_cost(cells: pd.DataFrame, traits: RuleTraits, costs: pd.Se
         spans = spans[(spans["seconds"] > 0) & rule_has_cost]
         if spans.empty:
             continue
-        canvas, axes = canvas_of(height=0.86)
-        colours = [styled[rule].colour for rule in spans["rule"]]
-        axes.vlines(spans["seconds"], spans["min"], spans["max"], colors=colours, linewidth=1.6, alpha=0.6)
+        chart = Chart(
+            Axis("time for one input", log=True, write=labels.duration, told=labels.duration),
+            _OVERLAP,
+            tuple(
+                Series(styled[rule], [at], [mean], low=[low], high=[high], lined=False, size=4)
+                for rule, mean, low, high, at in spans.itertuples(index=False)
+            ),
+        )
         rules = traits.in_order(spans["rule"])
-        for rule, at, mean in zip(spans["rule"], spans["seconds"], spans["mean"], strict=True):
-            style = styled[rule]
-            axes.plot(
-                at, mean, color=style.colour, marker=style.marker, markersize=60**0.5, markeredgewidth=0
-            )
-        axes.set(xscale="log", ylim=(0, 1.02), xlabel="time for one input", ylabel="1 − TV")
-        # Plain text: matplotlib's own labels of a logarithmic axis are formulae, slow to set.
-        axes.xaxis.set_major_formatter(lambda seconds, _: labels.duration(seconds))
-        axes.xaxis.set_minor_formatter(NullFormatter())
         title = ", ".join(filter(None, (kind.label, recipe)))
         seconds, means = (spans.set_index("rule")[name].to_dict() for name in ("seconds", "mean"))
         parts = [
             f"{styled[rule].label} {labels.duration(seconds[rule])}, {means[rule]:.2f}" for rule in rules
         ]
         alt = f"Scatter chart for {title}: cost and mean 1 − TV. {'; '.join(parts)}."
-        panels.append(Panel(title, svg_of(canvas, f"cost-{len(panels)}"), alt))
+        panels.append(Panel(title, chart, alt, {"metric": _METRIC, "net": title}))
     return Figure(
         anchor="figure-cost",
         title="Accuracy against cost",
         caption="Mean 1 − TV (headline) over all σ against the rule’s own time for one input (median; "
         "logarithmic). The bar reaches from the worst σ to the best. Up and to the left is better.",
         panels=tuple(panels),
-        legend=legend_of(styled.values(), "cost-swatch") if panels else (),
+        styles=tuple(styled.values()),
     )
 
 

@@ -10,10 +10,15 @@ import pandas as pd
 
 from sdp_bench.bench.experiments.introduction.experiment import EXPERIMENT
 from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.drawing import Figure, Style, legend_of, look
+from sdp_bench.reports.style.drawing import Style
+from sdp_bench.reports.style.figure import Figure
 from sdp_bench.reports.style.scales import Line, panel_of
 
-_COLOURS = ("#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#cc79a7")
+_LOOKS = (
+    *(("#0072b2", "circle"), ("#56b4e9", "square"), ("#009e73", "diamond")),
+    *(("#e69f00", "up"), ("#d55e00", "down"), ("#cc79a7", "plus")),
+)
+"""Colours and markers."""
 _LEVEL = 0.5
 """Points within which an accuracy counts as the best."""
 
@@ -81,11 +86,12 @@ def introduction(frame: pd.DataFrame) -> Introduction | None:
         return None
     own = own.assign(layer=own["objective"].astype(str).map(layer_of))
     means = 100 * own.pivot_table("value", "sigma", "layer", aggfunc="mean", observed=True)
+    spreads = 100 * own.pivot_table("value", "sigma", "layer", aggfunc="std", observed=True)
     rows = tuple(_row(int(layer), means[layer].dropna()) for layer in means.columns.tolist())
     recipes = list(dict.fromkeys(own.sort_values(["layer", "sigma"])["recipe"]))
     scales = float(means.index.min()), float(means.index.max())
     runs = int(own["seed"].nunique())
-    return Introduction(rows, scales, _finding(rows, scales, runs), _figure(means), runs, recipes[0])
+    return Introduction(rows, scales, _finding(rows, scales, runs), _figure(means, spreads), runs, recipes[0])
 
 
 def _row(layer: int, accuracies: pd.Series) -> LayerRow:
@@ -114,18 +120,17 @@ def _finding(rows: tuple[LayerRow, ...], scales: tuple[float, float], runs: int)
     return f"{text} (One run, so no spread is known.)" if runs == 1 else text
 
 
-def _figure(means: pd.DataFrame) -> Figure:
-    styles = {
-        layer: Style(f"k = {layer}", _COLOURS[int(layer) % len(_COLOURS)], "o", ()) for layer in means.columns
-    }
-    lines = [Line(style, style.label, means[layer].dropna()) for layer, style in styles.items()]
-    with look():
-        legend = legend_of(styles.values(), "introduction-swatch")
+def _figure(means: pd.DataFrame, spreads: pd.DataFrame) -> Figure:
+    styles = {layer: Style(f"k = {layer}", *_LOOKS[int(layer) % len(_LOOKS)]) for layer in means.columns}
+    lines = [
+        Line(style, style.label, means[layer].dropna(), spread=spreads.get(layer))
+        for layer, style in styles.items()
+    ]
     return Figure(
         anchor="figure-introduction",
         title="Accuracy over the scale of the law",
-        caption="Test accuracy, mean over runs. k layers come before the law; at k = 5 it is that of the "
-        "scores.",
-        panels=(panel_of("MNIST", lines, "introduction-0"),),
-        legend=legend,
+        caption="Test accuracy, mean over runs, with bars of one standard deviation. k layers come before "
+        "the law; at k = 5 it is that of the scores.",
+        panels=(panel_of("MNIST", lines, {"metric": "accuracy", "net": "MNIST"}),),
+        styles=tuple(styles.values()),
     )

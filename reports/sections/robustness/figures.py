@@ -8,29 +8,30 @@ import pandas as pd
 
 from sdp_bench.bench.methods.robustness import METRICS, RADII
 from sdp_bench.reports.sections.robustness.words import OBJECTIVES, SETS
-from sdp_bench.reports.style.drawing import Figure, Panel, Style, legend_of, look
+from sdp_bench.reports.style.drawing import Style
+from sdp_bench.reports.style.figure import Figure, Panel
 from sdp_bench.reports.style.scales import DASHED, DOTTED, Line, panel_of
 
 _NOISE = ("0.5", "0.75")
 _ATTACKS = (
-    ("clean", METRICS[0], "no attack", "#7a7a7a", ()),
-    ("pgd_own", METRICS[0], "PGD, own loss", "#0072b2", ()),
-    ("pgd_own", METRICS[1], "the same, gradient not zero", "#0072b2", DASHED),
-    ("pgd_own", METRICS[2], "the same, at no pixel", "#0072b2", DOTTED),
-    ("pgd_ce", METRICS[0], "PGD, cross-entropy", "#009e73", ()),
-    ("square", METRICS[0], "Square attack", "#d55e00", ()),
+    ("clean", METRICS[0], Style("no attack", "#7a7a7a", "wide")),
+    ("pgd_own", METRICS[0], Style("PGD, own loss", "#0072b2", "circle")),
+    ("pgd_own", METRICS[1], Style("the same, gradient not zero", "#0072b2", "square", DASHED)),
+    ("pgd_own", METRICS[2], Style("the same, at no pixel", "#0072b2", "up", DOTTED)),
+    ("pgd_ce", METRICS[0], Style("PGD, cross-entropy", "#009e73", "diamond")),
+    ("square", METRICS[0], Style("Square attack", "#d55e00", "cross")),
 )
-"""Method, metric, label, colour and dashes."""
+"""Method, metric, and how the line is drawn."""
 
 
-def figures(name: str, table: pd.DataFrame) -> Iterator[Figure]:
+def figures(name: str, table: pd.DataFrame, spread: pd.DataFrame) -> Iterator[Figure]:
     """Figures of a set of images.
 
     Parameters
     ----------
     name : str
-    table : DataFrame
-        As `accuracies` gives it.
+    table, spread : DataFrame
+        Means over runs and standard deviations, as `accuracies` gives them.
 
     Yields
     ------
@@ -42,29 +43,26 @@ def figures(name: str, table: pd.DataFrame) -> Iterator[Figure]:
         *((f"PGD within {radius}/255", "pgd", f"{radius}/255") for radius in reversed(RADII[name])),
         *((f"Square attack within {radius}/255", "square", f"{radius}/255") for radius in RADII[name][-1:]),
     ]
-    drawn = [(title, list(_accuracies(table, method, strength))) for title, method, strength in strengths]
+    drawn = [
+        (title, list(_accuracies(table, spread, method, strength))) for title, method, strength in strengths
+    ]
     panels = [
-        panel_of(title, lines, f"robustness-{name}-{number}")
-        for number, (title, lines) in enumerate(drawn)
+        panel_of(title, lines, {"metric": title, "net": SETS[name]})
+        for title, lines in drawn
         if any(line.dashes for line in lines)
     ]
     there = {objective: style for objective, style in OBJECTIVES.items() if objective in table.index}
     if panels:
-        with look():
-            legend = legend_of(there.values(), f"robustness-{name}-swatch")
         yield Figure(
             anchor=f"figure-robustness-{name}",
             title=f"{SETS[name]}: accuracy and robust accuracy",
             caption="Solid: test accuracy. Dashed: what is still right; of PGD, on the model’s own loss, an "
             "attack that met a gradient of zero counts as successful. Softmax has no scale.",
             panels=tuple(panels),
-            legend=legend,
+            styles=tuple(there.values()),
         )
-    panels = list(_attacks(name, table))
+    panels = list(_attacks(name, table, spread))
     if panels:
-        with look():
-            styles = [Style(label, colour, "o", dashes) for _, _, label, colour, dashes in _ATTACKS]
-            legend = legend_of(styles, f"robustness-{name}-attacks-swatch")
         yield Figure(
             anchor=f"figure-attacks-{name}",
             title=f"{SETS[name]}: what each attack leaves",
@@ -72,11 +70,11 @@ def figures(name: str, table: pd.DataFrame) -> Iterator[Figure]:
             "was trained by and on cross-entropy, with and without the requirement that gradients are not "
             "zero, and one without gradients.",
             panels=tuple(panels),
-            legend=legend,
+            styles=tuple(style for _, _, style in _ATTACKS),
         )
 
 
-def _accuracies(table: pd.DataFrame, method: str, strength: str) -> Iterator[Line]:
+def _accuracies(table: pd.DataFrame, spread: pd.DataFrame, method: str, strength: str) -> Iterator[Line]:
     """Test accuracy and what is left of it, of every objective."""
     for objective, style in OBJECTIVES.items():
         if objective not in table.index:
@@ -89,20 +87,22 @@ def _accuracies(table: pd.DataFrame, method: str, strength: str) -> Iterator[Lin
             ((attack, metric, strength), DASHED, "left"),
         ):
             if column in own and own[column].notna().any():
-                yield Line(style, f"{style.label}, {what}", own[column].dropna(), dashes)
+                around = spread.loc[objective].get(column) if objective in spread.index else None
+                yield Line(style, f"{style.label}, {what}", own[column].dropna(), dashes, around)
 
 
-def _attacks(name: str, table: pd.DataFrame) -> Iterator[Panel]:
+def _attacks(name: str, table: pd.DataFrame, spread: pd.DataFrame) -> Iterator[Panel]:
     radius = f"{RADII[name][-1]}/255"
-    for number, (objective, style) in enumerate(OBJECTIVES.items()):
+    for objective, style in OBJECTIVES.items():
         if objective == "softmax" or objective not in table.index:
             continue
         own = table.loc[objective]
+        around = spread.loc[objective] if objective in spread.index else pd.DataFrame()
         lines = [
-            Line(Style(label, colour, "o", dashes), label, own[column].dropna(), dashes)
-            for method, metric, label, colour, dashes in _ATTACKS
+            Line(drawn, drawn.label, own[column].dropna(), drawn.dashes, around.get(column))
+            for method, metric, drawn in _ATTACKS
             if (column := (method, metric, "" if method == "clean" else radius)) in own
             and own[column].notna().any()
         ]
         if lines:
-            yield panel_of(style.label, lines, f"robustness-{name}-attacks-{number}")
+            yield panel_of(style.label, lines, {"metric": "accuracy", "net": style.label})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import pandas as pd
 
@@ -12,7 +13,7 @@ from sdp_bench.bench.methods.robustness import METHODS, METRICS, NOISE, RADII
 from sdp_bench.reports.sections.robustness.figures import figures
 from sdp_bench.reports.sections.robustness.row import ScaleRow
 from sdp_bench.reports.sections.robustness.words import OBJECTIVES, SETS, finding, hidden
-from sdp_bench.reports.style.drawing import Figure
+from sdp_bench.reports.style.figure import Figure
 
 Accuracies = pd.DataFrame
 """Per cent: rows by objective and scale (0 where it has none), columns by method, metric and strength."""
@@ -53,11 +54,11 @@ class Robust:
     noise: tuple[float, ...] = NOISE
 
 
-def accuracies(own: pd.DataFrame) -> Accuracies:
-    """Means over runs, of measurements of one set."""
+def accuracies(own: pd.DataFrame, how: Literal["mean", "std"] = "mean") -> Accuracies:
+    """Means over runs, of measurements of one set, or their standard deviations."""
     scaled = own.assign(scale=own["sigma"].astype(float).fillna(0.0))
     columns = ["rule", "metric", "component"]
-    return 100 * scaled.pivot_table("value", ["objective", "scale"], columns, aggfunc="mean", observed=True)
+    return 100 * scaled.pivot_table("value", ["objective", "scale"], columns, aggfunc=how, observed=True)
 
 
 def attacked(objective: str) -> str:
@@ -108,7 +109,7 @@ def _set_of(name: str, own: pd.DataFrame) -> SetOfImages:
         best,
         rows,
         f"{finding(SETS[name], best, radius)} {hidden(rows)}".strip(),
-        tuple(figures(name, table)),
+        tuple(figures(name, table, accuracies(own, "std"))),
         recipe,
     )
 

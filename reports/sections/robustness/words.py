@@ -6,16 +6,17 @@ import math
 from collections.abc import Sequence
 
 from sdp_bench.reports.sections.robustness.row import ScaleRow
-from sdp_bench.reports.style.drawing import INK, Style
+from sdp_bench.reports.style.colours import INK
+from sdp_bench.reports.style.drawing import Style
 from sdp_bench.reports.style.labels import number
 
 SETS = {"mnist": "MNIST", "cifar10": "CIFAR-10"}
 OBJECTIVES = {
-    "softmax": Style("softmax cross-entropy", INK, "o", ()),
-    "dirichlet": Style("Dirichlet, marginal moment matching", "#e69f00", "D", ()),
-    "pairwise_gaussian": Style("PD Gauss, SDP", "#009e73", "o", ()),
-    "pairwise_marginal": Style("PD Gauss, marginal SDP", "#56b4e9", "s", ()),
-    "pairwise_cauchy": Style("PD Cauchy", "#0072b2", "^", ()),
+    "softmax": Style("softmax cross-entropy", INK, "wide"),
+    "dirichlet": Style("Dirichlet, marginal moment matching", "#e69f00", "diamond"),
+    "pairwise_gaussian": Style("PD Gauss, SDP", "#009e73", "circle"),
+    "pairwise_marginal": Style("PD Gauss, marginal SDP", "#56b4e9", "square"),
+    "pairwise_cauchy": Style("PD Cauchy", "#0072b2", "up"),
 }
 """As in the paper's figures, black is the baseline."""
 PAPER = {"pairwise_gaussian": 85, "softmax": 14}

@@ -9,14 +9,16 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 
 from sdp_bench.bench.experiments.selective.experiment import EXPERIMENT
 from sdp_bench.bench.methods.selective import READINGS, SCORES
 from sdp_bench.bench.methods.selective.risk_coverage import perfect
 from sdp_bench.reports.paper.printed import experiment
 from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.drawing import INK, Figure, Panel, canvas_of, look, svg_of
+from sdp_bench.reports.style.axis import Axis
+from sdp_bench.reports.style.chart import Chart, Series
+from sdp_bench.reports.style.drawing import Style
+from sdp_bench.reports.style.figure import Figure, Panel
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.frame import by_kind
 
@@ -29,15 +31,16 @@ class _Score(NamedTuple):
 
     label: str
     colour: str
+    marker: str
 
 
 _OBJECTIVES = {"softmax": "softmax", "dirichlet": "Dirichlet", "pairwise_gaussian": "PD loss Gauss"}
 _SCORES = {
-    "softmax_entropy": _Score("softmax entropy", "#d55e00"),
-    "orthonormal_certificates": _Score("orthonormal certificates", "#8c564b"),
-    "dirichlet": _Score("Dirichlet", "#e69f00"),
-    "pairwise_gaussian": _Score("PD Gauss", "#009e73"),
-    "pairwise_cauchy": _Score("PD Cauchy", "#0072b2"),
+    "softmax_entropy": _Score("softmax entropy", "#d55e00", "square"),
+    "orthonormal_certificates": _Score("orthonormal certificates", "#8c564b", "cross"),
+    "dirichlet": _Score("Dirichlet", "#e69f00", "diamond"),
+    "pairwise_gaussian": _Score("PD Gauss", "#009e73", "circle"),
+    "pairwise_cauchy": _Score("PD Cauchy", "#0072b2", "up"),
 }
 _READINGS = {
     "orthonormal_certificates": "{} certificates",
@@ -45,11 +48,13 @@ _READINGS = {
     "mean": "entropy of its mean",
     "concentration": "total concentration",
 }
+_EVERY = 5
+"""Of the points of a curve, those that can be read."""
 _HALVES = (
     ("Off-the-shelf model", "(a)", ("softmax",)),
     ("Trained with propagation", "(b)", ("dirichlet", "pairwise_gaussian")),
 )
-_GREY = "#8c8c8c"
+_PERFECT = Style("perfect", "#8c8c8c")
 
 
 @dataclass(frozen=True)
@@ -122,12 +127,13 @@ class Selective:
 
 @dataclass(frozen=True)
 class _Measured:
-    """A line, and its mean risk by coverage (shares)."""
+    """A line, and its mean risk by coverage (shares), with the standard deviation over seeds."""
 
     objective: str
     score: str
     row: ScoreRow
     risk: pd.Series
+    spread: pd.Series
 
 
 def selective(frame: pd.DataFrame, traits: RuleTraits | None = None) -> Selective | None:
@@ -208,8 +214,8 @@ def _measured(
         f"{paper['value']} ± {paper['sd']}",
     )
     risks = part[part["metric"] == "risk"]
-    risk = risks.groupby(by_kind(risks["component"], float))["value"].mean()
-    return _Measured(objective, score, row, risk)
+    by_coverage = risks.groupby(by_kind(risks["component"], float))["value"]
+    return _Measured(objective, score, row, by_coverage.mean(), by_coverage.std())
 
 
 def _reading(score: str, reading: str) -> str:
@@ -280,42 +286,54 @@ def _on_readings(measured: Sequence[_Measured]) -> str:
 
 def _figure(panels: Sequence[tuple[str, list[_Measured]]]) -> Figure | None:
     drawn: list[Panel] = []
-    with look():
-        for title, measured in panels:
-            curves = [each for each in measured if len(each.risk)]
-            if not curves:
-                continue
-            canvas, axes = canvas_of(height=0.9)
-            _draw(axes, curves)
-            drawn.append(Panel(title, svg_of(canvas, f"selective-{len(drawn)}"), _description(title, curves)))
+    named: dict[Style, None] = {}
+    for title, measured in panels:
+        curves = sorted(
+            (each for each in measured if len(each.risk)), key=lambda one: one.row.area.mean, reverse=True
+        )
+        if curves:
+            chart = _chart(curves)
+            drawn.append(Panel(title, chart, _description(title, curves)))
+            named |= dict.fromkeys(series.style for series in chart.series if series.style != _PERFECT)
     if not drawn:
         return None
     return Figure(
         anchor="figure-selective",
         title="Risk over coverage",
         caption="Accepted errors, as a share of all images, when the surest predictions are accepted; mean "
-        "over seeds. Grey: a perfect predictor, which is right on all digits and abstains from all letters. "
-        "Names stand in the order of the areas, the largest first.",
+        "over seeds, and one standard deviation to either side. Grey: a perfect predictor, which is right on "
+        "all digits and abstains from all letters. Names stand in the order of the areas of each model, the "
+        "largest first.",
         panels=tuple(drawn),
+        styles=(*named, _PERFECT),
     )
 
 
-def _draw(axes: Axes, measured: Sequence[_Measured]) -> None:
+def _chart(curves: Sequence[_Measured]) -> Chart:
     ideal = perfect(0.5)
-    several = len({each.objective for each in measured}) > 1
-    for each in sorted(measured, key=lambda one: one.row.area.mean, reverse=True):
-        name = _SCORES[each.score].label + (f" ({_OBJECTIVES[each.objective]})" if several else "")
-        dashes = (4, 1.5) if each.objective == "dirichlet" else (1, 0)
-        axes.plot(
-            100 * each.risk.index.to_numpy(),
-            100 * each.risk.to_numpy(),
-            color=_SCORES[each.score].colour,
-            dashes=dashes,
-            label=name,
-        )
-    axes.plot(100 * ideal.coverage, 100 * ideal.risk, color=_GREY, linewidth=2.2, zorder=1, label="perfect")
-    axes.set(xlim=(0, 100), ylim=(0, None), xlabel="coverage (%)", ylabel="risk (%)")
-    axes.legend(loc="upper left", frameon=False, fontsize=8.5, handlelength=1.6, labelcolor=INK)
+    perfectly = Series(_PERFECT, 100 * ideal.coverage, 100 * ideal.risk, width=2.2)
+    return Chart(
+        Axis("coverage (%)", 0, 100, told=lambda share: f"coverage {share:g} %"),
+        Axis("risk (%)", 0, told=lambda share: f"{labels.number(share, 1)} %"),
+        (perfectly, *(_series(each) for each in curves)),
+        height=0.9,
+    )
+
+
+def _series(measured: _Measured) -> Series:
+    score = _SCORES[measured.score]
+    dashes = (4.0, 1.5) if measured.objective == "dirichlet" else ()
+    name = f"{score.label} ({_OBJECTIVES[measured.objective]})"
+    risk, spread = 100 * measured.risk.to_numpy(), 100 * measured.spread.to_numpy()
+    return Series(
+        Style(name, score.colour, score.marker, dashes),
+        100 * measured.risk.index.to_numpy(),
+        risk,
+        error=spread if np.isfinite(spread).any() else None,
+        band=True,
+        size=2,
+        every=_EVERY,
+    )
 
 
 def _description(title: str, measured: Sequence[_Measured]) -> str:

@@ -2,11 +2,10 @@ import re
 
 import numpy as np
 import pytest
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
 
-from sdp_bench.reports.style.drawing import FONT
+from sdp_bench.reports.style.colours import CIVIDIS, Colours
 from sdp_bench.reports.style.heat_map import HeatMap
+from sdp_bench.reports.style.svg import FONT
 
 CELL = re.compile(r'<path fill="[^"]*" d="M([\d.]+) ([\d.]+)h([\d.]+)v([\d.]+)')
 TEXT = re.compile(r'<text x="([\d.]+)" y="([\d.]+)"[^>]*>([^<]*)<')
@@ -16,7 +15,7 @@ def heat_map(values, rows, size=10.0):
     values = np.array(values)
     texts = [[f"{value:.2f}" for value in row] for row in values]
     columns = [str(column) for column in range(values.shape[1])]
-    colours = ScalarMappable(Normalize(0, 1), "cividis")
+    colours = Colours(0, 1, CIVIDIS)
     made = HeatMap(values, texts, rows, columns, "across", "along", colours, "#8a8a8a", 0.8, size)
     return made.svg
 

@@ -1,0 +1,92 @@
+"""Figures: charts or heat maps side by side, as data, which pages draw as SVG and papers in print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from types import MappingProxyType
+from typing import Any
+
+from sdp_bench.reports.style.chart import Chart
+from sdp_bench.reports.style.drawing import Style
+from sdp_bench.reports.style.heat_map import HeatMap
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One drawing.
+
+    Attributes
+    ----------
+    title : str
+    drawing : Chart or HeatMap
+    alt : str
+        What it shows, in words.
+    facets : mapping of str to str
+        What it is about, by which a reader picks it among the panels of its figure: its ``metric``, its
+        ``net``, and the like.
+    """
+
+    title: str
+    drawing: Chart | HeatMap
+    alt: str
+    facets: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def svg(self) -> str:
+        """As pages have it."""
+        return self.drawing.svg
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Small multiples under one caption.
+
+    Attributes
+    ----------
+    anchor, title, caption : str
+    panels : tuple of Panel
+    styles : tuple of Style
+        In the order of the legend; those with a colour of their own are declared for the panels.
+    """
+
+    anchor: str
+    title: str
+    caption: str
+    panels: tuple[Panel, ...]
+    styles: tuple[Style, ...] = ()
+
+    @property
+    def legend(self) -> tuple[tuple[str, str], ...]:
+        """Labels with their swatches."""
+        return tuple((style.label, style.swatch) for style in self.styles)
+
+    @property
+    def colours(self) -> str:
+        """Declarations of CSS, of every colour that it has."""
+        return ";".join(dict.fromkeys(style.declared for style in self.styles if style.declared))
+
+
+def found(context: Any) -> Iterator[Figure]:
+    """Every figure that is somewhere in what a section shows.
+
+    Parameters
+    ----------
+    context : object
+        A figure, or mappings, sequences and dataclasses that hold some.
+
+    Yields
+    ------
+    Figure
+        In the order in which they stand there.
+    """
+    match context:
+        case Figure():
+            yield context
+        case Mapping():
+            yield from found(list(context.values()))
+        case list() | tuple():
+            for each in context:
+                yield from found(each)
+        case _ if is_dataclass(context) and not isinstance(context, type):
+            yield from found([getattr(context, each.name) for each in fields(context)])

@@ -1,0 +1,102 @@
+"""Charts: values are read by pointer and keys, lines shown and hidden, one panel is picked and saved."""
+
+from xml.etree import ElementTree as ET
+
+import pytest
+
+FIGURE = "#figure-sigma"
+READING = ".reading"
+
+
+@pytest.fixture
+def page(report, window):
+    return window.open(report)
+
+
+def seen(page, inside=FIGURE):
+    """Points that can be read, in order."""
+    return page.locator(f"{inside} .panel:not([hidden]) .series:not([hidden]) .point")
+
+
+def test_a_pointer_reads_the_nearest_point(page):
+    point = seen(page).nth(1)
+    point.scroll_into_view_if_needed()
+    box = point.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2 + 2, box["y"] + box["height"] / 2)
+    assert page.locator(READING).inner_text() == point.get_attribute("aria-label")
+    page.mouse.move(0, 0)
+    assert not page.locator(READING).is_visible()
+
+
+def test_keys_lead_from_point_to_point_and_from_line_to_line(page):
+    points = seen(page)
+    assert page.locator(f"{FIGURE} .panel").first.locator('.point[tabindex="0"]').count() == 1
+    points.first.focus()
+    said = []
+    for key in ("ArrowRight", "ArrowDown", "ArrowUp", "ArrowLeft"):
+        page.keyboard.press(key)
+        said.append(page.locator(READING).inner_text())
+        assert said[-1] == page.evaluate("document.activeElement.getAttribute('aria-label')")
+    first = points.first.get_attribute("aria-label")
+    assert said[0] == said[2] != said[1]
+    assert said[3] == first
+    assert first.startswith("SDP, σ = 0.1: ")
+    assert " ± " in first
+    page.keyboard.press("Escape")
+    assert not page.locator(READING).is_visible()
+
+
+def test_a_name_in_the_legend_shows_and_hides_its_lines(page):
+    button = page.locator(f"{FIGURE} .legend").get_by_role("button", name="DVIA")
+    lines = page.locator(f"{FIGURE} .series[data-of='DVIA']")
+    shown = lines.count()
+    assert shown >= 2
+    button.click()
+    assert button.get_attribute("aria-pressed") == "false"
+    assert [lines.nth(place).is_visible() for place in range(shown)] == [False] * shown
+    button.click()
+    assert [lines.nth(place).is_visible() for place in range(shown)] == [True] * shown
+
+
+def test_a_net_is_picked_and_all_come_back(page):
+    pick, panels = page.locator(f"{FIGURE} select[name=net]"), page.locator(f"{FIGURE} .panel")
+    titles = panels.locator("h4").all_inner_texts()
+    small = panels.first.bounding_box()["width"]
+    pick.select_option(index=1)
+    assert [panels.nth(place).is_visible() for place in range(len(titles))] == [
+        place == 0 for place in range(len(titles))
+    ]
+    assert panels.first.bounding_box()["width"] > small
+    pick.select_option("")
+    assert all(panels.nth(place).is_visible() for place in range(len(titles)))
+
+
+def test_a_chart_is_saved_with_the_colours_and_the_names_that_are_seen(page, tmp_path):
+    page.locator(f"{FIGURE} .legend").get_by_role("button", name="DVIA").click()
+    with page.expect_download() as download:
+        page.locator(f"{FIGURE} .panel").first.get_by_role("button", name="SVG").click()
+    assert download.value.suggested_filename == "figure-sigma-1.svg"
+    download.value.save_as(tmp_path / "saved.svg")
+    text = (tmp_path / "saved.svg").read_text(encoding="utf-8")
+    assert "var(" not in text
+    assert "light-dark" not in text
+    names = {each.text for each in ET.fromstring(text).iter("{http://www.w3.org/2000/svg}text")}
+    assert {"SDP", "input noise σ"} <= names
+    assert "DVIA" not in names
+
+
+def test_without_javascript_every_panel_stands_there_and_lines_have_their_values(report, plain_window):
+    page = plain_window.open(report)
+    panels = page.locator(f"{FIGURE} .panel")
+    assert all(panels.nth(place).is_visible() for place in range(panels.count()))
+    assert page.locator(f"{FIGURE} button, {FIGURE} select").count() == 0
+    title = page.locator(f"{FIGURE} .series title").first.text_content()
+    assert title.startswith("SDP\nσ = 0.1: ")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_charts_are_accessible(report, window, scheme):
+    audit = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed").Axe()
+    page = window.open(report, 390, scheme)
+    found = audit.run(page, context={"include": [["figure.charts"]]}).response["violations"]
+    assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
