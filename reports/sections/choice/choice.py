@@ -12,6 +12,7 @@ import pandas as pd
 
 from sdp_bench.bench.metrics import Metric, primary
 from sdp_bench.reports.statistics.costs import Costs, plain_samples
+from sdp_bench.reports.statistics.overall import Overall
 from sdp_bench.reports.statistics.ranking import UNIT
 from sdp_bench.reports.statistics.replicates import MIN_LEVELS, Contest, Replicates
 from sdp_bench.reports.statistics.rows import Labels
@@ -337,7 +338,7 @@ def as_accurate(score: float, curve: dict[int, float]) -> tuple[str, float] | No
     return ">", float(counts[-1])
 
 
-def front(rule: str, replicates: Replicates, costs: Costs) -> tuple[str, str]:
+def front(rule: str, replicates: Replicates | Overall, costs: Costs) -> tuple[str, str]:
     """Whether a rule is on the front, and the rule that puts it off.
 
     Its rivals are the rules that take no longer. It is off the front if one of them is shown to be more
@@ -347,7 +348,7 @@ def front(rule: str, replicates: Replicates, costs: Costs) -> tuple[str, str]:
     Parameters
     ----------
     rule : str
-    replicates : Replicates
+    replicates : Replicates or Overall
         Scores of the rule and its rivals.
     costs : Costs
 

@@ -77,9 +77,7 @@ def _figure(anchor: str, title: str, pairs: Sequence[tuple[Band, Condition]]) ->
         at = f"{band.scale}\u00a0=\u00a0{condition.sigma:g}"
         name = f"{band.title}, {at}"
         facets = {"metric": band.metric.title, "net": band.title, "noise": at}
-        panels.append(
-            Panel(name, _chart(band, condition, styled), _description(name, band, condition), facets)
-        )
+        panels.append(Panel(name, chart(band, condition, styled), description(name, band, condition), facets))
     lower = {band.metric.title for band, _ in pairs if band.metric.better == "lower"}
     up = f" Of {' and '.join(sorted(lower))}, a distance, the axis is turned round." if lower else ""
     metric = pairs[0][0].metric
@@ -96,7 +94,21 @@ def _figure(anchor: str, title: str, pairs: Sequence[tuple[Band, Condition]]) ->
     return Figure(anchor, title, caption, tuple(panels), tuple(styled.values()))
 
 
-def _chart(band: Band, condition: Condition, styled: dict[str, Style]) -> Chart:
+def chart(band: Band, condition: Condition, styled: dict[str, Style]) -> Chart:
+    """Accuracy against cost at one place.
+
+    Parameters
+    ----------
+    band : Band
+    condition : Condition
+        Of which at least one rule has a time.
+    styled : dict of str to Style
+        By rule.
+
+    Returns
+    -------
+    Chart
+    """
     costs = band.costs
     known = [each for each in condition.standings if each.rule in costs.by_rule]
     low = min(costs.by_rule[each.rule].seconds for each in known) / 1.5
@@ -180,7 +192,8 @@ def _samples(band: Band, low: float, high: float) -> Iterator[tuple[float, str]]
             last = share + (0.09 if last < 0 else 0)
 
 
-def _description(name: str, band: Band, condition: Condition) -> str:
+def description(name: str, band: Band, condition: Condition) -> str:
+    """What :func:`chart` shows, in words."""
     parts = [
         f"{band.traits.label(each.rule)} {labels.duration(band.costs.by_rule[each.rule].seconds)}, "
         f"{each.value:.2f}{' on the front' if each.front == ON else ''}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
+from sdp_bench.reports.sections.overview.figure import figure
 from sdp_bench.reports.sections.overview.uses import families, rows
 from sdp_bench.reports.site import OVERVIEW
 from sdp_bench.reports.style import labels
@@ -24,11 +25,13 @@ class Overview(Section):
         """Rules by use and family of nets."""
         tabled = results.tabled
         named = families(tabled)
+        names, found = [name for name, _ in named], rows(named, results.traits)
         return {
             "measured": len(results.frame) > 0,
             "failed": len(results.failed),
-            "families": [name for name, _ in named],
-            "rows": rows(named, results.traits),
+            "families": names,
+            "rows": found,
+            "figure": figure(names, found, results.traits),
             "styles": results.styles,
             "news": _news(results),
             "unscented": "unscented" in set(tabled["rule"].unique()),

@@ -80,6 +80,7 @@ class Use:
     heavy: bool = False
 
 
+WHOLE = Use("The whole law", "1 − TV", (HeadlineTotalVariation.name, PrincipalTotalVariation.name))
 USES = (
     Use("Which class", "1 − TV of the decision", (ClassTotalVariation.name,)),
     Use(
@@ -88,7 +89,7 @@ USES = (
         (StandardDeviationRatio.name,),
         shown=_factor,
     ),
-    Use("The whole law", "1 − TV", (HeadlineTotalVariation.name, PrincipalTotalVariation.name)),
+    WHOLE,
     Use(
         "Tails",
         "W1, in multiples of the exact law’s",
@@ -132,7 +133,7 @@ class Taken:
     costs: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Verdict:
     """What serves a use best on one family of nets: of the rules that do not sample.
 
@@ -149,6 +150,9 @@ class Verdict:
         Places that all compared rules were measured at, and all that there are.
     rules : int
         That are compared.
+    overall : Overall
+        Of all rules, sampling ones too.
+    costs : Costs
     """
 
     best: Taken
@@ -159,9 +163,11 @@ class Verdict:
     places: int
     of: int
     rules: int
+    overall: Overall
+    costs: Costs
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Row:
     """One use, with a verdict for each family of nets, None where there is none."""
 
@@ -232,7 +238,9 @@ def _verdict(use: Use, frame: pd.DataFrame, traits: RuleTraits) -> Verdict | Non
     comparisons = 2 * (len(plain) - 1)  # the best is chosen by the same numbers
     tied = tuple(rule for rule in plain[1:] if not overall.beats(plain[0], rule, comparisons))
     first = overall.best_at(plain[0], plain)
-    return Verdict(best, second, not tied, tied, first, overall.places, overall.of, len(plain))
+    return Verdict(
+        best, second, not tied, tied, first, overall.places, overall.of, len(plain), overall, costs
+    )
 
 
 def _taken(use: Use, rule: str, overall: Overall, costs: Costs) -> Taken:
