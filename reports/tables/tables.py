@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sdp_bench.bench.metrics import Metric, recorded_metric
 from sdp_bench.bench.metrics.total_variation import AxisTotalVariation, HeadlineTotalVariation
 from sdp_bench.reports.paper.printed import Printed, printed
-from sdp_bench.reports.statistics.ranking import Scores, means_of_rows
+from sdp_bench.reports.statistics.ranking import UNIT, Scores, means_of_rows
 from sdp_bench.reports.statistics.rows import Labels
 from sdp_bench.reports.style import labels, noise
 from sdp_bench.reports.style.nets import NetKind, activation_rank
@@ -238,11 +238,11 @@ def _table(metric: Metric, chosen: pd.DataFrame, companions: pd.DataFrame, trait
     beside = {key: means_of_rows(values[np.newaxis, own]).item() for key, own in places(companions, _CELL)}
     columns = _Columns.of(metric, chosen)
     summaries = _summaries(metric, columns, list(places(chosen, _CELL)), beside)
+    found = dict(places(chosen, _PLACE))
+    scores = Scores.of_rows(metric, chosen, rules, list(found.values()))
     rows = [
-        _with_printed(
-            metric, activation, depth, family, _row(metric, rules, place, columns.at(own), summaries, traits)
-        )
-        for place, own in places(chosen, _PLACE)
+        _with_printed(metric, activation, depth, family, _row(metric, place, own, summaries, traits))
+        for place, own in zip(found, scores, strict=True)
     ]
     return Table(
         experiment=str(first["experiment"]),
@@ -253,7 +253,7 @@ def _table(metric: Metric, chosen: pd.DataFrame, companions: pd.DataFrame, trait
         rules=rules,
         rows=tuple(rows),
         nets=chosen["net"].nunique(),
-        units=len(np.unique(columns.net * (columns.input.max() + 1) + columns.input)),
+        units=len(chosen[UNIT].drop_duplicates()),
         noise=family,
         unit=next(filter(None, chosen["unit_of_measure"].unique()), ""),
     )
@@ -261,13 +261,12 @@ def _table(metric: Metric, chosen: pd.DataFrame, companions: pd.DataFrame, trait
 
 def _row(
     metric: Metric,
-    rules: tuple[str, ...],
     place: tuple[Any, ...],
-    measured: _Columns,
+    scores: Scores,
     summaries: Mapping[tuple[Any, ...], _Summary],
     traits: RuleTraits,
 ) -> Row:
-    scores = Scores.of(metric, measured._asdict(), rules)
+    rules = scores.rules
     ranked = [rule for rule in rules if metric.better and not traits.is_reference(rule)]
     best = scores.best(ranked)
     leads = scores.best([rule for rule in ranked if not traits.is_sampling(rule)])
@@ -297,13 +296,8 @@ def _usual(metric: Metric, floors: Iterable[float]) -> float:
 
 
 class _Columns(NamedTuple):
-    """What a table is made of, a measurement each: rows and cells are chosen of arrays in microseconds."""
+    """What cells are made of, a measurement each: they are chosen of arrays in microseconds."""
 
-    net: NDArray[np.intp]
-    input: NDArray[np.intp]
-    rule: NDArray[np.object_]
-    value: NDArray[np.float64]
-    stderr: NDArray[np.float64]
     floor: NDArray[np.float64]
     floor95: NDArray[np.float64]
     shown: NDArray[np.float64]
@@ -315,19 +309,16 @@ class _Columns(NamedTuple):
     @classmethod
     def of(cls, metric: Metric, measured: pd.DataFrame) -> _Columns:
         """Of some measurements."""
-        plain = {
-            name: measured[name].to_numpy()
-            for name in ("value", "stderr", "floor", "floor95", "bracket", "row")
-        }
-        value, floor, floor95 = (plain[name] for name in ("value", "floor", "floor95"))
+        names = ("value", "floor", "floor95", "bracket", "row")
+        value, floor, floor95, bracket, row = (measured[name].to_numpy() for name in names)
         return cls(
-            net=pd.factorize(measured["net"])[0],
-            input=pd.factorize(measured["input"])[0],
-            rule=np.asarray(measured["rule"], dtype=object),
+            floor=floor,
+            floor95=floor95,
             shown=metric.shown(value),
             indistinguishable=metric.indistinguishable(value, floor, floor95),
             corrected=np.sqrt(np.clip(value**2 - floor**2, 0, None)),
-            **plain,
+            bracket=bracket,
+            row=row,
         )
 
     def at(self, places: NDArray[np.intp]) -> _Columns:
