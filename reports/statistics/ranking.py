@@ -36,7 +36,7 @@ class Scores:
     def of(
         cls, metric: Metric, row: pd.DataFrame | Mapping[str, NDArray[Any]], rules: tuple[str, ...]
     ) -> Scores:
-        """Scores of the measurements of one row of a table: `net`, `input`, `rule`, `value`, `floor`, `stderr`."""
+        """Scores of one row of a table, by `net`, `input`, `rule`, `value`, `floor` and `stderr` of each."""
         (scores,) = cls.of_rows(metric, row, rules, [np.arange(len(row["value"]))])
         return scores
 
@@ -81,9 +81,7 @@ class Scores:
         values[pairs, columns] = metric.score(value, floor)
         errors[pairs, columns] = metric.score_error(value, error)
         parts = (slice(*own) for own in itertools.pairwise(ends.tolist()))
-        return [
-            cls(rules, values[own], errors[own], nets[first[own]], inputs[first[own]]) for own in parts
-        ]
+        return [cls(rules, values[own], errors[own], nets[first[own]], inputs[first[own]]) for own in parts]
 
     def paired(self, one: str, other: str) -> Scores:
         """Those of two of the rules, on the pairs that both were measured on.
@@ -155,7 +153,7 @@ class Scores:
 
 
 def _numbered(row: NDArray[np.intp], codes: NDArray[np.integer[Any]]) -> NDArray[np.intp]:
-    """Numbers of what measurements are of, in the order in which each row meets it; rows one after the other."""
+    """Numbers of what measurements are of, in the order in which each row, one after the other, meets it."""
     met: NDArray[np.intp] = pd.factorize(row * (codes.max() + 1) + codes)[0]
     first = np.unique(row, return_index=True)[1]  # where a row begins, all that was met is of those before it
     return met - met[first][row]

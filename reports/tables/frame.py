@@ -141,7 +141,7 @@ def places(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[tuple[tuple[An
     """
     if frame.empty:
         return
-    coded = [pd.factorize(frame[name], sort=True) for name in names]
+    coded = [_coded(frame[name]) for name in names]
     codes = np.array([own for own, _ in coded])
     order = np.lexsort(codes[::-1])
     codes = codes[:, order]
@@ -150,6 +150,13 @@ def places(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[tuple[tuple[An
     for start, end in zip(starts, [*starts[1:], len(frame)], strict=True):
         values = (own[code] for own, code in zip(known, codes[:, start].tolist(), strict=True))
         yield tuple(values), order[start:end]
+
+
+def _coded(column: pd.Series) -> tuple[NDArray[np.integer[Any]], Any]:
+    """Codes that are in the order of the values, and the values."""
+    if isinstance(column.dtype, pd.CategoricalDtype):  # which are in the order of their texts
+        return column.cat.codes.to_numpy(), column.cat.categories
+    return pd.factorize(column, sort=True)
 
 
 def with_largest(frame: pd.DataFrame) -> pd.DataFrame:
