@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -16,19 +15,21 @@ from sdp_bench.reports.sections.claims.judging import Finding, Ruling
 from sdp_bench.reports.statistics.rows import Labels
 from sdp_bench.reports.style.nets import NetKind
 from sdp_bench.reports.style.rules import RuleTraits
-from sdp_bench.reports.tables.frame import by_kind
+from sdp_bench.reports.tables.frame import by_kind, places
 
 _ABOUT = (
     "Claims compare rules net by net: a score of each measurement is averaged over the inputs (and outputs) "
     "of a net first, and over nets then; what stands at each list is the plain mean of what was measured."
 )
 
+_NEEDED = ["experiment", "activation", "depth", "sigma", "rule", "metric_spec", "component", "value"]
+_CELL = ("recipe", "metric_spec", "depth", "sigma", "rule")
+
 
 def numbers_of_claims(frame: pd.DataFrame, traits: RuleTraits) -> Iterator[Number]:
     """Means that the claims' effects are made of: every rule and sigma that a claim is about."""
-    own = frame[frame["experiment"].isin(SUITES.keys()) & (frame["activation"] == ACTIVATION)]
-    if own.empty:
-        return
+    own = frame[_NEEDED][frame["experiment"].isin(SUITES.keys()) & (frame["activation"] == ACTIVATION)]
+    own = own.assign(recipe=by_kind(own["experiment"], SUITES.__getitem__))
     cells = {
         (measured, part.depth, sigma, rule)
         for claim in CLAIMS
@@ -36,18 +37,11 @@ def numbers_of_claims(frame: pd.DataFrame, traits: RuleTraits) -> Iterator[Numbe
         for rule, sigma in part.cells
         for measured in part.scale.quantities
     }
-    keys = [
-        by_kind(own["experiment"], SUITES.__getitem__),
-        own["metric_spec"],
-        own["depth"],
-        own["sigma"],
-        own["rule"],
-    ]
-    for key, part in own.groupby(keys, sort=True):
-        recipe, spec, depth, sigma, rule = cast("tuple[str, str, float, float, str]", key)
+    for (recipe, spec, depth, sigma, rule), rows in places(own, _CELL):
         measured = quantity(spec)
         if (measured, int(depth), sigma, rule) not in cells:
             continue
+        part = own.iloc[rows]
         metric = recorded_metric(spec)
         heading = f"{metric.label}: {metric.variant}" if metric.convention else metric.title
         layers = NetKind(ACTIVATION, int(depth)).label
