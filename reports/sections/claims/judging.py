@@ -328,7 +328,7 @@ class _Table:
         units, unit = _combinations(rows, ("net", "input", "component"))
         cells, cell = _combinations(rows, ("rule", "sigma"))
         measured = np.full((2, len(cells), len(units)), math.nan)
-        if len(np.unique(cell * len(units) + unit)) < len(rows):
+        if (np.bincount(cell * len(units) + unit) > 1).any():
             first = rows.iloc[0]
             raise ValueError(f"{first['experiment']} has {first['metric']} of one prediction twice")
         measured[:, cell, unit] = rows["value"], rows["floor"]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from sdp_bench.bench.metrics import Metric, recorded_metric
 from sdp_bench.reports.numbers.number import FOLDER, Group, Number, Page, slug
@@ -15,7 +16,7 @@ from sdp_bench.reports.sections.claims.judging import Finding, Ruling
 from sdp_bench.reports.statistics.rows import Labels
 from sdp_bench.reports.style.nets import NetKind
 from sdp_bench.reports.style.rules import RuleTraits
-from sdp_bench.reports.tables.frame import by_kind, places
+from sdp_bench.reports.tables.frame import by_kind, coded, places
 
 _ABOUT = (
     "Claims compare rules net by net: a score of each measurement is averaged over the inputs (and outputs) "
@@ -37,11 +38,11 @@ def numbers_of_claims(frame: pd.DataFrame, traits: RuleTraits) -> Iterator[Numbe
         for rule, sigma in part.cells
         for measured in part.scale.quantities
     }
+    value, (component, _) = own["value"].to_numpy(float), coded(own["component"])
     for (recipe, spec, depth, sigma, rule), rows in places(own, _CELL):
         measured = quantity(spec)
         if (measured, int(depth), sigma, rule) not in cells:
             continue
-        part = own.iloc[rows]
         metric = recorded_metric(spec)
         heading = f"{metric.label}: {metric.variant}" if metric.convention else metric.title
         layers = NetKind(ACTIVATION, int(depth)).label
@@ -51,9 +52,9 @@ def numbers_of_claims(frame: pd.DataFrame, traits: RuleTraits) -> Iterator[Numbe
             Group(page, slug(measured), heading, metric),
             _anchor(measured, sigma, rule),
             f"{traits.label(rule)}, σ = {sigma:g}",
-            _mean(metric, part),
-            Labels(part.index),
-            ("component",) if part["component"].nunique() > 1 else (),
+            _mean(metric, value[rows]),
+            Labels(own.index[rows]),
+            ("component",) if np.ptp(component[rows]) else (),
         )
 
 
@@ -78,6 +79,5 @@ def _anchor(measured: str, sigma: float, rule: str) -> str:
     return slug(measured, f"{sigma:g}", rule)
 
 
-def _mean(metric: Metric, part: pd.DataFrame) -> float:
-    values = part["value"].to_numpy(float)
+def _mean(metric: Metric, values: NDArray[np.float64]) -> float:
     return float(metric.shown(values).mean()) if np.isfinite(values).all() else math.inf
