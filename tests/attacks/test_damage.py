@@ -165,6 +165,25 @@ def test_lost_pages_are_harmless_or_told(attack, content, whole, tmp_path):
     attempts(attack, "many lost parts of a results file", lost(content), whole, tmp_path)
 
 
+def test_records_that_the_index_lost_are_missed_by_all_who_ask(content, tmp_path):
+    path = tmp_path / "r.sqlite"
+    path.write_bytes(content)
+    define = "UPDATE sqlite_master SET sql = ? WHERE name = 'one_record'"
+    with sqlite3.connect(path) as db:
+        (whole,) = db.execute("SELECT sql FROM sqlite_master WHERE name = 'one_record'").fetchone()
+        db.execute("PRAGMA writable_schema = ON")
+        db.execute(define, (f"{whole} WHERE metric <> 'tv_class'",))
+    db.close()
+    with sqlite3.connect(path) as db:
+        db.execute("REINDEX one_record")
+        db.execute("PRAGMA writable_schema = ON")
+        db.execute(define, (whole,))
+    db.close()
+    for ask in (measured, everything):
+        with Store(path) as store, pytest.raises(RunFailedError, match=r"r\.sqlite is damaged"):
+            ask(store)
+
+
 def test_a_damaged_file_is_not_written_to(content, tmp_path):
     place = content.index(b"iris-tv")
     (tmp_path / "r.sqlite").write_bytes(flipped(content, place * 8))
