@@ -36,18 +36,52 @@ class Scores:
     def of(
         cls, metric: Metric, row: pd.DataFrame | Mapping[str, NDArray[Any]], rules: tuple[str, ...]
     ) -> Scores:
-        """Scores of the measurements of one row of a table: `net`, `input`, `rule`, `value` and `stderr`."""
-        nets, inputs = (pd.factorize(row[name])[0] for name in UNIT)
-        units = pd.factorize(nets * (inputs.max() + 1) + inputs)[0]
-        present, names = pd.factorize(row["rule"])
-        columns = np.array([rules.index(rule) for rule in names])[present]
-        first = np.unique(units, return_index=True)[1]
+        """Scores of one row of a table, by `net`, `input`, `rule`, `value`, `floor` and `stderr` of each."""
+        (scores,) = cls.of_rows(metric, row, rules, [np.arange(len(row["value"]))])
+        return scores
+
+    @classmethod
+    def of_rows(
+        cls,
+        metric: Metric,
+        measured: pd.DataFrame | Mapping[str, NDArray[Any]],
+        rules: tuple[str, ...],
+        rows: Sequence[NDArray[np.intp]],
+    ) -> list[Scores]:
+        """Scores of the rows of a table, as :meth:`of` gives each: all at once, in a tenth of the time.
+
+        Parameters
+        ----------
+        metric : Metric
+        measured : DataFrame or mapping
+            Columns as :meth:`of` has them.
+        rules : tuple of str
+            Of the table, in order.
+        rows : sequence of array of int
+            Places of the measurements of each row; none is empty.
+
+        Returns
+        -------
+        list of Scores
+            One for each row.
+        """
+        at = np.concatenate(rows)
+        starts = np.cumsum([0, *map(len, rows)])
+        row = np.repeat(np.arange(len(rows)), np.diff(starts))
+        nets, inputs = (_numbered(row, pd.factorize(measured[name])[0][at]) for name in UNIT)
+        units = _numbered(row, nets * (inputs.max() + 1) + inputs)
+        of_rule, names = pd.factorize(measured["rule"])
+        columns = np.array([rules.index(rule) for rule in names])[of_rule[at]]
+        ends = np.cumsum([0, *np.maximum.reduceat(units, starts[:-1]) + 1])
+        pairs = units + ends[row]
+        first = np.unique(pairs, return_index=True)[1]
         values = np.full((len(first), len(rules)), math.nan)
         errors = values.copy()
-        value, floor, error = (np.asarray(row[name]) for name in ("value", "floor", "stderr"))
-        values[units, columns] = metric.score(value, floor)
-        errors[units, columns] = metric.score_error(value, error)
-        return cls(rules, values, errors, nets[first], inputs[first])
+        value, floor, error = (np.asarray(measured[name])[at] for name in ("value", "floor", "stderr"))
+        values[pairs, columns] = metric.score(value, floor)
+        errors[pairs, columns] = metric.score_error(value, error)
+        parts = (slice(*own) for own in itertools.pairwise(ends.tolist()))
+        return [cls(rules, values[own], errors[own], nets[first[own]], inputs[first[own]]) for own in parts]
 
     def paired(self, one: str, other: str) -> Scores:
         """Those of two of the rules, on the pairs that both were measured on.
@@ -116,6 +150,13 @@ class Scores:
             errors = np.hypot(self.errors[:, places[row]], self.errors[:, other])
             tied[row] = gaps[row, known[row]] <= errors[~np.isnan(errors)].max(initial=0.0)
         return tied
+
+
+def _numbered(row: NDArray[np.intp], codes: NDArray[np.integer[Any]]) -> NDArray[np.intp]:
+    """Numbers of what measurements are of, in the order in which each row, one after the other, meets it."""
+    met: NDArray[np.intp] = pd.factorize(row * (codes.max() + 1) + codes)[0]
+    first = np.unique(row, return_index=True)[1]  # where a row begins, all that was met is of those before it
+    return met - met[first][row]
 
 
 def _is_level(gaps: NDArray[np.float64]) -> NDArray[np.bool_]:

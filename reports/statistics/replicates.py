@@ -79,7 +79,9 @@ class Replicates:
     @classmethod
     def of(cls, metric: Metric, measured: pd.DataFrame, traits: RuleTraits) -> Replicates:
         """Those of the measurements of one metric; rules not measured on every pair are left out."""
-        return cls.of_scores(Scores.of(metric, measured, tuple(traits.in_order(measured["rule"]))), traits)
+        return cls.of_scores(
+            Scores.of(metric, measured, tuple(traits.in_order(measured["rule"].unique()))), traits
+        )
 
     @classmethod
     def of_scores(cls, scores: Scores, traits: RuleTraits) -> Replicates:

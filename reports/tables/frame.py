@@ -141,15 +141,34 @@ def places(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[tuple[tuple[An
     """
     if frame.empty:
         return
-    coded = [pd.factorize(frame[name], sort=True) for name in names]
-    codes = np.array([own for own, _ in coded])
+    columns = [coded(frame[name]) for name in names]
+    codes = np.array([own for own, _ in columns])
     order = np.lexsort(codes[::-1])
     codes = codes[:, order]
     starts = [0, *(np.flatnonzero((codes[:, 1:] != codes[:, :-1]).any(0)) + 1).tolist()]
-    known = [values.tolist() for _, values in coded]
+    known = [values.tolist() for _, values in columns]
     for start, end in zip(starts, [*starts[1:], len(frame)], strict=True):
         values = (own[code] for own, code in zip(known, codes[:, start].tolist(), strict=True))
         yield tuple(values), order[start:end]
+
+
+def coded(column: pd.Series) -> tuple[NDArray[np.integer[Any]], Any]:
+    """Values of a column by their places among those that there are.
+
+    Parameters
+    ----------
+    column : Series
+        Without missing values.
+
+    Returns
+    -------
+    codes : array of int
+    values : index or array
+        Each once, in their order; of a column of categories all of these.
+    """
+    if isinstance(column.dtype, pd.CategoricalDtype):  # which are in the order of their texts
+        return column.cat.codes.to_numpy(), column.cat.categories
+    return pd.factorize(column, sort=True)
 
 
 def with_largest(frame: pd.DataFrame) -> pd.DataFrame:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sdp_bench.bench.metrics import Metric, recorded_metric
 from sdp_bench.bench.metrics.total_variation import AxisTotalVariation, HeadlineTotalVariation
 from sdp_bench.reports.paper.printed import Printed, printed
-from sdp_bench.reports.statistics.ranking import Scores, means_of_rows
+from sdp_bench.reports.statistics.ranking import UNIT, Scores, means_of_rows
 from sdp_bench.reports.statistics.rows import Labels
 from sdp_bench.reports.style import labels, noise
 from sdp_bench.reports.style.nets import NetKind, activation_rank
@@ -204,70 +204,89 @@ def tables(
             several = kind["recipe"].nunique() > 1
             found = [
                 replace(table, recipe=str(recipe)) if several else table
-                for (recipe, _), rows in places(kind, ("recipe", "noise"))
-                for table in _tables(kind.iloc[rows], companions, traits)
+                for recipe, measured in _by_spec(kind)
+                for table in _tables(measured, companions, traits)
             ]
             yield from sorted(found, key=_by_metric)  # families of noise side by side
+
+
+def _by_spec(kind: pd.DataFrame) -> Iterator[tuple[str, dict[str, pd.DataFrame]]]:
+    """Measurements of nets of one kind, of each recipe and noise, by spec of the metric as they are met."""
+    found: dict[tuple[str, str], dict[str, NDArray[np.intp]]] = {}
+    for (recipe, family, spec), rows in places(kind, ("recipe", "noise", "metric_spec")):
+        found.setdefault((recipe, family), {})[spec] = rows
+    for (recipe, _), own in found.items():
+        met = sorted(own, key=lambda spec: own[spec][0])
+        yield recipe, {spec: kind.iloc[own[spec]] for spec in met}
 
 
 def _by_metric(table: Table) -> tuple[str, int, str]:
     return table.recipe, recorded_metric(table.metric.name).rank, table.metric.name
 
 
-def _tables(kind: pd.DataFrame, companions: set[str], traits: RuleTraits) -> Iterator[Table]:
-    """Tables of nets of one kind and recipe under noise of one family."""
-    nets = NetKind(str(kind["activation"].iloc[0]), int(kind["depth"].iloc[0]))
-    specs = {str(name): variants(own.unique()) for name, own in kind.groupby("metric")["metric_spec"]}
+def _tables(
+    measured: Mapping[str, pd.DataFrame], companions: set[str], traits: RuleTraits
+) -> Iterator[Table]:
+    """Tables of nets of one kind and recipe under noise of one family, whose measurements are by spec."""
+    by_name: dict[str, list[str]] = {}
+    for spec, own in measured.items():
+        by_name.setdefault(str(own["metric"].iloc[0]), []).append(spec)
+    specs = {name: variants(own) for name, own in by_name.items()}
     names = sorted(specs.keys() - companions, key=lambda name: (recorded_metric(name).rank, name))
     for name in names:
         for spec, variant in specs[name].items():
+            chosen = measured[spec]
+            nets = NetKind(str(chosen["activation"].iloc[0]), int(chosen["depth"].iloc[0]))
             metric = displayed(spec if variant else name, nets)
             # Of several variants of a companion the first stands for all: a cell has room for one.
             companion = next(iter(specs.get(metric.companion, ())), "")
-            table = _table(
-                metric, kind[kind["metric_spec"] == spec], kind[kind["metric_spec"] == companion], traits
-            )
-            yield replace(table, variant=variant)
+            yield replace(_table(metric, nets, chosen, measured.get(companion), traits), variant=variant)
 
 
-def _table(metric: Metric, chosen: pd.DataFrame, companions: pd.DataFrame, traits: RuleTraits) -> Table:
-    first = chosen.iloc[0]
-    activation, depth, family = str(first["activation"]), int(first["depth"]), str(first["noise"])
+def _table(
+    metric: Metric, nets: NetKind, chosen: pd.DataFrame, companions: pd.DataFrame | None, traits: RuleTraits
+) -> Table:
+    experiment, network, family = (str(chosen[name].iloc[0]) for name in ("experiment", "network", "noise"))
     rules = tuple(traits.in_order(chosen["rule"].unique()))
-    values = metric.shown(companions["value"].to_numpy())
-    beside = {key: means_of_rows(values[np.newaxis, own]).item() for key, own in places(companions, _CELL)}
-    columns = _Columns.of(metric, chosen)
-    summaries = _summaries(metric, columns, list(places(chosen, _CELL)), beside)
+    found = dict(places(chosen, _PLACE))
+    scores = Scores.of_rows(metric, chosen, rules, list(found.values()))
+    summaries = _summaries(metric, chosen, _beside(metric, companions))
     rows = [
-        _with_printed(
-            metric, activation, depth, family, _row(metric, rules, place, columns.at(own), summaries, traits)
-        )
-        for place, own in places(chosen, _PLACE)
+        _with_printed(metric, nets, family, _row(metric, place, own, summaries, traits))
+        for place, own in zip(found, scores, strict=True)
     ]
+    net, input_ = (pd.factorize(chosen[name])[0] for name in UNIT)
     return Table(
-        experiment=str(first["experiment"]),
-        network=str(first["network"]),
-        activation=activation,
-        depth=depth,
+        experiment=experiment,
+        network=network,
+        activation=nets.activation,
+        depth=nets.depth,
         metric=metric,
         rules=rules,
         rows=tuple(rows),
-        nets=chosen["net"].nunique(),
-        units=len(np.unique(columns.net * (columns.input.max() + 1) + columns.input)),
+        nets=int(net.max()) + 1,
+        units=len(np.unique(net * (input_.max() + 1) + input_)),
         noise=family,
         unit=next(filter(None, chosen["unit_of_measure"].unique()), ""),
     )
 
 
+def _beside(metric: Metric, companions: pd.DataFrame | None) -> dict[tuple[Any, ...], float]:
+    """Means of a metric's companion, by cell; none where it was not measured."""
+    if companions is None:
+        return {}
+    values = metric.shown(companions["value"].to_numpy())
+    return {key: means_of_rows(values[np.newaxis, own]).item() for key, own in places(companions, _CELL)}
+
+
 def _row(
     metric: Metric,
-    rules: tuple[str, ...],
     place: tuple[Any, ...],
-    measured: _Columns,
+    scores: Scores,
     summaries: Mapping[tuple[Any, ...], _Summary],
     traits: RuleTraits,
 ) -> Row:
-    scores = Scores.of(metric, measured._asdict(), rules)
+    rules = scores.rules
     ranked = [rule for rule in rules if metric.better and not traits.is_reference(rule)]
     best = scores.best(ranked)
     leads = scores.best([rule for rule in ranked if not traits.is_sampling(rule)])
@@ -297,13 +316,8 @@ def _usual(metric: Metric, floors: Iterable[float]) -> float:
 
 
 class _Columns(NamedTuple):
-    """What a table is made of, a measurement each: rows and cells are chosen of arrays in microseconds."""
+    """What cells are made of, a measurement each: they are chosen of arrays in microseconds."""
 
-    net: NDArray[np.intp]
-    input: NDArray[np.intp]
-    rule: NDArray[np.object_]
-    value: NDArray[np.float64]
-    stderr: NDArray[np.float64]
     floor: NDArray[np.float64]
     floor95: NDArray[np.float64]
     shown: NDArray[np.float64]
@@ -315,19 +329,16 @@ class _Columns(NamedTuple):
     @classmethod
     def of(cls, metric: Metric, measured: pd.DataFrame) -> _Columns:
         """Of some measurements."""
-        plain = {
-            name: measured[name].to_numpy()
-            for name in ("value", "stderr", "floor", "floor95", "bracket", "row")
-        }
-        value, floor, floor95 = (plain[name] for name in ("value", "floor", "floor95"))
+        names = ("value", "floor", "floor95", "bracket", "row")
+        value, floor, floor95, bracket, row = (measured[name].to_numpy() for name in names)
         return cls(
-            net=pd.factorize(measured["net"])[0],
-            input=pd.factorize(measured["input"])[0],
-            rule=np.asarray(measured["rule"], dtype=object),
+            floor=floor,
+            floor95=floor95,
             shown=metric.shown(value),
             indistinguishable=metric.indistinguishable(value, floor, floor95),
             corrected=np.sqrt(np.clip(value**2 - floor**2, 0, None)),
-            **plain,
+            bracket=bracket,
+            row=row,
         )
 
     def at(self, places: NDArray[np.intp]) -> _Columns:
@@ -344,14 +355,12 @@ class _Summary(NamedTuple):
 
 
 def _summaries(
-    metric: Metric,
-    measured: _Columns,
-    cells: Sequence[tuple[tuple[Any, ...], NDArray[np.intp]]],
-    companions: Mapping[tuple[Any, ...], float],
+    metric: Metric, chosen: pd.DataFrame, companions: Mapping[tuple[Any, ...], float]
 ) -> dict[tuple[Any, ...], _Summary]:
     """Cells by what they are of; those of equally many measurements at once, as a row each of matrices."""
+    measured = _Columns.of(metric, chosen)
     by_count: dict[int, list[tuple[tuple[Any, ...], NDArray[np.intp]]]] = {}
-    for cell in cells:
+    for cell in places(chosen, _CELL):
         by_count.setdefault(len(cell[1]), []).append(cell)
     found = {}
     for count, own in by_count.items():
@@ -380,14 +389,12 @@ def _summaries(
     return found
 
 
-def _with_printed(metric: Metric, activation: str, depth: int, family: str, row: Row) -> Row:
+def _with_printed(metric: Metric, nets: NetKind, family: str, row: Row) -> Row:
     if not metric.published or noise.words(family):
         return row
+    of = metric.published, nets.activation, nets.depth, row.sigma
     cells = tuple(
-        cell
-        and replace(
-            cell, printed=printed(metric.published, activation, depth, row.sigma, cell.rule, row.component)
-        )
+        replace(cell, printed=known) if cell and (known := printed(*of, cell.rule, row.component)) else cell
         for cell in row.cells
     )
     return replace(row, cells=cells)

@@ -20,7 +20,7 @@ from sdp_bench.reports.style import noise
 from sdp_bench.reports.style.nets import NetKind, activation_label, activation_rank
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.tables.display import displayed
-from sdp_bench.reports.tables.frame import by_kind
+from sdp_bench.reports.tables.frame import by_kind, places
 
 BUDGETS = (10.0, 100.0, 1000.0, math.inf)
 """Of time, in Monte Carlo samples that take as long."""
@@ -280,6 +280,7 @@ def _condition(
 ) -> Condition:
     means = {rule: replicates.mean(rule) for rule in replicates.rules}
     curve = {k: means[rule] for rule in means if (k := plain_samples(rule)) is not None}
+    rows = {rule: own for (rule,), own in places(part, ("rule",))}
     standings = tuple(
         Standing(
             rule,
@@ -287,7 +288,7 @@ def _condition(
             replicates.half_width(rule),
             None if plain_samples(rule) else as_accurate(means[rule], curve),
             *front(rule, replicates, costs),
-            Labels(part.index[part["rule"] == rule]),
+            Labels(part.index[rows[rule]]),
         )
         for rule in replicates.rules
     )

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -34,12 +33,15 @@ from sdp_bench.reports.statistics.verdicts import (
 )
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.rules import RuleTraits
-from sdp_bench.reports.tables.frame import by_kind
+from sdp_bench.reports.tables.frame import by_kind, coded, places
 
 FIRST_RECIPE = "first recipe"
 """What nets trained as in every suite are called beside others."""
 
 NO_DATA = "no data"
+
+_NEEDED = ["experiment", "activation", "depth", "net", "input", "component", "sigma", "rule", "metric"]
+_NEEDED += ["metric_spec", "value", "floor"]
 
 
 @dataclass(frozen=True)
@@ -225,7 +227,7 @@ def judge(frame: pd.DataFrame, traits: RuleTraits | None = None) -> tuple[Judgem
     ValueError
         If a measurement is there twice.
     """
-    frame = frame[frame["experiment"].isin(SUITES.keys()) & (frame["noise"] == GAUSSIAN.family)]
+    frame = frame[_NEEDED][frame["experiment"].isin(SUITES.keys()) & (frame["noise"] == GAUSSIAN.family)]
     recipes = by_kind(frame["experiment"], SUITES.__getitem__)
     others = sorted(set(SUITES.values()) & set(recipes) - {""})
     measured = {
@@ -301,6 +303,16 @@ def _corrected(
     return largest
 
 
+def _combinations(rows: pd.DataFrame, names: Sequence[str]) -> tuple[pd.DataFrame, NDArray[np.intp]]:
+    """What stands together in some columns, each once and in order, and which of these each row has."""
+    code = np.zeros(len(rows), dtype=np.int64)
+    for name in names:
+        own, values = coded(rows[name])
+        code = code * len(values) + own
+    _, first, which = np.unique(code, return_index=True, return_inverse=True)
+    return rows[[*names]].iloc[first], which
+
+
 @dataclass(frozen=True, eq=False)
 class _Table:
     """Measurements of one metric at one depth: for each rule and sigma, values and floors, shape (units,).
@@ -313,16 +325,17 @@ class _Table:
 
     @classmethod
     def of(cls, rows: pd.DataFrame) -> _Table:
-        unit, cell = ["net", "input", "component"], ["rule", "sigma"]
-        if rows.duplicated(unit + cell).any():
+        units, unit = _combinations(rows, ("net", "input", "component"))
+        cells, cell = _combinations(rows, ("rule", "sigma"))
+        measured = np.full((2, len(cells), len(units)), math.nan)
+        if (np.bincount(cell * len(units) + unit) > 1).any():
             first = rows.iloc[0]
             raise ValueError(f"{first['experiment']} has {first['metric']} of one prediction twice")
-        value, floor = (rows.pivot(index=unit, columns=cell, values=name) for name in ("value", "floor"))
-        names = cast("list[tuple[str, float]]", value.columns.to_list())
-        columns = zip(names, value.to_numpy(float).T, floor.to_numpy(float).T, strict=True)
+        measured[:, cell, unit] = rows["value"], rows["floor"]
+        names = zip(cells["rule"].tolist(), cells["sigma"].tolist(), strict=True)
         return cls(
-            nets=pd.factorize(value.index.get_level_values("net"))[0],
-            cells={name: (one, other) for name, one, other in columns},
+            nets=pd.factorize(units["net"])[0],
+            cells=dict(zip(names, zip(*measured, strict=True), strict=True)),
         )
 
     @property
@@ -355,15 +368,15 @@ class Measured:
     def of(cls, frame: pd.DataFrame, traits: RuleTraits) -> Measured:
         """Those of a frame that claims are about."""
         frame = frame[(frame["activation"] == ACTIVATION) & frame["value"].notna()]
-        measured = by_kind(frame["metric_spec"], quantity)
+        frame = frame.assign(quantity=by_kind(frame["metric_spec"], quantity))
         tested = {
             (name, part.depth) for claim in CLAIMS for part in claim.parts for name in part.scale.quantities
         }
-        tables = {}
-        for name, depth in sorted(tested):
-            rows = frame[(measured == name) & (frame["depth"] == depth)]
-            if len(rows):
-                tables[name, depth] = _Table.of(rows)
+        tables = {
+            kind: _Table.of(frame.iloc[rows])
+            for kind, rows in places(frame, ("quantity", "depth"))
+            if kind in tested
+        }
         return cls(tables, traits)
 
     def table(self, part: Part, column: str) -> _Table | None:

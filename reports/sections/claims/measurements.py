@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import cast
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from sdp_bench.bench.metrics import Metric, recorded_metric
 from sdp_bench.reports.numbers.number import FOLDER, Group, Number, Page, slug
@@ -16,19 +16,21 @@ from sdp_bench.reports.sections.claims.judging import Finding, Ruling
 from sdp_bench.reports.statistics.rows import Labels
 from sdp_bench.reports.style.nets import NetKind
 from sdp_bench.reports.style.rules import RuleTraits
-from sdp_bench.reports.tables.frame import by_kind
+from sdp_bench.reports.tables.frame import by_kind, coded, places
 
 _ABOUT = (
     "Claims compare rules net by net: a score of each measurement is averaged over the inputs (and outputs) "
     "of a net first, and over nets then; what stands at each list is the plain mean of what was measured."
 )
 
+_NEEDED = ["experiment", "activation", "depth", "sigma", "rule", "metric_spec", "component", "value"]
+_CELL = ("recipe", "metric_spec", "depth", "sigma", "rule")
+
 
 def numbers_of_claims(frame: pd.DataFrame, traits: RuleTraits) -> Iterator[Number]:
     """Means that the claims' effects are made of: every rule and sigma that a claim is about."""
-    own = frame[frame["experiment"].isin(SUITES.keys()) & (frame["activation"] == ACTIVATION)]
-    if own.empty:
-        return
+    own = frame[_NEEDED][frame["experiment"].isin(SUITES.keys()) & (frame["activation"] == ACTIVATION)]
+    own = own.assign(recipe=by_kind(own["experiment"], SUITES.__getitem__))
     cells = {
         (measured, part.depth, sigma, rule)
         for claim in CLAIMS
@@ -36,15 +38,8 @@ def numbers_of_claims(frame: pd.DataFrame, traits: RuleTraits) -> Iterator[Numbe
         for rule, sigma in part.cells
         for measured in part.scale.quantities
     }
-    keys = [
-        by_kind(own["experiment"], SUITES.__getitem__),
-        own["metric_spec"],
-        own["depth"],
-        own["sigma"],
-        own["rule"],
-    ]
-    for key, part in own.groupby(keys, sort=True):
-        recipe, spec, depth, sigma, rule = cast("tuple[str, str, float, float, str]", key)
+    value, (component, _) = own["value"].to_numpy(float), coded(own["component"])
+    for (recipe, spec, depth, sigma, rule), rows in places(own, _CELL):
         measured = quantity(spec)
         if (measured, int(depth), sigma, rule) not in cells:
             continue
@@ -57,9 +52,9 @@ def numbers_of_claims(frame: pd.DataFrame, traits: RuleTraits) -> Iterator[Numbe
             Group(page, slug(measured), heading, metric),
             _anchor(measured, sigma, rule),
             f"{traits.label(rule)}, σ = {sigma:g}",
-            _mean(metric, part),
-            Labels(part.index),
-            ("component",) if part["component"].nunique() > 1 else (),
+            _mean(metric, value[rows]),
+            Labels(own.index[rows]),
+            ("component",) if np.ptp(component[rows]) else (),
         )
 
 
@@ -84,6 +79,5 @@ def _anchor(measured: str, sigma: float, rule: str) -> str:
     return slug(measured, f"{sigma:g}", rule)
 
 
-def _mean(metric: Metric, part: pd.DataFrame) -> float:
-    values = part["value"].to_numpy(float)
+def _mean(metric: Metric, values: NDArray[np.float64]) -> float:
     return float(metric.shown(values).mean()) if np.isfinite(values).all() else math.inf
