@@ -47,7 +47,7 @@ class Figure:
     anchor, title, caption : str
     panels : tuple of Panel
     styles : tuple of Style
-        In the order of the legend; those with a colour of their own are declared for the panels.
+        In the order of the legend.
     """
 
     anchor: str
@@ -63,8 +63,11 @@ class Figure:
 
     @property
     def colours(self) -> str:
-        """Declarations of CSS, of every colour that it has."""
-        return ";".join(dict.fromkeys(style.declared for style in self.styles if style.declared))
+        """Declarations of CSS, of every colour that its legend or a panel has."""
+        charts = [panel.drawing for panel in self.panels if isinstance(panel.drawing, Chart)]
+        drawn = (series.style for chart in charts for series in chart.series)
+        declared = dict.fromkeys(style.declared for style in (*self.styles, *drawn))
+        return ";".join(filter(None, declared))
 
 
 def found(context: Any) -> Iterator[Figure]:

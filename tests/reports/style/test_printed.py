@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 
@@ -51,6 +53,13 @@ def test_prints_have_the_panels_and_the_rules_as_text(tmp_path):
 def test_other_suffixes_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"fig\.gif: a figure is written as one of pdf, svg, png"):
         save(OVERLAP[0], tmp_path / "fig.gif")
+
+
+def test_a_figure_declares_every_colour_of_its_panels():
+    for figure in (*OVERLAP, LAYERS):  # the latter without a legend
+        used = {name for panel in figure.panels for name in re.findall(r"var\((--k\w+)\)", panel.svg)}
+        assert used <= set(re.findall(r"(--k\w+):", figure.colours))
+    assert used
 
 
 def test_every_figure_of_a_section_is_found_once():
