@@ -24,7 +24,7 @@ MOST = 3
 
 _CHECKSUMS = "checksums.json"
 
-_SOURCES = ("*.py", "*.html", "*.css", "*.csv", "*.json", "*.toml")
+_SOURCES = ("*.py", "*.html", "*.css", "*.js", "*.csv", "*.json", "*.toml")
 _DRAWN_BY = ("jinja2", "matplotlib", "numpy", "pandas", "scipy", "torch")
 _PLUGGED_IN = (section.GROUP, experiments.ENTRY_POINTS, metrics.ENTRY_POINTS)
 

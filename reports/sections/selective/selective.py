@@ -233,10 +233,10 @@ def _on_areas(measured: Sequence[_Measured]) -> str:
     """What the numbers say, in one sentence, beside what the paper's say."""
     best = min((each.row for each in measured), key=lambda row: row.area.mean)
     seeds = min(each.row.seeds for each in measured)
-    spread = "" if math.isnan(best.area.sd) else f" ± {best.area.sd:.1f}"
+    spread = "" if math.isnan(best.area.sd) else f" ± {best.area.sd:.2f}"
     text = (
         f"Of {labels.plural(len(measured), 'pair')} of model and score, the smallest area is that of "
-        f"{best.score} on the {best.objective} model, {best.area.mean:.1f}{spread} %; perfect is "
+        f"{best.score} on the {best.objective} model, {best.area.mean:.2f}{spread} %; perfect is "
         f"{PERFECT:.1f} %, and the paper’s best is PD Cauchy on the PD loss Gauss model, 18.3 %"
     )
     entropy = {each.objective: each.row.area.mean for each in measured if each.score == "softmax_entropy"}
@@ -274,7 +274,7 @@ def _on_readings(measured: Sequence[_Measured]) -> str:
         return ""
     return (
         f" What the paper leaves open matters most for {widest.row.score} on the {widest.row.objective} "
-        f"model: {low.mean:.1f} % ({low.name}) to {high.mean:.1f} % ({high.name})."
+        f"model: {low.mean:.2f} % ({low.name}) to {high.mean:.2f} % ({high.name})."
     )
 
 

@@ -84,7 +84,7 @@ def test_the_finding_names_the_best_and_counts_the_pairwise_scores(whole):
         "Of 10 pairs of model and score, the smallest area is that of PD Cauchy on the PD loss Gauss"
         in finding
     )
-    assert "22.0 ± 1.4 %" in finding
+    assert "22.00 ± 1.41 %" in finding
     assert (
         "4 of 4 pairwise scores are below the softmax entropy of the same model, 4 by some reading" in finding
     )
@@ -147,7 +147,7 @@ def test_what_the_section_says(whole):
     assert len(parsed.ids) == len(set(parsed.ids))
     assert "12.5 % is perfect" in told(text)
     assert "letters A-S" in told(text)
-    assert "PD Cauchy mean 22.0 ± 1.4 18.3 ± 0.3 2 PD loss Gauss SDP geometric 23.0 ± 1.4" in told(text)
+    assert "PD Cauchy mean 22.00 ± 1.41 18.3 ± 0.3 2 PD loss Gauss SDP geometric 23.00 ± 1.41" in told(text)
 
 
 def test_the_page_has_the_section_once(tmp_path, whole):

@@ -256,7 +256,7 @@ def test_the_page_names_variants_and_recipes_and_lists_each_by_itself():
     own = [number for number in numbers if number.group.page.section == "iris-tv"]
     assert len({number.address for number in own}) == len(own) == 3
     for number in own:
-        assert f"<h4>{number.group.heading}</h4>" in text
+        assert f">{number.group.heading}<a " in text
         assert len(number.rows) == 2
     assert "cells 64, a" in text
 
