@@ -5,6 +5,7 @@
 
   const FEW = 3; // rows, up to which a table needs no tools
   const MOST_CHOICES = 12; // values of a column, up to which they are a list to choose from
+  const SCALE = /^[σγ]$|^scale/u; // heads of columns of numbers that rows are chosen by, however many there are
   const BELOW = ".small, .paper"; // lines of a cell below the one that it is about
   const ORDER = new Intl.Collator("en", { numeric: true });
   // A number in front, perhaps after a mark or the symbol of a scale: "≈ 0.5", "σ = 10", "2,000", "−1.2e−5".
@@ -200,7 +201,8 @@
     // A list where there are few values, as of a scale, kinds of nets or rules; a box for other texts.
     makeFilter(column) {
       const values = this.values(column);
-      const names = this.heads[column].matches(".text") || this.cells(column).every(cell => cell.node.tagName === "TH");
+      const names = this.heads[column].matches(".text") || SCALE.test(this.names[column])
+        || this.cells(column).every(cell => cell.node.tagName === "TH");
       if (values.length < 2 || (!names && values.length > this.cells(column).length / 2)) return null;
       const few = values.length <= MOST_CHOICES;
       if (!few && this.isNumeric(column)) return null;
@@ -324,7 +326,7 @@
   const LATEX = {
     "\\": "\\textbackslash{}", "{": "\\{", "}": "\\}", "$": "\\$", "&": "\\&", "#": "\\#", "_": "\\_", "%": "\\%",
     "^": "\\textasciicircum{}", "~": "\\textasciitilde{}", "<": "$<$", ">": "$>$", "|": "$|$", "[": "{[}", "]": "{]}",
-    "\"": "''", "“": "``", "”": "''", "‘": "`", "’": "'", "–": "--", "—": "---", "…": "\\dots{}", " ": "~",
+    "\"": "''", "“": "``", "”": "''", "‘": "`", "’": "'", "–": "--", "—": "---", "…": "\\dots{}",
     "α": "$\\alpha$", "β": "$\\beta$", "γ": "$\\gamma$", "ε": "$\\varepsilon$", "λ": "$\\lambda$", "μ": "$\\mu$", "ν": "$\\nu$",
     "ρ": "$\\rho$", "σ": "$\\sigma$", "τ": "$\\tau$", "χ": "$\\chi$", "Δ": "$\\Delta$", "Σ": "$\\Sigma$",
     "−": "$-$", "±": "$\\pm$", "×": "$\\times$", "·": "$\\cdot$", "≈": "$\\approx$", "≤": "$\\leq$", "≥": "$\\geq$", "≠": "$\\neq$",

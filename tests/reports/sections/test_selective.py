@@ -102,7 +102,7 @@ def test_the_finding_tells_the_default_reading_from_the_others():
     assert (
         "0 of 2 pairwise scores are below the softmax entropy of the same model, 1 by some reading" in finding
     )
-    assert "most for PD Gauss on the softmax model: 18.0 % (minimum) to 26.0 % (mean)" in finding
+    assert "most for PD Gauss on the softmax model: 18.00 % (minimum) to 26.00 % (mean)" in finding
 
 
 def test_one_seed_has_no_spread_and_the_page_says_so():
