@@ -15,6 +15,7 @@ from sdp_bench.bench.experiments.selective.experiment import EXPERIMENT
 from sdp_bench.bench.methods.selective import READINGS, SCORES
 from sdp_bench.bench.methods.selective.risk_coverage import perfect
 from sdp_bench.reports.paper.printed import experiment
+from sdp_bench.reports.statistics.ranking import told_best
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.drawing import INK, Figure, Panel, canvas_of, look, svg_of
 from sdp_bench.reports.style.rules import RuleTraits
@@ -77,7 +78,8 @@ class ScoreRow:
     paper : str
         What the paper prints; empty where it prints nothing.
     best : bool
-        Whether it is the smallest of its half.
+        Whether it is the smallest of its half, or within one paired standard error of that; none is where
+        that holds of all.
     """
 
     objective: str
@@ -122,11 +124,12 @@ class Selective:
 
 @dataclass(frozen=True)
 class _Measured:
-    """A line, and its mean risk by coverage (shares)."""
+    """A line, its areas by seed, and its mean risk by coverage (shares)."""
 
     objective: str
     score: str
     row: ScoreRow
+    areas: pd.Series
     risk: pd.Series
 
 
@@ -158,8 +161,8 @@ def selective(frame: pd.DataFrame, traits: RuleTraits | None = None) -> Selectiv
         ]
         if not measured:
             continue
-        lowest = min(each.row.area.mean for each in measured)
-        rows = tuple(replace(each.row, best=each.row.area.mean == lowest) for each in measured)
+        best = told_best({str(place): each.areas for place, each in enumerate(measured)})
+        rows = tuple(replace(each.row, best=str(place) in best) for place, each in enumerate(measured))
         halves.append(TableHalf(title, part, rows))
         panels.append((f"{part} {title}", measured))
         all_measured += measured
@@ -209,7 +212,8 @@ def _measured(
     )
     risks = part[part["metric"] == "risk"]
     risk = risks.groupby(by_kind(risks["component"], float))["value"].mean()
-    return _Measured(objective, score, row, risk)
+    default = areas[areas["component"] == READINGS[score][0]].set_index("seed")["value"]
+    return _Measured(objective, score, row, default, risk)
 
 
 def _reading(score: str, reading: str) -> str:

@@ -65,6 +65,19 @@ def test_all_lines_of_the_paper_stand_beside_its_numbers(whole):
     assert [line.best for line in lines] == [False] * 4 + [True] + [False] * 4 + [True]
 
 
+def test_lines_that_seeds_do_not_tell_from_the_best_are_best_too_unless_all_are(whole):
+    own = (
+        whole["rule"].eq("pairwise_gaussian") & whole["objective"].eq("softmax") & whole["metric"].eq("rcauc")
+    )
+    areas = whole["value"].where(~own, whole["value"] - 0.01 + 0.03 * whole["seed"] - 0.014)
+    lines = selective(whole.assign(value=areas)).halves[0].rows
+    assert [line.best for line in lines] == [False] * 3 + [True, True]
+    two = frame(*(rows("softmax", "pairwise_gaussian", areas) for areas in ((0.2, 0.3),)))
+    other = rows("softmax", "softmax_entropy", (0.3, 0.21))
+    (half,) = selective(pd.concat([two, frame(other)])).halves
+    assert [line.best for line in half.rows] == [False, False]
+
+
 def test_means_and_spreads_are_over_seeds_in_per_cent(whole):
     line = selective(whole).halves[0].rows[1]
     assert line.seeds == 2
