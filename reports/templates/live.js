@@ -426,7 +426,7 @@
     }
   });
 
-  document.body.append(note);
+  (document.querySelector("main") ?? document.body).append(note);
   for (const scroll of document.querySelectorAll(".scroll")) {
     if (Table.suits(scroll)) new Table(scroll);
     sizes.observe(scroll);

@@ -60,12 +60,22 @@ def plain_window(browser):
     return Window(browser, java_script_enabled=False)
 
 
+def _report(folder, **measured):
+    results = made_up.results(made_up.frame(**measured), failures=made_up.FAILURES)
+    return build(results, folder, made_up.SECTIONS)
+
+
 @pytest.fixture(scope="session")
 def report(tmp_path_factory):
     """A small report: its page."""
-    frame = made_up.frame(depths=(1, 2), rules=(*made_up.FEW, "marginal_sdp"), suites=("iris-tv", "iris-std"))
-    results = made_up.results(frame, failures=made_up.FAILURES)
-    return build(results, tmp_path_factory.mktemp("browser"), made_up.SECTIONS)
+    measured = {"depths": (1,), "rules": made_up.FEW, "suites": ("iris-tv",)}
+    return _report(tmp_path_factory.mktemp("small"), **measured)
+
+
+@pytest.fixture(scope="session")
+def large_report(tmp_path_factory):
+    """One of three suites, with tables that are wider than some windows."""
+    return _report(tmp_path_factory.mktemp("large"), depths=(1, 2))
 
 
 _PAGE = """
@@ -80,10 +90,10 @@ _PAGE = """
 def tables(tmp_path, window):
     """Opens a page of the package's own making around some tables, which are given as a template."""
 
-    def opened(body, window=window):
+    def opened(body, window=window, **shown):
         path = tmp_path / "tables.html"
         page = environment(made_up.TRAITS).from_string(_PAGE.replace("TABLES", body))
         path.write_text(page.render(), encoding="utf-8")
-        return window.open(path)
+        return window.open(path, **shown)
 
     return opened

@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+from tests.browser.test_tables import NETS
+
 WIDTHS = (390, 768, 1280)
 OPEN = "document.querySelectorAll('details').forEach(each => { each.open = true; })"
 
@@ -22,15 +24,19 @@ def lists_of(report):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_page_of_lists_is_accessible(report, window, scheme):
-    assert violations(window.open(lists_of(report), 390, scheme)) == []
+def test_a_table_with_its_tools_is_accessible(tables, scheme):
+    page = tables(NETS, scheme=scheme)
+    page.get_by_role("button", name="Table tools").click()
+    page.get_by_role("button", name="rule", exact=True).click()
+    page.get_by_role("link", name="0.95").focus()
+    assert violations(page) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
-def test_pages_are_accessible(report, window, width, scheme):
-    for path in (report, lists_of(report)):
+def test_pages_are_accessible(large_report, window, width, scheme):
+    for path in (large_report, lists_of(large_report)):
         page = window.open(path, width, scheme)
         page.evaluate(OPEN)
         for button in page.locator(".tools > button").all()[:2]:
@@ -60,7 +66,7 @@ def test_no_table_is_cut_at_its_last_column(report, window, width):
         const place = scroll.getBoundingClientRect();
         return last.right > Math.min(innerWidth, place.right + 1) || last.left < place.left;
     }).map(scroll => scroll.getAttribute("aria-label"))""")
-    assert page.locator(".scroll").count() > 10
+    assert page.locator(".scroll").count() > 5
     assert cut == []
 
 
@@ -68,7 +74,7 @@ def test_every_heading_leads_to_itself(report, plain_window):
     page = plain_window.open(report)
     headings = page.locator("h2, h3, h4")
     links = page.locator(".permalink")
-    assert headings.count() == links.count() > 20
+    assert headings.count() == links.count() > 10
     places = [link.get_attribute("href") for link in links.all()]
     assert len(set(places)) == len(places)
     ids = page.locator("[id]").evaluate_all("found => found.map(each => each.id)")
@@ -130,8 +136,8 @@ A4_LANDSCAPE = 1032  # CSS pixels between margins of 12 mm
 
 
 @pytest.mark.slow
-def test_nothing_is_cut_in_print(report, window):
-    page = window.open(report, A4_LANDSCAPE, media="print")
+def test_nothing_is_cut_in_print(large_report, window):
+    page = window.open(large_report, A4_LANDSCAPE, media="print")
     page.evaluate(OPEN)
     assert page.evaluate("document.documentElement.scrollWidth") <= A4_LANDSCAPE
     hidden = page.evaluate("""() => [...document.querySelectorAll("main *:not(svg *)")].filter(each =>

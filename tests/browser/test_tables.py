@@ -316,6 +316,7 @@ def test_heads_stay_in_view(tables):
         '{% call scrolled("Tall") %}<thead><tr><th scope="col">a</th><th scope="col">b</th></tr></thead>'
         f"<tbody>{narrow}</tbody>{{% endcall %}}"
     )
+    page.locator(".scroll.fits").wait_for()
     page.evaluate("scrollTo(0, 1000)")
     assert page.locator("thead th").first.bounding_box()["y"] == 0
     assert page.locator(".scroll").get_attribute("tabindex") is None
