@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import html
+import itertools
 import json
 import math
 import re
@@ -24,6 +26,15 @@ from sdp_bench.reports.style.rules import RuleTraits
 TEMPLATES = Path(__file__).with_name("templates")
 
 _BACKQUOTED = re.compile(r"`([^`]+)`")
+_ID = re.compile(r'(?<![\w-])id="([^"]+)"')
+_HEADING = re.compile(
+    # with what it is the first in, as of a section
+    r"(?P<before>(?:<(?:section|article|figure)\b(?P<owner>[^>]*)>\s*)?)"
+    r"<h(?P<level>[2-4])(?P<attributes>[^>]*)>(?P<text>.*?)</h(?P=level)>(?P<summary>\s*</summary>)?",
+    re.DOTALL,
+)
+_PERMALINK = '<a class="permalink" href="#{}" aria-label="Link to this heading"></a>'
+
 _LINK = Markup('<a class="number" href="{}">{}</a>')
 
 Links = Mapping[Labels, str]
@@ -68,6 +79,7 @@ def environment(traits: RuleTraits, links: Links | None = None) -> Environment:
         "moment": moment,
         "drawing": Markup,
         "coded": coded,
+        "permalinked": permalinked,
     }
     templates.tests["nan"] = math.isnan
     templates.globals["inf"] = math.inf
@@ -101,6 +113,53 @@ def coded(text: str) -> Markup:
     """Text with what stands between backquotes as code."""
     plain = str(escape(text))
     return Markup(_BACKQUOTED.sub(r"<code>\1</code>", plain))  # noqa: S704  escaped before
+
+
+def permalinked(page: str) -> Markup:
+    """A page whose headings each lead to themselves.
+
+    The first in a section, article or figure with an id leads there. Of others one that has no id gets one,
+    of its text and of the heading above.
+
+    Parameters
+    ----------
+    page : str
+        HTML, escaped.
+
+    Returns
+    -------
+    Markup
+    """
+    taken = set(_ID.findall(page))
+    above = {1: ""}
+
+    def linked(heading: re.Match[str]) -> str:
+        level, attributes = int(heading["level"]), heading["attributes"]
+        known = _ID.search(attributes) or _ID.search(heading["owner"] or "")
+        if known:
+            anchor = known[1]
+        else:
+            anchor = _anchor(above[max(upper for upper in above if upper < level)], heading["text"], taken)
+            attributes += f' id="{anchor}"'
+        for lower in range(level, 5):
+            above.pop(lower, None)
+        above[level] = anchor
+        link = _PERMALINK.format(anchor)
+        # a summary is a button, in which there is no link
+        inside, after = ("", heading["summary"] + link) if heading["summary"] else (link, "")
+        return f"{heading['before']}<h{level}{attributes}>{heading['text']}{inside}</h{level}>{after}"
+
+    return Markup(_HEADING.sub(linked, page))  # noqa: S704  as it was
+
+
+def _anchor(above: str, text: str, taken: set[str]) -> str:
+    """An id for a heading, of its text without small print and of the id above; from then on it is taken."""
+    words = html.unescape(re.sub(r"<small>.*?</small>|<[^>]+>", "", text, flags=re.DOTALL))
+    named = re.sub(r"[^\w.]+", "-", f"{above} {words}".lower()).strip("-") or "heading"
+    names = itertools.chain([named], (f"{named}-{count}" for count in itertools.count(2)))
+    anchor = next(name for name in names if name not in taken)
+    taken.add(anchor)
+    return anchor
 
 
 def value(setting: Any) -> str:

@@ -165,6 +165,28 @@ def _is_level(gaps: NDArray[np.float64]) -> NDArray[np.bool_]:
     return level
 
 
+def told_best(values: Mapping[str, pd.Series]) -> set[str]:
+    """Of some columns, the one with the lowest mean and those within one paired standard error of it.
+
+    Parameters
+    ----------
+    values : mapping of str to Series
+        By what pairs them, as a seed.
+
+    Returns
+    -------
+    set of str
+        Empty where that is all of several, as then nothing is told from anything.
+    """
+    rules = tuple(name for name, column in values.items() if len(column))
+    if not rules:
+        return set()
+    known = np.asarray(pd.concat([values[name] for name in rules], axis=1), dtype=float)
+    pairs = np.arange(len(known))
+    best = Scores(rules, known, np.full(known.shape, math.nan), pairs, pairs).best(rules)
+    return best if len(best) < len(rules) or len(rules) == 1 else set()
+
+
 def means_of_rows(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Mean of what is known of each row; NaN where nothing is."""
     known = ~np.isnan(values)

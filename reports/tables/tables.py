@@ -93,6 +93,25 @@ class Row:
         """Cell with the lowest score among rules that do not sample."""
         return _lowest([cell for cell in self.cells if cell and not cell.sampling])
 
+    @property
+    def shown_best(self) -> frozenset[str]:
+        """Rules that share its best place; none where all do, as then nothing is told from anything."""
+        ranked = [cell for cell in self.cells if cell and not math.isnan(cell.score)]
+        best = [cell.rule for cell in ranked if cell.best]
+        return frozenset(best if len(best) < len(ranked) or len(ranked) == 1 else ())
+
+    @property
+    def shown_leading(self) -> frozenset[str]:
+        """The same of rules that do not sample."""
+        ranked = [cell for cell in self.cells if cell and not (cell.sampling or math.isnan(cell.score))]
+        leading = [cell.rule for cell in ranked if cell.leads]
+        return frozenset(leading if len(leading) < len(ranked) or len(ranked) == 1 else ())
+
+    @property
+    def is_level(self) -> bool:
+        """Whether several rules are ranked, and none is told from the best of them."""
+        return not self.shown_best and self.winner is not None
+
 
 @dataclass(frozen=True)
 class Table:

@@ -14,6 +14,7 @@ from sdp_bench.bench.experiments.selective.experiment import EXPERIMENT
 from sdp_bench.bench.methods.selective import READINGS, SCORES
 from sdp_bench.bench.methods.selective.risk_coverage import perfect
 from sdp_bench.reports.paper.printed import experiment
+from sdp_bench.reports.statistics.ranking import told_best
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.axis import Axis
 from sdp_bench.reports.style.chart import Chart, Series
@@ -82,7 +83,8 @@ class ScoreRow:
     paper : str
         What the paper prints; empty where it prints nothing.
     best : bool
-        Whether it is the smallest of its half.
+        Whether it is the smallest of its half, or within one paired standard error of that; none is where
+        that holds of all.
     """
 
     objective: str
@@ -127,11 +129,12 @@ class Selective:
 
 @dataclass(frozen=True)
 class _Measured:
-    """A line, and its mean risk by coverage (shares), with the standard deviation over seeds."""
+    """A line, its areas by seed, and its mean risk by coverage (shares) with the deviation over seeds."""
 
     objective: str
     score: str
     row: ScoreRow
+    areas: pd.Series
     risk: pd.Series
     spread: pd.Series
 
@@ -164,8 +167,8 @@ def selective(frame: pd.DataFrame, traits: RuleTraits | None = None) -> Selectiv
         ]
         if not measured:
             continue
-        lowest = min(each.row.area.mean for each in measured)
-        rows = tuple(replace(each.row, best=each.row.area.mean == lowest) for each in measured)
+        best = told_best({str(place): each.areas for place, each in enumerate(measured)})
+        rows = tuple(replace(each.row, best=str(place) in best) for place, each in enumerate(measured))
         halves.append(TableHalf(title, part, rows))
         panels.append((f"{part} {title}", measured))
         all_measured += measured
@@ -215,7 +218,8 @@ def _measured(
     )
     risks = part[part["metric"] == "risk"]
     by_coverage = risks.groupby(by_kind(risks["component"], float))["value"]
-    return _Measured(objective, score, row, by_coverage.mean(), by_coverage.std())
+    default = areas[areas["component"] == READINGS[score][0]].set_index("seed")["value"]
+    return _Measured(objective, score, row, default, by_coverage.mean(), by_coverage.std())
 
 
 def _reading(score: str, reading: str) -> str:
@@ -239,10 +243,10 @@ def _on_areas(measured: Sequence[_Measured]) -> str:
     """What the numbers say, in one sentence, beside what the paper's say."""
     best = min((each.row for each in measured), key=lambda row: row.area.mean)
     seeds = min(each.row.seeds for each in measured)
-    spread = "" if math.isnan(best.area.sd) else f" ± {best.area.sd:.1f}"
+    spread = "" if math.isnan(best.area.sd) else f" ± {best.area.sd:.2f}"
     text = (
         f"Of {labels.plural(len(measured), 'pair')} of model and score, the smallest area is that of "
-        f"{best.score} on the {best.objective} model, {best.area.mean:.1f}{spread} %; perfect is "
+        f"{best.score} on the {best.objective} model, {best.area.mean:.2f}{spread} %; perfect is "
         f"{PERFECT:.1f} %, and the paper’s best is PD Cauchy on the PD loss Gauss model, 18.3 %"
     )
     entropy = {each.objective: each.row.area.mean for each in measured if each.score == "softmax_entropy"}
@@ -280,7 +284,7 @@ def _on_readings(measured: Sequence[_Measured]) -> str:
         return ""
     return (
         f" What the paper leaves open matters most for {widest.row.score} on the {widest.row.objective} "
-        f"model: {low.mean:.1f} % ({low.name}) to {high.mean:.1f} % ({high.name})."
+        f"model: {low.mean:.2f} % ({low.name}) to {high.mean:.2f} % ({high.name})."
     )
 
 

@@ -13,6 +13,7 @@ from sdp_bench.bench.experiments.uci.experiment import EXPERIMENT
 from sdp_bench.reports.paper.printed import experiment
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
+from sdp_bench.reports.statistics.ranking import told_best
 from sdp_bench.reports.style.rules import RuleTraits
 
 _LABELS = {
@@ -196,14 +197,16 @@ def _row(
         if metric not in _BEST:
             continue
         # A mean over the seeds that suited a method is no rival of one over all.
-        means = [cell.numbers[column].mean for cell in cells if cell and cell.qualified == cell.seeds]
-        lowest = min((mean for mean in means if not math.isnan(mean)), default=math.nan)
-        cells = [cell and _marked(cell, column, marked=_is_best(cell, column, lowest)) for cell in cells]
+        rivals = [
+            rule for rule, cell in zip(rules, cells, strict=True) if cell and cell.qualified == cell.seeds
+        ]
+        known = {rule: measured[key] for rule in rivals if (key := (name, rule, metric)) in measured}
+        best = told_best(known)
+        cells = [
+            cell and _marked(cell, column, marked=rule in best)
+            for rule, cell in zip(rules, cells, strict=True)
+        ]
     return tuple(cells)
-
-
-def _is_best(cell: Cell, column: int, lowest: float) -> bool:
-    return cell.qualified == cell.seeds and cell.numbers[column].mean == lowest
 
 
 def _marked(cell: Cell, column: int, *, marked: bool) -> Cell:

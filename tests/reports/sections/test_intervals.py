@@ -83,6 +83,20 @@ def test_a_mean_over_fewer_seeds_does_not_win():
     assert (sdp.numbers[1].best, pnn.numbers[1].best) == (False, True)
 
 
+def test_none_is_marked_where_seeds_tell_none_from_the_narrowest():
+    rows = [
+        (name, method, metric, values)
+        for method, widths in (("sdp", {0: 0.2, 1: 0.1}), ("pnn", {0: 0.1, 1: 0.19}))
+        for name, metric, values in (
+            ("yacht", "qualified", {0: 1, 1: 1}),
+            ("yacht", "picp", {0: 0.95, 1: 0.95}),
+            ("yacht", "mpiw", widths),
+        )
+    ]
+    sdp, _, _, pnn = intervals(frame(rows), TRAITS).tables[0].rows[0].cells
+    assert (sdp.numbers[1].best, pnn.numbers[1].best) == (False, False)
+
+
 def test_ways_of_running_a_set_are_not_mixed():
     few = frame([("yacht", "pnn", "qualified", {0: 1}), ("yacht", "pnn", "mpiw", {0: 0.5})])
     many = frame([("yacht", "pnn", "qualified", {0: 1}), ("yacht", "pnn", "mpiw", {0: 0.1})])

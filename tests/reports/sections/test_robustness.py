@@ -166,7 +166,7 @@ def test_what_the_section_says(found):
     assert parsed.wrong == []
     assert parsed.open == []
     assert len(parsed.ids) == len(set(parsed.ids))
-    assert "PD Gauss, SDP 1.00 90.0 80.0 80.0 80.0 60.0 50.0 70.0 75.0 10.0 10.0 1" in told(text)
+    assert "PD Gauss, SDP 1.00 90.00 80.00 80.00 80.00 60.00 50.00 70.00 75.00 10.00 10.00 1" in told(text)
 
 
 def test_the_page_has_the_section_once(tmp_path, whole):

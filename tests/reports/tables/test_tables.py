@@ -83,6 +83,21 @@ def test_tie_is_judged_on_pairs():
     assert [rule for rule, cell in only_row(level)[2].items() if cell.best] == ["sdp", "dvia"]
 
 
+def test_a_row_in_which_nothing_is_told_apart_shows_no_best():
+    level = {"sdp": [0.1, 0.3, 0.5, 0.7], "dvia": [0.21, 0.21, 0.61, 0.61]}
+    row = only_row(measured(level))[1]
+    assert (row.is_level, row.shown_best, row.shown_leading) == (True, set(), set())
+    text = made_up.text_of(measured(level))
+    assert '>1<span class="small">all level</span></th>' in text
+    assert "<strong>0.6" not in text
+    worse = measured(level | {"marginal_sdp": [0.8, 0.8, 0.8, 0.9]})
+    row = only_row(worse)[1]
+    assert (row.is_level, row.shown_best, row.shown_leading) == (False, {"sdp", "dvia"}, {"sdp", "dvia"})
+    assert made_up.text_of(worse).count('<span class="small">tied</span>') == 2
+    row = only_row(measured({"sdp": [0.1, 0.2]}))[1]
+    assert (row.is_level, row.shown_best) == (False, {"sdp"})
+
+
 def test_tie_of_single_measurements_is_judged_by_their_standard_errors():
     frame = measured({"sdp": [0.10], "dvia": [0.13]}, stderr=0.03)
     cells = only_row(frame)[2]
@@ -256,7 +271,7 @@ def test_the_page_names_variants_and_recipes_and_lists_each_by_itself():
     own = [number for number in numbers if number.group.page.section == "iris-tv"]
     assert len({number.address for number in own}) == len(own) == 3
     for number in own:
-        assert f"<h4>{number.group.heading}</h4>" in text
+        assert f">{number.group.heading}<a " in text
         assert len(number.rows) == 2
     assert "cells 64, a" in text
 

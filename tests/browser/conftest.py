@@ -1,0 +1,99 @@
+"""A browser of this machine, pages in it, and a small report. Without a browser or its driver tests skip."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from sdp_bench.reports.page import build
+from sdp_bench.reports.writing import environment
+from tests.reports import made_up
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+class Window:
+    """A window of the browser, all that its page asked for and all that the browser complained of."""
+
+    def __init__(self, browser, **settings):
+        context = browser.new_context(reduced_motion="reduce", **settings)
+        context.set_default_timeout(5000)
+        self.page, self.asked, self.complaints = context.new_page(), [], []
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+
+    def open(self, path: Path, width=1280, scheme="light", media="screen"):
+        """Show a file as it is on a window of some width."""
+        self.asked.clear()
+        self.complaints.clear()
+        self.page.set_viewport_size({"width": width, "height": 900})
+        self.page.emulate_media(color_scheme=scheme, media=media)
+        self.page.goto(path.as_uri())
+        return self.page
+
+
+@pytest.fixture(scope="session")
+def browser():
+    driver = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed (the extra browser)"
+    )
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        pytest.skip(f"no browser: none of {', '.join(BROWSERS)}")
+    with driver.sync_playwright() as playwright:
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        started = playwright.chromium.launch(executable_path=found, args=arguments)
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="session")
+def window(browser):
+    return Window(browser)
+
+
+@pytest.fixture(scope="session")
+def plain_window(browser):
+    """One that runs no JavaScript."""
+    return Window(browser, java_script_enabled=False)
+
+
+def _report(folder, **measured):
+    results = made_up.results(made_up.frame(**measured), failures=made_up.FAILURES)
+    return build(results, folder, made_up.SECTIONS)
+
+
+@pytest.fixture(scope="session")
+def report(tmp_path_factory):
+    """A small report: its page."""
+    measured = {"depths": (1,), "rules": made_up.FEW, "suites": ("iris-tv",)}
+    return _report(tmp_path_factory.mktemp("small"), **measured)
+
+
+@pytest.fixture(scope="session")
+def large_report(tmp_path_factory):
+    """One of three suites, with tables that are wider than some windows."""
+    return _report(tmp_path_factory.mktemp("large"), depths=(1, 2))
+
+
+_PAGE = """
+{% extends "base.html" %}
+{% from "parts.html" import scrolled %}
+{% block title %}tables{% endblock %}
+{% block body %}<main><h1>Tables</h1><h2>First</h2>TABLES</main>{% endblock %}
+"""
+
+
+@pytest.fixture
+def tables(tmp_path, window):
+    """Opens a page of the package's own making around some tables, which are given as a template."""
+
+    def opened(body, window=window, **shown):
+        path = tmp_path / "tables.html"
+        page = environment(made_up.TRAITS).from_string(_PAGE.replace("TABLES", body))
+        path.write_text(page.render(), encoding="utf-8")
+        return window.open(path, **shown)
+
+    return opened

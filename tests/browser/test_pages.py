@@ -1,0 +1,149 @@
+"""Whole pages: what an audit of accessibility finds, what is cut, what is asked for, what is printed."""
+
+import re
+
+import pytest
+
+from tests.browser.test_tables import NETS
+
+WIDTHS = (390, 768, 1280)
+OPEN = "document.querySelectorAll('details').forEach(each => { each.open = true; })"
+
+
+def violations(page):
+    """What axe finds, with one place each."""
+    audit = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed").Axe()
+    page.evaluate(OPEN)
+    found = audit.run(page).response["violations"]
+    return [(each["id"], each["nodes"][0]["html"], each["nodes"][0]["failureSummary"]) for each in found]
+
+
+def lists_of(report):
+    """The shortest page of lists beside a report."""
+    return min((report.parent / "numbers").iterdir(), key=lambda path: path.stat().st_size)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_table_with_its_tools_is_accessible(tables, scheme):
+    page = tables(NETS, scheme=scheme)
+    page.get_by_role("button", name="Table tools").click()
+    page.get_by_role("button", name="rule", exact=True).click()
+    page.get_by_role("link", name="0.95").focus()
+    assert violations(page) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_pages_are_accessible(large_report, window, width, scheme):
+    for path in (large_report, lists_of(large_report)):
+        page = window.open(path, width, scheme)
+        page.evaluate(OPEN)
+        for button in page.locator(".tools > button").all()[:2]:
+            button.click()
+        assert violations(page) == []
+
+
+def test_nothing_is_asked_of_the_network_and_nothing_is_complained_of(report, window):
+    for path in (report, lists_of(report)):
+        page = window.open(path)
+        page.evaluate(OPEN)
+        for kind in (".tools > button", ".sort"):
+            page.locator(kind).first.click()
+        assert {address.partition(":")[0] for address in window.asked} <= {"file", "data"}
+        assert window.asked[0] == path.as_uri()
+        assert window.complaints == []
+
+
+@pytest.mark.parametrize("width", [*WIDTHS, 1920])
+def test_no_table_is_cut_at_its_last_column(report, window, width):
+    page = window.open(report, width)
+    page.evaluate(OPEN)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    cut = page.evaluate("""() => [...document.querySelectorAll(".scroll")].filter(scroll => {
+        scroll.scrollLeft = 1e6;
+        const last = scroll.querySelector("tr").lastElementChild.getBoundingClientRect();
+        const place = scroll.getBoundingClientRect();
+        return last.right > Math.min(innerWidth, place.right + 1) || last.left < place.left;
+    }).map(scroll => scroll.getAttribute("aria-label"))""")
+    assert page.locator(".scroll").count() > 5
+    assert cut == []
+
+
+def test_every_heading_leads_to_itself(report, plain_window):
+    page = plain_window.open(report)
+    headings = page.locator("h2, h3, h4")
+    links = page.locator(".permalink")
+    assert headings.count() == links.count() > 10
+    places = [link.get_attribute("href") for link in links.all()]
+    assert len(set(places)) == len(places)
+    ids = page.locator("[id]").evaluate_all("found => found.map(each => each.id)")
+    assert {place.removeprefix("#") for place in places} <= set(ids)
+    assert len(set(ids)) == len(ids)
+    assert {link.get_attribute("aria-label") for link in links.all()} == {"Link to this heading"}
+
+
+def test_a_permalink_is_seen_at_the_pointer_and_at_the_focus(report, window):
+    page = window.open(report)
+    link = page.locator("h2 > .permalink").first
+    assert link.evaluate("each => getComputedStyle(each).opacity") == "0"
+    page.locator("h2").first.hover()
+    assert link.evaluate("each => getComputedStyle(each).opacity") == "1"
+    page.mouse.move(0, 0)
+    page.keyboard.press("Tab")  # from the keyboard, as far as the browser is concerned
+    link.focus()
+    assert link.evaluate("each => getComputedStyle(each).opacity") == "1"
+
+
+def test_without_javascript_a_page_is_read_as_with_it(report, window, plain_window):
+    texts = []
+    for one in (window, plain_window):
+        page = one.open(report)
+        page.evaluate("document.querySelectorAll('.tools').forEach(each => each.remove())")
+        texts.append(page.locator("main").inner_text())
+    with_script, plain = (re.sub(r"\s+", " ", text) for text in texts)
+    assert len(plain) > 1000
+    assert with_script == plain
+
+
+def test_colours_of_text_and_of_lines_with_a_meaning_stand_out(report, window):
+    """By the contrast of WCAG 2: 4.5 of text, 3 of edges of controls and of the line below a head."""
+    wanted = {"ink": 4.5, "quiet": 4.5, "accent": 4.5, "warn": 4.5, "edge": 3}
+    for scheme in ("light", "dark"):
+        page = window.open(report, scheme=scheme)
+        colours = page.evaluate(
+            """names => Object.fromEntries(names.map(name => [
+            name, getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim()]))""",
+            ["page", "tint", *wanted],
+        )
+        for ground in ("page", "tint"):
+            found = {name: _contrast(colours[name], colours[ground]) for name in wanted}
+            assert {name: ratio for name, ratio in found.items() if ratio < wanted[name]} == {}
+
+
+def _contrast(one, other):
+    low, high = sorted(map(_luminance, (one, other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(colour):
+    parts = (int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
+    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+A4_LANDSCAPE = 1032  # CSS pixels between margins of 12 mm
+
+
+@pytest.mark.slow
+def test_nothing_is_cut_in_print(large_report, window):
+    page = window.open(large_report, A4_LANDSCAPE, media="print")
+    page.evaluate(OPEN)
+    assert page.evaluate("document.documentElement.scrollWidth") <= A4_LANDSCAPE
+    hidden = page.evaluate("""() => [...document.querySelectorAll("main *:not(svg *)")].filter(each =>
+        ["auto", "scroll", "hidden"].includes(getComputedStyle(each).overflowX)
+        && each.scrollWidth > each.clientWidth + 1).map(each => each.outerHTML.slice(0, 80))""")
+    assert hidden == []
+    assert not page.locator(".tools").first.is_visible()
+    pages = len(re.findall(rb"/Type\s*/Page\b", page.pdf(prefer_css_page_size=True)))
+    assert 0 < pages < 20
