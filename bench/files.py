@@ -249,7 +249,7 @@ def cache_folder(kind: str) -> Path:
     Parameters
     ----------
     kind : str
-        "nets" or "pages".
+        "nets", "pages" or "frames".
 
     Returns
     -------

@@ -364,7 +364,7 @@ def test_shards_merged_exported_imported_and_compared(finished, tmp_path):
 
 def test_the_cache_is_listed_and_cleared(invoke, tmp_path, monkeypatch):
     monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path / "cache"))
-    assert "0 net files and 0 pages in" in invoke("cache", "list")[1]
+    assert "0 net files, 0 pages and 0 tables in" in invoke("cache", "list")[1]
     (tmp_path / "cache" / "nets").mkdir(parents=True)
     (tmp_path / "cache" / "pages" / "0123456789abcdef" / "numbers").mkdir(parents=True)
     marked = b'<meta name="sdp-bench-numbers" content="x">'.ljust(3000)
@@ -374,8 +374,8 @@ def test_the_cache_is_listed_and_cleared(invoke, tmp_path, monkeypatch):
     (tmp_path / "cache" / "nets" / f"{net}.damaged").write_bytes(bytes(1000))
     listed = invoke("cache", "list")[1]
     assert f"2 kB  {net}\n       1 kB  {net}.damaged\n       3 kB  0123456789abcdef\n" in listed
-    assert "removed 2 net files and 1 page from" in invoke("cache", "clear")[1]
-    assert "0 net files and 0 pages in" in invoke("cache", "list")[1]
+    assert "removed 2 net files, 1 page and 0 tables from" in invoke("cache", "clear")[1]
+    assert "0 net files, 0 pages and 0 tables in" in invoke("cache", "list")[1]
     assert list((tmp_path / "cache" / "pages").iterdir()) == []
 
 
