@@ -208,12 +208,28 @@ def _code() -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
 
 
+def described(frame: pd.DataFrame) -> pd.DataFrame:
+    """Measurements of experiments as :func:`load` gives them.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        As :func:`sdp_bench.reports.results.newest` gives it; perhaps empty, and without columns.
+
+    Returns
+    -------
+    DataFrame
+    """
+    once = frame.reindex(columns=[each.name for each in COLUMNS]) if frame.empty else _once(frame)
+    return once[[each.name for each in COLUMNS]].astype({each.name: each.dtype for each in COLUMNS})
+
+
 def _table(store: Store, numbers: Sequence[int]) -> pd.DataFrame:
     known = store.runs()
     if missing := [number for number in numbers if number not in known]:
         raise UserError(f"no run {missing[0]} in {store.path.name}, which has {len(known)}")
     asked = [store.run(number) for number in numbers or known] or [store.run()]
-    return _once(results.newest(store, asked))[[each.name for each in COLUMNS]]
+    return described(results.newest(store, asked))
 
 
 def _once(frame: pd.DataFrame) -> pd.DataFrame:
