@@ -165,7 +165,7 @@ class _Writer:
             self._make_tensor(value)
             return
         try:
-            known = copyreg.dispatch_table.get(type(value))  # type: ignore[call-overload]
+            known = copyreg.dispatch_table.get(type(value))
             reduced = known(value) if known else value.__reduce_ex__(4)
         except Exception as error:
             raise self._refused(f"it uses a {type(value).__name__} ({one_line(error)})") from error

@@ -1,7 +1,5 @@
 """What a notebook is offered: its own rules and nets validated, as the command does it from files."""
 
-import itertools
-import linecache
 import subprocess
 import sys
 
@@ -16,6 +14,7 @@ import sdp_ref as sr
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.plugins.session import code_of
 from sdp_bench.reports import frames
+from tests.cells import run_cell
 
 RULE = """
 import sdp_ref as sr
@@ -52,16 +51,13 @@ class Net(nn.Module):
 torch.manual_seed(0)
 net = Net(6)
 """
-_numbers = itertools.count()
 
 
 def cell(source, space=None):
-    """Run a cell as a notebook does: its source is kept, and belongs to no module that can be imported."""
+    """Namespace of a notebook after a cell."""
     space = {"__name__": "__main__"} if space is None else space
-    name = f"<cell {next(_numbers)}>"
-    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     with torch.random.fork_rng(devices=[]):
-        exec(compile(source, name, "exec"), space)
+        run_cell(source, space)
     return space
 
 
