@@ -21,14 +21,9 @@ from sdp_bench.bench.noise import Noise, noise_of
 from sdp_bench.bench.plugins import plugin, session
 from sdp_bench.bench.rules import RULES
 from sdp_bench.commands.progress import Screen
+from sdp_bench.commands.validate import GROUP_LIMIT, KIT_LIMIT
 from sdp_bench.reports.scorecard.page import build
-from sdp_bench.reports.scorecard.validation import (
-    GROUP_LIMIT,
-    KIT_LIMIT,
-    Question,
-    Validation,
-    validated,
-)
+from sdp_bench.reports.scorecard.validation import Question, Validation, validated
 from sdp_ref.laws import DiagonalGaussian, Empirical, Gaussian
 from sdp_ref.rules import Rule
 
@@ -140,9 +135,16 @@ def validate(  # noqa: PLR0913  an argument for each option of the command
     }
     folder = None if output is None else Path(output)
     with tempfile.TemporaryDirectory() as place, main_hidden():
+        own = _net(net, inputs, (_whole("rows", rows), net_input, net_output))
+        if own and options["sigmas"] is None:
+            raise UserError(
+                "net needs sigma, a scale of noise in the units of its inputs, or noise as numbers"
+            )
+        if own and (experiments or any(options[name] for name in ("depths", "activation", "nets"))):
+            raise UserError("experiments, depths, activation and nets are for the experiments' own nets")
         question = Question(
             rules=tuple(map(_rule, () if rule is None else _list(rule))),
-            net=_net(net, inputs, (_whole("rows", rows), net_input, net_output)),
+            net=own,
             experiments=tuple(_list(experiments)),
             preset=preset,
             beside=() if beside is None else tuple(map(_rule, _list(beside))),

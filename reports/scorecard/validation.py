@@ -36,9 +36,6 @@ from sdp_bench.reports.scorecard.candidate import Candidate
 from sdp_bench.reports.scorecard.page import FILES, Scorecard
 from sdp_bench.reports.scorecard.verdict import Verdict
 
-KIT_LIMIT = 600.0  # s
-GROUP_LIMIT = 1800.0  # s
-
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
@@ -74,8 +71,8 @@ class Question:
     beside: tuple[str | Plugin, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     conformance: bool = True
-    kit_limit: float = KIT_LIMIT
-    group_limit: float = GROUP_LIMIT
+    kit_limit: float
+    group_limit: float
     jobs: int | None = None
     command: str = ""
 
