@@ -137,9 +137,7 @@ def validate(  # noqa: PLR0913  an argument for each option of the command
     with tempfile.TemporaryDirectory() as place, main_hidden():
         own = _net(net, inputs, (_whole("rows", rows), net_input, net_output))
         if own and options["sigmas"] is None:
-            raise UserError(
-                "net needs sigma, a scale of noise in the units of its inputs, or noise as numbers"
-            )
+            raise UserError("net needs sigma, a scale of noise in units of its inputs, or noise as numbers")
         if own and (experiments or any(options[name] for name in ("depths", "activation", "nets"))):
             raise UserError("experiments, depths, activation and nets are for the experiments' own nets")
         question = Question(
