@@ -18,7 +18,7 @@ from sdp_bench.reports.tables import arrays
 from tests.bench.conftest import TINY, make_plan, run_all
 from tests.cells import run_cell
 
-FAST, FULL = 60, 2000
+FAST, FULL = 60, 1000
 TAIL = 64  # bytes, where a zip file says what it holds
 
 
