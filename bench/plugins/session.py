@@ -61,7 +61,10 @@ def code_of(thing: object, carried: Collection[Tensor] = ()) -> Code:
     name = thing.__name__ if isinstance(thing, type | FunctionType) else type(thing).__name__
     writer = _Writer(name, {id(tensor) for tensor in carried})
     attribute = name if is_definition else _MADE
-    writer.bind(attribute, thing)
+    try:
+        writer.bind(attribute, thing)
+    except RecursionError as error:
+        raise UserError(f"{name}: what it uses is nested too deeply, or holds itself") from error
     source = "\n".join(writer.lines) + "\n"
     if writer.has_annotations:
         source = "from __future__ import annotations\n" + source

@@ -238,6 +238,7 @@ def thing():
         ("exec('def thing(): pass')", "the source of thing is not known"),
         ("class thing: pass", "the source of thing is not known"),
         (TWICE, "A is there in two versions"),
+        ("LOOP = []\nLOOP.append(LOOP)\ndef thing(): return LOOP", "holds itself"),
     ],
 )
 def test_what_cannot_be_shipped_is_named_in_one_line(source, line):
