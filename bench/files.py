@@ -228,7 +228,7 @@ def _loaded(path: Path) -> Iterator[Any]:
         yield np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:
         raise UserError(
             f"{path} is no plain array of numbers as numpy.save writes it (pickles are not read)"
         ) from error
@@ -249,7 +249,7 @@ def cache_folder(kind: str) -> Path:
     Parameters
     ----------
     kind : str
-        "nets" or "pages".
+        "nets", "pages" or "frames".
 
     Returns
     -------

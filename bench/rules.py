@@ -64,14 +64,14 @@ def is_address(spec: str) -> bool:
     return spec.partition(":")[0] not in RULES.built_in()
 
 
-def resolve(specs: Sequence[str]) -> tuple[tuple[str, ...], tuple[Plugin, ...]]:
+def resolve(specs: Sequence[str | Plugin]) -> tuple[tuple[str, ...], tuple[Plugin, ...]]:
     """Specs as records have them, and the plug-ins among them.
 
     Parameters
     ----------
-    specs : sequence of str
-        Built-in specs and references, kept as they are, names of :data:`PEERS` or of all of them, and
-        addresses as :func:`sdp_bench.bench.plugins.plugin.find` takes them.
+    specs : sequence of str or Plugin
+        Built-in specs and references, kept as they are, names of :data:`PEERS` or of all of them,
+        addresses as :func:`sdp_bench.bench.plugins.plugin.find` takes them, and what these lead to.
 
     Returns
     -------
@@ -86,12 +86,17 @@ def resolve(specs: Sequence[str]) -> tuple[tuple[str, ...], tuple[Plugin, ...]]:
     """
     named: dict[str, Plugin | None] = {}
     for spec in (each for given in specs for each in (_installed() if given == GROUP else [given])):
-        plugin = find(_address(spec), RULES) if is_address(spec) else None
-        name = plugin.name if plugin else spec
+        plugin = spec if isinstance(spec, Plugin) else _found(spec)
+        name = plugin.name if plugin else str(spec)
         if plugin and named.get(name, plugin) != plugin:
             raise UserError(f"two rules have the name '{name}'; give one of them another")
         named[name] = plugin
     return tuple(named), tuple(plugin for plugin in named.values() if plugin)
+
+
+def _found(spec: str) -> Plugin | None:
+    """Plug-in at an address, or None where a spec is none."""
+    return find(_address(spec), RULES) if is_address(spec) else None
 
 
 def _installed() -> list[str]:

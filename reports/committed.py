@@ -8,13 +8,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from sdp_bench.bench.results.queries import filled, texts
-from sdp_bench.reports.folder import ARRAYS, inside, write
+from sdp_bench.bench.results.queries import filled
+from sdp_bench.reports.folder import inside, write
 from sdp_bench.reports.numbers.number import FOLDER as NUMBERS
 from sdp_bench.reports.parts import (
     KIND,
@@ -28,6 +27,7 @@ from sdp_bench.reports.parts import (
     write_beside,
 )
 from sdp_bench.reports.site import write_pages
+from sdp_bench.reports.tables.arrays import packed, unpacked
 from sdp_bench.reports.tables.data import lines
 from sdp_bench.reports.tables.frame import COLUMNS, TEXT, VARIANTS, checked
 
@@ -37,7 +37,6 @@ TITLE = "Committed results"
 DATA = "results.csv.gz"
 _PARTS = "parts.json"
 _FRAME = "frame.npz"
-_TEXT = (*TEXT, *VARIANTS, "unit")
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,9 @@ class Committed:
         # without the time of day, so that the same results give the same bytes
         with gzip.GzipFile(folder / DATA, "wb", compresslevel=6, mtime=0) as file:
             file.writelines(lines(frame))
-        np.savez_compressed(folder / _FRAME, **_arrays(frame))
+        names = [name for name in (*COLUMNS, *VARIANTS, "unit") if name in frame]
+        texts = {name: filled(frame[name]) for name in (*TEXT, *VARIANTS, "unit") if name in names}
+        np.savez_compressed(folder / _FRAME, **packed(frame[names].assign(**texts)))
         content = {
             "finished": finished,
             "parts": [asdict(part) for part in parts],
@@ -93,12 +94,7 @@ class Committed:
     def frame(self) -> pd.DataFrame:
         """All measurements, with the columns that the report needs, as `checked` gives them."""
         with np.load(self.folder / _FRAME) as kept:
-            arrays = dict(kept)
-        columns = {
-            name: texts(arrays[name], arrays[_words(name)].tolist()) if name in _TEXT else arrays[name]
-            for name in arrays[ARRAYS].tolist()
-        }
-        return checked(pd.DataFrame(columns))
+            return checked(unpacked(dict(kept)))
 
     @functools.cached_property
     def _kept(self) -> tuple[str, list[Part], list[Beside]]:
@@ -158,21 +154,3 @@ class Committed:
         """
         finished, parts, _ = self._kept
         return write(folder / PAGE, single(parts, Cover(TITLE, {"finished": finished}, Data(""))))
-
-
-def _arrays(frame: pd.DataFrame) -> dict[str, Any]:
-    """Columns that a report needs, as arrays, which it reads in a tenth of the time that text takes."""
-    names = [name for name in (*COLUMNS, *VARIANTS, "unit") if name in frame]
-    arrays: dict[str, Any] = {ARRAYS: np.array(names)}
-    for name in names:
-        if name in _TEXT:
-            column = filled(frame[name]).array
-            arrays |= {name: column.codes, _words(name): np.array(column.categories, dtype=str)}
-        else:
-            arrays[name] = frame[name].to_numpy()
-    return arrays
-
-
-def _words(name: str) -> str:
-    """Of the array of texts among which those of a column are places."""
-    return f"{name} words"

@@ -15,6 +15,8 @@ from sdp_bench.bench.errors import UserError
 
 _TAG = r'<meta name="sdp-bench-(\w+)" content="([^"]*)">'
 _HEAD = 2000  # bytes in which a file says what it is
+FRAMES = "frames"
+"""Kind of what is kept of tables that were loaded."""
 ARRAYS = "sdp-bench"
 """Name of the first array of a file of arrays, which says whose it is."""
 
@@ -147,12 +149,19 @@ def _require_ours(path: Path) -> None:
         )
 
 
-def kept_pages() -> list[Path]:
-    """Folders of the pages in the cache, also of those whose making was broken off."""
-    found = files.cache_folder("pages").glob("*")
+def kept_pages(kind: str = "pages") -> list[Path]:
+    """Folders of the pages in the cache, or of another kind, also of those whose making was broken off."""
+    found = files.cache_folder(kind).glob("*")
     return sorted(
         path for path in found if _KEPT.fullmatch(path.name) and path.is_dir() and not path.is_symlink()
     )
+
+
+def clear_old(kind: str, most: int) -> None:
+    """Take away what is kept of one kind, but for so many: those that were made last."""
+    made = (path for path in kept_pages(kind) if not path.name.startswith("."))
+    for old in sorted(made, key=lambda path: path.stat().st_mtime)[:-most]:
+        clear(old)
 
 
 def clear(folder: Path) -> None:

@@ -15,7 +15,7 @@ from sdp_bench import bench, oracles, reports
 from sdp_bench.bench import experiments, files, metrics
 from sdp_bench.reports import section
 from sdp_bench.reports.committed import Committed
-from sdp_bench.reports.folder import clear, kept_pages
+from sdp_bench.reports.folder import clear, clear_old
 from sdp_bench.reports.page import keep
 from sdp_bench.reports.results import BASELINES, committed_results
 
@@ -116,6 +116,4 @@ def _make(folder: Path) -> None:
                 raise
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    made = (path for path in kept_pages() if not path.name.startswith("."))
-    for old in sorted(made, key=lambda path: path.stat().st_mtime)[:-MOST]:
-        clear(old)
+    clear_old("pages", MOST)

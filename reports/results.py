@@ -218,7 +218,7 @@ def results_of(store: Store, numbers: Sequence[int] = (), runtime: tuple[Row, ..
     Results
     """
     runs = [store.run(number) for number in sorted(set(numbers))] or [store.run()]
-    frame = checked(_newest([store.frame(run) for run in runs]))
+    frame = checked(newest(store, runs))
     failures = pd.concat([store.failures(run) for run in runs], ignore_index=True).drop_duplicates()
     metas = [_meta_of(store, run) for run in runs]
     if len(metas) > 1:
@@ -240,8 +240,21 @@ def results_of(store: Store, numbers: Sequence[int] = (), runtime: tuple[Row, ..
     return Results(frame, meta, failures, runtime, traits=RuleTraits(store.rules()), database=store.path)
 
 
-def _newest(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Measurements of runs, the oldest run first, together; each once, of the newest that has it."""
+def newest(store: Store, runs: Sequence[Run]) -> pd.DataFrame:
+    """Measurements of some runs together; each once in an experiment, as the newest of them has it.
+
+    Parameters
+    ----------
+    store : Store
+    runs : sequence of Run
+        The oldest first.
+
+    Returns
+    -------
+    DataFrame
+        As :meth:`sdp_bench.bench.results.queries.Queries.frame` gives it.
+    """
+    frames = [store.frame(run) for run in runs]
     if len(frames) == 1:
         return frames[0]
     frame = together(frames)

@@ -1,1 +1,20 @@
-"""Command line of sdp-bench; reaches the rooms below only when a command needs them."""
+"""Benchmarks and validates rules that propagate distributions through neural networks.
+
+From Python: :func:`load` gives measurements as a data frame, :func:`columns` says what stands in it, and
+:func:`validate` checks a rule. Nothing below is imported before one of these, or a command, needs it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sdp_ref.lazy import exports
+
+if TYPE_CHECKING:
+    from sdp_bench.bench.errors import RunFailedError, UserError
+    from sdp_bench.python import validate
+    from sdp_bench.reports.frames import columns, load
+
+__all__ = ["RunFailedError", "UserError", "columns", "load", "validate"]
+
+__getattr__, __dir__ = exports(__name__)

@@ -29,6 +29,7 @@ from sdp_bench.bench.experiments import chosen
 from sdp_bench.bench.experiments.presets import preset
 from sdp_bench.bench.plugins.plugin import load
 from sdp_bench.cli import cli
+from tests.cells import run_cell
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -82,7 +83,7 @@ def run(page: str, name: str = "example") -> dict[str, object]:
             source = "\n" * example.line + example.code  # so that tracebacks name the page's lines
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed):
-                exec(compile(source, page, "exec"), module.__dict__)
+                run_cell(source, vars(module), page)
             if example.output is not None:
                 same(printed.getvalue(), example.output, example.tolerance)
     return module.__dict__
@@ -105,10 +106,18 @@ def test_outputs_are_compared():
 
 
 STANDALONE = ("docs/cluster.md",)  # needs a batch system
+LONG = ("docs/python.md",)  # reads all committed results, and measures
 
 
 @pytest.mark.rounding
-@pytest.mark.parametrize("page", [p for p in TEXTS if examples(p) and p not in STANDALONE])
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.slow] if page in LONG else [])
+        for page in TEXTS
+        if examples(page) and page not in STANDALONE
+    ],
+)
 def test_the_examples_of_a_page_run_and_print_what_it_shows(page, monkeypatch):
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")

@@ -152,7 +152,7 @@ def apart(
         Whatever the call raises.
     """
     _check_open_files()
-    with _main_hidden():
+    with main_hidden():
         call = _Call(fn, args, {}, 1, limits or Limits())
     try:
         result: T = call.result(told)
@@ -163,7 +163,7 @@ def apart(
 
 
 @contextmanager
-def _main_hidden() -> Iterator[None]:
+def main_hidden() -> Iterator[None]:
     """Start processes that do not run the script of this one again, to have what it defines.
 
     They would ask the same question there, and print what it prints.

@@ -181,7 +181,7 @@ def find(place: str, attribute: str, address: str) -> Code:
     except (OSError, UnicodeError, SyntaxError) as error:
         raise UserError(f"cannot read {place}: {getattr(error, 'strerror', None) or error}") from error
     folder = path.resolve().parent
-    return Code(address, "", attribute, source, _own_modules(source, "", folder, address), str(folder))
+    return Code(address, "", attribute, source, own_modules(source, "", folder, address), str(folder))
 
 
 def _of_module(name: str, attribute: str, address: str) -> Code:
@@ -197,10 +197,10 @@ def _of_module(name: str, attribute: str, address: str) -> Code:
     source = importlib.util.decode_source(path.read_bytes())
     base = path.parents[name.count(".") + is_package]
     package = name if is_package else name.rpartition(".")[0]
-    return Code(address, name, attribute, source, _own_modules(source, package, base, address))
+    return Code(address, name, attribute, source, own_modules(source, package, base, address))
 
 
-def _own_modules(source: str, package: str, base: Path, address: str) -> Files:
+def own_modules(source: str, package: str, base: Path, address: str) -> Files:
     """Modules below a folder that a source in a package imports, and those that they import.
 
     Imports anywhere count, those in functions too; what `importlib` is asked for by a name made at run time

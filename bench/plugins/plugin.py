@@ -172,21 +172,58 @@ def find(address: str, kind: Kind[T]) -> Plugin:
         raise UserError(f"'{address}' names a file and no {kind.noun} in it; write {place}:MyClass")
     if not attribute.isidentifier():
         raise UserError(f"'{attribute}' in '{address}' is no name of a class or object")
-    name, found = ask(address, _found, place, attribute, address, options, (kind.noun, kind.type, kind.needs))
+    return _checked(ask(address, _found, place, attribute, address, kind.noun, options, _asked(kind)), kind)
+
+
+def of(found: Code, kind: Kind[T]) -> Plugin:
+    """Plug-in of code that is known; see :func:`find`.
+
+    Parameters
+    ----------
+    found : Code
+    kind : Kind
+        What it must be.
+
+    Returns
+    -------
+    Plugin
+
+    Raises
+    ------
+    UserError
+        If it is nothing of this kind.
+    RunFailedError
+        If the code ends its process, or is not ready in time.
+    """
+    return _checked(ask(found.address, _named, Plugin("", kind.noun, found), _asked(kind)), kind)
+
+
+def _asked(kind: Kind[Any]) -> tuple[type, str]:
+    """What of a kind a process of its own needs to know: its type, and what that needs."""
+    return kind.type, kind.needs
+
+
+def _checked(plugin: Plugin, kind: Kind[Any]) -> Plugin:
+    """A plug-in whose name can stand in records."""
+    name, address = plugin.name, plugin.address
     if not (_NAME.fullmatch(name) and name.isprintable()):
         raise UserError(f"{address}: a {kind.noun}'s name is one word such as 'second_order', got {name!r}")
     if name.partition(":")[0] in kind.built_in():
         raise UserError(f"{address}: '{name}' is the name of a built-in {kind.noun}; choose another")
-    return Plugin(name, kind.noun, found, options)
+    return plugin
 
 
 def _found(
-    place: str, attribute: str, address: str, options: str, kind: tuple[str, type, str]
-) -> tuple[str, Code]:
-    """Name of a plug-in, and its code, which is run here; `kind` is a noun, a type and what that needs."""
-    noun, needed, needs = kind
-    found = code.find(place, attribute, address)
-    made = _made(Plugin("", noun, found, options))
+    place: str, attribute: str, address: str, noun: str, options: str, asked: tuple[type, str]
+) -> Plugin:
+    """Plug-in whose code is looked for, and run, here."""
+    return _named(Plugin("", noun, code.find(place, attribute, address), options), asked)
+
+
+def _named(plugin: Plugin, asked: tuple[type, str]) -> Plugin:
+    """Plug-in with the name that it gives itself, when its code is run here."""
+    (needed, needs), noun, address = asked, plugin.kind, plugin.address
+    made = _made(plugin)
     try:
         own = getattr(made, "name", None) if isinstance(made, needed) else None
         is_one = isinstance(own, str)
@@ -197,7 +234,7 @@ def _found(
         raise UserError(
             f"{address}: a {noun} has {needs}, {on_one_line(name)} has not"
         )  # a net's takes lines
-    return name, found
+    return replace(plugin, name=name)
 
 
 def _mark(plugin: Plugin) -> str:

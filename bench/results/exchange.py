@@ -155,6 +155,27 @@ def import_(folder: Path, store: Store) -> int:
         return store.add(todays)
 
 
+def digest(folder: Path) -> str:
+    """Hash of what :func:`export` wrote, whose files have the checksums that its manifest names.
+
+    Parameters
+    ----------
+    folder : Path
+
+    Returns
+    -------
+    str
+        Of 64 hexadecimal digits.
+
+    Raises
+    ------
+    UserError
+        If they have not, or it is no such folder.
+    """
+    _Manifest.of(folder)
+    return _sha256(folder / MANIFEST)
+
+
 @contextmanager
 def opened(folder: Path) -> Iterator[Store]:
     """A results file of what :func:`export` wrote, for as long as the block runs.

@@ -122,20 +122,20 @@ def recipes(output: Path, seeds: int) -> None:
 
 @click.group(cls=Group)
 def cache() -> None:
-    """The cache: trained nets, trainings under way, and pages of the committed results."""
+    """The cache: trained nets, trainings under way, pages of the committed results, and tables as loaded."""
 
 
 @cache.command("list")
 def cache_list() -> None:
-    """List the cached nets, checkpoints and pages with their sizes."""
+    """List the cached nets, checkpoints, pages and tables with their sizes."""
     from sdp_bench.bench.nets import storage
-    from sdp_bench.reports.folder import kept_pages
+    from sdp_bench.reports.folder import FRAMES, kept_pages
 
-    kept, pages = storage.cached_files(), kept_pages()
-    for each in (*kept, *pages):
+    kept, pages, tables = storage.cached_files(), kept_pages(), kept_pages(FRAMES)
+    for each in (*kept, *pages, *tables):
         files = [each] if each.is_file() else [path for path in each.rglob("*") if path.is_file()]
         echo(f"{sum(file.stat().st_size for file in files) / 1e3:8.0f} kB  {each.name}")
-    echo(f"{_counted(kept, pages)} in {storage.cache_folder().parent}")
+    echo(f"{_counted(kept, pages, tables)} in {storage.cache_folder().parent}")
 
 
 @cache.command("clear")
@@ -146,19 +146,20 @@ def cache_clear() -> None:
     """
     from sdp_bench.bench.files import writing
     from sdp_bench.bench.nets import storage
-    from sdp_bench.reports.folder import clear, kept_pages
+    from sdp_bench.reports.folder import FRAMES, clear, kept_pages
 
-    kept, pages = storage.cached_files(), kept_pages()
+    kept, pages, tables = storage.cached_files(), kept_pages(), kept_pages(FRAMES)
     with writing(storage.cache_folder().parent):
         for file in kept:
             file.unlink(missing_ok=True)
-        for folder in pages:
+        for folder in (*pages, *tables):
             clear(folder)
-    echo(f"removed {_counted(kept, pages)} from {storage.cache_folder().parent}")
+    echo(f"removed {_counted(kept, pages, tables)} from {storage.cache_folder().parent}")
 
 
-def _counted(kept: list[Path], pages: list[Path]) -> str:
+def _counted(kept: list[Path], pages: list[Path], tables: list[Path]) -> str:
     def plural(count: int, noun: str) -> str:
         return f"{count} {noun}" + ("" if count == 1 else "s")
 
-    return f"{plural(len(kept), 'net file')} and {plural(len(pages), 'page')}"
+    files, tables_ = plural(len(kept), "net file"), plural(len(tables), "table")
+    return f"{files}, {plural(len(pages), 'page')} and {tables_}"

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from sdp_bench.commands.options import (
-    BAD_VERDICT,
-    FAILED,
     Rules,
     at_most,
     at_most_cores,
@@ -25,17 +23,6 @@ from sdp_bench.commands.options import (
     word,
 )
 from sdp_bench.commands.screen import echo
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from sdp_bench.bench.experiments import Experiment
-    from sdp_bench.bench.nets.own.net import OwnNet
-    from sdp_bench.bench.plugins.plugin import Plugin
-    from sdp_bench.bench.results.store import Store
-    from sdp_bench.bench.settings import Settings
-    from sdp_bench.reports.results import Results
-    from sdp_bench.reports.scorecard.candidate import Candidate
 
 SCORECARD = Path("reports/html/scorecard")
 DATABASE = Path("validate.sqlite")
@@ -103,7 +90,10 @@ def validate(
     group_limit: float,
     database: Path,
     output: Path,
-    **chosen: Any,
+    experiments: tuple[str, ...],
+    preset: str,
+    beside: tuple[str, ...] | None,
+    **options: Any,
 ) -> None:
     """Check RULE... and compare it with the built-in rules, in one command and on one page.
 
@@ -121,176 +111,40 @@ def validate(
     the kit ran and had no check that could run on it, whatever else there was; else 3 if it, or anything,
     failed to run, or nothing was measured of it; else 0.
     """
-    from dataclasses import replace
+    from functools import partial
 
-    from sdp_bench.bench.environment import cores
     from sdp_bench.bench.errors import UserError
-    from sdp_bench.bench.executors.local import Limits, LocalProcesses
-    from sdp_bench.bench.experiments.laws import canonical_rules
-    from sdp_bench.bench.files import check_writable
-    from sdp_bench.bench.plugins.asking import limited
-    from sdp_bench.bench.results.store import Store
-    from sdp_bench.bench.runs.driver import Request, nets_of, run
+    from sdp_bench.bench.nets.own.net import find
     from sdp_bench.commands.progress import Screen, command_line
-    from sdp_bench.reports.folder import check
-    from sdp_bench.reports.parts import PAGE
-    from sdp_bench.reports.results import results_of
-    from sdp_bench.reports.scorecard.page import FILES, Scorecard, build
+    from sdp_bench.reports.scorecard.page import build
+    from sdp_bench.reports.scorecard.validation import Question, validated
 
-    if not rules and not net_address:
-        raise UserError("name a rule, path/to/my_rule.py:MyRule, or a net, --net path/to/net.py:build")
-    check(output, FILES)
-    click.get_current_context().with_resource(limited(Limits(min(kit_limit, group_limit))))
-    net, experiments, settings, notes = _plan(
-        rules, net_address, inputs_file, (rows, net_input, net_output), chosen
-    )
-    plugins = settings.plugins
-    tested = canonical_rules((settings.rules or ())[: len(_named(rules))], plugins)
-    candidates = [_candidate(name, plugins) for name in tested]
-    # What cannot be measured, or written, is told before the kit takes its time.
-    check_writable(output / PAGE)
-    jobs = at_most_cores(jobs)
-    screen, workers = Screen(), jobs or cores()
-    nets = nets_of(experiments, settings, workers, screen) if net is None else [net]
-    if conformance:
-        candidates = [_conformed(each, plugins, kit_limit) for each in candidates]
-    # What hangs or dies in the kit would do so in the driver too.
-    stuck = {each.name for each in candidates if each.trouble}
-    request = Request(experiments, _without(settings, stuck), nets, command_line(), str(chosen["preset"]))
-    failures = 0
-    with Store(database, writing=True) as store:
-        if not stuck or set(tested) - stuck:
-            failures = run(store, request, jobs, lambda n, k: LocalProcesses(n, k, group_limit), screen)
-            results = results_of(store)
-        else:
-            results = _before(store, candidates, plugins)
-    measured = set(results.frame["rule"]) if len(results.frame) else set()
-    candidates = [replace(each, unmeasured=each.name not in measured | stuck) for each in candidates]
-    card = Scorecard.of(results, candidates, notes, own_net=net is not None)
-    for verdict in card.verdicts:
-        echo(verdict.details)
-    echo(f"scorecard: {build(card, output)}")
-    for verdict in card.verdicts:
-        echo(verdict.last)
-    _end(candidates, is_whole=not (failures or stuck))
-
-
-def _end(candidates: list[Candidate], *, is_whole: bool) -> None:
-    """Leave with the exit code that the verdicts make."""
-    if any(each.is_wrong for each in candidates):
-        raise SystemExit(BAD_VERDICT)
-    if not is_whole or any(each.unmeasured for each in candidates):
-        raise SystemExit(FAILED)
-
-
-def _plan(
-    rules: tuple[str, ...],
-    net_address: str | None,
-    inputs_file: Path | None,
-    taken: tuple[int | None, str | None, str | None],
-    chosen: dict[str, Any],
-) -> tuple[OwnNet | None, list[Experiment], Settings, list[str]]:
-    """What is to be measured, all of it checked."""
-    from sdp_bench.bench.errors import UserError
-    from sdp_bench.bench.experiments import chosen as chosen_experiments
-    from sdp_bench.bench.experiments import own_net as cells
-    from sdp_bench.bench.experiments.presets import preset
-    from sdp_bench.bench.nets.own import net as own
-
-    given = {
-        k: v for k, v in chosen.items() if v is not None and k not in ("experiments", "preset", "beside")
-    }
-    smoke = chosen["preset"] == "smoke"
+    net = None
     if net_address is None:
-        if inputs_file is not None or any(each is not None for each in taken):
+        if any(each is not None for each in (inputs_file, rows, net_input, net_output)):
             raise UserError("--inputs, --rows, --net-input and --net-output go with --net")
-        if not chosen["experiments"]:
-            given = {"depths": cells.DEPTHS} | ({} if smoke else {"nets": cells.NETS}) | given
     elif inputs_file is None:
         raise UserError("--net needs --inputs: x.npy, an array of shape (B, *event)")
-    elif chosen["experiments"] or {"depths", "activation", "nets"} & set(given):
-        raise UserError(
-            "--experiment, --depth, --activation and --nets are for the experiments' own nets, not --net"
-        )
-    beside = chosen["beside"] or cells.BESIDE
-    settings = preset(chosen["preset"], given | {"rules": (*_named(rules), *beside)})
-    if net_address is None or inputs_file is None:
-        experiments = chosen_experiments(chosen["experiments"] or cells.EXPERIMENTS)
-        for each in experiments:
-            each.check(settings)
-        return None, experiments, settings, _on_noise(experiments, settings)
-    net = own.find(net_address, inputs_file, *taken)
-    experiment, settings, notes = cells.own_experiment(net, settings)
-    for note in notes:
-        echo(note, err=True)
-    experiment.check(settings)
-    return net, [experiment], settings, [*notes, *_on_noise([experiment], settings)]
-
-
-def _on_noise(experiments: Sequence[Experiment], settings: Settings) -> list[str]:
-    """What there is to say of the noise, for the page: the driver of the run says it too."""
-    from sdp_bench.bench.experiments.laws import LawExperiment
-
-    laws = [each for each in experiments if isinstance(each, LawExperiment)]
-    families = dict.fromkeys(noise for each in laws for noise in each.families(settings))
-    return [noise.note for noise in families if noise.note]
-
-
-def _named(rules: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(rules))
-
-
-def _candidate(name: str, plugins: tuple[Plugin, ...]) -> Candidate:
-    from sdp_bench.bench.plugins.plugin import plugin_of
-    from sdp_bench.reports.scorecard.candidate import Candidate
-
-    plugin = plugin_of(name, plugins)
-    if plugin is None:
-        return Candidate(name)
-    return Candidate(name, plugin.address, plugin.code.source, plugin.mark)
-
-
-def _conformed(candidate: Candidate, plugins: tuple[Plugin, ...], limit: float) -> Candidate:
-    """The rule with the conformance kit's report, or why there is none."""
-    from dataclasses import replace
-
-    from sdp_bench.bench.errors import one_line
-    from sdp_bench.bench.executors.local import Limits
-    from sdp_bench.bench.runs.conformance import conformance
-
-    echo(f"conformance kit on {candidate.name}", err=True)
-    try:
-        report = conformance(candidate.name, plugins, Limits(limit))
-    except Exception as error:  # noqa: BLE001  a rule may raise anything, and the kit's process may die of it
-        return replace(candidate, trouble=one_line(error))
-    echo(f"{candidate.name}: {report.summary}", err=True)
-    return replace(candidate, report=report)
-
-
-def _without(settings: Settings, stuck: set[str]) -> Settings:
-    """Settings without some plug-in rules."""
-    from dataclasses import replace
-
-    if not stuck:
-        return settings
-    rules = tuple(rule for rule in settings.rules or () if rule not in stuck)
-    return replace(settings, rules=rules, plugins=tuple(p for p in settings.plugins if p.name not in stuck))
-
-
-def _before(store: Store, candidates: list[Candidate], plugins: tuple[Plugin, ...]) -> Results:
-    """What was measured before, as the newest run shows it, if these rules were measured as they are now."""
-    from dataclasses import replace
-
-    import pandas as pd
-
-    from sdp_bench.bench.experiments.fingerprints import are_current
-    from sdp_bench.commands.progress import command_line
-    from sdp_bench.reports.results import Results, results_of
-
-    names = {each.name for each in candidates}
-    if store.runs():
-        results = results_of(store)
-        frame = results.frame[are_current(results.frame, names, plugins)]
-        if names & set(frame["rule"]):
-            return replace(results, frame=frame)
-    return Results(pd.DataFrame(), {"command": command_line()})
+    else:
+        net = partial(find, net_address, inputs_file, rows, net_input, net_output)
+    question = Question(
+        rules=rules,
+        net=net,
+        experiments=experiments,
+        preset=preset,
+        beside=beside or (),
+        options={name: value for name, value in options.items() if value is not None},
+        conformance=conformance,
+        kit_limit=kit_limit,
+        group_limit=group_limit,
+        jobs=at_most_cores(jobs),
+        command=command_line(),
+    )
+    found = validated(question, database, Screen(), output)
+    for verdict in found.verdicts:
+        echo(verdict.details)
+    echo(f"scorecard: {build(found.card, output)}")
+    for verdict in found.verdicts:
+        echo(verdict.last)
+    if found.exit_code:
+        raise SystemExit(found.exit_code)

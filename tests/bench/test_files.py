@@ -5,10 +5,11 @@ import os
 import stat
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sdp_bench.bench import files
-from sdp_bench.bench.errors import RunFailedError
+from sdp_bench.bench.errors import RunFailedError, UserError
 
 
 def no_space(*_):
@@ -129,3 +130,14 @@ def test_an_old_file_is_removed_and_nothing_else(tmp_path):
     for path in (old, tmp_path / "none.json", tmp_path, tmp_path / "no/folder.json"):
         files.remove_old(path)
     assert not list(tmp_path.iterdir())
+
+
+def test_arrays_that_say_they_are_encrypted_are_refused_in_one_line(tmp_path):
+    path = tmp_path / "x.npz"
+    np.savez(path, x=np.ones(3))
+    content = bytearray(path.read_bytes())
+    for header, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):  # of the member, and of the table of them
+        content[content.index(header) + flags] |= 1
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="is no plain array of numbers"):
+        files.read_arrays(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -22,11 +23,17 @@ EMBEDDINGS = (
 )
 
 
+Inputs = Path | Mapping[str, np.ndarray]
+"""A file of arrays, or the arrays by the names of the net's inputs or their places."""
+
+
 def read_inputs(
-    path: Path, rows: int | None = None, noisy: str | None = None
+    inputs: Inputs, rows: int | None = None, noisy: str | None = None
 ) -> tuple[Tensor, Ports, list[str]]:
     """Inputs with noise, float32, the others beside them, and notes on what was done; see :func:`find`."""
-    arrays = {re.sub(r"^arr_(\d+)$", r"\1", name): array for name, array in read_arrays(path).items()}
+    path = inputs if isinstance(inputs, Path) else Path("inputs")
+    read = read_arrays(inputs) if isinstance(inputs, Path) else inputs
+    arrays = {re.sub(r"^arr_(\d+)$", r"\1", name): array for name, array in read.items()}
     if not arrays:
         raise UserError(f"{path} holds no array")
     chosen = _chosen(path, list(arrays), noisy)

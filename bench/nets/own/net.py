@@ -6,7 +6,9 @@ import copy
 import functools
 import time
 import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from torch import Tensor, nn
 from sdp_bench.bench.datasets.base import LabelledTable
 from sdp_bench.bench.errors import UserError, one_line
 from sdp_bench.bench.identity import keys
-from sdp_bench.bench.nets.own.inputs import EMBEDDINGS, read_inputs
+from sdp_bench.bench.nets.own.inputs import EMBEDDINGS, Inputs, read_inputs
 from sdp_bench.bench.nets.own.ports import Ports, described
 from sdp_bench.bench.nets.own.programs import DYNAMIC, ENDS, Program
 from sdp_bench.bench.nets.storage import from_file, to_file
@@ -221,8 +223,40 @@ def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
 
+def of(
+    code: Code,
+    state: Mapping[str, Tensor],
+    inputs: Inputs,
+    rows: int | None = None,
+    noisy: str | None = None,
+    output: str | None = None,
+) -> OwnNet:
+    """Net that code makes, tried on its inputs in a process of its own; see :func:`find`.
+
+    Parameters
+    ----------
+    code : Code
+        Of a module, or of what makes one.
+    state : mapping of str to Tensor
+        Weights and buffers that it gets; without any, those that it is made with.
+    inputs, rows, noisy, output
+        As there.
+
+    Returns
+    -------
+    OwnNet
+
+    Raises
+    ------
+    UserError, RunFailedError
+        As there.
+    """
+    name = code.address.rpartition(":")[2]
+    return _asked(code.address, code, name, dict(state), inputs, (rows, noisy, output))
+
+
 def find(
-    address: str, inputs: Path, rows: int | None = None, noisy: str | None = None, output: str | None = None
+    address: str, inputs: Inputs, rows: int | None = None, noisy: str | None = None, output: str | None = None
 ) -> OwnNet:
     """Net at an address, tried on its inputs in a process of its own.
 
@@ -231,7 +265,7 @@ def find(
     address : str
         ``path/to/net.py:build`` or ``package.module:build``; `build` is a function without arguments, a
         class that needs none, or the module. Or a file of :mod:`sdp_bench.bench.nets.own.programs`.
-    inputs : Path
+    inputs : Path or dict of str to ndarray
         Array of shape (B, *event), as ``numpy.save`` writes it, or several of ``numpy.savez``, by the
         names of the net's inputs or in their order.
     rows : int, optional
@@ -255,8 +289,6 @@ def find(
     RunFailedError
         If its code ends its process, or is not ready in time.
     """
-    values, ports, notes = read_inputs(inputs, rows, noisy)
-    ports = replace(ports, output=output or "")
     place, _, attribute = address.partition(":")
     is_file = place.endswith(ENDS)
     if is_file and attribute:
@@ -266,19 +298,46 @@ def find(
             f"'{address}' names no net; write path/to/net.py:build, a function or a module in it, or a file "
             f"({', '.join(ENDS)})"
         )
-    name = inputs.name if noisy is None else f"{inputs.name}[{ports.noisy}]"
-    content, code = ask(address, _found, place, attribute, address, name, values, ports, notes)
+    found = partial(user_code.find, place, attribute, address) if attribute else partial(Program.find, place)
+    name = Path(place).name + (f":{attribute}" if attribute else "")
+    return _asked(address, found, name, {}, inputs, (rows, noisy, output))
+
+
+def _asked(
+    address: str,
+    found: Code | Callable[[], Code | Program],
+    name: str,
+    state: dict[str, Tensor],
+    inputs: Inputs,
+    taken: tuple[int | None, str | None, str | None],
+) -> OwnNet:
+    """Net of code that is known, or looked for where it is run; `taken` of its rows, inputs and outputs."""
+    rows, noisy, output = taken
+    values, ports, notes = read_inputs(inputs, rows, noisy)
+    ports = replace(ports, output=output or "")
+    given = inputs.name if isinstance(inputs, Path) else "inputs"
+    label = given if noisy is None else f"{given}[{ports.noisy}]"
+    content, code = ask(address, _found, found, name, state, label, values, ports, notes)
     return replace(OwnNet.from_bytes(content, "yours"), code=code)
 
 
 def _found(
-    place: str, attribute: str, address: str, inputs: str, values: Tensor, ports: Ports, notes: list[str]
+    found: Code | Callable[[], Code | Program],
+    name: str,
+    state: dict[str, Tensor],
+    inputs: str,
+    values: Tensor,
+    ports: Ports,
+    notes: list[str],
 ) -> tuple[bytes, Code | Program]:
     """Bytes of a net, whose code is run here, and that code as it was found."""
-    code = user_code.find(place, attribute, address) if attribute else Program.find(place)
+    code = found if isinstance(found, Code) else found()
+    address = code.address
     if isinstance(code, Code) and not code.source:
         raise UserError(f"{address}: that module has no Python source, which workers and digests need")
     net, was_half = _made(code)
+    if state:
+        net.load_state_dict(state)
     was_training = [kind for kind in map(_noisy, net.modules()) if kind]
     if was_training:
         kinds = ", ".join(dict.fromkeys(was_training))
@@ -289,7 +348,6 @@ def _found(
     if outputs[0].numel() < 1:
         raise UserError(f"{address}: the net has no outputs (shape {tuple(outputs.shape)})")
     state = {k: v.detach().cpu().clone() for k, v in net.state_dict().items() if isinstance(v, Tensor)}
-    name = Path(place).name + (f":{attribute}" if attribute else "")
     shown = f"{name}[{ports.output}]" if ports.output else name
     architecture = OwnArchitecture(shown, tuple(values.shape[1:]), tuple(outputs.shape[1:]), _depth(net))
     kept = state if isinstance(code, Code) else {}

@@ -1,0 +1,258 @@
+"""Measurements in a user's hands: a results file, or tables that were exported of one, as a data frame."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from sdp_bench.bench import files
+from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.results import exchange, queries
+from sdp_bench.bench.results.store import Store
+from sdp_bench.reports import results
+from sdp_bench.reports.folder import FRAMES, clear_old, replacing
+from sdp_bench.reports.tables import arrays
+
+COMMITTED = "committed"
+"""Stands for the results that come with the package."""
+
+MOST = 3
+"""Exported tables that are kept as they were loaded."""
+
+_KEY = ("unit", "rule", "metric_spec", "component")
+_FILE = "frame.npz"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of what :func:`load` gives.
+
+    Attributes
+    ----------
+    name : str
+    dtype : str
+        ``category`` of text, ``Int64`` of whole numbers of which some are missing, ``int64``, ``float64`` or
+        ``bool``.
+    unit : str
+        Of its numbers; empty where they have none. `unit_of_measure` says which one that of a value is.
+    meaning : str
+    """
+
+    name: str
+    dtype: str
+    unit: str
+    meaning: str
+
+
+_MEASURED = "unit_of_measure"
+
+COLUMNS = (
+    Column("suites", "category", "", "Experiments that ask for the measurement, with commas between them."),
+    Column("network", "category", "", "Layers of the net: `4-100-3`. Missing where there is no net."),
+    Column("activation", "category", "", "Its non-linearity, or its name where it is one of a kind."),
+    Column("depth", "Int64", "layers", "Its hidden layers."),
+    Column("net", "category", "", "Hash of its architecture and weights."),
+    Column("seed", "Int64", "", "Of its training; without a net, of the replicate."),
+    Column("input", "Int64", "", "Row of the data set at which the net is asked."),
+    Column("noise", "category", "", "Family of the noise on the input: `gaussian`, `cauchy` ..."),
+    Column("sigma", "float64", "net input", "Scale of the noise."),
+    Column("dataset", "category", "", "Of an experiment without an oracle."),
+    Column("objective", "category", "", "What is trained for there."),
+    Column("recipe", "category", "", "How the net was trained, in few words; else the rest of the design."),
+    Column("accuracy", "float64", "1", "That the net reached in training."),
+    Column("samples", "Int64", "samples", "Of the oracle."),
+    Column("precision", "category", "", "In which the oracle was drawn; missing in old results."),
+    Column("rule", "category", "", "Rule with its parameters, as `--rules` takes it."),
+    Column("rule_label", "category", "", "Its name for people."),
+    Column("sampling", "Int64", "samples", "That the rule draws; missing where it draws none."),
+    Column("marginal", "bool", "", "Whether it predicts each output alone."),
+    Column("reference", "bool", "", "Whether it is none, but a reference made from the oracle."),
+    Column("metric", "category", "", "Name of the metric."),
+    Column("metric_spec", "category", "", "The same with its options: others are another measurement."),
+    Column("component", "category", "", "Output, pair ... of a metric of several numbers; else empty."),
+    Column("value", "float64", _MEASURED, "The measurement."),
+    Column("floor", "float64", _MEASURED, "Mean that the exact law would show with as many samples."),
+    Column("floor95", "float64", _MEASURED, "What the exact law would stay below in 95 % of cases."),
+    Column("stderr", "float64", _MEASURED, "Standard error of the value."),
+    Column("unit_of_measure", "category", "", "`1` of pure numbers, `output` of the net's output."),
+    Column("seconds", "float64", "s", "The rule's own time for one input."),
+    Column("unit", "category", "", "Hash of what is asked about: net, input, noise and oracle, or data."),
+    Column("fingerprint", "category", "", "Hash of the code that could change the number."),
+    Column("run", "int64", "", "Number of the run that measured it."),
+)
+"""What :func:`load` gives, in its order."""
+
+
+def columns() -> pd.DataFrame:
+    """Dictionary of the columns that :func:`load` gives.
+
+    Returns
+    -------
+    DataFrame
+        By name: `dtype`, `unit` and `meaning`, in the order of the columns.
+    """
+    return pd.DataFrame(map(asdict, COLUMNS)).set_index("name")
+
+
+def load(
+    path: str | PathLike[str],
+    *,
+    suite: str | Collection[str] | None = None,
+    runs: Collection[int] | None = None,
+) -> pd.DataFrame:
+    """Measurements of a results file, or of exported tables; one row each.
+
+    What several runs measured, perhaps with other settings, counts once in an experiment, as the newest of
+    them has it. A measurement that several experiments ask for is one row, and `suites` names them all.
+
+    Parameters
+    ----------
+    path : str or path
+        A results file, ``sdp-bench.sqlite``; a folder that ``sdp-bench export`` wrote; or ``"committed"``,
+        the results that come with the package. A folder of that name is ``"./committed"``.
+    suite : str or collection of str, optional
+        Experiments, ``"iris-tv"``, whose measurements are wanted; all of them by default.
+    runs : collection of int, optional
+        Numbers of runs whose measurements are wanted; all of them by default.
+
+    Returns
+    -------
+    DataFrame
+        Columns as :func:`columns` describes them; the rows of the first experiment first, each in the order
+        of depth, seed, sigma, input, rule, metric and component.
+
+    Raises
+    ------
+    UserError
+        If there is no such file, it is of something else, or it has no such experiment or run.
+    RunFailedError
+        If it is damaged: both are compared with their checksums as they are read.
+
+    Notes
+    -----
+    Exported tables of a million rows take half a minute to read. They are kept as arrays in the cache
+    (``SDP_BENCH_CACHE``), by their checksums and this code; the next call takes a second.
+
+    Examples
+    --------
+    >>> import sdp_bench
+    >>> frame = sdp_bench.load("committed", suite="iris-tv")
+    >>> frame.groupby(["rule", "sigma"])["value"].mean()  # doctest: +SKIP
+    """
+    suites = _texts(suite)
+    numbers = _numbers(runs)
+    frame = _kept(_place(path), numbers)
+    return frame if suites is None else _of_suites(frame, suites, path)
+
+
+def _place(path: object) -> Path:
+    if path == COMMITTED:
+        return results.BASELINES
+    if not isinstance(path, str | PathLike) or isinstance(path, bytes):
+        raise UserError(f"load takes a path or 'committed', got {type(path).__name__}")
+    place = Path(path)
+    if not str(path).strip() or "\0" in str(path) or not place.exists():
+        raise UserError(f"there is no file or folder {str(path)!r}; 'committed' loads the committed results")
+    if not (place.is_file() or place.is_dir()):  # a pipe would never end
+        raise UserError(f"{place} is neither a results file nor a folder of exported tables")
+    return place
+
+
+def _texts(suite: object) -> tuple[str, ...] | None:
+    if suite is None:
+        return None
+    given = (suite,) if isinstance(suite, str) else suite
+    if not isinstance(given, Collection) or not given or not all(isinstance(each, str) for each in given):
+        raise UserError(f"suite is the name of an experiment, or several of them, got {suite!r:.60}")
+    return tuple(given)
+
+
+def _numbers(runs: object) -> tuple[int, ...]:
+    if runs is None:
+        return ()
+    is_some = isinstance(runs, Collection) and not isinstance(runs, str | bytes) and len(runs) > 0
+    if not is_some or not all(type(each) is int for each in runs):  # type: ignore[attr-defined]
+        raise UserError(f"runs are numbers of runs, (1, 2), got {runs!r:.60}")
+    return tuple(sorted(set(runs)))  # type: ignore[call-overload]
+
+
+def _kept(place: Path, numbers: tuple[int, ...]) -> pd.DataFrame:
+    """All measurements of some runs; of exported tables, if these are whole, as they were read before."""
+    if place.is_file():
+        with Store(place) as store:
+            return _table(store, numbers)
+    name = hashlib.sha256(f"{exchange.digest(place)} {_code()} {numbers}".encode()).hexdigest()[:16]
+    path = files.cache_folder(FRAMES) / name / _FILE
+    with suppress(UserError, KeyError):  # there is none, or it is damaged: npz has a checksum of each array
+        return arrays.unpacked(files.read_arrays(path))
+    with exchange.opened(place) as store:
+        frame = _table(store, numbers)
+    with suppress(RunFailedError, UserError):  # which costs time, and nothing else
+        with replacing(path) as file:
+            np.savez_compressed(file, **arrays.packed(frame))
+        clear_old(FRAMES, MOST)
+    return frame
+
+
+def _code() -> str:
+    """Hash of the code that makes the frame."""
+    sources = [*sorted(Path(exchange.__file__).parent.glob("*.py")), Path(__file__)]
+    sources += [Path(each.__file__ or "") for each in (results, arrays)]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+
+
+def described(frame: pd.DataFrame) -> pd.DataFrame:
+    """Measurements of experiments as :func:`load` gives them.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        As :func:`sdp_bench.reports.results.newest` gives it; perhaps empty, and without columns.
+
+    Returns
+    -------
+    DataFrame
+    """
+    once = frame.reindex(columns=[each.name for each in COLUMNS]) if frame.empty else _once(frame)
+    return once[[each.name for each in COLUMNS]].astype({each.name: each.dtype for each in COLUMNS})
+
+
+def _table(store: Store, numbers: Sequence[int]) -> pd.DataFrame:
+    known = store.runs()
+    if missing := [number for number in numbers if number not in known]:
+        raise UserError(f"no run {missing[0]} in {store.path.name}, which has {len(known)}")
+    asked = [store.run(number) for number in numbers or known] or [store.run()]
+    return described(results.newest(store, asked))
+
+
+def _once(frame: pd.DataFrame) -> pd.DataFrame:
+    """Each measurement once, with the experiments that ask for it in the place of one of them."""
+    asking = frame["experiment"].array
+    place = frame.groupby(list(_KEY), observed=True, sort=False).ngroup().to_numpy()
+    asked = np.zeros((place.max(initial=-1) + 1, len(asking.categories)), dtype=bool)
+    asked[place, asking.codes] = True
+    kinds, kind = np.unique(asked, axis=0, return_inverse=True)
+    names = [", ".join(asking.categories[own]) for own in kinds]
+    first = ~frame.duplicated(list(_KEY)).to_numpy()
+    once = frame.loc[first].drop(columns="experiment").reset_index(drop=True)
+    return once.assign(suites=queries.texts(kind[place[first]], names))
+
+
+def _of_suites(frame: pd.DataFrame, suites: Sequence[str], path: object) -> pd.DataFrame:
+    """Rows that some experiments ask for, with no texts but theirs."""
+    together = frame["suites"].cat
+    known = {name for text in together.categories for name in text.split(", ")}
+    if unknown := [name for name in suites if name not in known]:
+        there = ", ".join(sorted(known)) or "none"
+        raise UserError(f"no suite {unknown[0]!r} in {path}; there are {there}")
+    wanted = np.array([not {*text.split(", ")}.isdisjoint(suites) for text in together.categories])
+    chosen = frame[wanted[together.codes]].reset_index(drop=True)
+    texts = [each.name for each in COLUMNS if each.dtype == "category"]
+    return chosen.assign(**{name: chosen[name].cat.remove_unused_categories() for name in texts})

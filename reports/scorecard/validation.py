@@ -1,0 +1,284 @@
+"""New rules, or a net of the user's, checked, measured and judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from sdp_bench.bench.environment import cores
+from sdp_bench.bench.errors import UserError, one_line
+from sdp_bench.bench.executors.local import Limits, LocalProcesses
+from sdp_bench.bench.experiments import Experiment
+from sdp_bench.bench.experiments import chosen as chosen_experiments
+from sdp_bench.bench.experiments import own_net as cells
+from sdp_bench.bench.experiments.fingerprints import are_current
+from sdp_bench.bench.experiments.laws import LawExperiment, canonical_rules
+from sdp_bench.bench.experiments.presets import preset
+from sdp_bench.bench.files import check_writable
+from sdp_bench.bench.nets.own.net import OwnNet
+from sdp_bench.bench.plugins.asking import limited
+from sdp_bench.bench.plugins.plugin import Plugin, plugin_of
+from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.runs import conformance as kit
+from sdp_bench.bench.runs.driver import Progress, Request, nets_of, run
+from sdp_bench.bench.settings import Settings
+from sdp_bench.reports.folder import check
+from sdp_bench.reports.frames import described
+from sdp_bench.reports.parts import PAGE
+from sdp_bench.reports.results import Results, results_of
+from sdp_bench.reports.scorecard.candidate import Candidate
+from sdp_bench.reports.scorecard.page import FILES, Scorecard
+from sdp_bench.reports.scorecard.verdict import Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is to be validated, and how.
+
+    Attributes
+    ----------
+    rules : tuple of str or Plugin
+        Under test: built-in specs, addresses, or what these lead to.
+    net : callable, optional
+        Gives a net of the user's with its inputs, in the place of the experiments' nets.
+    experiments : tuple of str
+        In the place of the default cells.
+    preset : str
+    beside : tuple of str or Plugin
+        Rules to stand beside, instead of all built-in ones.
+    options : mapping of str to value
+        As :meth:`sdp_bench.bench.settings.Settings.but` takes them.
+    conformance : bool
+        Whether the conformance kit goes first.
+    kit_limit, group_limit : float
+        Seconds that the kit and a group may take.
+    jobs : int, optional
+        Worker processes; one a core by default.
+    command : str
+        As the user wrote it, for the record.
+    """
+
+    rules: tuple[str | Plugin, ...] = ()
+    net: Callable[[], OwnNet] | None = None
+    experiments: tuple[str, ...] = ()
+    preset: str = "quick"
+    beside: tuple[str | Plugin, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    conformance: bool = True
+    kit_limit: float
+    group_limit: float
+    jobs: int | None = None
+    command: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Validation:
+    """What was found of rules, or of a net.
+
+    Attributes
+    ----------
+    card : Scorecard
+        All of it, as the page takes it.
+    is_whole : bool
+        Whether nothing failed to run.
+    """
+
+    card: Scorecard = field(repr=False)
+    is_whole: bool
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """Rules under test, with the reports of the conformance kit."""
+        return tuple(each.candidate for each in self.card.judged)
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """What is said of each rule under test, then of the net, in the words of the command."""
+        return self.card.verdicts
+
+    @property
+    def verdict(self) -> str:
+        """The last line of each of them."""
+        return "\n".join(each.last for each in self.verdicts)
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """Measurements, one row each, with the columns of :func:`sdp_bench.load`."""
+        return described(self.card.results.frame)
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether a rule fails a check that it does not declare as a known fault, or no check could run."""
+        return any(each.is_wrong for each in self.candidates)
+
+    @property
+    def exit_code(self) -> int:
+        """That of the command: 1 if a rule is wrong, 3 if something failed to run, else 0."""
+        failed = not self.is_whole or any(each.unmeasured for each in self.candidates)
+        return 1 if self.is_wrong else 3 * failed
+
+    def __repr__(self) -> str:
+        lines = [*(each.last for each in self.verdicts), f"{len(self.card.results.frame)} measurements"]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        said = "".join(
+            f"<p><strong>{escape(each.last)}</strong></p><details><summary>{escape(each.subject)}</summary><ul>"
+            + "".join(f"<li>{escape(str(line))}</li>" for line in each.lines)
+            + "</ul></details>"
+            for each in self.verdicts
+        )
+        tables = "".join(f"<h4>{escape(str(name))}</h4>{table.to_html()}" for name, table in self._tables())
+        return f"<div>{said}{tables}<p>{len(self.card.results.frame)} measurements</p></div>"
+
+    def _tables(self) -> list[tuple[str, pd.DataFrame]]:
+        """Means by rule and noise level, of each metric of one number."""
+        frame = self.frame[self.frame["component"].isna() | (self.frame["component"] == "")]
+        return [
+            (str(name), own.pivot_table(index="rule", columns="sigma", values="value").round(4))
+            for name, own in frame.groupby("metric", observed=True)
+        ]
+
+
+def validated(
+    question: Question, database: Path, progress: Progress, output: Path | None = None
+) -> Validation:
+    """Check rules by the conformance kit, measure them beside others, and judge what came out.
+
+    Parameters
+    ----------
+    question : Question
+    database : Path
+        Results file; what it holds as today's code would measure it is not measured again.
+    progress : Progress
+    output : Path, optional
+        Folder in which the page will be written, so that what is in the way there is told first.
+
+    Returns
+    -------
+    Validation
+
+    Raises
+    ------
+    UserError
+        If something does not fit.
+    RunFailedError
+        If `output` or the database cannot be written.
+    """
+    if not (question.rules or question.net):
+        raise UserError("name a rule, path/to/my_rule.py:MyRule, or a net, --net path/to/net.py:build")
+    if output is not None:
+        check(output, FILES)
+    with limited(Limits(min(question.kit_limit, question.group_limit))):
+        return _validated(question, database, progress, output)
+
+
+def _validated(question: Question, database: Path, progress: Progress, output: Path | None) -> Validation:
+    net, experiments, settings, notes = _plan(question, progress)
+    plugins = settings.plugins
+    tested = canonical_rules((settings.rules or ())[: len(dict.fromkeys(question.rules))], plugins)
+    candidates = [_candidate(name, plugins) for name in tested]
+    # What cannot be measured, or written, is told before the kit takes its time.
+    if output is not None:
+        check_writable(output / PAGE)
+    workers = question.jobs or cores()
+    nets = nets_of(experiments, settings, workers, progress) if net is None else [net]
+    if question.conformance:
+        candidates = [_conformed(each, plugins, question.kit_limit, progress) for each in candidates]
+    # What hangs or dies in the kit would do so in the driver too.
+    stuck = {each.name for each in candidates if each.trouble}
+    request = Request(experiments, _without(settings, stuck), nets, question.command, question.preset)
+    failures = 0
+    with Store(database, writing=True) as store:
+        if not stuck or set(tested) - stuck:
+            limit = question.group_limit
+            executor = lambda jobs, threads: LocalProcesses(jobs, threads, limit)  # noqa: E731
+            failures = run(store, request, question.jobs, executor, progress)
+            results = results_of(store)
+        else:
+            results = _before(store, candidates, plugins, question.command)
+    measured = set(results.frame["rule"]) if len(results.frame) else set()
+    candidates = [replace(each, unmeasured=each.name not in measured | stuck) for each in candidates]
+    card = Scorecard.of(results, candidates, notes, own_net=net is not None)
+    return Validation(card, is_whole=not (failures or stuck))
+
+
+def _plan(
+    question: Question, progress: Progress
+) -> tuple[OwnNet | None, list[Experiment], Settings, list[str]]:
+    """What is to be measured, all of it checked."""
+    given = dict(question.options)
+    if question.net is None and not question.experiments:
+        smoke = question.preset == "smoke"
+        given = {"depths": cells.DEPTHS} | ({} if smoke else {"nets": cells.NETS}) | given
+    if question.net and (question.experiments or {"depths", "activation", "nets"} & set(given)):
+        raise UserError(
+            "--experiment, --depth, --activation and --nets are for the experiments' own nets, not --net"
+        )
+    rules = (*dict.fromkeys(question.rules), *(question.beside or cells.BESIDE))
+    settings = preset(question.preset, given | {"rules": rules})
+    if question.net is None:
+        experiments = chosen_experiments(question.experiments or cells.EXPERIMENTS)
+        for each in experiments:
+            each.check(settings)
+        return None, experiments, settings, _on_noise(experiments, settings)
+    net = question.net()
+    experiment, settings, notes = cells.own_experiment(net, settings)
+    for note in notes:
+        progress.say(note)
+    experiment.check(settings)
+    return net, [experiment], settings, [*notes, *_on_noise([experiment], settings)]
+
+
+def _on_noise(experiments: Sequence[Experiment], settings: Settings) -> list[str]:
+    """What there is to say of the noise, for the page: the driver of the run says it too."""
+    laws = [each for each in experiments if isinstance(each, LawExperiment)]
+    families = dict.fromkeys(noise for each in laws for noise in each.families(settings))
+    return [noise.note for noise in families if noise.note]
+
+
+def _candidate(name: str, plugins: tuple[Plugin, ...]) -> Candidate:
+    plugin = plugin_of(name, plugins)
+    if plugin is None:
+        return Candidate(name)
+    return Candidate(name, plugin.address, plugin.code.source, plugin.mark)
+
+
+def _conformed(
+    candidate: Candidate, plugins: tuple[Plugin, ...], limit: float, progress: Progress
+) -> Candidate:
+    """The rule with the conformance kit's report, or why there is none."""
+    progress.say(f"conformance kit on {candidate.name}")
+    try:
+        report = kit.conformance(candidate.name, plugins, Limits(limit))
+    except Exception as error:  # noqa: BLE001  a rule may raise anything, and the kit's process may die of it
+        return replace(candidate, trouble=one_line(error))
+    progress.say(f"{candidate.name}: {report.summary}")
+    return replace(candidate, report=report)
+
+
+def _without(settings: Settings, stuck: set[str]) -> Settings:
+    """Settings without some plug-in rules."""
+    if not stuck:
+        return settings
+    rules = tuple(rule for rule in settings.rules or () if rule not in stuck)
+    return replace(settings, rules=rules, plugins=tuple(p for p in settings.plugins if p.name not in stuck))
+
+
+def _before(
+    store: Store, candidates: Sequence[Candidate], plugins: tuple[Plugin, ...], command: str
+) -> Results:
+    """What was measured before, as the newest run shows it, if these rules were measured as they are now."""
+    names = {each.name for each in candidates}
+    if store.runs():
+        results = results_of(store)
+        frame = results.frame[are_current(results.frame, names, plugins)]
+        if names & set(frame["rule"]):
+            return replace(results, frame=frame)
+    return Results(pd.DataFrame(), {"command": command})

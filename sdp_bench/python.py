@@ -1,0 +1,307 @@
+"""What the commands do, asked for from Python: objects in the place of addresses and files."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.executors.local import main_hidden
+from sdp_bench.bench.nets.own import net as own_nets
+from sdp_bench.bench.noise import Noise, noise_of
+from sdp_bench.bench.plugins import plugin, session
+from sdp_bench.bench.rules import RULES
+from sdp_bench.commands.progress import Screen
+from sdp_bench.commands.validate import GROUP_LIMIT, KIT_LIMIT
+from sdp_bench.reports.scorecard.page import build
+from sdp_bench.reports.scorecard.validation import Question, Validation, validated
+from sdp_ref.laws import DiagonalGaussian, Empirical, Gaussian
+from sdp_ref.rules import Rule
+
+if TYPE_CHECKING:
+    from sdp_bench.bench.nets.own.inputs import Inputs
+    from sdp_bench.bench.nets.own.net import OwnNet
+    from sdp_bench.bench.plugins.plugin import Plugin
+    from sdp_bench.bench.runs.driver import Meter
+
+_COMMAND = "sdp_bench.validate"
+
+
+def validate(  # noqa: PLR0913  an argument for each option of the command
+    rule: Any = None,
+    *,
+    net: Any = None,
+    inputs: Any = None,
+    noise: Any = None,
+    sigma: float | Sequence[float] | None = None,
+    samples: int | None = None,
+    rows: int | None = None,
+    net_input: str | None = None,
+    net_output: str | None = None,
+    beside: Sequence[Any] | None = None,
+    experiments: Sequence[str] = (),
+    preset: str = "quick",
+    depths: Sequence[int] | None = None,
+    activation: str | None = None,
+    nets: int | None = None,
+    w1_points: int | None = None,
+    conformance: bool = True,
+    kit_limit: float = KIT_LIMIT,
+    group_limit: float = GROUP_LIMIT,
+    jobs: int | None = None,
+    database: str | PathLike[str] | None = None,
+    output: str | PathLike[str] | None = None,
+    progress: bool = True,
+) -> Validation:
+    """Check a rule and compare it with the built-in rules, as ``sdp-bench validate`` does.
+
+    A rule of yours and a net of yours run in processes of their own, never in this one: they are sent there
+    as source, with the values of what they use.
+
+    Parameters
+    ----------
+    rule : object, optional
+        A class with ``name`` and ``propagate(net, x)``, an object of one, a function that makes one, or text
+        as the command takes it; or a list of these. Without any, the built-in rules are compared on `net`.
+    net : nn.Module, class, function or text, optional
+        Measure on this net: the module itself, what makes one without arguments, or an address or a file as
+        the command takes it. Without it, on small nets that are trained on Iris.
+    inputs : tensor, array, path, or mapping of str to these, optional
+        Of the net: shape (B, *event), B >= 1; or several, by the names of the net's inputs or their places.
+    noise : number, sequence of number, text, law or Noise, optional
+        Numbers are standard deviations of Gaussian noise. Text names a family, as ``--noise`` does. A law of
+        one row with mean 0: a `Gaussian`, a `DiagonalGaussian`, or an `Empirical` of residuals.
+    sigma : float or sequence of float, optional
+        Scales of the noise, in the units of the inputs; needed with `net`, unless `noise` is numbers, or a
+        law, which has the scale 1.
+    samples : int, optional
+        Of each oracle and of each prediction.
+    rows : int, optional
+        Take the first so many inputs only.
+    net_input, net_output : str, optional
+        Name or place of the input that has the noise, and of the output that is taken.
+    beside : sequence of object, optional
+        Rules to stand beside, each as `rule`; all built-in ones by default.
+    experiments : sequence of str
+        Experiments to run instead of the default cells.
+    preset : str
+        ``smoke``, ``quick`` or ``paper``.
+    depths, activation, nets
+        Of the experiments' own nets.
+    w1_points : int, optional
+        Points a side of W1.
+    conformance : bool
+        Run the conformance kit first.
+    kit_limit, group_limit : float
+        Seconds that the kit, and a group, may take.
+    jobs : int, optional
+        Worker processes; one a core by default.
+    database : path, optional
+        Results file; by default one that is gone afterwards.
+    output : path, optional
+        Folder of the scorecard; by default none is written.
+    progress : bool
+        Whether to say on standard error how far it has come.
+
+    Returns
+    -------
+    Validation
+        With `frame`, the measurements, and `verdicts`; a notebook shows it as tables.
+
+    Raises
+    ------
+    UserError
+        If something does not fit, in one line. A rule that fails its checks is no error: see `is_wrong`.
+    RunFailedError
+        If `output` or `database` cannot be written, or a rule or net ends its process.
+    """
+    options = {
+        "noise": _noise(noise),
+        "sigmas": _sigmas(noise, sigma),
+        "samples": _whole("samples", samples),
+        "depths": None if depths is None else tuple(_whole("depths", each) for each in _list(depths)),
+        "activation": activation,
+        "nets": _whole("nets", nets),
+        "w1_points": _whole("w1_points", w1_points),
+    }
+    folder = None if output is None else Path(output)
+    with tempfile.TemporaryDirectory() as place, main_hidden():
+        own = _net(net, inputs, (_whole("rows", rows), net_input, net_output))
+        if own and options["sigmas"] is None:
+            raise UserError("net needs sigma, a scale of noise in units of its inputs, or noise as numbers")
+        if own and (experiments or any(options[name] for name in ("depths", "activation", "nets"))):
+            raise UserError("experiments, depths, activation and nets are for the experiments' own nets")
+        question = Question(
+            rules=tuple(map(_rule, () if rule is None else _list(rule))),
+            net=own,
+            experiments=tuple(_list(experiments)),
+            preset=preset,
+            beside=() if beside is None else tuple(map(_rule, _list(beside))),
+            options={name: value for name, value in options.items() if value is not None},
+            conformance=conformance,
+            kit_limit=_seconds("kit_limit", kit_limit),
+            group_limit=_seconds("group_limit", group_limit),
+            jobs=_whole("jobs", jobs),
+            command=_COMMAND,
+        )
+        kept = Path(place, "validate.sqlite") if database is None else Path(database)
+        found = validated(question, kept, Screen() if progress else _Silent(), folder)
+    if folder is not None:
+        build(found.card, folder)
+    return found
+
+
+class _Silent:
+    """Says nothing of how far a run has come; a :class:`sdp_bench.bench.runs.driver.Progress`."""
+
+    def say(self, text: str) -> None:
+        pass
+
+    @contextmanager
+    def meter(self, title: str) -> Iterator[Meter]:  # noqa: ARG002
+        yield self
+
+    def done(self, count: int, total: int, text: str, share: float | None = None) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        pass
+
+
+def _list(given: Any) -> list[Any]:
+    """What was given as a list, also where it is one thing alone."""
+    return list(given) if isinstance(given, list | tuple) else [given]
+
+
+def _rule(given: Any) -> str | Plugin:
+    """Spec or address of a rule, or the plug-in that it becomes."""
+    if isinstance(given, str):
+        if not given.strip():
+            raise UserError("an empty text names no rule")
+        return given
+    kind = given if isinstance(given, type) else type(given)
+    if issubclass(kind, Rule) and kind.__module__.partition(".")[0] == "sdp_ref":
+        return str(getattr(given, "name" if isinstance(given, type) else "spec"))
+    if not (isinstance(given, type) or callable(given) or hasattr(given, "propagate")):
+        raise UserError(f"a rule has a name and propagate(net, x), or is named by text, got {given!r:.60}")
+    return plugin.of(session.code_of(given), RULES)
+
+
+def _net(
+    net: Any, inputs: Any, taken: tuple[int | None, str | None, str | None]
+) -> Callable[[], OwnNet] | None:
+    if net is None:
+        if inputs is not None or any(each is not None for each in taken):
+            raise UserError("inputs, rows, net_input and net_output go with net")
+        return None
+    if inputs is None:
+        raise UserError("net needs inputs: an array of shape (B, *event)")
+    arrays = _inputs(inputs)
+    if isinstance(net, str | PathLike):
+        return partial(own_nets.find, str(net), arrays, *taken)
+    if isinstance(net, nn.Module):
+        state = {name: value.detach().cpu().clone() for name, value in net.state_dict().items()}
+        return partial(own_nets.of, session.code_of(net, _tensors(net)), state, arrays, *taken)
+    if not callable(net):
+        raise UserError(f"net is an nn.Module, what makes one, or text, got {type(net).__name__}")
+    return partial(own_nets.of, session.code_of(net), {}, arrays, *taken)
+
+
+def _tensors(net: nn.Module) -> list[torch.Tensor]:
+    """Parameters and buffers of a net that its state has."""
+    kept = net.state_dict(keep_vars=True)
+    return [value for value in kept.values() if isinstance(value, torch.Tensor)]
+
+
+def _inputs(given: Any) -> Inputs:
+    if isinstance(given, str | PathLike):
+        return Path(given)
+    if isinstance(given, Mapping):
+        return {str(name): _array(each) for name, each in given.items()}
+    return {"0": _array(given)}
+
+
+def _array(given: Any) -> np.ndarray:
+    """Numbers as an array, which is checked where files are."""
+    if isinstance(given, torch.Tensor):
+        plain = given.detach().cpu()
+        return np.asarray((plain.float() if plain.dtype == torch.bfloat16 else plain).numpy())
+    try:
+        return np.asarray(given)
+    except ValueError as error:
+        raise UserError(f"inputs must be an array of shape (B, *event): {error}") from error
+
+
+def _are_numbers(given: Any) -> bool:
+    return all(_is_number(each) for each in _list(given))
+
+
+def _is_number(given: Any) -> bool:
+    return isinstance(given, int | float | np.floating | np.integer) and not isinstance(given, bool)
+
+
+def _noise(given: Any) -> Noise | str | None:
+    """Family of noise, of what is neither numbers nor nothing."""
+    if given is None or isinstance(given, Noise | str):
+        return given
+    if _are_numbers(given):
+        return None
+    if not isinstance(given, Gaussian | DiagonalGaussian | Empirical):
+        raise UserError(
+            "noise is a number, text such as 'student_t:5', or a Gaussian, DiagonalGaussian or Empirical "
+            f"law, got {type(given).__name__}"
+        )
+    kind, values = _centred(given)
+    return noise_of(f"{kind}:law.npy", values.detach().cpu().double().numpy())
+
+
+def _centred(law: Gaussian | DiagonalGaussian | Empirical) -> tuple[str, torch.Tensor]:
+    """Kind of noise that a law around 0 is, and its values."""
+    if isinstance(law, Empirical) and law.weights is not None:
+        raise UserError("residuals are drawn alike; an Empirical law with weights cannot be noise")
+    mean = law.mean
+    if len(mean) != 1 or bool((mean.abs() > 1e-6 * law.variance.sqrt()).any()):
+        raise UserError(
+            "noise as a law has one row and mean 0; it is put around each input, got "
+            f"{len(mean)} row(s) with means up to {float(mean.abs().max()):.3g}"
+        )
+    if isinstance(law, Gaussian):
+        return "covariance", law.covariance[0]
+    if isinstance(law, DiagonalGaussian):
+        return "scales", law.variance[0].sqrt()
+    return "residuals", law.samples[0]
+
+
+def _sigmas(noise: Any, sigma: Any) -> tuple[float, ...] | None:
+    is_scale = noise is not None and not isinstance(noise, Noise | str) and _are_numbers(noise)
+    if is_scale and sigma is not None:
+        raise UserError("noise is a number, and so is sigma; give one of them, or the family as text")
+    given = noise if is_scale else sigma
+    if given is None:
+        return None if noise is None or isinstance(noise, Noise | str) else (1.0,)
+    if not (_are_numbers(given) and _list(given)):
+        raise UserError(f"sigma is a number or several of them, got {given!r:.60}")
+    return tuple(map(float, _list(given)))
+
+
+def _whole(name: str, given: Any) -> Any:
+    if given is None:
+        return None
+    if not isinstance(given, int | np.integer) or isinstance(given, bool) or given < 1:
+        raise UserError(f"{name} is a whole number of at least 1, got {given!r:.60}")
+    return int(given)
+
+
+def _seconds(name: str, given: Any) -> float:
+    if not _is_number(given) or not 0 < given < 1e8:
+        raise UserError(f"{name} is a positive number of seconds, got {given!r:.60}")
+    return float(given)

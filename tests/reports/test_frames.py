@@ -1,0 +1,201 @@
+"""Measurements as a user loads them: each once, typed, described, checked, and soon there again."""
+
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+import sdp_bench
+from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.results import exchange
+from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.settings import Size
+from sdp_bench.reports import frames, results
+from tests.bench.conftest import TINY, make_plan, run_all
+from tests.project import ROOT
+
+KEY = ["unit", "rule", "metric_spec", "component"]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    """A results file of two runs that ask for the same, and experiments that share measurements."""
+    path = tmp_path_factory.mktemp("file") / "r.sqlite"
+    sizes = {name: Size(1, 1) for name in ("iris-tv", "iris-std", "iris-oracle")}
+    settings = replace(TINY, sizes=sizes)
+    for _ in range(2):
+        run_all(path, make_plan(settings, tuple(sizes)))
+    return path
+
+
+@pytest.fixture
+def folder(file, tmp_path, monkeypatch):
+    """The same as exported tables, and an empty cache."""
+    monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path / "cache"))
+    with Store(file) as store:
+        exchange.export(store, tmp_path / "tables", "csv.xz", weights=False)
+    return tmp_path / "tables"
+
+
+def by_key(frame):
+    """Numbers of measurements in the order of what they are known by."""
+    plain = frame[[*KEY, "value", "floor", "seconds"]].astype(dict.fromkeys(KEY, str))
+    return plain.sort_values(KEY, ignore_index=True)
+
+
+def check_once(path, frame):
+    """Each measurement of `frame`, of which experiments share some, is one row of what is loaded."""
+    loaded = sdp_bench.load(path)
+    assert frame.duplicated(KEY).any()
+    assert not loaded.duplicated(KEY).any()
+    pd.testing.assert_frame_equal(by_key(loaded), by_key(frame.drop_duplicates(KEY)), check_exact=True)
+    for suite, own in frame.groupby("experiment", observed=True):
+        found = sdp_bench.load(path, suite=suite)
+        pd.testing.assert_frame_equal(by_key(found), by_key(own), check_exact=True)
+
+
+def test_a_measurement_that_experiments_share_is_one_row(file):
+    with Store(file) as store:
+        frame = results.results_of(store, store.runs()).frame
+    check_once(file, frame)
+
+
+@pytest.mark.slow
+def test_each_committed_measurement_is_one_row():
+    check_once("committed", results.committed_results().frame)
+
+
+def check_columns(frame):
+    assert list(frame) == list(sdp_bench.columns().index)
+    assert [str(dtype) for dtype in frame.dtypes] == sdp_bench.columns()["dtype"].tolist()
+
+
+def test_columns_are_as_they_are_described(file):
+    frame = sdp_bench.load(file)
+    check_columns(frame)
+    assert set(frame["depth"]) == {1}
+    assert set(frame["sampling"].dropna()) == {10}
+
+
+@pytest.mark.slow
+def test_the_committed_columns_are_as_they_are_described():
+    check_columns(sdp_bench.load("committed"))
+
+
+def test_what_is_kept_is_what_was_read(folder, file):
+    read = sdp_bench.load(folder)
+    (kept,) = (folder.parent / "cache" / "frames").glob("*/frame.npz")
+    stamp = kept.stat().st_mtime_ns
+    pd.testing.assert_frame_equal(sdp_bench.load(folder), read, check_exact=True)
+    assert kept.stat().st_mtime_ns == stamp
+    pd.testing.assert_frame_equal(sdp_bench.load(file), read, check_exact=True)
+
+
+@pytest.mark.parametrize("damage", ["cut short", "a bit", "gone"])
+def test_what_is_kept_and_damaged_is_read_again(folder, damage):
+    read = sdp_bench.load(folder)
+    (kept,) = (folder.parent / "cache" / "frames").glob("*/frame.npz")
+    content = bytearray(kept.read_bytes())
+    content[len(content) // 2] ^= 1
+    kept.unlink()
+    if damage != "gone":
+        kept.write_bytes(content[:-100] if damage == "cut short" else content)
+    pd.testing.assert_frame_equal(sdp_bench.load(folder), read, check_exact=True)
+
+
+def test_a_cache_that_cannot_be_written_costs_time_only(folder, monkeypatch):
+    read = sdp_bench.load(folder)
+    blocked = folder.parent / "blocked"
+    blocked.write_text("no folder")
+    monkeypatch.setenv("SDP_BENCH_CACHE", str(blocked))
+    pd.testing.assert_frame_equal(sdp_bench.load(folder), read, check_exact=True)
+
+
+def test_tables_that_were_changed_are_refused_though_they_are_kept(folder):
+    sdp_bench.load(folder)
+    path = folder / "records.csv.xz"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(UserError, match=r"records\.csv\.xz is damaged"):
+        sdp_bench.load(folder)
+
+
+def test_a_damaged_file_is_refused(file, tmp_path):
+    copy = tmp_path / "copy.sqlite"
+    copy.write_bytes(file.read_bytes())
+    with closing(sqlite3.connect(copy)) as db, db:
+        db.execute("UPDATE records SET value = value / 2 WHERE rowid = 1")
+    with pytest.raises(RunFailedError, match="is damaged"):
+        sdp_bench.load(copy)
+
+
+def test_a_run_or_a_suite_can_be_chosen(file):
+    every = sdp_bench.load(file)
+    first = sdp_bench.load(file, runs=[1])
+    pd.testing.assert_frame_equal(first.drop(columns="run"), every.drop(columns="run"), check_exact=True)
+    suites = sorted({name for text in every["suites"].cat.categories for name in text.split(", ")})
+    assert len(suites) > 1
+    parts = [sdp_bench.load(file, suite=name) for name in suites]
+    assert all(0 < len(part) < len(every) for part in parts)
+    assert len(sdp_bench.load(file, suite=suites)) == len(every)
+    shared = every["suites"].str.contains(",").sum()
+    assert sum(map(len, parts)) == len(every) + shared
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ({"path": "nothing.sqlite"}, "there is no file or folder 'nothing.sqlite'"),
+        ({"path": ""}, "there is no file or folder ''"),
+        ({"path": "a\0b"}, "there is no file"),
+        ({"path": 3}, "takes a path or 'committed', got int"),
+        ({"path": b"x"}, "got bytes"),
+        ({"path": "."}, "is not a folder of exported results"),
+        ({"path": "text.txt"}, "is not a results file"),
+        ({"suite": "iris-tw"}, "no suite 'iris-tw' in .*there are "),
+        ({"suite": ""}, "no suite ''"),
+        ({"suite": 3}, "suite is the name of an experiment"),
+        ({"suite": ()}, "suite is the name of an experiment"),
+        ({"suite": [1]}, "suite is the name of an experiment"),
+        ({"runs": 1}, "runs are numbers"),
+        ({"runs": "1"}, "runs are numbers"),
+        ({"runs": ()}, "runs are numbers"),
+        ({"runs": [1.0]}, "runs are numbers"),
+        ({"runs": [True]}, "runs are numbers"),
+        ({"runs": [7]}, "no run 7 in"),
+    ],
+)
+def test_bad_input_is_told_in_one_line(arguments, line, file, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("no results")
+    with pytest.raises(UserError, match=line) as told:
+        sdp_bench.load(**{"path": file} | arguments)
+    assert "\n" not in str(told.value)
+
+
+def test_a_file_without_measurements_gives_no_rows(tmp_path, file):
+    empty = tmp_path / "empty.sqlite"
+    empty.write_bytes(file.read_bytes())
+    with Store(empty, writing=True) as store:
+        store.begin_run(store.run(), nets=[], units=[], rules={}, members=[])
+    found = sdp_bench.load(empty, runs=[3])
+    assert len(found) == 0
+    check_columns(found)
+
+
+def test_the_package_is_imported_without_what_it_needs_later():
+    code = (
+        "import sys, sdp_bench; print(dir(sdp_bench) and [m for m in ('torch', 'pandas', 'numpy', 'click')"
+        " if m in sys.modules]); sdp_bench.load; print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["[]", "False"]
+
+
+def test_the_documentation_has_the_columns():
+    text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    rows = [f"| `{each.name}` | {each.dtype} | {each.unit} | {each.meaning} |" for each in frames.COLUMNS]
+    assert "\n".join(rows) in text

@@ -1,0 +1,313 @@
+"""What a notebook is offered: its own rules and nets validated, as the command does it from files."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+import sdp_bench
+import sdp_ref as sr
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.plugins.session import code_of
+from sdp_bench.reports import frames
+from tests.cells import run_cell
+
+RULE = """
+import sdp_ref as sr
+from dataclasses import dataclass
+
+WIDER = 1.5
+
+def widened(covariance, factor):
+    return covariance * WIDER * factor
+
+@dataclass(frozen=True)
+class Wide:
+    factor: float = 1.0
+    name = "wide"
+
+    def propagate(self, net, x):
+        law = sr.propagate(net, x, "sdp")
+        return sr.Gaussian(law.mean, widened(law.covariance, self.factor))
+"""
+NET = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, hidden):
+        super().__init__()
+        self.first, self.last, self.act = nn.Linear(4, hidden), nn.Linear(hidden, 3), F.relu
+        self.register_buffer("shift", torch.full((4,), 0.5), persistent=False)
+
+    def forward(self, x):
+        return self.last(self.act(self.first(x + self.shift)))
+
+torch.manual_seed(0)
+net = Net(6)
+"""
+
+
+def cell(source, space=None):
+    """Namespace of a notebook after a cell."""
+    space = {"__name__": "__main__"} if space is None else space
+    with torch.random.fork_rng(devices=[]):
+        run_cell(source, space)
+    return space
+
+
+def ran(code):
+    """Namespace that shipped code makes in an interpreter that knows nothing of the session."""
+    space = {"__name__": "elsewhere"}
+    exec(compile(code.source, "<elsewhere>", "exec"), space)
+    return space[code.attribute]
+
+
+TINY = {"samples": 4096, "w1_points": 100, "jobs": 1, "progress": False, "conformance": False}
+X = torch.tensor([[0.5, -1.0, 2.0, 0.1]])
+
+
+@pytest.fixture(scope="module")
+def found():
+    """A rule and a net of cells."""
+    space = cell(NET, cell(RULE))
+    return sdp_bench.validate(
+        space["Wide"], net=space["net"], inputs=X, noise=0.1, beside=["sdp", sr.rule("unscented")], **TINY
+    )
+
+
+def test_a_rule_and_a_net_of_cells_are_measured(found):
+    assert list(found.frame) == [each.name for each in frames.COLUMNS]
+    assert {"wide", "sdp", "unscented"} == set(found.frame["rule"])
+    assert set(found.frame["sigma"]) == {0.1}
+    ratio = found.frame[found.frame["metric"] == "std_ratio"].groupby(["component", "rule"])["value"].mean()
+    for component in ratio.index.get_level_values(0).unique():
+        of = ratio[component]
+        assert of["wide"] / of["sdp"] == pytest.approx(1.5**0.5, rel=1e-5)
+    assert found.exit_code == 0
+    assert not found.is_wrong
+
+
+def test_it_is_shown_in_short_and_as_a_page(found):
+    said = repr(found).splitlines()
+    assert said[0].startswith("verdict: wide was not checked")
+    assert said[-1] == f"{len(found.frame)} measurements"
+    assert found.verdict.splitlines() == said[:-1]
+    html = found._repr_html_()
+    assert "<table" in html
+    assert "tv_headline" in html
+    assert html.count("<div>") == html.count("</div>") == 1
+
+
+def test_what_was_validated_can_be_kept(tmp_path):
+    space = cell(NET)
+    kept, card = tmp_path / "v.sqlite", tmp_path / "card"
+    made = sdp_bench.validate(
+        net=space["net"], inputs=X.numpy(), noise="laplace", sigma=[0.1], beside=["sdp"],
+        database=kept, output=card, **TINY,
+    )  # fmt: skip
+    assert (card / "index.html").is_file()
+    loaded = sdp_bench.load(kept)
+    assert set(loaded["noise"]) == {"laplace"}
+    pd.testing.assert_frame_equal(
+        loaded[["rule", "value"]].astype({"rule": str}), made.frame[["rule", "value"]].astype({"rule": str})
+    )
+
+
+@pytest.mark.slow
+def test_the_numbers_are_those_of_the_command(tmp_path):
+    (tmp_path / "theirs.py").write_text(RULE)
+    options = ["--preset", "smoke", "--depth", "1", "--sigma", "1", "--samples", "20000", "--jobs", "1"]
+    options += ["--w1-points", "100", "--rules", "sdp,unscented", "--no-conformance"]
+    subprocess.run(
+        [sys.executable, "-m", "sdp_bench", "validate", "theirs.py:Wide", *options, "--database", "v.sqlite"],
+        cwd=tmp_path, check=True, capture_output=True,
+    )  # fmt: skip
+    here = sdp_bench.validate(
+        cell(RULE)["Wide"], preset="smoke", depths=1, sigma=1, beside=["sdp", "unscented"],
+        **TINY | {"samples": 20000},
+    )  # fmt: skip
+    key = ["suites", "unit", "rule", "metric_spec", "component", "value", "floor", "stderr"]
+    there = sdp_bench.load(tmp_path / "v.sqlite")[key].astype(dict.fromkeys(key[:5], str))
+    own = here.frame[key].astype(dict.fromkeys(key[:5], str))
+    pd.testing.assert_frame_equal(
+        own.sort_values(key, ignore_index=True), there.sort_values(key, ignore_index=True), check_exact=True
+    )
+
+
+@pytest.mark.slow
+def test_a_script_without_a_guard_is_run_once(tmp_path):
+    script = tmp_path / "script.py"
+    call = (
+        "sdp_bench.validate(Wide, net=net, inputs=torch.ones(1, 4), noise=.1, beside=['sdp'], samples=4096,"
+    )
+    script.write_text(
+        f"print('begun')\n{RULE}\n{NET}\nimport sdp_bench\n"
+        f"print({call} w1_points=100, jobs=1, progress=False))\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    assert done.stdout.count("begun") == 1
+    assert "verdict: wide" in done.stdout
+
+
+def test_definitions_are_shipped_with_what_they_use():
+    space = cell(RULE)
+    law = ran(code_of(space["Wide"](2.0))).propagate(nn.Linear(4, 2), sr.DiagonalGaussian(X, X**2))
+    assert (law.covariance >= 0).any()
+    assert code_of(space["Wide"]).source == code_of(cell(RULE)["Wide"]).source
+    assert "widened" in code_of(space["Wide"]).source
+    assert "'factor': 2.0" in code_of(space["Wide"](2.0)).source
+
+
+def test_a_net_is_made_again_to_the_last_bit():
+    net = cell(NET)["net"]
+    net.shared = net.first
+    made = ran(code_of(net))
+    assert made.shared is made.first
+    assert torch.equal(made(X), net(X))
+    carried = ran(code_of(net, list(net.state_dict(keep_vars=True).values())))
+    assert not carried.first.weight.any()
+    carried.load_state_dict(net.state_dict())
+    assert torch.equal(carried(X), net(X))
+
+
+PLAIN = [
+    1,
+    -2.5,
+    float("inf"),
+    "it's",
+    b"\0",
+    None,
+    True,
+    1j,
+    ...,
+    (1,),
+    [],
+    {"a": [1, {2}]},
+    frozenset("ba"),
+]
+ARRAYS = [np.float32(0.1), np.arange(3), torch.arange(3), torch.zeros(0, 2), torch.tensor(3.5)]
+KINDS = [torch.float64, torch.bfloat16, torch.Size([2]), torch.device("cpu"), range(3), slice(2)]
+MADE = [len, np.exp, torch.relu, torch.nn.functional.relu, nn.Linear, pd.Timestamp("2020-01-01"), np.linalg]
+
+
+@pytest.mark.parametrize("value", [*PLAIN, *ARRAYS, torch.ones(2).bfloat16(), *KINDS, *MADE], ids=str)
+def test_values_that_a_definition_uses_go_along(value):
+    space = cell("def build():\n    return VALUE\n", {"__name__": "__main__", "VALUE": value})
+    made = ran(code_of(space["build"]))()
+    assert type(made) is type(value)
+    if isinstance(value, torch.Tensor):
+        assert made.dtype == value.dtype
+        assert torch.equal(made, value)
+    else:
+        assert np.array_equal(made, value) if isinstance(value, np.ndarray) else made == value
+
+
+INNER = """
+def outer():
+    class Inner:
+        def f(self):
+            pass
+    return Inner
+thing = outer()
+"""
+TWICE = """
+class A:
+    def f(self):
+        pass
+old = A()
+class A:
+    def f(self):
+        return 1
+def thing():
+    return old, A
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        ("thing = lambda: None", "<lambda> is a lambda"),
+        (INNER, "Inner is defined inside a function"),
+        ("import threading\nLOCK = threading.Lock()\ndef thing(): return LOCK", "uses a lock .*, in LOCK"),
+        ("exec('def thing(): pass')", "the source of thing is not known"),
+        ("class thing: pass", "the source of thing is not known"),
+        (TWICE, "A is there in two versions"),
+        ("LOOP = []\nLOOP.append(LOOP)\ndef thing(): return LOOP", "holds itself"),
+    ],
+)
+def test_what_cannot_be_shipped_is_named_in_one_line(source, line):
+    with pytest.raises(UserError, match=line) as told:
+        code_of(cell(source)["thing"])
+    assert "\n" not in str(told.value)
+
+
+def test_modules_inside_others_are_imported():
+    space = cell("import scipy.special\nimport scipy\ndef thing(x): return scipy.special.erf(x)")
+    code = code_of(space["thing"])
+    assert "import scipy.special" in code.source
+    assert ran(code)(0.0) == 0
+
+
+NETLESS = {"net": nn.Linear(4, 2), "inputs": X}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ({}, "name a rule"),
+        ({"rule": ""}, "an empty text names no rule"),
+        ({"rule": "nothing_known"}, "unknown rule 'nothing_known'"),
+        ({"rule": 3}, "a rule has a name and propagate"),
+        ({"rule": "sdp", "inputs": X}, "go with net"),
+        ({"net": nn.Linear(4, 2)}, "net needs inputs"),
+        ({"net": 3, "inputs": X}, "net is an nn.Module"),
+        (NETLESS, "net needs sigma"),
+        (NETLESS | {"noise": 1, "depths": [1]}, "for the experiments' own nets"),
+        (NETLESS | {"noise": 1, "experiments": "iris-tv"}, "for the experiments' own nets"),
+        (NETLESS | {"noise": "gausian", "sigma": 1}, "unknown noise 'gausian'"),
+        (NETLESS | {"noise": 0.1, "sigma": 1}, "give one of them"),
+        (NETLESS | {"noise": True}, "noise is a number, text"),
+        (NETLESS | {"noise": object()}, "noise is a number, text"),
+        (NETLESS | {"noise": -1.0}, "sigma must be positive"),
+        (NETLESS | {"noise": float("nan")}, "sigma must be positive"),
+        (NETLESS | {"sigma": "1"}, "sigma is a number"),
+        (NETLESS | {"sigma": []}, "sigma is a number"),
+        (NETLESS | {"noise": sr.DiagonalGaussian(X, X**2)}, "one row and mean 0"),
+        (NETLESS | {"noise": 1, "inputs": [[1, 2], [3]]}, "inputs must be an array"),
+        (NETLESS | {"noise": 1, "inputs": X[0]}, "must have shape"),
+        (NETLESS | {"noise": 1, "inputs": "nothing.npy"}, "cannot read nothing.npy"),
+        (NETLESS | {"noise": 1, "inputs": X.long()}, "are whole numbers"),
+        (NETLESS | {"noise": 1, "samples": 0}, "samples is a whole number"),
+        (NETLESS | {"noise": 1, "samples": "many"}, "samples is a whole number"),
+        (NETLESS | {"noise": 1, "jobs": 1.5}, "jobs is a whole number"),
+        (NETLESS | {"noise": 1, "kit_limit": -1}, "kit_limit is a positive number"),
+        ({"rule": "sdp", "preset": "huge"}, "unknown preset 'huge'"),
+        ({"rule": "sdp", "experiments": "iris-tw"}, "iris-tw"),
+        ({"rule": "sdp", "output": __file__}, "cannot write"),
+    ],
+)
+def test_bad_input_is_told_in_one_line(arguments, line, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=line) as told:
+        sdp_bench.validate(**arguments)
+    assert "\n" not in str(told.value)
+
+
+def test_a_law_is_taken_as_noise():
+    from sdp_bench.python import _noise
+
+    covariance = torch.tensor([[[2.0, 0.5], [0.5, 1.0]]])
+    zeros = torch.zeros(1, 2)
+    made = _noise(sr.Gaussian(zeros, covariance)).law(X[:, :2].double(), 1.0)
+    assert torch.allclose(made.covariance, covariance.double())
+    assert torch.allclose(made.mean, X[:, :2].double())
+    made = _noise(sr.DiagonalGaussian(zeros, torch.tensor([[4.0, 9.0]]))).law(X[:, :2].double(), 0.5)
+    assert torch.allclose(made.variance, torch.tensor([[1.0, 2.25]], dtype=torch.float64))
+    made = _noise(sr.Empirical(torch.tensor([[[1.0, 0.0], [-1.0, 0.0]]]))).law(X[:, :2].double(), 1.0)
+    assert torch.allclose(made.variance, torch.tensor([[1.0, 0.0]], dtype=torch.float64))
