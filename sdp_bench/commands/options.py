@@ -16,6 +16,7 @@ import click
 
 from sdp_bench.bench.text import printable
 from sdp_bench.commands.screen import echo
+from sdp_bench.commands.sweeps import specs_of
 
 DATABASE = Path("sdp-bench.sqlite")
 RUNTIME = Path("runtime.csv")
@@ -146,20 +147,16 @@ class Share(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
 
 
 class Rules(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
-    """Rule specs separated by commas; a part with '=' and no ':' goes on with the spec before it."""
+    """Rule specs separated by commas, as :func:`sdp_bench.commands.sweeps.specs_of` reads them."""
 
     name = "rules"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Tuple of specs."""
-        text = Word().convert(value, param, ctx)
-        specs: list[str] = []
-        for part in text.split(","):
-            if "=" in part and ":" not in part and specs:
-                specs[-1] += f",{part}"
-            else:
-                specs.append(part.strip())
-        return tuple(specs)
+        try:
+            return specs_of(Word().convert(value, param, ctx))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 class Place(click.Path):
@@ -260,7 +257,7 @@ _SETTINGS = (
     click.option(
         "--rules",
         type=Rules(),
-        help="Rules instead of the experiments' own: sdp,monte_carlo:samples=100,my_rule.py:MyRule; "
+        help="Rules instead of the experiments' own: sdp,monte_carlo:samples={10,100},my_rule.py:MyRule; "
         "peers: other people's packages that are installed.",
     ),
     click.option("--sigma", "sigmas", type=sigmas_, help="Noise levels instead of the experiments' own."),
