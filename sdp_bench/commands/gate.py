@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sdp_bench.commands.options import Group, Rules, Shard, command, file_, limits, seed_, stream, word
+from sdp_bench.commands.options import (
+    Group,
+    Rules,
+    Shard,
+    command,
+    config,
+    file_,
+    limits,
+    seed_,
+    stream,
+    word,
+)
 from sdp_bench.commands.screen import echo
 
 if TYPE_CHECKING:
@@ -44,6 +55,7 @@ _manifests = click.option(
 @click.option("--junit", "junit_file", type=stream, help="Write a JUnit file for the CI system.")
 @click.option("--markdown", "markdown_file", type=stream, help="Write a summary for a pull request.")
 @limits
+@config()
 def check(
     baseline: Path,
     update: bool,
