@@ -243,6 +243,22 @@ database = click.option(
     help="Results file.",
 )
 
+
+def runs(command: CommandT) -> CommandT:
+    """Give a command the options `numbers` and `all_runs`: which runs of a results file are shown."""
+    for option in (
+        click.option("--all-runs", is_flag=True, help="Show all runs of the file together."),
+        click.option(
+            "--run",
+            "numbers",
+            type=Numbers(click.IntRange(1, 2**63 - 1)),
+            help="Runs to show together (default: the newest).",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 runtime_table = click.option(
     "--runtime",
     "runtime_table",

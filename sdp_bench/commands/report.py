@@ -13,11 +13,11 @@ from click.core import ParameterSource
 
 from sdp_bench.commands.options import (
     FAILED,
-    Numbers,
     command,
     config,
     database,
     folder_,
+    runs,
     runtime_table,
     word,
 )
@@ -43,13 +43,7 @@ def _seldom_collected() -> Iterator[None]:
 
 @command()
 @database
-@click.option(
-    "--run",
-    "numbers",
-    type=Numbers(click.IntRange(1, 2**63 - 1)),
-    help="Runs to show together (default: the newest).",
-)
-@click.option("--all-runs", is_flag=True, help="Show all runs of the file together.")
+@runs
 @click.option(
     "--committed/--no-committed",
     default=True,
