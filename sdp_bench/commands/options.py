@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import click
 
+from sdp_bench.bench.badge import ENDS
 from sdp_bench.bench.text import printable
 from sdp_bench.commands.config import Config
 from sdp_bench.commands.screen import echo
@@ -215,6 +216,17 @@ class Place(click.Path):
         return super().convert(value, param, ctx)
 
 
+class BadgeFile(Place):
+    """A file of a badge, whose end says of which kind."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path."""
+        path: Path = super().convert(value, param, ctx)
+        if path.suffix not in ENDS:
+            self.fail(f"{path}: a badge is a file {' or '.join(ENDS)}", param, ctx)
+        return path
+
+
 word = Word()
 file_ = Place(dir_okay=False)
 stream = Place(dir_okay=False, streams=True)
@@ -288,6 +300,14 @@ config = functools.partial(
     help="File with values of these options; the command line wins over it.",
 )
 """Gives a command that option, with what :class:`Config` takes."""
+
+
+badge = click.option(
+    "--badge",
+    "badge_file",
+    type=BadgeFile(dir_okay=False),
+    help="Write the verdict as a badge: FILE.svg, or FILE.json for shields.io.",
+)
 
 
 def limits(command: CommandT) -> CommandT:
