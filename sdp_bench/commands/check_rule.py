@@ -37,7 +37,7 @@ def check_rule(
     only: tuple[str, ...],
     listed: bool,
     json_file: Path | None,
-    badge_file: Path | None,
+    badge_files: tuple[Path, ...],
     seed: int,
     time_limit: float,
     memory_limit: float | None,
@@ -67,9 +67,9 @@ def check_rule(
     if target is not None:
         files.check_writable(target)
         files.remove_old(target)
-    if badge_file is not None:
-        files.check_writable(badge_file)
-        files.remove_old(badge_file)
+    for path in badge_files:
+        files.check_writable(path)
+        files.remove_old(path)
     report = _report(rule, only or None, seed, Limits(time_limit, memory_limit), quiet=quiet)
     echo(report.conclusion, err=quiet)
     text = json.dumps(report.as_dict(), indent=1)
@@ -77,8 +77,8 @@ def check_rule(
         echo(text)
     elif target is not None:
         files.write(target, text + "\n")
-    if badge_file is not None:
-        files.write(badge_file, _badge(report).text(badge_file))
+    for path in badge_files:
+        files.write(path, _badge(report).text(path))
     if report.unexpected or not report.ran:
         raise SystemExit(BAD_VERDICT)
 

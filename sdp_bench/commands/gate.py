@@ -70,7 +70,7 @@ def check(
     json_file: Path | None,
     junit_file: Path | None,
     markdown_file: Path | None,
-    badge_file: Path | None,
+    badge_files: tuple[Path, ...],
     time_limit: float,
     memory_limit: float | None,
 ) -> None:
@@ -102,7 +102,7 @@ def check(
     if not (accuracy or speed or oracles):
         raise UserError("--no-accuracy, --no-speed and --no-oracles leave nothing to check")
     options = Options(rules, seed, accuracy, speed, oracles, allow_new=allow_new)
-    outputs = [path for path in (json_file, junit_file, markdown_file, badge_file) if path]
+    outputs = [path for path in (json_file, junit_file, markdown_file, *badge_files) if path]
     if update:
         if outputs:
             raise UserError(
@@ -129,7 +129,7 @@ def check(
         json_file: plain,
         junit_file: render.junit(outcome),
         markdown_file: render.markdown(outcome),
-        badge_file: render.badge(outcome).text(badge_file or Path()),
+        **{path: render.badge(outcome).text(path) for path in badge_files},
     }
     unwritten = _unwritten({path: content for path, content in contents.items() if path})
     if unwritten and not outcome.exit_code:

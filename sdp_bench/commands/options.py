@@ -304,9 +304,10 @@ config = functools.partial(
 
 badge = click.option(
     "--badge",
-    "badge_file",
+    "badge_files",
     type=BadgeFile(dir_okay=False),
-    help="Write the verdict as a badge: FILE.svg, or FILE.json for shields.io.",
+    multiple=True,
+    help="Write the verdict as a badge: FILE.svg, or FILE.json for shields.io; may be repeated.",
 )
 
 
