@@ -46,7 +46,7 @@ def describe(device: str, jobs: int, threads: int) -> dict[str, Any]:
         "blas threads": threads,
         "platform": platform.platform(),
         "python": platform.python_version(),
-        "sdp-bench": _version("sdp-bench"),
+        "sdp-bench": version("sdp-bench"),
         **libraries(),
         "commit": _commit(),
     }
@@ -54,7 +54,7 @@ def describe(device: str, jobs: int, threads: int) -> dict[str, Any]:
 
 def libraries() -> dict[str, str]:
     """Versions of the libraries by which numbers are computed, by name."""
-    return {name: _version(name) for name in LIBRARIES}
+    return {name: version(name) for name in LIBRARIES}
 
 
 def check_device(device: str) -> None:
@@ -84,7 +84,8 @@ def cpu_name() -> str:
     return f"{name} ({torch.backends.cpu.get_cpu_capability()})"
 
 
-def _version(distribution: str) -> str:
+def version(distribution: str) -> str:
+    """Version of an installed distribution; "unknown" of one that is not."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:

@@ -14,19 +14,26 @@ from sdp_bench.bench import files
 from sdp_bench.bench.errors import UserError
 
 _TAG = r'<meta name="sdp-bench-(\w+)" content="([^"]*)">'
-_HEAD = 2000  # bytes in which a file says what it is
+_HEAD = 2000  # bytes, of the beginning or of a PDF the end, in which a file says what it is
 FRAMES = "frames"
 """Kind of what is kept of tables that were loaded."""
 ARRAYS = "sdp-bench"
 """Name of the first array of a file of arrays, which says whose it is."""
 
-# What files of ours begin with, by the ends of their names.
+PRINTED = "% sdp-bench\n"
+"""Last line of a PDF of ours, a comment there: before it there is no room for one."""
+
+# What files of ours begin with, PDFs end with, by the ends of their names.
 _OURS = {
     ".html": r'(?s).*<(title>sdp-bench |meta name="sdp-bench-)',
     # measurements, none of them, rulings on the paper, or the rates of the selfcheck
     ".csv": r'(""|topic,lines,quote,.*|(?=.*\bexperiment\b)(?=.*\brule\b).*\bvalue\b.*'
     r"|part,what,condition,.*,hits,trials)?\r?\n",
     ".tex": r"% sdp-bench",
+    ".bib": r"% sdp-bench",
+    ".md": r"<!-- sdp-bench -->",
+    ".svg": r"(?s).*<title>sdp-bench: ",
+    ".pdf": rf"(?s).*{PRINTED}\Z",
     ".npz": rf"(?s)PK\x03\x04.{{0,60}}?{ARRAYS}\.npy",
     # conformance reports; the parts of a page that is kept; the hashes of these
     ".json": r'\{(\s*"[^"]*": (\{\s*"rule": "|"[0-9a-f]{64}")|"finished": |\})',
@@ -48,6 +55,8 @@ def is_ours(path: Path) -> bool:
 def _head(path: Path) -> str:
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            if path.suffix == ".pdf":
+                file.seek(max(0, file.seek(0, os.SEEK_END) - _HEAD))
             return file.read(_HEAD).decode(errors="replace")
     except (OSError, EOFError):
         return ""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
+from sdp_bench.bench.badge import Badge
 from sdp_bench.bench.gate.check import Outcome
 from sdp_bench.bench.gate.comparisons import accuracy, speed
 from sdp_bench.bench.gate.oracles import verify as oracles
@@ -52,6 +53,16 @@ def conclusion(outcome: Outcome) -> str:
     bad = [part for verdict in outcome.verdicts for part in _causes(verdict)]
     passed = [_passed(verdict) for verdict in outcome.verdicts if verdict.status == PASSED]
     return f"{_word(outcome)}: {'; '.join([*bad, *(f'{each} passed' if bad else each for each in passed)])}"
+
+
+def badge(outcome: Outcome) -> Badge:
+    """The verdict, and in how many places something was compared and stops the check."""
+    stopping = sum(finding.stops for verdict in outcome.verdicts for finding in verdict.findings)
+    compared = sum(len(verdict.compared) for verdict in outcome.verdicts)
+    if outcome.status == PASSED:
+        return Badge("sdp-bench", f"{compared} passed, 0 failed", good=True)
+    counts = f", {compared - stopping} passed, {stopping} failed" if stopping else ""
+    return Badge("sdp-bench", f"{_word(outcome)}{counts}", good=False if outcome.exit_code == 1 else None)
 
 
 def next_steps(outcome: Outcome) -> list[str]:

@@ -18,6 +18,7 @@ from sdp_bench.reports.replication.statements import topics as statements
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.site import PAPER, address
 from sdp_bench.reports.statistics.conventions import Outcome
+from sdp_bench.reports.style.latex import escaped
 from sdp_bench.reports.writing import environment
 
 TABLE, LATEX = "paper.csv", "paper.tex"
@@ -25,12 +26,6 @@ TABLE, LATEX = "paper.csv", "paper.tex"
 LeadingT = TypeVar("LeadingT", Answer, Counterpart)
 
 _TEMPLATE = Path(__file__).with_name("template.html")
-_ESCAPES = {
-    "\\": r"\textbackslash{}",
-    **{sign: "\\" + sign for sign in "&%$#_{}"},
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-}
 _ORDER = 0
 _CONVENTIONS, _UNREACHED = 12, 12  # rows of tables that are shown
 _COLUMNS = ("topic", "lines", "quote", "reading", "outcome", "ruling", "found", "fidelity", "address")
@@ -148,12 +143,6 @@ def _latex(topics: list[RuledTopic]) -> str:
         "\\midrule\\endhead",
     ]
     for topic, rows in ((one.topic.title, _rows([one])) for one in topics):
-        lines.append(f"\\multicolumn{{3}}{{l}}{{\\emph{{{_escaped(topic)}}}}} \\\\")
-        lines += [
-            f"{row[1]} & {_escaped(row[2])} & {_escaped(row[5])}: {_escaped(row[6])} \\\\" for row in rows
-        ]
+        lines.append(f"\\multicolumn{{3}}{{l}}{{\\emph{{{escaped(topic)}}}}} \\\\")
+        lines += [f"{row[1]} & {escaped(row[2])} & {escaped(row[5])}: {escaped(row[6])} \\\\" for row in rows]
     return "\n".join([*lines, "\\bottomrule", "\\end{longtable}", ""])
-
-
-def _escaped(text: str) -> str:
-    return "".join(_ESCAPES.get(sign, sign) for sign in text)

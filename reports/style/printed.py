@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sdp_bench.bench.files import replacing
+from sdp_bench.bench.files import write
+from sdp_bench.reports.folder import PRINTED
 from sdp_bench.reports.style.axis import Axis
 from sdp_bench.reports.style.chart import SMALL, Chart, Guide, Series
 from sdp_bench.reports.style.colours import GRID, INK, shades
@@ -58,6 +60,23 @@ def save(figure: Figure, path: Path) -> Path:
     kind = path.suffix.removeprefix(".").lower()
     if kind not in KINDS:
         raise ValueError(f"{path.name}: a figure is written as one of {', '.join(KINDS)}")
+    return write(path, content(figure, kind))
+
+
+def content(figure: Figure, kind: str) -> bytes:
+    """What :func:`save` writes.
+
+    Parameters
+    ----------
+    figure : Figure
+    kind : str
+        One of :data:`KINDS`.
+
+    Returns
+    -------
+    bytes
+        Those of a PDF end with a comment that says whose it is, of an SVG its title does.
+    """
     from matplotlib.figure import Figure as Canvas
 
     columns = min(_COLUMNS, len(figure.panels))
@@ -81,10 +100,11 @@ def save(figure: Figure, path: Path) -> Path:
             canvas.legend(
                 handles=handles, loc="outside lower left", ncols=2 * columns, frameon=False, fontsize=SMALL
             )
-        metadata = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(kind)
-        with replacing(path) as file:
-            canvas.savefig(file, format=kind, metadata=metadata)
-    return path
+        named = {"Creator": "sdp-bench", "Title": f"sdp-bench: {figure.title}"}
+        metadata = {"pdf": named | {"CreationDate": None}, "svg": named | {"Date": None}}.get(kind)
+        file = io.BytesIO()
+        canvas.savefig(file, format=kind, metadata=metadata)
+    return file.getvalue() + (PRINTED.encode() if kind == "pdf" else b"")
 
 
 @contextmanager

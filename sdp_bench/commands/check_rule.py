@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sdp_bench.commands.options import BAD_VERDICT, command, limits, seed_, stream, word
+from sdp_bench.commands.options import BAD_VERDICT, badge, command, limits, seed_, stream, word
 from sdp_bench.commands.screen import echo
 
 if TYPE_CHECKING:
+    from sdp_bench.bench.badge import Badge
     from sdp_bench.bench.executors.local import Limits
     from sdp_ref.conformance import CheckResult, ConformanceReport
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Write the report as JSON; - for standard output.",
 )
+@badge
 @click.option("--seed", type=seed_, default=0, show_default=True, help="Of the cases.")
 @limits
 def check_rule(
@@ -35,6 +37,7 @@ def check_rule(
     only: tuple[str, ...],
     listed: bool,
     json_file: Path | None,
+    badge_files: tuple[Path, ...],
     seed: int,
     time_limit: float,
     memory_limit: float | None,
@@ -64,6 +67,9 @@ def check_rule(
     if target is not None:
         files.check_writable(target)
         files.remove_old(target)
+    for path in badge_files:
+        files.check_writable(path)
+        files.remove_old(path)
     report = _report(rule, only or None, seed, Limits(time_limit, memory_limit), quiet=quiet)
     echo(report.conclusion, err=quiet)
     text = json.dumps(report.as_dict(), indent=1)
@@ -71,8 +77,20 @@ def check_rule(
         echo(text)
     elif target is not None:
         files.write(target, text + "\n")
+    for path in badge_files:
+        files.write(path, _badge(report).text(path))
     if report.unexpected or not report.ran:
         raise SystemExit(BAD_VERDICT)
+
+
+def _badge(report: ConformanceReport) -> Badge:
+    """Counts of checks that passed and failed; those that a rule declares are no failures."""
+    from sdp_bench.bench.badge import Badge
+
+    known = len(report.failed) - len(report.unexpected)
+    counts = f"{report.count('passed')} passed, {len(report.unexpected)} failed"
+    message = (counts + f", {known} known" * bool(known)) if report.ran else "no check applies"
+    return Badge(f"{report.rule} conformance", message, not report.unexpected if report.ran else None)
 
 
 def _report(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from sdp_bench.commands.options import (
     BAD_VERDICT,
@@ -18,6 +19,7 @@ from sdp_bench.commands.options import (
     file_,
     folder_,
     jobs,
+    runs,
     seed_,
     word,
 )
@@ -42,7 +44,7 @@ def merge(sources: tuple[Path, ...], output: Path) -> None:
 
 @command("export")
 @database
-@click.option("-o", "--output", type=folder_, required=True, help="Folder of the tables.")
+@click.option("-o", "--output", type=folder_, help="Folder of the tables.")
 @click.option("--format", "fmt", type=word, default="csv", show_default=True, help="csv, csv.xz or parquet.")
 @click.option("--weights/--no-weights", default=True, show_default=True, help="Keep the nets' weights.")
 @click.option(
@@ -50,14 +52,69 @@ def merge(sources: tuple[Path, ...], output: Path) -> None:
     type=click.IntRange(min=3, max=17),
     help="Significant digits of standard errors and seconds; all by default.",
 )
-def export_(database: Path, output: Path, fmt: str, weights: bool, digits: int | None) -> None:
-    """Write a results file as plain tables with a manifest."""
+@click.option("--paper", type=folder_, help="Folder of a paper's tables, figures and words, instead.")
+@click.option("--committed", is_flag=True, help="With --paper: of the results that come with the package.")
+@runs
+def export_(
+    database: Path,
+    output: Path | None,
+    fmt: str,
+    weights: bool,
+    digits: int | None,
+    paper: Path | None,
+    committed: bool,
+    numbers: tuple[int, ...] | None,
+    all_runs: bool,
+) -> None:
+    """Write a results file as plain tables with a manifest; or, with --paper, what a paper takes of it.
+
+    That is the newest run (or --run, --all-runs): its tables as LaTeX (booktabs), a file each, its figures
+    as PDF and SVG, paper.bib, a paragraph on reproducibility with versions, seeds, processor and commands,
+    and main.tex, which has them all.
+    """
     from sdp_bench.bench.results.exchange import export
     from sdp_bench.bench.results.store import Store
 
-    with Store(database) as store:
-        files = export(store, output, fmt, weights=weights, digits=digits)
-    echo(f"{len(files)} files in {output}, {sum(f.stat().st_size for f in files) / 1e6:.1f} MB")
+    if (output is None) == (paper is None):
+        raise click.UsageError("give a folder, as --output or as --paper")
+    if output is None and _given("fmt", "weights", "digits"):
+        raise click.UsageError("--format, --weights and --digits go with --output")
+    if paper is None and _given("committed", "numbers", "all_runs"):
+        raise click.UsageError("--committed, --run and --all-runs go with --paper")
+    if committed and _given("database", "numbers", "all_runs"):
+        raise click.UsageError("--committed takes no --database, --run or --all-runs")
+    if numbers and all_runs:
+        raise click.UsageError("--run and --all-runs exclude each other")
+    if output is not None:
+        with Store(database) as store:
+            files = export(store, output, fmt, weights=weights, digits=digits)
+        echo(f"{len(files)} files in {output}, {sum(f.stat().st_size for f in files) / 1e6:.1f} MB")
+    elif paper is not None:
+        _export_paper(paper, None if committed else database, numbers, all_runs=all_runs)
+
+
+def _export_paper(
+    folder: Path, database: Path | None, numbers: tuple[int, ...] | None, *, all_runs: bool
+) -> None:
+    """Write a paper's folder, of the committed results without a results file."""
+    from sdp_bench.bench.results.store import Store
+    from sdp_bench.commands.progress import command_line
+    from sdp_bench.reports.manuscript.manuscript import write_manuscript
+    from sdp_bench.reports.results import committed_results, results_of
+
+    if database is None:
+        results = committed_results()
+    else:
+        with Store(database) as store:
+            results = results_of(store, store.runs() if all_runs else numbers or ())
+    files = write_manuscript(results, folder, command_line())
+    echo(f"{len(files)} files in {folder}; {files[-1]} has them all")
+
+
+def _given(*names: str) -> bool:
+    """Whether options stand on the command line."""
+    source = click.get_current_context().get_parameter_source
+    return any(source(name) == ParameterSource.COMMANDLINE for name in names)
 
 
 @command("import")

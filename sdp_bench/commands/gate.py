@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sdp_bench.commands.options import Group, Rules, Shard, command, file_, limits, seed_, stream, word
+from sdp_bench.commands.options import (
+    Group,
+    Rules,
+    Shard,
+    badge,
+    command,
+    config,
+    file_,
+    limits,
+    seed_,
+    stream,
+    word,
+)
 from sdp_bench.commands.screen import echo
 
 if TYPE_CHECKING:
@@ -43,7 +55,9 @@ _manifests = click.option(
 @click.option("--json", "json_file", type=stream, help="Write all findings to this file.")
 @click.option("--junit", "junit_file", type=stream, help="Write a JUnit file for the CI system.")
 @click.option("--markdown", "markdown_file", type=stream, help="Write a summary for a pull request.")
+@badge
 @limits
+@config()
 def check(
     baseline: Path,
     update: bool,
@@ -56,6 +70,7 @@ def check(
     json_file: Path | None,
     junit_file: Path | None,
     markdown_file: Path | None,
+    badge_files: tuple[Path, ...],
     time_limit: float,
     memory_limit: float | None,
 ) -> None:
@@ -87,17 +102,18 @@ def check(
     if not (accuracy or speed or oracles):
         raise UserError("--no-accuracy, --no-speed and --no-oracles leave nothing to check")
     options = Options(rules, seed, accuracy, speed, oracles, allow_new=allow_new)
+    outputs = [path for path in (json_file, junit_file, markdown_file, *badge_files) if path]
     if update:
-        if json_file or junit_file or markdown_file:
+        if outputs:
             raise UserError(
-                "--update compares nothing that --json, --junit or --markdown could tell; leave them out"
+                "--update compares nothing that --json, --junit, --markdown or --badge could tell; "
+                "leave them out"
             )
         files.check_writable(baseline)
         with meter("check") as bar, limited(most):
             names = write(baseline, options, step=bar.done)
         echo(f"{baseline} has {', '.join(names)} as they are now")
         return
-    outputs = [path for path in (json_file, junit_file, markdown_file) if path]
     if any(path.resolve() == baseline.resolve() for path in outputs):
         raise UserError(f"{baseline} is the baseline, which --update alone writes; name another file")
     for path in outputs:
@@ -113,6 +129,7 @@ def check(
         json_file: plain,
         junit_file: render.junit(outcome),
         markdown_file: render.markdown(outcome),
+        **{path: render.badge(outcome).text(path) for path in badge_files},
     }
     unwritten = _unwritten({path: content for path, content in contents.items() if path})
     if unwritten and not outcome.exit_code:

@@ -14,8 +14,11 @@ from typing import Any, TypeVar
 
 import click
 
+from sdp_bench.bench.badge import ENDS
 from sdp_bench.bench.text import printable
+from sdp_bench.commands.config import Config
 from sdp_bench.commands.screen import echo
+from sdp_bench.commands.sweeps import specs_of
 
 DATABASE = Path("sdp-bench.sqlite")
 RUNTIME = Path("runtime.csv")
@@ -29,17 +32,35 @@ CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 
 class Command(click.Command):
-    """A command that refuses an option given twice, of which click would take the last without a word."""
+    """A command that refuses an option given twice, of which click would take the last without a word.
+
+    What the command line does not say it takes of the file of :data:`config`, if it has that option.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """See click."""
-        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        said, _, given = self.make_parser(ctx).parse_args(args=list(args))
         for param in given:
             single = isinstance(param, click.Option) and not (param.multiple or param.is_flag or param.count)
             if single and given.count(param) > 1:
                 name = max(param.opts, key=len)
                 raise click.UsageError(f"{name} is given twice", ctx)
-        return super().parse_args(ctx, args)
+        file = next((param for param in given if isinstance(param, Config)), None)
+        if file is None or ctx.resilient_parsing or any(param.is_eager for param in given):  # --help
+            return super().parse_args(ctx, args)
+        # Arguments are always among them; what stands for none differs among click's versions.
+        there = {str(p.name) for p in given if isinstance(p, click.Option) or _has_words(said[str(p.name)])}
+        ctx.default_map = values = file.values(ctx, said[str(file.name)], there)
+        rest = super().parse_args(ctx, args)
+        for name in file.arguments.values():  # for which click asks no defaults
+            if name in values:
+                ctx.params[name] = values[name]
+                ctx.set_parameter_source(name, click.core.ParameterSource.DEFAULT_MAP)
+        return rest
+
+
+def _has_words(value: Any) -> bool:
+    return isinstance(value, tuple) and bool(value)
 
 
 class Group(click.Group):
@@ -78,7 +99,7 @@ class Finite(click.FloatRange):
 
 
 class Numbers(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
-    """Numbers separated by commas, each of a type of its own."""
+    """Numbers separated by commas, each of a type of its own; or a list of their texts."""
 
     def __init__(self, each: click.IntRange | click.FloatRange) -> None:
         self.each, self.name = each, "numbers"
@@ -88,10 +109,12 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes non
         if isinstance(value, tuple):
             return value
         try:
-            return tuple(self.each(item, param, ctx) for item in str(value).split(","))
+            texts = value if isinstance(value, list) else str(value).split(",")
+            return tuple(self.each(item, param, ctx) for item in texts)
         except click.BadParameter as error:
             what = "whole numbers" if isinstance(self.each, click.IntRange) else "numbers"
-            message = f"'{value}' is not a list of {what} separated by commas: {error.message}"
+            shown = ",".join(value) if isinstance(value, list) else value
+            message = f"'{shown}' is not a list of {what} separated by commas: {error.message}"
             self.fail(message, param, ctx)
 
 
@@ -146,20 +169,20 @@ class Share(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
 
 
 class Rules(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
-    """Rule specs separated by commas; a part with '=' and no ':' goes on with the spec before it."""
+    """Specs separated by commas, as :func:`sdp_bench.commands.sweeps.specs_of` reads them; or a list."""
 
     name = "rules"
+    each: click.ParamType = Word()  # type: ignore[type-arg]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Tuple of specs."""
-        text = Word().convert(value, param, ctx)
-        specs: list[str] = []
-        for part in text.split(","):
-            if "=" in part and ":" not in part and specs:
-                specs[-1] += f",{part}"
-            else:
-                specs.append(part.strip())
-        return tuple(specs)
+        if isinstance(value, tuple):
+            return value
+        texts = value if isinstance(value, list) else [value]
+        try:
+            return tuple(spec for text in texts for spec in specs_of(word.convert(text, param, ctx)))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 class Place(click.Path):
@@ -193,6 +216,17 @@ class Place(click.Path):
         return super().convert(value, param, ctx)
 
 
+class BadgeFile(Place):
+    """A file of a badge, whose end says of which kind."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path."""
+        path: Path = super().convert(value, param, ctx)
+        if path.suffix not in ENDS:
+            self.fail(f"{path}: a badge is a file {' or '.join(ENDS)}", param, ctx)
+        return path
+
+
 word = Word()
 file_ = Place(dir_okay=False)
 stream = Place(dir_okay=False, streams=True)
@@ -221,6 +255,22 @@ database = click.option(
     help="Results file.",
 )
 
+
+def runs(command: CommandT) -> CommandT:
+    """Give a command the options `numbers` and `all_runs`: which runs of a results file are shown."""
+    for option in (
+        click.option("--all-runs", is_flag=True, help="Show all runs of the file together."),
+        click.option(
+            "--run",
+            "numbers",
+            type=Numbers(click.IntRange(1, 2**63 - 1)),
+            help="Runs to show together (default: the newest).",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 runtime_table = click.option(
     "--runtime",
     "runtime_table",
@@ -237,6 +287,27 @@ noise = click.option(
     metavar="FAMILY",
     help="Noise instead of the experiments' own: gaussian, laplace, uniform, student_t:5, cauchy, "
     "stable:1.5, mixture:0.9*1+0.1*5, scales:1/0.5/2 (or FILE.npy), covariance:FILE.npy, residuals:FILE.npy",
+)
+
+
+config = functools.partial(
+    click.option,
+    "--config",
+    cls=Config,
+    type=file_,
+    expose_value=False,
+    metavar="FILE.toml",
+    help="File with values of these options; the command line wins over it.",
+)
+"""Gives a command that option, with what :class:`Config` takes."""
+
+
+badge = click.option(
+    "--badge",
+    "badge_files",
+    type=BadgeFile(dir_okay=False),
+    multiple=True,
+    help="Write the verdict as a badge: FILE.svg, or FILE.json for shields.io; may be repeated.",
 )
 
 
@@ -260,7 +331,7 @@ _SETTINGS = (
     click.option(
         "--rules",
         type=Rules(),
-        help="Rules instead of the experiments' own: sdp,monte_carlo:samples=100,my_rule.py:MyRule; "
+        help="Rules instead of the experiments' own: sdp,monte_carlo:samples={10,100},my_rule.py:MyRule; "
         "peers: other people's packages that are installed.",
     ),
     click.option("--sigma", "sigmas", type=sigmas_, help="Noise levels instead of the experiments' own."),

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from sdp_bench.commands.options import FAILED, Numbers, command, database, folder_, runtime_table, word
+from sdp_bench.commands.options import (
+    FAILED,
+    command,
+    config,
+    database,
+    folder_,
+    runs,
+    runtime_table,
+    word,
+)
 from sdp_bench.commands.screen import echo
 
 if TYPE_CHECKING:
@@ -34,13 +43,7 @@ def _seldom_collected() -> Iterator[None]:
 
 @command()
 @database
-@click.option(
-    "--run",
-    "numbers",
-    type=Numbers(click.IntRange(1, 2**63 - 1)),
-    help="Runs to show together (default: the newest).",
-)
-@click.option("--all-runs", is_flag=True, help="Show all runs of the file together.")
+@runs
 @click.option(
     "--committed/--no-committed",
     default=True,
@@ -72,6 +75,7 @@ def _seldom_collected() -> Iterator[None]:
 )
 @click.option("--trust-code", is_flag=True, help="Run the stored code of plug-in rules, for a drill-down.")
 @runtime_table
+@config(either=[("numbers", "all_runs")])
 @_seldom_collected()
 def report(
     database: Path,
@@ -153,7 +157,7 @@ def _nothing_measured(database: Path) -> bool:
     """Whether there is no results file where it is by default, and nothing is asked of one."""
     context = click.get_current_context()
     asked = ("database", "numbers", "all_runs", "wanted")
-    given = any(context.get_parameter_source(name) == ParameterSource.COMMANDLINE for name in asked)
+    given = any(context.get_parameter_source(name) != ParameterSource.DEFAULT for name in asked)
     return not database.exists() and not given
 
 

@@ -12,6 +12,7 @@ from sdp_bench.commands.options import (
     Shard,
     at_most_cores,
     command,
+    config,
     database,
     file_,
     gibibytes,
@@ -94,6 +95,7 @@ def _listed(preset: str) -> Iterator[str]:
 @click.option("--group-limit", type=seconds, help="Seconds a group may take.")
 @click.option("--memory-limit", type=gibibytes, help="GiB a worker may take (resident).")
 @database
+@config(arguments={"experiments": "names"}, either=[("every", "names")])
 def run(
     names: tuple[str, ...],
     every: bool,
@@ -110,7 +112,10 @@ def run(
     database: Path,
     **overrides: Any,
 ) -> None:
-    """Run EXPERIMENTs (or --all) and keep the results; what is there already is not run again."""
+    """Run EXPERIMENTs (or --all) and keep the results; what is there already is not run again.
+
+    A file of --config has them as `experiments`.
+    """
     from sdp_bench.bench.environment import check_device
     from sdp_bench.bench.errors import UserError
     from sdp_bench.bench.executors.local import Limits

@@ -12,6 +12,7 @@ from sdp_bench.commands.options import (
     at_most,
     at_most_cores,
     command,
+    config,
     count,
     depths_,
     file_,
@@ -77,6 +78,7 @@ GROUP_LIMIT = 1800.0  # s
     show_default=True,
     help="Folder of the page.",
 )
+@config()
 def validate(
     rules: tuple[str, ...],
     net_address: str | None,

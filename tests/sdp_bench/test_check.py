@@ -46,6 +46,7 @@ def mine(tmp_path, run):
 
 def test_unchanged_rules_pass(run, mine, tmp_path):
     files = {kind: tmp_path / f"out/{kind}" for kind in ("json", "junit", "markdown")}
+    files["badge"] = tmp_path / "out/badge.svg"
     options = [item for kind, path in files.items() for item in (f"--{kind}", path)]
     result = run("--rules", f"{mine}:Mine,sdp", "--no-speed", *options)
     assert result.exit_code == 0
@@ -61,12 +62,14 @@ def test_unchanged_rules_pass(run, mine, tmp_path):
     assert len(suites.findall("testsuite/testcase")) == 2
     assert "### sdp-bench check: passed" in files["markdown"].read_text()
     assert "Nothing changed." in files["markdown"].read_text()
+    assert "<title>sdp-bench: 2 passed, 0 failed</title>" in files["badge"].read_text()
 
 
 @pytest.mark.parametrize("change", [{"scale": 1.005}, {"scale": 1.05}, {"shift": 0.002}])
 def test_a_change_of_predictions_ends_in_one(run, mine, tmp_path, change):
     write_rule(mine, **change)
     files = {kind: tmp_path / kind for kind in ("json", "junit", "markdown")}
+    files["badge"] = tmp_path / "badge.json"
     options = [item for kind, path in files.items() for item in (f"--{kind}", path)]
     result = run("--rules", f"{mine}:Mine,sdp", "--no-speed", "--seed", 1, *options)
     assert result.exit_code == 1
@@ -94,6 +97,8 @@ def test_a_change_of_predictions_ends_in_one(run, mine, tmp_path, change):
     assert "Changed: accuracy of mine changed in 1 of 1 cell." in summary
     assert "| accuracy | `mine` | 4-100-3 seed 0 sigma 1, row 42 | **" in summary
     assert summary.index("`mine`") < summary.index("oracle seed 1")
+    badge = json.loads(files["badge"].read_text())
+    assert (badge["label"], badge["message"]) == ("sdp-bench", "changed, 1 passed, 1 failed")
 
 
 def test_a_regression_of_speed_ends_in_one(run, mine, tmp_path):

@@ -122,3 +122,30 @@ def test_bad_input_is_told(arguments, message):
     assert code == 2
     assert message in text
     assert "\n" not in text.strip()
+
+
+@pytest.mark.parametrize(
+    ("rule", "check", "code", "said", "colour"),
+    [
+        ("sdp", "affine", 0, "1 passed, 0 failed", "#2e7d32"),
+        ("dvia", "diagonal", 0, "0 passed, 0 failed, 1 known", "#2e7d32"),
+        ("{mine}:Forgetful", "affine", 1, "0 passed, 1 failed", "#c62828"),
+        ("{mine}:Nothing", "affine", 1, "no check applies", "#6b6b6b"),
+    ],
+)
+def test_a_badge_has_the_counts(mine, tmp_path, rule, check, code, said, colour):
+    for name in ("badge.svg", "badge.json"):
+        file = tmp_path / name
+        assert run(rule.format(mine=mine), "--only", check, "--badge", file)[0] == code
+        assert said in file.read_text()
+        assert colour in file.read_text()
+
+
+def test_no_badge_of_an_earlier_check_is_left_and_other_kinds_are_refused(mine, tmp_path):
+    file = tmp_path / "badge.svg"
+    file.write_text("an older one")
+    mine.write_text("class Forgetful: ...")
+    assert run(f"{mine}:Forgetful", "--badge", file)[0] == 2
+    assert not file.exists()
+    code, output = run("sdp", "--badge", tmp_path / "badge.png")
+    assert (code, "a badge is a file .svg or .json" in output) == (2, True)

@@ -410,3 +410,29 @@ def test_an_option_given_twice_is_refused(invoke, call):
     code, _, err = invoke(*call)
     assert code == 2
     assert "is given twice" in err
+
+
+def test_export_writes_a_paper_of_the_newest_run(finished, invoke):
+    code, out, _ = invoke("export", "--database", str(finished / "sdp-bench.sqlite"), "--paper", "paper")
+    assert code == 0
+    assert out.strip().endswith("files in paper; paper/main.tex has them all")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("--output", "a", "--paper", "b"),
+        ("--paper", "a", "--format", "csv"),
+        ("--paper", "a", "--committed", "--all-runs"),
+        ("--paper", "a", "--committed", "--database", "b.sqlite"),
+        ("--paper", "a", "--run", "1", "--all-runs"),
+        ("--output", "a", "--committed"),
+        ("--output", "a", "--run", "1"),
+    ],
+)
+def test_export_refuses_options_that_do_not_go_together(words, invoke, tmp_path):
+    code, _, err = invoke("export", *words)
+    assert code == 2
+    assert err.splitlines()[-1].startswith("Error: ")
+    assert list(tmp_path.iterdir()) == []

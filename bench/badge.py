@@ -1,0 +1,75 @@
+"""Badges: a verdict as a small picture, and as what shields.io draws one of."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+from sdp_bench.bench.text import printable
+from sdp_ref.errors import on_one_line
+
+ENDS = (".svg", ".json")
+"""Of the names of files: the picture, or what shields.io takes."""
+_LONGEST = 60  # letters of a side
+_LETTER, _MARGIN = 6.6, 6.0  # of a letter, about, and beside a text (px)
+_COLOURS = {True: "#2e7d32", False: "#c62828", None: "#6b6b6b"}
+_SVG = (
+    '<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="20" role="img" aria-label="{said}">'
+    "<title>{said}</title>"
+    '<clipPath id="r"><rect width="{width:.0f}" height="20" rx="3"/></clipPath>'
+    '<g clip-path="url(#r)"><rect width="{left:.0f}" height="20" fill="#444"/>'
+    '<rect x="{left:.0f}" width="{right:.0f}" height="20" fill="{colour}"/></g>'
+    '<g fill="#fff" text-anchor="middle" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">'
+    '<text x="{at:.1f}" y="14">{label}</text><text x="{beside:.1f}" y="14">{message}</text></g></svg>\n'
+)
+
+
+@dataclass(frozen=True)
+class Badge:
+    """What was looked at, and what came of it.
+
+    Attributes
+    ----------
+    label, message : str
+        In a few words: ``sdp conformance``, ``21 passed, 0 failed``.
+    good : bool or None
+        None where nothing could be said.
+    """
+
+    label: str
+    message: str
+    good: bool | None
+
+    @property
+    def svg(self) -> str:
+        """As a picture, which loads nothing."""
+        label, message = _short(self.label), _short(self.message)
+        left, right = (_LETTER * len(text) + 2 * _MARGIN for text in (label, message))
+        return _SVG.format(
+            said=escape(f"{label}: {message}"),
+            label=escape(label),
+            message=escape(message),
+            colour=_COLOURS[self.good],
+            width=round(left) + round(right),
+            left=round(left),
+            right=round(right),
+            at=round(left) / 2,
+            beside=round(left) + round(right) / 2,
+        )
+
+    @property
+    def json(self) -> str:
+        """As an endpoint of shields.io."""
+        plain = {"schemaVersion": 1, "label": _short(self.label), "message": _short(self.message)}
+        return json.dumps(plain | {"color": _COLOURS[self.good]}, ensure_ascii=False) + "\n"
+
+    def text(self, path: Path) -> str:
+        """What stands in a file, by the end of its name, which is one of :data:`ENDS`."""
+        return self.json if path.suffix == ".json" else self.svg
+
+
+def _short(text: str) -> str:
+    line = on_one_line(printable(text))
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"

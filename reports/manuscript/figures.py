@@ -1,0 +1,94 @@
+"""Figures of a paper: a metric over the noise level, a panel for each kind of nets, a line for each rule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from sdp_bench.reports.style.axis import Axis
+from sdp_bench.reports.style.chart import Chart, Series
+from sdp_bench.reports.style.drawing import Style, styles
+from sdp_bench.reports.style.figure import Figure, Panel
+from sdp_bench.reports.style.latex import escaped
+from sdp_bench.reports.style.printed import content
+from sdp_bench.reports.style.rules import RuleTraits
+from sdp_bench.reports.tables.tables import Table
+
+KINDS = ("pdf", "svg")
+"""Of files that a figure is saved as."""
+_DECADE = 10.0  # times the smallest value that the largest is, from which on an axis is logarithmic
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """One metric of one experiment, over noise levels, on some kinds of nets."""
+
+    tables: tuple[Table, ...]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What tells it from the others."""
+        first = self.tables[0]
+        return (first.experiment, first.metric.name, first.under, first.variant, first.recipe)
+
+    @property
+    def caption(self) -> str:
+        """What it shows, as LaTeX."""
+        first = self.tables[0]
+        return escaped(
+            f"{first.title}, mean over nets and inputs with their standard deviation, against the noise "
+            f"level ({first.scale})."
+        )
+
+    def figure(self, traits: RuleTraits) -> Figure:
+        """As data, which print draws.
+
+        Parameters
+        ----------
+        traits : RuleTraits
+            Of its rules.
+
+        Returns
+        -------
+        Figure
+        """
+        first = self.tables[0]
+        styled = styles((rule for table in self.tables for rule in table.rules), traits)
+        panels = tuple(Panel(table.nets_label, _chart(table, styled), "") for table in self.tables)
+        return Figure("", first.title, "", panels, tuple(styled.values()))
+
+
+def drawings(tables: Iterable[Table]) -> Iterator[Drawing]:
+    """Figures of tables that have several noise levels and one number for each."""
+    together: dict[tuple[str, ...], list[Table]] = {}
+    for table in tables:
+        if not table.has_components and len({row.sigma for row in table.rows}) > 1:
+            together.setdefault(Drawing((table,)).words, []).append(table)
+    for own in together.values():
+        yield Drawing(tuple(own))
+
+
+def saved(drawing: Drawing, traits: RuleTraits) -> dict[str, bytes]:
+    """A figure as a file of each of :data:`KINDS`, the same for the same numbers."""
+    figure = drawing.figure(traits)
+    return {kind: content(figure, kind) for kind in KINDS}
+
+
+def _chart(table: Table, styled: dict[str, Style]) -> Chart:
+    series = []
+    for place, rule in enumerate(table.rules):
+        known = [(row.sigma, cell) for row in table.rows if (cell := row.cells[place])]
+        points = [(sigma, cell.mean, cell.sd) for sigma, cell in known if math.isfinite(cell.mean)]
+        if points:
+            sigmas, means, deviations = zip(*points, strict=True)
+            series.append(Series(styled[rule], sigmas, means, error=deviations))
+    shown = [mean for each in series for mean in each.ys.tolist()]
+    ticks = tuple((sigma, f"{sigma:g}") for sigma in sorted({row.sigma for row in table.rows}))
+    across = Axis(f"input noise {table.scale}", log=all(sigma > 0 for sigma, _ in ticks), ticks=ticks)
+    if table.metric.complement:
+        along = Axis(table.metric.label, 0, 1.02)
+    else:
+        far = bool(shown) and min(shown) > 0 and max(shown) >= _DECADE * min(shown)
+        along = Axis(table.metric.label, log=far)
+    return Chart(across, along, tuple(series))

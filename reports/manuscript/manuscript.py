@@ -1,0 +1,134 @@
+"""The folder of a paper's parts."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Container, Iterable
+from pathlib import Path
+
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.experiments import experiments
+from sdp_bench.bench.files import check_writable
+from sdp_bench.reports.folder import check, inside, remove, write
+from sdp_bench.reports.manuscript.bibliography import bibliography
+from sdp_bench.reports.manuscript.figures import KINDS, Drawing, drawings, saved
+from sdp_bench.reports.manuscript.tables import KEY, tabulars
+from sdp_bench.reports.manuscript.words import reproducibility
+from sdp_bench.reports.results import Results
+from sdp_bench.reports.style.latex import escaped
+from sdp_bench.reports.tables.tables import Table
+
+MAIN, BIBLIOGRAPHY = "main.tex", "paper.bib"
+LATEX, MARKDOWN = "reproducibility.tex", "reproducibility.md"
+TABLES, FIGURES = "tables", "figures"
+"""Folders in that of the paper."""
+
+_HEAD = r"""% sdp-bench: written anew by each export; \input its parts in a document of yours
+\documentclass{article}
+\usepackage[T1]{fontenc}
+\usepackage{amsmath,booktabs,float,graphicx,lmodern,textcomp}
+\begin{document}
+"""
+_TAIL = r"""\clearpage
+\input{reproducibility.tex}
+\bibliographystyle{plain}
+\bibliography{paper}
+\end{document}
+"""
+_TABLE = r"""\begin{table}[H]
+\centering
+\caption{%s}
+\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{\input{%s}}
+\end{table}
+"""
+_FIGURE = r"""\begin{figure}[H]
+\centering
+\includegraphics[width=\linewidth,height=.85\textheight,keepaspectratio]{%s}
+\caption{%s}
+\end{figure}
+"""
+
+
+def write_manuscript(results: Results, folder: Path, again: str) -> list[Path]:
+    """Write the tables, figures and words of a paper, and a document that has them all.
+
+    Parameters
+    ----------
+    results : Results
+    folder : Path
+        Made if it is not there. Files of an older export are replaced, or taken away where there is nothing
+        to put in their place; others stay.
+    again : str
+        The command that does this.
+
+    Returns
+    -------
+    list of Path
+        Files that were written, the document last.
+
+    Raises
+    ------
+    UserError
+        If there are no measurements that tables are made of, or a file of others is in the way.
+    RunFailedError
+        If one cannot be written.
+    """
+    if not results.tables:
+        raise UserError("no measurements are there that tables are made of; `sdp-bench run` makes some")
+    files: dict[Path, str] = {}
+    figures: dict[Path, Drawing] = {}
+    document = [_HEAD, f"\\noindent {escaped(KEY)}\n"]
+    tables = _in_order(results.tables)
+    for name, own in tables.items():
+        document.append(f"\\clearpage\n\\section*{{{escaped(_title(name))}}}\n")
+        for drawing in drawings(own):
+            path = _free(figures, FIGURES, drawing.words, KINDS[0])
+            figures[path] = drawing
+            document.append(_FIGURE % (path.as_posix(), drawing.caption))
+        for tabular in tabulars(own):
+            path = _free(files, TABLES, tabular.words, "tex")
+            files[path] = tabular.latex(results.traits)
+            document.append(_TABLE % (tabular.caption, path.as_posix()))
+    words = reproducibility(results, again)
+    files |= {Path(LATEX): words.latex, Path(MARKDOWN): words.markdown, Path(BIBLIOGRAPHY): bibliography()}
+    files[Path(MAIN)] = "".join([*document, _TAIL])
+    _make_sure(folder, [*files, *(path.with_suffix(f".{kind}") for path in figures for kind in KINDS)])
+    written = [
+        write(folder / path.with_suffix(f".{kind}"), content)
+        for path, drawing in figures.items()
+        for kind, content in saved(drawing, results.traits).items()
+    ]
+    written += [write(folder / path, content) for path, content in files.items()]
+    for old in {path for name in (TABLES, FIGURES) for path in (folder / name).glob("*")} - set(written):
+        remove(old)
+    return written
+
+
+def _make_sure(folder: Path, paths: Iterable[Path]) -> None:
+    """Raise a UserError if files of others are in the way, before anything is drawn."""
+    for name in (TABLES, FIGURES):
+        inside(folder, name)
+    check(folder, map(str, paths))
+    check_writable(folder / MAIN)
+
+
+def _in_order(tables: tuple[Table, ...]) -> dict[str, list[Table]]:
+    """Tables by experiment, in the order of the page."""
+    by_name: dict[str, list[Table]] = {}
+    for table in tables:
+        by_name.setdefault(table.experiment, []).append(table)
+    return {name: by_name[name] for name in (*experiments(), *sorted(by_name)) if name in by_name}
+
+
+def _title(name: str) -> str:
+    known = experiments().get(name)
+    return (known.title if known else "") or name
+
+
+def _free(taken: Container[Path], folder: str, words: tuple[str, ...], kind: str) -> Path:
+    """A file's name of some words that LaTeX takes, and that no other file has."""
+    stem = re.sub(r"[^a-z0-9]+", "-", "-".join(filter(None, words)).lower()).strip("-")
+    ends = itertools.chain([""], (f"-{number}" for number in itertools.count(2)))
+    paths = (Path(folder, f"{stem}{end}.{kind}") for end in ends)
+    return next(path for path in paths if path not in taken)

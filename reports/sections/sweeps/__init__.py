@@ -1,0 +1,23 @@
+"""A rule's accuracy over one of its parameters."""
+
+from __future__ import annotations
+
+from sdp_bench.reports.results import Results
+from sdp_bench.reports.section import Context, Section
+from sdp_bench.reports.sections.sweeps.figure import figure
+from sdp_bench.reports.sections.sweeps.sweeps import sweeps
+from sdp_bench.reports.site import CHARTS
+
+
+class Sweeps(Section):
+    """Metrics over each numeric parameter of a rule that was measured at three values or more."""
+
+    name = "sweeps"
+    title = "Over a parameter"
+    page = CHARTS
+    order = 35
+
+    def build(self, results: Results) -> Context | None:
+        """Sweeps, each with its figure; None without any. Its numbers lead to the lists of the tables."""
+        found = sweeps(results.tables)
+        return {"sweeps": [(each, figure(each)) for each in found]} if found else None

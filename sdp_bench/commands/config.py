@@ -1,0 +1,118 @@
+"""Values of a command's options from a TOML file."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sdp_bench.bench.errors import UserError, one_line
+from sdp_ref.errors import on_one_line
+
+_PLAIN: tuple[tuple[type, tuple[type, ...], str], ...] = (
+    (click.types.BoolParamType, (bool,), "true or false"),
+    (click.types.IntParamType, (int,), "a whole number"),
+    (click.types.FloatParamType, (int, float), "a number"),
+    (click.ParamType, (str,), "a text"),
+)
+"""Types of parameters, what a file has for them, and that in words; the first that fits counts."""
+
+
+class Config(click.Option):
+    """The option that names the file; :class:`sdp_bench.commands.options.Command` asks what that says.
+
+    Parameters
+    ----------
+    *declared, **attributes
+        Of `click.Option`.
+    arguments : mapping of str to str, optional
+        Parameters that are no options, by the keys under which a file has them.
+    either : sequence of tuple of str, optional
+        Parameters of which a call has one: where the command line has it, the file's others do not count.
+    """
+
+    def __init__(
+        self,
+        *declared: Any,
+        arguments: Mapping[str, str] | None = None,
+        either: Sequence[tuple[str, ...]] = (),
+        **attributes: Any,
+    ) -> None:
+        super().__init__(*declared, **attributes)
+        self.arguments, self.either = arguments or {}, either
+
+    def values(self, ctx: click.Context, file: str, given: Collection[str]) -> dict[str, Any]:
+        """What a file says of parameters of which the command line says nothing.
+
+        Parameters
+        ----------
+        ctx : Context
+            Of the command.
+        file : str
+            As the command line names it.
+        given : collection of str
+            Names of the parameters that are on the command line.
+
+        Returns
+        -------
+        dict of str to object
+            Values by the names of parameters, of their types.
+
+        Raises
+        ------
+        UserError
+            If the file cannot be read, is no TOML, or has a key or a value that the command does not take.
+        """
+        path: Path = self.type.convert(file, self, ctx)
+        known = self._parameters(ctx.command)
+        found = {}
+        for key, value in _read(path).items():
+            if key not in known:
+                near = difflib.get_close_matches(key, known, 1)
+                hint = f"is it {near[0]}?" if near else f"keys are {', '.join(known)}"
+                raise UserError(f"{path}: unknown key '{on_one_line(key)}'; {hint}")
+            try:
+                found[str(known[key].name)] = _converted(known[key], value, ctx)
+            except click.BadParameter as error:
+                raise UserError(f"{path}: {key}: {on_one_line(error.message)}") from error
+        beaten = {name for names in self.either if not set(names).isdisjoint(given) for name in names}
+        return {name: value for name, value in found.items() if name not in beaten.union(given)}
+
+    def _parameters(self, command: click.Command) -> dict[str, click.Parameter]:
+        """Parameters by the keys of a file: the names of options, without dashes before them."""
+        options = {
+            max(each.opts, key=len).removeprefix("--"): each
+            for each in command.params
+            if isinstance(each, click.Option) and each is not self
+        }
+        named = {each.name: each for each in command.params}
+        return options | {key: named[name] for key, name in self.arguments.items()}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is no TOML file: {one_line(error)}") from error
+
+
+def _converted(parameter: click.Parameter, value: Any, ctx: click.Context) -> Any:
+    """A value of a file as the command line's text for it becomes one."""
+    each = getattr(parameter.type, "each", parameter.type)
+    is_list = each is not parameter.type or parameter.multiple or parameter.nargs == -1
+    items = value if is_list and isinstance(value, list) else [value]
+    taken, words = next((taken, words) for kind, taken, words in _PLAIN if isinstance(each, kind))
+    if not items:
+        raise click.BadParameter("an empty array says nothing; leave the key out")
+    for item in items:
+        if not isinstance(item, taken) or isinstance(item, bool) > (bool in taken):
+            also = " or an array of such" if is_list else ""
+            raise click.BadParameter(f"{words}{also} is needed here, not {item!r:.60}")
+    texts = [item if isinstance(item, bool) else str(item) for item in items]
+    return parameter.type_cast_value(ctx, texts if is_list else texts[0])

@@ -1,0 +1,82 @@
+"""Metrics over a rule's parameter: which sweeps a run holds, and what the section shows of them."""
+
+import re
+
+import pytest
+
+from sdp_bench.reports.numbers.number import FOLDER
+from sdp_bench.reports.page import build
+from sdp_bench.reports.results import Results
+from sdp_bench.reports.sections.sweeps import Sweeps
+from sdp_bench.reports.sections.sweeps.figure import figure
+from sdp_bench.reports.sections.sweeps.sweeps import MOST, Swept, sweeps, swept_in
+from tests.reports import made_up
+
+SAMPLED = ("sdp", *(f"monte_carlo:samples={count}" for count in (1000, 10, 100)))
+
+
+def results(rules=SAMPLED, **more):
+    frame = made_up.frame(rules=rules, **{"depths": (1, 4), "suites": ("iris-tv", "iris-w1"), **more})
+    return Results(frame, made_up.meta(frame))
+
+
+def test_three_values_of_a_parameter_make_a_sweep_and_two_make_none():
+    assert Sweeps().build(results()) is not None
+    assert Sweeps().build(results(SAMPLED[:3])) is None
+    assert Sweeps().build(results(("sdp", "dvia", "moment_matching"))) is None
+
+
+def test_all_else_of_the_rule_is_equal_in_a_sweep():
+    rules = [f"a:x={x},y={y}" for x in (3, 1, 2) for y in (10, 20)]
+    found = swept_in(["b", "a:kind=full", *rules, "a:x=True,y=10", "a:x=nan,y=10", "odd:name"])
+    assert found == {
+        Swept("a", "x", ("y=10",)): {1.0: "a:x=1,y=10", 2.0: "a:x=2,y=10", 3.0: "a:x=3,y=10"},
+        Swept("a", "x", ("y=20",)): {1.0: "a:x=1,y=20", 2.0: "a:x=2,y=20", 3.0: "a:x=3,y=20"},
+    }
+
+
+def test_lines_are_the_means_of_the_tables_by_value():
+    shown = results()
+    tv, w1 = sweeps(shown.tables)
+    assert [each.kinds[0].table.metric.name for each in (tv, w1)] == ["tv_headline", "w1"]
+    assert [curves.table.depth for curves in tv.kinds] == [1, 4]
+    frame = shown.frame[(shown.frame["metric"] == "tv_headline") & (shown.frame["depth"] == 4)]
+    line = tv.kinds[1].lines[0]
+    assert list(line.cells) == [10.0, 100.0, 1000.0]
+    for value, cell in line.cells.items():
+        own = frame[(frame["sigma"] == line.sigma) & (frame["rule"] == f"monte_carlo:samples={value:g}")]
+        assert cell.mean == pytest.approx(1 - own["value"].mean())
+
+
+def test_a_noise_level_that_lacks_values_has_no_line():
+    shown = results()
+    frame = shown.frame[~((shown.frame["sigma"] == 1) & (shown.frame["rule"] == SAMPLED[1]))]
+    tv, _ = sweeps(Results(frame).tables)
+    assert [line.sigma for line in tv.kinds[0].lines] == [0.1, 10, 100, 1000]
+
+
+def test_a_panel_for_each_kind_of_nets_says_what_it_shows_and_many_are_told():
+    shown = figure(sweeps(results().tables)[0])
+    assert [panel.title for panel in shown.panels] == ["1 ReLU layer", "4 ReLU layers"]
+    assert [label for label, _ in shown.legend] == [f"σ = {sigma:g}" for sigma in made_up.TV_SIGMAS]
+    for panel in shown.panels:
+        assert f"for {panel.title}: 1 − TV from samples = 10 to 1000. σ = 0.1" in panel.alt
+    many = results(depths=tuple(range(1, MOST + 4)), nets=1, inputs=1, suites=("iris-w1",))
+    (sweep,) = sweeps(many.tables)
+    drawn = figure(sweep)
+    assert len(drawn.panels) == MOST
+    assert "The other 3 kinds of nets are in the tables." in drawn.caption
+
+
+def test_the_page_has_the_figure_and_its_numbers_lead_to_their_lists(tmp_path):
+    shown = results(depths=(1,))
+    text = build(shown, tmp_path).read_text(encoding="utf-8")
+    section = text[text.index('<section id="sweeps">') :]
+    section = section[: section.index("</section>")]
+    assert section.count('<div class="panel">') == 2
+    links = re.findall(rf'href="({FOLDER}/[^"#]+)#([^"]+)"', section)
+    assert len(links) == 3 * (len(made_up.TV_SIGMAS) + len(made_up.W1_SIGMAS))
+    for file, anchor in links:
+        assert f'id="{anchor}"' in (tmp_path / file).read_text(encoding="utf-8")
+    ids = re.findall(r'\sid="([^"]+)"', text)
+    assert len(ids) == len(set(ids))

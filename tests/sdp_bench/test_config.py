@@ -1,0 +1,148 @@
+"""Options of a command in a TOML file: the same values as on the command line, which wins over it."""
+
+import re
+
+import click
+import pytest
+from click.core import ParameterSource
+
+from sdp_bench import cli
+from sdp_bench.bench.errors import UserError
+from sdp_bench.commands.config import Config
+from tests.attacks.calls import called, complaint, leaves
+from tests.project import ROOT
+
+CONFIGURED = {
+    path[0]: command
+    for path, command in leaves(cli.cli)
+    if any(isinstance(param, Config) for param in command.params)
+}
+
+
+def parsed(name, *words):
+    return CONFIGURED[name].make_context(name, list(words))
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Write a file; its path."""
+
+    def written(text):
+        path = tmp_path / "some.toml"
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    return written
+
+
+def test_the_commands_that_measure_compare_and_report_take_a_file():
+    assert set(CONFIGURED) == {"run", "validate", "check", "report"}
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "text"),
+    [
+        ("run", ["iris-tv", "iris-w1"], 'experiments = ["iris-tv", "iris-w1"]'),
+        ("run", ["iris-tv"], 'experiments = "iris-tv"'),
+        ("run", ["--all", "--no-slow-rules"], "all = true\nslow-rules = false"),
+        ("run", ["--sigma", "0.1,1,1e3", "--depth", "1,4"], "sigma = [0.1, 1, 1e3]\ndepth = [1, 4]"),
+        ("run", ["--sigma", "2", "--learning-rate", "1"], "sigma = 2\nlearning-rate = 1"),
+        ("run", ["--rules", "sdp,a:x=1,y=2,a:x=2,y=2"], 'rules = ["sdp", "a:x={1,2},y=2"]'),
+        ("run", ["--rules", "sdp,dvia"], 'rules = "sdp,dvia"'),
+        ("run", ["--datasets", "yacht,boston"], 'datasets = ["yacht", "boston"]'),
+        ("run", ["--shard", "1/4", "--database", "a.sqlite"], 'shard = "1/4"\ndatabase = "a.sqlite"'),
+        ("validate", ["--experiment", "a", "--experiment", "b"], 'experiment = ["a", "b"]'),
+        ("validate", ["--no-conformance"], "conformance = false"),
+        ("check", ["--baseline", "b.json", "--no-speed"], 'baseline = "b.json"\nspeed = false'),
+        ("report", ["--run", "3,4", "--no-committed"], "run = [3, 4]\ncommitted = false"),
+    ],
+)
+def test_a_file_says_what_the_command_line_says(name, words, text, file):
+    assert parsed(name, "--config", file(text)).params == parsed(name, *words).params
+
+
+def test_the_file_that_the_docs_show_is_one(file):
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    found = parsed("run", "--config", file(shown)).params
+    assert found["names"] == ("iris-tv", "iris-w1")
+    assert found["rules"] == ("sdp", *(f"monte_carlo:samples={count}" for count in (10, 100, 1000)))
+
+
+def test_the_command_line_wins(file):
+    path = file('experiments = ["iris-tv"]\nsigma = [1, 2]\nsamples = 10\nslow-rules = true')
+    found = parsed("run", "iris-w1", "--config", path, "--sigma", "3", "--no-slow-rules").params
+    assert found["names"] == ("iris-w1",)
+    assert (found["sigmas"], found["samples"], found["slow_rules"]) == ((3.0,), 10, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "text", "left"),
+    [
+        ("run", ["--all"], 'experiments = ["iris-tv"]', {"every": True, "names": ()}),
+        ("run", ["iris-tv"], "all = true", {"every": False, "names": ("iris-tv",)}),
+        ("report", ["--run", "3"], "all-runs = true", {"numbers": (3,), "all_runs": False}),
+        ("report", ["--all-runs"], "run = 3", {"numbers": None, "all_runs": True}),
+    ],
+)
+def test_it_wins_over_what_goes_with_it_in_no_call(name, words, text, left, file):
+    found = parsed(name, "--config", file(text), *words).params
+    assert {key: found[key] for key in left} == left
+
+
+def test_what_a_file_asks_for_is_asked_for(file):
+    context = parsed("report", "--config", file('database = "sdp-bench.sqlite"'))
+    assert context.get_parameter_source("database") == ParameterSource.DEFAULT_MAP
+    code, out, err = called(["report", "--config", file('database = "missing.sqlite"')])
+    assert (code, out) == (2, "")
+    assert "missing.sqlite" in err
+
+
+@pytest.mark.parametrize("value", ["[[1]]", "{a = 1}", "2020-01-01", '["\\u0000"]', '""', "nan", "9" * 400])
+@pytest.mark.parametrize("name", CONFIGURED)
+def test_a_value_of_the_wrong_kind_is_told_with_its_file_and_key_whatever_the_key(name, value, file):
+    option = next(param for param in CONFIGURED[name].params if isinstance(param, Config))
+    others = [param for param in CONFIGURED[name].params if isinstance(param, click.Option)]
+    keys = [max(param.opts, key=len).removeprefix("--") for param in others if param is not option]
+    for key in [*keys, *option.arguments]:
+        path = file(f"{key} = {value}")
+        with pytest.raises(UserError) as error:
+            parsed(name, "--config", path)
+        assert str(error.value).startswith(f"{path}: {key}: ")
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("sigmas = 1", "unknown key 'sigmas'; is it sigma?"),
+        ('config = "other.toml"', "unknown key 'config'"),
+        ("[run]\nsigma = 1", "unknown key 'run'"),
+        ("zzz = 1", "keys are all, preset, rules"),
+        ("samples = '10'", "samples: a whole number is needed here, not '10'"),
+        ("samples = true", "samples: a whole number is needed here, not True"),
+        ("samples = [10]", "samples: a whole number is needed here, not [10]"),
+        ("sigma = '0.1,1'", "sigma: a number or an array of such is needed here"),
+        ("sigma = []", "sigma: an empty array says nothing"),
+        ("experiments = []", "experiments: an empty array says nothing"),
+        ("all = 1", "all: true or false is needed here, not 1"),
+        ("rules = ['sdp', 'a:x={']", "rules: 'a:x={'"),
+        ("rules = ['sdp', 1]", "rules: a text or an array of such is needed here, not 1"),
+        ("experiments = [1]", "experiments: a text or an array of such is needed here, not 1"),
+        ("sigma = 1\nsigma = 2", "is no TOML file"),
+        ("sigma = ", "is no TOML file"),
+        ("[" * 50_000, "is no TOML file"),
+    ],
+)
+def test_a_file_that_says_something_else_is_refused_in_a_line(text, told, file):
+    code, out, err = called(["run", "iris-tv", "--config", file(text)])
+    assert complaint(code, out, err, (2,)) == ""
+    assert told in err
+
+
+def test_a_file_that_is_none_is_refused_in_a_line(tmp_path):
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    for name in ("missing.toml", "binary", "."):
+        code, out, err = called(["run", "iris-tv", "--config", str(tmp_path / name)])
+        assert complaint(code, out, err, (2,)) == ""
+        assert code == 2

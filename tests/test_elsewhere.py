@@ -1,0 +1,181 @@
+"""What other projects take over: the action, the hooks, the image, and the page that shows how."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import click
+import pytest
+
+from sdp_bench.cli import cli
+from tests.project import ROOT
+
+yaml = pytest.importorskip("yaml")
+
+PAGE = (ROOT / "docs/ci.md").read_text(encoding="utf-8")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+ACTION = yaml.safe_load((ROOT / ".github/actions/gate/action.yml").read_text(encoding="utf-8"))
+STEPS = {step.get("name", step.get("uses", "").partition("@")[0]): step for step in ACTION["runs"]["steps"]}
+HOOKS = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+SHOWN = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)]
+
+
+def parsed(words):
+    """Parse a call as click does, without running it."""
+    command: click.Command = cli.commands[words[0]]
+    return command.make_context(words[0], list(words[1:]))
+
+
+# The action -------------------------------------------------------------------------------------
+
+
+def scripted(name, tmp_path, **variables):
+    """Run a step's script with `sdp-bench` and `python` that print their words; what is printed."""
+    for program in ("sdp-bench", "python"):
+        file = tmp_path / "bin" / program
+        file.parent.mkdir(exist_ok=True)
+        file.write_text('#!/bin/sh\nprintf "%s\\n" "$0" "$@"\n')
+        file.chmod(0o755)
+    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-e", "-o", "pipefail", "-c", STEPS[name]["run"]],
+        env={"PATH": path, "FOLDER": str(tmp_path), **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [line for line in done.stdout.splitlines() if "/bin/" not in line]
+
+
+def test_the_action_calls_the_command_with_what_it_was_given(tmp_path):
+    rules = "my rule.py:MyRule,sdp;$(exit 1)"
+    words = scripted("Check", tmp_path, BASELINE="a b.json", RULES=rules, OPTIONS="--no-speed\n\n--seed=3\n")
+    found = parsed(words).params
+    assert (str(found["baseline"]), found["speed"], found["seed"]) == ("a b.json", False, 3)
+    assert found["rules"] == tuple(rules.split(","))
+    assert found["junit_file"] == tmp_path / "junit.xml"
+    assert found["badge_files"] == (tmp_path / "badge.svg", tmp_path / "badge.json")
+    assert parsed(scripted("Check", tmp_path, BASELINE="b", RULES="", OPTIONS="")).params["rules"] is None
+
+
+def test_the_action_installs_torch_from_its_index_and_the_package_of_its_own_commit(tmp_path):
+    place = ROOT / ".github/actions/gate"
+    given = {"TORCH_INDEX": "index", "GITHUB_ACTION_PATH": str(place), "REQUIREMENTS": "-r\nmy file.txt\n"}
+    words = scripted("Install", tmp_path, **given)
+    calls = " ".join(words).split("-m pip install --quiet ")[1:]
+    assert [call.strip() for call in calls] == [
+        "--index-url index torch",
+        f"{place}/../../..",
+        "-r my file.txt",
+    ]
+    assert (place / "../../..").resolve() == ROOT
+    assert ACTION["inputs"]["torch-index"]["default"] == "https://download.pytorch.org/whl/cpu"
+
+
+def test_no_input_is_pasted_into_a_script_and_what_tells_runs_after_a_failure_too():
+    for step in STEPS.values():
+        assert "${{" not in step.get("run", "") + step.get("with", {}).get("script", "")
+    for name in ("Summary", "actions/upload-artifact", "Comment"):
+        assert "!cancelled()" in STEPS[name]["if"]
+    assert "pull_request" in STEPS["Comment"]["if"]
+    script = STEPS["Comment"]["with"]["script"]
+    assert script.index("updateComment") < script.index("createComment")
+    named = {name for step in STEPS.values() for name in re.findall(r"inputs\.([\w-]+)", str(step))}
+    assert named == set(ACTION["inputs"])
+
+
+def test_the_page_uses_the_action_with_inputs_and_permissions_that_it_has():
+    (workflow,) = [each for each in SHOWN if isinstance(each, dict) and "jobs" in each]
+    assert workflow["permissions"] == {"contents": "read", "pull-requests": "write"}
+    used = workflow["jobs"]["gate"]["steps"][-1]
+    assert used["uses"].startswith("OWNER/sdp-bench/.github/actions/gate@")
+    required = {name for name, each in ACTION["inputs"].items() if each.get("required")}
+    assert required <= set(used["with"]) <= set(ACTION["inputs"])
+
+
+# Hooks and image --------------------------------------------------------------------------------
+
+
+def test_the_hooks_of_the_page_are_there_and_call_the_command_rightly():
+    by_id = {hook["id"]: hook for hook in HOOKS}
+    (shown,) = [each for each in SHOWN if isinstance(each, dict) and "repos" in each]
+    used = shown["repos"][0]["hooks"]
+    assert {each["id"] for each in used} == set(by_id)
+    for each in used:
+        hook = by_id[each["id"]]
+        program, *words = shlex.split(hook["entry"])
+        assert program in PROJECT["scripts"]
+        assert not hook["pass_filenames"]
+        parsed([*words, *each["args"]])
+
+
+def test_the_image_runs_the_command_as_no_root_at_the_pinned_versions():
+    lines = (ROOT / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
+    told = [line.split(maxsplit=1) for line in lines if line and not line.startswith("#")]
+    said = {word: rest for word, rest in told if word in ("FROM", "USER", "ENTRYPOINT", "WORKDIR")}
+    assert said == {
+        "FROM": "python:3.12-slim",
+        "USER": "1000",
+        "ENTRYPOINT": '["sdp-bench"]',
+        "WORKDIR": "/work",
+    }
+    (install,) = [rest for word, rest in told if word == "RUN" and "pip install" in rest]
+    assert "--constraint constraints.txt" in install
+    (smoke,) = [line for line in lines if line.startswith("#   docker run")]
+    found = parsed(["run", *shlex.split(smoke.partition(" sdp-bench run ")[2])])
+    assert found.params["preset"] == "smoke"
+
+
+# Metadata, and the page -------------------------------------------------------------------------
+
+
+def test_the_package_says_for_which_pythons_it_is_those_that_are_tried():
+    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
+    tried = workflow["jobs"]["systems"]["strategy"]["matrix"]["python"]
+    named = [each.rpartition(" :: ")[2] for each in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", each)]
+    assert named == tried
+    assert PROJECT["requires-python"] == f">={tried[0]}"
+    assert PROJECT["readme"] == "README.md"
+    assert PROJECT["urls"]
+    assert not [each for each in PROJECT["classifiers"] if each.startswith("License")]  # `license` says it
+
+
+def walked():
+    """The commands of the page that are for a checkout."""
+    (block,) = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+    return block
+
+
+def test_the_page_makes_the_baseline_before_it_compares():
+    lines = walked().splitlines()
+    assert lines[0] == "cp docs/examples/template.py my_rule.py"
+    making, comparing = (parsed(shlex.split(line)[1:]).params for line in lines[-2:])
+    assert (making["update"], comparing["update"]) == (True, False)
+    assert making["baseline"] == comparing["baseline"]
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_page_run_as_printed(tmp_path):
+    (tmp_path / "docs").symlink_to(ROOT / "docs")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "sdp-bench").symlink_to(Path(sys.executable).with_name("sdp-bench"))
+    # Times depend on what else the machine does, and are no part of what is printed.
+    script = walked().replace("--junit", "--no-speed --junit")
+    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-e", "-c", script],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    files = ("conformance.svg", "ci.json", "junit.xml", "summary.md", "check.json", "gate.svg")
+    assert all((tmp_path / name).stat().st_size for name in files)
+    assert "0 failed" in (tmp_path / "conformance.svg").read_text(encoding="utf-8")
