@@ -12,10 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-import torch
 from safetensors.torch import save
 from torch import Tensor
-from torch.nn.functional import interpolate, pad
 
 from sdp_bench.bench import files
 from sdp_bench.bench.datasets.base import stratified_rows
@@ -29,7 +27,6 @@ from sdp_bench.bench.gate.oracles.manifest import Manifest
 from sdp_bench.bench.metrics import metric
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.nets import storage
-from sdp_bench.bench.nets.classifiers import TrainedClassifier
 from sdp_bench.bench.nets.net import Net, inputs_of, net_from_bytes
 from sdp_bench.bench.problems.problem_set import (
     INPUTS,
@@ -46,7 +43,7 @@ from sdp_bench.bench.problems.problem_set import (
 from sdp_bench.bench.settings import Settings
 
 CELLS = 128
-SAMPLES = 2**20
+SAMPLES = 2**18
 """Plain draws: of Sobol points the standard errors are so small that rounding in float32 shows beside them,
 and two precisions would not agree."""
 LARGEST_FLOOR = 0.03
@@ -89,9 +86,8 @@ ASKED = (
     *(Ask(net, file, "gaussian", (0.1, 1.0, 10.0), FEW_OUTPUTS) for net, file in _IRIS.items()),
     *(Ask(net, _IRIS[net], "laplace", (1.0,), FEW_OUTPUTS) for net in ("iris-relu-4", "iris-gelu-4")),
     *(Ask(net, _IRIS[net], "cauchy", (0.1, 1.0), HEAVY_TAILS) for net in ("iris-relu-4", "iris-gelu-4")),
-    Ask("rotations-gru", "rotations-gru", "gaussian", (0.1, 1.0), MANY_OUTPUTS, 2**17),
-    Ask("rotations-decoder", "rotations-decoder", "gaussian", (0.1, 1.0), MANY_OUTPUTS, 2**17),
-    Ask("mnist-resnet8", "mnist-resnet8", "gaussian", (0.1,), MANY_OUTPUTS, 2**16),
+    Ask("rotations-gru", "rotations-gru", "gaussian", (0.1, 1.0), MANY_OUTPUTS, 2**16),
+    Ask("rotations-decoder", "rotations-decoder", "gaussian", (0.1, 1.0), MANY_OUTPUTS, 2**16),
 )
 """Depth, activation and size of the noise decide between rules, and so does what is no Gaussian. Noise as
 large as a tenth of the distance between classes, as that distance, and far beyond."""
@@ -104,28 +100,22 @@ def _net(file: str) -> Net:
     return net_from_bytes(path.read_bytes(), "committed")
 
 
-def _digits() -> tuple[tuple[int, ...], Tensor]:
-    """Digits that come with scikit-learn (8 by 8), in the frame and size of MNIST's."""
-    from sklearn.datasets import load_digits
-
-    digits = load_digits()
-    rows = stratified_rows(torch.from_numpy(digits.target), INPUTS_EACH, 0)
-    images = torch.from_numpy(digits.images[list(rows)]).float()[:, None] / 16
-    large = interpolate(images, size=(20, 20), mode="bilinear", align_corners=False)
-    return rows, pad(large, (4, 4, 4, 4))
-
-
 def _inputs(net: Net) -> tuple[tuple[int, ...], Tensor]:
-    """Rows of a net's own data, and these; of a net of MNIST digits that are there without a download."""
-    if isinstance(net, TrainedClassifier) and net.recipe.dataset == "mnist":
-        return _digits()
+    """Rows of a net's own data, and these."""
     data = inputs_of(net)
     rows = stratified_rows(data.labels, INPUTS_EACH, 0)
     return rows, data.batch(list(rows))
 
 
-def draft(asked: Sequence[Ask] = ASKED, name: str = NAME) -> ProblemSet:
+def draft(asked: Sequence[Ask] = ASKED, name: str = NAME, cells: int = CELLS) -> ProblemSet:
     """The set before its oracles are drawn.
+
+    Parameters
+    ----------
+    asked : sequence of Ask
+    name : str
+    cells : int
+        In which draws are compared, and floors taken.
 
     Returns
     -------
@@ -150,7 +140,7 @@ def draft(asked: Sequence[Ask] = ASKED, name: str = NAME) -> ProblemSet:
             )
             places.append(place)
             inputs[place.name] = locations.contiguous()
-    return ProblemSet(name, CELLS, tuple(places), nets, inputs)
+    return ProblemSet(name, cells, tuple(places), nets, inputs)
 
 
 def admitted(group: LawGroup) -> list[tuple[Manifest, Floor]]:

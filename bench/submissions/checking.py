@@ -15,7 +15,7 @@ from sdp_bench.bench.executors import WorkerError
 from sdp_bench.bench.executors.local import Limits, apart
 from sdp_bench.bench.experiments.law_group import LawGroup
 from sdp_bench.bench.plugins.plugin import Plugin
-from sdp_bench.bench.problems.problem_set import ProblemSet, problem_set
+from sdp_bench.bench.problems.problem_set import ProblemSet
 from sdp_bench.bench.results.ranges import outside as out_of_range
 from sdp_bench.bench.results.record import Record
 from sdp_bench.bench.runs.group import GroupResult, run_group
@@ -58,6 +58,7 @@ class Checked:
 
 def check(
     found: Submission,
+    problems: ProblemSet,
     share: float = 0.05,
     seed: int = 0,
     *,
@@ -70,6 +71,8 @@ def check(
     Parameters
     ----------
     found : Submission
+    problems : ProblemSet
+        That it should be about.
     share : float
         Of the problems that are measured again, in (0, 1].
     seed : int
@@ -88,9 +91,8 @@ def check(
     Raises
     ------
     UserError
-        If its set is unknown, or its source is none.
+        If its source is none.
     """
-    problems = problem_set(found.problem_set.name)
     violated = tuple(_violated(found))
     wrong = list(_arithmetic(found, problems))
     notes = [f"{sum(1 for _ in found.numbers())} numbers of {len(found.measurements)} problems"]

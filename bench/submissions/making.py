@@ -43,8 +43,8 @@ from sdp_bench.bench.submissions.submission import (
 )
 from sdp_bench.bench.text import public
 
-TIMED = ("iris-relu-1/gaussian-1", "iris-relu-9/gaussian-1", "mnist-resnet8/gaussian-0.1")
-"""Places where costs are measured: a small net, a deep one and one of images."""
+TIMED = ("iris-relu-1/gaussian-1", "iris-relu-9/gaussian-1", "rotations-decoder/gaussian-0.1")
+"""Places where costs are measured: a small net, a deep one, and one with attention."""
 
 _ROUNDS = 15
 _SECONDS = 5.0  # of a rule that is so slow that few rounds have to do

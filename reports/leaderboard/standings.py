@@ -56,8 +56,8 @@ USES = (
         "law",
         "Whole law",
         "Total variation between the predicted law of all outputs and the true one: the probability that is "
-        "in the wrong place. In 128 cells of equal mass; where there are ten outputs, the largest over pairs of "
-        "principal axes.",
+        "in the wrong place. In 128 cells of equal mass; of ten outputs, the largest over pairs of principal "
+        "axes.",
         "TV",
         ("tv_headline", "tv_principal"),
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from sdp_bench.commands.options import (
     file_,
     folder_,
     jobs,
+    line,
     seconds,
     seed_,
     word,
@@ -51,7 +53,7 @@ def list_() -> None:
 
 
 @problems.command()
-@click.option("--output", "-o", type=folder_, required=True, help="Folder of the set; new or empty.")
+@click.option("-o", "--output", type=folder_, required=True, help="Folder of the set; new or empty.")
 @jobs
 def make(output: Path, jobs: int | None) -> None:
     """Make a problem set: draw its oracles, check each, and write all files.
@@ -86,6 +88,19 @@ def verify(shard: tuple[int, int]) -> None:
     raise SystemExit(exit_code([verdict]))
 
 
+@problems.command()
+@click.option("-o", "--output", type=folder_, required=True, help="Folder; new or empty.")
+@click.option("--onnx", is_flag=True, help="Nets as ONNX models, too; needs the extra onnx.")
+def export(output: Path, onnx: bool) -> None:
+    """Copy the problem set to a folder, for those who do not use this package."""
+    from sdp_bench.bench.problems import exporting
+    from sdp_bench.bench.problems.problem_set import NAME
+
+    for reason in exporting.export(NAME, output, onnx=onnx):
+        echo(f"no ONNX model of {reason}", err=True)
+    echo(f"{NAME}: {output}")
+
+
 @click.group(cls=Group)
 def submission() -> None:
     """Rules entered for the problem set."""
@@ -93,12 +108,11 @@ def submission() -> None:
 
 @submission.command("make")
 @click.argument("rules", type=word, nargs=-1, required=True, metavar="RULE...")
-@click.option(
-    "--output", "-o", type=click.Path(path_type=Path), required=True, help="File; a folder for several rules."
-)
-@click.option("--author", "authors", type=word, multiple=True, help="Who enters it; may be repeated.")
-@click.option("--licence", type=word, help="Of the rule: MIT, Apache-2.0 ...")
-@click.option("--rule-version", type=word, help="Of the rule [default: the package's, of its own rules].")
+@click.option("-o", "--output", type=file_, help="File of the submission; one RULE.")
+@click.option("--folder", type=folder_, help="Folder of submissions, a file for each RULE.")
+@click.option("--author", "authors", type=line, multiple=True, help="Who enters it; may be repeated.")
+@click.option("--licence", type=line, help="Of the rule: MIT, Apache-2.0 ...")
+@click.option("--rule-version", type=line, help="Of the rule [default: the package's, of its own rules].")
 @click.option("--url", type=word, default="", help="Where there is more of it: https://...")
 @click.option(
     "--guarantee",
@@ -119,7 +133,8 @@ def submission() -> None:
 )
 def make_(
     rules: tuple[str, ...],
-    output: Path,
+    output: Path | None,
+    folder: Path | None,
     authors: tuple[str, ...],
     licence: str | None,
     rule_version: str | None,
@@ -147,6 +162,10 @@ def make_(
     from sdp_bench.bench.submissions.submission import Guarantee, of_json
     from sdp_bench.commands.progress import Screen
 
+    if (output is None) == (folder is None):
+        raise UserError("say where to: --output my_rule.json, or --folder submissions")
+    if url and not re.fullmatch(r"https?://[^\s\"'<>]+", url):
+        raise UserError(f"--url {url}: an address begins with https://")
     begin_server()
     stated = tuple(map(Guarantee.of, guarantees))
     limits = Limits(kit_limit)
@@ -157,10 +176,9 @@ def make_(
         name: _about(name, plugins, making.About(authors, licence or "", rule_version or "", url, stated))
         for name in names
     }
-    single = len(names) == 1 and output.suffix == ".json"
-    if not single and output.suffix == ".json":
-        raise UserError(f"{output} is one file, and there are {len(names)} rules; give a folder")
-    if single:
+    if output is not None:
+        if len(names) > 1:
+            raise UserError(f"{output} is one file, and there are {len(names)} rules; give a --folder")
         files.check_writable(output)
     found, screen = problem_set(), Screen()
     with Store(database, writing=True) as store:
@@ -172,7 +190,7 @@ def make_(
                 of_json(_plain(text))
             except ValueError as error:
                 raise UserError(f"{name} cannot be entered: {error}") from error
-            path = files.write(output if single else output / f"{made.slug}.json", text)
+            path = files.write(output or (folder or Path()) / f"{made.slug}.json", text)
             echo(f"{path}: {sum(1 for _ in made.numbers())} numbers of {len(made.measurements)} problems")
 
 
@@ -222,15 +240,24 @@ def check_(file: Path, share: float, seed: int, trust_code: bool, time_limit: fl
     no submission.
     """
     from sdp_bench.bench.executors.local import Limits
+    from sdp_bench.bench.problems.problem_set import problem_set
     from sdp_bench.bench.submissions.checking import check
     from sdp_bench.bench.submissions.submission import read
     from sdp_bench.commands.progress import meter
 
     found = read(file)
     with meter("places") as bar:
-        checked = check(found, share, seed, trusted=trust_code, limits=Limits(time_limit), told=bar.done)
-    for line in (*checked.violated, *checked.wrong):
-        echo(line)
+        checked = check(
+            found,
+            problem_set(found.problem_set.name),
+            share,
+            seed,
+            trusted=trust_code,
+            limits=Limits(time_limit),
+            told=bar.done,
+        )
+    for each in (*checked.violated, *checked.wrong):
+        echo(each)
     verdict = "stands" if checked.passed else "does not stand"
     echo(f"{found.rule.name}: {verdict}; {'; '.join(checked.notes)}")
     if not checked.passed:
