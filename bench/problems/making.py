@@ -139,7 +139,7 @@ def draft(asked: Sequence[Ask] = ASKED, name: str = NAME, cells: int = CELLS) ->
                 metrics=each.metrics,
             )
             places.append(place)
-            inputs[place.name] = locations.contiguous()
+            inputs[place.name] = locations.clone()
     return ProblemSet(name, cells, tuple(places), nets, inputs)
 
 
@@ -241,6 +241,9 @@ def write(
     """
     if folder.exists() and any(folder.iterdir()):
         raise RunFailedError(f"{folder} is there already: a problem set never changes, make the next one")
+    for name, net in problems.nets.items():
+        files.write(folder / NETS / f"{name}.safetensors", net.to_bytes())
+    files.write(folder / INPUTS, save(dict(problems.inputs)))
     places, truths = [], []
     groups = problems.groups(Settings(), ("sdp",))
     executor = LocalProcesses(jobs, 1)
@@ -259,9 +262,6 @@ def write(
         "cells": problems.cells,
         "places": [json.loads(json.dumps(asdict(place))) for place in places],
     }
-    for name, net in problems.nets.items():
-        files.write(folder / NETS / f"{name}.safetensors", net.to_bytes())
-    files.write(folder / INPUTS, save(dict(problems.inputs)))
     manifests.save(truths, folder / ORACLES)
     files.write(folder / PROBLEMS, as_text(plain, lists_apart=True) + "\n")
     return digest_of(folder)

@@ -18,6 +18,7 @@ from sdp_bench.commands.options import (
     file_,
     folder_,
     jobs,
+    limits,
     line,
     seconds,
     seed_,
@@ -168,8 +169,8 @@ def make_(
         raise UserError(f"--url {url}: an address begins with https://")
     begin_server()
     stated = tuple(map(Guarantee.of, guarantees))
-    limits = Limits(kit_limit)
-    with limited(limits):
+    most = Limits(kit_limit)
+    with limited(most):
         specs, plugins = resolve(tuple(dict.fromkeys(rules)))
     names = canonical_rules(specs, plugins)
     about = {
@@ -184,7 +185,7 @@ def make_(
     with Store(database, writing=True) as store:
         making.measure(store, names, plugins, found, at_most_cores(jobs), group_limit, screen)
         for name in names:
-            made = making.submission(store, name, plugins, found, about[name], limits, screen.say)
+            made = making.submission(store, name, plugins, found, about[name], most, screen.say)
             try:
                 text = made.text()
                 of_json(_plain(text))
@@ -229,10 +230,10 @@ def _about(name: str, plugins: tuple[Plugin, ...], given: About) -> About:
 )
 @click.option("--seed", type=seed_, default=0, show_default=True, help="Of their choice.")
 @click.option("--trust-code", is_flag=True, help="Run the code that stands in FILE; it runs as you do.")
-@click.option(
-    "--time-limit", type=seconds, default=LIMIT, show_default=True, help="Seconds a place may take."
-)
-def check_(file: Path, share: float, seed: int, trust_code: bool, time_limit: float) -> None:
+@limits
+def check_(
+    file: Path, share: float, seed: int, trust_code: bool, time_limit: float, memory_limit: float | None
+) -> None:
     """Check the submission in FILE: its schema, its arithmetic, and a share of its numbers measured again.
 
     What it guarantees and does not keep comes first. Code that stands in FILE is run with --trust-code alone;
@@ -253,7 +254,7 @@ def check_(file: Path, share: float, seed: int, trust_code: bool, time_limit: fl
             share,
             seed,
             trusted=trust_code,
-            limits=Limits(time_limit),
+            limits=Limits(time_limit, memory_limit),
             told=bar.done,
         )
     for each in (*checked.violated, *checked.wrong):
