@@ -176,7 +176,7 @@ class Cost:
     median, lower, upper : float
         Of the ratio: median and quartiles.
     passes : float
-    XX
+        Of inputs through the net's own forward, for one prediction; layer-wise rules let few through.
     """
 
     median: float
