@@ -35,8 +35,9 @@ _OURS = {
     ".svg": r"(?s).*<title>sdp-bench: ",
     ".pdf": rf"(?s).*{PRINTED}\Z",
     ".npz": rf"(?s)PK\x03\x04.{{0,60}}?{ARRAYS}\.npy",
-    # conformance reports; the parts of a page that is kept; the hashes of these
-    ".json": r'\{(\s*"[^"]*": (\{\s*"rule": "|"[0-9a-f]{64}")|"finished": |\})',
+    ".svg": r"<svg [^>]*><title>sdp-bench",
+    # submissions; leaderboards; conformance reports; the parts of a page that is kept; the hashes of these
+    ".json": r'\{(\s*"schema": 1,\s*"created": |\s*"[^"]*": (\{\s*"rule": "|"[0-9a-f]{64}")|"finished": |\})',
 }
 _KEPT = re.compile(r"[0-9a-f]{16}|\.[0-9a-f]{16}\.[0-9a-f]{8}")
 

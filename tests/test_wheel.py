@@ -10,7 +10,7 @@ import pytest
 
 from tests.project import ROOT, copy_of_project
 
-DATA = ("reports/baselines", "bench/**.safetensors", "reports/**.html", "bench/**.csv")
+DATA = ("reports/baselines", "bench/**.safetensors", "reports/**.html", "bench/**.csv", "bench/**.json")
 NAMES = ("bench", "oracles", "reports", "benchmarks", "tests")
 
 
@@ -76,6 +76,7 @@ def test_it_works_beside_packages_of_those_names(command, tmp_path):
         assert Path(place).parts[-3:-1] == ("site", "sdp_bench")
         assert own == "True"
     assert "iris-tv" in command(*sdp_bench("list"))
+    assert "sdp-bench-1" in command(*sdp_bench("problems", "list"))
     database = str(tmp_path / "results.sqlite")
     few = ("--preset", "smoke", "--sigma", "1", "--depth", "1", "--rules", "sdp,moment_matching")
     command(*sdp_bench("run", "iris-tv", *few, "--jobs", "1", "--database", database))

@@ -87,6 +87,20 @@ class Word(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
         return text
 
 
+class Line(Word):
+    """A line about which nothing more is known, a name say."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The line."""
+        text = super().convert(value, param, ctx)
+        if len(text) > _LINE or len(text.splitlines()) != 1:
+            self.fail(f"a line has at most {_LINE} characters", param, ctx)
+        return text
+
+
+_LINE = 200
+
+
 class Finite(click.FloatRange):
     """A number that is one, and neither too small nor too large."""
 
@@ -228,6 +242,7 @@ class BadgeFile(Place):
 
 
 word = Word()
+line = Line()
 file_ = Place(dir_okay=False)
 stream = Place(dir_okay=False, streams=True)
 """A file to write, or what is there to take it: a terminal, a pipe."""

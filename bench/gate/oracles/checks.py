@@ -145,7 +145,7 @@ def _chi_squared(a: NDArray[np.int64], b: NDArray[np.int64]) -> tuple[float, int
 def _in_float64(oracle: Oracle, statistics: Statistics, tree: EqualMassTree) -> Check:
     if oracle.precision == "float64":
         return Check("float64", True, "drawn in float64")
-    double = Oracle(*precise(oracle.net, oracle.law), oracle.key, oracle.sampling)
+    double = type(oracle)(*precise(oracle.net, oracle.law), oracle.key, oracle.sampling)
     pilot = double.pilot(oracle.sampling.pilot_samples)
     again = Statistics.of(double.samples, double.moments, pilot, tree)
     same_precision = replace(again, dtype=statistics.dtype)

@@ -35,8 +35,8 @@ def figure(sweep: Sweep) -> Figure:
     return Figure(
         anchor=sweep.anchor,
         title=f"{first.metric.title}, {sweep.swept.title}",
-        caption=f"Mean over nets and inputs ({first.experiment}{better}), with their standard deviation, a line "
-        f"for each noise level, all else of the rule being equal.{rest}",
+        caption=f"Mean over nets and inputs ({first.experiment}{better}), with their standard deviation, a "
+        f"line for each noise level, all else of the rule being equal.{rest}",
         panels=panels,
         styles=tuple(styled.values()),
     )

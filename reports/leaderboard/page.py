@@ -1,0 +1,158 @@
+"""The leaderboard as static files: a page, its tables as JSON, the submissions themselves, and badges."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
+
+from sdp_bench.bench.files import writing
+from sdp_bench.bench.problems.problem_set import ProblemSet
+from sdp_bench.bench.submissions.making import TIMED
+from sdp_bench.bench.submissions.submission import Submission
+from sdp_bench.bench.text import printable
+from sdp_bench.reports.folder import check, inside, write
+from sdp_bench.reports.leaderboard.standings import USES, Entry, Standing, entries, standings
+from sdp_bench.reports.parts import PAGE
+from sdp_bench.reports.style import labels
+from sdp_bench.reports.style.rules import RuleTraits
+from sdp_bench.reports.writing import environment
+from sdp_ref.errors import on_one_line
+
+DATA = "leaderboard.json"
+SUBMISSIONS, BADGES = "submissions", "badges"
+_TEMPLATE = Path(__file__).with_name("template.html")
+
+
+def build(submissions: Sequence[Submission], problems: ProblemSet, folder: Path) -> Path:
+    """Write the leaderboard of a set.
+
+    Parameters
+    ----------
+    submissions : sequence of Submission
+    problems : ProblemSet
+    folder : Path
+        Where ``index.html``, ``leaderboard.json`` and the folders of submissions and badges go.
+
+    Returns
+    -------
+    Path
+        The page.
+
+    Raises
+    ------
+    UserError
+        If a file of others is in the way, or two submissions are called the same.
+    RunFailedError
+        If something cannot be written.
+    """
+    found = entries(submissions, problems)
+    tables = {use: standings(found, use) for use in USES}
+    check(folder, (PAGE, DATA))
+    with writing(folder):
+        for each in found:
+            write(inside(folder, SUBMISSIONS) / f"{each.slug}.json", each.submission.text())
+            write(inside(folder, BADGES) / f"{each.slug}.svg", badge(each, tables[USES[0]]))
+        write(folder / DATA, json.dumps(as_data(found, problems), indent=1, ensure_ascii=False) + "\n")
+        templates = environment(RuleTraits())
+        page = templates.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
+            problems=problems,
+            entries=found,
+            tables=tables,
+            places=[name for name in TIMED if any(name in each.costs for each in found)],
+            ranks={
+                use.name: {standing.entry.slug: standing for standing in table}
+                for use, table in tables.items()
+            },
+            data=DATA,
+            submissions=SUBMISSIONS,
+            badges=BADGES,
+        )
+        return write(folder / PAGE, page)
+
+
+def as_data(found: Sequence[Entry], problems: ProblemSet) -> dict[str, Any]:
+    """The tables as plain values."""
+    return {
+        "digest": problems.digest,
+        "problem_set": problems.name,
+        "uses": {use.name: {"title": use.title, "unit": use.unit, "about": use.about} for use in USES},
+        "standings": {use.name: [_standing(each) for each in standings(found, use)] for use in USES},
+        "rules": {
+            each.slug: {
+                "rule": each.submission.rule.name,
+                "label": each.label,
+                "version": each.submission.rule.version,
+                "submission": f"{SUBMISSIONS}/{each.slug}.json",
+                "badge": f"{BADGES}/{each.slug}.svg",
+                "cost": {
+                    name: {
+                        "median": cost.median,
+                        "lower": cost.lower,
+                        "upper": cost.upper,
+                        "passes": cost.passes,
+                    }
+                    for name, cost in each.costs.items()
+                },
+                "guarantees": [str(one) for one in each.submission.guarantees],
+                "violated": [str(one.guarantee) for one in each.broken],
+            }
+            for each in found
+        },
+    }
+
+
+def _standing(standing: Standing) -> dict[str, Any]:
+    score = standing.score
+    low, high = score.interval
+    return {
+        "rule": standing.entry.slug,
+        "rank": standing.rank,
+        "level_with_best": standing.level,
+        "value": _finite(score.value),
+        "interval": [_finite(low), _finite(high)],
+        "problems": score.measured,
+        "asked": score.asked,
+    }
+
+
+def _finite(value: float) -> float | None:
+    return float(f"{value:.6g}") if math.isfinite(value) else None
+
+
+def badge(entry: Entry, table: Sequence[Standing]) -> str:
+    """A badge for a rule's README: its set, and how it stands by the whole law.
+
+    Returns
+    -------
+    str
+        SVG.
+    """
+    mine = next((each for each in table if each.entry is entry), None)
+    ranked = sum(each.rank is not None for each in table)
+    if entry.broken:
+        said, colour = "guarantee violated", "#b3261e"
+    elif mine is None or mine.rank is None:
+        said, colour = "entered", "#6b7480"
+    else:
+        said = f"TV {labels.number(mine.score.value)}, {mine.rank} of {ranked}"
+        colour = "#0b5c8a" if not mine.level else "#1a7f4b"
+    left = entry.submission.problem_set.name
+    widths = [round(6.6 * len(text)) + 14 for text in (left, said)]
+    total, right = sum(widths), widths[1] - 3
+    name = escape(printable(on_one_line(f"{entry.label}: {left}, {said}")), {'"': "&quot;"})
+    texts = "".join(
+        f'<text x="{x}" y="14" textLength="{width - 14}">{escape(text)}</text>'
+        for x, width, text in ((7, widths[0], left), (widths[0] + 7, widths[1], said))
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{total}" height="20" role="img" aria-label="{name}">'
+        f"<title>sdp-bench badge: {name}</title>"
+        f'<rect width="{total}" height="20" rx="3" fill="#3b424a"/>'
+        f'<path d="M{widths[0]} 0h{right}a3 3 0 0 1 3 3v14a3 3 0 0 1-3 3h-{right}z" fill="{colour}"/>'
+        '<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">'
+        f"{texts}</g></svg>\n"
+    )

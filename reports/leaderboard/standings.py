@@ -1,0 +1,330 @@
+"""Which rule is how good for which use: submissions side by side.
+
+A place is a net under one noise, with three inputs. The score of a rule is the mean over places of the mean
+over inputs, and its interval says how it would differ on other inputs at the same places.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.metrics import metric as metric_of
+from sdp_bench.bench.problems.problem_set import ProblemSet
+from sdp_bench.bench.submissions.checking import violations
+from sdp_bench.bench.submissions.submission import Cost, Guarantee, Numbers, Submission
+from sdp_bench.bench.text import printable
+
+_NORMAL = 1.96  # of a two-sided 95 % interval
+_WORST = math.log(100.0)
+"""Largest |log ratio| that counts: of what is predicted as impossible the ratio is 0."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """What predictions are used for.
+
+    Attributes
+    ----------
+    name, title, about : str
+    unit : str
+        Of the score, for the head of the table.
+    metrics : tuple of str
+        Names of metrics, of which a place has one.
+    heavy : bool
+        Whether it is about noise without a variance.
+    shown : callable
+        Score as it is shown.
+    """
+
+    name: str
+    title: str
+    about: str
+    unit: str
+    metrics: tuple[str, ...]
+    heavy: bool = False
+    shown: Callable[[float], float] = float
+
+
+USES = (
+    Use(
+        "law",
+        "Whole law",
+        "Total variation between the predicted law of all outputs and the true one: the probability that is "
+        "in the wrong place. In 128 cells of equal mass; of ten outputs, the largest over pairs of principal "
+        "axes.",
+        "TV",
+        ("tv_headline", "tv_principal"),
+    ),
+    Use(
+        "decision",
+        "Class decision",
+        "Total variation between the predicted and the true distribution of the class (arg max of the "
+        "outputs).",
+        "TV",
+        ("tv_class",),
+    ),
+    Use(
+        "intervals",
+        "Prediction intervals",
+        "By how much the true mass of the predicted central intervals of single outputs (50 %, 90 %, 95 %) "
+        "misses what they should hold.",
+        "|miss|",
+        ("coverage",),
+    ),
+    Use(
+        "deviations",
+        "Standard deviations",
+        "The factor by which the predicted standard deviation of an output is off, up or down (geometric "
+        "mean); 1 is right.",
+        "factor",
+        ("std_ratio",),
+        shown=math.exp,
+    ),
+    Use(
+        "tails",
+        "Tails",
+        "The factor by which the predicted probability of an output beyond its true 90 %, 99 %, 99.9 % and "
+        "99.99 % points is off, up or down, at most 100 (geometric mean); 1 is right.",
+        "factor",
+        ("tails",),
+        shown=math.exp,
+    ),
+    Use(
+        "heavy",
+        "Heavy tails",
+        "Cauchy noise: total variation between the predicted and the true law of all outputs together.",
+        "TV",
+        ("tv_joint",),
+        heavy=True,
+    ),
+)
+"""In the order of the page: the first orders the table of all."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """How good a rule is for a use.
+
+    Attributes
+    ----------
+    places : mapping of str to tuple of float
+        Scores by place, one a problem; lower is better.
+    asked : int
+        Problems that there are.
+    """
+
+    places: Mapping[str, tuple[float, ...]]
+    asked: int
+    shown: Callable[[float], float] = float
+
+    @property
+    def measured(self) -> int:
+        """Problems that it took."""
+        return sum(map(len, self.places.values()))
+
+    @property
+    def whole(self) -> bool:
+        """Whether it took all of them."""
+        return self.measured == self.asked > 0
+
+    @cached_property
+    def mean(self) -> float:
+        """Mean over places; NaN where there are none."""
+        return float(np.mean([np.mean(each) for each in self.places.values()])) if self.places else math.nan
+
+    @cached_property
+    def error(self) -> float:
+        """Standard error of the mean, by inputs as replicates at each place."""
+        return _error(list(self.places.values()))
+
+    @property
+    def value(self) -> float:
+        """As it is shown."""
+        return self.shown(self.mean)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Of 95 %, as it is shown."""
+        low, high = self.mean - _NORMAL * self.error, self.mean + _NORMAL * self.error
+        return self.shown(max(0.0, low)), self.shown(high)
+
+    def level_with(self, other: Score) -> bool:
+        """Whether two rules cannot be told apart at the 5 % level, by differences on the same problems."""
+        both = self.places.keys() & other.places.keys()
+        pairs = [(self.places[name], other.places[name]) for name in sorted(both)]
+        gaps = [tuple(np.subtract(a, b)) for a, b in pairs if len(a) == len(b)]
+        if not gaps:
+            return False
+        return bool(abs(np.mean([np.mean(each) for each in gaps])) <= _NORMAL * _error(gaps))
+
+
+def _error(places: Sequence[Sequence[float]]) -> float:
+    if not places or min(map(len, places)) < 2:
+        return math.nan
+    variances = [np.var(each, ddof=1) / len(each) for each in places]
+    return float(np.sqrt(np.sum(variances)) / len(places))
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A guarantee that was not kept, at how many of the numbers that it speaks of, and the worst."""
+
+    guarantee: Guarantee
+    count: int
+    of: int
+    where: str
+    value: float
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """A submission with what follows from it.
+
+    Attributes
+    ----------
+    submission : Submission
+    scores : mapping of str to Score
+        By the name of the use.
+    broken : tuple of Broken
+    """
+
+    submission: Submission
+    scores: Mapping[str, Score]
+    broken: tuple[Broken, ...]
+
+    @classmethod
+    def of(cls, submission: Submission, problems: ProblemSet) -> Entry:
+        """Scores of a submission on its set."""
+        scores = {use.name: _score(submission, use, problems) for use in USES}
+        broken = tuple(each for one in submission.guarantees if (each := _broken(submission, one)))
+        return cls(submission, scores, broken)
+
+    @property
+    def slug(self) -> str:
+        """By which it is linked to."""
+        return self.submission.slug
+
+    @property
+    def label(self) -> str:
+        """Its name for people."""
+        return self.submission.rule.label
+
+    @property
+    def costs(self) -> Mapping[str, Cost]:
+        """Costs by place."""
+        return self.submission.cost
+
+    @property
+    def refusals(self) -> tuple[tuple[str, int], ...]:
+        """Why problems were refused, and how many for that reason."""
+        counts: dict[str, int] = {}
+        for reasons in self.submission.refused.values():
+            for reason in dict.fromkeys(reasons.values()):
+                counts[reason] = counts.get(reason, 0) + 1
+        return tuple(counts.items())
+
+
+def _score(submission: Submission, use: Use, problems: ProblemSet) -> Score:
+    places: dict[str, tuple[float, ...]] = {}
+    asked = 0
+    for place in problems.places:
+        specs = [spec for spec in place.metrics if spec.partition(":")[0] in use.metrics]
+        if not specs or place.heavy != use.heavy:
+            continue
+        asked += len(place.problems)
+        found = [submission.measurements.get(problem, {}).get(specs[0]) for problem in place.problems]
+        values = tuple(value for each in found if each and math.isfinite(value := _value(specs[0], each)))
+        if values:
+            places[place.name] = values
+    return Score(places, asked, use.shown)
+
+
+def _value(spec: str, components: Mapping[str, Numbers]) -> float:
+    """Mean over components of what rules are ranked by; NaN if one is not known."""
+    read = metric_of(spec)
+    known = [[math.nan if number is None else number for number in each] for each in components.values()]
+    values, floors = np.array(known, dtype=float).T[:2]
+    return float(np.minimum(read.score(values, floors), _WORST).mean())
+
+
+def _broken(submission: Submission, guarantee: Guarantee) -> Broken | None:
+    found = list(violations(submission, guarantee))
+    if not found:
+        return None
+    problem, component, value = max(found, key=lambda each: guarantee.beyond(each[2]))
+    total = sum(1 for _ in submission.meant(guarantee))
+    return Broken(guarantee, len(found), total, " ".join(filter(None, (problem, component))), value)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """An entry's place in a table.
+
+    Attributes
+    ----------
+    entry : Entry
+    score : Score
+    rank : int, optional
+        None if it did not take all problems, or broke a guarantee.
+    level : bool
+        Whether it cannot be told from the best.
+    """
+
+    entry: Entry
+    score: Score
+    rank: int | None
+    level: bool
+
+
+def entries(submissions: Sequence[Submission], problems: ProblemSet) -> tuple[Entry, ...]:
+    """Entries of submissions to one set.
+
+    Returns
+    -------
+    tuple of Entry
+
+    Raises
+    ------
+    UserError
+        If two of them are called the same.
+    """
+    found: dict[str, Entry] = {}
+    for each in submissions:
+        if each.slug in found:
+            raise UserError(f"two submissions are of '{printable(each.rule.name)}'; keep one of them")
+        found[each.slug] = Entry.of(each, problems)
+    return tuple(found.values())
+
+
+def standings(found: Sequence[Entry], use: Use) -> tuple[Standing, ...]:
+    """Entries in the order of a use: ranked are those that took all problems and broke no guarantee.
+
+    Returns
+    -------
+    tuple of Standing
+        Those that took none are left out.
+    """
+
+    def ranked(entry: Entry) -> bool:
+        return entry.scores[use.name].whole and not entry.broken
+
+    taken = [entry for entry in found if entry.scores[use.name].measured]
+    ordered = sorted(
+        taken, key=lambda each: (not ranked(each), bool(each.broken), each.scores[use.name].mean)
+    )
+    best = ordered[0].scores[use.name] if ordered and ranked(ordered[0]) else None
+    return tuple(
+        Standing(
+            entry,
+            score := entry.scores[use.name],
+            number if ranked(entry) else None,
+            best is not None and ranked(entry) and (score is best or score.level_with(best)),
+        )
+        for number, entry in enumerate(ordered, 1)
+    )

@@ -1,0 +1,127 @@
+"""The leaderboard: who stands where, what a wrong guarantee costs, and files that need nothing else."""
+
+import json
+import re
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+
+from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.problems.problem_set import problem_set
+from sdp_bench.bench.submissions.submission import Guarantee, read
+from sdp_bench.reports.leaderboard.page import build
+from sdp_bench.reports.leaderboard.standings import USES, entries, standings
+from tests.project import ROOT
+
+HOSTILE = '<script>alert(1)</script>"&\x1b[31m'
+
+
+@pytest.fixture(scope="module")
+def problems():
+    return problem_set()
+
+
+@pytest.fixture(scope="module")
+def submissions():
+    return [read(path) for path in sorted((ROOT / "submissions").glob("*.json"))]
+
+
+@pytest.fixture(scope="module")
+def page(problems, submissions, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("leaderboard")
+    hostile = replace(submissions[0].rule, name="hostile", label=HOSTILE, authors=[HOSTILE], version=HOSTILE)
+    build([*submissions, replace(submissions[0], rule=hostile)], problems, folder)
+    return folder
+
+
+def use(name):
+    return next(each for each in USES if each.name == name)
+
+
+def test_whole_entries_are_ranked_from_the_best(problems, submissions):
+    found = entries(submissions, problems)
+    for each in USES:
+        table = standings(found, each)
+        ranked = [standing for standing in table if standing.rank]
+        assert [standing.rank for standing in ranked] == list(range(1, len(ranked) + 1))
+        means = [standing.score.mean for standing in ranked]
+        assert means == sorted(means)
+        assert all(standing.score.whole for standing in ranked)
+        assert not ranked or ranked[0].level
+
+
+def test_more_samples_are_better(problems, submissions):
+    table = standings(entries(submissions, problems), use("law"))
+    means = {standing.entry.submission.rule.name: standing.score.mean for standing in table}
+    assert means["monte_carlo:samples=100"] < means["monte_carlo:samples=10"]
+
+
+def test_the_score_is_the_mean_over_places(problems, submissions):
+    (sdp,) = (each for each in entries(submissions, problems) if each.submission.rule.name == "sdp")
+    values = []
+    for place in problems.places:
+        spec = next(
+            (spec for spec in place.metrics if spec.startswith(("tv_headline", "tv_principal"))), None
+        )
+        if spec:
+            own = [sdp.submission.measurements[problem][spec][""][0] for problem in place.problems]
+            values.append(sum(own) / len(own))
+    score = sdp.scores["law"]
+    assert score.value == pytest.approx(sum(values) / len(values))
+    assert score.interval[0] < score.value < score.interval[1]
+
+
+def test_a_violated_guarantee_is_shown_first_and_ranked_nowhere(problems, submissions, tmp_path):
+    claimed = [
+        replace(each, guarantees=[Guarantee.of("coverage 90% >= 0.9")]) if each.rule.name == "sdp" else each
+        for each in submissions
+    ]
+    found = entries(claimed, problems)
+    for each in USES:
+        (mine,) = (one for one in standings(found, each) if one.entry.submission.rule.name == "sdp")
+        assert mine.rank is None
+    text = build(claimed, problems, tmp_path).read_text(encoding="utf-8")
+    (article,) = re.findall(r'<article class="entry" id="sdp">.*?</article>', text, re.DOTALL)
+    assert article.index("Violates its guarantee “coverage 90% &gt;= 0.9”") < article.index("<dl>")
+    assert "guarantee violated" in (tmp_path / "badges/sdp.svg").read_text(encoding="utf-8")
+
+
+def test_what_a_submission_says_is_text(page):
+    for path in page.rglob("*.*"):
+        text = path.read_text(encoding="utf-8")
+        assert "\x1b" not in text
+        if path.suffix in (".html", ".svg"):
+            assert "<script" not in text
+
+
+def test_it_loads_nothing_and_its_links_lead_somewhere(page):
+    text = (page / "index.html").read_text(encoding="utf-8")
+    assert not re.search(r"<link[^>]+https?:|@import|src=\"https?:", text)
+    anchors = set(re.findall(r'id="([^"]+)"', text))
+    for address in re.findall(r'(?:href|src)="([^"]+)"', text):
+        if address.startswith("#"):
+            assert address[1:] in anchors
+        elif not address.startswith(("data:", "https://")):
+            assert (page / address).is_file(), address
+
+
+def test_badges_are_pictures_and_tables_are_data(page, submissions):
+    for path in (page / "badges").iterdir():
+        assert ElementTree.parse(path).getroot().tag.endswith("svg")
+    data = json.loads((page / "leaderboard.json").read_text(encoding="utf-8"))
+    assert len(data["rules"]) == len(submissions) + 1
+    assert {each["rule"] for table in data["standings"].values() for each in table} <= set(data["rules"])
+
+
+def test_it_is_written_again_but_not_over_files_of_others(problems, submissions, tmp_path):
+    for _ in range(2):
+        build(submissions[:1], problems, tmp_path)
+    (tmp_path / "leaderboard.json").write_text('{"mine": 1}')
+    with pytest.raises(UserError, match="was not written by sdp-bench"):
+        build(submissions[:1], problems, tmp_path)
+
+
+def test_two_submissions_of_one_rule_are_refused(problems, submissions):
+    with pytest.raises(UserError, match="two submissions"):
+        entries([submissions[0], submissions[0]], problems)
