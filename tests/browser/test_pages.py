@@ -145,5 +145,6 @@ def test_nothing_is_cut_in_print(large_report, window):
         && each.scrollWidth > each.clientWidth + 1).map(each => each.outerHTML.slice(0, 80))""")
     assert hidden == []
     assert not page.locator(".tools").first.is_visible()
+    page = window.open(large_report, media="print")
     pages = len(re.findall(rb"/Type\s*/Page\b", page.pdf(prefer_css_page_size=True)))
     assert 0 < pages < 20
