@@ -7,6 +7,7 @@ import io
 import shutil
 import warnings
 from pathlib import Path
+from typing import Any, cast
 
 import torch
 
@@ -63,8 +64,14 @@ def _as_onnx(net: torch.nn.Module, x: torch.Tensor) -> bytes:
     rows = {"x": {0: "n"}, "y": {0: "n"}}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that another exporter will take this one's place
-        # The other one, of FX graphs, needs onnxscript.
+        # The other one, of FX graphs, needs onnxscript. The annotation of this one lacks open files.
         torch.onnx.export(
-            net, (x,), buffer, input_names=["x"], output_names=["y"], dynamic_axes=rows, dynamo=False
+            net,
+            (x,),
+            cast("Any", buffer),
+            input_names=["x"],
+            output_names=["y"],
+            dynamic_axes=rows,
+            dynamo=False,
         )
     return buffer.getvalue()
