@@ -7,20 +7,18 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from xml.sax.saxutils import escape
 
+from sdp_bench.bench.badge import Badge
 from sdp_bench.bench.files import writing
 from sdp_bench.bench.problems.problem_set import ProblemSet
 from sdp_bench.bench.submissions.making import TIMED
 from sdp_bench.bench.submissions.submission import Submission
-from sdp_bench.bench.text import printable
 from sdp_bench.reports.folder import check, inside, write
 from sdp_bench.reports.leaderboard.standings import USES, Entry, Standing, entries, standings
 from sdp_bench.reports.parts import PAGE
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.rules import RuleTraits
 from sdp_bench.reports.writing import environment
-from sdp_ref.errors import on_one_line
 
 DATA = "leaderboard.json"
 SUBMISSIONS, BADGES = "submissions", "badges"
@@ -133,26 +131,10 @@ def badge(entry: Entry, table: Sequence[Standing]) -> str:
     """
     mine = next((each for each in table if each.entry is entry), None)
     ranked = sum(each.rank is not None for each in table)
+    name = entry.submission.problem_set.name
     if entry.broken:
-        said, colour = "guarantee violated", "#b3261e"
-    elif mine is None or mine.rank is None:
-        said, colour = "entered", "#6b7480"
-    else:
-        said = f"TV {labels.number(mine.score.value)}, {mine.rank} of {ranked}"
-        colour = "#0b5c8a" if not mine.level else "#1a7f4b"
-    left = entry.submission.problem_set.name
-    widths = [round(6.6 * len(text)) + 14 for text in (left, said)]
-    total, right = sum(widths), widths[1] - 3
-    name = escape(printable(on_one_line(f"{entry.label}: {left}, {said}")), {'"': "&quot;"})
-    texts = "".join(
-        f'<text x="{x}" y="14" textLength="{width - 14}">{escape(text)}</text>'
-        for x, width, text in ((7, widths[0], left), (widths[0] + 7, widths[1], said))
-    )
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{total}" height="20" role="img" aria-label="{name}">'
-        f"<title>sdp-bench badge: {name}</title>"
-        f'<rect width="{total}" height="20" rx="3" fill="#3b424a"/>'
-        f'<path d="M{widths[0]} 0h{right}a3 3 0 0 1 3 3v14a3 3 0 0 1-3 3h-{right}z" fill="{colour}"/>'
-        '<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">'
-        f"{texts}</g></svg>\n"
-    )
+        return Badge(name, "guarantee violated", good=False).svg
+    if mine is None or mine.rank is None:
+        return Badge(name, "entered", good=None).svg
+    said = f"TV {labels.number(mine.score.value)}, {mine.rank} of {ranked}"
+    return Badge(name, said, good=True).svg
