@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-import io
 import shutil
+import tempfile
 import warnings
 from pathlib import Path
-from typing import Any, cast
 
 import torch
 
@@ -60,18 +59,12 @@ def export(name: str, folder: Path, *, onnx: bool = False) -> list[str]:
 
 
 def _as_onnx(net: torch.nn.Module, x: torch.Tensor) -> bytes:
-    buffer = io.BytesIO()
     rows = {"x": {0: "n"}, "y": {0: "n"}}
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "net.onnx")
         warnings.simplefilter("ignore")  # that another exporter will take this one's place
-        # The other one, of FX graphs, needs onnxscript. The annotation of this one lacks open files.
+        # The other one, of FX graphs, needs onnxscript.
         torch.onnx.export(
-            net,
-            (x,),
-            cast("Any", buffer),
-            input_names=["x"],
-            output_names=["y"],
-            dynamic_axes=rows,
-            dynamo=False,
+            net, (x,), path, input_names=["x"], output_names=["y"], dynamic_axes=rows, dynamo=False
         )
-    return buffer.getvalue()
+        return path.read_bytes()

@@ -114,7 +114,7 @@ def submission() -> None:
 @click.option("--author", "authors", type=line, multiple=True, help="Who enters it; may be repeated.")
 @click.option("--licence", type=line, help="Of the rule: MIT, Apache-2.0 ...")
 @click.option("--rule-version", type=line, help="Of the rule [default: the package's, of its own rules].")
-@click.option("--url", type=word, default="", help="Where there is more of it: https://...")
+@click.option("--url", type=word, help="Where there is more of it: https://...")
 @click.option(
     "--guarantee",
     "guarantees",
@@ -139,7 +139,7 @@ def make_(
     authors: tuple[str, ...],
     licence: str | None,
     rule_version: str | None,
-    url: str,
+    url: str | None,
     guarantees: tuple[str, ...],
     jobs: int | None,
     kit_limit: float,
@@ -174,7 +174,9 @@ def make_(
         specs, plugins = resolve(tuple(dict.fromkeys(rules)))
     names = canonical_rules(specs, plugins)
     about = {
-        name: _about(name, plugins, making.About(authors, licence or "", rule_version or "", url, stated))
+        name: _about(
+            name, plugins, making.About(authors, licence or "", rule_version or "", url or "", stated)
+        )
         for name in names
     }
     if output is not None:
