@@ -118,8 +118,8 @@ def coded(text: str) -> Markup:
 def permalinked(page: str) -> Markup:
     """A page whose headings each lead to themselves.
 
-    The first in a section or figure with an id leads there, that of an article has no link. Of others one that has no id gets one,
-    of its text and of the heading above.
+    The first in a section or figure with an id leads there, that of an article has no link. Of others one
+    that has no id gets one, of its text and of the heading above.
 
     Parameters
     ----------

@@ -196,7 +196,11 @@ KINDS = [torch.float64, torch.bfloat16, torch.Size([2]), torch.device("cpu"), ra
 MADE = [len, np.exp, torch.relu, torch.nn.functional.relu, nn.Linear, pd.Timestamp("2020-01-01"), np.linalg]
 
 
-@pytest.mark.parametrize("value", [*PLAIN, *ARRAYS, torch.ones(2).bfloat16(), *KINDS, *MADE], ids=str)
+@pytest.mark.parametrize(
+    "value",
+    [*PLAIN, *ARRAYS, torch.ones(2).bfloat16(), *KINDS, *MADE],
+    ids=lambda value: type(value).__name__,
+)
 def test_values_that_a_definition_uses_go_along(value):
     space = cell("def build():\n    return VALUE\n", {"__name__": "__main__", "VALUE": value})
     made = ran(code_of(space["build"]))()
