@@ -80,7 +80,8 @@
 
   class Table {
     static suits(scroll) {
-      const { tHead, tBodies } = scroll.querySelector("table");
+      const { tHead, tBodies, classList } = scroll.querySelector("table");
+      if (classList.contains("plain")) return false; // one that is read as it stands
       const heads = tHead?.rows.length === 1 ? [...tHead.rows[0].cells] : [];
       const rows = [...tBodies].reduce((sum, body) => sum + body.rows.length, 0);
       return rows > FEW && heads.length > 1 && heads.every(head => head.colSpan === 1);
