@@ -113,7 +113,7 @@ def places(parts: Sequence[Part]) -> dict[str, str]:
 def pages(parts: Sequence[Part], cover: Cover) -> dict[str, str]:
     """HTML texts, by file, of the pages that some parts make."""
     where = places(parts)
-    by_page: dict[SitePage, list[Part]] = {}
+    by_page: dict[SitePage, list[Part]] = {site.OVERVIEW: []}
     for part in sorted(parts, key=lambda part: part.order):
         by_page.setdefault(part.page, []).append(part)
     menu = site.menu(by_page)

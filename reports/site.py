@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sdp_bench.reports.folder import tags, write
+from sdp_bench.reports.folder import check, tags, write
 
 _ANCHOR = re.compile(r'\bid="([^"]+)"')
 _INSIDE = re.compile(r'\bhref="#([^"]+)"')
@@ -102,6 +102,7 @@ def write_pages(folder: Path, texts: Mapping[str, str], kind: str) -> None:
     UserError
         If a file of others has the name of one.
     """
+    check(folder, texts)  # before any is written
     written = {write(folder / name, text) for name, text in texts.items()}
     for old in set(folder.glob("*.html")) - written:
         if kind in tags(old):

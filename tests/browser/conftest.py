@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sdp_bench.reports.page import build
+from sdp_bench.reports.page import build, build_single
 from sdp_bench.reports.writing import environment
 from tests.reports import made_up
 
@@ -61,13 +61,15 @@ def plain_window(browser):
 
 
 def _report(folder, **measured):
+    """All of a report on one page, beside the report."""
     results = made_up.results(made_up.frame(**measured), failures=made_up.FAILURES)
-    return build(results, folder, made_up.SECTIONS)
+    build(results, folder, made_up.SECTIONS)
+    return build_single(results, folder / "whole", made_up.SECTIONS)
 
 
 @pytest.fixture(scope="session")
 def report(tmp_path_factory):
-    """A small report: its page."""
+    """A small report on one page."""
     measured = {"depths": (1,), "rules": made_up.FEW, "suites": ("iris-tv",)}
     return _report(tmp_path_factory.mktemp("small"), **measured)
 

@@ -9,8 +9,8 @@ READING = ".reading"
 
 
 @pytest.fixture
-def page(report, window):
-    return window.open(report)
+def page(large_report, window):
+    return window.open(large_report)
 
 
 def seen(page, inside=FIGURE):

@@ -7,6 +7,7 @@ import pytest
 from tests.browser.test_tables import NETS
 
 WIDTHS = (390, 768, 1280)
+ADDED = ".tools, .picks, .panel button"
 OPEN = "document.querySelectorAll('details').forEach(each => { each.open = true; })"
 
 
@@ -19,8 +20,8 @@ def violations(page):
 
 
 def lists_of(report):
-    """The shortest page of lists beside a report."""
-    return min((report.parent / "numbers").iterdir(), key=lambda path: path.stat().st_size)
+    """The shortest page of lists of a report."""
+    return min((report.parent.parent / "numbers").iterdir(), key=lambda path: path.stat().st_size)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -36,7 +37,8 @@ def test_a_table_with_its_tools_is_accessible(tables, scheme):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
 def test_pages_are_accessible(large_report, window, width, scheme):
-    for path in (large_report, lists_of(large_report)):
+    site = large_report.parent.parent
+    for path in (large_report, lists_of(large_report), site / "index.html", site / "rule-sdp.html"):
         page = window.open(path, width, scheme)
         page.evaluate(OPEN)
         for button in page.locator(".tools > button").all()[:2]:
@@ -85,9 +87,9 @@ def test_every_heading_leads_to_itself(report, plain_window):
 
 def test_a_permalink_is_seen_at_the_pointer_and_at_the_focus(report, window):
     page = window.open(report)
-    link = page.locator("h2 > .permalink").first
+    link = page.locator("h2:not(.unseen) > .permalink").first
     assert link.evaluate("each => getComputedStyle(each).opacity") == "0"
-    page.locator("h2").first.hover()
+    page.locator("h2:not(.unseen)").first.hover()
     assert link.evaluate("each => getComputedStyle(each).opacity") == "1"
     page.mouse.move(0, 0)
     page.keyboard.press("Tab")  # from the keyboard, as far as the browser is concerned
@@ -99,7 +101,7 @@ def test_without_javascript_a_page_is_read_as_with_it(report, window, plain_wind
     texts = []
     for one in (window, plain_window):
         page = one.open(report)
-        page.evaluate("document.querySelectorAll('.tools').forEach(each => each.remove())")
+        page.evaluate(f"document.querySelectorAll('{ADDED}').forEach(each => each.remove())")
         texts.append(page.locator("main").inner_text())
     with_script, plain = (re.sub(r"\s+", " ", text) for text in texts)
     assert len(plain) > 1000

@@ -16,7 +16,7 @@ from sdp_bench.bench.replay import stored as stored_measurements
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs.plan import plan_of
 from sdp_bench.bench.settings import Settings, Size
-from sdp_bench.reports.page import build
+from sdp_bench.reports.page import build_single
 from sdp_bench.reports.results import Results
 from tests.bench.conftest import run_all
 from tests.bench.nets.test_image_training import RECIPE, RESNET, TEST
@@ -89,9 +89,9 @@ def test_a_run_is_kept_replayed_and_shown_beside_the_paper(tmp_path, plan, monke
         for stored, again in replay.replay(store, key, said.append):
             assert replay.identical(stored, again)
         assert "resnet18 1x8x8 to 3" in said[0]
-        page = build(Results(frame, failures=store.failures(store.run())), tmp_path / "page").read_text(
-            "utf-8"
-        )
+        page = build_single(
+            Results(frame, failures=store.failures(store.run())), tmp_path / "page"
+        ).read_text("utf-8")
     assert "ResNet-18 on CIFAR-10" in page
     assert "paper 0.00073" in page  # SDP at sigma 0.01 in Table 37
     assert "Of an image classifier" in page

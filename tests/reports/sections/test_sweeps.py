@@ -10,6 +10,7 @@ from sdp_bench.reports.results import Results
 from sdp_bench.reports.sections.sweeps import Sweeps
 from sdp_bench.reports.sections.sweeps.figure import figure
 from sdp_bench.reports.sections.sweeps.sweeps import MOST, Swept, sweeps, swept_in
+from sdp_bench.reports.site import CHARTS
 from tests.reports import made_up
 
 SAMPLED = ("sdp", *(f"monte_carlo:samples={count}" for count in (1000, 10, 100)))
@@ -70,10 +71,11 @@ def test_a_panel_for_each_kind_of_nets_says_what_it_shows_and_many_are_told():
 
 def test_the_page_has_the_figure_and_its_numbers_lead_to_their_lists(tmp_path):
     shown = results(depths=(1,))
-    text = build(shown, tmp_path).read_text(encoding="utf-8")
+    build(shown, tmp_path)
+    text = (tmp_path / CHARTS.file).read_text(encoding="utf-8")
     section = text[text.index('<section id="sweeps">') :]
     section = section[: section.index("</section>")]
-    assert section.count('<div class="panel">') == 2
+    assert section.count('<div class="panel"') == 2
     links = re.findall(rf'href="({FOLDER}/[^"#]+)#([^"]+)"', section)
     assert len(links) == 3 * (len(made_up.TV_SIGMAS) + len(made_up.W1_SIGMAS))
     for file, anchor in links:
