@@ -1,5 +1,6 @@
 """The workflows of the leaderboard: stored code runs without secrets, and what may write runs none of it."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -80,6 +81,56 @@ def test_scripts_are_valid_shell_and_call_what_is_there():
                     command, words = command.commands[words[0]], words[1:]
                 known = {name for parameter in command.params for name in parameter.opts}
                 assert {word for word in words if word.startswith("--")} <= known
+
+
+def ran(script, folder, commands, **variables):
+    """A step of a workflow run in a folder, with what stands there for the programmes that it calls."""
+    programmes = folder / "programmes"
+    programmes.mkdir()
+    for name, said in commands.items():
+        (programmes / name).write_text(f"#!/bin/bash\n{said}\n")
+        (programmes / name).chmod(0o755)
+    path = f"{programmes}{os.pathsep}{os.environ['PATH']}"
+    command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
+    known = {**os.environ, "PATH": path, **variables}
+    return subprocess.run(command, cwd=folder, env=known, capture_output=True, text=True, check=False)
+
+
+def script_of(job, part):
+    (script,) = (step["run"] for step in steps(job) if part in step.get("run", ""))
+    return script
+
+
+def test_a_pull_request_is_told_why_its_file_is_none(tmp_path):
+    commands = {
+        "git": r"printf 'submissions/a.json\0submissions/b.json\0'",
+        "sdp-bench": 'case $3 in *a.json) echo "mine: stands";; *) echo "Error: none" >&2; exit 2;; esac',
+    }
+    script = script_of(BUILD["jobs"]["check"], "submission check")
+    done = ran(script, tmp_path, commands, BASE="0", SEED="0")
+    told = (tmp_path / "answer/answer.txt").read_text().splitlines()
+    assert told == ["submissions/a.json", "mine: stands", "submissions/b.json", "Error: none"]
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize("linked", ["answer.txt", "other.txt"])
+def test_an_answer_that_leads_elsewhere_is_not_told(linked, tmp_path):
+    (tmp_path / "answer").mkdir()
+    (tmp_path / "secret").write_text("token")
+    script = script_of(ANSWER["jobs"]["answer"], "gh api")
+    (tmp_path / "answer/answer.txt").write_text("stands ~~~~~~\n```")
+    commands = {"gh": 'echo 7; for word; do case $word in body=*) cat "${word#body=@}" > told;; esac; done'}
+    given = {"HEAD_SHA": "0", "HEAD_REPOSITORY": "a/b", "REPOSITORY": "c/d", "CONCLUSION": "success"}
+    assert ran(script, tmp_path, commands, **given).returncode == 0
+    told = (tmp_path / "told").read_text()
+    assert told.count("~~~~~~") == 2
+    assert "`" not in told
+    for name in ("told", "body.md", "programmes/gh", f"answer/{linked}"):
+        (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / "programmes").rmdir()
+    (tmp_path / "answer" / linked).symlink_to(tmp_path / "secret")
+    assert ran(script, tmp_path, commands, **given).returncode != 0
+    assert not (tmp_path / "told").exists()
 
 
 def test_the_answer_keeps_what_it_is_told_in_a_block_of_code():

@@ -20,7 +20,7 @@ from sdp_bench.bench.results.ranges import outside as out_of_range
 from sdp_bench.bench.results.record import Record
 from sdp_bench.bench.runs.group import GroupResult, run_group
 from sdp_bench.bench.settings import Settings
-from sdp_bench.bench.submissions.making import chosen_places, numbers, predictions
+from sdp_bench.bench.submissions.making import TIMED, chosen_places, numbers, predictions
 from sdp_bench.bench.submissions.submission import OWN_PACKAGE, Guarantee, Numbers, Said, Submission
 from sdp_bench.bench.text import printable
 from sdp_ref.errors import on_one_line
@@ -174,8 +174,7 @@ def _in_full(found: Submission, problems: ProblemSet) -> Iterator[str]:
     mentioned = (*found.measurements, *found.refused, *found.predictions)
     for problem in dict.fromkeys(name for name in mentioned if name not in known):
         yield f"{printable(problem)[:80]} is no problem of {problems.name}"
-    for place in (each for each in found.cost if each not in {one.name for one in problems.places}):
-        yield f"{printable(place)[:80]} is no place of {problems.name}"
+    yield from _costs(found)
     for problem in problems.problems.values():
         metrics = problems.place_of(problem).metrics
         measured, refused = found.measurements.get(problem, {}), found.refused.get(problem, {})
@@ -184,6 +183,15 @@ def _in_full(found: Submission, problems: ProblemSet) -> Iterator[str]:
                 yield f"{problem} {metric} is missing"
         for metric in (each for each in measured if each not in metrics or not measured[each]):
             yield f"{problem} {printable(metric)[:60]} is not asked for, or empty"
+
+
+def _costs(found: Submission) -> Iterator[str]:
+    """Whether costs are of the places where they are taken, and medians lie between quartiles."""
+    for place, cost in found.cost.items():
+        if place not in TIMED:
+            yield f"{printable(place)[:80]} is no place where costs are taken"
+        elif not cost.lower <= cost.median <= cost.upper:
+            yield f"{place}: the median time {cost.median:.6g} is not between its quartiles"
 
 
 def _in_range(found: Submission) -> Iterator[str]:

@@ -17,6 +17,7 @@ from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.gate.documents import structure, unstructure
 from sdp_bench.bench.identity import keys
 from sdp_bench.bench.plugins.plugin import Plugin
+from sdp_bench.bench.rules import is_address
 from sdp_bench.bench.text import printable
 from sdp_ref.errors import on_one_line
 
@@ -257,7 +258,7 @@ class Submission:
         Raises
         ------
         UserError
-            If what is written is no code.
+            If what is written is no code, or has the name of a built-in rule.
         """
         if self.rule.source.plugin is None:
             return None
@@ -267,6 +268,8 @@ class Submission:
             raise UserError("the source of the rule is no plug-in") from error
         if found.name != self.rule.name or found.kind != "rule":
             raise UserError(f"the source is that of {found.kind} '{printable(found.name)[:80]}'")
+        if not is_address(found.name):  # what is measured under such a name is the package's own
+            raise UserError(f"'{printable(found.name)[:80]}' is the name of a built-in rule, and has code")
         return found
 
     def as_json(self) -> dict[str, Any]:
@@ -371,4 +374,18 @@ def of_json(plain: Any) -> Submission:
     if error is not None:
         where = "/".join(str(step)[:60] for step in error.absolute_path) or "the file"
         raise ValueError(f"{where}: {error.message[:200]}")
+    for text in _texts(plain):
+        # Of a source, too: what turns the direction of writing shows reviewers other code than is run.
+        if printable(text) != text:
+            raise ValueError(f"'{printable(on_one_line(text))[:60]}' has characters that are not shown")
     return structure(plain, Submission)
+
+
+def _texts(plain: Any) -> Iterator[str]:
+    """All texts of plain values, names among them."""
+    if isinstance(plain, str):
+        yield plain
+    elif isinstance(plain, list | dict):
+        parts = plain if isinstance(plain, list) else (*plain, *plain.values())
+        for each in parts:
+            yield from _texts(each)

@@ -59,7 +59,13 @@ def build(submissions: Sequence[Submission], problems: ProblemSet, folder: Path)
         page = templates.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
             problems=problems,
             entries=found,
+            # By the first use; those that took none of its problems come last.
+            ordered=dict.fromkeys((*(standing.entry for standing in tables[USES[0]]), *found)),
             tables=tables,
+            columns={
+                use.name: [place.name for place in problems.places if _taken(place.name, table)]
+                for use, table in tables.items()
+            },
             places=[name for name in TIMED if any(name in each.costs for each in found)],
             ranks={
                 use.name: {standing.entry.slug: standing for standing in table}
@@ -70,6 +76,11 @@ def build(submissions: Sequence[Submission], problems: ProblemSet, folder: Path)
             badges=BADGES,
         )
         return write(folder / PAGE, page)
+
+
+def _taken(place: str, table: Sequence[Standing]) -> bool:
+    """Whether any entry of a table took problems of a place."""
+    return any(place in standing.score.places for standing in table)
 
 
 def as_data(found: Sequence[Entry], problems: ProblemSet) -> dict[str, Any]:

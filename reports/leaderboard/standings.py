@@ -271,7 +271,7 @@ class Standing:
     entry : Entry
     score : Score
     rank : int, optional
-        None if it did not take all problems, or broke a guarantee.
+        The same of equal scores. None if it did not take all problems, or broke a guarantee.
     level : bool
         Whether it cannot be told from the best.
     """
@@ -297,7 +297,9 @@ def entries(submissions: Sequence[Submission], problems: ProblemSet) -> tuple[En
     found: dict[str, Entry] = {}
     for each in submissions:
         if each.slug in found:
-            raise UserError(f"two submissions are of '{printable(each.rule.name)}'; keep one of them")
+            other = found[each.slug].submission.rule.name
+            names = " and ".join(f"'{printable(name)}'" for name in dict.fromkeys((other, each.rule.name)))
+            raise UserError(f"two submissions are of {names}; keep one of them")
         found[each.slug] = Entry.of(each, problems)
     return tuple(found.values())
 
@@ -323,8 +325,10 @@ def standings(found: Sequence[Entry], use: Use) -> tuple[Standing, ...]:
         Standing(
             entry,
             score := entry.scores[use.name],
-            number if ranked(entry) else None,
+            1 + sum(score.mean > each.scores[use.name].mean for each in ordered if ranked(each))
+            if ranked(entry)
+            else None,
             best is not None and ranked(entry) and (score is best or score.level_with(best)),
         )
-        for number, entry in enumerate(ordered, 1)
+        for entry in ordered
     )

@@ -75,6 +75,13 @@ def edits():
     yield "another kind of code", lambda c: c["rule"].update(source={"plugin": {"kind": "metric"}})
     yield "a folder of this machine", lambda c: c["rule"].update(source={"plugin": {"code": {"folder": "/"}}})
     yield "an unknown set", lambda c: c["problem_set"].update(name="sdp-bench-0")
+    for character in ("\ud800", "\x1b", "\0", "\u202e"):
+        name = f"{character!a}"
+        yield f"label {name}", lambda c, v=character: c["rule"].update(label=v)
+        yield f"parameters {name}", lambda c, v=character: c["rule"].update(name=f"sdp:{v}")
+        yield f"family {name}", lambda c, v=character: first(c["predictions"]).update(family=v)
+        yield f"problem {name}", lambda c, v=character: c["refused"].update({v: {"": "so"}})
+        yield f"reason {name}", lambda c, v=character: c["refused"].update(x={"": v})
     yield "a digest of letters", lambda c: c.update(digest="z" * 64)
 
 

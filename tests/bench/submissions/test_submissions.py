@@ -42,6 +42,10 @@ def resealed(submission, **changed):
     return replace(made, digest=made.content_digest)
 
 
+def first(mapping):
+    return next(iter(mapping.values()))
+
+
 def with_number(submission, problem, metric, component, numbers):
     content = {**submission.measurements}
     content[problem] = {**content[problem], metric: {**content[problem][metric], component: numbers}}
@@ -89,10 +93,10 @@ def test_a_forged_number_is_found_by_measuring_again(sdp, problems, seed):
     assert len(found.wrong) == 1
 
 
-def of_code(submission):
+def of_code(submission, name="mine"):
     """The same numbers, said to be those of code that ends whoever runs it."""
     plugin = {
-        "name": submission.rule.name,
+        "name": name,
         "kind": "rule",
         "options": "",
         "code": {
@@ -106,7 +110,7 @@ def of_code(submission):
         },
     }
     source = replace(submission.rule.source, package="", plugin=plugin)
-    return resealed(submission, rule=replace(submission.rule, source=source))
+    return resealed(submission, rule=replace(submission.rule, name=name, source=source))
 
 
 def test_arithmetic_alone_finds_what_does_not_add_up(sdp, problems):
@@ -126,10 +130,20 @@ def test_arithmetic_alone_finds_what_does_not_add_up(sdp, problems):
             sdp, predictions={name: each for name, each in sdp.predictions.items() if name != problem}
         ),
         "about another set": resealed(sdp, problem_set=replace(sdp.problem_set, digest="0" * 64)),
+        "is no place where": resealed(sdp, cost={"iris-gelu-4/gaussian-1": first(sdp.cost)}),
+        "not between its quartiles": resealed(
+            sdp, cost={name: replace(each, median=1e-9) for name, each in sdp.cost.items()}
+        ),
         "speaks of nothing": resealed(sdp, guarantees=[Guarantee("w1", "<=", 1.0)]),
     }
     for said, case in cases.items():
         assert any(said in line for line in check(of_code(case), problems).wrong), said
+
+
+@pytest.mark.parametrize("name", ["sdp", "oracle_moments", "monte_carlo:samples=7"])
+def test_code_of_the_name_of_a_built_in_rule_is_refused(name, sdp, problems):
+    with pytest.raises(UserError, match="is the name of a built-in rule, and has code"):
+        check(of_code(sdp, name), problems, trusted=True)
 
 
 def test_an_accident_shows_in_the_digest(sdp, problems):

@@ -125,3 +125,46 @@ def test_it_is_written_again_but_not_over_files_of_others(problems, submissions,
 def test_two_submissions_of_one_rule_are_refused(problems, submissions):
     with pytest.raises(UserError, match="two submissions"):
         entries([submissions[0], submissions[0]], problems)
+
+
+def test_equal_scores_have_equal_ranks(problems, submissions):
+    (sdp,) = (each for each in submissions if each.rule.name == "sdp")
+    twin = replace(sdp, rule=replace(sdp.rule, name="twin"))
+    table = standings(entries([*submissions, twin], problems), use("decision"))
+    ranks = {standing.entry.submission.rule.name: standing.rank for standing in table}
+    assert ranks["twin"] == ranks["sdp"] == 5
+    assert ranks["marginal_moment_matching"] == 7
+
+
+def test_a_rule_of_heavy_tails_alone_is_on_the_page(problems, submissions, tmp_path):
+    (sdp,) = (each for each in submissions if each.rule.name == "sdp")
+    heavy = {name: each for name, each in sdp.measurements.items() if problems.place_of(name).heavy}
+    cauchy = replace(sdp, rule=replace(sdp.rule, name="cauchy", label="for Cauchy"), measurements=heavy)
+    text = build([sdp, cauchy], problems, tmp_path).read_text(encoding="utf-8")
+    for section in ("all_uses", "all_costs"):
+        (part,) = re.findall(rf'<section id="{section}">.*?</section>', text, re.DOTALL)
+        assert "for Cauchy" in part
+
+
+def test_a_column_is_there_for_each_place_that_any_rule_took(problems, submissions, tmp_path):
+    (sdp,) = (each for each in submissions if each.rule.name == "sdp")
+    one, other = (
+        replace(
+            sdp,
+            rule=replace(sdp.rule, name=name),
+            measurements={key: each for key, each in sdp.measurements.items() if key.startswith(f"{name}/")},
+        )
+        for name in ("iris-relu-1", "iris-gelu-4")
+    )
+    text = build([one, other], problems, tmp_path).read_text(encoding="utf-8")
+    (part,) = re.findall(r'<section id="use_decision">.*?</section>', text, re.DOTALL)
+    for name in ("iris-relu-1", "iris-gelu-4"):
+        assert f'<th scope="col">{name}<' in part
+
+
+@pytest.mark.parametrize("name", ["all", "cost", "rules", "made", "use_law"])
+def test_a_rule_may_be_called_as_a_section(name, problems, submissions, tmp_path):
+    called = replace(submissions[0], rule=replace(submissions[0].rule, name=name))
+    text = build([called], problems, tmp_path).read_text(encoding="utf-8")
+    ids = re.findall(r' id="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
