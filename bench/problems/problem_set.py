@@ -10,6 +10,7 @@ import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import torch
@@ -145,6 +146,15 @@ class ProblemSet:
     def place_of(self, problem: str) -> Place:
         """Place of a problem."""
         return self._places[problem]
+
+    def asks(self, metric: str, at: str) -> bool:
+        """Whether a metric, by name, is measured at any problem whose name fits a pattern."""
+        return any(
+            each.partition(":")[0] == metric
+            for problem, place in self._places.items()
+            if fnmatchcase(problem, at)
+            for each in place.metrics
+        )
 
     @functools.cached_property
     def _places(self) -> Mapping[str, Place]:

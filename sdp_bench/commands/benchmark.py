@@ -155,6 +155,7 @@ def make_(
     from sdp_bench.bench.errors import UserError
     from sdp_bench.bench.executors.local import Limits, begin_server
     from sdp_bench.bench.experiments.laws import canonical_rules
+    from sdp_bench.bench.metrics.references import references
     from sdp_bench.bench.plugins.asking import limited
     from sdp_bench.bench.problems.problem_set import problem_set
     from sdp_bench.bench.results.store import Store
@@ -167,12 +168,18 @@ def make_(
         raise UserError("say where to: --output my_rule.json, or --folder submissions")
     if url and not re.fullmatch(r"https?://[^\s\"'<>]+", url):
         raise UserError(f"--url {url}: an address begins with https://")
-    begin_server()
+    found = problem_set()
     stated = tuple(map(Guarantee.of, guarantees))
+    for each in stated:
+        if not found.asks(each.metric, each.at):
+            raise UserError(f"the guarantee '{each}' speaks of nothing that {found.name} measures")
+    begin_server()
     most = Limits(kit_limit)
     with limited(most):
         specs, plugins = resolve(tuple(dict.fromkeys(rules)))
     names = canonical_rules(specs, plugins)
+    for name in references().keys() & set(names):
+        raise UserError(f"'{name}' is made from the truth itself, and cannot be entered")
     about = {
         name: _about(
             name, plugins, making.About(authors, licence or "", rule_version or "", url or "", stated)
@@ -183,7 +190,7 @@ def make_(
         if len(names) > 1:
             raise UserError(f"{output} is one file, and there are {len(names)} rules; give a --folder")
         files.check_writable(output)
-    found, screen = problem_set(), Screen()
+    screen = Screen()
     with Store(database, writing=True) as store:
         making.measure(store, names, plugins, found, at_most_cores(jobs), group_limit, screen)
         for name in names:

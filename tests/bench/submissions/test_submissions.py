@@ -217,6 +217,9 @@ def test_stored_code_is_not_run_without_trust(sdp, tmp_path):
         (["sdp", "dvia", "-o", "a.json"], "one file"),
         (["sdp", "-o", "a.json", "--url", "javascript:x"], "https://"),
         (["sdp", "-o", "a.json", "--guarantee", "none"], "no guarantee"),
+        (["sdp", "-o", "a.json", "--guarantee", "tv_nope <= 1"], "speaks of nothing"),
+        (["sdp", "-o", "a.json", "--guarantee", "tv_class <= 1 at nowhere*"], "speaks of nothing"),
+        (["oracle_moments", "-o", "a.json"], "made from the truth"),
         ([str(ROOT / "docs/examples/template.py:MyRule"), "-o", "a.json"], "--author"),
     ],
 )
