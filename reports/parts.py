@@ -131,7 +131,7 @@ def pages(parts: Sequence[Part], cover: Cover) -> dict[str, str]:
 
 
 def single(parts: Sequence[Part], cover: Cover) -> str:
-    """HTML text of the one page that some parts make; its numbers lead nowhere."""
+    """HTML text of the one page that some parts make; nothing in them leads to another file."""
     ordered = sorted(parts, key=lambda part: (part.page, part.order))
     return (
         environment(RuleTraits())
@@ -141,7 +141,7 @@ def single(parts: Sequence[Part], cover: Cover) -> str:
             page=site.OVERVIEW,
             menu=(),
             navigation=[entry for part in ordered for entry in part.navigation],
-            sections=[site.without_numbers(part.html) for part in ordered],
+            sections=[site.alone(part.html) for part in ordered],
         )
     )
 

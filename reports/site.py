@@ -11,7 +11,7 @@ from sdp_bench.reports.folder import check, tags, write
 
 _ANCHOR = re.compile(r'\bid="([^"]+)"')
 _INSIDE = re.compile(r'\bhref="#([^"]+)"')
-_NUMBER = re.compile(r'<a class="number" href="[^"]*">(.*?)</a>', re.DOTALL)
+_OUTSIDE = re.compile(r'<a\b[^>]*\bhref="(?!#|\w+:)[^"]*"[^>]*>(.*?)</a>', re.DOTALL)
 
 
 @dataclass(frozen=True, order=True)
@@ -82,9 +82,9 @@ def address(anchor: str, places: Mapping[str, str], file: str = "") -> str:
     return f"#{anchor}" if place == file else f"{place}#{anchor}"
 
 
-def without_numbers(html: str) -> str:
-    """HTML whose numbers lead to no lists."""
-    return _NUMBER.sub(r"\1", html)
+def alone(html: str) -> str:
+    """HTML that leads to no other file: what was a link to one is its text."""
+    return _OUTSIDE.sub(r"\1", html)
 
 
 def write_pages(folder: Path, texts: Mapping[str, str], kind: str) -> None:

@@ -10,7 +10,9 @@ from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.bench.results.record import LeftOut
 from sdp_bench.reports.committed import DATA, TITLE
 from sdp_bench.reports.page import build, build_single, keep
+from sdp_bench.reports.parts import Cover, Data, Part, single
 from sdp_bench.reports.results import Results
+from sdp_bench.reports.site import OVERVIEW
 from tests.reports import made_up
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
@@ -71,6 +73,13 @@ def site(quick, tmp_path_factory):
     frame = quick[0]
     build(Results(frame, made_up.meta(frame), made_up.FAILURES), folder, made_up.SECTIONS)
     return folder, {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.html")}
+
+
+def test_a_single_page_leads_to_no_other_file():
+    part = Part(OVERVIEW, 1, (), '<a href="committed/numbers/a.html#b">SDP</a> <a href="#here">here</a>')
+    text = single([part], Cover("", {}, Data("")))
+    assert "SDP" in text
+    assert re.findall(r'<a [^>]*href="([^"]*)"', text) == ["#here"]
 
 
 @pytest.fixture(scope="module")

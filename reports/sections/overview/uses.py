@@ -51,7 +51,9 @@ def _shared(score: float) -> str:
 
 
 def _factor(score: float) -> str:
-    return labels.number(math.exp(score), 3)
+    with np.errstate(over="ignore"):
+        factor = float(np.exp(score))
+    return labels.number(factor, 3 if factor < 10 else None)
 
 
 @dataclass(frozen=True)
@@ -246,7 +248,7 @@ def _verdict(use: Use, frame: pd.DataFrame, traits: RuleTraits) -> Verdict | Non
 def _taken(use: Use, rule: str, overall: Overall, costs: Costs) -> Taken:
     mean, half = overall.mean(rule), overall.half_width(rule)
     ends = [use.shown(end) for end in (mean - half, mean + half)] if math.isfinite(half) else ["", ""]
-    low, high = sorted(ends, key=lambda text: float(text or 0))
+    low, high = reversed(ends) if use.shown is _shared else ends  # of shared mass, more is better
     cost = costs.by_rule.get(rule)
     return Taken(
         rule,

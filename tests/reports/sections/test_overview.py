@@ -60,6 +60,19 @@ def test_tails_are_told_in_multiples_of_the_floor(data, found):
     assert float(verdict.best.value) == pytest.approx(np.exp(times), rel=0.005)
 
 
+def test_intervals_may_reach_below_no_shared_mass_and_beyond_any_factor():
+    data = checked(made_up.frame(nets=2, inputs=1))
+    values = {"tv_headline": (0.85, 1.0), "std_ratio": (1.0, 1e300)}
+    for metric, of_nets in values.items():
+        own = data["metric"] == metric
+        data.loc[own, "value"] = np.where(data["net"] == data["net"].iloc[0], *of_nets)[own]
+    verdicts = {row.use.title: row.verdicts[0] for row in rows(families(data), TRAITS)}
+    shared, factor = verdicts["The whole law"].best, verdicts["Standard deviations, intervals"].best
+    assert shared.low.startswith("−")
+    assert float(shared.high) > float(shared.value)
+    assert factor.high == "∞"
+
+
 def test_nets_of_the_commonest_kind_are_judged_together():
     other = made_up.frame(depths=(1,), nets=1, activation="tanh")
     (named,) = families(checked(pd.concat([made_up.frame(), other])))
