@@ -332,6 +332,8 @@ class TorchLaw(ForeignLaw):
             below = self._each(given.base_dist.cdf, value, len(self.event_shape))
         except (NotImplementedError, ValueError):  # ValueError: a value outside of its support
             return super().survival(value)
+        if below.isnan().any():  # the same, where torch looks at no values: from its first compilation on
+            return super().survival(value)
         return 1 - below.double()
 
     def _density(self, rows: Tensor) -> Tensor:
