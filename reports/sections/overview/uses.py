@@ -87,14 +87,14 @@ USES = (
     Use("Which class", "1 − TV of the decision", (ClassTotalVariation.name,)),
     Use(
         "Standard deviations, intervals",
-        "factor by which standard deviations are off",
+        "factor by which they are off",
         (StandardDeviationRatio.name,),
         shown=_factor,
     ),
     WHOLE,
     Use(
         "Tails",
-        "W1, in multiples of the exact law’s",
+        "W1, in multiples of exact",
         (Wasserstein.name, CertifiedWasserstein.name),
         _over_floor,
         _factor,
