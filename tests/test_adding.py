@@ -100,7 +100,7 @@ def test_metric_data_set_and_experiment_are_on_the_page(run, tmp_path):
         "1",
         *file,
     )
-    run(*command, "report", "--no-committed", *file, "--output", str(tmp_path))
+    run(*command, "report", "--single-file", "--no-committed", *file, "--output", str(tmp_path))
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
     for shown in (
         "Small noise",
@@ -117,7 +117,7 @@ def test_rule_activation_and_section_are_on_the_page(run, tmp_path):
     trained = ("--net-source", "trained", "--epochs", "50", "--activation", "arctan", "--depth", "1")
     few = ("--preset", "smoke", "--sigma", "1", "--rules", "inflated,marginal_moment_matching", "--jobs", "1")
     run(*command, "run", "iris-std", *trained, *few)
-    run(*command, "report", "--no-committed", "--output", str(tmp_path))
+    run(*command, "report", "--single-file", "--no-committed", "--output", str(tmp_path))
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
     for shown in ("inflated SDP", "arctan", 'id="shifts"'):
         assert shown in page
