@@ -6,7 +6,6 @@ import functools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,6 +26,7 @@ from sdp_bench.reports.style.svg import (
     group,
     opened,
     short,
+    shown,
     spaced,
     text,
     upwards,
@@ -294,9 +294,9 @@ class Chart:
                 yield f'<svg {place} viewBox="{box}">{line}</svg>'
 
     def _drawn(self, series: Series) -> Iterator[str]:
-        named = "" if series.title == series.style.label else f' data-of="{escape(series.style.label)}"'
+        named = "" if series.title == series.style.label else f' data-of="{shown(series.style.label)}"'
         told = "\n".join((series.title, *series.told(self.x, self.y)))
-        parts = (f"<title>{escape(told, quote=False)}</title>", *self._parts(series))
+        parts = (f"<title>{shown(told)}</title>", *self._parts(series))
         yield from group(f'class="series"{series.style.attribute}{named}', parts)
 
     def _parts(self, series: Series) -> Iterator[str]:

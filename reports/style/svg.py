@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
+from sdp_bench.bench.text import printable, public
+
 INCH = 4.0
 """Width of a panel."""
 
@@ -57,10 +59,15 @@ def group(attributes: str, inside: Iterable[str]) -> Iterator[str]:
         yield "</g>"
 
 
+def shown(words: str) -> str:
+    """Text as HTML, without what a browser would obey, and folders of this machine; lines stay lines."""
+    return escape("\n".join(printable(public(line)) for line in words.split("\n")))
+
+
 def text(x: float, y: float, words: str, size: float = FONT, more: str = "") -> str:
     """Text around a place (in), of a size (pt)."""
     across, down = at(x, y + RISE * size / POINTS)
-    return f'<text x="{across}" y="{down}"{more}>{escape(words)}</text>'
+    return f'<text x="{across}" y="{down}"{more}>{shown(words)}</text>'
 
 
 def upwards(x: float, y: float, words: str) -> str:

@@ -26,6 +26,7 @@ from sdp_bench.bench.settings import Settings
 from sdp_bench.bench.submissions import making as submissions
 from sdp_bench.commands import options
 from sdp_bench.reports import kept, page
+from sdp_bench.reports.scorecard import validation  # noqa: F401  imported later, it would keep what stands in
 from sdp_bench.reports.selfcheck import checks
 
 BEGUN = "the work began"
@@ -77,7 +78,7 @@ def idle(folder):
         for module, name in WORK:
             patch.setattr(module, name, begun)
         patch.setattr(sdp_ref, "check_rule", checked)
-        patch.setattr(kept, "committed", lambda _: SimpleNamespace(show=begun))
+        patch.setattr(kept, "committed", lambda _: SimpleNamespace(show=begun, show_single=begun))
         for name in ("SDP_BENCH_CACHE", "SDP_BENCH_DATA"):
             (folder / name).mkdir(exist_ok=True)
             patch.setenv(name, str(folder / name))
