@@ -26,7 +26,7 @@ from sdp_bench.bench.settings import Settings
 from sdp_bench.bench.submissions import making as submissions
 from sdp_bench.commands import options
 from sdp_bench.reports import kept, page
-from sdp_bench.reports.scorecard import validation  # noqa: F401  imported later, it would keep what stands in
+from sdp_bench.reports.scorecard import validation
 from sdp_bench.reports.selfcheck import checks
 
 BEGUN = "the work began"
@@ -35,6 +35,7 @@ SECONDS = 20
 
 WORK = (
     (driver, "nets_of"),
+    (validation, "nets_of"),
     (table, "_rows"),
     (check, "predict_all"),
     (update, "predict_all"),
