@@ -18,6 +18,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined, select_autoesca
 from markupsafe import Markup, escape
 
 from sdp_bench.bench.text import printable, public
+from sdp_bench.reports.site import anchors
 from sdp_bench.reports.statistics.rows import Labels, labels_of
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.nets import activation_label
@@ -26,13 +27,11 @@ from sdp_bench.reports.style.rules import RuleTraits
 TEMPLATES = Path(__file__).with_name("templates")
 
 _BACKQUOTED = re.compile(r"`([^`]+)`")
-_ID = re.compile(r'(?<![\w-])id="([^"]+)"')
 _HEADING = re.compile(
-    # with what it is the first in, as of a section
-    r"(?P<before>(?:<(?:section|article|figure)\b(?P<owner>[^>]*)>\s*)?)"
     r"<h(?P<level>[2-4])(?P<attributes>[^>]*)>(?P<text>.*?)</h(?P=level)>(?P<summary>\s*</summary>)?",
     re.DOTALL,
 )
+_OWNER = re.compile(r"<(?P<tag>section|article|figure)\b(?P<attributes>[^>]*)>\s*")
 _PERMALINK = '<a class="permalink" href="#{}" aria-label="Link to this heading"></a>'
 
 _LINK = Markup('<a class="number" href="{}">{}</a>')
@@ -130,16 +129,18 @@ def permalinked(page: str) -> Markup:
     -------
     Markup
     """
-    taken = set(_ID.findall(page))
+    taken = set(anchors(page))
     above = {1: ""}
 
     def linked(heading: re.Match[str]) -> str:
-        if heading["before"].startswith("<article"):  # of which there are thousands; each has its own way in
+        # what it is the first in, as of a section
+        owner = _OWNER.fullmatch(page, max(page.rfind("<", 0, heading.start()), 0), heading.start())
+        if owner and owner["tag"] == "article":  # of which there are thousands; each has its own way in
             return heading[0]
         level, attributes = int(heading["level"]), heading["attributes"]
-        known = _ID.search(attributes) or _ID.search(heading["owner"] or "")
+        known = anchors(attributes) or anchors(owner["attributes"] if owner else "")
         if known:
-            anchor = known[1]
+            anchor = known[0]
         else:
             anchor = _anchor(above[max(upper for upper in above if upper < level)], heading["text"], taken)
             attributes += f' id="{anchor}"'
@@ -149,7 +150,7 @@ def permalinked(page: str) -> Markup:
         link = _PERMALINK.format(anchor)
         # a summary is a button, in which there is no link
         inside, after = ("", heading["summary"] + link) if heading["summary"] else (link, "")
-        return f"{heading['before']}<h{level}{attributes}>{heading['text']}{inside}</h{level}>{after}"
+        return f"<h{level}{attributes}>{heading['text']}{inside}</h{level}>{after}"
 
     return Markup(_HEADING.sub(linked, page))  # noqa: S704  as it was
 
