@@ -33,6 +33,8 @@ _MEASUREMENT = (
     *("rule", "metric", "component"),
 )
 
+_MANY = 300_000  # rows, of some forty megabytes
+
 POOR_ACCURACY = 0.9
 """Training accuracy below which a net counts as one that did not learn."""
 
@@ -254,7 +256,16 @@ def newest(store: Store, runs: Sequence[Run]) -> pd.DataFrame:
     DataFrame
         As :meth:`sdp_bench.bench.results.queries.Queries.frame` gives it.
     """
-    frames = [store.frame(run) for run in runs]
+    kept = [store.frame(runs[-1])]
+    for run in reversed(runs[:-1]):
+        kept.insert(0, store.frame(run))
+        if sum(map(len, kept[:-1])) > _MANY:  # runs that went on from others hold what these hold
+            kept = [_once(kept)]
+    return _once(kept)
+
+
+def _once(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Rows of several frames, the newest last; of what several measured those of the newest."""
     if len(frames) == 1:
         return frames[0]
     frame = together(frames)
