@@ -126,7 +126,7 @@ def _share(futures: Mapping[Future[GroupResult], Part], began: dict[Future[Group
             done += part.seconds
         elif future.running():
             done += min(now - began.setdefault(future, now), _NEARLY * part.seconds)
-    return done / sum(part.seconds for part in futures.values())
+    return done / (sum(part.seconds for part in futures.values()) or 1.0)  # all may be too fast for the clock
 
 
 def _seconds(group: Group, cells: Collection[Cell]) -> float:
