@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from .dimensions import Mlp, sized
 from .timing import REGULAR, Ratio, by_turns, clock
 
 TRAINING_IMAGES = 50_000
@@ -30,17 +31,39 @@ class Preset:
     rounds : int
         Times that each method has its turn.
     architectures : tuple of str
+    phases : tuple of str
+        Of :data:`PHASES`.
+    methods : tuple of str
+        Beside the regular pass; empty for all.
     """
 
     batch: int
     rounds: int
     architectures: tuple[str, ...] = ("cnn3", "resnet18")
+    phases: tuple[str, ...] = PHASES
+    methods: tuple[str, ...] = ()
 
+
+_SIDES = (1, 3, 10, 30, 100)
+BY_OUTPUTS = tuple(Mlp(depth=2, width=256, outputs=count, inputs=784) for count in _SIDES)
+"""Nets whose number of outputs, the smaller, is all that differs."""
+BY_INPUTS = tuple(Mlp(depth=2, width=256, outputs=100, inputs=count) for count in _SIDES)
+"""Those of the number of inputs."""
+MNIST_CNN = "cnn3-28x64-1"
+"""The CNN of the paper's experiments on MNIST."""
 
 PRESETS = {
     "smoke": Preset(batch=2, rounds=2, architectures=("cnn3",)),
     "quick": Preset(batch=16, rounds=5),
     "paper": Preset(batch=128, rounds=5),
+    "dimensions": Preset(
+        batch=16,
+        rounds=25,
+        architectures=tuple(net.name for net in (*BY_OUTPUTS, *BY_INPUTS)),
+        phases=("forward",),
+        methods=("marginal_sdp", "sdp", "distprop"),
+    ),
+    "dvia": Preset(batch=1, rounds=3, architectures=(MNIST_CNN,), phases=("forward",), methods=("dvia",)),
 }
 
 
@@ -142,10 +165,10 @@ def _rows(
         except NotAtThisCommitError as error:
             on_skip(str(error))
             continue
-        for phase in PHASES:
+        for phase in preset.phases:
             make = workload.forward if phase == "forward" else workload.training_step
             works: dict[str, Callable[[], object]] = {}
-            for method in workload.methods():
+            for method in (REGULAR, *preset.methods) if preset.methods else workload.methods():
                 try:
                     works[method] = make(method)
                 except NotImplementedError as error:
@@ -198,12 +221,14 @@ def load(path: str | Path) -> list[Row]:
     Raises
     ------
     ValueError
-        If the file is not such a table.
+        If the file is not such a table, or a net of it has no name that nets have.
     """
     frame = pd.read_csv(path)
     missing = {f.name for f in fields(Row)} - set(frame.columns)
     if missing:
         raise ValueError(f"{path} is not a runtime table: it has no column {', '.join(sorted(missing))}")
+    for name in frame["architecture"].unique():
+        sized(str(name))
     return [Row(**{f.name: record[f.name] for f in fields(Row)}) for record in frame.to_dict("records")]
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import sdp_ref as sr
 
+from .dimensions import Mlp, sized
 from .timing import REGULAR
 
 RULES = ("marginal_moment_matching", "marginal_sdp", "sdp")
@@ -27,13 +28,13 @@ class NotAtThisCommitError(NotImplementedError):
     """A net or rule that is not there: asv skips what raises this while it is set up."""
 
 
-def mlp(depth: int, width: int, outputs: int = 3, inputs: int = 4) -> nn.Sequential:
-    """ReLU net of `depth` hidden layers, with torch's own initial weights."""
-    widths = [inputs, *[width] * depth]
+def mlp(named: Mlp) -> nn.Sequential:
+    """The net with torch's own initial weights, in evaluation mode."""
+    widths = [named.inputs, *[named.width] * named.depth]
     layers: list[nn.Module] = []
     for n, m in itertools.pairwise(widths):
         layers += [nn.Linear(n, m), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Linear(widths[-1], outputs)).eval()
+    return nn.Sequential(*layers, nn.Linear(widths[-1], named.outputs)).eval()
 
 
 def build(name: str, seed: int = 0) -> tuple[nn.Module, tuple[int, ...]]:
@@ -42,9 +43,7 @@ def build(name: str, seed: int = 0) -> tuple[nn.Module, tuple[int, ...]]:
     Parameters
     ----------
     name : str
-        ``cnn3`` and ``resnet18`` on 3x32x32 images, or ``mlp-4x100`` for a net on four inputs with four
-        hidden layers of 100 units; ``mlp-4x100-10`` has 10 outputs and not 3. ``cnn3-8x4`` is cnn3 with 4
-        channels first, on 3x8x8 images.
+        As :func:`sdp_bench.bench.runtime.dimensions.sized` takes it.
     seed : int
         Of the weights.
 
@@ -60,21 +59,18 @@ def build(name: str, seed: int = 0) -> tuple[nn.Module, tuple[int, ...]]:
     NotAtThisCommitError
         If this version of the project does not have the net.
     """
+    net = sized(name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        kind, _, sizes = name.partition("-")
-        if kind == "mlp":
-            shape, _, outputs = sizes.partition("-")
-            depth, width = map(int, shape.split("x"))
-            return mlp(depth, width, int(outputs or 3)), (4,)
+        if isinstance(net, Mlp):
+            return mlp(net), (net.inputs,)
+        own = {"channels": net.channels, "size": net.size, "width": net.width} if net.width else {}
         try:
             networks: Any = importlib.import_module("sdp_bench.bench.nets.architectures")
-            if sizes:
-                side, width = map(int, sizes.split("x"))
-                return getattr(networks, kind)(size=side, width=width), (3, side, side)
-            return getattr(networks, name)(), (3, 32, 32)
+            made = getattr(networks, net.kind)(**own)
         except (ImportError, AttributeError) as error:
             raise NotAtThisCommitError(f"no net '{name}' in this version") from error
+    return made, (net.channels, net.size, net.size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,7 +172,10 @@ class Workload:
         return outputs
 
     def _distprop(self, *, create_graph: bool) -> Callable[[], tuple[Tensor, Tensor | None]]:
-        package: Any = importlib.import_module(DISTPROP)
+        try:
+            package: Any = importlib.import_module(DISTPROP)
+        except ImportError as error:
+            raise NotAtThisCommitError(f"{DISTPROP} is not installed") from error
         outputs = self._regular().shape[1]
         module = package.SDP(self.net, STANDARD_DEVIATION, outputs, create_graph=create_graph)
         return lambda: module(self.inputs.clone())

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sdp_bench.bench.runtime.table import Row
+from sdp_bench.bench.runtime.table import BY_INPUTS, BY_OUTPUTS, MNIST_CNN, Row
 from sdp_bench.reports.replication.statement import (
     Answer,
     Effect,
@@ -17,12 +19,14 @@ from sdp_bench.reports.replication.statement import (
     finite,
     tried,
 )
-from sdp_bench.reports.style.labels import layers, number
+from sdp_bench.reports.style.labels import layers, number, span
 
 _NETS = {"cnn3": "3-layer CNN", "resnet18": "ResNet-18"}
 _OUTPUTS = 10
 _SIMILAR = 1.25
 """Factor within which times are "around" and "similar", and beyond which "slightly" ends."""
+_DVIA = 12_500
+"""Regular passes that the paper has one of DVIA on the CNN on MNIST take more than."""
 _ADDRESS = "#runtime"
 
 
@@ -75,6 +79,76 @@ def _fraction(evidence: Evidence) -> Tried | None:
     return tried([effect], "net", design, "#choice")
 
 
+@dataclass(frozen=True)
+class _Scan:
+    """Multiples of a pass by inputs or outputs, and the line that is nearest to them by relative errors."""
+
+    named: str
+    counts: tuple[int, ...]
+    full: NDArray[np.float64]
+    marginal: NDArray[np.float64]
+
+    @property
+    def line(self) -> NDArray[np.float64]:
+        """Value at 0, and slope."""
+        ones = np.ones(len(self.counts))
+        design = np.stack([ones, self.counts], 1) / self.full[:, np.newaxis]
+        return np.asarray(np.linalg.lstsq(design, ones, rcond=None)[0])
+
+    @property
+    def off(self) -> NDArray[np.float64]:
+        """Multiples of what the line has."""
+        start, slope = self.line
+        fitted = start + slope * np.array(self.counts, dtype=float)
+        return np.asarray(self.full / fitted)
+
+    @property
+    def holds(self) -> bool:
+        """Whether SDP is on the line, which rises, and marginal SDP is level."""
+        near = (self.off > 1 / _SIMILAR).all() and (self.off < _SIMILAR).all()
+        return bool(near and self.line[1] > 0 and self.marginal.max() / self.marginal.min() <= _SIMILAR)
+
+    @property
+    def found(self) -> str:
+        """It in words."""
+        start, slope = self.line
+        counts, ratios = ", ".join(map(str, self.counts)), ", ".join(map(number, self.full))
+        return (
+            f"with {counts} {self.named} SDP takes {ratios} passes, {span(self.off)} times "
+            f"{number(start)} + {number(slope)} of their number, and marginal SDP {span(self.marginal)}"
+        )
+
+
+def _linear(evidence: Evidence) -> Answer | None:
+    """By outputs, and by inputs, each the smaller number: SDP on a line, marginal SDP level."""
+    scans = []
+    for nets, named in ((BY_OUTPUTS, "outputs"), (BY_INPUTS, "inputs")):
+        full, marginal = (
+            [row.ratio for net in nets if (row := evidence.timed(net.name, method))]
+            for method in ("sdp", "marginal_sdp")
+        )
+        if len(full) < len(nets) or len(marginal) < len(nets):
+            return None
+        counts = tuple(min(net.inputs, net.outputs) for net in nets)
+        scans.append(_Scan(named, counts, np.array(full), np.array(marginal)))
+    row = evidence.timed(BY_OUTPUTS[0].name, "sdp")
+    return Answer.certain(
+        holds=all(scan.holds for scan in scans),
+        found="; ".join(scan.found for scan in scans),
+        fidelity=_design(row) if row else "",
+        address=_ADDRESS,
+    )
+
+
+def _dvia(evidence: Evidence) -> Answer | None:
+    """DVIA over a regular pass of the CNN on MNIST."""
+    row = evidence.timed(MNIST_CNN, "dvia")
+    if row is None:
+        return None
+    found = f"DVIA over a regular pass: {row.ratio:,.0f}, {row.seconds:.0f} s for one image"
+    return Answer.certain(holds=row.ratio > _DVIA, found=found, fidelity=_design(row), address=_ADDRESS)
+
+
 RULES: Mapping[str, Rule] = {
     "cost-marginal": _multiples(
         "forward",
@@ -106,4 +180,6 @@ RULES: Mapping[str, Rule] = {
         lambda ratio: _OUTPUTS / _SIMILAR <= ratio <= _OUTPUTS * _SIMILAR,
     ),
     "cost-fraction": _fraction,
+    "cost-linear": _linear,
+    "cost-dvia": _dvia,
 }

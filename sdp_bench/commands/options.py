@@ -10,7 +10,7 @@ import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -19,6 +19,9 @@ from sdp_bench.bench.text import printable
 from sdp_bench.commands.config import Config
 from sdp_bench.commands.screen import echo
 from sdp_bench.commands.sweeps import specs_of
+
+if TYPE_CHECKING:
+    from sdp_bench.bench.runtime.table import Row
 
 DATABASE = Path("sdp-bench.sqlite")
 RUNTIME = Path("runtime.csv")
@@ -402,3 +405,14 @@ def settings(command: CommandT) -> CommandT:
     for option in reversed(_SETTINGS):
         command = option(command)
     return command
+
+
+def timed_rows(path: Path) -> tuple[Row, ...]:
+    """Rows of a runtime table; none where there is no such file."""
+    from sdp_bench.bench.errors import UserError
+    from sdp_bench.bench.runtime import table
+
+    try:
+        return tuple(table.load(path)) if path.exists() else ()
+    except (ValueError, OSError) as error:
+        raise UserError(f"cannot read the runtime table {path}: {error}") from error

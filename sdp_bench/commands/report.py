@@ -6,7 +6,6 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -19,12 +18,10 @@ from sdp_bench.commands.options import (
     folder_,
     runs,
     runtime_table,
+    timed_rows,
     word,
 )
 from sdp_bench.commands.screen import echo
-
-if TYPE_CHECKING:
-    from sdp_bench.bench.runtime.table import Row
 
 HTML = Path("reports/html")
 _FEW = 50_000  # objects, of some megabytes; after each 700, Python's own, looking takes a tenth of the time
@@ -110,7 +107,7 @@ def report(
     from sdp_bench.reports.parts import PAGE
     from sdp_bench.reports.results import results_of
 
-    timed = _timed(runtime_table)
+    timed = timed_rows(runtime_table)
     check(output, (PAGE, DATA))
     if numbers and all_runs:
         raise click.UsageError("--run and --all-runs exclude each other")
@@ -159,14 +156,3 @@ def _nothing_measured(database: Path) -> bool:
     asked = ("database", "numbers", "all_runs", "wanted")
     given = any(context.get_parameter_source(name) != ParameterSource.DEFAULT for name in asked)
     return not database.exists() and not given
-
-
-def _timed(path: Path) -> tuple[Row, ...]:
-    """Rows of a runtime table; none where there is no such file."""
-    from sdp_bench.bench.errors import UserError
-    from sdp_bench.bench.runtime import table
-
-    try:
-        return tuple(table.load(path)) if path.exists() else ()
-    except (ValueError, OSError) as error:
-        raise UserError(f"cannot read the runtime table {path}: {error}") from error

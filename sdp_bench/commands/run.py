@@ -20,6 +20,7 @@ from sdp_bench.commands.options import (
     runtime_table,
     seconds,
     settings,
+    timed_rows,
     word,
     workers,
 )
@@ -200,13 +201,20 @@ def _check_options(experiments: Sequence[Experiment], settings: Settings) -> Non
 
 @command()
 @click.option(
-    "--preset", type=word, default="quick", show_default=True, help="smoke, quick or paper (batches of 128)."
+    "--preset",
+    type=word,
+    default="quick",
+    show_default=True,
+    help="smoke, quick or paper (batches of 128); dimensions (inputs and outputs); dvia (of the MNIST CNN).",
 )
 @click.option("--device", type=word, default="cpu", show_default=True, help="cpu, cuda, cuda:1 ...")
 @click.option("--threads", type=workers, default=1, show_default=True, help="Of torch, on a CPU.")
 @runtime_table
 def runtime(preset: str, device: str, threads: int, runtime_table: Path) -> None:
-    """Time the rules on image nets, as multiples of the net's own pass (paper: Table 6)."""
+    """Time the rules, as multiples of the net's own pass (paper: Table 6).
+
+    In the table, what is timed takes the place of what was timed of the same nets; other nets stay.
+    """
     import torch
 
     from sdp_bench.bench import files
@@ -216,6 +224,7 @@ def runtime(preset: str, device: str, threads: int, runtime_table: Path) -> None
 
     check_device(device)
     files.check_writable(runtime_table)
+    before = timed_rows(runtime_table)
     torch.set_num_threads(threads)
 
     def told(row: Row) -> None:
@@ -226,5 +235,6 @@ def runtime(preset: str, device: str, threads: int, runtime_table: Path) -> None
         rows = table.measure(preset, device, on_skip=lambda line: echo(line, err=True), on_row=told)
     except ValueError as error:
         raise UserError(str(error)) from error
-    table.save(rows, runtime_table)
+    again = {row.architecture for row in rows}
+    table.save([*(row for row in before if row.architecture not in again), *rows], runtime_table)
     echo(f"{len(rows)} timings in {runtime_table}; `sdp-bench report` shows them")

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from sdp_bench.bench.runtime.dimensions import ImageNet, Mlp, sized
 from sdp_bench.bench.runtime.table import Comparison, Row, beside_paper
+from sdp_bench.bench.runtime.timing import REGULAR
 from sdp_bench.reports.paper.printed import experiment
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
@@ -38,6 +40,15 @@ class Block:
     timings: tuple[Timing, ...]
 
 
+@dataclass(frozen=True)
+class Scan:
+    """Forward passes of fully connected nets by their inputs and outputs: each with a row a method."""
+
+    about: str
+    methods: tuple[str, ...]
+    rows: tuple[tuple[Mlp, tuple[Row | None, ...]], ...]
+
+
 class Runtime(Section):
     """Ratios to the net's own pass, beside the paper's."""
 
@@ -50,12 +61,34 @@ class Runtime(Section):
         """Blocks by net and phase; None where nothing was timed or measured."""
         if not results.runtime or results.frame.empty:
             return None
-        return {"blocks": runtime(results.runtime)}
+        images = [row for row in results.runtime if isinstance(sized(row.architecture), ImageNet)]
+        return {"blocks": runtime(images), "scan": scan(results.runtime)}
 
 
 def runtime(rows: Sequence[Row]) -> list[Block]:
     """Blocks of a runtime table, in its order; none where nothing was timed."""
     return list(_blocks(rows))
+
+
+def scan(rows: Sequence[Row]) -> Scan | None:
+    """Ratios of fully connected nets by their inputs and outputs; None where none were timed."""
+    own = [(net, row) for row in rows if isinstance(net := sized(row.architecture), Mlp)]
+    timed = {(net, row.method): row for net, row in own if row.phase == "forward"}
+    if not timed:
+        return None
+    nets = tuple(dict.fromkeys(net for net, _ in timed))
+    methods = tuple(dict.fromkeys(method for _, method in timed if method != REGULAR))
+    known = [tuple(timed.get((net, method)) for method in methods) for net in nets]
+    names = tuple(_METHODS.get(method) or RuleTraits().label(method) for method in methods)
+    return Scan(_about(own[0][1]), names, tuple(zip(nets, known, strict=True)))
+
+
+def _about(row: Row) -> str:
+    """Where and how a method was timed."""
+    return (
+        f"batch {row.batch}, {row.device}, {labels.plural(row.threads, 'CPU thread')}, "
+        f"torch {row.torch}, medians of {labels.plural(row.rounds, 'round')}"
+    )
 
 
 def _blocks(rows: Sequence[Row]) -> Iterator[Block]:
@@ -64,9 +97,8 @@ def _blocks(rows: Sequence[Row]) -> Iterator[Block]:
         pairs = list(own)
         first = pairs[0][0]
         yield Block(
-            f"{NetKind(architecture, 0).label}, {_PHASES.get(phase, phase)}",
-            f"batch {first.batch}, {first.device}, {labels.plural(first.threads, 'CPU thread')}, "
-            f"torch {first.torch}, medians of {labels.plural(first.rounds, 'round')}",
+            f"{_title(architecture)}, {_PHASES.get(phase, phase)}",
+            _about(first),
             tuple(
                 Timing(
                     _METHODS.get(row.method) or RuleTraits().label(row.method),
@@ -77,3 +109,12 @@ def _blocks(rows: Sequence[Row]) -> Iterator[Block]:
                 for row, each in pairs
             ),
         )
+
+
+def _title(architecture: str) -> str:
+    """An image net for people, with its images where they are not its own kind."""
+    net = sized(architecture)
+    if isinstance(net, Mlp):
+        return architecture
+    images = f" on {net.channels} × {net.size} × {net.size}" if net.width else ""
+    return NetKind(net.kind, 0).label + images

@@ -1,7 +1,9 @@
 """The runtime table and the asv suite: what is timed, not how long it takes."""
 
+import dataclasses
 import itertools
 import json
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +14,7 @@ import torch
 
 import sdp_ref as sr
 from sdp_bench.bench.runtime import gpu, propagation, table
+from sdp_bench.bench.runtime.dimensions import ImageNet, Mlp, sized
 from sdp_bench.bench.runtime.timing import REGULAR, Ratio, by_turns, clock
 from sdp_bench.bench.runtime.workloads import DISTPROP, RULES, NotAtThisCommitError, Workload, build
 from sdp_ref.testing import StandIn
@@ -86,7 +89,9 @@ def test_the_clock_of_a_cpu_counts_work_and_not_waiting():
     [
         ("mlp-1x100", (4,), 3, 100 * 5 + 3 * 101),
         ("mlp-24x10-7", (4,), 7, 10 * 5 + 23 * 110 + 7 * 11),
+        ("mlp-2x10-7-5", (5,), 7, 10 * 6 + 110 + 7 * 11),
         ("cnn3", (3, 32, 32), 10, 64 * 28 + 128 * 577 + 10 * 8193),
+        ("cnn3-28x64-1", (1, 28, 28), 10, 137_226),
         ("cnn3-8x4", (3, 8, 8), 10, 4 * 28 + 8 * 37 + 10 * (8 * 4 + 1)),
         ("resnet18", (3, 32, 32), 10, 11_173_962),
     ],
@@ -104,6 +109,20 @@ def test_a_net_that_this_version_lacks_is_one_that_asv_skips():
     with pytest.raises(NotImplementedError, match="no net 'transformer9' in this version") as raised:
         build("transformer9")
     assert raised.type is NotAtThisCommitError
+
+
+@pytest.mark.parametrize(
+    "name", ["", "mlp", "mlp-2", "cnn3-8", "cnn3-8xx4", "mlp-2x3-4-5-6", "a-b", "cnn3-8x4-", "٣-٣x٣"]
+)
+def test_other_names_are_no_nets(name):
+    with pytest.raises(ValueError, match="no net is called"):
+        sized(name)
+
+
+def test_nets_keep_their_names():
+    assert sized("mlp-2x3") == Mlp(2, 3, outputs=3, inputs=4) == sized(Mlp(2, 3).name)
+    assert sized(Mlp(2, 30, 7, 100).name) == Mlp(2, 30, 7, 100)
+    assert sized("cnn3-8x4") == ImageNet("cnn3", 8, 3, 4)
 
 
 @pytest.mark.rounding
@@ -171,6 +190,15 @@ def test_a_table_has_each_method_and_its_ratio():
         assert (row.batch, row.rounds, row.torch) == (3, 2, torch.__version__)
 
 
+def test_a_preset_may_name_its_methods_and_phases(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distprop", None)  # as where it is not installed
+    skipped = []
+    preset = table.Preset(2, 1, ("mlp-1x10-5-6",), phases=("forward",), methods=("dvia", "distprop"))
+    rows = table.measure(preset, on_skip=skipped.append)
+    assert [(r.phase, r.method) for r in rows] == [("forward", "regular"), ("forward", "dvia")]
+    assert skipped == ["mlp-1x10-5-6, forward: distprop is not installed"]
+
+
 def test_what_a_rule_cannot_do_is_left_out_and_told(monkeypatch):
     real = Workload.forward
 
@@ -194,6 +222,9 @@ def test_a_table_comes_back_from_its_file(tmp_path):
     pd.DataFrame({"method": ["sdp"]}).to_csv(tmp_path / "other.csv")
     with pytest.raises(ValueError, match="not a runtime table: it has no column architecture"):
         table.load(tmp_path / "other.csv")
+    table.save([dataclasses.replace(rows[0], architecture="a-b")], tmp_path / "named.csv")
+    with pytest.raises(ValueError, match="no net is called 'a-b'"):
+        table.load(tmp_path / "named.csv")
 
 
 def test_ratios_stand_beside_the_papers_where_it_has_them():

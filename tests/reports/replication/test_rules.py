@@ -1,11 +1,12 @@
 import dataclasses
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from sdp_bench.bench.runtime.table import Row
+from sdp_bench.bench.runtime.table import BY_INPUTS, BY_OUTPUTS, MNIST_CNN, Row
 from sdp_bench.reports.replication import cost, exact, intervals, simulation
 from sdp_bench.reports.replication.counterparts import counterparts
 from sdp_bench.reports.replication.statement import Answer, Evidence, Tried
@@ -92,6 +93,52 @@ def test_overhead_for_small_models_is_ruled_on_the_small_one(small, outcome):
     assert "2.90 (ResNet-18)" in answer.found
     large = tuple(each for each in runtime if each.architecture == "resnet18")
     assert cost.RULES["cost-marginal-small"](evidence(made_up.frame(), runtime=large)) is None
+
+
+def scan(full, marginal):
+    """Times of the nets of different sizes, as multiples of a pass by the smaller of inputs and outputs."""
+    return tuple(
+        replace(row(net.name, method, 1.0), ratio=ratio(min(net.inputs, net.outputs)))
+        for net in (*BY_OUTPUTS, *BY_INPUTS)
+        for method, ratio in (("sdp", full), ("marginal_sdp", marginal))
+    )
+
+
+@pytest.mark.parametrize(
+    ("full", "marginal", "outcome"),
+    [
+        (lambda k: 3 + 0.5 * k, lambda k: 2.2, Outcome.HOLDS),
+        (lambda k: (3 + 0.5 * k) * (1.15 if k % 3 else 1), lambda k: 2.0 + (k == 10) * 0.3, Outcome.HOLDS),
+        (lambda k: 3 + 0.05 * k**2, lambda k: 2.2, Outcome.FAILS),
+        (lambda k: 12.0 - 0.05 * k, lambda k: 2.2, Outcome.FAILS),  # falls
+        (lambda k: 3 + 0.5 * k, lambda k: 2.2 + 0.02 * k, Outcome.FAILS),
+    ],
+)
+def test_linear_is_on_a_line_and_constant_is_level(full, marginal, outcome):
+    timed = scan(full, marginal)
+    answer = cost.RULES["cost-linear"](evidence(made_up.frame(), runtime=timed))
+    assert answer.verdicts.outcome is outcome
+    assert cost.RULES["cost-linear"](evidence(made_up.frame(), runtime=timed[:-1])) is None
+
+
+def test_each_scan_has_its_own_line():
+    timed = tuple(
+        replace(each, ratio=each.ratio + 20 * each.architecture.endswith(("-1", "-3", "-10", "-30", "-100")))
+        for each in scan(lambda k: 3 + 0.5 * k, lambda k: 2.2)
+    )
+    answer = cost.RULES["cost-linear"](evidence(made_up.frame(), runtime=timed))
+    assert answer.verdicts.outcome is Outcome.HOLDS
+    assert "with 1, 3, 10, 30, 100 outputs SDP takes 3.50, 4.50, 8.00, 18.0, 53.0 passes" in answer.found
+    assert "23.0 + 0.500 of their number, and marginal SDP 22.2" in answer.found
+
+
+@pytest.mark.parametrize(("ratio", "outcome"), [(12_501.0, Outcome.HOLDS), (12_500.0, Outcome.FAILS)])
+def test_dvia_is_ruled_by_its_own_time_on_the_cnn(ratio, outcome):
+    timed = (replace(row(MNIST_CNN, "dvia", 31.4), ratio=ratio),)
+    answer = cost.RULES["cost-dvia"](evidence(made_up.frame(), runtime=timed))
+    assert answer.verdicts.outcome is outcome
+    assert f"{ratio:,.0f}, 31 s" in answer.found
+    assert cost.RULES["cost-dvia"](evidence(made_up.frame())) is None
 
 
 class Found:

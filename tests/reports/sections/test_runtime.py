@@ -5,7 +5,7 @@ import pytest
 
 from sdp_bench.bench.runtime.table import Row, load, save
 from sdp_bench.reports.results import Results
-from sdp_bench.reports.sections.runtime import Runtime, runtime
+from sdp_bench.reports.sections.runtime import Runtime, runtime, scan
 from sdp_bench.reports.tables.frame import COLUMNS
 from tests.reports import made_up
 
@@ -47,3 +47,26 @@ def test_the_page_shows_what_was_timed_and_nothing_where_nothing_was(tmp_path):
     text, _ = made_up.page(Results(made, runtime=tuple(load(tmp_path / "runtime.csv"))), [Runtime()])
     assert "11.00 to 13.00" in text
     assert f"{20.8 / 6.29:.2f}" in text
+
+
+def test_nets_of_different_sizes_stand_in_a_table_of_their_own():
+    rows = [
+        row("mlp-2x256-10-784", "forward", "regular", 1.0),
+        row("mlp-2x256-10-784", "forward", "sdp", 9.5),
+        row("mlp-2x256-100-3", "forward", "sdp", 20.25),
+        row("cnn3-28x64-1", "forward", "dvia", 23_456.0),
+    ]
+    found = scan(rows)
+    assert found.methods == ("SDP",)
+    assert [(net.inputs, net.outputs, timed.ratio) for net, (timed,) in found.rows] == [
+        (784, 10, 9.5),
+        (3, 100, 20.25),
+    ]
+    assert scan(ROWS) is None
+    made = pd.DataFrame(
+        [dict.fromkeys(COLUMNS, 0.0) | {"experiment": "iris-tv", "rule": "sdp", "metric": "w1"}]
+    )
+    text, _ = made_up.page(Results(made, runtime=tuple(rows)), [Runtime()])
+    assert "20.25" in text
+    assert "Three-layer CNN on 1 × 28 × 28, forward" in text
+    assert "mlp-" not in text

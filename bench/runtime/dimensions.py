@@ -1,0 +1,82 @@
+"""Nets that are timed, by name: of what sizes they are."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_MLP = "mlp"
+_NAME = re.compile(r"(?P<kind>[^-]+)(?P<sizes>(?:-[0-9]{1,6}x[0-9]{1,6}(?:-[0-9]{1,6}){0,2})?)")
+
+
+@dataclass(frozen=True)
+class Mlp:
+    """A fully connected ReLU net of hidden layers of one width.
+
+    Attributes
+    ----------
+    depth, width : int
+        Hidden layers, and units in each.
+    outputs, inputs : int
+    """
+
+    depth: int
+    width: int
+    outputs: int = 3
+    inputs: int = 4
+
+    @property
+    def name(self) -> str:
+        """As :func:`sized` takes it."""
+        return f"{_MLP}-{self.depth}x{self.width}-{self.outputs}-{self.inputs}"
+
+
+@dataclass(frozen=True)
+class ImageNet:
+    """An image classifier.
+
+    Attributes
+    ----------
+    kind : str
+        Name of its architecture.
+    size, channels : int
+        Of the images.
+    width : int, optional
+        Of its first layer; without it all sizes are the architecture's own.
+    """
+
+    kind: str
+    size: int = 32
+    channels: int = 3
+    width: int | None = None
+
+
+def sized(name: str) -> Mlp | ImageNet:
+    """The net that a name is of.
+
+    Parameters
+    ----------
+    name : str
+        ``cnn3`` and ``resnet18`` on 3x32x32 images, or ``mlp-4x100`` for a net on four inputs with four
+        hidden layers of 100 units; ``mlp-4x100-10`` has 10 outputs and not 3, ``mlp-4x100-10-50`` 50 inputs
+        too. ``cnn3-8x4`` is cnn3 with 4 channels first, on 3x8x8 images, ``cnn3-28x64-1`` one on 1x28x28.
+
+    Returns
+    -------
+    Mlp or ImageNet
+
+    Raises
+    ------
+    ValueError
+        If it is not written so.
+    """
+    found = _NAME.fullmatch(name)
+    kind, numbers = (found["kind"], [*map(int, re.findall(r"\d+", found["sizes"]))]) if found else ("", [])
+    if kind == _MLP and numbers:
+        return Mlp(*numbers)
+    if kind in ("", _MLP) or len(numbers) > 3:
+        raise ValueError(f"no net is called {name!r}")
+    if not numbers:
+        return ImageNet(kind)
+    size, width, channels = [*numbers, 3][:3]
+    return ImageNet(kind, size, channels, width)
