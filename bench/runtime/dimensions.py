@@ -50,6 +50,11 @@ class ImageNet:
     channels: int = 3
     width: int | None = None
 
+    @property
+    def name(self) -> str:
+        """As :func:`sized` takes it."""
+        return f"{self.kind}-{self.size}x{self.width}-{self.channels}" if self.width else self.kind
+
 
 def sized(name: str) -> Mlp | ImageNet:
     """The net that a name is of.

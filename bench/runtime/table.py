@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 
 import pandas as pd
 
-from .dimensions import Mlp, sized
+from .dimensions import ImageNet, Mlp, sized
 from .timing import REGULAR, Ratio, by_turns, clock
 
 TRAINING_IMAGES = 50_000
@@ -49,8 +49,10 @@ BY_OUTPUTS = tuple(Mlp(depth=2, width=256, outputs=count, inputs=784) for count 
 """Nets whose number of outputs, the smaller, is all that differs."""
 BY_INPUTS = tuple(Mlp(depth=2, width=256, outputs=100, inputs=count) for count in _SIDES)
 """Those of the number of inputs."""
-MNIST_CNN = "cnn3-28x64-1"
+MNIST_CNN = ImageNet("cnn3", 28, 1, 64)
 """The CNN of the paper's experiments on MNIST."""
+NARROW_CNNS = tuple(replace(MNIST_CNN, width=width) for width in (4, 8, 12, 16))
+"""Those whose covariances fit into a few GB."""
 
 PRESETS = {
     "smoke": Preset(batch=2, rounds=2, architectures=("cnn3",)),
@@ -63,7 +65,13 @@ PRESETS = {
         phases=("forward",),
         methods=("marginal_sdp", "sdp", "distprop"),
     ),
-    "dvia": Preset(batch=1, rounds=3, architectures=(MNIST_CNN,), phases=("forward",), methods=("dvia",)),
+    "dvia": Preset(
+        batch=1,
+        rounds=3,
+        architectures=tuple(net.name for net in (*NARROW_CNNS, MNIST_CNN)),
+        phases=("forward",),
+        methods=("dvia",),
+    ),
 }
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sdp_bench.bench.runtime.table import BY_INPUTS, BY_OUTPUTS, MNIST_CNN, Row
+from sdp_bench.bench.runtime.table import BY_INPUTS, BY_OUTPUTS, MNIST_CNN, NARROW_CNNS, Row
 from sdp_bench.reports.replication import cost, exact, intervals, simulation
 from sdp_bench.reports.replication.counterparts import counterparts
 from sdp_bench.reports.replication.statement import Answer, Evidence, Tried
@@ -132,13 +132,26 @@ def test_each_scan_has_its_own_line():
     assert "23.0 + 0.500 of their number, and marginal SDP 22.2" in answer.found
 
 
-@pytest.mark.parametrize(("ratio", "outcome"), [(12_501.0, Outcome.HOLDS), (12_500.0, Outcome.FAILS)])
-def test_dvia_is_ruled_by_its_own_time_on_the_cnn(ratio, outcome):
-    timed = (replace(row(MNIST_CNN, "dvia", 31.4), ratio=ratio),)
+@pytest.mark.parametrize(("seconds", "outcome"), [(12.6, Outcome.HOLDS), (12.4, Outcome.FAILS)])
+def test_dvia_is_ruled_by_its_own_time_on_the_cnn(seconds, outcome):
+    timed = (row(MNIST_CNN.name, "regular", 0.001), row(MNIST_CNN.name, "dvia", seconds))
     answer = cost.RULES["cost-dvia"](evidence(made_up.frame(), runtime=timed))
     assert answer.verdicts.outcome is outcome
-    assert f"{ratio:,.0f}, 31 s" in answer.found
-    assert cost.RULES["cost-dvia"](evidence(made_up.frame())) is None
+    assert f"{1000 * seconds:,.0f}, {seconds:.0f} s for an image; timed" in answer.found
+    assert cost.RULES["cost-dvia"](evidence(made_up.frame(), runtime=timed[1:])) is None
+
+
+def test_dvia_is_extrapolated_by_its_terms_where_it_does_not_fit():
+    timed = (
+        row(MNIST_CNN.name, "regular", 0.001),
+        *(row(net.name, "dvia", 3e-3 * net.width**2 + 1e-5 * net.width**3) for net in NARROW_CNNS),
+    )
+    answer = cost.RULES["cost-dvia"](evidence(made_up.frame(), runtime=timed))
+    seconds = 3e-3 * 64**2 + 1e-5 * 64**3
+    assert answer.verdicts.outcome is Outcome.HOLDS
+    assert f"{1000 * seconds:,.0f}, {seconds:.0f} s for an image; extrapolated from" in answer.found
+    assert ", 1.00 times what quadratic" in answer.found
+    assert cost.RULES["cost-dvia"](evidence(made_up.frame(), runtime=timed[:-1])) is None
 
 
 class Found:
