@@ -9,6 +9,9 @@ PAPER ?= paper.sqlite
 SIMULATIONS ?= iris-tv iris-std iris-w1 iris-tv-activations iris-tv-deep iris-sensitivity
 JOBS ?= 1
 
+# Where it is set, every process of the tests would compile the project and its tests anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help report paper paper-export rule-facts test slow attacks kernels coverage smoke lint benchmark hot-paths asv docs clean
 
 help:
@@ -84,7 +87,7 @@ WITHOUT_AVX = ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE ONEDNN_MAX_CPU_ISA
 	GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX2,-FMA
 
 kernels: $(STAMP)
-	$(WITHOUT_AVX) $(BIN)/pytest -m rounding
+	$(WITHOUT_AVX) $(BIN)/pytest -m rounding -n $(TEST_JOBS) --dist loadfile
 
 # Under xdist each process keeps its own data, which pytest-cov puts together.
 coverage: $(STAMP)

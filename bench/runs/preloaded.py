@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 import ot  # noqa: F401  with what it brings, it takes longer than many a group
+import torch._dynamo  # noqa: F401  so does this, which torch takes once a net is recorded or trained
 
 import sdp_bench.oracles
 import sdp_ref

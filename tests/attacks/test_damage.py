@@ -129,7 +129,7 @@ def test_flipped_bits_are_harmless_or_told(attack, content, whole, tmp_path):
 
 @pytest.mark.slow
 def test_flipped_bits_of_the_header_are_harmless_or_told(attack, content, whole, tmp_path):
-    cases = ((f"bit {bit}", flipped(content, bit)) for bit in range(0, 800, 3))
+    cases = ((f"bit {bit}", flipped(content, bit)) for bit in range(0, 800, 7))  # in every byte
     attempts(attack, "flipped bits of a results file's header", cases, whole, tmp_path)
 
 

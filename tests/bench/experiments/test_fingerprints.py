@@ -33,6 +33,17 @@ RULES = (*sdp_ref.rules(), "monte_carlo:samples=10,sampler=sobol")
 SMALL = Settings().but(samples=2**10, pilot_samples=2**10, w1_points=100, certified_points=100, cells=16)
 
 
+@pytest.fixture(scope="module")
+def rules_before():
+    """Fingerprints of all rules while nothing is changed."""
+    return of_rules()
+
+
+@pytest.fixture(scope="module")
+def metrics_before():
+    return of_metrics()
+
+
 def of_rules():
     return {name: reached(*fingerprints.rule_code(name)) for name in (*RULES, *references())}
 
@@ -45,22 +56,21 @@ def changed(before, after):
     return {name for name in before if before[name] != after[name]}
 
 
-def test_every_rule_has_its_own():
-    assert len(set(of_rules().values())) == len(RULES) + len(references())
+def test_every_rule_has_its_own(rules_before):
+    assert len(set(rules_before.values())) == len(RULES) + len(references())
 
 
-def test_every_metric_has_its_own():
-    assert len(set(of_metrics().values())) == len(metrics())
+def test_every_metric_has_its_own(metrics_before):
+    assert len(set(metrics_before.values())) == len(metrics())
 
 
-def test_what_is_said_of_a_metric_does_not_count(monkeypatch):
-    before = of_metrics()
+def test_what_is_said_of_a_metric_does_not_count(monkeypatch, metrics_before):
     kind = type(metric_of("tv_headline"))
     for name, value in (("title", "Another"), ("about", "Other words"), ("decimals", 7), ("check", print)):
         monkeypatch.setattr(kind, name, value)
-    assert of_metrics() == before
+    assert of_metrics() == metrics_before
     monkeypatch.setattr(kind, "partition", print)
-    assert "tv_headline" in changed(before, of_metrics())
+    assert "tv_headline" in changed(metrics_before, of_metrics())
 
 
 def test_a_measurement_is_known_by_its_rule_and_its_metric():
@@ -68,42 +78,37 @@ def test_a_measurement_is_known_by_its_rule_and_its_metric():
     assert len({fingerprints.of_measurement(*pair) for pair in pairs}) == 12
 
 
-def test_a_change_of_one_rule_leaves_the_others(monkeypatch):
-    before = of_rules()
+def test_a_change_of_one_rule_leaves_the_others(monkeypatch, rules_before):
     monkeypatch.setattr(type(sdp_ref.rule("unscented")), "prepare", lambda self, net: net)
-    assert changed(before, of_rules()) == {"unscented"}
+    assert changed(rules_before, of_rules()) == {"unscented"}
 
 
-def test_a_change_of_the_sampling_rule_leaves_the_others(monkeypatch):
-    before = of_rules()
+def test_a_change_of_the_sampling_rule_leaves_the_others(monkeypatch, rules_before):
     monkeypatch.setattr(type(sdp_ref.rule("monte_carlo")), "with_seeds", lambda self, seeds: self)
-    assert changed(before, of_rules()) == {
+    assert changed(rules_before, of_rules()) == {
         *("monte_carlo", "monte_carlo:samples=10,sampler=sobol"),
         "control_variate",  # which is one
     }
 
 
-def test_a_handler_of_a_rule_counts_for_those_that_inherit_it(monkeypatch):
-    before = of_rules()
+def test_a_handler_of_a_rule_counts_for_those_that_inherit_it(monkeypatch, rules_before):
     monkeypatch.setattr(FullCovarianceRule, "_handlers", dict(FullCovarianceRule._handlers))
-    assert changed(before, of_rules()) == set()
+    assert changed(rules_before, of_rules()) == set()
     FullCovarianceRule.handles(torch.nn.Linear)(lambda rule, module, law: law)
-    assert changed(before, of_rules()) == {"moment_matching", "dvia", "low_rank"}
+    assert changed(rules_before, of_rules()) == {"moment_matching", "dvia", "low_rank"}
 
 
-def test_an_activation_s_integrals_count_for_the_rules_that_take_them(monkeypatch):
-    before = of_rules()
+def test_an_activation_s_integrals_count_for_the_rules_that_take_them(monkeypatch, rules_before):
     monkeypatch.setattr(type(activation("relu")), "_mean_variance", lambda *_: None)
-    those = changed(before, of_rules())
+    those = changed(rules_before, of_rules())
     assert {"moment_matching", "marginal_moment_matching"} <= those
     assert not those & {"sdp", "marginal_sdp", "unscented", "monte_carlo", *references()}
 
 
-def test_what_a_rule_is_called_and_drawn_like_does_not_count(monkeypatch):
-    before = of_rules()
+def test_what_a_rule_is_called_and_drawn_like_does_not_count(monkeypatch, rules_before):
     monkeypatch.setattr(type(sdp_ref.rule("sdp")), "title", "Another name")
     monkeypatch.setattr(type(sdp_ref.rule("sdp")), "colour", "#000000")
-    assert of_rules() == before
+    assert of_rules() == rules_before
 
 
 @pytest.mark.parametrize(
@@ -114,23 +119,20 @@ def test_what_a_rule_is_called_and_drawn_like_does_not_count(monkeypatch):
         (wasserstein, "floor_of", {"w1", "w1_certified", "w1_sliced"}),
     ],
 )
-def test_the_numerics_of_a_metric_leave_the_others(place, name, those, monkeypatch):
-    before = of_metrics()
+def test_the_numerics_of_a_metric_leave_the_others(place, name, those, monkeypatch, metrics_before):
     monkeypatch.setattr(place, name, lambda *_: None)
-    assert changed(before, of_metrics()) == those
+    assert changed(metrics_before, of_metrics()) == those
 
 
-def test_samples_of_the_oracle_count_for_every_metric_and_no_rule(monkeypatch):
-    before, rules = of_metrics(), of_rules()
+def test_samples_of_the_oracle_count_for_every_metric_and_no_rule(monkeypatch, rules_before, metrics_before):
     monkeypatch.setattr(oracle, "sample_outputs", lambda *_: None)
-    assert changed(before, of_metrics()) == set(metrics())
-    assert not changed(rules, of_rules()) & set(RULES)
+    assert changed(metrics_before, of_metrics()) == set(metrics())
+    assert not changed(rules_before, of_rules()) & set(RULES)
 
 
-def test_seeds_count_for_all(monkeypatch):
-    before = of_rules() | of_metrics()
+def test_seeds_count_for_all(monkeypatch, rules_before, metrics_before):
     monkeypatch.setattr(keys.OracleKey, "seed", lambda *_: 0)
-    assert changed(before, of_rules() | of_metrics()) >= {*RULES, "w1", "tv_headline"}
+    assert changed(rules_before | metrics_before, of_rules() | of_metrics()) >= {*RULES, "w1", "tv_headline"}
 
 
 SCRIPT = """
@@ -140,12 +142,12 @@ print(json.dumps(of_rules() | of_metrics()))
 """
 
 
-def test_another_process_has_the_same():
+def test_another_process_has_the_same(rules_before, metrics_before):
     seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
     printed = subprocess.check_output(
         [sys.executable, "-W", "ignore", "-c", SCRIPT], env=os.environ | {"PYTHONHASHSEED": seed}, text=True
     )
-    assert json.loads(printed) == of_rules() | of_metrics()
+    assert json.loads(printed) == rules_before | metrics_before
 
 
 def codes(objects):
@@ -177,7 +179,9 @@ KEYS = [OracleKey("net", "input", "noise", "mc", SMALL.sampling.samples)]
 
 
 @pytest.mark.filterwarnings("ignore:rule '.*' is marginal")
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    "rule", [pytest.param(rule, marks=[pytest.mark.slow] if rule == "exact" else []) for rule in RULES]
+)
 def test_all_that_runs_for_a_rule_is_reached(rule):
     """A rule whose code takes a method by a name that is made at run time fails here."""
     known = codes(closure(*fingerprints.rule_code(rule)))

@@ -269,7 +269,7 @@ def outside_settings(file, *rules):
 def test_workers_run_it_without_the_file(file, tmp_path):
     settings = outside_settings(file, "Wider", "Plain", "Noisy")
     assert settings.rules == ("sdp", "wider", "plain", "noisy")
-    plan = make_plan(settings)
+    plan = make_plan(settings, ["iris-std"])
     file.unlink()
     executor = LocalProcesses(2, 1)
     try:
