@@ -9,6 +9,7 @@ from sdp_bench.bench.experiments import Experiment
 from sdp_bench.bench.experiments.introduction.experiment import EXPERIMENT as INTRODUCTION
 from sdp_bench.bench.experiments.robustness.experiment import EXPERIMENT as ROBUSTNESS
 from sdp_bench.bench.experiments.selective.experiment import EXPERIMENT as SELECTIVE
+from sdp_bench.bench.experiments.two_moons.experiment import EXPERIMENT as TWO_MOONS
 from sdp_bench.bench.experiments.uci.experiment import EXPERIMENT as UCI
 from sdp_bench.reports.paper import printed
 from sdp_bench.reports.replication.statement import Evidence
@@ -26,7 +27,7 @@ METRICS = {"1-tv": "1 − TV", "w1": "W1", "std_ratio": "ratios of standard devi
 """What the paper's tables show, for people, by :attr:`Metric.published`."""
 _ROBUST = "#robustness"
 _FIGURES = (
-    ("Figure 1", "two moons", "an example of the documentation, over seeds", ""),
+    ("Figure 1", "two moons", "", "#two-moons"),
     ("Figure 2", "laws after one ReLU", "two inputs of our own, exactly", "#relu"),
     ("Figure 3", "W1 after one ReLU", "the same by quadrature", "#relu"),
     ("Figure 4", "risk over coverage", "", "#selective"),
@@ -157,10 +158,17 @@ def _figures(evidence: Evidence) -> Iterator[Counterpart]:
         "#selective": _seeds(evidence),
         _ROBUST: _trained(evidence, ROBUSTNESS),
         "#introduction": _trained(evidence, INTRODUCTION),
+        "#two-moons": _repeated(evidence, TWO_MOONS),
     }
     for label, title, design, address in _FIGURES:
         design = designs.get(address, design)
         yield Counterpart(label, title, design, "", address if design else "")
+
+
+def _repeated(evidence: Evidence, experiment: Experiment) -> str:
+    """How many seeds an experiment has; empty without any."""
+    seeds = int(evidence.of(experiment.name)["seed"].nunique())
+    return labels.plural(seeds, "seed") if seeds else ""
 
 
 def _trained(evidence: Evidence, experiment: Experiment) -> str:

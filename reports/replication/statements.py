@@ -12,6 +12,7 @@ from sdp_bench.reports.replication import (
     images,
     intervals,
     introduction,
+    moons,
     robust,
     selection,
     simulation,
@@ -28,6 +29,7 @@ RULES: dict[str, Rule] = {
     **selection.RULES,
     **robust.RULES,
     **introduction.RULES,
+    **moons.RULES,
 }
 """By the keys of the statements that they rule on."""
 

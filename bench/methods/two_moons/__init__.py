@@ -1,0 +1,1 @@
+"""Two moons: which points a net is uncertain about, seen ones or others."""

@@ -1,0 +1,35 @@
+"""What the paper says of uncertainty about seen data and other data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sdp_bench.bench.experiments.two_moons.experiment import EXPERIMENT
+from sdp_bench.bench.methods.two_moons.training import RECIPES
+from sdp_bench.reports.replication.statement import Effect, Evidence, Rule, Trial, Tried, finite
+from sdp_bench.reports.style import labels
+
+
+def _regularised(evidence: Evidence) -> Tried | None:
+    """Far points are more uncertain than seen ones, after training with propagation, for each recipe."""
+    own = evidence.of(EXPERIMENT.name)
+    if own.empty:  # there may be no column of objectives
+        return None
+    own = own[own["metric"] == EXPERIMENT.metrics[0]]
+    chances = {
+        recipe.how: own["value"][own["objective"] == name]
+        for name, recipe in RECIPES.items()
+        if recipe.propagated
+    }
+    trials = {
+        how: Trial((Effect("chance that a far point is more uncertain", finite(values), 0.5),), "seed")
+        for how, values in chances.items()
+        if len(values)
+    }
+    if not trials:
+        return None
+    seeds = labels.plural(int(own["seed"].nunique()), "seed")
+    return Tried(trials, f"{seeds}; the paper: one picture", "#two-moons")
+
+
+RULES: Mapping[str, Rule] = {"regularize": _regularised}

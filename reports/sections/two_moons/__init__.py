@@ -1,0 +1,98 @@
+"""What nets on two moons are uncertain about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pandas as pd
+
+from sdp_bench.bench.experiments.two_moons.experiment import EXPERIMENT
+from sdp_bench.reports.results import Results
+from sdp_bench.reports.section import Context, Section
+
+
+@dataclass(frozen=True)
+class RecipeRow:
+    """A recipe: its name, and the mean, least and largest over seeds of each number."""
+
+    label: str
+    numbers: tuple[tuple[float, float, float], ...]
+
+
+@dataclass(frozen=True)
+class Moons:
+    """The section."""
+
+    rows: tuple[RecipeRow, ...]
+    finding: str
+    seeds: int
+    recipe: str
+
+
+class TwoMoons(Section):
+    """Uncertainty at seen points and at far ones, by training."""
+
+    name = "two-moons"
+    title = "Two moons"
+    order = 116
+    experiments = (EXPERIMENT.name,)
+
+    def build(self, results: Results) -> Context | None:
+        """Rows by recipe; None where the experiment was not run."""
+        section = moons(results.frame)
+        return {"section": section} if section else None
+
+
+def moons(frame: pd.DataFrame) -> Moons | None:
+    """Section of the experiment, or None where nothing of it was measured.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Measurements of all experiments, long format.
+
+    Returns
+    -------
+    Moons or None
+    """
+    own = frame[frame["experiment"] == EXPERIMENT.name]
+    if own.empty:
+        return None
+    rows = tuple(_rows(own))
+    seeds = int(own["seed"].nunique())
+    recipes = own.loc[own["objective"] == "pairwise", "recipe"]
+    return Moons(rows, _finding(own), seeds, str((recipes if len(recipes) else own["recipe"]).iloc[0]))
+
+
+def _rows(own: pd.DataFrame) -> Iterator[RecipeRow]:
+    from sdp_bench.bench.methods.two_moons.training import RECIPES  # which takes torch
+
+    for name, recipe in RECIPES.items():
+        part = own[own["objective"] == name]
+        if part.empty:
+            continue
+        values = [part.loc[part["metric"] == metric, "value"] for metric in EXPERIMENT.metrics]
+        yield RecipeRow(
+            recipe.label, tuple((float(v.mean()), float(v.min()), float(v.max())) for v in values)
+        )
+
+
+def _finding(own: pd.DataFrame) -> str:
+    """How often far points are the more uncertain ones, with propagation and without."""
+    from sdp_bench.bench.methods.two_moons.training import RECIPES
+
+    own = own[own["metric"] == EXPERIMENT.metrics[0]]
+    least = own.groupby("objective", observed=True)["value"].min()
+    above: dict[bool, list[str]] = {True: [], False: []}
+    for name, recipe in RECIPES.items():
+        if least.get(name, 0.0) > 0.5:
+            above[recipe.propagated].append(recipe.how)
+    told = {
+        propagated: f"with {' and with '.join(names)}" if names else "with no net and noise"
+        for propagated, names in above.items()
+    }
+    return (
+        "A far point is more uncertain than a seen one more often than not, with every seed: after training "
+        f"with propagation {told[True]}; after training as usual {told[False]}."
+    )

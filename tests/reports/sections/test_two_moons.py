@@ -1,0 +1,66 @@
+"""The section on two moons, and the ruling on what its figure is said to show."""
+
+import itertools
+
+import pandas as pd
+import pytest
+
+from sdp_bench.bench.experiments.two_moons.experiment import EXPERIMENT
+from sdp_bench.bench.methods.two_moons.training import RECIPES
+from sdp_bench.reports.replication import moons as ruling
+from sdp_bench.reports.replication.statement import Evidence
+from sdp_bench.reports.results import Results
+from sdp_bench.reports.sections.two_moons import TwoMoons, moons
+from sdp_bench.reports.tables.frame import COLUMNS
+from tests.reports import made_up
+from tests.reports.test_page import told
+
+
+def frame(chances, seeds=4, step=0.01):
+    """Chances by recipe, a `step` more with each seed; the other numbers are all .25."""
+    found = [
+        dict.fromkeys(COLUMNS, 0.0)
+        | {"experiment": EXPERIMENT.name, "rule": "sdp", "metric": metric, "component": "", "seed": seed}
+        | {"objective": name, "recipe": f"made by {name}", "value": chance + step * seed if first else 0.25}
+        for name, chance in chances.items()
+        for seed in range(seeds)
+        for metric, first in zip(EXPERIMENT.metrics, itertools.chain([True], itertools.repeat(False)))  # noqa: B905
+    ]
+    return pd.DataFrame(found)
+
+
+CHANCES = dict(zip(RECIPES, (0.2, 0.9, 0.3, 0.4, 0.1, 0.6), strict=True))
+
+
+def test_each_recipe_has_its_numbers_over_seeds():
+    section = moons(frame(CHANCES))
+    assert [row.label for row in section.rows] == [recipe.label for recipe in RECIPES.values()]
+    assert section.rows[1].numbers[0] == pytest.approx((0.915, 0.9, 0.93))
+    assert section.rows[1].numbers[1:] == ((0.25, 0.25, 0.25),) * 3
+    assert section.seeds == 4
+    assert section.recipe == "made by pairwise"
+    assert "with GELU, Cauchy noise and with GELU, Gaussian noise; after training as usual with no" in (
+        section.finding
+    )
+    assert moons(frame(CHANCES).assign(experiment="iris-tv")) is None
+
+
+def test_a_chance_of_a_half_with_one_seed_is_not_more_often_than_not():
+    assert "with propagation with no net" in moons(frame({"pairwise": 0.49})).finding
+
+
+def test_the_page_shows_them():
+    text, _ = made_up.page(Results(frame(CHANCES)), [TwoMoons()])
+    assert 'id="two-moons"' in text
+    assert "0.90 to 0.93" in told(text)
+
+
+def test_the_statement_is_ruled_under_each_net_and_noise():
+    found = ruling.RULES["regularize"](Evidence(Results(frame(CHANCES, seeds=20, step=0.001))))
+    assert set(found.trials) == {recipe.how for recipe in RECIPES.values() if recipe.propagated}
+    trial = found.trials["ReLU, Cauchy noise"]
+    (effect,) = trial.effects
+    assert effect.threshold == 0.5
+    assert list(effect.values) == pytest.approx([0.4 + 0.001 * seed for seed in range(20)])
+    assert trial.p[0] > 0.5 > 0.01 > trial.p[1]  # it fails
+    assert found.trials["GELU, Cauchy noise"].p[0] < 0.01
