@@ -25,6 +25,7 @@ from sdp_bench.reports.parts import (
     Part,
     pages,
     places,
+    shared,
     single,
     write_beside,
 )
@@ -76,7 +77,7 @@ def build(
     """
     with writing(folder):
         made, numbers, beside = parts(results, every_section() if sections is None else sections)
-        write_beside(folder, beside)
+        write_beside(folder, [*shared(), *beside])
         links: tuple[tuple[str, str], ...] = ()
         if results.committed is not None:
             here = [one for one in made if one.beside]
@@ -267,7 +268,7 @@ def _lists(
     made = sheets.sheets(numbers, results.frame, drilled, results.traits)
     return {
         one.page.file: template.render(
-            sheet=one, data=table, command=command, back=address(one.page.section, where)
+            sheet=one, data=table, command=command, back=address(one.page.section, where), shared="../"
         )
         for one in made
     }

@@ -6,11 +6,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sdp_bench.bench.errors import RunFailedError
+from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.results.record import LeftOut
 from sdp_bench.reports.committed import DATA, TITLE
 from sdp_bench.reports.page import build, build_single, keep
-from sdp_bench.reports.parts import Cover, Data, Part, single
+from sdp_bench.reports.parts import SHARED, Cover, Data, Part, single
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.site import OVERVIEW
 from tests.reports import made_up
@@ -92,7 +92,7 @@ def quick(tmp_path_factory):
 def test_pages_and_data_are_where_they_should_be(quick, site):
     folder, pages = site
     names = {path.name for path in folder.iterdir()}
-    assert names == {*pages, "numbers", "results.csv"}
+    assert names == {*pages, "numbers", "results.csv", *SHARED}
     assert {"index.html", "choice.html", "charts.html", "suite-iris-tv.html", "nets.html"} <= set(pages)
     assert max(len(text) for text in pages.values()) < 1_000_000
     assert sum(len(text) for text in pages.values()) < 10_000_000
@@ -115,6 +115,29 @@ def test_pages_are_well_formed_and_their_links_lead_somewhere(site):
                 assert f'id="{anchor}"' in (folder / file).read_text(encoding="utf-8")
             elif file != "results.csv":
                 assert not anchor or anchor in parsed[file or name].ids
+
+
+def test_pages_and_lists_share_style_and_script(site):
+    folder, pages = site
+    lists = {
+        f"numbers/{path.name}": path.read_text(encoding="utf-8") for path in (folder / "numbers").iterdir()
+    }
+    for name, text in {**pages, **lists}.items():
+        asked = [address for address in outline(text).fetched if not address.startswith("data:")]
+        assert [(folder / name).parent.joinpath(address).resolve() for address in asked] == [
+            (folder / shared).resolve() for shared in SHARED
+        ]
+        assert "<style" not in text
+    assert all((folder / shared).stat().st_size > 10_000 for shared in SHARED)
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_style_and_script_of_others_are_not_overwritten(tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    frame = made_up.frame(depths=(1,), nets=1, inputs=1, suites=("iris-w1",))
+    with pytest.raises(UserError, match=f"{name} was not written by sdp-bench"):
+        build(Results(frame), tmp_path, made_up.SECTIONS)
+    assert (tmp_path / name).read_text() == "mine"
 
 
 def test_every_page_leads_to_every_other(site):

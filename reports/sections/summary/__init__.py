@@ -7,7 +7,7 @@ from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.sections.summary.run import what_ran
 from sdp_bench.reports.sections.summary.words import sentences
 from sdp_bench.reports.site import CHOICE
-from sdp_bench.reports.tables.tables import headline
+from sdp_bench.reports.tables.tables import headline, told_apart
 
 _COLUMNS = ("network", "activation", "depth", "net", "input", "rule", "seconds", "run")
 
@@ -30,7 +30,7 @@ class Summary(Section):
         return {
             "ran": what_ran(frame, results.meta, results.failed, results.traits),
             "sentences": sentences(results.tables, costs, results.traits),
-            "winners": winners,
+            "winners": list(zip(told_apart(winners), winners, strict=True)),
             "sigmas": sorted({row.sigma for table in winners for row in table.rows}),
             "styles": results.styles,
         }
