@@ -120,17 +120,21 @@ def pages(parts: Sequence[Part], cover: Cover) -> dict[str, str]:
         by_page.setdefault(part.page, []).append(part)
     menu = site.menu(by_page)
     template = environment(RuleTraits()).get_template("page.html")
-    return {
-        page.file: template.render(
+    made = {}
+    for page, own in by_page.items():
+        resolved = [site.resolved(part.html, where, page.file) for part in own]
+        sections, anchor, beside = site.untitled(resolved, page.title)
+        made[page.file] = template.render(
             **_around(cover),
             shared="",
             page=page,
             menu=menu,
             navigation=[entry for part in own for entry in part.navigation],
-            sections=[site.resolved(part.html, where, page.file) for part in own],
+            sections=sections,
+            anchor=anchor,
+            beside=beside,
         )
-        for page, own in by_page.items()
-    }
+    return made
 
 
 def single(parts: Sequence[Part], cover: Cover) -> str:

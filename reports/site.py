@@ -5,12 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from html import unescape
 from pathlib import Path
 
 from sdp_bench.reports.folder import check, tags, write
 
 _ANCHOR = re.compile(r'\bid="([^"]+)"')
 _INSIDE = re.compile(r'\bhref="#([^"]+)"')
+_HEADING = re.compile(
+    r'(?:<section id="(?P<anchor>[^"]+)">\s*)?'
+    r"<h2\b[^>]*>(?P<title>[^<]*)(?P<small><small>.*?</small>)?.*?</h2>",
+    re.DOTALL,
+)
 _OUTSIDE = re.compile(r'<a\b[^>]*\bhref="(?!#|\w+:)[^"]*"[^>]*>(.*?)</a>', re.DOTALL)
 
 
@@ -80,6 +86,30 @@ def address(anchor: str, places: Mapping[str, str], file: str = "") -> str:
     """Where an anchor is, seen from the page of a file."""
     place = places.get(anchor, file)
     return f"#{anchor}" if place == file else f"{place}#{anchor}"
+
+
+def untitled(sections: Sequence[str], title: str) -> tuple[list[str], str, str]:
+    """Sections of a page without a lone heading that says the page's title again, which readers only hear.
+
+    Parameters
+    ----------
+    sections : sequence of str
+        HTML.
+    title : str
+
+    Returns
+    -------
+    sections : list of str
+    anchor, beside : str
+        Of what had the heading, and what stood beside the title there, as HTML; empty if none has.
+    """
+    headings = [found for html in sections for found in _HEADING.finditer(html)]
+    lone = [found for found in headings if unescape(found["title"]).strip() == title and found["anchor"]]
+    if len(headings) != 1 or not lone:
+        return list(sections), "", ""
+    (heading,) = lone
+    quiet = heading[0].replace("<h2>", '<h2 class="unseen">')
+    return [html.replace(heading[0], quiet) for html in sections], heading["anchor"], heading["small"] or ""
 
 
 def alone(html: str) -> str:

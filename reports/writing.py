@@ -35,9 +35,10 @@ _HEADING = re.compile(
     r"<h(?P<level>[2-4])(?P<attributes>[^>]*)>(?P<text>.*?)</h(?P=level)>(?P<summary>\s*</summary>)?",
     re.DOTALL,
 )
+_UNSEEN = re.compile(r'class="[^"]*\bunseen\b')
 _PERMALINK = '<a class="permalink" href="#{}" aria-label="Link to this heading"></a>'
 
-_LINK = Markup('<a class="number" href="{}">{}</a>')
+_LINK = Markup('<a href="{}">{}</a>')
 
 Links = Mapping[Labels, str]
 """Addresses of lists of measurements, by the rows that these are of."""
@@ -82,6 +83,7 @@ def environment(traits: RuleTraits, links: Links | None = None) -> Environment:
         "drawing": Markup,
         "packed": packed,
         "coded": coded,
+        "permalink": lambda anchor: Markup(_PERMALINK.format(escape(anchor))),  # noqa: S704
         "permalinked": permalinked,
     }
     templates.tests["nan"] = math.isnan
@@ -126,8 +128,8 @@ def packed(text: str) -> Markup:
 def permalinked(page: str) -> Markup:
     """A page whose headings each lead to themselves.
 
-    The first in a section or figure with an id leads there, that of an article has no link. Of others one
-    that has no id gets one, of its text and of the heading above.
+    The first in a section or figure with an id leads there; that of an article, and one that is not seen, has
+    no link. Of others one that has no id gets one, of its text and of the heading above.
 
     Parameters
     ----------
@@ -154,7 +156,7 @@ def permalinked(page: str) -> Markup:
         for lower in range(level, 5):
             above.pop(lower, None)
         above[level] = anchor
-        link = _PERMALINK.format(anchor)
+        link = "" if _UNSEEN.search(attributes) else _PERMALINK.format(anchor)
         # a summary is a button, in which there is no link
         inside, after = ("", heading["summary"] + link) if heading["summary"] else (link, "")
         return f"{heading['before']}<h{level}{attributes}>{heading['text']}{inside}</h{level}>{after}"

@@ -239,7 +239,7 @@ def _html(metric: Metric, distinction: str | None, one: _Measurement, drilled: M
         labels.number(one.floor, metric.decimals) if metric.has_floor else "–",
         labels.number(one.stderr),
         *([_link(drilled, one.key)] if drilled else []),
-        f"<code>{escape(one.key)}</code>" if one.key else "–",
+        escape(one.key) or "–",
     ]
     return "<tr><td>" + "<td>".join(f"{cell}</td>" for cell in cells) + "</tr>"
 

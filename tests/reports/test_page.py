@@ -13,7 +13,9 @@ from sdp_bench.reports.page import build, build_single, keep
 from sdp_bench.reports.parts import SHARED, Cover, Data, Part, single
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.site import OVERVIEW
+from sdp_bench.reports.tables.frame import COLUMNS
 from tests.reports import made_up
+from tests.reports.sections import test_intervals
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 
@@ -420,3 +422,41 @@ def test_of_too_many_measurements_the_page_says_how_to_export_them(tmp_path, mon
     for page in (text, *lists):
         assert "results.csv" not in page
         assert outline(page).wrong == []
+
+
+def test_a_page_says_its_title_once_and_its_link_stays(site):
+    _, pages = site
+    text = pages["suite-iris-tv.html"]
+    assert re.search(r'<h1>Total variation <small>iris-tv</small><a class="permalink" href="#iris-tv"', text)
+    assert '<h2 class="unseen">Total variation' in text
+    assert text.count('class="permalink" href="#iris-tv"') == 1
+    assert "unseen" not in pages["choice.html"]  # where several headings stand
+
+
+def intervals(values):
+    """Measurements of methods on data sets, which have no oracle and no noise."""
+    frame = test_intervals.frame(values)
+    return frame.reindex(columns=[*COLUMNS, "dataset", "recipe"])
+
+
+ONE = {"depths": (1,), "rules": ("sdp",)}
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        made_up.frame(**ONE),
+        made_up.frame(**ONE, suites=("iris-w1",)),
+        made_up.frame(depths=(1,), nets=1, inputs=1, rules=("mine:a=1", "theirs")),
+        intervals([("yacht", "sdp", "qualified", {0: 3}), ("yacht", "sdp", "mpiw", {0: 0.1})]),
+        pd.DataFrame(),
+    ],
+    ids=["one rule", "one rule and metric", "rules from outside alone", "no oracle", "failures alone"],
+)
+def test_no_page_of_an_odd_run_is_an_empty_shell(tmp_path, frame):
+    build(made_up.results(frame, failures=made_up.FAILURES), tmp_path, made_up.SECTIONS)
+    for path in tmp_path.glob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        page = outline(text)
+        assert page.open == page.wrong == []
+        assert len(told(re.search("<main>.*</main>", text, re.DOTALL)[0])) > 100, path.name

@@ -21,11 +21,11 @@ class Summary(Section):
     order = 10
 
     def build(self, results: Results) -> Context | None:
-        """What ran, what it says and who wins; None without measurements."""
-        if results.frame.empty:
+        """What ran, what it says and who wins; None without measurements against an oracle."""
+        frame = results.columns_with_oracle(_COLUMNS)
+        if frame.empty:
             return None
         winners = headline(results.tables)
-        frame = results.columns_with_oracle(_COLUMNS)
         costs = frame.groupby(["activation", "depth", "rule"])["seconds"].median()
         return {
             "ran": what_ran(frame, results.meta, results.failed, results.traits),
