@@ -13,7 +13,7 @@ from sdp_bench.bench.results.store import Store
 from sdp_bench.reports import committed
 from sdp_bench.reports.committed import Committed
 from sdp_bench.reports.drilldown import page as drilldown
-from sdp_bench.reports.folder import inside, remove, replacing, write
+from sdp_bench.reports.folder import clear, inside, remove, replacing, write
 from sdp_bench.reports.numbers import sheets
 from sdp_bench.reports.numbers.number import FOLDER, Number
 from sdp_bench.reports.parts import (
@@ -32,8 +32,9 @@ from sdp_bench.reports.parts import (
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Section, tabulated
 from sdp_bench.reports.section import sections as every_section
-from sdp_bench.reports.site import address, write_pages
+from sdp_bench.reports.site import address, pages_of, write_pages
 from sdp_bench.reports.statistics.rows import Labels, labels_of
+from sdp_bench.reports.style.labels import plural
 from sdp_bench.reports.tables import data
 from sdp_bench.reports.writing import environment
 
@@ -83,6 +84,8 @@ def build(
             here = [one for one in made if one.beside]
             results.committed.show(inside(folder, committed.FOLDER), here, [(f"../{PAGE}", "This run")])
             links = ((f"{committed.FOLDER}/{PAGE}", committed.TITLE),)
+        elif (folder / committed.FOLDER).is_dir():  # an older report's, which nothing would lead to
+            clear(inside(folder, committed.FOLDER))
         drilled = drilldown.hrefs(
             drilldown.current_pages(inside(folder, drilldown.FOLDER), results.frame), up="../"
         )
@@ -125,6 +128,9 @@ def build_single(
         export = Data("", len(results.frame), _export(results)) if results.database else Data("")
         page = write(folder / PAGE, single(made, Cover(results.title, results.meta, export)))
     _tell(made, say)
+    if say and (old := pages_of(folder, KIND) - {page}):
+        count = plural(len(old), "page")
+        say(f"{folder} still has {count} of an older report, to which this page does not lead")
     return page
 
 

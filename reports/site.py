@@ -134,9 +134,13 @@ def write_pages(folder: Path, texts: Mapping[str, str], kind: str) -> None:
     """
     check(folder, texts)  # before any is written
     written = {write(folder / name, text) for name, text in texts.items()}
-    for old in set(folder.glob("*.html")) - written:
-        if kind in tags(old):
-            old.unlink(missing_ok=True)
+    for old in pages_of(folder, kind) - written:
+        old.unlink(missing_ok=True)
+
+
+def pages_of(folder: Path, kind: str) -> set[Path]:
+    """Pages in a folder that say that they are of a kind."""
+    return {path for path in folder.glob("*.html") if kind in tags(path)}
 
 
 def menu(pages: Iterable[SitePage]) -> Sequence[tuple[str, Sequence[SitePage]]]:

@@ -175,6 +175,28 @@ def test_pages_of_an_older_report_go_and_files_of_others_stay(tmp_path):
     assert (tmp_path / "mine.html").read_text() == "<title>mine</title>"
 
 
+def test_committed_pages_that_nothing_leads_to_any_more_go_but_no_other_file(tmp_path):
+    frame = made_up.frame(depths=(1,), nets=1, inputs=1, rules=made_up.FEW, suites=("iris-w1",))
+    kept = keep(made_up.results(frame, title=TITLE), tmp_path / "kept", made_up.SECTIONS)
+    build(made_up.results(frame, committed=kept), tmp_path / "html", made_up.SECTIONS)
+    committed = tmp_path / "html" / "committed"
+    (committed / "mine.html").write_text("mine")
+    build(made_up.results(frame), tmp_path / "html", made_up.SECTIONS)
+    assert [path.name for path in committed.rglob("*")] == ["mine.html"]
+    assert (kept.folder / DATA).exists()
+
+
+def test_one_page_beside_those_of_an_older_report_says_so(tmp_path):
+    frame = made_up.frame(depths=(1,), nets=1, inputs=1, rules=made_up.FEW, suites=("iris-w1",))
+    said = []
+    build_single(made_up.results(frame), tmp_path, made_up.SECTIONS, said.append)
+    assert not [line for line in said if "older report" in line]
+    build(made_up.results(frame), tmp_path, made_up.SECTIONS)
+    count = len(list(tmp_path.glob("*.html"))) - 1
+    build_single(made_up.results(frame), tmp_path, made_up.SECTIONS, said.append)
+    assert f"{tmp_path} still has {count} pages of an older report" in said[-1]
+
+
 def test_a_suite_of_many_cells_has_a_page_for_each_kind_of_net(tmp_path, monkeypatch):
     monkeypatch.setattr("sdp_bench.reports.sections.tables.MOST_CELLS", 10)
     frame = made_up.frame(depths=(1, 2), nets=1, inputs=1, suites=("iris-tv",))
