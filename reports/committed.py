@@ -23,6 +23,7 @@ from sdp_bench.reports.parts import (
     Data,
     Part,
     pages,
+    shared,
     single,
     write_beside,
 )
@@ -129,7 +130,7 @@ class Committed:
         write_pages(inside(folder, NUMBERS), texts, NUMBERS)
         write(folder / DATA, (self.folder / DATA).read_bytes())
         finished, parts, beside = self._kept
-        write_beside(folder, beside)
+        write_beside(folder, [*shared(), *beside])
         cover = Cover(TITLE, {"finished": finished}, Data(DATA), tuple(links))
         write_pages(folder, pages([*parts, *more], cover), KIND)
         return folder / PAGE

@@ -34,6 +34,8 @@ _OURS = {
     ".md": r"<!-- sdp-bench -->",
     ".svg": r"(?s).*<title>sdp-bench",
     ".pdf": rf"(?s).*{PRINTED}\Z",
+    ".css": r"/\* sdp-bench \*/",
+    ".js": r"// sdp-bench",
     ".npz": rf"(?s)PK\x03\x04.{{0,60}}?{ARRAYS}\.npy",
     # submissions; leaderboards; conformance reports; the parts of a page that is kept; the hashes of these
     ".json": r'\{(\s*"schema": 1,\s*"created": |\s*"[^"]*": (\{\s*"rule": "|"[0-9a-f]{64}")|"finished": |\})',

@@ -13,7 +13,7 @@ from sdp_bench.bench.results.store import Store
 from sdp_bench.reports import committed
 from sdp_bench.reports.committed import Committed
 from sdp_bench.reports.drilldown import page as drilldown
-from sdp_bench.reports.folder import inside, remove, replacing, write
+from sdp_bench.reports.folder import clear, inside, remove, replacing, write
 from sdp_bench.reports.numbers import sheets
 from sdp_bench.reports.numbers.number import FOLDER, Number
 from sdp_bench.reports.parts import (
@@ -25,14 +25,16 @@ from sdp_bench.reports.parts import (
     Part,
     pages,
     places,
+    shared,
     single,
     write_beside,
 )
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Section, tabulated
 from sdp_bench.reports.section import sections as every_section
-from sdp_bench.reports.site import address, write_pages
+from sdp_bench.reports.site import address, pages_of, write_pages
 from sdp_bench.reports.statistics.rows import Labels, labels_of
+from sdp_bench.reports.style.labels import plural
 from sdp_bench.reports.tables import data
 from sdp_bench.reports.writing import environment
 
@@ -76,12 +78,14 @@ def build(
     """
     with writing(folder):
         made, numbers, beside = parts(results, every_section() if sections is None else sections)
-        write_beside(folder, beside)
+        write_beside(folder, [*shared(), *beside])
         links: tuple[tuple[str, str], ...] = ()
         if results.committed is not None:
             here = [one for one in made if one.beside]
             results.committed.show(inside(folder, committed.FOLDER), here, [(f"../{PAGE}", "This run")])
             links = ((f"{committed.FOLDER}/{PAGE}", committed.TITLE),)
+        elif (folder / committed.FOLDER).is_dir():  # an older report's, which nothing would lead to
+            clear(inside(folder, committed.FOLDER))
         drilled = drilldown.hrefs(
             drilldown.current_pages(inside(folder, drilldown.FOLDER), results.frame), up="../"
         )
@@ -124,6 +128,9 @@ def build_single(
         export = Data("", len(results.frame), _export(results)) if results.database else Data("")
         page = write(folder / PAGE, single(made, Cover(results.title, results.meta, export)))
     _tell(made, say)
+    if say and (old := pages_of(folder, KIND) - {page}):
+        count = plural(len(old), "page")
+        say(f"{folder} still has {count} of an older report, to which this page does not lead")
     return page
 
 
@@ -267,7 +274,7 @@ def _lists(
     made = sheets.sheets(numbers, results.frame, drilled, results.traits)
     return {
         one.page.file: template.render(
-            sheet=one, data=table, command=command, back=address(one.page.section, where)
+            sheet=one, data=table, command=command, back=address(one.page.section, where), shared="../"
         )
         for one in made
     }

@@ -17,6 +17,8 @@ PAGE = site.OVERVIEW.file
 """File of a report's first page, in its folder."""
 KIND = "report"
 """What pages of a report say that they are."""
+SHARED = ("report.css", "report.js")
+"""Files that its pages share: style and script, which would be the longest part of many."""
 
 
 @dataclass(frozen=True)
@@ -118,16 +120,21 @@ def pages(parts: Sequence[Part], cover: Cover) -> dict[str, str]:
         by_page.setdefault(part.page, []).append(part)
     menu = site.menu(by_page)
     template = environment(RuleTraits()).get_template("page.html")
-    return {
-        page.file: template.render(
+    made = {}
+    for page, own in by_page.items():
+        resolved = [site.resolved(part.html, where, page.file) for part in own]
+        sections, anchor, beside = site.untitled(resolved, page.title)
+        made[page.file] = template.render(
             **_around(cover),
+            shared="",
             page=page,
             menu=menu,
             navigation=[entry for part in own for entry in part.navigation],
-            sections=[site.resolved(part.html, where, page.file) for part in own],
+            sections=sections,
+            anchor=anchor,
+            beside=beside,
         )
-        for page, own in by_page.items()
-    }
+    return made
 
 
 def single(parts: Sequence[Part], cover: Cover) -> str:
@@ -149,6 +156,12 @@ def single(parts: Sequence[Part], cover: Cover) -> str:
 def _around(cover: Cover) -> dict[str, Any]:
     meta = {"preset": "", "finished": ""} | dict(cover.meta)
     return {"title": cover.title, "meta": meta, "data": cover.data, "links": cover.links, "kind": KIND}
+
+
+def shared() -> list[Beside]:
+    """Style and script that the pages of a report share, as files."""
+    templates = environment(RuleTraits())
+    return [Beside(name, templates.get_template(name).render()) for name in SHARED]
 
 
 def write_beside(folder: Path, files: Sequence[Beside]) -> None:

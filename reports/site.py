@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from html import unescape
 from pathlib import Path
 
 from sdp_bench.reports.folder import check, tags, write
@@ -12,6 +13,8 @@ from sdp_bench.reports.folder import check, tags, write
 # Each begins with letters, by which Python finds it a dozen times as fast: pages are megabytes.
 _ANCHOR = re.compile(r'id="(?<![\w-]id=")([^"]+)"')
 _INSIDE = re.compile(r'href="#(?<![\w-]href="#)([^"]+)"')
+_HEADING = re.compile(r"<h2\b[^>]*>(?P<title>[^<]*)(?P<small><small>.*?</small>)?.*?</h2>", re.DOTALL)
+_SECTION = re.compile(r'<section id="(?P<anchor>[^"]+)">\s*')
 _OUTSIDE = re.compile(r'<a\b[^>]*\bhref="(?!#|\w+:)[^"]*"[^>]*>(.*?)</a>', re.DOTALL)
 
 
@@ -60,6 +63,11 @@ def anchors(html: str) -> list[str]:
     return _ANCHOR.findall(html)
 
 
+def before(tag: re.Pattern[str], html: str, end: int) -> re.Match[str] | None:
+    """The tag, with what follows it, that ends at a place in some HTML; None where another one does."""
+    return tag.fullmatch(html, max(html.rfind("<", 0, end), 0), end)
+
+
 def resolved(html: str, places: Mapping[str, str], file: str) -> str:
     """HTML on the page of a file, whose links inside the report lead to the pages that their anchors are on.
 
@@ -81,6 +89,34 @@ def address(anchor: str, places: Mapping[str, str], file: str = "") -> str:
     """Where an anchor is, seen from the page of a file."""
     place = places.get(anchor, file)
     return f"#{anchor}" if place == file else f"{place}#{anchor}"
+
+
+def untitled(sections: Sequence[str], title: str) -> tuple[list[str], str, str]:
+    """Sections of a page without a lone heading that says the page's title again, which readers only hear.
+
+    Parameters
+    ----------
+    sections : sequence of str
+        HTML.
+    title : str
+
+    Returns
+    -------
+    sections : list of str
+    anchor, beside : str
+        Of what had the heading, and what stood beside the title there, as HTML; empty if none has.
+    """
+    headings = [
+        (found, before(_SECTION, html, found.start()))
+        for html in sections
+        for found in _HEADING.finditer(html)
+    ]
+    lone = [(found, own) for found, own in headings if unescape(found["title"]).strip() == title and own]
+    if len(headings) != 1 or not lone:
+        return list(sections), "", ""
+    ((heading, section),) = lone
+    quiet = heading[0].replace("<h2>", '<h2 class="unseen">')
+    return [html.replace(heading[0], quiet) for html in sections], section["anchor"], heading["small"] or ""
 
 
 def alone(html: str) -> str:
@@ -105,9 +141,13 @@ def write_pages(folder: Path, texts: Mapping[str, str], kind: str) -> None:
     """
     check(folder, texts)  # before any is written
     written = {write(folder / name, text) for name, text in texts.items()}
-    for old in set(folder.glob("*.html")) - written:
-        if kind in tags(old):
-            old.unlink(missing_ok=True)
+    for old in pages_of(folder, kind) - written:
+        old.unlink(missing_ok=True)
+
+
+def pages_of(folder: Path, kind: str) -> set[Path]:
+    """Pages in a folder that say that they are of a kind."""
+    return {path for path in folder.glob("*.html") if kind in tags(path)}
 
 
 def menu(pages: Iterable[SitePage]) -> Sequence[tuple[str, Sequence[SitePage]]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import functools
+import gzip
 import html
 import itertools
 import json
@@ -18,7 +20,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined, select_autoesca
 from markupsafe import Markup, escape
 
 from sdp_bench.bench.text import printable, public
-from sdp_bench.reports.site import anchors
+from sdp_bench.reports.site import anchors, before
 from sdp_bench.reports.statistics.rows import Labels, labels_of
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.nets import activation_label
@@ -32,9 +34,10 @@ _HEADING = re.compile(
     re.DOTALL,
 )
 _OWNER = re.compile(r"<(?P<tag>section|article|figure)\b(?P<attributes>[^>]*)>\s*")
+_UNSEEN = re.compile(r'class="[^"]*\bunseen\b')
 _PERMALINK = '<a class="permalink" href="#{}" aria-label="Link to this heading"></a>'
 
-_LINK = Markup('<a class="number" href="{}">{}</a>')
+_LINK = Markup('<a href="{}">{}</a>')
 
 Links = Mapping[Labels, str]
 """Addresses of lists of measurements, by the rows that these are of."""
@@ -77,7 +80,9 @@ def environment(traits: RuleTraits, links: Links | None = None) -> Environment:
         "value": value,
         "moment": moment,
         "drawing": Markup,
+        "packed": packed,
         "coded": coded,
+        "permalink": lambda anchor: Markup(_PERMALINK.format(escape(anchor))),  # noqa: S704
         "permalinked": permalinked,
     }
     templates.tests["nan"] = math.isnan
@@ -114,11 +119,16 @@ def coded(text: str) -> Markup:
     return Markup(_BACKQUOTED.sub(r"<code>\1</code>", plain))  # noqa: S704  escaped before
 
 
+def packed(text: str) -> Markup:
+    """Text as a script unpacks it: gzip, then base64, the same for the same text."""
+    return Markup(base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode())  # noqa: S704  no sign of HTML
+
+
 def permalinked(page: str) -> Markup:
     """A page whose headings each lead to themselves.
 
-    The first in a section or figure with an id leads there, that of an article has no link. Of others one
-    that has no id gets one, of its text and of the heading above.
+    The first in a section or figure with an id leads there; that of an article, and one that is not seen, has
+    no link. Of others one that has no id gets one, of its text and of the heading above.
 
     Parameters
     ----------
@@ -134,7 +144,7 @@ def permalinked(page: str) -> Markup:
 
     def linked(heading: re.Match[str]) -> str:
         # what it is the first in, as of a section
-        owner = _OWNER.fullmatch(page, max(page.rfind("<", 0, heading.start()), 0), heading.start())
+        owner = before(_OWNER, page, heading.start())
         if owner and owner["tag"] == "article":  # of which there are thousands; each has its own way in
             return heading[0]
         level, attributes = int(heading["level"]), heading["attributes"]
@@ -147,7 +157,7 @@ def permalinked(page: str) -> Markup:
         for lower in range(level, 5):
             above.pop(lower, None)
         above[level] = anchor
-        link = _PERMALINK.format(anchor)
+        link = "" if _UNSEEN.search(attributes) else _PERMALINK.format(anchor)
         # a summary is a button, in which there is no link
         inside, after = ("", heading["summary"] + link) if heading["summary"] else (link, "")
         return f"<h{level}{attributes}>{heading['text']}{inside}</h{level}>{after}"

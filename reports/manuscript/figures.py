@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from sdp_bench.reports.style.axis import Axis
-from sdp_bench.reports.style.chart import Chart, Series
-from sdp_bench.reports.style.drawing import Style, styles
+from sdp_bench.reports.style.drawing import styles
 from sdp_bench.reports.style.figure import Figure, Panel
 from sdp_bench.reports.style.latex import escaped
 from sdp_bench.reports.style.printed import content
 from sdp_bench.reports.style.rules import RuleTraits
+from sdp_bench.reports.tables.over_noise import over_noise
 from sdp_bench.reports.tables.tables import Table
 
 KINDS = ("pdf", "svg")
 """Of files that a figure is saved as."""
-_DECADE = 10.0  # times the smallest value that the largest is, from which on an axis is logarithmic
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,7 @@ class Drawing:
         """
         first = self.tables[0]
         styled = styles((rule for table in self.tables for rule in table.rules), traits)
-        panels = tuple(Panel(table.nets_label, _chart(table, styled), "") for table in self.tables)
+        panels = tuple(Panel(table.nets_label, over_noise(table, styled), "") for table in self.tables)
         return Figure("", first.title, "", panels, tuple(styled.values()))
 
 
@@ -73,22 +70,3 @@ def saved(drawing: Drawing, traits: RuleTraits) -> dict[str, bytes]:
     """A figure as a file of each of :data:`KINDS`, the same for the same numbers."""
     figure = drawing.figure(traits)
     return {kind: content(figure, kind) for kind in KINDS}
-
-
-def _chart(table: Table, styled: dict[str, Style]) -> Chart:
-    series = []
-    for place, rule in enumerate(table.rules):
-        known = [(row.sigma, cell) for row in table.rows if (cell := row.cells[place])]
-        points = [(sigma, cell.mean, cell.sd) for sigma, cell in known if math.isfinite(cell.mean)]
-        if points:
-            sigmas, means, deviations = zip(*points, strict=True)
-            series.append(Series(styled[rule], sigmas, means, error=deviations))
-    shown = [mean for each in series for mean in each.ys.tolist()]
-    ticks = tuple((sigma, f"{sigma:g}") for sigma in sorted({row.sigma for row in table.rows}))
-    across = Axis(f"input noise {table.scale}", log=all(sigma > 0 for sigma, _ in ticks), ticks=ticks)
-    if table.metric.complement:
-        along = Axis(table.metric.label, 0, 1.02)
-    else:
-        far = bool(shown) and min(shown) > 0 and max(shown) >= _DECADE * min(shown)
-        along = Axis(table.metric.label, log=far)
-    return Chart(across, along, tuple(series))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sdp_bench.bench.metrics import Metric
+
+_LONGEST = 160  # bytes: with what else a file is called by, file systems take some 250
 
 FOLDER = "numbers"
 """Of the lists, in the report's."""
@@ -76,5 +79,9 @@ class Number:
 
 
 def slug(*parts: str) -> str:
-    """Anchor or file name from texts; empty ones are left out."""
-    return re.sub(r"[^\w.-]+", "-", "-".join(filter(None, parts))).strip("-")
+    """Anchor or file name from texts; empty ones are left out. One too long for a name ends in a digest."""
+    whole = re.sub(r"[^\w.-]+", "-", "-".join(filter(None, parts))).strip("-")
+    content = whole.encode()
+    if len(content) <= _LONGEST:
+        return whole
+    return f"{content[:_LONGEST].decode(errors='ignore')}-{hashlib.sha256(content).hexdigest()[:8]}"

@@ -22,9 +22,9 @@ TEMPLATE = Path(__file__).with_name("template.html")
 
 MOST_ROWS = 20
 """Measurements shown of one number."""
-MOST_BYTES = 8_000_000
+MOST_BYTES = 5_000_000
 """What the lists of one report take at most, about: fewer measurements are listed if need be."""
-_ROW_BYTES, _NUMBER_BYTES = 145, 480
+_ROW_BYTES, _NUMBER_BYTES = 110, 135
 
 _NAMED = ("unit", "rule", "metric_spec")
 _SHOWN = ("seed", "input", "value", "floor", "floor95", "stderr", *_NAMED)
@@ -39,16 +39,21 @@ class Listing:
     mean: float
     count: int
     shown: int
-    varies: bool
     rows: str
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """One page of lists, by group."""
+    """One page of lists, by group.
+
+    `varying` are groups with lists whose measurements differ in more than net and input; `drilled` says
+    whether drill-downs were made of any measurement.
+    """
 
     page: Page
     parts: tuple[tuple[Group, tuple[Listing, ...]], ...]
+    varying: frozenset[Group]
+    drilled: bool
 
     @property
     def cut(self) -> bool:
@@ -85,12 +90,15 @@ def sheets(
     numbers = list(numbers)
     columns = _Columns(frame, traits)
     rows = _rows_per_number([len(number.rows) for number in numbers], _key_length(frame), most_bytes)
+    varying = frozenset(number.group for number in numbers if number.varies)
     pages: dict[Page, dict[Group, list[Listing]]] = {}
     for number in numbers:
-        listing = _listing(number, np.asarray(number.rows, dtype=np.intp), columns, rows, drilled)
+        several = number.group in varying
+        listing = _listing(number, np.asarray(number.rows, dtype=np.intp), columns, rows, drilled, several)
         pages.setdefault(number.group.page, {}).setdefault(number.group, []).append(listing)
     for page, groups in pages.items():
-        yield Sheet(page, tuple((group, tuple(own)) for group, own in groups.items()))
+        parts = tuple((group, tuple(own)) for group, own in groups.items())
+        yield Sheet(page, parts, varying, bool(drilled))
 
 
 class _Columns:
@@ -153,6 +161,7 @@ def _listing(
     columns: _Columns,
     rows: int,
     drilled: Mapping[str, str],
+    several: bool,
 ) -> Listing:
     metric = number.group.metric
     if not number.ordered:
@@ -163,14 +172,13 @@ def _listing(
     shown = metric.shown(value), metric.shown(floor), metric.indistinguishable(value, floor, floor95)
     rest = (columns.numbers(name, top) for name in ("seed", "input", "stderr"))
     measured = zip(*(column.tolist() for column in (*shown, *rest)), columns.keys(top), strict=True)
-    distinctions = _distinctions(metric, number.varies, columns, top) if number.varies else [None] * len(top)
+    distinctions = _distinctions(metric, number.varies, columns, top) if several else [None] * len(top)
     return Listing(
         number.anchor,
         number.title,
         number.mean,
         len(positions),
         len(top),
-        bool(number.varies),
         "\n".join(
             _html(metric, distinction, _Measurement(*numbers), drilled)
             for distinction, numbers in zip(distinctions, measured, strict=True)
@@ -230,7 +238,11 @@ def _html(metric: Metric, distinction: str | None, one: _Measurement, drilled: M
         labels.number(one.value, metric.decimals) + level,
         labels.number(one.floor, metric.decimals) if metric.has_floor else "–",
         labels.number(one.stderr),
-        f'<a href="{escape(drilled[one.key])}">drill-down</a>' if one.key in drilled else "",
-        f"<code>{escape(one.key)}</code>" if one.key else "–",
+        *([_link(drilled, one.key)] if drilled else []),
+        escape(one.key) or "–",
     ]
     return "<tr><td>" + "<td>".join(f"{cell}</td>" for cell in cells) + "</tr>"
+
+
+def _link(drilled: Mapping[str, str], key: str) -> str:
+    return f'<a href="{escape(drilled[key])}">drill-down</a>' if key in drilled else ""

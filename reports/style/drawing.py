@@ -79,6 +79,11 @@ class Style:
         return f"{self.variable}:{css(self.colour)}" if self.variable else ""
 
     @property
+    def dot(self) -> str:
+        """A spot in its colour, before a name in a text."""
+        return f'<i class="dot" style="background:{css(self.colour)}"></i>'
+
+    @property
     def dashing(self) -> str:
         """Attribute of a line."""
         return f' stroke-dasharray="{" ".join(map(short, self.dashes))}"' if self.dashes else ""

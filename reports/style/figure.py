@@ -48,6 +48,9 @@ class Figure:
     panels : tuple of Panel
     styles : tuple of Style
         In the order of the legend.
+    apart : str
+        A facet of which a page shows one value at first, that of the first panel: panels of the others,
+        which may be many, come packed. Empty where all stand side by side.
     """
 
     anchor: str
@@ -55,6 +58,15 @@ class Figure:
     caption: str
     panels: tuple[Panel, ...]
     styles: tuple[Style, ...] = ()
+    apart: str = ""
+
+    @property
+    def groups(self) -> dict[str, list[Panel]]:
+        """Panels by the facet that keeps them apart; all under an empty one where none does."""
+        found: dict[str, list[Panel]] = {}
+        for panel in self.panels:
+            found.setdefault(panel.facets[self.apart] if self.apart else "", []).append(panel)
+        return found
 
     @property
     def legend(self) -> tuple[tuple[str, str], ...]:

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from sdp_bench.bench.experiments import experiments
 from sdp_bench.bench.metrics import Metric, recorded_metric
 from sdp_bench.bench.metrics.total_variation import AxisTotalVariation, HeadlineTotalVariation
 from sdp_bench.reports.paper.printed import Printed, printed
@@ -426,6 +427,44 @@ def first_variants(tables: Iterable[Table]) -> list[Table]:
         nets = (table.experiment, table.network, table.activation, table.depth, table.recipe, table.noise)
         met.setdefault((table.metric.name, *nets), table)
     return list(met.values())
+
+
+def told_apart(tables: Sequence[Table]) -> list[str]:
+    """Names for people of the nets of some tables: where two are the same, with what tells them apart.
+
+    Parameters
+    ----------
+    tables : sequence of Table
+
+    Returns
+    -------
+    list of str
+        In their order: kind of nets, noise and recipe, then network, suite and metric where it takes these.
+    """
+    names = [table.nets_label for table in tables]
+    for words in (_network, _suite, _metric):
+        alike: dict[str, list[int]] = {}
+        for place, name in enumerate(names):
+            alike.setdefault(name, []).append(place)
+        for places_ in alike.values():
+            more = [words(tables[place]) for place in places_]
+            if len(set(more)) > 1:
+                for place, word in zip(places_, more, strict=True):
+                    names[place] = f"{names[place]}, {word}"
+    return names
+
+
+def _network(table: Table) -> str:
+    return table.network.removeprefix(f"{table.activation} ")
+
+
+def _suite(table: Table) -> str:
+    known = experiments().get(table.experiment)
+    return (known.title if known else "") or table.experiment
+
+
+def _metric(table: Table) -> str:
+    return table.label
 
 
 def headline(tables: Sequence[Table]) -> list[Table]:

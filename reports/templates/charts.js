@@ -1,5 +1,6 @@
 // Charts that answer: a point says what it stands for, a name in the legend shows and hides its lines, and of many
-// panels one is picked. Without this all panels stand side by side, and a line's own title has its values.
+// panels one is picked, also of those that come packed. Without this all others stand side by side, and a line's own
+// title has its values.
 (() => {
   "use strict";
   const NEAR = 14; // how far from a point the pointer reads it, in the drawing's own units
@@ -105,56 +106,106 @@
 
   // ---- the legend
 
+  const away = (figure) =>
+    new Set([...figure.querySelectorAll('.legend [aria-pressed="false"]')].map((button) => button.parentNode.dataset.label));
+
+  const showSeries = (figure) => {
+    const hidden = away(figure);
+    figure.querySelectorAll(".panel .series").forEach((each) => each.toggleAttribute("hidden", hidden.has(each.dataset.of)));
+    figure.querySelectorAll(".panel .chart").forEach((svg) => enter(svg));
+  };
+
   const toggled = (figure) => {
+    if (!figure.querySelector(".series[data-of]")) return;
     figure.querySelectorAll(".legend li").forEach((item) => {
-      const series = [...figure.querySelectorAll(".series")].filter((each) => each.dataset.of === item.dataset.label);
-      if (!series.length) return;
       const button = made("button", { type: "button", "aria-pressed": "true" }, ...item.childNodes);
       item.append(button);
       button.addEventListener("click", () => {
-        const pressed = button.getAttribute("aria-pressed") === "false";
-        button.setAttribute("aria-pressed", pressed);
-        series.forEach((each) => each.toggleAttribute("hidden", !pressed));
-        figure.querySelectorAll(".panel .chart").forEach((svg) => enter(svg));
+        button.setAttribute("aria-pressed", button.getAttribute("aria-pressed") === "false");
+        showSeries(figure);
       });
     });
   };
 
-  // ---- one of many panels
+  // ---- some of many panels, and those that come packed
 
   const ALL = "";
   const MANY = 4; // from more than these on one is shown at first
 
+  const panelsOf = (holder) => [...holder.querySelectorAll(".panel")];
+  const valuesOf = (places, name) => [...new Set(places.map(({ dataset }) => dataset[name]).filter(Boolean))];
+
+  // A pack is a template with what it holds as gzip in base64, and with the facet that its panels have in common.
+  const unpacked = async (pack) => {
+    const bytes = Uint8Array.from(atob(pack.dataset.packed), (sign) => sign.charCodeAt(0));
+    const text = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+    pack.innerHTML = text;
+    panelsOf(pack.content).forEach((panel) => (panel.hidden = true));
+    pack.replaceWith(pack.content);
+  };
+
   const picked = (figure) => {
-    const panels = [...figure.querySelectorAll(".panel")];
-    const names = [...new Set(panels.flatMap((panel) => Object.keys(panel.dataset)))];
-    const options = (name) => [...new Set(panels.map((panel) => panel.dataset[name]).filter(Boolean))];
-    const facets = names.filter((name) => options(name).length > 1);
-    if (!facets.length) return;
-    const selects = facets.map((name) => {
-      const select = made("select", { name }, made("option", { value: ALL }, "all"));
-      options(name).forEach((value) => select.append(made("option", { value }, value)));
-      return select;
-    });
-    const none = made("p", { class: "note", role: "status", hidden: "" }, "Nothing was measured there.");
-    const show = () => {
-      const fits = panels.filter((panel) =>
-        selects.every((select) => select.value === ALL || panel.dataset[select.name] === select.value)
-      );
-      panels.forEach((panel) => panel.toggleAttribute("hidden", !fits.includes(panel)));
-      figure.querySelector(".panels").classList.toggle("one", fits.length === 1);
-      none.hidden = fits.length > 0;
-      const there = new Set(fits.flatMap((panel) => [...panel.querySelectorAll(".series")].map((each) => each.dataset.of)));
-      figure.querySelectorAll(".legend li").forEach((item) => (item.hidden = fits.length === 1 && !there.has(item.dataset.label)));
-    };
+    const holder = figure.querySelector(".panels");
+    const packs = () => [...holder.querySelectorAll("template[data-packed]")];
+    if (!("DecompressionStream" in window)) packs().forEach((pack) => pack.remove());
+    const [apart] = packs().flatMap((pack) => Object.keys(pack.dataset).filter((name) => name !== "packed"));
     const picks = made("div", { class: "picks" });
-    selects.forEach((select) => {
-      picks.append(made("label", {}, made("span", {}, select.name), select));
-      select.addEventListener("change", show);
-    });
-    figure.querySelector(".panels").before(picks, none);
-    if (panels.length > MANY) selects.forEach((select) => (select.value = panels[0].dataset[select.name] ?? ALL));
+    const none = made("p", { class: "note", role: "status", hidden: "" }, "Nothing was measured there.");
+    const selects = new Map(); // by facet
+    const places = () => [...holder.querySelectorAll(".panel, template[data-packed]")];
+    const fits = ({ dataset }, names) =>
+      names.every((name) => !(name in dataset) || [ALL, dataset[name]].includes(selects.get(name)?.value ?? ALL));
+
+    // Each list has what there is of what was picked in those before it.
+    const offer = (names) => {
+      names.forEach((name, index) => {
+        const among = panelsOf(holder).filter((panel) => fits(panel, names.slice(0, index)));
+        const values = name === apart ? valuesOf(places(), name) : valuesOf(among, name);
+        const before = selects.get(name);
+        const select = before ?? made("select", { name });
+        const offered = [ALL, ...values];
+        if ([...select.options].map(({ value }) => value).join("\n") !== offered.join("\n") || !before) {
+          const kept = before?.value;
+          const first = among.length > MANY || name === apart ? (among[0]?.dataset[name] ?? ALL) : ALL;
+          select.replaceChildren(...offered.map((value) => made("option", { value }, value || "all")));
+          select.value = offered.includes(kept) ? kept : first;
+        }
+        if (!before) {
+          selects.set(name, select);
+          picks.append(made("label", {}, made("span", {}, name), select));
+          select.addEventListener("change", () => show(name));
+        }
+        select.parentNode.hidden = values.length < 2;
+        if (values.length < 2) select.value = offered[0];
+      });
+    };
+
+    const namesOf = () => {
+      const every = places().flatMap(({ dataset }) => Object.keys(dataset));
+      return [...new Set([...(apart ? [apart] : []), ...every])].filter((name) => name !== "packed");
+    };
+
+    const show = async (changed) => {
+      const wanted = changed === apart ? packs().filter((pack) => fits(pack, [apart])) : [];
+      if (wanted.length) {
+        await Promise.all(wanted.map(unpacked));
+        ready(figure);
+      }
+      const names = namesOf();
+      offer(names);
+      const panels = panelsOf(holder);
+      const seen = panels.filter((panel) => fits(panel, names));
+      panels.forEach((panel) => panel.toggleAttribute("hidden", !seen.includes(panel)));
+      holder.classList.toggle("one", seen.length === 1);
+      none.hidden = seen.length > 0;
+      const there = new Set(seen.flatMap((panel) => [...panel.querySelectorAll(".series")].map((each) => each.dataset.of)));
+      const narrowed = apart || seen.length === 1;
+      figure.querySelectorAll(".legend li").forEach((item) => (item.hidden = narrowed && !there.has(item.dataset.label)));
+    };
+
+    holder.before(picks, none);
     show();
+    picks.hidden = [...picks.children].every((label) => label.hidden);
   };
 
   // ---- a chart as a file
@@ -224,10 +275,22 @@
     panel.append(made("div", { class: "save" }, file, print));
   };
 
+  // What has not been made ready yet, as panels come when they are picked.
+  const known = new Map(); // panels by figure
+
+  const ready = (figure) => {
+    const own = known.get(figure) ?? known.set(figure, new Set()).get(figure);
+    panelsOf(figure).filter((panel) => !own.has(panel)).forEach((panel) => {
+      own.add(panel);
+      panel.querySelectorAll(".chart").forEach(answer);
+      saved(panel, `${figure.id}-${own.size}`);
+    });
+    showSeries(figure);
+  };
+
   document.querySelectorAll("figure.charts").forEach((figure) => {
-    figure.querySelectorAll(".panel .chart").forEach(answer);
+    ready(figure);
     toggled(figure);
-    figure.querySelectorAll(".panel").forEach((panel, index) => saved(panel, `${figure.id}-${index + 1}`));
     picked(figure);
   });
 })();

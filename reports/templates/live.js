@@ -181,6 +181,11 @@
         if (!this.panel) tools.append(this.panel = this.makePanel());
         this.panel.hidden = !open;
       });
+      tools.addEventListener("keydown", event => {
+        if (event.key !== "Escape" || button.ariaExpanded !== "true") return;
+        button.click();
+        button.focus();
+      });
       this.scroll.before(tools);
     }
 
@@ -417,15 +422,45 @@
 
   // -- a table that is as narrow as its place needs no scrolling of its own: its head stays in the window instead
 
+  const TIGHTER = ["tight", "dense"]; // ways to set a table, one after the other until it fits
+
+  const fits = scroll => scroll.firstElementChild.offsetWidth <= scroll.offsetWidth;
+
+  const settle = scroll => {
+    scroll.classList.remove(...TIGHTER);
+    for (const way of TIGHTER) scroll.classList.toggle(way, !fits(scroll));
+    scroll.classList.toggle("fits", fits(scroll));
+    if (!fits(scroll)) scroll.classList.remove(...TIGHTER); // for nothing
+    scroll.toggleAttribute("tabindex", !fits(scroll));
+    if (!fits(scroll)) scroll.tabIndex = 0;
+  };
+
   const sizes = new ResizeObserver(entries => {
     const scrolls = new Set(entries.map(({ target }) => target.closest(".scroll")));
-    const fit = [...scrolls].map(scroll => [scroll, scroll.firstElementChild.offsetWidth <= scroll.offsetWidth]);
-    for (const [scroll, fits] of fit) {
-      scroll.classList.toggle("fits", fits);
-      scroll.toggleAttribute("tabindex", !fits);
-      if (!fits) scroll.tabIndex = 0;
-    }
+    requestAnimationFrame(() => scrolls.forEach(settle)); // not at once, as that would change what is observed
   });
+
+  // -- menus: arrows lead through their links, and Escape closes them, as going elsewhere does
+
+  function move(menu, event) {
+    const [summary, list] = menu.children;
+    const links = [...list.querySelectorAll("a")];
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (event.key === "Escape" && menu.open) {
+      menu.open = false;
+      summary.focus();
+    }
+    if (!step) return;
+    event.preventDefault();
+    menu.open = true;
+    const at = links.indexOf(document.activeElement);
+    links.at(at < 0 ? Math.min(0, step) : (at + step) % links.length).focus(); // from the menu itself the first or last
+  }
+
+  for (const menu of document.querySelectorAll("details.menu")) {
+    menu.addEventListener("keydown", event => move(menu, event));
+    menu.addEventListener("focusout", event => { if (!menu.contains(event.relatedTarget)) menu.open = false; });
+  }
 
   (document.querySelector("main") ?? document.body).append(note);
   for (const scroll of document.querySelectorAll(".scroll")) {

@@ -104,11 +104,11 @@ def report(
     from sdp_bench.reports.folder import check
     from sdp_bench.reports.kept import committed as kept
     from sdp_bench.reports.page import DATA, build, build_single, drill_downs
-    from sdp_bench.reports.parts import PAGE
+    from sdp_bench.reports.parts import PAGE, SHARED
     from sdp_bench.reports.results import results_of
 
     timed = timed_rows(runtime_table)
-    check(output, (PAGE, DATA))
+    check(output, (PAGE,) if single_file else (PAGE, DATA, *SHARED))
     if numbers and all_runs:
         raise click.UsageError("--run and --all-runs exclude each other")
     if _nothing_measured(database) and committed:

@@ -71,6 +71,41 @@ def test_a_net_is_picked_and_all_come_back(page):
     assert all(panels.nth(place).is_visible() for place in range(len(titles)))
 
 
+def test_a_metric_is_picked_by_keys_and_its_values_are_read(page):
+    metric, output = (page.locator(f"{FIGURE} select[name={name}]") for name in ("metric", "output"))
+    assert not output.is_visible()
+    names = metric.locator("option").all_inner_texts()
+    assert names[:2] == ["all", "1 − TV, equal-mass cells (headline)"]
+    metric.focus()
+    page.keyboard.press("End")
+    page.wait_for_function(
+        f"document.querySelector('{FIGURE} .panel:not([hidden])').dataset.metric === '{names[-1]}'"
+    )
+    assert metric.locator("option").all_inner_texts() == names
+    metric.select_option("Ratio of standard deviations, predicted over true")
+    output.wait_for()
+    assert page.locator(f"{FIGURE} .panel:not([hidden]) h4").all_inner_texts() == [
+        "1 ReLU layer, output 0",
+        "2 ReLU layers, output 0",
+    ]
+    output.select_option("2")
+    page.locator(f"{FIGURE} select[name=net]").select_option("1 ReLU layer")
+    point = seen(page).first
+    point.focus()
+    said = page.locator(READING).inner_text()
+    assert said.startswith("SDP, σ = 0.1: ")
+    assert page.locator(f"{FIGURE} .panel:not([hidden])").count() == 1
+    page.locator(f"{FIGURE} .legend").get_by_role("button", name="DVIA").click()
+    metric.select_option("Wasserstein distance W1")
+    page.wait_for_function(
+        f"document.querySelector('{FIGURE} .panel:not([hidden])').dataset.metric.startsWith('W')"
+    )
+    assert not page.locator(f"{FIGURE} .panel:not([hidden]) .series[data-of='DVIA']").first.is_visible()
+    metric.select_option("")
+    page.wait_for_function(f"!document.querySelector('{FIGURE} template')")
+    assert page.locator(f"{FIGURE} .panel:not([hidden])").count() > 5
+
+
 def test_a_chart_is_saved_with_the_colours_and_the_names_that_are_seen(page, tmp_path):
     page.locator(f"{FIGURE} .legend").get_by_role("button", name="DVIA").click()
     with page.expect_download() as download:

@@ -4,10 +4,16 @@ import re
 
 import pytest
 
+from sdp_bench.reports.page import build
 from tests.browser.test_tables import NETS
+from tests.reports import made_up
 
 WIDTHS = (390, 768, 1280)
 ADDED = ".tools, .picks, .panel button"
+SETTLED = """(async () => {
+    for (const _ of [1, 2, 3]) await new Promise(requestAnimationFrame);
+    return document.documentElement.scrollWidth; })()"""
+"""Width of a page once its tables are as tight as they need to be."""
 OPEN = "document.querySelectorAll('details').forEach(each => { each.open = true; })"
 
 
@@ -61,7 +67,7 @@ def test_nothing_is_asked_of_the_network_and_nothing_is_complained_of(report, wi
 def test_no_table_is_cut_at_its_last_column(report, window, width):
     page = window.open(report, width)
     page.evaluate(OPEN)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(SETTLED) <= width
     cut = page.evaluate("""() => [...document.querySelectorAll(".scroll")].filter(scroll => {
         scroll.scrollLeft = 1e6;
         const last = scroll.querySelector("tr").lastElementChild.getBoundingClientRect();
@@ -72,9 +78,70 @@ def test_no_table_is_cut_at_its_last_column(report, window, width):
     assert cut == []
 
 
+def too_wide(site, window, width):
+    """Names of the pages of a site that can be scrolled sideways, also with all that opens on them open."""
+    wide = []
+    for path in [*site.glob("*.html"), *site.glob("numbers/*.html")]:
+        page = window.open(path, width)
+        page.evaluate(OPEN)
+        if page.evaluate(SETTLED) > width:
+            wide.append(path.name)
+    return wide
+
+
+@pytest.mark.parametrize("width", [390, pytest.param(1280, marks=pytest.mark.slow)])
+def test_no_page_of_a_site_scrolls_sideways(large_report, window, width):
+    assert too_wide(large_report.parent.parent, window, width) == []
+
+
+def test_names_of_any_length_leave_pages_as_wide_as_they_are(tmp_path, window):
+    rules = ("sdp", "a_rule_of_mine_" + "x" * 120, "é" * 301, "é" * 300)
+    frame = made_up.frame(depths=(1,), nets=3, inputs=1, rules=rules, suites=("iris-tv",))
+    frame = frame.assign(network="n" * 300, activation="own:" + "my_net_" * 14)
+    failures = made_up.FAILURES.assign(rule=rules[1], group="g" * 200)
+    build(made_up.results(frame, failures=failures), tmp_path, made_up.SECTIONS)
+    assert len(list(tmp_path.glob("rule-*.html"))) == len(rules)
+    assert too_wide(tmp_path, window, 390) == []
+
+
+def test_a_table_that_is_a_little_too_wide_is_set_tighter_and_one_that_is_not_stays(tables):
+    page = tables(
+        """{% for count in (12, 17, 60) %}{% call scrolled("t", "results") %}
+        <thead><tr><th>σ</th>{% for _ in range(count) %}<th>moment matching</th>{% endfor %}</tr></thead>
+        <tbody><tr><th>1</th>
+        {% for _ in range(count) %}<td>0.1234<span class="small">± 0.123</span></td>{% endfor %}</tr></tbody>
+        {% endcall %}{% endfor %}"""
+    )
+    page.evaluate(SETTLED)
+    found = [set(each.get_attribute("class").split()) for each in page.locator(".scroll").all()]
+    assert found[0] == {"scroll", "fits"}
+    assert found[1] >= {"tight", "fits"}
+    assert found[2] == {"scroll"}
+
+
+def test_a_menu_is_walked_through_by_keys_and_closed_by_escape(report, window):
+    page = window.open(report.parent.parent / "index.html")
+    menu = page.locator("details.menu").first
+    links = menu.locator("a")
+    menu.locator("summary").focus()
+    page.keyboard.press("Enter")
+    assert links.first.is_visible()
+    at = "document.activeElement.textContent"
+    for key, place in (("ArrowDown", 0), ("ArrowUp", -1), ("ArrowDown", 0)):
+        page.keyboard.press(key)
+        assert page.evaluate(at) == links.all_text_contents()[place]
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    page.keyboard.press("Escape")
+    assert not links.first.is_visible()
+    assert page.evaluate("document.activeElement.tagName") == "SUMMARY"
+    page.keyboard.press("Enter")
+    page.locator("main a, main [tabindex]").first.focus()
+    assert not links.first.is_visible()
+
+
 def test_every_heading_leads_to_itself(report, plain_window):
     page = plain_window.open(report)
-    headings = page.locator("h2, h3, h4")
+    headings = page.locator(":is(h2, h3, h4):not(.unseen)")
     links = page.locator(".permalink")
     assert headings.count() == links.count() > 10
     places = [link.get_attribute("href") for link in links.all()]

@@ -336,3 +336,17 @@ def test_small_tables_have_no_tools(tables):
         "<tbody><tr><td>1</td><td>2</td></tr></tbody>{% endcall %}"
     )
     assert page.get_by_role("button").count() == 0
+
+
+def test_tools_are_opened_used_and_closed_by_keys(tables):
+    page = tables(NETS)
+    button = page.get_by_role("button", name="Table tools")
+    button.focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.tagName") == "SELECT"
+    page.keyboard.press("ArrowDown")
+    assert page.get_by_role("status").inner_text() == "1 of 5 rows"
+    page.keyboard.press("Escape")
+    assert button.get_attribute("aria-expanded") == "false"
+    assert page.evaluate("document.activeElement.textContent") == "Table tools"

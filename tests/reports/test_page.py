@@ -6,14 +6,16 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sdp_bench.bench.errors import RunFailedError
+from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.results.record import LeftOut
 from sdp_bench.reports.committed import DATA, TITLE
 from sdp_bench.reports.page import build, build_single, keep
-from sdp_bench.reports.parts import Cover, Data, Part, single
+from sdp_bench.reports.parts import SHARED, Cover, Data, Part, single
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.site import OVERVIEW
+from sdp_bench.reports.tables.frame import COLUMNS
 from tests.reports import made_up
+from tests.reports.sections import test_intervals
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 
@@ -92,7 +94,7 @@ def quick(tmp_path_factory):
 def test_pages_and_data_are_where_they_should_be(quick, site):
     folder, pages = site
     names = {path.name for path in folder.iterdir()}
-    assert names == {*pages, "numbers", "results.csv"}
+    assert names == {*pages, "numbers", "results.csv", *SHARED}
     assert {"index.html", "choice.html", "charts.html", "suite-iris-tv.html", "nets.html"} <= set(pages)
     assert max(len(text) for text in pages.values()) < 1_000_000
     assert sum(len(text) for text in pages.values()) < 10_000_000
@@ -115,6 +117,29 @@ def test_pages_are_well_formed_and_their_links_lead_somewhere(site):
                 assert f'id="{anchor}"' in (folder / file).read_text(encoding="utf-8")
             elif file != "results.csv":
                 assert not anchor or anchor in parsed[file or name].ids
+
+
+def test_pages_and_lists_share_style_and_script(site):
+    folder, pages = site
+    lists = {
+        f"numbers/{path.name}": path.read_text(encoding="utf-8") for path in (folder / "numbers").iterdir()
+    }
+    for name, text in {**pages, **lists}.items():
+        asked = [address for address in outline(text).fetched if not address.startswith("data:")]
+        assert [(folder / name).parent.joinpath(address).resolve() for address in asked] == [
+            (folder / shared).resolve() for shared in SHARED
+        ]
+        assert "<style" not in text
+    assert all((folder / shared).stat().st_size > 10_000 for shared in SHARED)
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_style_and_script_of_others_are_not_overwritten(tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    frame = made_up.frame(depths=(1,), nets=1, inputs=1, suites=("iris-w1",))
+    with pytest.raises(UserError, match=f"{name} was not written by sdp-bench"):
+        build(Results(frame), tmp_path, made_up.SECTIONS)
+    assert (tmp_path / name).read_text() == "mine"
 
 
 def test_every_page_leads_to_every_other(site):
@@ -148,6 +173,28 @@ def test_pages_of_an_older_report_go_and_files_of_others_stay(tmp_path):
     assert not (tmp_path / "suite-iris-w1.html").exists()
     assert (tmp_path / "suite-iris-tv.html").exists()
     assert (tmp_path / "mine.html").read_text() == "<title>mine</title>"
+
+
+def test_committed_pages_that_nothing_leads_to_any_more_go_but_no_other_file(tmp_path):
+    frame = made_up.frame(depths=(1,), nets=1, inputs=1, rules=made_up.FEW, suites=("iris-w1",))
+    kept = keep(made_up.results(frame, title=TITLE), tmp_path / "kept", made_up.SECTIONS)
+    build(made_up.results(frame, committed=kept), tmp_path / "html", made_up.SECTIONS)
+    committed = tmp_path / "html" / "committed"
+    (committed / "mine.html").write_text("mine")
+    build(made_up.results(frame), tmp_path / "html", made_up.SECTIONS)
+    assert [path.name for path in committed.rglob("*")] == ["mine.html"]
+    assert (kept.folder / DATA).exists()
+
+
+def test_one_page_beside_those_of_an_older_report_says_so(tmp_path):
+    frame = made_up.frame(depths=(1,), nets=1, inputs=1, rules=made_up.FEW, suites=("iris-w1",))
+    said = []
+    build_single(made_up.results(frame), tmp_path, made_up.SECTIONS, said.append)
+    assert not [line for line in said if "older report" in line]
+    build(made_up.results(frame), tmp_path, made_up.SECTIONS)
+    count = len(list(tmp_path.glob("*.html"))) - 1
+    build_single(made_up.results(frame), tmp_path, made_up.SECTIONS, said.append)
+    assert f"{tmp_path} still has {count} pages of an older report" in said[-1]
 
 
 def test_a_suite_of_many_cells_has_a_page_for_each_kind_of_net(tmp_path, monkeypatch):
@@ -397,3 +444,41 @@ def test_of_too_many_measurements_the_page_says_how_to_export_them(tmp_path, mon
     for page in (text, *lists):
         assert "results.csv" not in page
         assert outline(page).wrong == []
+
+
+def test_a_page_says_its_title_once_and_its_link_stays(site):
+    _, pages = site
+    text = pages["suite-iris-tv.html"]
+    assert re.search(r'<h1>Total variation <small>iris-tv</small><a class="permalink" href="#iris-tv"', text)
+    assert '<h2 class="unseen">Total variation' in text
+    assert text.count('class="permalink" href="#iris-tv"') == 1
+    assert "unseen" not in pages["choice.html"]  # where several headings stand
+
+
+def intervals(values):
+    """Measurements of methods on data sets, which have no oracle and no noise."""
+    frame = test_intervals.frame(values)
+    return frame.reindex(columns=[*COLUMNS, "dataset", "recipe"])
+
+
+ONE = {"depths": (1,), "rules": ("sdp",)}
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        made_up.frame(**ONE),
+        made_up.frame(**ONE, suites=("iris-w1",)),
+        made_up.frame(depths=(1,), nets=1, inputs=1, rules=("mine:a=1", "theirs")),
+        intervals([("yacht", "sdp", "qualified", {0: 3}), ("yacht", "sdp", "mpiw", {0: 0.1})]),
+        pd.DataFrame(),
+    ],
+    ids=["one rule", "one rule and metric", "rules from outside alone", "no oracle", "failures alone"],
+)
+def test_no_page_of_an_odd_run_is_an_empty_shell(tmp_path, frame):
+    build(made_up.results(frame, failures=made_up.FAILURES), tmp_path, made_up.SECTIONS)
+    for path in tmp_path.glob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        page = outline(text)
+        assert page.open == page.wrong == []
+        assert len(told(re.search("<main>.*</main>", text, re.DOTALL)[0])) > 100, path.name

@@ -17,6 +17,7 @@ def links(page):
         ('<section id="nets">\n<h2>Nets</h2></section>', ["nets"]),
         ('<article id="a" tabindex="-1"><h3 class="b">A</h3></article>', []),
         ('<h2 id="own">Own</h2>', ["own"]),
+        ('<section id="a"><h2 class="unseen">A</h2><h3>B</h3></section>', ["a-b"]),
         ("<h2>Which <em>rule</em> when? <small>choice</small></h2>", ["which-rule-when"]),
         (
             "<h2>One</h2><h4>Cells</h4><h3>A</h3><h4>Cells</h4><h2>Two</h2><h4>Cells</h4>",

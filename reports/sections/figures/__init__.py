@@ -1,4 +1,4 @@
-"""Accuracy over input noise and depth, drawn."""
+"""Metrics over input noise, and accuracy over depth, drawn."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sdp_bench.reports.tables.tables import headline
 
 
 class Figures(Section):
-    """The figures of the headline metric."""
+    """The figures of what tables hold."""
 
     name = "figures"
     title = "Figures"
@@ -18,6 +18,7 @@ class Figures(Section):
     order = 30
 
     def build(self, results: Results) -> Context | None:
-        """Figures of the headline metric; None without it."""
-        drawn = figures(headline(results.tables), results.traits)
+        """Figures, of the headline metric first; None without any."""
+        several = [table for table in results.tables if len({row.sigma for row in table.rows}) > 1]
+        drawn = figures(headline(results.tables), results.traits, others=several)
         return {"figures": drawn} if drawn else None

@@ -1,13 +1,13 @@
-"""The figures of accuracy over noise, depth and cost."""
+"""The figures of metrics over noise, and of accuracy over depth and cost."""
 
 from __future__ import annotations
 
 import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, cast
+from dataclasses import replace
+from typing import cast
 
-import numpy as np
 import pandas as pd
 
 from sdp_bench.reports.style import labels
@@ -19,7 +19,8 @@ from sdp_bench.reports.style.figure import Figure, Panel
 from sdp_bench.reports.style.heat_map import HeatMap
 from sdp_bench.reports.style.nets import NetKind, activation_label
 from sdp_bench.reports.style.rules import RuleTraits
-from sdp_bench.reports.tables.tables import Table
+from sdp_bench.reports.tables.over_noise import in_words, over_noise
+from sdp_bench.reports.tables.tables import Row, Table, told_apart
 
 _COLOURS = Colours(0, 1, CIVIDIS)
 _LONGEST = 18  # letters of a line of a net's name beside a heat map
@@ -28,7 +29,12 @@ _METRIC = "1 − TV"
 _OVERLAP = Axis(_METRIC, 0, 1.02)
 
 
-def figures(tables: Sequence[Table], traits: RuleTraits, costs: pd.Series | None = None) -> list[Figure]:
+def figures(
+    tables: Sequence[Table],
+    traits: RuleTraits,
+    costs: pd.Series | None = None,
+    others: Sequence[Table] = (),
+) -> list[Figure]:
     """Every figure that the tables have data for.
 
     Parameters
@@ -40,18 +46,20 @@ def figures(tables: Sequence[Table], traits: RuleTraits, costs: pd.Series | None
     costs : Series, optional
         Median seconds for one input, by (activation, depth, rule). With them accuracy is drawn against
         cost too, which `reports.sections.choice.figure` does better where several rules were measured.
+    others : sequence of Table, optional
+        Those of other metrics, by which a reader may have the first figure.
 
     Returns
     -------
     list of Figure
         Only those that have panels.
     """
+    drawn = [_over_sigma(tables, others, traits)]
     cells = _cells(tables)
-    if cells.empty:
-        return []
-    drawn = [_over_sigma(cells, traits), _depth_against_sigma(cells, traits)]
-    if costs is not None:
-        drawn.append(_accuracy_against_cost(cells, traits, costs))
+    if not cells.empty:
+        drawn.append(_depth_against_sigma(cells, traits))
+        if costs is not None:
+            drawn.append(_accuracy_against_cost(cells, traits, costs))
     return [figure for figure in drawn if figure.panels]
 
 
@@ -61,14 +69,12 @@ def _cells(tables: Sequence[Table]) -> pd.DataFrame:
             {
                 "activation": table.activation,
                 "depth": table.depth,
-                "recipe": ", ".join(filter(None, (table.under, table.recipe))),
+                "beside": name.removeprefix(table.kind.label).removeprefix(", "),
                 "sigma": row.sigma,
                 "rule": cell.rule,
                 "value": cell.mean,
-                "sd": cell.sd,
-                "floor95": row.floor95,
             }
-            for table in tables
+            for name, table in zip(told_apart(tables), tables, strict=True)
             for row in table.rows
             for cell in row.cells
             if cell
@@ -76,82 +82,53 @@ def _cells(tables: Sequence[Table]) -> pd.DataFrame:
     )
 
 
-def _over_sigma(cells: pd.DataFrame, traits: RuleTraits) -> Figure:
-    styled = styles(cells["rule"], traits)
-    panels: list[Panel] = []
-    for kind, recipe, part in _kinds(cells):
-        title = ", ".join(filter(None, (kind.label, recipe)))
-        sigmas = sorted(part["sigma"].unique())
-        ticks = tuple((sigma, f"{sigma:g}") for sigma in sigmas)
-        lines = _lines(part)
-        chart = Chart(
-            Axis("input noise σ", log=True, ticks=ticks, told=lambda sigma: f"σ = {sigma:g}"),
-            _OVERLAP,
-            tuple(_series(lines[rule], style) for rule, style in styled.items() if rule in lines),
-            tuple(_floor(part)),
-        )
-        facets = {"metric": _METRIC, "net": title}
-        panels.append(Panel(title, chart, _alt_over_sigma(title, lines, styled), facets))
+def _over_sigma(tables: Sequence[Table], others: Sequence[Table], traits: RuleTraits) -> Figure:
+    """Each metric over the noise, of which the first one is seen until a reader picks another."""
+    by_metric: dict[str, list[Table]] = {}
+    for table in (*tables, *sorted(others, key=lambda table: table.metric.rank)):
+        own = by_metric.setdefault(", ".join(filter(None, (table.metric.title, table.variant))), [])
+        if table not in own:
+            own.append(table)
+    styled = styles((rule for own in by_metric.values() for table in own for rule in table.rules), traits)
+    panels = tuple(
+        panel
+        for metric, own in by_metric.items()
+        for net, table in zip(told_apart(own), own, strict=True)
+        for panel in _panels(table, {"metric": metric, "net": net}, styled)
+    )
     return Figure(
         anchor="figure-sigma",
-        title="Accuracy over input noise",
-        caption="Mean 1 − TV (headline) over nets and inputs, by rule; bars reach one standard deviation "
-        "over these to either side. The grey band at the top is where a rule cannot be told from one with "
-        "the exact law at these sample counts (above the floor’s 95 % point).",
-        panels=tuple(panels),
+        title="Over input noise",
+        caption="Mean over nets and inputs, by rule; bars reach one standard deviation over these to either "
+        "side. In the grey band, or below the dashed line, a rule cannot be told from one with the exact law "
+        "at these sample counts (the floor’s 95 % point).",
+        panels=panels,
         styles=tuple(styled.values()),
+        apart="metric",
     )
 
 
-def _floor(part: pd.DataFrame) -> Iterator[Guide]:
+def _panels(table: Table, facets: Mapping[str, str], styled: dict[str, Style]) -> Iterator[Panel]:
+    """A table with one number for each noise level as a panel, one of several components as that many."""
+    for component in dict.fromkeys(row.component for row in table.rows):
+        own = {table.metric.component or "component": component} if component else {}
+        title = ", ".join((facets["net"], *(f"{name} {value}" for name, value in own.items())))
+        chart = over_noise(table, styled, component)
+        if chart.series:
+            floor = tuple(_floor([row for row in table.rows if row.component == component], table))
+            alt = in_words(chart, table, title)
+            yield Panel(title, replace(chart, guides=floor), alt, {**facets, **own})
+
+
+def _floor(rows: Sequence[Row], table: Table) -> Iterator[Guide]:
     """Where a rule cannot be told from the exact law."""
-    floor = part.dropna(subset=["floor95"]).drop_duplicates("sigma").sort_values("sigma")
-    if len(floor):
-        sigmas, points = floor["sigma"].tolist(), floor["floor95"].tolist()
+    known = sorted((row.sigma, row.floor95) for row in rows if math.isfinite(row.floor95))
+    sigmas, points = [sigma for sigma, _ in known], [point for _, point in known]
+    if known and table.metric.complement:
         edge = [*points, *(1.0 for _ in points)]
         yield Guide([*sigmas, *reversed(sigmas)], edge, colour=_GREY, opacity=0.35, filled=True)
-
-
-class _Point(NamedTuple):
-    """Mean and standard deviation of a rule at a sigma."""
-
-    mean: float
-    sd: float
-
-
-def _lines(part: pd.DataFrame) -> dict[str, dict[float, _Point]]:
-    """Points by sigma, ascending, of each rule: means where several kinds of net are called the same."""
-    lines: dict[str, dict[float, list[_Point]]] = {}
-    columns = (part[name] for name in ("rule", "sigma", "value", "sd"))
-    for rule, sigma, value, sd in sorted(zip(*columns, strict=True), key=lambda row: row[:3]):
-        lines.setdefault(rule, {}).setdefault(sigma, []).append(_Point(value, sd))
-    return {
-        rule: {
-            sigma: _Point(
-                sum(point.mean for point in points) / len(points),
-                points[0].sd if len(points) == 1 else math.nan,
-            )
-            for sigma, points in line.items()
-        }
-        for rule, line in lines.items()
-    }
-
-
-def _series(line: Mapping[float, _Point], style: Style) -> Series:
-    means, sds = np.array(list(line.values())).T
-    return Series(
-        style, list(line), means, error=sds, low=np.clip(means - sds, 0, 1), high=np.clip(means + sds, 0, 1)
-    )
-
-
-def _alt_over_sigma(title: str, lines: Mapping[str, Mapping[float, _Point]], styled: dict[str, Style]) -> str:
-    ends = []
-    for rule in (rule for rule in styled if rule in lines):
-        values = [point.mean for point in lines[rule].values()]
-        ends.append(f"{styled[rule].label} {values[0]:.2f} to {values[-1]:.2f}")
-    sigmas = {sigma for line in lines.values() for sigma in line}
-    low, high = min(sigmas), max(sigmas)
-    return f"Line chart for {title}: 1 − TV from σ = {low:g} to σ = {high:g}. {'; '.join(ends)}."
+    elif known and table.metric.better == "lower":
+        yield Guide(sigmas, points, colour=_GREY, dashes=(4, 3))
 
 
 def _depth_against_sigma(cells: pd.DataFrame, traits: RuleTraits) -> Figure:
@@ -160,12 +137,12 @@ def _depth_against_sigma(cells: pd.DataFrame, traits: RuleTraits) -> Figure:
     along = "net" if several else "depth"
     for rule in traits.in_order(cells["rule"]):
         part = cells[cells["rule"] == rule]
-        grid = part.pivot_table(index=["activation", "depth", "recipe"], columns="sigma", values="value")
+        grid = part.pivot_table(index=["activation", "depth", "beside"], columns="sigma", values="value")
         nets = [
             ", ".join(
-                filter(None, (f"{activation_label(name)} {depth:g}" if several else f"{depth:g}", recipe))
+                filter(None, (f"{activation_label(name)} {depth:g}" if several else f"{depth:g}", beside))
             )
-            for name, depth, recipe in grid.index
+            for name, depth, beside in grid.index
         ]
         lines = [textwrap.wrap(name, _LONGEST) for name in nets]
         values = grid.to_numpy()
@@ -193,13 +170,14 @@ def _depth_against_sigma(cells: pd.DataFrame, traits: RuleTraits) -> Figure:
         title=f"{'Nets' if several else 'Depth'} against input noise",
         caption="Mean 1 − TV (headline) of each rule, on one colour scale from 0 (dark blue) to 1 (yellow).",
         panels=tuple(panels),
+        apart="rule",
     )
 
 
 def _accuracy_against_cost(cells: pd.DataFrame, traits: RuleTraits, costs: pd.Series) -> Figure:
     styled = styles(cells["rule"], traits)
     panels: list[Panel] = []
-    for kind, recipe, part in _kinds(cells):
+    for kind, beside, part in _kinds(cells):
         spans = part.groupby("rule")["value"].agg(["mean", "min", "max"]).reset_index()
         spans["seconds"] = [
             costs.get((kind.activation, kind.depth, rule), math.nan) for rule in spans["rule"]
@@ -217,7 +195,7 @@ def _accuracy_against_cost(cells: pd.DataFrame, traits: RuleTraits, costs: pd.Se
             ),
         )
         rules = traits.in_order(spans["rule"])
-        title = ", ".join(filter(None, (kind.label, recipe)))
+        title = ", ".join(filter(None, (kind.label, beside)))
         seconds, means = (spans.set_index("rule")[name].to_dict() for name in ("seconds", "mean"))
         parts = [
             f"{styled[rule].label} {labels.duration(seconds[rule])}, {means[rule]:.2f}" for rule in rules
@@ -235,6 +213,6 @@ def _accuracy_against_cost(cells: pd.DataFrame, traits: RuleTraits, costs: pd.Se
 
 
 def _kinds(cells: pd.DataFrame) -> Iterator[tuple[NetKind, str, pd.DataFrame]]:
-    for key, part in cells.groupby(["activation", "depth", "recipe"], sort=True):
-        activation, depth, recipe = cast("tuple[str, int, str]", key)
-        yield NetKind(activation, int(depth)), recipe, part
+    for key, part in cells.groupby(["activation", "depth", "beside"], sort=True):
+        activation, depth, beside = cast("tuple[str, int, str]", key)
+        yield NetKind(activation, int(depth)), beside, part

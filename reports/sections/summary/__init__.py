@@ -7,7 +7,7 @@ from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.sections.summary.run import what_ran
 from sdp_bench.reports.sections.summary.words import sentences
 from sdp_bench.reports.site import CHOICE
-from sdp_bench.reports.tables.tables import headline
+from sdp_bench.reports.tables.tables import headline, told_apart
 
 _COLUMNS = ("network", "activation", "depth", "net", "input", "rule", "seconds", "run")
 
@@ -21,16 +21,16 @@ class Summary(Section):
     order = 10
 
     def build(self, results: Results) -> Context | None:
-        """What ran, what it says and who wins; None without measurements."""
-        if results.frame.empty:
+        """What ran, what it says and who wins; None without measurements against an oracle."""
+        frame = results.columns_with_oracle(_COLUMNS)
+        if frame.empty:
             return None
         winners = headline(results.tables)
-        frame = results.columns_with_oracle(_COLUMNS)
         costs = frame.groupby(["activation", "depth", "rule"])["seconds"].median()
         return {
             "ran": what_ran(frame, results.meta, results.failed, results.traits),
             "sentences": sentences(results.tables, costs, results.traits),
-            "winners": winners,
+            "winners": list(zip(told_apart(winners), winners, strict=True)),
             "sigmas": sorted({row.sigma for table in winners for row in table.rows}),
             "styles": results.styles,
         }

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from sdp_bench.reports.numbers import sheets
+from sdp_bench.reports.numbers.number import slug
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.sections.claims.judging import judge
 from sdp_bench.reports.sections.claims.measurements import addresses, numbers_of_claims
@@ -113,3 +114,10 @@ def test_pairs_that_moved_most_come_first():
 
 def test_nothing_is_listed_of_nothing():
     assert numbers_of(pd.DataFrame()) == []
+
+
+def test_names_are_short_enough_for_files_and_still_differ():
+    first, second = slug("rule", "é" * 300), slug("rule", "é" * 301)
+    assert first != second
+    assert max(len(name.encode()) for name in (first, second)) < 200
+    assert slug("iris-tv", "", "4 100/3") == "iris-tv-4-100-3"

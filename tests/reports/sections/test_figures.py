@@ -1,7 +1,12 @@
+import base64
+import gzip
+import html
 import re
 
+import pandas as pd
 import pytest
 
+from sdp_bench.reports.sections.figures import Figures
 from sdp_bench.reports.sections.figures.figures import figures
 from sdp_bench.reports.style.drawing import styles
 from sdp_bench.reports.tables import tables
@@ -46,6 +51,48 @@ def test_drawings_stand_alone_and_follow_the_page(quick):
         assert "font-family" not in svg  # the page's own
         for name in re.findall(r"(?:url\(#|href=\"#)([^)\"]+)", svg):
             assert f'id="{name}"' in svg
+
+
+def test_every_metric_of_the_tables_can_be_picked_and_only_the_first_is_unpacked():
+    frame = checked(made_up.frame(depths=(1, 2)))
+    every = list(tables.tables(frame, TRAITS))
+    first, *_ = figures(tables.headline(every), TRAITS, others=every)
+    assert {panel.facets["metric"] for panel in first.panels} == {table.metric.title for table in every}
+    assert next(iter(first.groups)) == tables.headline(every)[0].metric.title
+    outputs = [panel for panel in first.panels if panel.facets["metric"].startswith("Ratio of standard")]
+    assert [(panel.facets["net"], panel.facets["output"]) for panel in outputs] == [
+        (net, output) for net in ("1 ReLU layer", "2 ReLU layers") for output in "012"
+    ]
+    text = made_up.rendered(Figures(), figures=[first])
+    plain = text.count('<div class="panel"')
+    assert plain == len(first.groups[next(iter(first.groups))]) == 2
+    packs = dict(re.findall(r'<template data-metric="([^"]+)" data-packed="([^"]+)">', text))
+    unpacked = {name: gzip.decompress(base64.b64decode(pack)).decode() for name, pack in packs.items()}
+    assert len(unpacked) == len(first.groups) - 1
+    for name, own in list(first.groups.items())[1:]:
+        held = unpacked[html.escape(name, quote=True)]
+        assert all(panel.svg in held for panel in own)
+        assert held.count('<div class="panel"') == len(own)
+
+
+def test_a_metric_without_a_headline_is_drawn_too():
+    frame = checked(made_up.frame(depths=(1,), suites=("iris-w1",)))
+    (figure,) = figures([], TRAITS, others=list(tables.tables(frame, TRAITS)))
+    assert [panel.facets for panel in figure.panels] == [
+        {"metric": "Wasserstein distance W1", "net": "1 ReLU layer"}
+    ]
+
+
+def test_suites_of_the_same_nets_have_panels_and_rows_of_their_own():
+    frame = made_up.frame(depths=(4,), suites=("iris-tv",))
+    other = frame.assign(experiment="iris-mixtures", value=0.5 * frame["value"])
+    drawn_ = drawn(pd.concat([frame, other], ignore_index=True))
+    assert {panel.title for panel in drawn_[0].panels} == {
+        "4 ReLU layers, Beyond one Gaussian",
+        "4 ReLU layers, Total variation",
+    }
+    (sdp,) = [panel for panel in drawn_[1].panels if panel.title == "SDP"]
+    assert len(re.findall(r">(\d\.\d\d)<", sdp.svg)) == 2 * frame["sigma"].nunique()
 
 
 def test_ids_do_not_clash_on_the_page(quick):

@@ -3,7 +3,7 @@ import re
 import sdp_ref
 from sdp_bench.bench.metrics.references import references
 from sdp_bench.reports.sections.robustness.words import OBJECTIVES
-from sdp_bench.reports.style.colours import CONTRAST, DARK, LIGHT, contrast, shades
+from sdp_bench.reports.style.colours import CONTRAST, DARK, LIGHT, contrast, css, shades
 from sdp_bench.reports.style.drawing import styles
 from sdp_bench.reports.style.markers import SHAPES
 from sdp_bench.reports.style.rules import RuleTraits
@@ -66,3 +66,9 @@ def test_what_a_rule_declares_and_is_no_colour_is_left_out():
     for text in ("red", "#12345", "#12345g", "#000000;}</style><script>", "", "url(#a)", "#１２３４５６"):
         (style,) = styles(["a"], RuleTraits({"a": Traits("a", colour=text)})).values()
         assert style.colour == styles(["a"], RuleTraits({"a": Traits("a")}))["a"].colour
+
+
+def test_a_dot_has_the_shades_that_lines_have_on_either_page():
+    style = styles(["marginal_moment_matching"], RuleTraits())["marginal_moment_matching"]
+    assert f"background:{css(style.colour)}" in style.dot
+    assert "light-dark" in style.dot

@@ -1,0 +1,3 @@
+// sdp-bench
+{% include "charts.js" %}
+{% include "live.js" %}
