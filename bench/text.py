@@ -20,6 +20,7 @@ _UNPRINTABLE = re.compile(
 _MARKDOWN = re.compile(r"[\\`*\[\]<>|#!&~$@]|(?<!\w)_|_(?!\w)|:(?=//)")
 _BEGINS = r"(?:(?<![\w.~/-])|(?<=file://))"  # a path, and not a later part of one or of an address
 _ABSOLUTE = re.compile(_BEGINS + r"~?/(?:[^\s/'\",:;()<>\[\]]+/+)+([^\s/'\",:;()<>\[\]]*)")
+_FEW = 60  # characters of a value
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -36,6 +37,12 @@ def printable(text: str) -> str:
         With ``?`` in the place of each other character.
     """
     return _UNPRINTABLE.sub("?", text)
+
+
+def shown(value: object) -> str:
+    """What a value is, in a few words on one line, for a message that refuses it."""
+    text = on_one_line(repr(value))
+    return text if len(text) <= _FEW else f"{text[:_FEW]}..."
 
 
 def public(text: str) -> str:

@@ -149,15 +149,13 @@ def inside(folder: Path, name: str) -> Path:
         If it is a link, which would lead to files of others.
     """
     if (folder / name).is_symlink():
-        raise UserError(f"{folder / name} is a link, which is not followed; give another folder as --output")
+        raise UserError(f"{folder / name} is a link, which is not followed; give another folder")
     return folder / name
 
 
 def _require_ours(path: Path) -> None:
     if os.path.lexists(path) and path.exists() and not path.is_dir() and not is_ours(path):
-        raise UserError(
-            f"{path} was not written by sdp-bench, and is not overwritten; give another folder as --output"
-        )
+        raise UserError(f"{path} was not written by sdp-bench, and is not overwritten; give another folder")
 
 
 def kept_pages(kind: str = "pages") -> list[Path]:

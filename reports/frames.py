@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -16,6 +17,7 @@ from sdp_bench.bench import files
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.results import exchange, queries
 from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.text import shown
 from sdp_bench.reports import results
 from sdp_bench.reports.folder import FRAMES, clear_old, replacing
 from sdp_bench.reports.tables import arrays
@@ -153,13 +155,15 @@ def load(
 
 
 def _place(path: object) -> Path:
+    if not isinstance(path, str | PathLike):
+        raise UserError(f"load takes a path or 'committed', got {type(path).__name__}")
     if path == COMMITTED:
         return results.BASELINES
-    if not isinstance(path, str | PathLike) or isinstance(path, bytes):
-        raise UserError(f"load takes a path or 'committed', got {type(path).__name__}")
     place = Path(path)
-    if not str(path).strip() or "\0" in str(path) or not place.exists():
-        raise UserError(f"there is no file or folder {str(path)!r}; 'committed' loads the committed results")
+    if not str(path).strip() or not os.path.exists(place):  # noqa: PTH110  which takes any text
+        raise UserError(
+            f"there is no file or folder {shown(str(path))}; 'committed' loads the committed results"
+        )
     if not (place.is_file() or place.is_dir()):  # a pipe would never end
         raise UserError(f"{place} is neither a results file nor a folder of exported tables")
     return place
@@ -168,9 +172,9 @@ def _place(path: object) -> Path:
 def _texts(suite: object) -> tuple[str, ...] | None:
     if suite is None:
         return None
-    given = (suite,) if isinstance(suite, str) else suite
-    if not isinstance(given, Collection) or not given or not all(isinstance(each, str) for each in given):
-        raise UserError(f"suite is the name of an experiment, or several of them, got {suite!r:.60}")
+    given = [suite] if isinstance(suite, str) else list(suite) if isinstance(suite, Collection) else []
+    if not given or not all(isinstance(each, str) for each in given):
+        raise UserError(f"suite is the name of an experiment, or several of them, got {shown(suite)}")
     return tuple(given)
 
 
@@ -179,7 +183,7 @@ def _numbers(runs: object) -> tuple[int, ...]:
         return ()
     is_some = isinstance(runs, Collection) and not isinstance(runs, str | bytes) and len(runs) > 0
     if not is_some or not all(type(each) is int for each in runs):  # type: ignore[attr-defined]
-        raise UserError(f"runs are numbers of runs, (1, 2), got {runs!r:.60}")
+        raise UserError(f"runs are numbers of runs, (1, 2), got {shown(runs)}")
     return tuple(sorted(set(runs)))  # type: ignore[call-overload]
 
 
@@ -251,7 +255,7 @@ def _of_suites(frame: pd.DataFrame, suites: Sequence[str], path: object) -> pd.D
     known = {name for text in together.categories for name in text.split(", ")}
     if unknown := [name for name in suites if name not in known]:
         there = ", ".join(sorted(known)) or "none"
-        raise UserError(f"no suite {unknown[0]!r} in {path}; there are {there}")
+        raise UserError(f"no suite {shown(unknown[0])} in {path}; there are {there}")
     wanted = np.array([not {*text.split(", ")}.isdisjoint(suites) for text in together.categories])
     chosen = frame[wanted[together.codes]].reset_index(drop=True)
     texts = [each.name for each in COLUMNS if each.dtype == "category"]

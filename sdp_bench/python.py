@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from sdp_bench.bench.nets.own import net as own_nets
 from sdp_bench.bench.noise import Noise, noise_of
 from sdp_bench.bench.plugins import plugin, session
 from sdp_bench.bench.rules import RULES
+from sdp_bench.bench.text import printable, shown
 from sdp_bench.commands.progress import Screen
 from sdp_bench.commands.validate import GROUP_LIMIT, KIT_LIMIT
 from sdp_bench.reports.scorecard.page import build
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from sdp_bench.bench.runs.driver import Meter
 
 _COMMAND = "sdp_bench.validate"
+_MOST, _MOST_FLOAT = 2**31 - 1, 1e300
 
 
 def validate(  # noqa: PLR0913  an argument for each option of the command
@@ -45,8 +47,8 @@ def validate(  # noqa: PLR0913  an argument for each option of the command
     sigma: float | Sequence[float] | None = None,
     samples: int | None = None,
     rows: int | None = None,
-    net_input: str | None = None,
-    net_output: str | None = None,
+    net_input: str | int | None = None,
+    net_output: str | int | None = None,
     beside: Sequence[Any] | None = None,
     experiments: Sequence[str] = (),
     preset: str = "quick",
@@ -87,7 +89,7 @@ def validate(  # noqa: PLR0913  an argument for each option of the command
         Of each oracle and of each prediction.
     rows : int, optional
         Take the first so many inputs only.
-    net_input, net_output : str, optional
+    net_input, net_output : str or int, optional
         Name or place of the input that has the noise, and of the output that is taken.
     beside : sequence of object, optional
         Rules to stand beside, each as `rule`; all built-in ones by default.
@@ -128,14 +130,15 @@ def validate(  # noqa: PLR0913  an argument for each option of the command
         "noise": _noise(noise),
         "sigmas": _sigmas(noise, sigma),
         "samples": _whole("samples", samples),
-        "depths": None if depths is None else tuple(_whole("depths", each) for each in _list(depths)),
-        "activation": activation,
+        "depths": None if depths is None else tuple(_count("depths", each) for each in _list(depths)),
+        "activation": _text("activation", activation),
         "nets": _whole("nets", nets),
         "w1_points": _whole("w1_points", w1_points),
     }
-    folder = None if output is None else Path(output)
+    folder, kept = _place("output", output), _place("database", database)
     with tempfile.TemporaryDirectory() as place, main_hidden():
-        own = _net(net, inputs, (_whole("rows", rows), net_input, net_output))
+        ports = _port("net_input", net_input), _port("net_output", net_output)
+        own = _net(net, inputs, (_whole("rows", rows), *ports))
         if own and options["sigmas"] is None:
             raise UserError("net needs sigma, a scale of noise in units of its inputs, or noise as numbers")
         if own and (experiments or any(options[name] for name in ("depths", "activation", "nets"))):
@@ -143,18 +146,18 @@ def validate(  # noqa: PLR0913  an argument for each option of the command
         question = Question(
             rules=tuple(map(_rule, () if rule is None else _list(rule))),
             net=own,
-            experiments=tuple(_list(experiments)),
-            preset=preset,
+            experiments=tuple(_text("experiments", each) for each in _list(experiments)),
+            preset=_text("preset", preset),
             beside=() if beside is None else tuple(map(_rule, _list(beside))),
             options={name: value for name, value in options.items() if value is not None},
-            conformance=conformance,
+            conformance=_flag("conformance", conformance),
             kit_limit=_seconds("kit_limit", kit_limit),
             group_limit=_seconds("group_limit", group_limit),
             jobs=_whole("jobs", jobs),
             command=_COMMAND,
         )
-        kept = Path(place, "validate.sqlite") if database is None else Path(database)
-        found = validated(question, kept, Screen() if progress else _Silent(), folder)
+        screen = Screen() if _flag("progress", progress) else _Silent()
+        found = validated(question, kept or Path(place, "validate.sqlite"), screen, folder)
     if folder is not None:
         build(found.card, folder)
     return found
@@ -185,14 +188,12 @@ def _list(given: Any) -> list[Any]:
 def _rule(given: Any) -> str | Plugin:
     """Spec or address of a rule, or the plug-in that it becomes."""
     if isinstance(given, str):
-        if not given.strip():
-            raise UserError("an empty text names no rule")
-        return given
+        return str(_text("a rule", given))
     kind = given if isinstance(given, type) else type(given)
     if issubclass(kind, Rule) and kind.__module__.partition(".")[0] == "sdp_ref":
         return str(getattr(given, "name" if isinstance(given, type) else "spec"))
     if not (isinstance(given, type) or callable(given) or hasattr(given, "propagate")):
-        raise UserError(f"a rule has a name and propagate(net, x), or is named by text, got {given!r:.60}")
+        raise UserError(f"a rule has a name and propagate(net, x), or is named by text, got {shown(given)}")
     return plugin.of(session.code_of(given), RULES)
 
 
@@ -207,7 +208,7 @@ def _net(
         raise UserError("net needs inputs: an array of shape (B, *event)")
     arrays = _inputs(inputs)
     if isinstance(net, str | PathLike):
-        return partial(own_nets.find, str(net), arrays, *taken)
+        return partial(own_nets.find, _text("net", str(net)), arrays, *taken)
     if isinstance(net, nn.Module):
         state = {name: value.detach().cpu().clone() for name, value in net.state_dict().items()}
         return partial(own_nets.of, session.code_of(net, _tensors(net)), state, arrays, *taken)
@@ -224,7 +225,7 @@ def _tensors(net: nn.Module) -> list[torch.Tensor]:
 
 def _inputs(given: Any) -> Inputs:
     if isinstance(given, str | PathLike):
-        return Path(given)
+        return Path(_text("inputs", str(given)))
     if isinstance(given, Mapping):
         return {str(name): _array(each) for name, each in given.items()}
     return {"0": _array(given)}
@@ -246,7 +247,8 @@ def _are_numbers(given: Any) -> bool:
 
 
 def _is_number(given: Any) -> bool:
-    return isinstance(given, int | float | np.floating | np.integer) and not isinstance(given, bool)
+    is_number = isinstance(given, int | float | np.floating | np.integer) and not isinstance(given, bool)
+    return is_number and not abs(given) > _MOST_FLOAT
 
 
 def _noise(given: Any) -> Noise | str | None:
@@ -258,7 +260,7 @@ def _noise(given: Any) -> Noise | str | None:
     if not isinstance(given, Gaussian | DiagonalGaussian | Empirical):
         raise UserError(
             "noise is a number, text such as 'student_t:5', or a Gaussian, DiagonalGaussian or Empirical "
-            f"law, got {type(given).__name__}"
+            f"law, got {shown(given)}"
         )
     kind, values = _centred(given)
     return noise_of(f"{kind}:law.npy", values.detach().cpu().double().numpy())
@@ -289,19 +291,46 @@ def _sigmas(noise: Any, sigma: Any) -> tuple[float, ...] | None:
     if given is None:
         return None if noise is None or isinstance(noise, Noise | str) else (1.0,)
     if not (_are_numbers(given) and _list(given)):
-        raise UserError(f"sigma is a number or several of them, got {given!r:.60}")
+        raise UserError(f"sigma is a number or several of them, got {shown(given)}")
     return tuple(map(float, _list(given)))
 
 
 def _whole(name: str, given: Any) -> Any:
-    if given is None:
-        return None
-    if not isinstance(given, int | np.integer) or isinstance(given, bool) or given < 1:
-        raise UserError(f"{name} is a whole number of at least 1, got {given!r:.60}")
+    return None if given is None else _count(name, given)
+
+
+def _count(name: str, given: Any) -> int:
+    if not isinstance(given, int | np.integer) or isinstance(given, bool) or not 1 <= given <= _MOST:
+        raise UserError(f"{name} is a whole number of at least 1 and at most {_MOST}, got {shown(given)}")
     return int(given)
+
+
+def _text(name: str, given: Any) -> Any:
+    """A text with something in it, of characters that can be shown; or None."""
+    if given is not None and not (isinstance(given, str) and given.strip() and printable(given) == given):
+        raise UserError(f"{name} is named by text, got {shown(given)}")
+    return given
+
+
+def _port(name: str, given: Any) -> str | None:
+    """Name or place of an input or an output of a net."""
+    is_place = isinstance(given, int | np.integer) and not isinstance(given, bool) and given >= 0
+    return str(given) if is_place else cast("str | None", _text(name, given))
+
+
+def _place(name: str, given: Any) -> Path | None:
+    if given is not None and not isinstance(given, str | PathLike):
+        raise UserError(f"{name} is a path, got {shown(given)}")
+    return None if given is None else Path(_text(name, str(given)))
+
+
+def _flag(name: str, given: Any) -> bool:
+    if not isinstance(given, bool | np.bool_):
+        raise UserError(f"{name} is True or False, got {shown(given)}")
+    return bool(given)
 
 
 def _seconds(name: str, given: Any) -> float:
     if not _is_number(given) or not 0 < given < 1e8:
-        raise UserError(f"{name} is a positive number of seconds, got {given!r:.60}")
+        raise UserError(f"{name} is a positive number of seconds, got {shown(given)}")
     return float(given)

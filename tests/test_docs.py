@@ -28,6 +28,8 @@ from sdp_bench.bench import rules
 from sdp_bench.bench.experiments import chosen
 from sdp_bench.bench.experiments.presets import preset
 from sdp_bench.bench.plugins.plugin import load
+from sdp_bench.bench.problems.problem_set import problem_set
+from sdp_bench.bench.settings import Settings
 from sdp_bench.cli import cli
 from tests.cells import run_cell
 
@@ -279,6 +281,26 @@ def test_the_example_rules_refuse_noise_without_a_covariance(name):
     x = sr.Cauchy(torch.zeros(1, 2), torch.ones(1, 2))
     with pytest.raises(sr.UnsupportedError, match="Cauchy"):
         sr.propagate(torch.nn.Linear(2, 1), x, rule_of(name))
+
+
+def places():
+    """Places of the problem set by name, each as its net and the law of its inputs."""
+    problems = problem_set()
+    for place, group in zip(problems.places, problems.groups(Settings(), ()), strict=True):
+        yield place.name, (group.net.build().double(), group.law.to(dtype=torch.float64))
+
+
+def test_the_template_takes_every_net_that_rules_are_entered_for():
+    rule = rule_of("template.py:MyRule")
+    for name, (net, law) in places():
+        if "gaussian" in name:
+            assert rule.propagate(net, law).covariance.isfinite().all(), name
+
+
+def test_the_tutorials_rule_refuses_nets_that_it_has_no_derivatives_of():
+    net, law = dict(places())["rotations-gru/gaussian-1"]
+    with pytest.raises(sr.UnsupportedError):
+        rule_of("second_order.py:SecondOrder").propagate(net, law)
 
 
 def test_the_template_passes_the_conformance_kit():

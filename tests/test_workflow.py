@@ -117,3 +117,40 @@ def test_scripts_are_valid_shell():
             plain = re.sub(r"\$\{\{.*?\}\}", "x", script)
             done = subprocess.run(["bash", "-n"], input=plain, capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stderr
+
+
+# All of them -------------------------------------------------------------------------------------
+
+FOLDER = ROOT / ".github"
+FILES = (*sorted(FOLDER.glob("workflows/*.yml")), *sorted(FOLDER.glob("actions/*/action.yml")))
+
+
+def scripts(path):
+    """What the steps of a workflow or an action run, with what GitHub fills in as a word."""
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    steps = [step for job in content.get("jobs", {"": content.get("runs")}).values() for step in job["steps"]]
+    return [re.sub(r"\$\{\{.*?\}\}", "x", step["run"]) for step in steps if "run" in step]
+
+
+def called(path):
+    """Words of each call of the command, up to where a shell's own begin."""
+    for script in scripts(path):
+        for call in re.findall(r"^ *sdp-bench (.*)", script.replace("\\\n", " "), re.MULTILINE):
+            yield shlex.split(re.split(r" (?:2?>|\||;|&&)", call)[0])
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FOLDER)))
+def test_what_any_of_them_runs_is_a_command_with_its_options(path):
+    for words in called(path):
+        command: click.Command = cli
+        while isinstance(command, click.Group):
+            command, words = command.commands[words[0]], words[1:]
+        known = {name for parameter in command.params for name in parameter.opts}
+        assert {word.partition("=")[0] for word in words if word.startswith("--")} <= known, words
+
+
+def test_the_calls_in_them_are_found():
+    found = {path.parent.name + "/" + path.name: [words[0] for words in called(path)] for path in FILES}
+    assert found["workflows/leaderboard.yml"] == ["submission", "leaderboard", "leaderboard"]
+    assert found["gate/action.yml"] == ["check"]
+    assert {"check", "run", "report"} <= set(found["workflows/ci.yml"])

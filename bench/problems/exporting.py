@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import shutil
 import tempfile
 import warnings
@@ -12,11 +13,22 @@ import torch
 
 from sdp_bench.bench import files
 from sdp_bench.bench.errors import RunFailedError, UserError, one_line
-from sdp_bench.bench.problems.problem_set import NETS, folder_of, problem_set
+from sdp_bench.bench.problems.problem_set import (
+    NETS,
+    Clipped,
+    ProblemSet,
+    folder_of,
+    oracle_of,
+    problem_set,
+)
+from sdp_bench.bench.settings import Settings
+
+CLIPPED = "clipped.json"
+"""Beside the set's own files, of which it is none: it follows from them, by this package's random numbers."""
 
 
 def export(name: str, folder: Path, *, onnx: bool = False) -> list[str]:
-    """Copy a set to a folder.
+    """Copy a set to a folder, and say there where outputs without moments were clipped for its statistics.
 
     Parameters
     ----------
@@ -46,6 +58,7 @@ def export(name: str, folder: Path, *, onnx: bool = False) -> list[str]:
         raise RunFailedError(f"{folder} is not empty")
     with files.writing(folder):
         shutil.copytree(folder_of(name), folder, dirs_exist_ok=True)
+    files.write(folder / CLIPPED, json.dumps(_clipped(problems), indent=1) + "\n")
     left_out = []
     for net in problems.nets if onnx else ():
         place = next(each for each in problems.places if each.net == net)
@@ -56,6 +69,18 @@ def export(name: str, folder: Path, *, onnx: bool = False) -> list[str]:
             continue
         files.write(folder / NETS / f"{net}.onnx", content)
     return left_out
+
+
+def _clipped(problems: ProblemSet) -> dict[str, dict[str, list[float]]]:
+    """Bounds by problem, of those that have some."""
+    found = {}
+    for place, group in zip(problems.places, problems.groups(Settings(), ()), strict=True):
+        for number, problem in enumerate(place.problems):
+            oracle = oracle_of(group, number)
+            if isinstance(oracle, Clipped):
+                lower, upper = (bound.tolist() for bound in oracle.bounds)
+                found[problem] = {"lower": lower, "upper": upper}
+    return found
 
 
 def _as_onnx(net: torch.nn.Module, x: torch.Tensor) -> bytes:

@@ -274,7 +274,8 @@ class Clipped(Oracle):
     """
 
     @functools.cached_property
-    def _bounds(self) -> tuple[Tensor, Tensor]:
+    def bounds(self) -> tuple[Tensor, Tensor]:
+        """Where each output is clipped, below and above; of shape (m,)."""
         seed = self.key.seed("bounds")
         values = super()._draw(min(2**16, self.sampling.pilot_samples), seed, "mc").double()
         low, high = torch.quantile(values, torch.tensor([_TRIMMED, 1 - _TRIMMED], dtype=values.dtype), dim=0)
@@ -282,7 +283,7 @@ class Clipped(Oracle):
 
     def _draw(self, samples: int, seed: int, sampler: Sampler) -> Tensor:
         drawn = super()._draw(samples, seed, sampler)
-        low, high = (bound.to(drawn.dtype) for bound in self._bounds)
+        low, high = (bound.to(drawn.dtype) for bound in self.bounds)
         return drawn.clamp(low, high)
 
     @functools.cached_property

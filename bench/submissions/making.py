@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from sdp_bench.bench import environment
-from sdp_bench.bench.errors import OutsideError, RunFailedError, one_line, outside
+from sdp_bench.bench.errors import OutsideError, RunFailedError, UserError, one_line, outside
 from sdp_bench.bench.executors import WorkerError
 from sdp_bench.bench.executors.local import Limits, LocalProcesses, apart
 from sdp_bench.bench.experiments.law_group import LawGroup
@@ -40,8 +40,10 @@ from sdp_bench.bench.submissions.submission import (
     Said,
     Source,
     Submission,
+    check_stated,
 )
-from sdp_bench.bench.text import public
+from sdp_bench.bench.text import printable, public
+from sdp_ref.errors import on_one_line
 
 TIMED = ("iris-relu-1/gaussian-1", "iris-relu-9/gaussian-1", "rotations-decoder/gaussian-0.1")
 """Places where costs are measured: a small net, a deep one, and one with attention."""
@@ -101,12 +103,49 @@ def measure(
     run(store, request, jobs, lambda n, k: LocalProcesses(n, k, limit), progress)
 
 
+def entered(rule: str, plugins: Sequence[Plugin], about: About) -> Entered:
+    """What a submission says of a rule, known before anything is measured.
+
+    Parameters
+    ----------
+    rule : str
+    plugins : sequence of Plugin
+    about : About
+
+    Returns
+    -------
+    Entered
+
+    Raises
+    ------
+    UserError
+        If it says what no submission may: a text that is too long, say.
+    """
+    plugin, traits = plugin_of(rule, plugins), traits_of(rule, plugins)
+    package = f"{OWN_PACKAGE}=={environment.describe('cpu', 1, 1)['sdp-bench']}" if plugin is None else ""
+    made = Entered(
+        name=rule,
+        label=traits.label,
+        version=about.version,
+        licence=about.licence,
+        authors=list(about.authors),
+        source=Source(package, None if plugin is None else as_data(plugin)),
+        url=about.url,
+        sampling=traits.sampling,
+    )
+    try:
+        check_stated(made, about.guarantees)
+    except ValueError as error:
+        raise UserError(f"{printable(rule)[:80]} cannot be entered: {on_one_line(str(error))}") from error
+    return made
+
+
 def submission(
     store: Store,
-    rule: str,
+    rule: Entered,
     plugins: Sequence[Plugin],
     problems: ProblemSet,
-    about: About,
+    guarantees: Sequence[Guarantee],
     limits: Limits,
     say: Callable[[str], None],
 ) -> Submission:
@@ -116,10 +155,11 @@ def submission(
     ----------
     store : Store
         Where :func:`measure` kept what it found.
-    rule : str
+    rule : Entered
+        As :func:`entered` has it.
     plugins : sequence of Plugin
     problems : ProblemSet
-    about : About
+    guarantees : sequence of Guarantee
     limits : Limits
         Of the conformance kit, and of all predictions together.
     say : callable
@@ -133,38 +173,26 @@ def submission(
     RunFailedError
         If nothing was measured of it, or its predictions do not come to an end.
     """
-    plugin = plugin_of(rule, plugins)
-    measurements, refused = recorded(store, rule, problems)
+    name = rule.name
+    measurements, refused = recorded(store, name, problems)
     if not measurements:
         reason = next((why for each in refused.values() for why in each.values()), "no problem was measured")
-        raise RunFailedError(f"nothing was measured of {rule}: {reason}")
-    say(f"{rule}: conformance kit")
-    kit = _kit(rule, plugins, limits, say)
-    say(f"{rule}: predictions and times")
+        raise RunFailedError(f"nothing was measured of {name}: {reason}")
+    say(f"{name}: conformance kit")
+    kit = _kit(name, plugins, limits, say)
+    say(f"{name}: predictions and times")
     try:
-        said, costs = apart(_spoken, rule, tuple(plugins), problems, limits=limits)
+        said, costs = apart(_spoken, name, tuple(plugins), problems, limits=limits)
     except WorkerError as error:
-        raise RunFailedError(f"{rule}: {error}") from error
-    traits = traits_of(rule, plugins)
-    package = f"{OWN_PACKAGE}=={environment.describe('cpu', 1, 1)['sdp-bench']}" if plugin is None else ""
+        raise RunFailedError(f"{name}: {error}") from error
     described = environment.describe("cpu", 1, 1)
-    entered = Entered(
-        name=rule,
-        label=traits.label,
-        version=about.version,
-        licence=about.licence,
-        authors=list(about.authors),
-        source=Source(package, None if plugin is None else as_data(plugin)),
-        url=about.url,
-        sampling=traits.sampling,
-    )
     return Submission(
         schema=SCHEMA,
         created=datetime.now(UTC).date().isoformat(),
         problem_set=ProblemSetName(problems.name, problems.digest),
-        rule=entered,
+        rule=rule,
         hardware={name: str(described[name]) for name in _HARDWARE if described.get(name)},
-        guarantees=list(about.guarantees),
+        guarantees=list(guarantees),
         conformance=kit,
         cost=costs,
         predictions=said,

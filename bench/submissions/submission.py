@@ -6,7 +6,7 @@ import functools
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -82,6 +82,11 @@ class Entered:
     source: Source
     url: str = ""
     sampling: int | None = None
+
+    @property
+    def slug(self) -> str:
+        """Its name where a file or an address is named by it."""
+        return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-") or "rule"
 
 
 @dataclass(frozen=True)
@@ -248,8 +253,8 @@ class Submission:
 
     @property
     def slug(self) -> str:
-        """Its name where a file or an address is named by it."""
-        return re.sub(r"[^a-z0-9]+", "-", self.rule.name.lower()).strip("-") or "rule"
+        """See `Entered`."""
+        return self.rule.slug
 
     @property
     def plugin(self) -> Plugin | None:
@@ -367,18 +372,46 @@ def of_json(plain: Any) -> Submission:
     ValueError
         If they are none of the schema; one line that says where.
     """
+    _refuse(plain, schema())
+    return structure(plain, Submission)
+
+
+def check_stated(rule: Entered, guarantees: Sequence[Guarantee]) -> None:
+    """Find out whether a submission may say this of a rule, before the work that gives its numbers.
+
+    Parameters
+    ----------
+    rule : Entered
+    guarantees : sequence of Guarantee
+
+    Raises
+    ------
+    ValueError
+        If it is none of the schema; one line that says what.
+    """
+    parts = {"rule": unstructure(rule), "guarantees": unstructure(list(guarantees))}
+    stated = {name: schema()["properties"][name] for name in parts}
+    _refuse(parts, {"properties": stated})
+
+
+def _refuse(plain: Any, its_schema: Mapping[str, Any]) -> None:
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
 
-    error = best_match(Draft202012Validator(schema()).iter_errors(plain))
+    error = best_match(Draft202012Validator(its_schema).iter_errors(plain))
     if error is not None:
         where = "/".join(str(step)[:60] for step in error.absolute_path) or "the file"
-        raise ValueError(f"{where}: {error.message[:200]}")
+        most = f", at most {error.validator_value}" if str(error.validator).startswith("max") else ""
+        value = repr(error.instance)
+        said = error.message.replace(value, value if len(value) <= _SHOWN else f"{value[:_SHOWN]}...")
+        raise ValueError(f"{where}: {said[:200]}{most}")
     for text in _texts(plain):
         # Of a source, too: what turns the direction of writing shows reviewers other code than is run.
         if printable(text) != text:
             raise ValueError(f"'{printable(on_one_line(text))[:60]}' has characters that are not shown")
-    return structure(plain, Submission)
+
+
+_SHOWN = 60  # characters of a value
 
 
 def _texts(plain: Any) -> Iterator[str]:

@@ -30,8 +30,8 @@ class SecondOrder(sr.Rule):
 
             with torch.no_grad():
                 rows = x.mean.flatten(1)
-                jacobian = vmap(jacrev(one))(rows)  # (B, m, n)
                 try:
+                    jacobian = vmap(jacrev(one))(rows)  # (B, m, n)
                     hessians = vmap(jacrev(jacrev(one)))(rows)
                 except RuntimeError as error:  # torch has no second derivative of some ops, Hardsigmoid say
                     raise sr.UnsupportedError(self.name, str(error).splitlines()[0]) from error

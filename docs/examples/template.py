@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.func import jacrev, vmap
+from torch.autograd.functional import jacobian
 
 import sdp_ref as sr
 
@@ -45,13 +45,12 @@ class MyRule(sr.Rule):
             if not isinstance(x, sr.Gaussian | sr.DiagonalGaussian):
                 raise sr.UnsupportedError(self.name, f"{type(x).__name__} input")
 
-            # x.mean is (B, *event); x.covariance is (B, n, n) over the flattened event.
-            def one(row: Tensor) -> Tensor:
-                return net(row.reshape(1, *x.event_shape))[0]
-
+            # x.mean is (B, *event); x.covariance is (B, n, n) over the flattened event. A net maps each row
+            # by itself, so the derivative of a sum over rows has that of each.
+            slopes = jacobian(lambda rows: net(rows).sum(0), x.mean)  # (m, B, *event)
+            slopes = slopes.movedim(0, 1).flatten(2)  # (B, m, n)
             with torch.no_grad():
-                jacobian = vmap(jacrev(one))(x.mean.flatten(1))  # (B, m, n)
-                covariance = self.inflation * jacobian @ x.covariance @ jacobian.mT
+                covariance = self.inflation * slopes @ x.covariance @ slopes.mT
                 mean = net(x.mean)
             # The result is (B, m) and (B, m, m), in the dtype of x, and exactly symmetric.
             return sr.Gaussian(mean, (covariance + covariance.mT) / 2)

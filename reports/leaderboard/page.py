@@ -120,6 +120,7 @@ def _standing(standing: Standing) -> dict[str, Any]:
     return {
         "rule": standing.entry.slug,
         "rank": standing.rank,
+        "among": standing.among,
         "level_with_best": standing.level,
         "value": _finite(score.value),
         "interval": [_finite(low), _finite(high)],
@@ -141,11 +142,11 @@ def badge(entry: Entry, table: Sequence[Standing]) -> str:
         SVG.
     """
     mine = next((each for each in table if each.entry is entry), None)
-    ranked = sum(each.rank is not None for each in table)
     name = entry.submission.problem_set.name
     if entry.broken:
         return Badge(name, "guarantee violated", good=False).svg
     if mine is None or mine.rank is None:
         return Badge(name, "entered", good=None).svg
-    said = f"TV {labels.number(mine.score.value)}, {mine.rank} of {ranked}"
+    share = "" if mine.score.whole else f" at {mine.score.measured}/{mine.score.asked}"
+    said = f"TV {labels.number(mine.score.value)}{share}, {mine.rank} of {mine.among}"
     return Badge(name, said, good=True).svg

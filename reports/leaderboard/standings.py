@@ -1,14 +1,15 @@
 """Which rule is how good for which use: submissions side by side.
 
 A place is a net under one noise, with three inputs. The score of a rule is the mean over places of the mean
-over inputs, and its interval says how it would differ on other inputs at the same places.
+over inputs, and its interval says how it would differ on other inputs at the same places. A rule is ranked by
+the problems that it took, among those that took them all.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -113,13 +114,13 @@ class Score:
 
     Attributes
     ----------
-    places : mapping of str to tuple of float
-        Scores by place, one a problem; lower is better.
+    places : mapping of str to mapping of str to float
+        Scores by place and problem; lower is better.
     asked : int
         Problems that there are.
     """
 
-    places: Mapping[str, tuple[float, ...]]
+    places: Mapping[str, Mapping[str, float]]
     asked: int
     shown: Callable[[float], float] = float
 
@@ -136,12 +137,12 @@ class Score:
     @cached_property
     def mean(self) -> float:
         """Mean over places; NaN where there are none."""
-        return float(np.mean([np.mean(each) for each in self.places.values()])) if self.places else math.nan
+        return float(np.mean([np.mean(each) for each in self._values])) if self.places else math.nan
 
     @cached_property
     def error(self) -> float:
         """Standard error of the mean, by inputs as replicates at each place."""
-        return _error(list(self.places.values()))
+        return _error(self._values)
 
     @property
     def value(self) -> float:
@@ -154,13 +155,22 @@ class Score:
         low, high = self.mean - _NORMAL * self.error, self.mean + _NORMAL * self.error
         return self.shown(max(0.0, low)), self.shown(high)
 
+    @property
+    def _values(self) -> list[list[float]]:
+        return [[*each.values()] for each in self.places.values()]
+
+    def covers(self, other: Score) -> bool:
+        """Whether it took all problems that another took."""
+        return all(each.keys() <= self.places.get(name, {}).keys() for name, each in other.places.items())
+
+    def where(self, other: Score) -> Score:
+        """Of the problems that another took, which it covers."""
+        places = {name: {key: self.places[name][key] for key in each} for name, each in other.places.items()}
+        return replace(self, places=places)
+
     def level_with(self, other: Score) -> bool:
-        """Whether two rules cannot be told apart at the 5 % level, by differences on the same problems."""
-        both = self.places.keys() & other.places.keys()
-        pairs = [(self.places[name], other.places[name]) for name in sorted(both)]
-        gaps = [tuple(np.subtract(a, b)) for a, b in pairs if len(a) == len(b)]
-        if not gaps:
-            return False
+        """Whether it cannot be told from another on the same problems, at the 5 % level, by differences."""
+        gaps = [np.subtract(a, b).tolist() for a, b in zip(self._values, other._values, strict=True)]
         return bool(abs(np.mean([np.mean(each) for each in gaps])) <= _NORMAL * _error(gaps))
 
 
@@ -231,17 +241,17 @@ class Entry:
 
 
 def _score(submission: Submission, use: Use, problems: ProblemSet) -> Score:
-    places: dict[str, tuple[float, ...]] = {}
+    places: dict[str, dict[str, float]] = {}
     asked = 0
     for place in problems.places:
         specs = [spec for spec in place.metrics if spec.partition(":")[0] in use.metrics]
         if not specs or place.heavy != use.heavy:
             continue
         asked += len(place.problems)
-        found = [submission.measurements.get(problem, {}).get(specs[0]) for problem in place.problems]
-        values = tuple(value for each in found if each and math.isfinite(value := _value(specs[0], each)))
-        if values:
-            places[place.name] = values
+        found = {name: submission.measurements.get(name, {}).get(specs[0]) for name in place.problems}
+        values = {name: _value(specs[0], each) for name, each in found.items() if each}
+        if known := {name: value for name, value in values.items() if math.isfinite(value)}:
+            places[place.name] = known
     return Score(places, asked, use.shown)
 
 
@@ -271,14 +281,17 @@ class Standing:
     entry : Entry
     score : Score
     rank : int, optional
-        The same of equal scores. None if it did not take all problems, or broke a guarantee.
+        By the problems that it took, the same of equal scores. None if it broke a guarantee.
+    among : int
+        Entries that are ranked and took all these problems: those that it is compared with, and itself.
     level : bool
-        Whether it cannot be told from the best.
+        Whether it cannot be told from the best of them.
     """
 
     entry: Entry
     score: Score
     rank: int | None
+    among: int
     level: bool
 
 
@@ -305,30 +318,26 @@ def entries(submissions: Sequence[Submission], problems: ProblemSet) -> tuple[En
 
 
 def standings(found: Sequence[Entry], use: Use) -> tuple[Standing, ...]:
-    """Entries in the order of a use: ranked are those that took all problems and broke no guarantee.
+    """Entries in the order of a use: by rank, and of the same rank those first that took more problems.
 
     Returns
     -------
     tuple of Standing
-        Those that took none are left out.
+        Those that took none are left out, and those that broke a guarantee are last.
     """
-
-    def ranked(entry: Entry) -> bool:
-        return entry.scores[use.name].whole and not entry.broken
-
     taken = [entry for entry in found if entry.scores[use.name].measured]
-    ordered = sorted(
-        taken, key=lambda each: (not ranked(each), bool(each.broken), each.scores[use.name].mean)
-    )
-    best = ordered[0].scores[use.name] if ordered and ranked(ordered[0]) else None
+    ranked = [entry.scores[use.name] for entry in taken if not entry.broken]
+    table = [_standing(entry, entry.scores[use.name], ranked) for entry in taken]
     return tuple(
-        Standing(
-            entry,
-            score := entry.scores[use.name],
-            1 + sum(score.mean > each.scores[use.name].mean for each in ordered if ranked(each))
-            if ranked(entry)
-            else None,
-            best is not None and ranked(entry) and (score is best or score.level_with(best)),
-        )
-        for entry in ordered
+        sorted(table, key=lambda each: (each.rank or math.inf, -each.score.measured, each.score.mean))
     )
+
+
+def _standing(entry: Entry, score: Score, ranked: Sequence[Score]) -> Standing:
+    """An entry among those that took all problems that it took."""
+    if entry.broken:
+        return Standing(entry, score, None, 0, level=False)
+    others = [each.where(score) for each in ranked if each.covers(score)]
+    best = min(others, key=lambda each: each.mean)
+    rank = 1 + sum(each.mean < score.mean for each in others)
+    return Standing(entry, score, rank, len(others), level=rank == 1 or score.level_with(best))

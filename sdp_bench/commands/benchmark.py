@@ -186,22 +186,40 @@ def make_(
         )
         for name in names
     }
-    if output is not None:
-        if len(names) > 1:
-            raise UserError(f"{output} is one file, and there are {len(names)} rules; give a --folder")
-        files.check_writable(output)
+    if output is not None and len(names) > 1:
+        raise UserError(f"{output} is one file, and there are {len(names)} rules; give a --folder")
+    said = [making.entered(name, plugins, about[name]) for name in names]
+    paths = [output or (folder or Path()) / f"{each.slug}.json" for each in said]
+    for path in paths:
+        _check_replaceable(path)
     screen = Screen()
     with Store(database, writing=True) as store:
         making.measure(store, names, plugins, found, at_most_cores(jobs), group_limit, screen)
-        for name in names:
-            made = making.submission(store, name, plugins, found, about[name], most, screen.say)
+        for rule, path in zip(said, paths, strict=True):
+            made = making.submission(store, rule, plugins, found, stated, most, screen.say)
             try:
                 text = made.text()
                 of_json(_plain(text))
             except ValueError as error:
-                raise UserError(f"{name} cannot be entered: {error}") from error
-            path = files.write(output or (folder or Path()) / f"{made.slug}.json", text)
+                raise UserError(f"{rule.name} cannot be entered: {error}") from error
+            files.write(path, text)
             echo(f"{path}: {sum(1 for _ in made.numbers())} numbers of {len(made.measurements)} problems")
+
+
+def _check_replaceable(path: Path) -> None:
+    """Find out whether a submission can be written there, over one and over nothing else."""
+    from sdp_bench.bench import files
+    from sdp_bench.bench.errors import UserError
+    from sdp_bench.bench.submissions.submission import read
+
+    files.check_writable(path)
+    if path.is_file():
+        try:
+            read(path)
+        except UserError as error:
+            raise UserError(
+                f"{path} is there, and is no submission; give the new one another name"
+            ) from error
 
 
 def _plain(text: str) -> object:

@@ -21,6 +21,8 @@ _PLAIN: tuple[tuple[type, tuple[type, ...], str], ...] = (
 )
 """Types of parameters, what a file has for them, and that in words; the first that fits counts."""
 
+_MOST = 2**16  # bytes: what is read takes time with the square of its size where it wants to
+
 
 class Config(click.Option):
     """The option that names the file; :class:`sdp_bench.commands.options.Command` asks what that says.
@@ -95,6 +97,8 @@ class Config(click.Option):
 
 def _read(path: Path) -> dict[str, Any]:
     try:
+        if path.stat().st_size > _MOST:
+            raise UserError(f"{path} is no file of options: it is larger than {_MOST // 2**10} KiB")
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error

@@ -208,7 +208,8 @@ class Place(click.Path):
     Parameters
     ----------
     streams : bool
-        Whether it may be a device, ``/dev/stdout`` say. What is read as a whole is none: it might never end.
+        Whether it may be a device or a pipe, ``/dev/stdout`` say. What is read as a whole is none: it might
+        never end.
     **options
         Of `click.Path`.
     """
@@ -228,8 +229,8 @@ class Place(click.Path):
             if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
                 self.fail(f"{text}: {error.strerror}", param, ctx)
             mode = 0
-        if not self.streams and (stat.S_ISCHR(mode) or stat.S_ISBLK(mode)):
-            self.fail(f"{text} is a device and no file", param, ctx)
+        if not self.streams and mode and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            self.fail(f"{text} is a device or a pipe, and no file", param, ctx)
         return super().convert(value, param, ctx)
 
 

@@ -1,5 +1,6 @@
 """Options of a command in a TOML file: the same values as on the command line, which wins over it."""
 
+import os
 import re
 
 import click
@@ -140,9 +141,32 @@ def test_a_file_that_says_something_else_is_refused_in_a_line(text, told, file):
     assert told in err
 
 
-def test_a_file_that_is_none_is_refused_in_a_line(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("missing.toml", "No such file"),
+        ("binary", "no TOML file"),
+        (".", "is a directory"),
+        ("x" * 300, "File name too long"),
+        ("loop", "symbolic links"),
+        ("large", "larger than 64 KiB"),
+        ("dotted", "larger than 64 KiB"),
+        ("/dev/zero", "is a device or a pipe"),
+        pytest.param(
+            "pipe",
+            "is a device or a pipe",
+            marks=pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a system without named pipes"),
+        ),
+    ],
+)
+def test_a_file_that_is_none_is_refused_in_a_line(name, told, tmp_path):
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    for name in ("missing.toml", "binary", "."):
-        code, out, err = called(["run", "iris-tv", "--config", str(tmp_path / name)])
-        assert complaint(code, out, err, (2,)) == ""
-        assert code == 2
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "dotted").write_text(f"{'a.' * 10**5}a = 1")
+    with (tmp_path / "large").open("wb") as large:
+        large.truncate(2**40)
+    if name == "pipe":
+        os.mkfifo(tmp_path / name)
+    code, out, err = called(["run", "iris-tv", "--config", str(tmp_path / name)])
+    assert complaint(code, out, err, (2,)) == ""
+    assert told in err

@@ -265,7 +265,8 @@ NETLESS = {"net": nn.Linear(4, 2), "inputs": X}
     ("arguments", "line"),
     [
         ({}, "name a rule"),
-        ({"rule": ""}, "an empty text names no rule"),
+        ({"rule": ""}, "a rule is named by text, got ''"),
+        ({"rule": "\x1b[31m"}, "a rule is named by text, got "),
         ({"rule": "nothing_known"}, "unknown rule 'nothing_known'"),
         ({"rule": 3}, "a rule has a name and propagate"),
         ({"rule": "sdp", "inputs": X}, "go with net"),
@@ -294,13 +295,27 @@ NETLESS = {"net": nn.Linear(4, 2), "inputs": X}
         ({"rule": "sdp", "preset": "huge"}, "unknown preset 'huge'"),
         ({"rule": "sdp", "experiments": "iris-tw"}, "iris-tw"),
         ({"rule": "sdp", "output": __file__}, "cannot write"),
+        (NETLESS | {"sigma": 10**400}, "sigma is a number"),
+        (NETLESS | {"noise": 10**400}, "noise is a number, text"),
+        (NETLESS | {"noise": 1, "rows": 10**400}, "rows is a whole number"),
+        (NETLESS | {"noise": 1, "net_input": 1.5}, "net_input is named by text, got 1.5"),
+        (NETLESS | {"noise": 1, "net_output": X}, "net_output is named by text, got tensor"),
+        ({"rule": "sdp", "w1_points": 10**400}, "w1_points is a whole number"),
+        ({"rule": "sdp", "depths": [None]}, "depths is a whole number"),
+        ({"rule": "sdp", "preset": 3}, "preset is named by text, got 3"),
+        ({"rule": "sdp", "activation": "\udcff"}, "activation is named by text"),
+        ({"rule": "sdp", "experiments": [{}]}, "experiments is named by text"),
+        ({"rule": "sdp", "database": 3}, "database is a path, got 3"),
+        ({"rule": "sdp", "output": True}, "output is a path, got True"),
+        ({"rule": "sdp", "conformance": "no"}, "conformance is True or False, got 'no'"),
+        ({"rule": "sdp", "progress": None}, "progress is True or False, got None"),
     ],
 )
 def test_bad_input_is_told_in_one_line(arguments, line, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=line) as told:
         sdp_bench.validate(**arguments)
-    assert "\n" not in str(told.value)
+    assert str(told.value).isprintable()
 
 
 def test_a_law_is_taken_as_noise():

@@ -1,13 +1,16 @@
 """The frozen problem set: it is what it was, spans what decides, and each truth is admitted."""
 
+import json
 import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
+import torch
 
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.problems import making, verifying
-from sdp_bench.bench.problems.exporting import export
+from sdp_bench.bench.problems.exporting import CLIPPED, export
 from sdp_bench.bench.problems.making import Ask, admitted, draft, refusals, write
 from sdp_bench.bench.problems.problem_set import (
     DIGESTS,
@@ -134,6 +137,25 @@ def test_a_copy_is_the_set_and_its_models_are_the_nets(problems, tmp_path):
     assert digest_of(tmp_path) == DIGEST
     with pytest.raises(RunFailedError, match="not empty"):
         export(NAME, tmp_path)
+
+
+def test_who_takes_a_copy_finds_the_statistics_of_heavy_tails_by_random_numbers_of_their_own(
+    problems, tmp_path
+):
+    export(NAME, tmp_path)
+    assert digest_of(tmp_path) == DIGEST
+    bounds = json.loads((tmp_path / CLIPPED).read_text(encoding="utf-8"))
+    heavy = [place for place in problems.places if place.heavy]
+    assert [*bounds] == [name for place in heavy for name in place.problems]
+    torch.manual_seed(0)
+    for place in heavy:
+        net, (x, *_) = problems.nets[place.net].build(), problems.inputs[place.name]
+        truth = problems.truths[place.keys[0]].statistics
+        noise = place.scale * torch.distributions.Cauchy(0.0, 1.0).sample((2**16, *x.shape))
+        lower, upper = (torch.tensor(bounds[place.problems[0]][end]) for end in ("lower", "upper"))
+        clipped = net(x + noise).detach().clamp(lower, upper).double().numpy()
+        error = np.hypot(truth.mean_stderr, clipped.std(0) / 2**8)
+        assert (abs(clipped.mean(0) - truth.mean) < 5 * error).all(), place.name
 
 
 def test_an_unknown_set_is_refused():

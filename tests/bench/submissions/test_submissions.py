@@ -17,6 +17,8 @@ from tests.project import ROOT
 FOLDER = ROOT / "submissions"
 ONE = 1 / 66
 """The share that is one problem."""
+TEMPLATE = str(ROOT / "docs/examples/template.py:MyRule")
+WHO = ("--author", "A. Author", "--licence", "MIT")
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +62,7 @@ def test_the_published_schema_is_the_one_that_is_used():
 def test_all_that_are_here_are_small_whole_and_of_the_schema(problems):
     paths = sorted(FOLDER.glob("*.json"))
     found = {read(path).rule.name for path in paths}
+    assert len({read(path).slug for path in paths}) == len(paths)
     assert found >= {
         "sdp",
         "marginal_sdp",
@@ -73,7 +76,6 @@ def test_all_that_are_here_are_small_whole_and_of_the_schema(problems):
         made = read(path)
         assert made.text() == path.read_text(encoding="utf-8"), path
         assert made.problem_set.digest == problems.digest
-        assert path.stem == made.slug
 
 
 @pytest.mark.rounding
@@ -91,6 +93,16 @@ def test_a_forged_number_is_found_by_measuring_again(sdp, problems, seed):
     found = check(forged, problems, ONE, seed)
     assert [line for line in found.wrong if "the value is stored as" in line] == list(found.wrong)
     assert len(found.wrong) == 1
+
+
+@pytest.mark.parametrize("factor", [0.0, 0.5, 1.5, 2.0])
+def test_a_forged_standard_error_is_found_by_measuring_again(factor, sdp, problems, seed):
+    (problem,) = choice(problems, ONE, seed)
+    (metric,) = (name for name in sdp.measurements[problem] if name.startswith("tv_headline"))
+    *numbers, error = sdp.measurements[problem][metric][""]
+    forged = with_number(sdp, problem, metric, "", [*numbers, factor * error])
+    (line,) = check(forged, problems, ONE, seed).wrong
+    assert f"{problem} {metric}: the standard error is stored as {factor * error:.7g}, and is " in line
 
 
 def of_code(submission, name="mine"):
@@ -220,12 +232,60 @@ def test_stored_code_is_not_run_without_trust(sdp, tmp_path):
         (["sdp", "-o", "a.json", "--guarantee", "tv_nope <= 1"], "speaks of nothing"),
         (["sdp", "-o", "a.json", "--guarantee", "tv_class <= 1 at nowhere*"], "speaks of nothing"),
         (["oracle_moments", "-o", "a.json"], "made from the truth"),
-        ([str(ROOT / "docs/examples/template.py:MyRule"), "-o", "a.json"], "--author"),
+        ([TEMPLATE, "-o", "a.json"], "--author"),
+        (["sdp", "-o", "a.json", "--url", f"https://{'x' * 300}"], "is too long, at most 300"),
+        (["sdp", "-o", "a.json", *["--author", "me"] * 101], "rule/authors: [.*is too long, at most 100"),
+        (["sdp", "-o", "a.json", "--guarantee", f"tv_class <= 1 at {'*' * 101}"], "guarantees/0/at: "),
+        (["sdp", "-o", "a.json", *["--guarantee", "tv_class <= 1"] * 51], "guarantees: [.*at most 50"),
     ],
+    ids=lambda value: value if isinstance(value, str) else None,
 )
 def test_what_cannot_be_entered_is_told_before_any_work(words, said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(commands, ["make", *words])
     assert isinstance(done.exception, UserError)
-    assert said in str(done.exception)
+    assert all(part in str(done.exception) for part in said.split(".*"))
+    assert len(str(done.exception)) < 300
     assert not list(tmp_path.iterdir())
+
+
+RULE = """
+class Mine:
+    name = {name!r}
+    label = {label!r}
+    {source}
+    def propagate(self, net, x):
+        raise NotImplementedError
+"""
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"name": "mine" * 60}, "rule/name: "),
+        ({"label": "mine" * 60}, "rule/label: "),
+        ({"source": "# \u202e"}, "has characters that are not shown"),
+        ({"source": "# " + "x" * 2**21}, "code/source: "),
+    ],
+    ids=["name", "label", "direction", "source"],
+)
+def test_a_rule_that_no_submission_may_hold_is_told_before_any_work(changed, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    told = {"name": "mine", "label": "mine", "source": ""} | changed
+    (tmp_path / "mine.py").write_text(RULE.format(**told), encoding="utf-8")
+    done = CliRunner().invoke(commands, ["make", "mine.py:Mine", "-o", "a.json", *WHO])
+    assert isinstance(done.exception, UserError), done.exception
+    assert said in str(done.exception)
+    assert len(str(done.exception)) < 300
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.py"]
+
+
+@pytest.mark.parametrize("place", [["-o", "sdp.json"], ["--folder", "."]], ids=["file", "folder"])
+def test_what_is_no_submission_is_not_written_over(place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sdp.json").write_text("mine")
+    done = CliRunner().invoke(commands, ["make", "sdp", *place])
+    assert isinstance(done.exception, UserError)
+    assert str(done.exception).startswith("sdp.json is there, and is no submission")
+    assert (tmp_path / "sdp.json").read_text() == "mine"
+    assert len(list(tmp_path.iterdir())) == 1

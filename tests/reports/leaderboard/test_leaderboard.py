@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 from sdp_bench.bench.errors import UserError
@@ -39,16 +40,67 @@ def use(name):
     return next(each for each in USES if each.name == name)
 
 
+def only(submission, taken, name="partial"):
+    """A submission of another name with the problems alone of which a function says so."""
+    kept = {problem: each for problem, each in submission.measurements.items() if taken(problem)}
+    return replace(submission, rule=replace(submission.rule, name=name, label=name), measurements=kept)
+
+
+def ranks(table):
+    return {each.entry.submission.rule.name: each.rank for each in table}
+
+
 def test_whole_entries_are_ranked_from_the_best(problems, submissions):
     found = entries(submissions, problems)
     for each in USES:
         table = standings(found, each)
-        ranked = [standing for standing in table if standing.rank]
-        assert [standing.rank for standing in ranked] == list(range(1, len(ranked) + 1))
-        means = [standing.score.mean for standing in ranked]
+        assert [standing.rank for standing in table] == sorted(standing.rank for standing in table)
+        whole = [standing for standing in table if standing.score.whole]
+        means = [standing.score.mean for standing in whole]
         assert means == sorted(means)
-        assert all(standing.score.whole for standing in ranked)
-        assert not ranked or ranked[0].level
+        assert [standing.rank for standing in whole] == [1 + means.index(mean) for mean in means]
+        assert {standing.among for standing in whole} == {len(whole)}
+        assert whole[0].level
+
+
+def test_what_took_some_problems_is_ranked_by_these_among_those_that_took_them(problems, submissions):
+    (sdp,) = (each for each in submissions if each.rule.name == "sdp")
+    before = standings(entries(submissions, problems), use("decision"))
+    partial = only(sdp, lambda problem: problem.startswith("iris-gelu-4/gaussian-1"))
+    table = standings(entries([*submissions, partial], problems), use("decision"))
+    (mine,) = (each for each in table if each.entry.submission.rule.name == "partial")
+    took = [each for each in submissions if set(partial.measurements) <= set(each.measurements)]
+    assert 1 < len(took) < len(submissions)
+    assert mine.among == len(took) + 1
+    better = [
+        each
+        for each in took
+        if np.mean([each.measurements[name]["tv_class"][""][0] for name in partial.measurements])
+        < mine.score.mean
+    ]
+    assert mine.rank == 1 + len(better) > 1
+    assert (mine.score.measured, mine.score.asked) == (6, 54)
+    assert {name: rank for name, rank in ranks(table).items() if name != "partial"} == ranks(before)
+
+
+def test_the_best_without_its_hardest_places_stands_behind_its_whole_self(problems, submissions):
+    (best,) = (each for each in submissions if each.rule.name == "monte_carlo:samples=100")
+    partial = only(best, lambda problem: not problem.startswith("iris-relu-9"))
+    table = standings(entries([*submissions, partial], problems), use("law"))
+    assert [each.rank for each in table[:2]] == [1, 1]
+    assert [each.score.whole for each in table[:2]] == [True, False]
+
+
+def test_how_many_problems_it_took_stands_beside_its_rank(problems, submissions, tmp_path):
+    (sdp,) = (each for each in submissions if each.rule.name == "sdp")
+    partial = only(sdp, lambda problem: problem.startswith("iris-relu-1/"))
+    text = build([*submissions, partial], problems, tmp_path).read_text(encoding="utf-8")
+    (part,) = re.findall(r'<section id="use_law">.*?</section>', text, re.DOTALL)
+    (row,) = (each for each in re.findall(r"<tr>.*?</tr>", part, re.DOTALL) if "#partial" in each)
+    assert "9/54 problems" in row
+    assert re.search(rf'class="rank" data-value="\d">\d<span class="small">of {len(submissions) + 1}<', row)
+    assert " at 9/54, " in (tmp_path / "badges/partial.svg").read_text(encoding="utf-8")
+    assert "/54" not in (tmp_path / "badges/sdp.svg").read_text(encoding="utf-8")
 
 
 def test_more_samples_are_better(problems, submissions):
@@ -131,15 +183,15 @@ def test_equal_scores_have_equal_ranks(problems, submissions):
     (sdp,) = (each for each in submissions if each.rule.name == "sdp")
     twin = replace(sdp, rule=replace(sdp.rule, name="twin"))
     table = standings(entries([*submissions, twin], problems), use("decision"))
-    ranks = {standing.entry.submission.rule.name: standing.rank for standing in table}
-    assert ranks["twin"] == ranks["sdp"] == 5
-    assert ranks["marginal_moment_matching"] == 7
+    found = ranks(table)
+    equal = [name for name, rank in found.items() if rank == found["sdp"]]
+    assert {"sdp", "twin"} <= set(equal)
+    assert found["marginal_moment_matching"] == found["sdp"] + len(equal)
 
 
 def test_a_rule_of_heavy_tails_alone_is_on_the_page(problems, submissions, tmp_path):
     (sdp,) = (each for each in submissions if each.rule.name == "sdp")
-    heavy = {name: each for name, each in sdp.measurements.items() if problems.place_of(name).heavy}
-    cauchy = replace(sdp, rule=replace(sdp.rule, name="cauchy", label="for Cauchy"), measurements=heavy)
+    cauchy = only(sdp, lambda name: problems.place_of(name).heavy, "for Cauchy")
     text = build([sdp, cauchy], problems, tmp_path).read_text(encoding="utf-8")
     for section in ("all_uses", "all_costs"):
         (part,) = re.findall(rf'<section id="{section}">.*?</section>', text, re.DOTALL)
@@ -149,11 +201,7 @@ def test_a_rule_of_heavy_tails_alone_is_on_the_page(problems, submissions, tmp_p
 def test_a_column_is_there_for_each_place_that_any_rule_took(problems, submissions, tmp_path):
     (sdp,) = (each for each in submissions if each.rule.name == "sdp")
     one, other = (
-        replace(
-            sdp,
-            rule=replace(sdp.rule, name=name),
-            measurements={key: each for key, each in sdp.measurements.items() if key.startswith(f"{name}/")},
-        )
+        only(sdp, lambda problem, name=name: problem.startswith(f"{name}/"), name)
         for name in ("iris-relu-1", "iris-gelu-4")
     )
     text = build([one, other], problems, tmp_path).read_text(encoding="utf-8")
