@@ -22,7 +22,7 @@ TEMPLATE = Path(__file__).with_name("template.html")
 
 MOST_ROWS = 20
 """Measurements shown of one number."""
-MOST_BYTES = 5_000_000
+MOST_BYTES = 4_000_000
 """What the lists of one report take at most, about: fewer measurements are listed if need be."""
 _ROW_BYTES, _NUMBER_BYTES = 110, 135
 

@@ -116,5 +116,5 @@ def _title(architecture: str) -> str:
     net = sized(architecture)
     if isinstance(net, Mlp):
         return architecture
-    images = f" on {net.channels} × {net.size} × {net.size}" if net.width else ""
-    return NetKind(net.kind, 0).label + images
+    own = f" with {net.width} channels on {net.channels} × {net.size} × {net.size}" if net.width else ""
+    return NetKind(net.kind, 0).label + own

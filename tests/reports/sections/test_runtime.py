@@ -68,5 +68,5 @@ def test_nets_of_different_sizes_stand_in_a_table_of_their_own():
     )
     text, _ = made_up.page(Results(made, runtime=tuple(rows)), [Runtime()])
     assert "20.25" in text
-    assert "Three-layer CNN on 1 × 28 × 28, forward" in text
+    assert "Three-layer CNN with 64 channels on 1 × 28 × 28, forward" in text
     assert "mlp-" not in text
