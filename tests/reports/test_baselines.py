@@ -7,6 +7,7 @@ import pytest
 
 from sdp_bench.bench.experiments.uci import experiment
 from sdp_bench.bench.runtime.table import load
+from sdp_bench.reports.replication.page import Rulings
 from sdp_bench.reports.results import BASELINES, POOR_ACCURACY, committed_results
 from sdp_bench.reports.results_page import results_page
 from sdp_bench.reports.sections.claims.judging import judge
@@ -14,6 +15,7 @@ from sdp_bench.reports.sections.fidelity import fidelity
 from sdp_bench.reports.sections.uci import intervals
 from sdp_bench.reports.statistics.conventions import Outcome
 from sdp_bench.reports.style.nets import NetKind
+from tests.project import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -85,3 +87,11 @@ def test_the_runtime_table_has_every_method_on_both_nets():
 def test_the_documentation_says_what_they_say(committed):
     page = Path(__file__).parents[2] / "docs" / "results.md"
     assert page.read_text(encoding="utf-8") == results_page(committed)
+
+
+@pytest.mark.slow
+def test_the_readme_says_how_many_statements_hold(committed):
+    counts = Rulings.of(committed).tally
+    *said, last = (f"{count} {outcome.value[count > 1]}" for outcome, count in counts.items())
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert f"Of {sum(counts.values())} statements of the paper, {', '.join(said)} and {last};" in readme
