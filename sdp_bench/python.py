@@ -253,8 +253,10 @@ def _is_number(given: Any) -> bool:
 
 def _noise(given: Any) -> Noise | str | None:
     """Family of noise, of what is neither numbers nor nothing."""
-    if given is None or isinstance(given, Noise | str):
+    if given is None or isinstance(given, Noise):
         return given
+    if isinstance(given, str):
+        return str(_text("noise", given))
     if _are_numbers(given):
         return None
     if not isinstance(given, Gaussian | DiagonalGaussian | Empirical):
@@ -306,8 +308,9 @@ def _count(name: str, given: Any) -> int:
 
 
 def _text(name: str, given: Any) -> Any:
-    """A text with something in it, of characters that can be shown; or None."""
-    if given is not None and not (isinstance(given, str) and given.strip() and printable(given) == given):
+    """A text with something in it, on one line, of characters that can be shown; or None."""
+    is_text = isinstance(given, str) and given.strip() and printable(given) == given
+    if given is not None and not (is_text and len(given.splitlines()) == 1):
         raise UserError(f"{name} is named by text, got {shown(given)}")
     return given
 

@@ -229,12 +229,16 @@ def load(path: str | Path) -> list[Row]:
     Raises
     ------
     ValueError
-        If the file is not such a table, or a net of it has no name that nets have.
+        If the file is not such a table, or a net of it has no name that nets have, or a time is none.
     """
-    frame = pd.read_csv(path)
-    missing = {f.name for f in fields(Row)} - set(frame.columns)
+    kinds = {f.name: str(f.type) for f in fields(Row)}
+    frame = pd.read_csv(path, dtype=kinds, keep_default_na=False)  # names may be digits, or missing
+    missing = kinds.keys() - set(frame.columns)
     if missing:
         raise ValueError(f"{path} is not a runtime table: it has no column {', '.join(sorted(missing))}")
+    for name in (name for name, kind in kinds.items() if kind == "float"):
+        if wrong := [value for value in frame[name].tolist() if not 0 < value < math.inf]:
+            raise ValueError(f"{path} is not a runtime table: {name} is {wrong[0]:g}, and no positive number")
     for name in frame["architecture"].unique():
         sized(str(name))
     return [Row(**{f.name: record[f.name] for f in fields(Row)}) for record in frame.to_dict("records")]

@@ -162,7 +162,8 @@ def _dvia(evidence: Evidence) -> Answer | None:
             f"{', '.join(map(number, own))} s, {span(off)} times what quadratic and cubic terms have"
         )
     ratio = seconds / regular.seconds
-    found = f"DVIA over a regular pass: {ratio:,.0f}, {seconds:.0f} s for an image; {how}"
+    told = ratio if timed else float(f"{ratio:.2g}")  # of an extrapolation more digits would say nothing
+    found = f"DVIA over a regular pass: {told:,.0f}, {seconds:.0f} s for an image; {how}"
     return Answer.certain(holds=ratio > _DVIA, found=found, fidelity=_design(regular), address=_ADDRESS)
 
 

@@ -86,8 +86,8 @@
     svg.addEventListener("pointermove", (event) => {
       const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
       const far = (point) => Math.hypot(place(point)[0] - at.x, place(point)[1] - at.y);
-      const nearest = shown(svg).reduce((best, point) => (far(point) < far(best) ? point : best));
-      if (far(nearest) < NEAR) read(nearest);
+      const nearest = shown(svg).reduce((best, point) => (best && far(best) <= far(point) ? best : point), null);
+      if (nearest && far(nearest) < NEAR) read(nearest);
       else hush();
     });
     svg.addEventListener("pointerleave", hush);
@@ -165,7 +165,7 @@
         const select = before ?? made("select", { name });
         const offered = [ALL, ...values];
         if ([...select.options].map(({ value }) => value).join("\n") !== offered.join("\n") || !before) {
-          const kept = before?.value;
+          const kept = before?.parentNode.hidden ? undefined : before?.value; // what a reader saw and left so
           const first = among.length > MANY || name === apart ? (among[0]?.dataset[name] ?? ALL) : ALL;
           select.replaceChildren(...offered.map((value) => made("option", { value }, value || "all")));
           select.value = offered.includes(kept) ? kept : first;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -190,8 +191,7 @@ def make_(
         raise UserError(f"{output} is one file, and there are {len(names)} rules; give a --folder")
     said = [making.entered(name, plugins, about[name]) for name in names]
     paths = [output or (folder or Path()) / f"{each.slug}.json" for each in said]
-    for path in paths:
-        _check_replaceable(path)
+    _check_replaceable(paths)
     screen = Screen()
     with Store(database, writing=True) as store:
         making.measure(store, names, plugins, found, at_most_cores(jobs), group_limit, screen)
@@ -206,20 +206,23 @@ def make_(
             echo(f"{path}: {sum(1 for _ in made.numbers())} numbers of {len(made.measurements)} problems")
 
 
-def _check_replaceable(path: Path) -> None:
-    """Find out whether a submission can be written there, over one and over nothing else."""
+def _check_replaceable(paths: Sequence[Path]) -> None:
+    """Find out whether submissions can be written there, a file each, over others and over nothing else."""
     from sdp_bench.bench import files
     from sdp_bench.bench.errors import UserError
     from sdp_bench.bench.submissions.submission import read
 
-    files.check_writable(path)
-    if path.is_file():
-        try:
-            read(path)
-        except UserError as error:
-            raise UserError(
-                f"{path} is there, and is no submission; give the new one another name"
-            ) from error
+    for path in paths:
+        if paths.count(path) > 1:
+            raise UserError(f"two of these rules would be {path}; enter them one by one, with --output")
+        files.check_writable(path)
+        if path.is_file():
+            try:
+                read(path)
+            except UserError as error:
+                raise UserError(
+                    f"{path} is there, and is no submission; give the new one another name"
+                ) from error
 
 
 def _plain(text: str) -> object:

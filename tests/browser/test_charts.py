@@ -58,6 +58,15 @@ def test_a_name_in_the_legend_shows_and_hides_its_lines(page):
     assert [lines.nth(place).is_visible() for place in range(shown)] == [True] * shown
 
 
+def test_a_pointer_reads_nothing_where_all_lines_are_hidden(page, window):
+    for button in page.locator(f"{FIGURE} .legend button").all():
+        button.click()
+    chart = page.locator(f"{FIGURE} .panel .chart").first
+    chart.hover()
+    assert not page.locator(READING).is_visible()
+    assert window.complaints == []
+
+
 def test_a_net_is_picked_and_all_come_back(page):
     pick, panels = page.locator(f"{FIGURE} select[name=net]"), page.locator(f"{FIGURE} .panel")
     titles = panels.locator("h4").all_inner_texts()
@@ -104,6 +113,19 @@ def test_a_metric_is_picked_by_keys_and_its_values_are_read(page):
     metric.select_option("")
     page.wait_for_function(f"!document.querySelector('{FIGURE} template')")
     assert page.locator(f"{FIGURE} .panel:not([hidden])").count() > 5
+
+
+def test_a_metric_shows_the_same_again_after_one_that_has_fewer_lists(page):
+    metric = page.locator(f"{FIGURE} select[name=metric]")
+    ratio, headline = "Ratio of standard deviations, predicted over true", metric.input_value()
+    shown = []
+    for name in (ratio, headline, ratio):
+        metric.select_option(name)
+        page.wait_for_function(
+            f"document.querySelector('{FIGURE} .panel:not([hidden])').dataset.metric === '{name}'"
+        )
+        shown.append(page.locator(f"{FIGURE} .panel:not([hidden]) h4").all_inner_texts())
+    assert shown[0] == shown[2] != shown[1]
 
 
 def test_a_chart_is_saved_with_the_colours_and_the_names_that_are_seen(page, tmp_path):

@@ -3,6 +3,8 @@
 import dataclasses
 import itertools
 import json
+import math
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -225,6 +227,31 @@ def test_a_table_comes_back_from_its_file(tmp_path):
     table.save([dataclasses.replace(rows[0], architecture="a-b")], tmp_path / "named.csv")
     with pytest.raises(ValueError, match="no net is called 'a-b'"):
         table.load(tmp_path / "named.csv")
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"architecture": ""}, "no net is called ''"),
+        ({"seconds": "abc"}, "abc"),
+        ({"seconds": ""}, "could not convert"),
+        ({"seconds": 0.0}, "seconds is 0"),
+        ({"ratio": math.inf}, "ratio is inf"),
+        ({"batch": 1.5}, "int"),
+    ],
+)
+def test_a_table_with_what_is_no_name_or_no_time_is_refused(tmp_path, changed, said):
+    (row, *_) = table.measure(table.Preset(2, 2, ("mlp-1x10",), ("forward",)))
+    pd.DataFrame([dataclasses.asdict(row) | changed]).to_csv(tmp_path / "runtime.csv")
+    with pytest.raises(ValueError, match=re.escape(said)):
+        table.load(tmp_path / "runtime.csv")
+
+
+def test_names_in_a_table_may_be_digits(tmp_path):
+    (row, *_) = table.measure(table.Preset(2, 2, ("mlp-1x10",), ("forward",)))
+    named = dataclasses.replace(row, architecture="5", torch="2.10", device="nan")
+    table.save([named], tmp_path / "runtime.csv")
+    assert table.load(tmp_path / "runtime.csv") == [named]
 
 
 def test_ratios_stand_beside_the_papers_where_it_has_them():

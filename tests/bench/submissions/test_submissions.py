@@ -289,3 +289,16 @@ def test_what_is_no_submission_is_not_written_over(place, tmp_path, monkeypatch)
     assert str(done.exception).startswith("sdp.json is there, and is no submission")
     assert (tmp_path / "sdp.json").read_text() == "mine"
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_two_rules_of_one_file_are_told_before_any_work(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("my_rule", "my-rule"):
+        source = RULE.format(name=name, label=name, source="")
+        (tmp_path / f"{name}.py").write_text(source, encoding="utf-8")
+    rules = [f"{name}.py:Mine" for name in ("my_rule", "my-rule")]
+    done = CliRunner().invoke(commands, ["make", *rules, "--folder", ".", *WHO])
+    assert isinstance(done.exception, UserError), done.exception
+    assert str(done.exception).startswith("two of these rules would be my-rule.json;")
+    assert not (tmp_path / "my-rule.json").exists()
+    assert not (tmp_path / "submissions.sqlite").exists()
