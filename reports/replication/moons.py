@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from sdp_bench.bench.experiments.two_moons.experiment import EXPERIMENT
 from sdp_bench.bench.methods.two_moons.training import RECIPES
 from sdp_bench.reports.replication.statement import Effect, Evidence, Rule, Trial, Tried, finite
+from sdp_bench.reports.sections.two_moons import of_one_design
 from sdp_bench.reports.style import labels
 
 
@@ -15,7 +16,7 @@ def _regularised(evidence: Evidence) -> Tried | None:
     own = evidence.of(EXPERIMENT.name)
     if own.empty:  # there may be no column of objectives
         return None
-    own = own[own["metric"] == EXPERIMENT.metrics[0]]
+    own = of_one_design(own[own["metric"] == EXPERIMENT.metrics[0]])
     chances = {
         recipe.how: own["value"][own["objective"] == name]
         for name, recipe in RECIPES.items()

@@ -59,10 +59,28 @@ def moons(frame: pd.DataFrame) -> Moons | None:
     own = frame[frame["experiment"] == EXPERIMENT.name]
     if own.empty:
         return None
-    rows = tuple(_rows(own))
+    own = of_one_design(own)
     seeds = int(own["seed"].nunique())
     recipes = own.loc[own["objective"] == "pairwise", "recipe"]
-    return Moons(rows, _finding(own), seeds, str((recipes if len(recipes) else own["recipe"]).iloc[0]))
+    recipe = str((recipes if len(recipes) else own["recipe"]).iloc[0])
+    return Moons(tuple(_rows(own)), _finding(own), seeds, recipe)
+
+
+def of_one_design(own: pd.DataFrame) -> pd.DataFrame:
+    """Measurements of each objective by the design that has the most seeds; others trained for other times.
+
+    Parameters
+    ----------
+    own : DataFrame
+        Of this experiment.
+
+    Returns
+    -------
+    DataFrame
+    """
+    seeds = own.groupby(["objective", "recipe"], observed=True)["seed"].nunique()
+    kept = {recipe for _, recipe in seeds.groupby("objective", observed=True).idxmax()}
+    return own[own["recipe"].isin(kept)]
 
 
 def _rows(own: pd.DataFrame) -> Iterator[RecipeRow]:
@@ -89,7 +107,7 @@ def _finding(own: pd.DataFrame) -> str:
         if least.get(name, 0.0) > 0.5:
             above[recipe.propagated].append(recipe.how)
     told = {
-        propagated: f"with {' and with '.join(names)}" if names else "with no net and noise"
+        propagated: f"with {' and with '.join(names)}" if names else "with none of these nets"
         for propagated, names in above.items()
     }
     return (

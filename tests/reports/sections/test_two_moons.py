@@ -39,14 +39,14 @@ def test_each_recipe_has_its_numbers_over_seeds():
     assert section.rows[1].numbers[1:] == ((0.25, 0.25, 0.25),) * 3
     assert section.seeds == 4
     assert section.recipe == "made by pairwise"
-    assert "with GELU, Cauchy noise and with GELU, Gaussian noise; after training as usual with no" in (
+    assert "with GELU, Cauchy noise and with GELU, Gaussian noise; after training as usual with none" in (
         section.finding
     )
     assert moons(frame(CHANCES).assign(experiment="iris-tv")) is None
 
 
 def test_a_chance_of_a_half_with_one_seed_is_not_more_often_than_not():
-    assert "with propagation with no net" in moons(frame({"pairwise": 0.49})).finding
+    assert "with propagation with none of these nets" in moons(frame({"pairwise": 0.49})).finding
 
 
 def test_the_page_shows_them():
@@ -64,3 +64,11 @@ def test_the_statement_is_ruled_under_each_net_and_noise():
     assert list(effect.values) == pytest.approx([0.4 + 0.001 * seed for seed in range(20)])
     assert trial.p[0] > 0.5 > 0.01 > trial.p[1]  # it fails
     assert found.trials["GELU, Cauchy noise"].p[0] < 0.01
+
+
+def test_nets_that_were_trained_otherwise_are_not_mixed_in():
+    short = frame(dict.fromkeys(CHANCES, 0.5), seeds=2).assign(recipe=lambda own: own["recipe"] + ", 5 steps")
+    both = pd.concat([short, frame(CHANCES)], ignore_index=True)
+    assert moons(both) == moons(frame(CHANCES))
+    found = ruling.RULES["regularize"](Evidence(Results(both)))
+    assert len(found.trials["ReLU, Cauchy noise"].effects[0].values) == 4
