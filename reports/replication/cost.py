@@ -122,21 +122,22 @@ class _Scan:
 
 def _linear(evidence: Evidence) -> Answer | None:
     """By outputs, and by inputs, each the smaller number: SDP on a line, marginal SDP level."""
-    scans = []
+    scans, rows = [], []
     for nets, named in ((BY_OUTPUTS, "outputs"), (BY_INPUTS, "inputs")):
         full, marginal = (
-            [row.ratio for net in nets if (row := evidence.timed(net.name, method))]
+            [row for net in nets if (row := evidence.timed(net.name, method))]
             for method in ("sdp", "marginal_sdp")
         )
         if len(full) < len(nets) or len(marginal) < len(nets):
             return None
         counts = tuple(min(net.inputs, net.outputs) for net in nets)
-        scans.append(_Scan(named, counts, np.array(full), np.array(marginal)))
-    row = evidence.timed(BY_OUTPUTS[0].name, "sdp")
+        ratios = (np.array([row.ratio for row in own]) for own in (full, marginal))
+        scans.append(_Scan(named, counts, *ratios))
+        rows += full
     return Answer.certain(
         holds=all(scan.holds for scan in scans),
         found="; ".join(scan.found for scan in scans),
-        fidelity=_design(row) if row else "",
+        fidelity=_design(rows[0]),
         address=_ADDRESS,
     )
 
@@ -144,27 +145,27 @@ def _linear(evidence: Evidence) -> Answer | None:
 def _dvia(evidence: Evidence) -> Answer | None:
     """DVIA over a regular pass of the CNN on MNIST: timed, or extrapolated from narrower ones."""
     regular, timed = (evidence.timed(MNIST_CNN.name, method) for method in ("regular", "dvia"))
-    narrow = [(net.width or 0, row) for net in NARROW_CNNS if (row := evidence.timed(net.name, "dvia"))]
+    narrow = {net.width or 0: row for net in NARROW_CNNS if (row := evidence.timed(net.name, "dvia"))}
     if regular is None or (timed is None and len(narrow) < len(NARROW_CNNS)):
         return None
-    if timed:
-        seconds, how = timed.seconds, "timed"
-    else:
-        # of entries of the first layer's covariance, and of passes that its rows take through the second
-        widths, own = np.array([width for width, _ in narrow]), np.array([row.seconds for _, row in narrow])
-        terms = np.stack([widths**2, widths**3], 1)
-        parts, _ = nnls(terms / own[:, np.newaxis], np.ones(len(own)))
-        off = own / (terms @ parts)
-        wide = MNIST_CNN.width or 0
-        seconds = float(parts @ [wide**2, wide**3])
-        how = (
-            f"extrapolated from those with {', '.join(map(str, widths))} channels and not {wide}, which take "
-            f"{', '.join(map(number, own))} s, {span(off)} times what quadratic and cubic terms have"
-        )
+    seconds, how = (timed.seconds, "timed") if timed else _extrapolated(narrow, MNIST_CNN.width or 0)
     ratio = seconds / regular.seconds
     told = ratio if timed else float(f"{ratio:.2g}")  # of an extrapolation more digits would say nothing
     found = f"DVIA over a regular pass: {told:,.0f}, {seconds:.0f} s for an image; {how}"
     return Answer.certain(holds=ratio > _DVIA, found=found, fidelity=_design(regular), address=_ADDRESS)
+
+
+def _extrapolated(narrow: Mapping[int, Row], wide: int) -> tuple[float, str]:
+    """Seconds of DVIA on a CNN of so many channels, by those of narrower ones, and how that is known."""
+    # of entries of the first layer's covariance, and of passes that its rows take through the second
+    widths, own = np.array([*narrow]), np.array([row.seconds for row in narrow.values()])
+    terms = np.stack([widths**2, widths**3], 1)
+    parts, _ = nnls(terms / own[:, np.newaxis], np.ones(len(own)))
+    off = own / (terms @ parts)
+    return float(parts @ [wide**2, wide**3]), (
+        f"extrapolated from those with {', '.join(map(str, widths))} channels and not {wide}, which take "
+        f"{', '.join(map(number, own))} s, {span(off)} times what quadratic and cubic terms have"
+    )
 
 
 RULES: Mapping[str, Rule] = {

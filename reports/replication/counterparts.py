@@ -143,7 +143,7 @@ def _others(evidence: Evidence) -> Iterator[Counterpart]:
         ("Table 40", "prediction intervals, 5 and 1000 samples"),
     ):
         yield Counterpart(label, title, design, "", "#uci" if sets else "")
-    seeds = _seeds(evidence)
+    seeds = _repeated(evidence, SELECTIVE)
     for label, title in (
         ("Table 5", "selective prediction"),
         ("Table 39", "the same with standard deviations"),
@@ -155,7 +155,7 @@ def _others(evidence: Evidence) -> Iterator[Counterpart]:
 
 def _figures(evidence: Evidence) -> Iterator[Counterpart]:
     designs = {
-        "#selective": _seeds(evidence),
+        "#selective": _repeated(evidence, SELECTIVE),
         _ROBUST: _trained(evidence, ROBUSTNESS),
         "#introduction": _trained(evidence, INTRODUCTION),
         "#two-moons": _repeated(evidence, TWO_MOONS),
@@ -179,9 +179,3 @@ def _trained(evidence: Evidence, experiment: Experiment) -> str:
     sets = ", ".join(SETS[name] for name in SETS if (own["dataset"] == name).any())
     scales = labels.plural(own["sigma"].dropna().nunique(), "scale")
     return f"{sets}, {scales}, {labels.plural(int(own['seed'].nunique()), 'run')}"
-
-
-def _seeds(evidence: Evidence) -> str:
-    """How many seeds selective prediction was run with, for people; empty without any."""
-    count = int(evidence.of(SELECTIVE.name)["seed"].nunique())
-    return labels.plural(count, "seed") if count else ""
