@@ -6,7 +6,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, astuple
 from datetime import UTC, datetime
 from pathlib import Path
@@ -73,11 +73,11 @@ class Store(Queries):
             self._lock = _lock(path, self._place)
         try:
             super().__init__(path, self._connect(path, create=new))
-            if writing:
-                self._held = {each: _identity(each) for each in self._files()}
         except BaseException:
             self._release()
             raise
+        if writing:
+            self._hold()
 
     def _connect(self, path: Path, *, create: bool) -> sqlite3.Connection:
         writing = self._lock is not None
@@ -125,9 +125,24 @@ class Store(Queries):
         """The file, and the log and its index that SQLite keeps beside it while it is open."""
         return (self._place.with_name(self._place.name + end) for end in ("", "-wal", "-shm"))
 
+    def _hold(self) -> None:
+        """Remember what was opened for writing, or raise if what has its name by now is something else."""
+        opened = _opened()
+        found = {path: _identity(path) for path in self._files()}
+        self._held = {
+            path: each if opened is None or each in opened else None for path, each in found.items()
+        }
+        try:
+            self._require_unchanged()
+        except BaseException:
+            self.close()
+            raise
+
     def _changed(self) -> Path | None:
         """The first of the files that is no longer the one which was opened for writing."""
-        return next((path for path, held in self._held.items() if _identity(path) != held), None)
+        return next(
+            (path for path, held in self._held.items() if held is None or _identity(path) != held), None
+        )
 
     def _require_unchanged(self) -> None:
         """Raise a RunFailedError if what is written would go to a file that has no name any more."""
@@ -437,3 +452,18 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return found.st_dev, found.st_ino
+
+
+def _opened() -> set[tuple[int, int]] | None:
+    """Identities of what this process has open; None where the system does not tell."""
+    # SQLite tells only the name of what it opened, which may be that of another file a moment later.
+    try:
+        numbers = [int(path.name) for path in Path("/dev/fd").iterdir()]
+    except OSError:
+        return None
+    opened = set()
+    for number in numbers:
+        with suppress(OSError):  # that of the listing itself is closed by now
+            found = os.fstat(number)
+            opened.add((found.st_dev, found.st_ino))
+    return opened

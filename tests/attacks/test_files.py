@@ -1,6 +1,7 @@
 """Files that are taken away, replaced, locked or in the way: it is told, and nothing of others is touched."""
 
 import functools
+import itertools
 import os
 import random
 import shutil
@@ -16,6 +17,7 @@ from click.testing import CliRunner
 
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.nets import storage
+from sdp_bench.bench.results import checksums
 from sdp_bench.bench.results.store import Store
 from sdp_bench.commands.nets import cache
 from sdp_bench.commands.report import report as report_command
@@ -148,6 +150,34 @@ def test_a_file_that_is_taken_away_is_told_at_the_next_group(tmp_path, plan, att
             tries.tried(f"{deed.__name__} after the last group", held=held)
     with Store(other) as store:
         assert len(store.runs()) == 1
+
+
+def test_a_file_that_is_taken_away_while_it_is_opened_is_told_at_once(tmp_path, plan, monkeypatch, attack):
+    other = tmp_path / "other.sqlite"
+    sqlite3.connect(other).execute("CREATE TABLE bookmarks (url TEXT)").connection.close()
+    check = checksums.check
+    with attack("results files taken away while they are opened") as tries:
+        for deed, used in itertools.product(DEEDS, (False, True)):
+            path = tmp_path / f"{deed.__name__} {used}" / "results.sqlite"
+            if used:
+                with Store(path, writing=True) as store:
+                    begin(store, plan)
+
+            def taken(*arguments, path=path, deed=deed):
+                deed(path, other)
+                monkeypatch.setattr(checksums, "check", check)
+                return check(*arguments)
+
+            monkeypatch.setattr(checksums, "check", taken)
+            try:
+                Store(path, writing=True).close()
+            except RunFailedError as error:
+                held = "was deleted, renamed or replaced" in str(error) and "\n" not in str(error)
+            else:
+                held = False
+            tries.tried(f"{deed.__name__}, {'used' if used else 'new'}", held=held)
+        with sqlite3.connect(other) as db:
+            assert db.execute("SELECT name FROM sqlite_master").fetchall() == [("bookmarks",)]
 
 
 @pytest.mark.parametrize("name", ["poetry", "results.sqlite", ".hidden", "with spaces"])
