@@ -81,15 +81,14 @@ class LeakyReLU(Activation):
 
     def _short_mean_variance(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
         a = self._slope(mean)
-        gain, ramp = ramp_moments(mean, variance)
+        ramp, spread = ramp_moments(mean, variance)
         if not isinstance(a, Tensor) and a == 0:
-            m = self.function(mean)
-            return (m + gain if gain.requires_grad else gain.add_(m)), ramp
+            return ramp, spread
         point = variance == 0
         h = mean / torch.where(point, 1.0, variance).sqrt()
         above = torch.where(point, (mean >= 0).to(h.dtype), cdf(h))
-        m = self.function(mean) + (1 - a) * gain
-        return m, a * a * variance + (1 - a) * (2 * a * variance * above + (1 - a) * ramp)
+        m = self.function(mean) + (1 - a) * (ramp - torch.relu(mean))
+        return m, a * a * variance + (1 - a) * (2 * a * variance * above + (1 - a) * spread)
 
     def _mean_derivative(self, mean: Tensor, variance: Tensor) -> Tensor:
         a, point = self._slope(mean), variance == 0

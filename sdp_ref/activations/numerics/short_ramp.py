@@ -9,8 +9,7 @@ from torch import Tensor
 
 from sdp_ref.activations.numerics.normal_integrals import cdf, pdf
 
-_CHUNK = 2**16  # of values at a time: few calls, and what they touch stays in cache
-_BEYOND = 2.0**12  # of h^2: the density, and with it every integral, is 0
+_CHUNK = 2**17  # of values at a time: few calls, and what they touch stays in cache
 
 # I_1(-a) / (exp(-a^2 / 2) t^2) and 2 I_2(-a) / (exp(-a^2 / 2) t^3) as polynomials in t = 4 / (4 + a), lowest
 # power first, with I_n(h) = E[(h + Z)_+^n] / n!: such ratios are smooth and lose no digits, where the closed
@@ -39,13 +38,13 @@ def ramp_moments(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
 
     Returns
     -------
-    gain : Tensor
-        E max(X, 0) - max(mean, 0), at least 0. Below 1e-37 standard deviations of X it loses digits.
-    spread : Tensor
+    mean : Tensor
+        E max(X, 0). Below 1e-37 standard deviations of X it loses digits.
+    variance : Tensor
         Var max(X, 0). Below 1e-37 of Var X it loses digits.
     """
-    gain, spread = _Ramp.apply(mean, variance)
-    return gain, spread
+    m, v = _Ramp.apply(mean, variance)
+    return m, v
 
 
 class _Ramp(torch.autograd.Function):
@@ -54,17 +53,18 @@ class _Ramp(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(mean, variance)
-        gain, spread = (torch.empty_like(mean, memory_format=torch.contiguous_format) for _ in range(2))
+        m, v = (torch.empty_like(mean, memory_format=torch.contiguous_format) for _ in range(2))
+        first, second = ([mean.new_full((), c) for c in each] for each in (_FIRST, _SECOND))
         step = _CHUNK if mean.device.type == "cpu" else max(1, mean.numel())
-        parts = (each.reshape(-1).split(step) for each in (mean, variance, gain, spread))
-        for part in zip(*parts, strict=True):
-            _moments(*part)
-        return gain, spread
+        parts = (each.reshape(-1).split(step) for each in (mean, variance, m, v))
+        for of_x, of_variance, of_m, of_v in zip(*parts, strict=True):
+            _moments(of_x, of_variance, of_m, of_v, first, second)
+        return m, v
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
         mean, variance = ctx.saved_tensors
-        of_gain, of_spread = gradients
+        of_mean, of_variance = gradients
         point = variance == 0
         s = torch.where(point, 1.0, variance).sqrt()
         h = mean / s
@@ -72,35 +72,39 @@ class _Ramp(torch.autograd.Function):
         above = torch.where(point, (mean >= 0).to(h.dtype), cdf(h))
         below = torch.where(point, 0.0, cdf(-h))
         density = torch.where(point, 0.0, pdf(h) / s)  # of X in 0
-        ramp = torch.relu(mean) + ramp_moments(mean, variance)[0]
-        tail = torch.where(mean > 0, -below, torch.where(point, 0.0, above))
-        by_mean = of_gain * tail + of_spread * 2 * ramp * below
-        return by_mean, of_gain * density / 2 + of_spread * (above - ramp * density)
+        ramp = ramp_moments(mean, variance)[0]
+        by_mean = of_mean * above + of_variance * 2 * ramp * below
+        return by_mean, of_mean * density / 2 + of_variance * (above - ramp * density)
 
 
-def _moments(mean: Tensor, variance: Tensor, gain: Tensor, spread: Tensor) -> None:
-    """Moments of vectors into the last two."""
-    # h^2, whose rounding counts h^2 / 2 times, by one quotient and one product; a point mass lies far out.
-    square = (mean / variance).mul_(mean).nan_to_num_(_BEYOND, _BEYOND)
-    a = square.sqrt()
-    density = square.mul_(-0.5).exp_()
+def _moments(
+    mean: Tensor, variance: Tensor, m: Tensor, v: Tensor, firsts: list[Tensor], seconds: list[Tensor]
+) -> None:
+    """Moments of vectors into `m` and `v`, with few passes over memory, which are what costs."""
+    s = variance.sqrt()
+    # h^2, whose rounding counts h^2 / 2 times, by one quotient and one product. A point mass gets any h that
+    # is a number: its integrals are multiplied by 0.
+    quotient = (mean / variance).nan_to_num_(0)
+    a = (quotient * s).abs_()
+    density = quotient.mul_(mean).mul_(-0.5).exp_()
     t = (a + 4).reciprocal_().mul_(4)
     power = density.mul_(t).mul_(t)
-    first = _polynomial(_FIRST, t).mul_(power)
-    second = _polynomial(_SECOND, t).mul_(power.mul_(t))
-    left = second.addcmul_(first, first, value=-1)  # the spread at -a, relative to s^2
+    first = _polynomial(firsts, t).mul_(power)
+    second = _polynomial(seconds, t).mul_(power.mul_(t))
+    torch.clamp_min(mean, 0, out=m).addcmul_(s, first)
+    left = second.addcmul_(first, first, value=-1)  # the variance at -a, relative to s^2
     # That at a, since Var (X)_+ + Var (-X)_+ + 2 E (X)_+ E (-X)_+ = Var X
-    right = a.add_(first).mul_(first).mul_(-2).sub_(left).add_(1)
+    right = torch.addcmul(left, a.add_(first), first, value=2, out=a).neg_().add_(1)
     positive = torch.gt(mean, 0, out=power)
-    # where() would take five times as long
-    torch.mul(variance, left.lerp_(right, positive), out=spread)
-    torch.mul(variance.sqrt(), first, out=gain)
+    # where() would take ten times as long
+    torch.mul(variance, left.lerp_(right, positive), out=v)
 
 
-def _polynomial(coefficients: tuple[float, ...], t: Tensor) -> Tensor:
-    """Value at `t`, by Horner's scheme."""
+def _polynomial(coefficients: list[Tensor], t: Tensor) -> Tensor:
+    """Value at `t` by Horner's scheme, a pass over memory a step: product and sum in one."""
     *rest, last = coefficients
     value = t * last
-    for coefficient in reversed(rest[1:]):
-        value.add_(coefficient).mul_(t)
-    return value.add_(rest[0])
+    value.add_(rest.pop())
+    for coefficient in reversed(rest):
+        torch.addcmul(coefficient, value, t, out=value)
+    return value
