@@ -114,8 +114,6 @@ class Experiment(ABC):
         By the paper's design.
     presets : mapping of str to Size
         By preset, what is not as in the paper.
-    options : frozenset of str
-        Fields of `Recipe`, and `datasets`, that it takes; other settings are for all experiments.
     classifiers : tuple of ClassifierArchitecture
         Classifiers of images or sequences that it asks about; any trained one will do.
     """
@@ -129,7 +127,6 @@ class Experiment(ABC):
     rules: tuple[str, ...]
     paper: Size
     presets: Mapping[str, Size] = field(default_factory=dict)
-    options: frozenset[str] = frozenset()
     classifiers: tuple[ClassifierArchitecture, ...] = ()
 
     def __post_init__(self) -> None:
@@ -156,6 +153,10 @@ class Experiment(ABC):
             design.sigmas or given.sigmas or self.paper.sigmas,
             given.steps or self.paper.steps,
         )
+
+    @abstractmethod
+    def takes(self, option: str) -> bool:
+        """Whether it goes by one of the options of :meth:`sdp_bench.bench.settings.Settings.but`."""
 
     @property
     @abstractmethod

@@ -6,6 +6,7 @@ off by a factor, the same for all groups, so shares of the whole stay right.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,6 +18,7 @@ from sdp_ref.activations import ACTIVATIONS
 _FLOPS = 75e9  # of an oracle's forward pass, a second
 _DRAW = 0.25e-6  # s a sample: an oracle's input noise, a rule's samples
 _RULE_PASSES = 40  # forward passes that a rule costs, in float64
+_OF_COVARIANCES = ("moment_matching", "dvia")  # which take most of an input's time on images
 _PRODUCTS = 28e9  # flops of the products that a layer's covariances are summed from, a second
 _LAYER_ERRORS = 0.15  # s: roots of the covariances of one layer of 100 units, and their distances
 _CUT = 0.02  # s that a rule is asked about the net that ends after a layer
@@ -47,7 +49,11 @@ def seconds(net: Net, samples: int, oracles: int, rules: Sequence[str], measurin
     """
     architecture = net.architecture
     if isinstance(architecture, ClassifierArchitecture):
-        return (samples + _RULE_PASSES * len(rules)) * NETWORKS[architecture.name].seconds
+        network, names = NETWORKS[architecture.name], [rule.partition(":")[0] for rule in rules]
+        passes = samples * oracles + _RULE_PASSES * len(rules)
+        passes += 2 * math.prod(architecture.event) * names.count("unscented")
+        covariances = sum(name in _OF_COVARIANCES for name in names)
+        return passes * network.seconds + covariances * network.covariance_seconds + measuring
     of_rules = 0.0
     if isinstance(architecture, Architecture):
         flops = 2 * sum(n * m for n, m in pairwise(architecture.widths))

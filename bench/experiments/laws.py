@@ -64,13 +64,19 @@ class LawExperiment(Experiment):
 
     rules: tuple[str, ...] = ALL_RULES
     paper: Size = field(default_factory=lambda: Size(nets=10, inputs=10))
-    options: frozenset[str] = frozenset({"noise", *(each.name for each in fields(Recipe))})
     sigmas: tuple[float, ...]
     architectures: tuple[Architecture, ...] = ()
     recipes: tuple[Recipe, ...] = ()
     own_inputs: bool = False
     scale: int = 1
     noises: tuple[Noise, ...] = (GAUSSIAN,)
+
+    def takes(self, option: str) -> bool:
+        """See `Experiment`: all but sets of data, and what its own nets have no place for."""
+        if option in ("activation", "depths", "width"):
+            return bool(self.architectures)
+        fixed = {each.name for each in fields(Recipe)} - {"epochs"} if self.recipes else set()
+        return option not in {"datasets", *fixed}
 
     @property
     def has_oracle(self) -> bool:

@@ -21,7 +21,18 @@ class ReplicateExperiment(Experiment):
     """How good methods are on data, by scores.
 
     The first of its metrics is recorded for every seed and method, the others where there are such numbers.
+
+    Attributes
+    ----------
+    options : frozenset of str
+        Settings that it takes beside `nets`, its seeds, and `device`.
     """
+
+    options: frozenset[str] = frozenset()
+
+    def takes(self, option: str) -> bool:
+        """See `Experiment`."""
+        return option in {"nets", "device", *self.options}
 
     @property
     @abstractmethod

@@ -349,6 +349,8 @@ class Network(Generic[ArchitectureT]):
         What the project takes: channels of the first convolution, the others being multiples of it.
     seconds : float
         A forward pass of one input takes (s), about.
+    covariance_seconds : float
+        A rule that takes whole covariances through it takes for one input (s), about; 0 if none can.
     training, short : mapping of str
         Fields in which its recipe departs from the project's, and further ones for a CPU and minutes.
     """
@@ -359,6 +361,7 @@ class Network(Generic[ArchitectureT]):
     depth: int
     width: int = 64
     seconds: float = 5e-5
+    covariance_seconds: float = 0.0
     training: Mapping[str, Any] = field(default_factory=dict)
     short: Mapping[str, Any] = field(default_factory=dict)
 
@@ -405,15 +408,29 @@ IMAGE_NETWORKS: dict[str, Network[ImageArchitecture]] = {
         },
         short={"epochs": 10},
     ),
-    "vit": Network(_with_seed(_vit), "ViT", "attention", 10, width=32, **_MINUTES),
-    "mixer": Network(_with_seed(_mixer), "MLP-Mixer", "mixing MLPs", 10, width=32, **_MINUTES),
-    "convnext": Network(_with_seed(_convnext), "ConvNeXt", "convolution", 9, width=16, **_MINUTES),
-    "resnet8": Network(_with_seed(_resnet8), "ResNet-8 with max-pool", "convolution", 8, width=8, **_MINUTES),
+    "vit": Network(_with_seed(_vit), "ViT", "attention", 10, width=32, covariance_seconds=5.0, **_MINUTES),
+    "mixer": Network(
+        _with_seed(_mixer), "MLP-Mixer", "mixing MLPs", 10, width=32, covariance_seconds=8.0, **_MINUTES
+    ),
+    "convnext": Network(
+        _with_seed(_convnext), "ConvNeXt", "convolution", 9, width=16, covariance_seconds=30.0, **_MINUTES
+    ),
+    "resnet8": Network(
+        _with_seed(_resnet8),
+        "ResNet-8 with max-pool",
+        "convolution",
+        8,
+        width=8,
+        covariance_seconds=8.0,
+        **_MINUTES,
+    ),
 }
 
 SEQUENCE_NETWORKS: dict[str, Network[SequenceArchitecture]] = {
-    "gru": Network(_with_seed(_gru), "GRU", "recurrence", 2, width=16, **_MINUTES),
-    "decoder": Network(_with_seed(_decoder), "Causal decoder", "attention", 10, width=16, **_MINUTES),
+    "gru": Network(_with_seed(_gru), "GRU", "recurrence", 2, width=16, covariance_seconds=3.0, **_MINUTES),
+    "decoder": Network(
+        _with_seed(_decoder), "Causal decoder", "attention", 10, width=16, covariance_seconds=10.0, **_MINUTES
+    ),
 }
 NETWORKS: Mapping[str, Network[Any]] = {**IMAGE_NETWORKS, **SEQUENCE_NETWORKS}
 

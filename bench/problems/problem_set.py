@@ -323,6 +323,10 @@ class ProblemExperiment(Experiment):
             problems=problems,
         )
 
+    def takes(self, option: str) -> bool:
+        """See `Experiment`: rules and a device; all else is frozen."""
+        return option in {"rules", "device"}
+
     @property
     def has_oracle(self) -> bool:
         """See `Experiment`."""

@@ -27,12 +27,11 @@ from sdp_bench.commands.options import (
 from sdp_bench.commands.screen import echo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from concurrent.futures import Executor
 
     from sdp_bench.bench.experiments import Experiment
     from sdp_bench.bench.runtime.table import Row
-    from sdp_bench.bench.settings import Settings
 
 
 @command("list")
@@ -131,11 +130,12 @@ def run(
     if every == bool(names):
         raise UserError(f"name experiments to run, or --all; experiments: {', '.join(experiments())}")
     click.get_current_context().with_resource(limited(Limits(group_limit, memory_limit)))
-    settings = preset_of(preset, {k: v for k, v in overrides.items() if v is not None})
+    given = {k: v for k, v in overrides.items() if v is not None}
+    settings = preset_of(preset, given)
     asked = chosen(names)
     if every:
         asked = [each for each in experiments().values() if not each.size(settings).on_request]
-    _check_options(asked, settings)
+    _check_options(asked, given)
     for experiment in asked:
         experiment.check(settings)
     device = settings.sampling.device
@@ -185,16 +185,13 @@ def _executor(
     return lambda jobs, threads: DaskWorkers(scheduler, jobs, threads, tls)
 
 
-def _check_options(experiments: Sequence[Experiment], settings: Settings) -> None:
+def _check_options(experiments: Sequence[Experiment], given: Iterable[str]) -> None:
     """Raise a UserError for options that nothing that was asked for takes."""
     from sdp_bench.bench.errors import UserError
 
-    given = [
-        *settings.design.training,
-        *(name for name in ("datasets", "noise") if getattr(settings.design, name)),
-    ]
-    taken = {option for each in experiments for option in each.options}
-    if ignored := [f"--{name.replace('_', '-')}" for name in given if name not in taken]:
+    flags = {param.name: max(param.opts, key=len) for param in click.get_current_context().command.params}
+    ignored = [flags[option] for option in given if not any(each.takes(option) for each in experiments)]
+    if ignored:
         names = ", ".join(each.name for each in experiments)
         raise UserError(f"{', '.join(sorted(ignored))} cannot be chosen for {names}")
 

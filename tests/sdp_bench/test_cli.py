@@ -438,3 +438,23 @@ def test_export_refuses_options_that_do_not_go_together(words, invoke, tmp_path)
     assert code == 2
     assert err.splitlines()[-1].startswith("Error: ")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("suites", "options", "refused"),
+    [
+        ("two-moons", "--sigma 1", "--sigma"),
+        ("two-moons uci", "--inputs 3 --noise cauchy", "--inputs, --noise"),
+        ("uci", "--rules sdp", "--rules"),
+        ("uci selective", "--bins 5 --samples 100", "--bins"),
+        ("iris-tv", "--datasets yacht", "--datasets"),
+        ("vision sequence", "--depth 3", "--depth"),
+        ("iris-sensitivity", "--learning-rate 0.1", "--learning-rate"),
+    ],
+)
+def test_an_option_that_nothing_asked_for_takes_is_refused(suites, options, refused, tmp_path):
+    names = suites.split()
+    done = command("run", *names, *options.split(), "--preset", "smoke", cwd=tmp_path)
+    said = f"Error: {refused} cannot be chosen for {', '.join(names)}\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
+    assert not list(tmp_path.rglob("*.sqlite"))

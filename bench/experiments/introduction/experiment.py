@@ -58,5 +58,5 @@ EXPERIMENT = LayerOfIntroduction(
         "smoke": Size(samples=512, epochs=1, sigmas=(1.0,)),
         "quick": Size(nets=1, samples=10_000, inputs=2000, epochs=3, sigmas=SCALES[::2], on_request=True),
     },
-    options=frozenset({"epochs", "datasets"}),
+    options=frozenset({"datasets", "epochs", "inputs", "samples", "sigmas"}),
 )

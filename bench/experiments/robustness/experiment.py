@@ -84,5 +84,5 @@ EXPERIMENT = Robustness(
             on_request=True,
         ),
     },
-    options=frozenset({"epochs", "datasets"}),
+    options=frozenset({"datasets", "epochs", "inputs", "samples", "sigmas"}),
 )

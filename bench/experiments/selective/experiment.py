@@ -86,5 +86,5 @@ EXPERIMENT = SelectivePrediction(
         "smoke": Size(on_request=True),
         "quick": Size(nets=1, samples=10_000, epochs=2, on_request=True),
     },
-    options=frozenset({"epochs"}),
+    options=frozenset({"epochs", "samples"}),
 )
