@@ -28,7 +28,6 @@ COMMITTED = "committed"
 MOST = 3
 """Exported tables that are kept as they were loaded."""
 
-_KEY = ("unit", "rule", "metric_spec", "component")
 _FILE = "frame.npz"
 
 
@@ -239,12 +238,12 @@ def _table(store: Store, numbers: Sequence[int]) -> pd.DataFrame:
 def _once(frame: pd.DataFrame) -> pd.DataFrame:
     """Each measurement once, with the experiments that ask for it in the place of one of them."""
     asking = frame["experiment"].array
-    place = frame.groupby(list(_KEY), observed=True, sort=False).ngroup().to_numpy()
+    place = frame.groupby(results.MEASUREMENT, observed=True, sort=False).ngroup().to_numpy()
     asked = np.zeros((place.max(initial=-1) + 1, len(asking.categories)), dtype=bool)
     asked[place, asking.codes] = True
     kinds, kind = np.unique(asked, axis=0, return_inverse=True)
     names = [", ".join(asking.categories[own]) for own in kinds]
-    first = ~frame.duplicated(list(_KEY)).to_numpy()
+    first = ~frame.duplicated(results.MEASUREMENT).to_numpy()
     once = frame.loc[first].drop(columns="experiment").reset_index(drop=True)
     return once.assign(suites=queries.texts(kind[place[first]], names))
 

@@ -28,6 +28,9 @@ from sdp_bench.reports.tables.tables import Table, tables
 BASELINES = Path(__file__).with_name("baselines")
 """Exported results that come with the package; see its README for what they are."""
 
+MEASUREMENT = ["unit", "rule", "metric_spec", "component"]
+"""What a row of a results file is known by, whatever the suites that share it."""
+
 _MEASUREMENT = (
     *("experiment", "net", "input", "noise", "sigma", "dataset", "objective", "seed", "recipe"),
     *("rule", "metric", "component"),

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sdp_bench.bench.results.record import same_number
-from sdp_bench.reports.results import Results
+from sdp_bench.reports.results import MEASUREMENT, Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.site import OVERVIEW
 from sdp_bench.reports.style import labels
@@ -19,7 +19,6 @@ from sdp_bench.reports.style import labels
 MOST_ROWS = 20
 """Measurements that are listed of those that do not agree."""
 
-_IDENTITY = ("unit", "rule", "metric_spec", "component")
 _OTHER = "other nets, inputs, settings, rules or metrics"
 
 
@@ -145,7 +144,7 @@ def agreement(here: pd.DataFrame, committed: pd.DataFrame) -> tuple[Agreement, l
 def _identities(*frames: pd.DataFrame) -> list[pd.Series]:
     """Numbers by which measurements of frames are the same."""
     parts = [pd.Series(0, index=range(len(frame))) for frame in frames]
-    for name in _IDENTITY:
+    for name in MEASUREMENT:
         columns = [frame[name].astype("category").array for frame in frames]
         known = columns[0].categories
         for column in columns[1:]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sdp_bench.reports.results import Results
+from sdp_bench.reports.results import MEASUREMENT, Results
 from sdp_bench.reports.section import Context, Section
 from sdp_bench.reports.sections.overview.figure import figure
 from sdp_bench.reports.sections.overview.uses import families, rows
@@ -41,15 +41,16 @@ class Overview(Section):
 def _news(results: Results) -> str:
     """What the newest of the runs added."""
     frame = results.frame
-    if "run" not in frame or frame.empty:
+    if not {"run", *MEASUREMENT} <= set(frame) or frame.empty:
         return ""
-    newest = frame["run"] == frame["run"].max()
-    suites = sorted(frame["experiment"][newest].unique())
+    suites = sorted(frame["experiment"][frame["run"] == frame["run"].max()].unique())
     named = ", ".join(suites) if len(suites) <= _NAMED else labels.plural(len(suites), "suite")
     finished = results.meta.get("finished")
     when = f", finished {moment(finished)}" if finished else ""
+    once = frame["run"][~frame.duplicated(MEASUREMENT)]  # of several suites
+    newest = once == once.max()
     if newest.all():
-        return f"all {labels.plural(len(frame), 'measurement')}, of {named}{when}."
+        return f"all {labels.plural(len(once), 'measurement')}, of {named}{when}."
     return (
         f"{labels.plural(int(newest.sum()), 'measurement')} of {named}{when}, beside "
         f"{int((~newest).sum()):,} by earlier runs."

@@ -86,13 +86,15 @@ def test_without_measurements_it_says_how_to_make_some():
 
 
 def test_the_first_page_says_what_to_take_and_what_is_new(tmp_path):
-    data = made_up.frame(depths=(1,), suites=("iris-tv",)).assign(
-        run=[1, *[2] * (len(made_up.frame(depths=(1,), suites=("iris-tv",))) - 1)]
-    )
+    own = made_up.frame(depths=(1,), suites=("iris-tv",))
+    units = pd.Categorical([f"{row:016x}" for row in range(len(own))])
+    own = own.assign(run=[1, *[2] * (len(own) - 1)], unit=units)
+    shared = own.tail(3).assign(experiment="iris-w1")  # measured once, of two suites
+    data = checked(pd.concat([own, shared]))
     build(made_up.results(data), tmp_path, made_up.SECTIONS)
     said = told((tmp_path / "index.html").read_text(encoding="utf-8"))
     assert "The whole law" in said
     assert (
-        f"{len(data) - 1:,} measurements of iris-tv, finished 2025-11-21 09:03 UTC, beside 1 by earlier runs"
-        in said
+        f"{len(own) - 1:,} measurements of iris-tv, iris-w1, finished 2025-11-21 09:03 UTC, beside 1 by "
+        "earlier runs" in said
     )
