@@ -34,10 +34,10 @@ class Edges:
     """
 
     def __init__(self, edges: NDArray[np.float64]) -> None:
-        finite = edges[np.isfinite(edges)]
+        finite = edges[np.isfinite(edges)] if np.isfinite(edges).any() else np.zeros(1)
         self._low, width = finite[0], finite[-1] - finite[0]
-        steps = _STEPS if width > np.finfo(np.float64).tiny * _STEPS else 1
-        self._scale, self._last = (steps / width if steps > 1 else 0.0), steps - 1
+        steps = _STEPS if np.finfo(np.float64).tiny * _STEPS < width < np.inf else 1
+        self._scale, self._last = (steps / width if steps > 1 else 1.0), steps - 1
         own = self._step(finite)
         self._before = np.searchsorted(own, np.arange(steps))
         self._most = int(np.bincount(own).max())
