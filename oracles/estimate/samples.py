@@ -34,7 +34,7 @@ def resident_matrix(samples: Samples) -> Samples:
 
 
 def matrix_of(samples: Samples) -> NDArray[np.floating]:
-    """The same as an array, on the CPU.
+    """Samples as an array of shape (samples, m), in their own precision, on the CPU.
 
     Returns
     -------

@@ -22,7 +22,7 @@ Columns = Any  # shape (m, rows), float64: an ndarray, or a Tensor of a device
 Cells = Any  # shape (rows,), integers: the same
 
 _CHUNK_ROWS = 2**14  # located at a time: they stay in cache
-_DEVICE_ROWS = 2**18  # the same on a device: few calls and waits, and no more than 0.4 GB for 190 pairs
+_DEVICE_ROWS = 2**18  # the same on a device: few calls and waits
 _STEPS = 2**10  # of a table: the pilot's edges seldom share one, and it stays in cache
 _ROUNDING = 16  # units in the last place that outputs equal but for rounding may be apart
 

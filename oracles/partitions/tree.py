@@ -118,7 +118,7 @@ class EqualMassTree:
         xp, leaves = namespace(columns), len(self.thresholds)
         spread = self.axes.shape[1]
         deviations = columns - beside(columns, self.centre[:, None])
-        if spread:
+        if spread and leaves > 1:
             coordinates = beside(columns, self.axes.T) @ deviations
             thresholds = beside(columns, self.thresholds)
             node = 2 + (coordinates[0] > self.thresholds[1])
