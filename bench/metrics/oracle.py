@@ -151,7 +151,7 @@ class Oracle:
             If the noise has none.
         """
         require_moments(self.law)
-        return Moments.from_samples(self.samples, independent_blocks(self.sampler))
+        return Moments.from_samples(self.resident, independent_blocks(self.sampler))
 
     @functools.cached_property
     def centred_moments(self) -> Moments:

@@ -145,6 +145,9 @@ def test_an_oracles_samples_stay_on_the_device_until_something_needs_them_here(m
         counts = [there.counts(each) for each in cells]
         assert stand_in.copied - drawn == sum(each.size for each in counts)
         assert np.array_equal(there.extremes, here.extremes)
+        summed = stand_in.copied
+        assert there.moments.samples == len(here.samples)
+        assert stand_in.copied - summed < here.samples.numel() / 10
         moved = stand_in.copied
         assert torch.equal(there.samples, here.samples)
         assert stand_in.copied - moved == here.samples.numel()
