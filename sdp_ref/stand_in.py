@@ -146,6 +146,8 @@ class StandIn(TorchDispatchMode):
     device : torch.device
     synchronisations : list of str
         Names of the ops for which the host had to wait, in order.
+    copied : int
+        How many numbers were copied to the host as tensors, in all.
 
     Examples
     --------
@@ -161,6 +163,7 @@ class StandIn(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.synchronisations: list[str] = []
+        self.copied = 0
         self._random = torch.Generator().manual_seed(0).get_state()
         self._around = ExitStack()
 
@@ -194,6 +197,8 @@ class StandIn(TorchDispatchMode):
             kwargs["device"] = "cpu"
         if here and _waits(func, args, onto=onto):
             self.synchronisations.append(_name(func))
+            if func in _COPIES:
+                self.copied += args[func is aten.copy_.default].numel()
         held_args, held_kwargs = pytree.tree_map_only(StandInTensor, lambda t: t.held, (args, kwargs))
         numbered: Op = _WITH_NUMBERS.get(func, func)
         with self._randomness(func, kwargs):

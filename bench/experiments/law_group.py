@@ -250,7 +250,7 @@ def _compared(
     unit, begun = oracle.key.hex, time.perf_counter()
     try:
         with outside():  # the net is the user's, perhaps
-            _ = oracle.samples
+            _ = oracle.resident
     except OutsideError as error:
         yield Failure(unit, None, None, str(error), time.perf_counter() - begun)
         return

@@ -54,13 +54,19 @@ class Oracle:
         self._made: dict[Hashable, Any] = {}
 
     @functools.cached_property
+    def resident(self) -> Tensor:
+        """Samples of the output, shape (samples, m), on the device that drew them: counted there."""
+        return self._draw(self.key.samples, self.key.seed("oracle"), self.sampler)
+
+    @functools.cached_property
     def samples(self) -> Tensor:
-        """Of the output, shape (samples, m), on the CPU."""
-        return self.redrawn("oracle")
+        """The same on the CPU, for what is computed there: brought once, when first asked for."""
+        return self.resident.cpu()
 
     def redrawn(self, purpose: str, sampler: Sampler | None = None, samples: int | None = None) -> Tensor:
-        """Samples under the seed for another purpose, as many and by its sampler if not told; not kept."""
-        return self._draw(samples or self.key.samples, self.key.seed(purpose), sampler or self.sampler)
+        """Samples for another purpose, as many and by its sampler if not told; on the CPU, and not kept."""
+        rows = samples or self.key.samples
+        return self._draw(rows, self.key.seed(purpose), sampler or self.sampler).cpu()
 
     def pilot(self, samples: int) -> Tensor:
         """An independent draw, which fixes bins and cells before any rule is looked at.
@@ -70,10 +76,10 @@ class Oracle:
         Returns
         -------
         Tensor, shape (rows, m)
-            In the oracle's precision; `rows` is the smaller of `samples` and the sampling's own.
+            On the CPU, in the oracle's precision; `rows` is the smaller of `samples` and the sampling's own.
         """
         key = replace(self.key, sampler="mc", samples=min(samples, self.sampling.samples))
-        return self._once(("pilot", samples), lambda: self._draw(key.samples, key.seed("pilot"), "mc"))
+        return self._once(("pilot", samples), lambda: self._draw(key.samples, key.seed("pilot"), "mc").cpu())
 
     def of_pilot(self, function: Callable[..., T], pilot_samples: int, **options: Hashable) -> T:
         """What a function makes of a pilot, made once: a partition, frozen before any rule is looked at."""
@@ -106,7 +112,7 @@ class Oracle:
     @property
     def precision(self) -> str:
         """In which all samples are drawn: ``float32`` or ``float64``."""
-        return str(self.samples.dtype).removeprefix("torch.")
+        return str(self.resident.dtype).removeprefix("torch.")
 
     @functools.cached_property
     def drawn(self) -> tuple[nn.Module, Law]:
@@ -115,7 +121,7 @@ class Oracle:
 
     def _draw(self, samples: int, seed: int, sampler: Sampler) -> Tensor:
         device = self.sampling.device
-        return sample_outputs(*self.drawn, samples, seed=seed, device=device, sampler=sampler).cpu()
+        return sample_outputs(*self.drawn, samples, seed=seed, device=device, sampler=sampler)
 
     def draw(self, net: Callable[[Tensor], Tensor], law: Law) -> Tensor:
         """Samples of net(x), x of `law` (on the CPU): as many as the oracle's, for a prediction; float64.
@@ -132,7 +138,7 @@ class Oracle:
     @functools.cached_property
     def normals(self) -> Tensor:
         """Standard normals, shape (samples, m), float64: all rules' samples are made from these."""
-        outputs, seed = self.samples.shape[1], self.key.seed("rule")
+        outputs, seed = self.resident.shape[1], self.key.seed("rule")
         return standard_normals(self.key.samples, outputs, seed=seed, sampler=self.sampler).double()
 
     @functools.cached_property
@@ -145,7 +151,7 @@ class Oracle:
             If the noise has none.
         """
         require_moments(self.law)
-        return Moments.from_samples(self.samples, independent_blocks(self.sampler))
+        return Moments.from_samples(self.resident, independent_blocks(self.sampler))
 
     @functools.cached_property
     def centred_moments(self) -> Moments:
@@ -162,13 +168,13 @@ class Oracle:
     @functools.cached_property
     def quantiles(self) -> Quantiles:
         """Quantiles of the samples of each output."""
-        return Quantiles.from_samples(self.samples)
+        return Quantiles.from_samples(self.resident)
 
     @functools.cached_property
     def extremes(self) -> tuple[np.ndarray, np.ndarray]:
         """Smallest and largest of each output among the samples."""
-        values = self.samples.double().numpy()
-        return values.min(0), values.max(0)
+        low, high = self.resident.aminmax(dim=0)
+        return low.double().cpu().numpy(), high.double().cpu().numpy()
 
     def counts(self, partition: Partition) -> np.ndarray:
         """The oracle's samples in the cells of a partition; a row each where it has several."""
@@ -178,7 +184,7 @@ class Oracle:
         """Counts, shape (parts, rows, cells), of the parts of the samples that do not go by each other."""
 
         def count() -> np.ndarray:
-            parts = self.samples.tensor_split(SCRAMBLES if self.sampler == "sobol" else 1)
+            parts = self.resident.tensor_split(SCRAMBLES if self.sampler == "sobol" else 1)
             return np.stack([np.atleast_2d(partition.counts(part)) for part in parts])
 
         return self._once(("scrambles", partition), count)

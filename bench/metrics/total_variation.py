@@ -272,7 +272,7 @@ class ClassTotalVariation(CellTotalVariation):
         """See `CellTotalVariation.partition`."""
         from sdp_bench.oracles.partitions.partition import Classes
 
-        return Classes(oracle.samples.shape[1])
+        return Classes(oracle.resident.shape[1])
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
@@ -9,25 +11,52 @@ from torch import Tensor
 Samples = Tensor | NDArray[np.floating]
 
 
-def matrix_of(samples: Samples) -> NDArray[np.floating]:
-    """Samples as an array of shape (samples, m), in their own precision.
+def resident_matrix(samples: Samples) -> Samples:
+    """Samples as a matrix, shape (samples, m), in their own precision and where they are.
 
     Returns
     -------
-    ndarray, shape (samples, m)
-        Shares its memory where it can.
+    ndarray or Tensor, shape (samples, m)
+        An array of those on the CPU, a tensor of those on a device. Shares its memory where it can.
 
     Raises
     ------
     ValueError
-        If they are no such array of floating-point numbers, or none.
+        If they are no such matrix of floating-point numbers, or none.
     """
-    matrix = samples.detach().cpu().numpy() if isinstance(samples, Tensor) else np.asarray(samples)
-    if matrix.ndim != 2 or matrix.size == 0 or matrix.dtype.kind != "f":
-        raise ValueError(
-            f"samples must be a floating-point matrix (samples, m), got shape {matrix.shape}, {matrix.dtype}"
-        )
+    if isinstance(samples, Tensor) and samples.device.type != "cpu":
+        there = samples.detach()
+        _check_matrix(tuple(there.shape), there.dtype, floating=there.is_floating_point())
+        return there
+    matrix = samples.detach().numpy() if isinstance(samples, Tensor) else np.asarray(samples)
+    _check_matrix(matrix.shape, matrix.dtype, floating=matrix.dtype.kind == "f")
     return matrix
+
+
+def matrix_of(samples: Samples) -> NDArray[np.floating]:
+    """Samples as an array of shape (samples, m), in their own precision, on the CPU.
+
+    Returns
+    -------
+    ndarray, shape (samples, m)
+
+    Raises
+    ------
+    ValueError
+        As :func:`resident_matrix`.
+    """
+    return on_cpu(resident_matrix(samples))
+
+
+def on_cpu(array: Samples) -> NDArray[Any]:
+    """An array, or a tensor of a device, as an array."""
+    return array.cpu().numpy() if isinstance(array, Tensor) else array
+
+
+def _check_matrix(shape: tuple[int, ...], dtype: object, *, floating: bool) -> None:
+    if len(shape) != 2 or 0 in shape or not floating:
+        kind = str(dtype).removeprefix("torch.")
+        raise ValueError(f"samples must be a floating-point matrix (samples, m), got shape {shape}, {kind}")
 
 
 def finite_matrix(name: str, samples: Tensor | ArrayLike) -> NDArray[np.float64]:

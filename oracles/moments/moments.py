@@ -11,13 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from sdp_bench.oracles.estimate.estimate import Estimate, Ratio
-from sdp_bench.oracles.estimate.samples import Samples
+from sdp_bench.oracles.estimate.samples import Samples, on_cpu
 from sdp_ref.laws import DiagonalGaussian, Gaussian
 
 Array = NDArray[np.float64]
@@ -86,7 +87,7 @@ class Moments:
 
     @classmethod
     def from_stream(cls, blocks: Iterable[Samples]) -> Moments:
-        """Moments of a draw given in blocks, none of which is kept.
+        """Moments of a draw given in blocks, none of which is kept. Sums are taken where a block is.
 
         Parameters
         ----------
@@ -110,17 +111,19 @@ class Moments:
         scatters: list[Array] = []
         for block in blocks:
             tensor = torch.as_tensor(block)
-            values = tensor.detach().cpu().double().numpy()
+            there = tensor.detach().double()
+            values: Any = there.numpy() if there.device.type == "cpu" else there
             if tensor.is_floating_point():
                 eps = max(eps, torch.finfo(tensor.dtype).eps)
             if values.ndim != 2 or len(values) == 0 or (means and values.shape[1] != len(means[0])):
-                raise ValueError(f"blocks must be matrices of one width, got shape {values.shape}")
-            mean = values.mean(0)
+                raise ValueError(f"blocks must be matrices of one width, got shape {tuple(values.shape)}")
+            centre = values.mean(0)
+            mean = on_cpu(centre)
             if not np.isfinite(mean).all():
                 raise ValueError("samples have non-finite entries (NaN or infinity)")
             counts.append(len(values))
             means.append(mean)
-            scatters.append((values - mean).T @ (values - mean) / len(values))
+            scatters.append(on_cpu((values - centre).T @ (values - centre) / len(values)))
         if len(counts) < 2:
             raise ValueError("moments need at least two blocks of samples")
         weights = np.array(counts) / sum(counts)

@@ -21,6 +21,7 @@ from sdp_bench.oracles.partitions.counting import (
     Columns,
     Edges,
     check_count,
+    namespace,
     pilot_values,
     tally,
 )
@@ -98,10 +99,13 @@ class Margin:
         return tally(samples, self.m, self.cells, locate)
 
 
-def _margin(columns: Columns) -> Array:
-    highest = np.partition(columns, len(columns) - 2, axis=0)[-2:]
-    margins: Array = highest[1] - highest[0]
-    return margins
+def _margin(columns: Columns) -> Columns:
+    xp = namespace(columns)
+    highest, second = xp.maximum(columns[0], columns[1]), xp.minimum(columns[0], columns[1])
+    for column in columns[2:]:
+        second = xp.maximum(second, xp.minimum(highest, column))
+        highest = xp.maximum(highest, column)
+    return highest - second
 
 
 @dataclass(frozen=True)

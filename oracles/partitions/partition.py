@@ -21,6 +21,8 @@ from sdp_bench.oracles.partitions.counting import (
     Cells,
     Columns,
     check_count,
+    integers,
+    namespace,
     pilot_values,
     rounding_of,
     tally,
@@ -131,13 +133,16 @@ class AxisBins:
         steps = np.where(width * steps >= self.bins, np.nextafter(steps, 0), steps)
 
         def locate(columns: Columns) -> Cells:
-            cell = np.zeros(columns.shape[1])
+            xp = namespace(columns)
+            cell = xp.zeros_like(columns[0])
             for column, low, step in zip(columns, self.low, steps, strict=True):
-                bin_ = np.clip((column - low) * step, -1, self.bins)
+                bin_ = column - low
+                bin_ *= step
+                xp.clip(bin_, -1, self.bins, out=bin_)
                 cell *= self.bins + 2
-                cell += np.floor(bin_, out=bin_)
+                cell += xp.floor(bin_, out=bin_)
                 cell += 1
-            return cell.astype(np.intp)
+            return integers(cell)
 
         return tally(samples, len(self.low), self.cells, locate)
 
@@ -160,10 +165,11 @@ class Classes:
         """Number of samples in every class, shape (m,)."""
 
         def locate(columns: Columns) -> Cells:
-            best, winner = columns[0].copy(), np.zeros(columns.shape[1], dtype=np.intp)
-            for label in range(1, self.m):
-                winner[columns[label] > best] = label
-                np.maximum(best, columns[label], out=best)
+            xp = namespace(columns)
+            best, winner = columns[0], xp.zeros_like(columns[0], dtype=xp.int64)
+            for label, column in enumerate(columns[1:], start=1):
+                xp.maximum(winner, (column > best) * label, out=winner)
+                best = xp.maximum(best, column, out=column)
             return winner
 
         return tally(samples, self.m, self.m, locate)

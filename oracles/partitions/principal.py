@@ -8,6 +8,7 @@ Total variation on any of these is a lower bound of the true one, and so is the 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -16,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sdp_bench.oracles.estimate.estimate import Estimate, Floor
 from sdp_bench.oracles.estimate.samples import Samples
-from sdp_bench.oracles.partitions.counting import Cells, Columns, Edges, pilot_values, tally
+from sdp_bench.oracles.partitions.counting import Cells, Columns, Edges, beside, pilot_values, tally_rows
 from sdp_bench.oracles.partitions.floors import redrawn_distances
 from sdp_bench.oracles.partitions.logits import bootstrapped_floor
 from sdp_bench.oracles.partitions.partition import total_variation_of_counts
@@ -95,18 +96,13 @@ class PrincipalCells:
             return whole
         lines, pairs, bins = [Edges(line) for line in self.edges], self.pairs, self.edges.shape[1] + 1
 
-        def locate(columns: Columns) -> Cells:
-            coordinates = self.tree.axes.T @ (columns - self.tree.centre[:, None])
+        def locate(columns: Columns) -> Iterator[Cells]:
+            deviations = columns - beside(columns, self.tree.centre[:, None])
+            coordinates = beside(columns, self.tree.axes.T) @ deviations
             places = [line.below(each) for line, each in zip(lines, coordinates, strict=True)]
-            cells = np.empty((len(pairs), columns.shape[1]), dtype=np.intp)
-            for pair, (first, second) in enumerate(pairs):
-                np.multiply(places[first], bins, out=cells[pair])
-                cells[pair] += places[second]
-                cells[pair] += pair * self.cells
-            return cells.ravel()
+            return (places[first] * bins + places[second] for first, second in pairs)
 
-        grids = tally(samples, len(self.tree.centre), len(pairs) * self.cells, locate)
-        return np.vstack([whole, grids.reshape(len(pairs), self.cells)])
+        return np.vstack([whole, tally_rows(samples, len(self.tree.centre), len(pairs), self.cells, locate)])
 
 
 def largest_total_variation(oracle: NDArray[np.int64], rule: NDArray[np.int64], floor: Floor) -> Estimate:

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from sdp_bench.oracles.estimate.estimate import Estimate, Ratio
-from sdp_bench.oracles.estimate.samples import Samples, matrix_of
+from sdp_bench.oracles.estimate.samples import Samples, on_cpu, resident_matrix
 
 Array = NDArray[np.float64]
 Statistic = Callable[[Array, Array], Array]
@@ -60,7 +61,7 @@ class Quantiles:
         ValueError
             If the samples are not a finite matrix or fewer than 100.
         """
-        ordered = np.sort(matrix_of(samples).T.astype(np.float64), axis=1)
+        ordered = _sorted(resident_matrix(samples))
         if not np.isfinite(ordered[:, [0, -1]]).all():
             raise ValueError("samples have non-finite entries (NaN or infinity)")
         if ordered.shape[1] < 100:
@@ -243,6 +244,13 @@ def _over(top: Array, bottom: Array, equal: float) -> Array:
     """Quotient; over 0 it is infinite, and `equal` where both are 0."""
     empty = np.where(top > 0, np.inf, equal)
     return np.where(bottom > 0, top / np.where(bottom > 0, bottom, 1.0), empty)
+
+
+def _sorted(matrix: Samples) -> Array:
+    """Columns in ascending order, as rows; sorted where they are."""
+    if isinstance(matrix, Tensor):
+        return on_cpu(matrix.sort(dim=0).values).T.astype(np.float64, order="C")
+    return np.sort(matrix.T.astype(np.float64), axis=1)
 
 
 def _between(ordered: Array, places: Array) -> Array:

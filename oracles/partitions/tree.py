@@ -12,9 +12,12 @@ from sdp_bench.oracles.estimate.samples import Samples
 from sdp_bench.oracles.partitions.counting import (
     Cells,
     Columns,
+    beside,
     check_count,
+    namespace,
     pilot_values,
     rounding_of,
+    take,
     tally,
 )
 
@@ -112,22 +115,24 @@ class EqualMassTree:
 
     def located(self, columns: Columns) -> Cells:
         """Cell of each sample of columns, shape (m, rows)."""
-        leaves = len(self.thresholds)
+        xp, leaves = namespace(columns), len(self.thresholds)
         spread = self.axes.shape[1]
-        deviations = columns - self.centre[:, None]
-        node = np.ones(columns.shape[1], dtype=np.intp)
-        if spread:
-            coordinates = self.axes.T @ deviations
-            for level in range(leaves.bit_length() - 1):
-                above = coordinates[level % spread] > self.thresholds.take(node, mode="clip")
+        deviations = columns - beside(columns, self.centre[:, None])
+        if spread and leaves > 1:
+            coordinates = beside(columns, self.axes.T) @ deviations
+            thresholds = beside(columns, self.thresholds)
+            node = 2 + (coordinates[0] > self.thresholds[1])
+            for level in range(1, leaves.bit_length() - 1):
+                above = coordinates[level % spread] > take(thresholds, node)
                 node += node
                 node += above
         else:
-            node[:] = leaves
+            node = xp.full_like(columns[0], leaves, dtype=xp.int64)
         if self.null.shape[1]:
-            slack = self.rounding * (np.abs(columns).max(0) + np.abs(self.centre).max())
-            node[(np.abs(self.null.T @ deviations) > slack).any(0)] = 2 * leaves
-        return node - leaves
+            slack = self.rounding * (xp.amax(xp.abs(columns), 0) + np.abs(self.centre).max())
+            node[(xp.abs(beside(columns, self.null.T) @ deviations) > slack).any(0)] = 2 * leaves
+        node -= leaves
+        return node
 
 
 def _grow(coordinates: NDArray[np.float64], leaves: int, slack: float) -> NDArray[np.float64]:

@@ -5,6 +5,7 @@ The device is a stand-in (:class:`sdp_ref.testing.StandIn`).
 
 import dataclasses
 
+import numpy as np
 import pytest
 import torch
 
@@ -124,15 +125,44 @@ def test_a_group_of_every_suite_is_measured_on_a_device_as_on_the_cpu(name, made
             assert other == (number if number is None else pytest.approx(number, **tolerance)), key
 
 
+def oracle_of(settings):
+    """Of the first group of nets on iris, and the group."""
+    group = groups_of("iris-tv", settings)[0]
+    net = group.net.build().to(settings.sampling.device)
+    return Oracle(net, group.law[0], group.subjects[0].key, settings.sampling), group
+
+
+COUNTING = ("tv_headline", "tv_paper", "tv_class")
+
+
+def test_an_oracles_samples_stay_on_the_device_until_something_needs_them_here(made_up):
+    here, _ = oracle_of(SMALL)
+    with StandIn() as stand_in:
+        there, _ = oracle_of(SMALL.but(device=str(stand_in.device)))
+        cells = [metric(name, SMALL.metric_options).partition(there) for name in COUNTING]
+        assert there.resident.device == stand_in.device
+        drawn = stand_in.copied
+        counts = [there.counts(each) for each in cells]
+        assert stand_in.copied - drawn == sum(each.size for each in counts)
+        assert np.array_equal(there.extremes, here.extremes)
+        summed = stand_in.copied
+        assert there.moments.samples == len(here.samples)
+        assert stand_in.copied - summed < here.samples.numel() / 10
+        moved = stand_in.copied
+        assert torch.equal(there.samples, here.samples)
+        assert stand_in.copied - moved == here.samples.numel()
+        assert there.samples is there.samples
+    for each, found in zip(cells, counts, strict=True):
+        assert np.array_equal(found, here.counts(each))
+
+
 def test_every_metric_of_one_prediction_is_that_of_the_cpu(made_up):
     """Those that no suite asks for among them."""
 
     def values(settings):
-        group = groups_of("iris-tv", settings)[0]
-        net = group.net.build().to(settings.sampling.device)
-        oracle = Oracle(net, group.law[0], group.subjects[0].key, settings.sampling)
+        oracle, group = oracle_of(settings)
         rule = sr.rule("sdp")
-        law, _ = predict(rule, net, group.law.to(device=settings.sampling.device), [oracle.key])
+        law, _ = predict(rule, oracle.net, group.law.to(device=settings.sampling.device), [oracle.key])
         prediction = prediction_of(rule, law[0], oracle)
         options = SMALL.metric_options
         return {

@@ -21,6 +21,14 @@ def waited(x):
     return list(x.owner.synchronisations)
 
 
+def test_what_comes_to_the_host_is_counted(on):
+    assert on.owner.copied == 0
+    on.cpu(), torch.empty(3).copy_(on[0]), on[:, 0].tolist()
+    assert on.owner.copied == 6 + 3 + 2
+    on.sum().item(), on.clone().copy_(torch.ones(2, 3)), on.to(torch.float64)
+    assert on.owner.copied == 11
+
+
 MIXED = {
     "add": lambda x: x + torch.ones(3),
     "mm": lambda x: x @ torch.ones(3, 2),

@@ -8,6 +8,7 @@ from scipy import linalg
 
 from sdp_bench import oracles
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, unchecked
+from sdp_ref.testing import StandIn
 
 Array = NDArray[np.float64]
 
@@ -42,6 +43,25 @@ def test_moments_are_numpys() -> None:
 
 
 @pytest.mark.rounding
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_sums_of_a_device_are_taken_there(dtype: torch.dtype) -> None:
+    samples = torch.tensor(draw(1, 10_000), dtype=dtype)
+    here = oracles.Moments.from_samples(samples, 16)
+    bad = samples.clone()
+    bad[-1, 0] = torch.inf
+    with StandIn() as stand_in:
+        there = oracles.Moments.from_samples(samples.to(stand_in.device), 16)
+        assert stand_in.copied == 16 * (3 + 3 * 3)  # no samples
+        with pytest.raises(ValueError, match="non-finite"):
+            oracles.Moments.from_samples(bad.to(stand_in.device))
+        with pytest.raises(ValueError, match=r"matrices of one width, got shape \(3,\)"):
+            oracles.Moments.from_stream([samples[0].to(stand_in.device)])
+    assert (there.samples, there.null_variance) == (here.samples, here.null_variance)
+    # Sums are taken in another order: nothing but rounding differs.
+    np.testing.assert_allclose(there.block_means, here.block_means, rtol=1e-13)
+    np.testing.assert_allclose(there.block_covariances, here.block_covariances, rtol=1e-12, atol=1e-15)
+
+
 def test_streamed_moments_are_the_same() -> None:
     samples = draw(1, 1003)
     whole = oracles.Moments.from_samples(samples, 8)

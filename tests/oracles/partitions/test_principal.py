@@ -36,6 +36,13 @@ def test_every_axis_is_in_a_pair_and_no_pair_is_there_twice(axes: int, pairs: in
     assert all(one != other for one, other in cells.pairs)
 
 
+def test_an_output_that_is_constant_leaves_axes_on_which_no_edge_is() -> None:
+    pilot = turned(1000, 4, 1)
+    pilot[:, 0] = 1.7
+    counts = PrincipalCells.from_samples(pilot, 64).counts(pilot)
+    assert counts.sum(1).tolist() == [len(pilot)] * len(counts)
+
+
 @pytest.mark.rounding
 def test_grids_have_bins_of_equal_mass_and_tails_and_count_as_histogram2d() -> None:
     pilot, samples = turned(14_000, 5, 1), turned(20_001, 5, 2)

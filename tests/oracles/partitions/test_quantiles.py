@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
 from sdp_bench.oracles.partitions.quantiles import (
@@ -9,6 +10,7 @@ from sdp_bench.oracles.partitions.quantiles import (
     largest_quantile_distance,
     mean_quantile_distance,
 )
+from sdp_ref.testing import StandIn
 
 
 def cauchys(seed, samples=20_000, outputs=1):
@@ -27,6 +29,21 @@ def test_quantiles_are_numpys():
     np.testing.assert_allclose(
         single.values, np.quantile(values.astype(np.float32).astype(float), LEVELS, axis=0)
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_samples_of_a_device_have_the_quantiles_of_the_cpus(dtype):
+    values = torch.tensor(cauchys(1, 501, 3), dtype=dtype)
+    values[:200, 1] = 0.3
+    infinite, undefined = values.clone(), values.clone()
+    infinite[7, 2], undefined[7, 2] = -torch.inf, torch.nan
+    with StandIn() as stand_in:
+        there = quantiles(values.to(stand_in.device)).ordered
+        for bad in (infinite, undefined):
+            with pytest.raises(ValueError, match="non-finite"):
+                quantiles(bad.to(stand_in.device))
+    assert there.dtype == np.float64
+    assert np.array_equal(there, quantiles(values).ordered)
 
 
 @pytest.mark.parametrize(
