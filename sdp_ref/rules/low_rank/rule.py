@@ -65,7 +65,10 @@ class LowRank(FullCovarianceRule):
 
     def walk(self, steps: Sequence[trace.Step], operations: Sequence[Any]) -> Callable[[Law], Law]:
         """See :class:`LayerwiseRule`."""
-        factor_steps = [self._factor_step(*pair) for pair in zip(steps, operations, strict=True)]
+        factor_steps = [
+            self._factor_step(place, *pair)
+            for place, pair in enumerate(zip(steps, operations, strict=True), start=1)
+        ]
         done = trace.last_uses(steps)
 
         def walked(x: Law) -> Law:
@@ -73,7 +76,7 @@ class LowRank(FullCovarianceRule):
             for number, (step, operation, gone) in enumerate(
                 zip(steps, factor_steps, done, strict=True), start=1
             ):
-                with self.at(step.path):
+                with self.taking(step.path, number):
                     image = operation.image(factors, step.inputs)
                     others = [v for v in factors.means if v not in gone]
                     self._fit(factors, image.mean, step, others)
@@ -90,8 +93,8 @@ class LowRank(FullCovarianceRule):
 
         return propagate
 
-    def _factor_step(self, step: trace.Step, handler: Any) -> FactorStep:
-        with self.at(step.path):
+    def _factor_step(self, place: int, step: trace.Step, handler: Any) -> FactorStep:
+        with self.taking(step.path, place):
             return factor_step(handler)
 
     def _begun(self, x: Law) -> Factors:

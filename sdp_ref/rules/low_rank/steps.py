@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from sdp_ref.activations import Activation
 from sdp_ref.activations.relu import ReLU
-from sdp_ref.errors import NoFormulaError
+from sdp_ref.errors import NoFormulaError, NoFormulaForLawError, NoLinearPartError
 from sdp_ref.graph.ops import MatrixProduct
 from sdp_ref.rules.full.joint import Rows
 from sdp_ref.rules.full.nonlinear import MaximumStep, VectorNormStep
@@ -75,7 +75,7 @@ class LinearFactors(FactorStep):
         """See :class:`FactorStep`."""
         mean, rows = self.step.bound(factors, tuple(inputs))
         if mean.ndim < 2:
-            raise NoFormulaError("a value of one number a row (keep a dimension: x[:, :1])")
+            raise NoLinearPartError("a value of one number a row (keep a dimension: x[:, :1])")
         linear = self.squares(factors, inputs, rows, mean)
         if factors.latent:
             linear = linear + rows(*(factors.factors[v] for v in inputs)).square().sum(1)
@@ -220,7 +220,7 @@ class MatrixFactors(LinearFactors):
         """See :class:`FactorStep`."""
         a, b = inputs
         if a == b and bool((factors.remainders[a] > 0).any()):
-            raise NoFormulaError("a product of matrices of a value with itself")
+            raise NoFormulaForLawError("a product of matrices of a value with itself")
         left, right = factors.factors[a], factors.factors[b]
         of_left, of_right = factors.remainders[a], factors.remainders[b]
         mean = torch.zeros_like(linear)
