@@ -175,15 +175,19 @@ class LayerwiseRule(Rule):
         """
         operations = self._operations(steps)
 
-        @cache
         def prepared(linear: frozenset[int]) -> Callable[[Law], Law]:
             walk, notes = self.walk(steps, operations(linear)), self._notes(steps, linear)
             return lambda x: noted(walk(x), notes)
 
+        first, walk = self._despite(prepared)
+        walks = {first: walk}
+
         def propagate(x: Law, linear: frozenset[int]) -> Law:
             while True:
                 try:
-                    return prepared(linear)(x)
+                    if linear not in walks:
+                        walks[linear] = prepared(linear)
+                    return walks[linear](x)
                 except _RefusedError as refusal:
                     more = self._instead(refusal, linear)
                     if refusal.by_law and x.batch > 1:
@@ -193,7 +197,7 @@ class LayerwiseRule(Rule):
             half = x.batch // 2
             return joined([propagate(x[:half], linear), propagate(x[half:], linear)])
 
-        return partial(propagate, linear=self._despite(prepared)[0])
+        return partial(propagate, linear=first)
 
     def walk(self, steps: Sequence[trace.Step], operations: Sequence[Handler]) -> Callable[[Law], Law]:
         """Function of the law of the input that takes the steps one by one.
