@@ -332,13 +332,16 @@ def _check(steps: Sequence[Step], tape: Tape) -> None:
 
 def _replayed(steps: Sequence[Step], given: Tensor, rounding: torch.Generator | None = None) -> Tensor:
     """What some steps give, in float64; with a generator, each value is off by a unit in its last place."""
-    values, done = {0: given}, last_uses(steps)
+
+    def rounded(value: Tensor) -> Tensor:
+        if rounding is None or not value.is_floating_point():
+            return value
+        signs = torch.randint(0, 2, value.shape, generator=rounding).to(value) * 2 - 1
+        return value * (1 + torch.finfo(value.dtype).eps * signs)
+
+    values, done = {0: rounded(given)}, last_uses(steps)
     for number, (step, unneeded) in enumerate(zip(steps, done, strict=True), start=1):
-        value = step.module(*(values[i] for i in step.inputs))
-        if rounding is not None and value.is_floating_point():
-            signs = torch.randint(0, 2, value.shape, generator=rounding).to(value) * 2 - 1
-            value = value * (1 + torch.finfo(value.dtype).eps * signs)
-        values[number] = value
+        values[number] = rounded(step.module(*(values[i] for i in step.inputs)))
         for i in unneeded:
             del values[i]
     return values[len(steps)].double()
@@ -355,9 +358,10 @@ def _within(off: Tensor, allowed: Tensor) -> bool:
 
 
 def _tolerance(right: Tensor, dtype: torch.dtype) -> Tensor:
-    """How far each output may be off by itself, whatever the sizes of the others."""
-    size = right.abs().nan_to_num(0, 0, 0)
-    return _SAME * (size + size.amax(0)) + torch.finfo(dtype).tiny
+    """How far each output may be off: by a share of itself, and where it is 0 by rounding of the others."""
+    size, digits = right.abs().nan_to_num(0, 0, 0), torch.finfo(dtype)
+    largest = size.amax() if size.numel() else 0.0
+    return _SAME * (size + size.amax(0)) + _ROUNDINGS * digits.eps * largest + digits.tiny
 
 
 def _rounding(steps: Sequence[Step], given: Tensor, found: Tensor) -> Tensor:
