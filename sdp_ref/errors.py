@@ -60,6 +60,14 @@ class NoFormulaError(NotImplementedError):
     """
 
 
+class NoFormulaForLawError(NoFormulaError):
+    """As :class:`NoFormulaError`, of an op that has a formula under other laws, of the same batch perhaps."""
+
+
+class NoLinearPartError(NoFormulaError):
+    """As :class:`NoFormulaError`, of what no derivative stands for either: what sees the batch, say."""
+
+
 class UndefinedError(AttributeError, ValueError):
     """A law was asked for what it has not: a mean, a density, draws. The message says which law and what.
 

@@ -22,7 +22,7 @@ from sdp_ref.activations.numerics.curves import (
     curve_mean_variance,
     curve_misfit,
 )
-from sdp_ref.errors import NoFormulaError
+from sdp_ref.errors import NoFormulaForLawError
 
 _AGREEMENT = 1e-8
 _MISFIT = 1e-4  # of the output's deviation; what a jump that is not known of moves is less than its square
@@ -234,7 +234,7 @@ class Pointwise(Quadrature):
                 if not (math.isfinite(left) and math.isfinite(right)):
                     agree &= (mean - place).abs() > _REACH * wide.sqrt()
         if not bool((agree | (variance == 0)).all()):
-            raise NoFormulaError(f"moments of {self.text}, which its quadrature does not settle")
+            raise NoFormulaForLawError(f"moments of {self.text}, which its quadrature does not settle")
         return m, v
 
     def _mean_derivative(self, mean: Tensor, variance: Tensor) -> Tensor:
@@ -243,5 +243,7 @@ class Pointwise(Quadrature):
             most = super()._mean_variance(mean, variance)[1]
             agree = slope.square() * variance <= (1 + _MISFIT) * most + _AGREEMENT**2 * variance
         if not bool(agree.all()):
-            raise NoFormulaError(f"the mean derivative of {self.text}, which its quadrature does not settle")
+            raise NoFormulaForLawError(
+                f"the mean derivative of {self.text}, which its quadrature does not settle"
+            )
         return slope

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from sdp_ref.errors import NoFormulaError
+from sdp_ref.errors import NoLinearPartError
 
 
 class Attention(nn.Module):
@@ -45,7 +45,7 @@ class Attention(nn.Module):
 
         Raises
         ------
-        NoFormulaError
+        NoLinearPartError
             If they are no matrices, have not as many dimensions or heads, or the mask has a batch dimension.
         """
         self._check(q, k, v)
@@ -70,12 +70,12 @@ class Attention(nn.Module):
         mask = self.mask
         if self.is_causal:
             if mask is not None:
-                raise NoFormulaError("attention that is causal and has a mask")
+                raise NoLinearPartError("attention that is causal and has a mask")
             mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
         if mask is None:
             return None
         if mask.ndim > scores.ndim or (mask.ndim == scores.ndim and mask.shape[0] != 1):
-            raise NoFormulaError("attention with a mask that has a batch dimension")
+            raise NoLinearPartError("attention with a mask that has a batch dimension")
         mask = mask.to(scores.device)
         if mask.dtype == torch.bool:
             return torch.zeros(mask.shape).to(scores).masked_fill(~mask, -math.inf)
@@ -85,4 +85,4 @@ class Attention(nn.Module):
     def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
         if not (q.ndim == k.ndim == v.ndim >= 3) or not (q.shape[1:-2] == k.shape[1:-2] == v.shape[1:-2]):
             shapes = " and ".join(str(tuple(each.shape[1:])) for each in (q, k, v))
-            raise NoFormulaError(f"attention over values of shapes {shapes}")
+            raise NoLinearPartError(f"attention over values of shapes {shapes}")

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sdp_ref.errors import NoFormulaError
+from sdp_ref.errors import NoFormulaError, NoLinearPartError
 
 _INSTANCE = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 NORMS = (nn.LayerNorm, nn.GroupNorm, *_INSTANCE, nn.RMSNorm)
@@ -52,8 +52,10 @@ class Norm:
 
         Raises
         ------
+        NoLinearPartError
+            If the module would take the batch for something else, or updates running statistics.
         NoFormulaError
-            If the module would take the batch for something else, or keeps running statistics.
+            If it has running statistics.
         """
         m: Any = module
         kind = type(module).__name__
@@ -63,19 +65,20 @@ class Norm:
         if isinstance(module, nn.LayerNorm | nn.RMSNorm):
             dims = len(m.normalized_shape)
             if dims >= x.ndim:
-                raise NoFormulaError(f"a {kind} over the batch dimension")
+                raise NoLinearPartError(f"a {kind} over the batch dimension")
             if tuple(x.shape[-dims:]) != tuple(m.normalized_shape):
-                raise NoFormulaError(f"{kind} on an event of shape {tuple(x.shape[1:])}")
+                raise NoLinearPartError(f"{kind} on an event of shape {tuple(x.shape[1:])}")
             eps = torch.finfo(x.dtype).eps if m.eps is None else m.eps
             groups = x[0].numel() // max(1, x[0].flatten(-dims).shape[-1])
             return cls(groups, isinstance(module, nn.LayerNorm), eps, gain, shift)
         channels = m.num_channels if isinstance(module, nn.GroupNorm) else m.num_features
         if x.ndim < 2 or (isinstance(module, _INSTANCE) and x.ndim != int(kind[-2]) + 2):
-            raise NoFormulaError(f"{kind} on an event of shape {tuple(x.shape[1:])}")
+            raise NoLinearPartError(f"{kind} on an event of shape {tuple(x.shape[1:])}")
         if isinstance(module, nn.GroupNorm):
             groups = m.num_groups
         elif m.track_running_stats:
-            raise NoFormulaError(f"{kind} with running statistics (a BatchNorm does the same)")
+            refused = NoLinearPartError if m.training else NoFormulaError  # to run it would change them
+            raise refused(f"{kind} with running statistics (a BatchNorm does the same)")
         else:
             groups = x.shape[1]
         shape = channels, *[1] * (x.ndim - 2)

@@ -10,7 +10,7 @@ from torch.nn import functional as F  # noqa: N812
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from sdp_ref.activations import ELEMENTWISE
-from sdp_ref.errors import NoFormulaError
+from sdp_ref.errors import NoLinearPartError
 
 
 def set_tensors(module: nn.Module, **tensors: Tensor | None) -> nn.Module:
@@ -50,11 +50,11 @@ class Unknown(nn.Module):
 
         Raises
         ------
-        NoFormulaError
+        NoLinearPartError
             If it is not known how.
         """
         if self.function is None:
-            raise NoFormulaError(self.text)
+            raise NoLinearPartError(self.text)
         return self.function(*values)
 
 
@@ -96,11 +96,11 @@ def _aligned(op: str, a: Tensor, b: Tensor) -> None:
 
     Raises
     ------
-    NoFormulaError
+    NoLinearPartError
         If so.
     """
     if a.ndim != b.ndim:
-        raise NoFormulaError(f"{op} of values of shapes {tuple(a.shape[1:])} and {tuple(b.shape[1:])}")
+        raise NoLinearPartError(f"{op} of values of shapes {tuple(a.shape[1:])} and {tuple(b.shape[1:])}")
 
 
 class Multiply(nn.Module):
@@ -133,12 +133,12 @@ class MatrixProduct(nn.Module):
 
         Raises
         ------
-        NoFormulaError
+        NoLinearPartError
             If one of them holds no matrix, or they have not as many dimensions.
         """
         _aligned("a product of matrices", a, b)
         if a.ndim < 3:
-            raise NoFormulaError("a product of matrices over the batch dimension")
+            raise NoLinearPartError("a product of matrices over the batch dimension")
         return a @ b
 
 
@@ -165,7 +165,7 @@ class VectorNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Measure."""
         if any(d % x.ndim == 0 for d in self.dims):
-            raise NoFormulaError("a norm over the batch")
+            raise NoLinearPartError("a norm over the batch")
         length: Tensor = torch.linalg.vector_norm(x, 2, self.dims, self.keepdim)
         return length
 
@@ -184,7 +184,7 @@ class Cat(nn.Module):
     def forward(self, *values: Tensor) -> Tensor:
         """Concatenate."""
         if self.dim % values[0].ndim == 0:
-            raise NoFormulaError("a concatenation along the batch dimension")
+            raise NoLinearPartError("a concatenation along the batch dimension")
         return torch.cat(values, self.dim)
 
 
@@ -199,7 +199,7 @@ class _Constant(nn.Module):
         """Return the constant in the dtype and on the device of `x`."""
         constant = torch.as_tensor(self.constant, dtype=x.dtype, device=x.device)
         if constant.ndim > x.ndim or (constant.ndim == x.ndim and constant.shape[0] != 1):
-            raise NoFormulaError("a constant with a batch dimension")
+            raise NoLinearPartError("a constant with a batch dimension")
         return constant
 
 
@@ -237,7 +237,7 @@ class Mean(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Average."""
         if any(d % x.ndim == 0 for d in self.dims):
-            raise NoFormulaError("a mean over the batch")
+            raise NoLinearPartError("a mean over the batch")
         return x.mean(self.dims, self.keepdim)
 
 
@@ -251,7 +251,7 @@ class Sum(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Add up."""
         if any(d % x.ndim == 0 for d in self.dims):
-            raise NoFormulaError("a sum over the batch")
+            raise NoLinearPartError("a sum over the batch")
         return x.sum(self.dims, self.keepdim)
 
 
@@ -275,7 +275,7 @@ class Pad(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Pad."""
         if len(self.pad) // 2 >= x.ndim:
-            raise NoFormulaError("padding of the batch dimension")
+            raise NoLinearPartError("padding of the batch dimension")
         return F.pad(x, self.pad, self.mode, self.value if self.mode == "constant" else None)
 
 

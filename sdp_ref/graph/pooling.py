@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from sdp_ref.errors import NoFormulaError
+from sdp_ref.errors import NoFormulaError, NoLinearPartError
 
 _POOLS: dict[type[nn.Module], Any] = {
     nn.MaxPool1d: (3, F.max_pool1d),
@@ -41,14 +41,16 @@ def max_pool(module: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
     Raises
     ------
     NoFormulaError
-        If the event's shape is not that of channels and space, or the module returns indices too.
+        If the event's shape is not that of channels and space.
+    NoLinearPartError
+        If the module returns indices too.
     """
     kind = type(module).__name__
     dimensions, pool = next(form for each, form in (_POOLS | _ADAPTIVE).items() if isinstance(module, each))
     if x.ndim != dimensions:
         raise NoFormulaError(f"{kind} on an event of shape {tuple(x.shape[1:])}")
     if module.return_indices:
-        raise NoFormulaError(f"{kind} with return_indices")
+        raise NoLinearPartError(f"{kind} with return_indices")
     m: Any = module
     if isinstance(module, tuple(_ADAPTIVE)):
         maxima, index = pool(x, m.output_size, return_indices=True)

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from sdp_ref.errors import NoFormulaError
+from sdp_ref.errors import NoLinearPartError
 
 _LAMBDA = math.pi / 8  # logistic(d) under noise of variance V is about logistic(d / sqrt(1 + pi V / 8))
 _LOWEST = -1e30  # in the stead of scores of -inf, of which no difference could be taken
@@ -27,13 +27,13 @@ def softmax_dim(module: nn.Softmax | nn.LogSoftmax, x: Tensor) -> int:
 
     Raises
     ------
-    NoFormulaError
+    NoLinearPartError
         If there is none, or it is the batch's.
     """
     dim = module.dim
     if dim is None or dim % x.ndim == 0:
         text = "without a dimension" if dim is None else "over the batch dimension"
-        raise NoFormulaError(f"a {type(module).__name__} {text}")
+        raise NoLinearPartError(f"a {type(module).__name__} {text}")
     return dim
 
 

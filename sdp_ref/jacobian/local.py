@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from sdp_ref.errors import NoFormulaError
+from sdp_ref.errors import NoFormulaError, NoLinearPartError
 from sdp_ref.jacobian.jacobian import RightDerivative, jacobian_of
 from sdp_ref.laws.stable import power
 
@@ -145,9 +145,9 @@ def _value(function: Function, points: Sequence[Tensor]) -> Tensor:
     with RightDerivative():
         value = function(*points)
     if not isinstance(value, Tensor) or value.ndim < 1 or len(value) != len(points[0]):
-        raise NoFormulaError("an op that does not give one value, a row for each row of what it takes")
+        raise NoLinearPartError("an op that does not give one value, a row for each row of what it takes")
     if len(value) > 1 and not _alone(function, points, value.detach()):
-        raise NoFormulaError("an op that couples the rows of a batch")
+        raise NoLinearPartError("an op that couples the rows of a batch")
     return value
 
 

@@ -171,6 +171,9 @@ class CompressedGaussian(Gaussian):
     dropped : Tensor, shape (B,)
         The Frobenius norm of the covariances that were dropped, as a share of that of the covariance matrix
         which they were dropped from, added up over all the places where some were.
+    beyond : Tensor, shape (B,)
+        As `dropped`, of the covariances that non-linear functions make beyond the first order, which are left
+        out: an estimate of the most that these can be.
 
     Raises
     ------
@@ -178,14 +181,17 @@ class CompressedGaussian(Gaussian):
         If a shape, dtype or value does not fit; the message says which.
     """
 
-    negative: ClassVar[tuple[str, ...]] = ("variance", "dropped")
+    negative: ClassVar[tuple[str, ...]] = ("variance", "dropped", "beyond")
 
     dropped: Tensor
+    beyond: Tensor
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if check_tensor("dropped", self.dropped, self.mean).shape != (self.batch,):
-            raise ValueError(f"dropped must have shape {(self.batch,)}, got {tuple(self.dropped.shape)}")
+        for name in ("dropped", "beyond"):
+            share = check_tensor(name, getattr(self, name), self.mean)
+            if share.shape != (self.batch,):
+                raise ValueError(f"{name} must have shape {(self.batch,)}, got {tuple(share.shape)}")
 
 
 @dataclass(frozen=True, eq=False)

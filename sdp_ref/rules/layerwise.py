@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from functools import partial
+from functools import cache, partial
 from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from sdp_ref.activations import ELEMENTWISE, activation_of
-from sdp_ref.errors import NoFormulaError, UnsupportedError
+from sdp_ref.activations.pointwise import Apply
+from sdp_ref.errors import (
+    CovarianceSizeError,
+    NoFormulaError,
+    NoFormulaForLawError,
+    NoLinearPartError,
+    UnsupportedError,
+)
 from sdp_ref.graph import trace
 from sdp_ref.graph.affine import Rearrangement
 from sdp_ref.graph.ops import LinearFunction, Rearrange, Unknown
 from sdp_ref.graph.trace import Net
-from sdp_ref.laws import Gaussian, Law, noted, unchecked
+from sdp_ref.laws import Gaussian, Law, joined, noted, unchecked
 from sdp_ref.rules.base import Rule
 
 Handler = Callable[..., Any]
 Maker = Callable[..., Handler]
 HandlerT = TypeVar("HandlerT", bound=Handler)
+MadeT = TypeVar("MadeT")
 
 _FALLBACKS = ("none", "linearise")
 _HINT = "fallback=linearise takes it for its derivative at the mean"
@@ -38,8 +47,8 @@ class LayerwiseRule(Rule):
     Parameters
     ----------
     fallback : str
-        What is done at an op without a formula: "none" refuses the net, "linearise" takes the op for its
-        derivative at the mean, where it has one.
+        What is done at an op without a formula, or whose formula does not take what comes in: "none" refuses
+        the net, "linearise" takes the op for its derivative at the mean, where it has one.
 
     Raises
     ------
@@ -164,11 +173,31 @@ class LayerwiseRule(Rule):
         UnsupportedError
             If an op has no handler.
         """
-        operations = [self._operation(step) for step in steps]
-        walk = self.walk(steps, operations)
-        kinds = () if self.linear else [self._approximation(step) for step in steps]
-        notes = [note for note in kinds if note]
-        return lambda x: noted(walk(x), notes)
+        operations = self._operations(steps)
+
+        def prepared(linear: frozenset[int]) -> Callable[[Law], Law]:
+            walk, notes = self.walk(steps, operations(linear)), self._notes(steps, linear)
+            return lambda x: noted(walk(x), notes)
+
+        first, walk = self._despite(prepared)
+        walks = {first: walk}
+
+        def propagate(x: Law, linear: frozenset[int]) -> Law:
+            while True:
+                try:
+                    if linear not in walks:
+                        walks[linear] = prepared(linear)
+                    return walks[linear](x)
+                except _RefusedError as refusal:
+                    more = self._instead(refusal, linear)
+                    if refusal.by_law and x.batch > 1:
+                        break
+                    linear = linear | more
+            # In halves: of a batch only those laws are linearised that have to be.
+            half = x.batch // 2
+            return joined([propagate(x[:half], linear), propagate(x[half:], linear)])
+
+        return partial(propagate, linear=first)
 
     def walk(self, steps: Sequence[trace.Step], operations: Sequence[Handler]) -> Callable[[Law], Law]:
         """Function of the law of the input that takes the steps one by one.
@@ -190,7 +219,7 @@ class LayerwiseRule(Rule):
             for number, (step, operation, unneeded) in enumerate(
                 zip(steps, operations, done, strict=True), start=1
             ):
-                with self.at(step.path):
+                with self.taking(step.path, number):
                     values[number] = operation(*(values[i] for i in step.inputs))
                 for i in unneeded:
                     del values[i]
@@ -220,7 +249,7 @@ class LayerwiseRule(Rule):
             If the net cannot be traced, or an op has no handler.
         """
         steps = self.steps(net, like)
-        return steps, [self._operation(step) for step in steps]
+        return steps, self._despite(self._operations(steps))[1]
 
     def steps(self, net: Net, like: Tensor) -> list[trace.Step]:
         """Trace a net.
@@ -264,20 +293,82 @@ class LayerwiseRule(Rule):
     def _linearises(self) -> bool:
         return type(self).linearise is not LayerwiseRule.linearise
 
-    def _operation(self, step: trace.Step) -> Any:
+    @contextmanager
+    def taking(self, path: str, *places: int) -> Iterator[None]:
+        """Where steps of a net are taken: what is refused there may be linearised, and the walk done again.
+
+        Parameters
+        ----------
+        path : str
+            Where the first one stands in the net.
+        *places : int
+            Values that they make.
+
+        Raises
+        ------
+        CovarianceSizeError
+            As it is.
+        _RefusedError
+            In the stead of any other refusal.
+        """
+        try:
+            yield
+        except CovarianceSizeError:
+            raise
+        except (NoFormulaError, UnsupportedError) as error:
+            raise _RefusedError(error, path, frozenset(places)) from None
+
+    def _despite(self, attempt: Callable[[frozenset[int]], MadeT]) -> tuple[frozenset[int], MadeT]:
+        """What is made of the places that are linearised, with as many of them as it takes; these first."""
+        linear: frozenset[int] = frozenset()
+        while True:
+            try:
+                return linear, attempt(linear)
+            except _RefusedError as refusal:
+                linear |= self._instead(refusal, linear)
+
+    def _instead(self, refusal: _RefusedError, linear: frozenset[int]) -> frozenset[int]:
+        """Places that are linearised for a refusal.
+
+        Returns
+        -------
+        frozenset of int
+
+        Raises
+        ------
+        UnsupportedError
+            If none may be, or they are already.
+        """
+        can = refusal.linearisable and self._linearises
+        if not can or self.fallback == "none" or refusal.places <= linear:
+            hint = _HINT if can and self.fallback == "none" else ""
+            raise refusal.unsupported(self.name, hint) from None
+        return refusal.places
+
+    def _operations(self, steps: Sequence[trace.Step]) -> Callable[[frozenset[int]], list[Handler]]:
+        """From the places that are linearised to what is done at each step; each is prepared once."""
+
+        @cache
+        def operation(place: int, linear: bool) -> Handler:
+            handler: Handler = self._operation(steps[place - 1], place, linear)
+            return handler
+
+        return lambda linear: [operation(place, place in linear) for place in range(1, len(steps) + 1)]
+
+    def _operation(self, step: trace.Step, place: int, linear: bool) -> Any:
         module, kind = step.module, type_before_parametrizations(step.module)
         make: Maker | None = self.declared("_handlers", kind)
-        with self.at(step.path):
+        with self.taking(step.path, place):
             if isinstance(module, nn.modules.dropout._DropoutNd) and module.training:
-                raise NoFormulaError(f"{kind.__name__} in training mode (call net.eval())")
+                raise NoLinearPartError(f"{kind.__name__} in training mode (call net.eval())")
+            if isinstance(module, Unknown) and module.function is None:
+                raise NoLinearPartError(module.text)
             reason = self._without_formula(module)
-            if not reason and make is not None:
-                return make(self, module)
-            if (isinstance(module, Unknown) and module.function is None) or not self._linearises:
-                raise NoFormulaError(reason)
-            if self.fallback == "linearise":
+            if linear or (reason and self.fallback == "linearise"):
                 return self.linearise(module)
-        raise UnsupportedError(self.name, reason, step.path, _HINT)
+            if reason or make is None:
+                raise NoFormulaError(reason)
+            return make(self, module)
 
     def _without_formula(self, module: nn.Module) -> str:
         """What there is no formula for in a module; empty if there is one."""
@@ -294,13 +385,19 @@ class LayerwiseRule(Rule):
         needed = not self.linear and self.fallback == "linearise" and not activation.moments
         return described(module) if needed else ""
 
-    def _approximation(self, step: trace.Step) -> str:
-        """How this rule approximates a step, for people; empty if it does not."""
-        how = self.declared("_approximations", type_before_parametrizations(step.module)) or ""
-        if self._without_formula(step.module):
-            how = "linearised"
-        where = f" at '{step.path}'" if step.path else ""
-        return f"{described(step.module)} {how}{where}" if how else ""
+    def _notes(self, steps: Sequence[trace.Step], linear: frozenset[int]) -> list[str]:
+        """How this rule approximates each step that it does approximate, for people."""
+        if self.linear:
+            return []
+        notes = []
+        for place, step in enumerate(steps, start=1):
+            how = self.declared("_approximations", type_before_parametrizations(step.module)) or ""
+            if place in linear or self._without_formula(step.module):
+                how = "linearised"
+            where = f" at '{step.path}'" if step.path else ""
+            if how:
+                notes.append(f"{described(step.module)} {how}{where}")
+        return notes
 
     def _whole(self) -> frozenset[type[nn.Module]]:
         """Classes of modules that the rule takes as they are."""
@@ -312,9 +409,42 @@ class LayerwiseRule(Rule):
         return next((table[kind] for table in tables if kind in table), None)
 
 
+class _RefusedError(Exception):
+    """Inside a rule's walk: steps at some places were refused.
+
+    Parameters
+    ----------
+    error : NoFormulaError or UnsupportedError
+    path : str
+        Where the first one stands in the net.
+    places : frozenset of int
+    """
+
+    def __init__(self, error: NoFormulaError | UnsupportedError, path: str, places: frozenset[int]) -> None:
+        super().__init__(str(error))
+        self.error, self.path, self.places = error, path, places
+
+    @property
+    def linearisable(self) -> bool:
+        """Whether a derivative may stand for them."""
+        return not isinstance(self.error, NoLinearPartError)
+
+    @property
+    def by_law(self) -> bool:
+        """Whether it may be for some laws of a batch only."""
+        return isinstance(self.error, NoFormulaForLawError)
+
+    def unsupported(self, rule: str, hint: str) -> UnsupportedError:
+        """What a rule says of it."""
+        error = self.error
+        if isinstance(error, UnsupportedError):  # a handler's own
+            return UnsupportedError(error.rule, error.op, error.path or self.path, error.hint or hint)
+        return UnsupportedError(rule, str(error), self.path, hint)
+
+
 def described(module: nn.Module) -> str:
     """What a module is, in messages."""
-    named = isinstance(module, LinearFunction | Rearrange | Unknown)
+    named = isinstance(module, Apply | LinearFunction | Rearrange | Unknown)
     return str(module.text) if named else type_before_parametrizations(module).__name__
 
 

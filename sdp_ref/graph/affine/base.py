@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sdp_ref.errors import NoFormulaError
+from sdp_ref.errors import NoLinearPartError
 from sdp_ref.laws.stable import bounded, power
 
 CHUNK = 2**25  # elements of one temporary when an op is applied to the rows of a matrix
@@ -152,11 +152,11 @@ def check_ndim(module: nn.Module, x: Tensor, ndim: int) -> None:
 
     Raises
     ------
-    NoFormulaError
+    NoLinearPartError
         If `x` is one.
     """
     if x.ndim != ndim:
         text = (
             f"{type(module).__name__} on an event of shape {tuple(x.shape[1:])}, not of {ndim - 1} dimensions"
         )
-        raise NoFormulaError(text)
+        raise NoLinearPartError(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from sdp_ref.errors import NoFormulaError
+from sdp_ref.errors import NoLinearPartError
 from sdp_ref.graph.affine.base import Affine
 from sdp_ref.graph.ops import (
     Divide,
@@ -47,7 +47,7 @@ class Rearrangement(Affine):
     def __init__(self, module: nn.Module) -> None:
         super().__init__(module)
         if isinstance(module, nn.Flatten) and module.start_dim == 0:
-            raise NoFormulaError("a Flatten that does not keep the batch dimension")
+            raise NoLinearPartError("a Flatten that does not keep the batch dimension")
         self.keeps_order = isinstance(module, nn.Flatten | nn.Unflatten | nn.Identity | Reshape)
 
     def check(self, x: Tensor) -> None:
@@ -56,7 +56,7 @@ class Rearrangement(Affine):
         if not isinstance(m, nn.Flatten | nn.Unflatten):
             return  # others that would move the batch are refused where they are spelt
         if (m.start_dim if isinstance(m, nn.Flatten) else m.dim) % x.ndim == 0:
-            raise NoFormulaError(f"{type(m).__name__} over the batch dimension")
+            raise NoLinearPartError(f"{type(m).__name__} over the batch dimension")
 
     def weight(self, x: Tensor) -> Tensor:
         """See :class:`Affine`."""

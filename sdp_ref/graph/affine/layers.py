@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from sdp_ref.errors import NoFormulaError
+from sdp_ref.errors import NoLinearPartError
 from sdp_ref.graph.affine.base import CHUNK, Affine, cast, check_ndim
 from sdp_ref.graph.ops import (
     Pad,
@@ -115,7 +115,7 @@ class Normalisation(Affine):
     def __init__(self, module: nn.Module) -> None:
         super().__init__(module)
         if module.training or self.module.running_mean is None:
-            raise NoFormulaError(
+            raise NoLinearPartError(
                 f"{type(module).__name__} with batch statistics, which couple the rows of a batch "
                 "(call net.eval())",
             )

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from sdp_ref.activations import ELEMENTWISE, activation_of
-from sdp_ref.errors import CovarianceSizeError, NoFormulaError
+from sdp_ref.errors import CovarianceSizeError, NoFormulaError, NoLinearPartError
 from sdp_ref.graph import trace
 from sdp_ref.graph.affine import AFFINE
 from sdp_ref.graph.attention import Attention
@@ -127,7 +127,10 @@ class FullCovarianceRule(LayerwiseRule):
 
     def walk(self, steps: Sequence[trace.Step], operations: Sequence[Any]) -> Callable[[Law], Law]:
         """See :class:`LayerwiseRule`; the values that are read later are walked as one joint Gaussian."""
-        joint_steps = [self._joint_step(*pair) for pair in zip(steps, operations, strict=True)]
+        joint_steps = [
+            self._joint_step(place, *pair)
+            for place, pair in enumerate(zip(steps, operations, strict=True), start=1)
+        ]
         moves = scheduled(steps, joint_steps)
         last = len(steps)
 
@@ -136,7 +139,7 @@ class FullCovarianceRule(LayerwiseRule):
             for move in moves:
                 others = tuple(v for v in joint.live if v not in move.unneeded)
                 budget = Budget(self.name, move.path, self.max_bytes)
-                with self.at(move.path):
+                with self.taking(move.path, *move.places):
                     move.operation.take(joint, budget, move.number, move.inputs, others)
                 joint.drop(move.unneeded)
             built = 0 if joint.independent(last) is None else 1
@@ -156,12 +159,12 @@ class FullCovarianceRule(LayerwiseRule):
 
         return propagate
 
-    def _joint_step(self, step: trace.Step, handler: Callable[..., Any]) -> JointStep:
+    def _joint_step(self, place: int, step: trace.Step, handler: Callable[..., Any]) -> JointStep:
         """What a handler does there to a joint law: itself, or how an elementwise function is applied."""
         if isinstance(handler, JointStep):
             return handler
         kind = type_before_parametrizations(step.module)
-        with self.at(step.path):
+        with self.taking(step.path, place):
             if len(step.inputs) != 1:
                 raise NoFormulaError(f"{kind.__name__} of several values")
         return ElementwiseStep(handler, step.module, self.declared("_derivatives", kind), self.temporaries)
@@ -188,7 +191,8 @@ def _identity(_rule: FullCovarianceRule, _module: nn.Module) -> JointStep:
 def _add(_rule: FullCovarianceRule, _module: nn.Module) -> JointStep:
     def bind(a: Tensor, b: Tensor) -> tuple[Tensor, Rows]:
         if a.ndim != b.ndim:
-            raise NoFormulaError(f"a sum of values of shapes {tuple(a.shape[1:])} and {tuple(b.shape[1:])}")
+            shapes = f"{tuple(a.shape[1:])} and {tuple(b.shape[1:])}"
+            raise NoLinearPartError(f"a sum of values of shapes {shapes}")
         return a + b, torch.add
 
     return MeanStep(bind, single=True)

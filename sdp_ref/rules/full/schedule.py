@@ -29,6 +29,8 @@ class Move:
         Where the first one stands in the net.
     unneeded : frozenset of int
         Values that nobody reads afterwards.
+    places : tuple of int
+        Values that the steps make in the order of the net.
     """
 
     operation: JointStep
@@ -36,6 +38,7 @@ class Move:
     inputs: tuple[int, ...]
     path: str
     unneeded: frozenset[int]
+    places: tuple[int, ...]
 
 
 def scheduled(steps: Sequence[trace.Step], operations: Sequence[JointStep]) -> list[Move]:
@@ -67,7 +70,8 @@ def scheduled(steps: Sequence[trace.Step], operations: Sequence[JointStep]) -> l
         taken = moved[at : at + len(group)]
         gone = frozenset[int]().union(*unneeded[at : at + len(group)])
         inputs = tuple(v for step in taken for v in step.inputs)
-        moves.append(Move(operations[group[0]], at + 1, inputs, taken[0].path, gone))
+        places = tuple(i + 1 for i in group)
+        moves.append(Move(operations[group[0]], at + 1, inputs, taken[0].path, gone, places))
         at += len(group)
     return moves
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from sdp_ref.errors import NoFormulaError
+from sdp_ref.errors import NoLinearPartError
 from sdp_ref.graph.affine import Affine, Elementwise, LinearMap, Normalisation, Rearrangement
 from sdp_ref.graph.ops import Shift
 from sdp_ref.rules.full.budget import Budget
@@ -204,4 +204,4 @@ def copied(
 
 def _check_event(mean: Tensor) -> None:
     if mean.ndim < 2:
-        raise NoFormulaError("a value of one number a row (keep a dimension: x[:, :1])")
+        raise NoLinearPartError("a value of one number a row (keep a dimension: x[:, :1])")

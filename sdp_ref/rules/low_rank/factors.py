@@ -34,6 +34,8 @@ class Image:
         Variances; what they have beyond the linear ones is independent.
     parallel : bool
         Whether components that are independent remain so.
+    beyond : Tensor, shape (B,), or float
+        As of :class:`~sdp_ref.laws.CompressedGaussian`, of this op.
     """
 
     mean: Tensor
@@ -41,6 +43,7 @@ class Image:
     linear: Tensor
     variance: Tensor
     parallel: bool
+    beyond: Tensor | float = 0.0
 
 
 class Factors:
@@ -59,14 +62,14 @@ class Factors:
 
     Attributes
     ----------
-    dropped : Tensor, shape (B,)
+    dropped, beyond : Tensor, shape (B,)
         As of :class:`~sdp_ref.laws.CompressedGaussian`.
     """
 
     def __init__(self, mean: Tensor, factor: Tensor, remainder: Tensor, columns: int) -> None:
         self.columns = columns
         self.means, self.factors, self.remainders = {0: mean}, {0: factor}, {0: remainder}
-        self.dropped = mean.new_zeros(len(mean))
+        self.dropped, self.beyond = mean.new_zeros(2, len(mean))
         self._generator = torch.Generator().manual_seed(
             _SEED
         )  # its own: a rule's results depend on nothing else
@@ -123,6 +126,7 @@ class Factors:
         others : sequence of int
             Values that are read later.
         """
+        self.beyond = self.beyond + image.beyond
         taken = dict.fromkeys(inputs)
         mixed = not image.parallel or any(v in others for v in taken)
         shared = [v for v in taken if mixed and bool((self.remainders[v] > 0).any())]

@@ -12,13 +12,16 @@ from torch import Tensor, nn
 from sdp_ref.activations import ELEMENTWISE, activation_of
 from sdp_ref.errors import CovarianceSizeError
 from sdp_ref.graph import trace
+from sdp_ref.graph.ops import MatrixProduct, Multiply
 from sdp_ref.laws import CompressedGaussian, DiagonalGaussian, Law, joined, noted, unchecked
 from sdp_ref.rules.base import as_gaussian
+from sdp_ref.rules.full.products import ProductStep
 from sdp_ref.rules.full.rule import FullCovarianceRule
 from sdp_ref.rules.low_rank.factors import Factors
 from sdp_ref.rules.low_rank.steps import ElementwiseFactors, FactorStep, factor_step
 
 _NUMBER = 8  # bytes
+_ROUNDING = 1e-12  # of the norm of a covariance matrix
 _HELD = 6
 """Factors of a step's values that are there at a time: old and new, what is pulled back, and autograd's."""
 
@@ -30,12 +33,16 @@ class LowRank(FullCovarianceRule):
     Means and variances are those of :class:`~sdp_ref.rules.MomentMatching` given the law of what an op takes.
     Covariances go through a non-linearity by the first term of their series, E[f'(X)] E[f'(Y)] Cov(X, Y), as
     moment matching takes them between different branches, and through a product of two values by its linear
-    part. An op that mixes components turns the diagonal into as many columns of L, which are compressed
-    (:mod:`~sdp_ref.rules.low_rank.compression`): covariances are lost, and variances are not. With as many
-    columns as the live values have components nothing is lost, and the rule is moment matching with these
-    covariances. Copies that a convolution pads with count as independent in its variances.
+    part: of an even function of a centred value (abs, a square) nothing of them is left. An op that mixes
+    components turns the diagonal into as many columns of L, which are compressed
+    (:mod:`~sdp_ref.rules.low_rank.compression`). In either way covariances are lost, and variances are not.
+    With as many columns as the live values have components no compression loses any, and the rule is moment
+    matching with these covariances. Copies that a convolution pads with count as independent in variances.
 
-    Its result is a :class:`~sdp_ref.laws.CompressedGaussian`, whose `dropped` says what was lost.
+    Its result is a :class:`~sdp_ref.laws.CompressedGaussian`, whose `dropped` says what compressions lost,
+    and whose `beyond` how much at most the first term did, at functions and products of components. With
+    32 hidden units and four outputs covariances are 31 % off in Frobenius norm for abs of centred values and
+    8 % for ReLU, where `beyond` is 0.77 and 0.18; moment matching has them to 1 % (against 200 000 samples).
 
     Parameters
     ----------
@@ -65,7 +72,10 @@ class LowRank(FullCovarianceRule):
 
     def walk(self, steps: Sequence[trace.Step], operations: Sequence[Any]) -> Callable[[Law], Law]:
         """See :class:`LayerwiseRule`."""
-        factor_steps = [self._factor_step(*pair) for pair in zip(steps, operations, strict=True)]
+        factor_steps = [
+            self._factor_step(place, *pair)
+            for place, pair in enumerate(zip(steps, operations, strict=True), start=1)
+        ]
         done = trace.last_uses(steps)
 
         def walked(x: Law) -> Law:
@@ -73,7 +83,7 @@ class LowRank(FullCovarianceRule):
             for number, (step, operation, gone) in enumerate(
                 zip(steps, factor_steps, done, strict=True), start=1
             ):
-                with self.at(step.path):
+                with self.taking(step.path, number):
                     image = operation.image(factors, step.inputs)
                     others = [v for v in factors.means if v not in gone]
                     self._fit(factors, image.mean, step, others)
@@ -90,8 +100,8 @@ class LowRank(FullCovarianceRule):
 
         return propagate
 
-    def _factor_step(self, step: trace.Step, handler: Any) -> FactorStep:
-        with self.at(step.path):
+    def _factor_step(self, place: int, step: trace.Step, handler: Any) -> FactorStep:
+        with self.taking(step.path, place):
             return factor_step(handler)
 
     def _begun(self, x: Law) -> Factors:
@@ -133,11 +143,21 @@ class LowRank(FullCovarianceRule):
             raise CovarianceSizeError(self.name, text, "", needed)
         rows = factors.factors[value].flatten(2)
         covariance = rows.mT @ rows + torch.diag_embed(factors.remainders[value].flatten(1))
-        law = unchecked(CompressedGaussian, mean, covariance, factors.dropped).to(dtype=x.location.dtype)
+        law = unchecked(CompressedGaussian, mean, covariance, factors.dropped, factors.beyond)
+        law = law.to(dtype=x.location.dtype)
         lost = float(factors.dropped.detach().max())
-        return noted(law, [f"covariances compressed to {self.columns} columns"] if lost else [])
+        compressed = [f"covariances compressed to {self.columns} columns"]
+        return noted(law, compressed if lost > _ROUNDING else [])
 
 
-@LowRank.prepares(*ELEMENTWISE)
+_FIRST = "with covariances of first order"
+
+
+@LowRank.prepares(*ELEMENTWISE, note=_FIRST)
 def _elementwise(_rule: LowRank, module: nn.Module) -> FactorStep:
     return ElementwiseFactors(activation_of(module))
+
+
+@LowRank.prepares(Multiply, MatrixProduct, note=_FIRST)
+def _product(_rule: LowRank, module: Multiply | MatrixProduct) -> ProductStep:
+    return ProductStep(module)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from sdp_ref.activations import Activation
 from sdp_ref.activations.relu import ReLU
-from sdp_ref.errors import NoFormulaError
+from sdp_ref.errors import NoFormulaError, NoFormulaForLawError, NoLinearPartError
 from sdp_ref.graph.ops import MatrixProduct
 from sdp_ref.rules.full.joint import Rows
 from sdp_ref.rules.full.nonlinear import MaximumStep, VectorNormStep
@@ -24,6 +24,8 @@ _CHUNK = 2**24  # entries of images of components that are held at a time
 _MOST = 2**29
 """Entries of a linear part that is walked through component by component: more would take hours."""
 _SAME = 1e-9
+_ROWS = 128
+"""Components of a value whose covariances beyond the first order are looked at, the others by these."""
 
 
 class FactorStep(ABC):
@@ -75,7 +77,7 @@ class LinearFactors(FactorStep):
         """See :class:`FactorStep`."""
         mean, rows = self.step.bound(factors, tuple(inputs))
         if mean.ndim < 2:
-            raise NoFormulaError("a value of one number a row (keep a dimension: x[:, :1])")
+            raise NoLinearPartError("a value of one number a row (keep a dimension: x[:, :1])")
         linear = self.squares(factors, inputs, rows, mean)
         if factors.latent:
             linear = linear + rows(*(factors.factors[v] for v in inputs)).square().sum(1)
@@ -86,6 +88,7 @@ class LinearFactors(FactorStep):
             linear,
             linear + more,
             self.single and _parallel(factors, inputs, rows, mean.shape[1:]),
+            self.left_out(factors, inputs, rows, linear + more),
         )
 
     def squares(self, factors: Factors, inputs: Sequence[int], rows: Rows, mean: Tensor) -> Tensor:
@@ -115,6 +118,16 @@ class LinearFactors(FactorStep):
     ) -> tuple[Tensor, Tensor]:
         """What the output's means and variances have beyond those by the linear part."""
         return torch.zeros_like(linear), torch.zeros_like(linear)
+
+    def left_out(
+        self,
+        factors: Factors,  # noqa: ARG002
+        inputs: Sequence[int],  # noqa: ARG002
+        rows: Rows,  # noqa: ARG002
+        variance: Tensor,  # noqa: ARG002
+    ) -> Tensor | float:
+        """Share of the covariances that the linear part leaves out, as of :class:`Image`."""
+        return 0.0
 
 
 class AffineFactors(LinearFactors):
@@ -158,6 +171,26 @@ class ProductFactors(LinearFactors):
         a, b = inputs
         both = factors.side_by_side(a, b, linear.shape[1:])
         return both, factors.variance(a) * factors.variance(b) + both.square()
+
+    @torch.no_grad()
+    def left_out(
+        self, factors: Factors, inputs: Sequence[int], rows: Rows, variance: Tensor
+    ) -> Tensor | float:
+        """See :class:`LinearFactors`; Cov(X, Z) Cov(Y, W) + Cov(X, W) Cov(Y, Z) of products XY and ZW."""
+        if not factors.latent:
+            return 0.0
+        image = rows(*(factors.factors[v] for v in inputs)).flatten(2)
+        shape = (*image.shape[:2], *variance.shape[1:])
+        left, right = (factors.factors[v].expand(shape).flatten(2) for v in inputs)
+
+        def covariances(some: Tensor) -> tuple[Tensor, Tensor]:
+            def between(one: Tensor, other: Tensor) -> Tensor:
+                return one[:, :, some].mT @ other
+
+            more = between(left, left) * between(right, right) + between(left, right) * between(right, left)
+            return between(image, image), more
+
+        return _share(covariances, variance.flatten(1), factors.latent)
 
 
 class MaximumFactors(LinearFactors):
@@ -220,7 +253,7 @@ class MatrixFactors(LinearFactors):
         """See :class:`FactorStep`."""
         a, b = inputs
         if a == b and bool((factors.remainders[a] > 0).any()):
-            raise NoFormulaError("a product of matrices of a value with itself")
+            raise NoFormulaForLawError("a product of matrices of a value with itself")
         left, right = factors.factors[a], factors.factors[b]
         of_left, of_right = factors.remainders[a], factors.remainders[b]
         mean = torch.zeros_like(linear)
@@ -253,7 +286,33 @@ class ElementwiseFactors(FactorStep):
         mean, variance = self.activation.mean_variance(factors.means[value], before)
         slope = self.activation.mean_derivative(factors.means[value], before)
         linear = slope.square() * before
-        return Image(mean, lambda x: x * slope.unsqueeze(1), linear, variance, parallel=True)
+        beyond = self._left_out(factors.factors[value].flatten(2), before, slope, variance)
+        return Image(mean, lambda x: x * slope.unsqueeze(1), linear, variance, True, beyond)
+
+    @staticmethod
+    @torch.no_grad()
+    def _left_out(factor: Tensor, before: Tensor, slope: Tensor, variance: Tensor) -> Tensor | float:
+        """As of :class:`Image`.
+
+        By their Hermite series, what f(X) and f(Y) share beyond the first order is at most the square of the
+        correlation of X and Y times the standard deviations of what each has beyond it.
+
+        Returns
+        -------
+        Tensor, shape (B,), or float
+        """
+        if not factor.shape[1]:
+            return 0.0
+        moves = before > 0
+        inverse = torch.where(moves, torch.where(moves, before, 1.0).rsqrt(), 0.0)
+        standard, image = (factor * each.flatten(1).unsqueeze(1) for each in (inverse, slope))
+        own = (variance - slope.square() * before).clamp(min=0).sqrt().flatten(1).unsqueeze(1)
+
+        def covariances(some: Tensor) -> tuple[Tensor, Tensor]:
+            correlation = standard[:, :, some].mT @ standard
+            return image[:, :, some].mT @ image, correlation.square() * own[:, :, some].mT * own
+
+        return _share(covariances, variance.flatten(1), factor.shape[1])
 
 
 _FORMS: Mapping[type[LinearStep], Callable[[Any], FactorStep]] = {
@@ -293,6 +352,37 @@ def factor_step(step: JointStep | FactorStep) -> FactorStep:
         if isinstance(step, kind):
             return form(step)
     raise NoFormulaError("a handler of the law of one value")
+
+
+def _share(
+    covariances: Callable[[Tensor], tuple[Tensor, Tensor]], variance: Tensor, at_a_time: int
+) -> Tensor:
+    """Frobenius norm of covariances that are left out, a share of that of all.
+
+    Parameters
+    ----------
+    covariances : callable
+        From some components (s,) to their covariances with each, (B, s, n): those that are kept, and those
+        that are left out. What stands for their variances is of no matter.
+    variance : Tensor, shape (B, n)
+    at_a_time : int
+        Components that are asked for at once.
+
+    Returns
+    -------
+    Tensor, shape (B,)
+    """
+    n = variance.shape[1]
+    generator = torch.Generator().manual_seed(0)
+    some = torch.arange(n) if n <= _ROWS else torch.randperm(n, generator=generator)[:_ROWS]
+    missing, there = variance.new_zeros(2, len(variance))
+    for part in some.split(at_a_time):
+        kept, left_out = covariances(part)
+        own = torch.arange(len(part)), part
+        kept[:, *own], left_out[:, *own] = variance[:, part], 0.0
+        missing, there = missing + left_out.square().sum((1, 2)), there + kept.square().sum((1, 2))
+    whole = missing + there
+    return torch.where(whole > 0, missing / torch.where(whole > 0, whole, 1.0), 0.0).sqrt()
 
 
 def _alone(factors: Factors, inputs: Sequence[int], value: int, rows: Rows, given: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from sdp_ref.errors import NoFormulaError
+from sdp_ref.errors import NoFormulaError, NoLinearPartError
 from sdp_ref.graph.attention import Attention
 from sdp_ref.graph.lengths import root_moments
 from sdp_ref.graph.norms import Norm
@@ -114,12 +114,12 @@ def layer_norm(module: nn.LayerNorm, law: Law) -> Law:
 
     Raises
     ------
-    NoFormulaError
+    NoLinearPartError
         If it is over the batch dimension.
     """
     x, dims = law.location, len(module.normalized_shape)
     if dims >= x.ndim:
-        raise NoFormulaError("a LayerNorm over the batch dimension")
+        raise NoLinearPartError("a LayerNorm over the batch dimension")
 
     def jacobian(rows: Tensor) -> Tensor:
         n = rows.shape[-1]

@@ -481,8 +481,48 @@ def test_a_scripted_image_net_is_traced_like_others():
         torch.testing.assert_close(run(steps, x), net(x))
 
 
-def test_a_net_that_blows_rounding_up_is_traced():
-    """Its output is another when sums are rounded in another order, which is no fault of the steps."""
+def chaotic():
+    """A net whose output is another when sums are rounded in another order."""
     torch.manual_seed(0)
     depthwise = nn.Sequential(nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, 3, groups=8), nn.Flatten())
-    assert trace.trace(lambda x: torch.sin(1e7 * depthwise(x)), torch.randn(1, 3, 8, 8))
+    return lambda x: torch.sin(1e7 * depthwise(x))
+
+
+def test_a_net_that_blows_rounding_up_is_traced():
+    """Which is no fault of the steps."""
+    assert trace.trace(chaotic(), torch.randn(1, 3, 8, 8))
+
+
+@pytest.mark.parametrize("seed", [3, 8, 16])
+def test_outputs_that_are_zero_but_for_rounding_are_traced(seed):
+    """Of many outputs a ramp holds some at 0 that another order of a sum does not."""
+    torch.manual_seed(seed)
+    net = nn.Sequential(nn.Sequential(nn.Conv2d(3, 8, 3)), nn.ReLU())
+    assert trace.trace(net, torch.zeros(1, 3, 96, 96))
+
+
+@pytest.mark.parametrize("written", [written_by_numpy, written_by_another_name])
+@pytest.mark.parametrize("beside", [chaotic(), lambda x: 1e4 * x.flatten(1)], ids=["chaotic", "large"])
+def test_each_output_is_looked_at_by_itself(beside, written):
+    """However large the others are, and however far rounding takes them."""
+    image = torch.randn(1, 3, 8, 8)
+
+    def net(x):
+        return torch.cat([beside(x), written(x).flatten(1)], 1)
+
+    assert trace.trace(beside, image)
+    with pytest.raises(trace.UntraceableError, match="other ways than torch's ops"):
+        trace.trace(net, image)
+
+
+@pytest.mark.parametrize(
+    "net",
+    [
+        lambda x: torch.cat([x + 1 - x - 1, 1e6 * x], 1),  # what rounding leaves beside what is large
+        lambda x: torch.softmax(40 * x, 1),  # some of which are no normal numbers
+        lambda x: torch.log((1e3 * x).round()),  # infinite, or none
+        lambda x: torch.cat([torch.exp(1e3 * x), x.half().float()], 1),
+    ],
+)
+def test_outputs_that_are_rounding_or_no_numbers_are_no_fault(net):
+    assert trace.trace(net, torch.randn(1, 5))

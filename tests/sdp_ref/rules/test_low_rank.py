@@ -296,3 +296,61 @@ def test_of_a_last_op_means_and_variances_are_those_of_moment_matching(op, colum
     full = sr.rule("moment_matching").propagate(net, x)
     torch.testing.assert_close(own.mean, full.mean, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(own.variance, full.variance, rtol=1e-8, atol=1e-9)
+
+
+EVEN = {
+    "abs": (torch.abs, 1.1),
+    "square": (torch.square, 1 + 1e-9),
+    "product": (lambda x: x * x, 1 + 1e-9),
+    "cos": (torch.cos, 1.1),
+    "relu": (torch.relu, 1.2),
+}
+
+
+class Hidden(nn.Module):
+    """One layer and a function of its units."""
+
+    def __init__(self, function, units=32):
+        super().__init__()
+        self.layer, self.function = nn.Linear(8, units, bias=False), function
+
+    def forward(self, x):
+        return self.function(self.layer(x))
+
+
+def hidden_law(function, units=32, at=0.0, columns=128):
+    torch.manual_seed(0)
+    net = Hidden(function, units).to(DOUBLE)
+    x = sr.DiagonalGaussian(torch.full((2, 8), at, dtype=DOUBLE), torch.ones(2, 8, dtype=DOUBLE))
+    return low_rank(net, x, columns), sr.propagate(net, x, "moment_matching")
+
+
+@pytest.mark.parametrize("at", [0.0, 1.0])
+@pytest.mark.parametrize("name", EVEN)
+def test_what_lies_beyond_the_first_order_is_told(name, at):
+    function, most = EVEN[name]
+    found, exact = hidden_law(function, at=at)
+    missing = (found.covariance - exact.covariance).flatten(1).norm(dim=1)
+    share = missing / exact.covariance.flatten(1).norm(dim=1)
+    assert found.beyond.min() > 0.1
+    if at == 0.0:  # beside the first order there is nothing that could cancel
+        assert bool((share <= found.beyond * (1 + 1e-9)).all())
+        assert bool((found.beyond <= most * share).all())
+    assert torch.allclose(found.beyond, share, rtol=0.25)
+    assert torch.allclose(found.variance, exact.variance, rtol=1e-9)
+    assert [note.split(" at ")[0].split(" ", 1)[1] for note in found.notes] == [
+        "with covariances of first order"
+    ]
+
+
+def test_of_many_units_what_lies_beyond_the_first_order_is_estimated():
+    found, exact = hidden_law(torch.abs, units=600, columns=1000)
+    missing = (found.covariance - exact.covariance).flatten(1).norm(dim=1)
+    share = missing / exact.covariance.flatten(1).norm(dim=1)
+    assert torch.allclose(found.beyond, share, rtol=0.05)
+
+
+def test_nothing_lies_beyond_the_first_order_of_independent_units_or_affine_nets():
+    x = sr.DiagonalGaussian(torch.zeros(2, 3, dtype=DOUBLE), torch.ones(2, 3, dtype=DOUBLE))
+    assert low_rank(torch.abs, x).beyond.abs().max() == 0
+    assert low_rank(nn.Linear(3, 4).double(), x).beyond.abs().max() == 0
