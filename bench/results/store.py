@@ -457,9 +457,15 @@ def _identity(path: Path) -> tuple[int, int] | None:
 def _opened() -> set[tuple[int, int]] | None:
     """Identities of what this process has open; None where the system does not tell."""
     # SQLite tells only the name of what it opened, which may be that of another file a moment later.
+    # Some systems list the three standard descriptors, whatever is open.
+    known = os.open(os.devnull, os.O_RDONLY)
     try:
         numbers = [int(path.name) for path in Path("/dev/fd").iterdir()]
     except OSError:
+        return None
+    finally:
+        os.close(known)
+    if known not in numbers:
         return None
     opened = set()
     for number in numbers:

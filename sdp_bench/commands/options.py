@@ -361,17 +361,21 @@ _SETTINGS = (
     click.option("--depth", "depths", type=depths_, help="Hidden layers of the nets: 1,2,4"),
     click.option("--width", type=at_most(10_000), help="Units of a hidden layer."),
     click.option(
-        "--nets", type=at_most(10_000), help="Nets an architecture (seeds 0, 1, ...), for every experiment."
+        "--nets",
+        type=at_most(10_000),
+        help="Nets an architecture (seeds 0, 1, ...), or seeds.",
     ),
     click.option("--net-source", type=word, help="trained (and cached), or committed with the package."),
     click.option(
-        "--inputs", type=at_most(10**6), help="Inputs a net (flowers, images), for every experiment."
+        "--inputs",
+        type=at_most(10**6),
+        help="Inputs a net (flowers, images).",
     ),
     click.option("--slow-rules/--no-slow-rules", default=None, help="Rules that take seconds a net."),
     click.option(
         "--samples",
         type=at_most(10**8),
-        help="Samples of each oracle and of each prediction, for every experiment.",
+        help="Samples of each oracle and of each prediction.",
     ),
     click.option(
         "--pilot-samples", type=at_most(10**8), help="Samples of the draw that fixes bins and cells."

@@ -27,7 +27,7 @@ from sdp_bench.commands.options import (
 from sdp_bench.commands.screen import echo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from concurrent.futures import Executor
 
     from sdp_bench.bench.experiments import Experiment
@@ -185,12 +185,16 @@ def _executor(
     return lambda jobs, threads: DaskWorkers(scheduler, jobs, threads, tls)
 
 
-def _check_options(experiments: Sequence[Experiment], given: Iterable[str]) -> None:
+def _check_options(experiments: Sequence[Experiment], given: Mapping[str, Any]) -> None:
     """Raise a UserError for options that nothing that was asked for takes."""
     from sdp_bench.bench.errors import UserError
 
-    flags = {param.name: max(param.opts, key=len) for param in click.get_current_context().command.params}
-    ignored = [flags[option] for option in given if not any(each.takes(option) for each in experiments)]
+    params = {param.name: param for param in click.get_current_context().command.params}
+    ignored = [
+        max(param.secondary_opts if value is False else param.opts, key=len)
+        for param, value in ((params[option], value) for option, value in given.items())
+        if not any(each.takes(str(param.name)) for each in experiments)
+    ]
     if ignored:
         names = ", ".join(each.name for each in experiments)
         raise UserError(f"{', '.join(sorted(ignored))} cannot be chosen for {names}")

@@ -80,15 +80,19 @@ class LeakyReLU(Activation):
         return torch.where(point, self.function(mean), m), torch.where(point, linear, v)
 
     def _short_mean_variance(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        a = self._slope(mean)
-        ramp, spread = ramp_moments(mean, variance)
-        if not isinstance(a, Tensor) and a == 0:
-            return ramp, spread
+        slope = self._slope(mean)
+        if not isinstance(slope, Tensor) and slope == 0:
+            return ramp_moments(mean, variance)
+        a = torch.as_tensor(slope, dtype=mean.dtype, device=mean.device)
+        # What lies beyond the kink, seen from the mean: terms that are small there are not differences.
+        away = torch.where(mean > 0, -mean, mean)
+        gain, spread = ramp_moments(away, variance)
         point = variance == 0
-        h = mean / torch.where(point, 1.0, variance).sqrt()
-        above = torch.where(point, (mean >= 0).to(h.dtype), cdf(h))
-        m = self.function(mean) + (1 - a) * (ramp - torch.relu(mean))
-        return m, a * a * variance + (1 - a) * (2 * a * variance * above + (1 - a) * spread)
+        h = away / torch.where(point, 1.0, variance).sqrt()
+        beyond = torch.where(point, (away >= 0).to(h.dtype), cdf(h))
+        near, bend = torch.where(mean > 0, 1.0, a), torch.where(mean > 0, a - 1, 1 - a)
+        m = self.function(mean) + (1 - a) * gain
+        return m, near * near * variance + bend * (2 * near * variance * beyond + bend * spread)
 
     def _mean_derivative(self, mean: Tensor, variance: Tensor) -> Tensor:
         a, point = self._slope(mean), variance == 0

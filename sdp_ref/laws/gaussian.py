@@ -172,8 +172,9 @@ class CompressedGaussian(Gaussian):
         The Frobenius norm of the covariances that were dropped, as a share of that of the covariance matrix
         which they were dropped from, added up over all the places where some were.
     beyond : Tensor, shape (B,)
-        As `dropped`, of the covariances that non-linear functions make beyond the first order, which are left
-        out: an estimate of the most that these can be.
+        As `dropped`, of the covariances that functions of one value and products of components make beyond
+        the first order, which are left out: an estimate of the most that these can be. What products of
+        matrices, maxima, lengths and softmax leave out is not counted.
 
     Raises
     ------

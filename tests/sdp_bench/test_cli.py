@@ -446,6 +446,7 @@ def test_export_refuses_options_that_do_not_go_together(words, invoke, tmp_path)
         ("two-moons", "--sigma 1", "--sigma"),
         ("two-moons uci", "--inputs 3 --noise cauchy", "--inputs, --noise"),
         ("uci", "--rules sdp", "--rules"),
+        ("two-moons", "--no-slow-rules", "--no-slow-rules"),
         ("uci selective", "--bins 5 --samples 100", "--bins"),
         ("iris-tv", "--datasets yacht", "--datasets"),
         ("vision sequence", "--depth 3", "--depth"),

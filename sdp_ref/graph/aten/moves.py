@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from sdp_ref.errors import NoFormulaError
-from sdp_ref.graph.aten.call import Call, as_value, place, plain
+from sdp_ref.graph.aten.call import Call, as_value, last, place, plain
 from sdp_ref.graph.ops import Add, Cat, Interpolate, LinearFunction, Rearrange, Reshape, Shift
 from sdp_ref.graph.tape.replay import Value
 
@@ -63,7 +63,19 @@ def _reshape(event: tuple[int, ...]) -> nn.Module:
     return Reshape("reshape", lambda x: x.reshape(len(x), *event))
 
 
-def linear_function(call: Call, *_args: Any, **_options: Any) -> Value:
+def cumulated(call: Call, input: Any, dim: Any, **_options: Any) -> Value:
+    """Sums of what comes before along a dimension, which is not the batch."""
+    place(as_value(input), dim, call.replay.name)
+    return linear_function(call)
+
+
+def folded(call: Call, input: Any, *_args: Any, **_options: Any) -> Value:
+    """Patches put together to images."""
+    last(as_value(input), 2, call.replay.name)
+    return linear_function(call)
+
+
+def linear_function(call: Call) -> Value:
     """An op that is linear in its one value, and has no module of its own."""
     (taken,) = call.taken.values()
     if not call.replay.works:

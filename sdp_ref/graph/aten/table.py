@@ -174,7 +174,8 @@ _TABLE: dict[str, Builder] = {
         ],
         moves.rearranged,
     ),
-    **dict.fromkeys(("cumsum", "col2im"), moves.linear_function),
+    "cumsum": moves.cumulated,
+    "col2im": moves.folded,
     **dict.fromkeys(
         [
             "upsample_linear1d",

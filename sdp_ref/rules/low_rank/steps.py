@@ -372,7 +372,8 @@ def _share(
     -------
     Tensor, shape (B,)
     """
-    n = variance.shape[1]
+    n, top = variance.shape[1], variance.amax(1)
+    unit = torch.where(top > 0, top, 1.0)[:, None, None]  # squares of what is far from 1 would not be numbers
     generator = torch.Generator().manual_seed(0)
     some = torch.arange(n) if n <= _ROWS else torch.randperm(n, generator=generator)[:_ROWS]
     missing, there = variance.new_zeros(2, len(variance))
@@ -380,7 +381,8 @@ def _share(
         kept, left_out = covariances(part)
         own = torch.arange(len(part)), part
         kept[:, *own], left_out[:, *own] = variance[:, part], 0.0
-        missing, there = missing + left_out.square().sum((1, 2)), there + kept.square().sum((1, 2))
+        missing = missing + (left_out / unit).square().sum((1, 2))
+        there = there + (kept / unit).square().sum((1, 2))
     whole = missing + there
     return torch.where(whole > 0, missing / torch.where(whole > 0, whole, 1.0), 0.0).sqrt()
 

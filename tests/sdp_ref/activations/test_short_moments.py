@@ -10,7 +10,7 @@ from sdp_ref.activations.base import SHORT
 
 KINDS = [
     activation("relu"),
-    *(activation("leaky_relu", negative_slope=a) for a in (0.01, 0.5, 3.0, -0.3, -1.0)),
+    *(activation("leaky_relu", negative_slope=a) for a in (0.01, 0.5, 3.0, -0.3, -1000.0, 1e4, -1.0)),
 ]
 SPEC = "marginal_moment_matching:precision=1e-5"
 

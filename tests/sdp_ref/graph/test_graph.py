@@ -291,6 +291,7 @@ def test_draws_are_no_constants():
         (lambda x: x + x[0], "select that does not keep the batch dimension"),
         (lambda x: x.softmax(0), "Softmax over the batch dimension"),
         (lambda x: x + x.sum(0), "a sum over the batch dimension"),
+        (lambda x: x.cumsum(0), "cumsum over the batch dimension"),
         (lambda x: x @ x.mT @ x, "a product that mixes the examples of a batch"),
         (lambda x: torch.cat([x, x.flip(0)], 1), "flip that does not keep the batch dimension"),
         (lambda x: x + torch.arange(len(x)).reshape(-1, 1), "constants that differ from example to example"),

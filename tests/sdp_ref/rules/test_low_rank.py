@@ -354,3 +354,15 @@ def test_nothing_lies_beyond_the_first_order_of_independent_units_or_affine_nets
     x = sr.DiagonalGaussian(torch.zeros(2, 3, dtype=DOUBLE), torch.ones(2, 3, dtype=DOUBLE))
     assert low_rank(torch.abs, x).beyond.abs().max() == 0
     assert low_rank(nn.Linear(3, 4).double(), x).beyond.abs().max() == 0
+
+
+@pytest.mark.parametrize("variance", [1e-200, 1e-40, 1e40, 1e160])
+def test_what_lies_beyond_the_first_order_has_no_unit(variance):
+    net = nn.Sequential(nn.Linear(4, 8, bias=False), nn.ReLU()).double()
+
+    def share(scale):
+        x = sr.DiagonalGaussian(torch.zeros(1, 4).double(), torch.full((1, 4), scale, dtype=torch.float64))
+        return sr.propagate(net, x, "low_rank").beyond
+
+    assert share(1.0) > 0.1
+    assert torch.allclose(share(variance), share(1.0))
