@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sdp_bench.bench.errors import RunFailedError, UserError, one_line
+from sdp_bench.bench.executors import let_threads_sleep
 from sdp_bench.bench.identity.software import differences, software
 
 if TYPE_CHECKING:
@@ -124,6 +125,7 @@ class DaskWorkers(Executor):
             raise UserError(f"{scheduler} takes certificates: --tls-ca, --tls-cert and --tls-key")
         try:
             if scheduler is None:
+                let_threads_sleep()
                 self._cluster = LocalCluster(
                     n_workers=jobs, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
                 )

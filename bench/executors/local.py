@@ -27,7 +27,13 @@ from pebble import ProcessExpired, ProcessFuture, concurrent
 from pebble.common.types import RemoteTraceback
 
 from sdp_bench.bench.errors import RunFailedError, one_line
-from sdp_bench.bench.executors import MemoryLimitError, NoAnswerError, TimeLimitError, WorkerDiedError
+from sdp_bench.bench.executors import (
+    MemoryLimitError,
+    NoAnswerError,
+    TimeLimitError,
+    WorkerDiedError,
+    let_threads_sleep,
+)
 
 _RESTART = 1.0  # s, that a killed fork server takes to be replaced
 _OPEN_FILES = 128  # of the driver: libraries, the results file, and a few pipes for each worker
@@ -243,6 +249,7 @@ class _Server:
 
     @cached_property
     def context(self) -> ForkServerContext:
+        let_threads_sleep()
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["sdp_bench.bench.runs.preloaded"])
         return context

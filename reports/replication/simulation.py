@@ -17,6 +17,7 @@ from sdp_bench.reports.replication.statement import (
     Rule,
     Trial,
     Tried,
+    finite,
     paired,
     tried,
 )
@@ -29,6 +30,18 @@ from sdp_bench.reports.style import labels
 _WORST = (Verdict.FAILS, Verdict.UNDECIDED, Verdict.NOT_MEASURED, Verdict.HOLDS)
 """Verdicts, from that which a conjunction takes from any of its parts to that which it needs from all."""
 _SIGMAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
+_LAYERWISE = {
+    "moment_matching": "moment matching",
+    "dvia": "DVIA",
+    "sdp": "SDP",
+    "marginal_moment_matching": "marginal moment matching",
+    "marginal_sdp": "marginal SDP",
+}
+"""Rules whose error may be one of each layer."""
+_FIRST, _LAST = (1, 4), (4, 6)
+"""Depths between which errors grow."""
+_POOR = 0.05
+"""Share of inputs from which on predictions are "poor"."""
 
 
 def _judged(claim: Claim) -> Rule:
@@ -110,6 +123,31 @@ def _decay(evidence: Evidence) -> Tried | None:
     return tried(effects, "seed", f"nets of {labels.layers(frame['depth'])}", "#iris-std")
 
 
+def _accumulate(evidence: Evidence) -> Tried | None:
+    """Whether the deep layers add to the logarithm of a rule's error factor as the first ones do."""
+    frame = evidence.of("iris-std", metric="std_ratio")
+    trials = {}
+    for name, label in _LAYERWISE.items():
+        own = frame[frame["rule"] == name]
+        effects = []
+        for sigma in _SIGMAS:
+            at = own[own["sigma"] == sigma]
+            means = np.log(at["value"]).abs().groupby([at["seed"], at["depth"]]).mean().unstack("depth")
+            if not set(_FIRST + _LAST) <= set(means.columns):
+                continue
+            first, last = ((means[high] - means[low]) / (high - low) for low, high in (_FIRST, _LAST))
+            effects.append(
+                Effect(
+                    f"growth of |log ratio| a layer from {_LAST[0]} to {_LAST[1]} less half of that from "
+                    f"{_FIRST[0]} to {_FIRST[1]}, {label}, σ = {sigma:g}",
+                    finite(last - first / 2),
+                )
+            )
+        if effects and all(len(effect.values) for effect in effects):
+            trials[label] = Trial(tuple(effects), "seed")
+    return Tried(trials, f"nets of {labels.layers(frame['depth'])}", "#iris-std") if trials else None
+
+
 def _tenfold(evidence: Evidence) -> Answer | None:
     """How far ten times the oracle's samples move a rule's total variation."""
     keys = ["net", "input", "sigma", "rule", "metric_spec"]
@@ -162,6 +200,28 @@ def _resolution(evidence: Evidence) -> Tried | None:
     return tried(effects, "net", fidelity, "#sensitivity")
 
 
+def _pretrained(evidence: Evidence) -> Tried | None:
+    """Share of inputs that moment matching puts into another class than the plain pass, by rule and noise."""
+    frame = evidence.of("iris-location", metric="moved_class")
+    trials = {}
+    for name in ("marginal_moment_matching", "moment_matching"):
+        own = frame[frame["rule"] == name]
+        for sigma in _SIGMAS:
+            moved = own[own["sigma"] == sigma].groupby("net", observed=True)["value"].mean()
+            if len(moved):
+                label = f"{_LAYERWISE[name]} at σ = {sigma:g}"
+                effect = Effect("share of inputs put into another class", moved.to_numpy(float), _POOR)
+                trials[label] = Trial((effect,), "net")
+    if not trials:
+        return None
+    design = f"nets of {labels.layers(frame['depth'])}, trained without noise"
+    for name, label in (("sdp", "SDP moves"), ("monte_carlo:samples=100", "estimates from 100 samples move")):
+        values = frame["value"][frame["rule"] == name]
+        if len(values):
+            design += f"; over all σ {label} {100 * values.mean():.3g} % of inputs"
+    return Tried(trials, design, "#iris-location")
+
+
 def _wider(evidence: Evidence) -> Answer | None:
     """SDP against the more expensive rule in both distances, from the claims on each."""
     parts: Sequence[str] = ("tv-dvia-better", "w1-dvia-4")
@@ -177,6 +237,8 @@ RULES: Mapping[str, Rule] = {
     "improves": _wider,
     "depth": _lead_by_depth,
     "decay": _decay,
+    "accumulate": _accumulate,
+    "pretrained": _pretrained,
     "tenfold": _tenfold,
     "bins": _resolution,
 }

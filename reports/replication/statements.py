@@ -8,6 +8,7 @@ from importlib.resources import files
 
 from sdp_bench.reports.replication import (
     cost,
+    estimates,
     exact,
     images,
     intervals,
@@ -24,6 +25,7 @@ RULES: dict[str, Rule] = {
     **exact.RULES,
     **simulation.RULES,
     **cost.RULES,
+    **estimates.RULES,
     **images.RULES,
     **intervals.RULES,
     **selection.RULES,

@@ -42,6 +42,7 @@ SPECS = (  # as results files have them
     "bures",
     "gaussian_kl",
     "min_eigenvalue",
+    "moved_class",
     "log_score:score_samples=65536",
     "crps",
     "energy_score:energy_points=2000",

@@ -170,6 +170,22 @@ def test_a_score_without_a_floor_gets_none():
     assert np.isfinite(found.value)
 
 
+def test_the_class_of_a_location_is_held_against_the_plain_pass():
+    truth = oracle(1000)
+    with torch.no_grad():
+        plain = truth.net(truth.law.location)[0]
+    best = int(plain.argmax())
+    for largest in range(len(plain)):
+        mean = torch.zeros(1, len(plain)).index_fill(1, torch.tensor([largest]), 1e-6)
+        predicted = Prediction(sr.DiagonalGaussian(mean, torch.ones_like(mean)), truth)
+        ((component, found),) = metric("moved_class").measure(truth, predicted)
+        assert component is None
+        assert found.value == (largest != best)
+    heavy = Prediction(sr.Cauchy(plain[None], torch.ones(1, len(plain))), truth)  # it has no mean
+    ((_, found),) = metric("moved_class").measure(truth, heavy)
+    assert found.value == 0.0
+
+
 def test_what_a_metric_did_not_say_that_it_needs_is_refused_by_name_too():
     class Careless(metrics()["bures"]):
         needs = ""

@@ -66,6 +66,27 @@ def test_what_is_slow_to_import_is_there_from_the_start(executor):
     assert not executor.submit(is_imported, "antigravity").result()
 
 
+@pytest.mark.parametrize("own", [None, "ACTIVE"])
+def test_threads_of_workers_sleep_while_they_wait_unless_a_user_says_otherwise(own):
+    environment = os.environ | {"OMP_DISPLAY_ENV": "VERBOSE"}
+    environment.pop("OMP_WAIT_POLICY", None)
+    code = (
+        "from sdp_bench.bench.executors.local import LocalProcesses\n"
+        "if __name__ == '__main__':\n"
+        "    with LocalProcesses(1, threads=2) as workers: workers.submit(int).result()\n"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment | ({"OMP_WAIT_POLICY": own} if own else {}),
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stderr
+    if "GOMP_SPINCOUNT" not in said:
+        pytest.skip("this torch has another OpenMP than GNU's, or none")
+    assert ("GOMP_SPINCOUNT = '0'" in said) == (own is None)
+
+
 def test_a_rule_that_needs_parameters_does_not_stop_all_work(monkeypatch):
     def needy(name):
         raise ValueError(f"{name} needs samples")

@@ -5,11 +5,12 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from sdp_bench.bench.runtime.table import BY_INPUTS, BY_OUTPUTS, MNIST_CNN, NARROW_CNNS, Row
-from sdp_bench.reports.replication import cost, exact, intervals, simulation
+from sdp_bench.reports.replication import cost, estimates, exact, intervals, simulation
 from sdp_bench.reports.replication.counterparts import counterparts
-from sdp_bench.reports.replication.statement import Answer, Evidence, Tried
+from sdp_bench.reports.replication.statement import Answer, Evidence, Tried, ruled
 from sdp_bench.reports.replication.statements import RULES, topics
 from sdp_bench.reports.statistics.conventions import Outcome, Verdicts
 from sdp_bench.reports.statistics.verdicts import Verdict
@@ -60,6 +61,72 @@ def test_decay_is_the_factor_for_each_doubling():
     for effect in tried.trials[""].effects:
         np.testing.assert_allclose(effect.values, [1.5 * np.log(2)] * 4)
         assert effect.interval.startswith(f"{2**-1.5:.3f}")
+
+
+DEPTHS = np.array([1, 2, 4, 6])
+
+
+@pytest.mark.parametrize(
+    ("log_ratio", "outcome"),
+    [
+        (0.3 * DEPTHS, Outcome.HOLDS),  # each layer multiplies the error by the same factor
+        (-0.3 * DEPTHS, Outcome.HOLDS),  # and where it is one of being too sure
+        (1 - 0.5**DEPTHS, Outcome.FAILS),  # levels off
+        (0.3 + 0 * DEPTHS, Outcome.UNDECIDED),
+    ],
+)
+def test_errors_accumulate_where_every_layer_adds_as_much(log_ratio, outcome):
+    frame = made_up.frame(depths=DEPTHS, nets=10, inputs=2, rules=("sdp", "dvia"), suites=("iris-std",))
+    noise = np.random.default_rng(0).normal(0, 1e-3, len(frame))
+    frame["value"] = np.exp(frame["depth"].map(dict(zip(DEPTHS, log_ratio, strict=True))) + noise)
+    topic = next(one for one in topics() if one.key == "simulation")
+    statement = next(one for one in topic.statements if one.key == "accumulate")
+    (found,) = ruled(replace(topic, statements=(statement,)), evidence(frame)).statements
+    assert set(found.answer.verdicts.by_convention) == {"SDP", "DVIA"}
+    assert found.answer.verdicts.outcome is outcome
+
+
+def test_errors_do_not_accumulate_where_depths_are_missing():
+    frame = made_up.frame(depths=(1, 2, 4), nets=3, inputs=1, rules=("sdp",), suites=("iris-std",))
+    assert simulation.RULES["accumulate"](evidence(frame)) is None
+
+
+def test_moved_classes_are_counted_by_rule_and_noise():
+    rules = ("marginal_moment_matching", "moment_matching", "sdp", "marginal_sdp")
+    frame = made_up.frame(depths=(4,), nets=5, inputs=10, rules=rules, suites=("iris-std",))
+    frame = frame[frame["metric"] == "min_eigenvalue"].assign(
+        experiment="iris-location", metric="moved_class", metric_spec="moved_class"
+    )
+    moved = (frame["rule"] == "marginal_moment_matching") & (frame["sigma"] > 1) & (frame["input"] % 62 < 31)
+    frame["value"] = moved.astype(float)
+    tried = simulation.RULES["pretrained"](evidence(frame))
+    assert len(tried.trials) == 10
+    for name, trial in tried.trials.items():
+        much = name.startswith("marginal") and name.endswith(("10", "100", "1000"))
+        share = frame[moved & (frame["sigma"] == 10)].shape[0] / frame[frame["sigma"] == 10].shape[0] * 4
+        np.testing.assert_allclose(trial.effects[0].values.mean(), share if much else 0.0, atol=1e-12)
+        assert len(trial.effects[0].values) == 5
+    assert tried.fidelity.endswith("over all σ SDP moves 0 % of inputs")
+    assert simulation.RULES["pretrained"](evidence(made_up.frame())) is None
+
+
+def test_errors_of_estimates_are_those_of_a_wishart_matrix():
+    # With s draws E |S' - S|^2 = (tr(S)^2 + tr(S^2)) / (s - 1); as many nets and repeats as the page has.
+    found = estimates.errors()
+    for place, inputs in enumerate(estimates.INPUTS):
+        squares = []
+        for seed in range(len(found.covariance)):
+            net, x = estimates.example(inputs, seed)
+            jacobian = torch.func.jacrev(net)(x.location[0]).detach()
+            covariance = jacobian @ jacobian.T
+            squares.append(float(1 + covariance.trace() ** 2 / (covariance @ covariance).trace()) / 99)
+        ratio = (found.covariance[:, place] ** 2 / torch.tensor(squares)).numpy()
+        stderr = ratio.std(ddof=1) / np.sqrt(len(ratio))
+        assert abs(ratio.mean() - 1) < 4 * stderr < 0.5
+    # Of the first layer's weights the gradient's error is sqrt((n + 1) / (s - 1)), the largest of all.
+    bound = np.sqrt((np.array(estimates.INPUTS) + 1) / 99)
+    assert (found.gradient.square().mean(0).sqrt().numpy()[-2:] < bound[-2:]).all()
+    assert (found.gradient[:, -1] > 5 * found.gradient[:, 0]).sum() > 25
 
 
 def row(architecture, method, seconds, phase="forward"):
