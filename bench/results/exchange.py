@@ -24,6 +24,8 @@ from sdp_bench.bench.results.checksums import Row
 from sdp_bench.bench.results.store import Store
 
 _ROUNDED = ("stderr", "seconds")
+_KEPT = {"value": 10, "floor": 10, "floor95": 10}
+"""Digits of what is compared, more than :func:`~sdp_bench.bench.results.record.same_number` looks at."""
 FORMATS = ("csv", "csv.xz", "parquet")
 MANIFEST = "manifest.json"
 
@@ -92,7 +94,7 @@ def export(
         Keep the nets' weights, as hexadecimal text; without them a measurement cannot be replayed.
     digits : int, optional
         Significant digits of standard errors and seconds, which take most of the room and are known to few;
-        by default all. Values and floors keep theirs.
+        by default all. Values and floors then keep ten, which is nearer than numbers have to agree.
 
     Returns
     -------
@@ -263,12 +265,13 @@ def _sha256(path: Path) -> str:
 def _rounded(rows: Iterator[Row], digits: int) -> Iterator[Row]:
     """Measurements with fewer digits where these are noise."""
     names = list(schema.columns()["records"])
-    places = [names.index(name) for name in _ROUNDED]
+    kept = _KEPT | dict.fromkeys(_ROUNDED, digits)
+    places = [(names.index(name), count) for name, count in kept.items()]
     for row in rows:
         known = list(row)
-        for place in places:
+        for place, count in places:
             if known[place] is not None:
-                known[place] = float(f"{known[place]:.{digits}g}")
+                known[place] = float(f"{known[place]:.{count}g}")
         yield tuple(known)
 
 
@@ -314,7 +317,7 @@ def _read_csv(path: Path, columns: Mapping[str, schema.Column]) -> Iterator[Row]
 
 def _text(path: Path, mode: str) -> TextIO:
     if path.suffix == ".xz":
-        preset = 6 if mode == "wt" else None
+        preset = 9 | lzma.PRESET_EXTREME if mode == "wt" else None
         return lzma.open(path, mode, preset=preset, encoding="utf-8", newline="")  # type: ignore[return-value]
     return path.open(mode, encoding="utf-8", newline="")  # type: ignore[return-value]
 

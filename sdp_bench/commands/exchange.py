@@ -50,7 +50,7 @@ def merge(sources: tuple[Path, ...], output: Path) -> None:
 @click.option(
     "--digits",
     type=click.IntRange(min=3, max=17),
-    help="Significant digits of standard errors and seconds; all by default.",
+    help="Significant digits of standard errors and seconds (values keep ten); all by default.",
 )
 @click.option("--paper", type=folder_, help="Folder of a paper's tables, figures and words, instead.")
 @click.option("--committed", is_flag=True, help="With --paper: of the results that come with the package.")
