@@ -52,8 +52,8 @@ paper: $(STAMP)
 # The tables are written whole beside their place first. A run that goes on is not disturbed.
 paper-export: $(STAMP)
 	rm -rf $(PAPER).tables
-	$(BIN)/sdp-bench export --database $(PAPER) --output $(PAPER).tables --format csv.xz --no-weights --digits 4
-	cp $(PAPER).tables/*.csv.xz $(PAPER).tables/manifest.json reports/baselines
+	$(BIN)/sdp-bench export --database $(PAPER) --output $(PAPER).tables --format columns.xz --no-weights --digits 4
+	cp $(PAPER).tables/*.columns.xz $(PAPER).tables/manifest.json reports/baselines
 	rm -rf $(PAPER).tables
 	$(BIN)/python -m sdp_bench.reports.results_page docs/results.md
 

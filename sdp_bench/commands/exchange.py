@@ -45,7 +45,9 @@ def merge(sources: tuple[Path, ...], output: Path) -> None:
 @command("export")
 @database
 @click.option("-o", "--output", type=folder_, help="Folder of the tables.")
-@click.option("--format", "fmt", type=word, default="csv", show_default=True, help="csv, csv.xz or parquet.")
+@click.option(
+    "--format", "fmt", type=word, default="csv", show_default=True, help="csv, csv.xz, columns.xz or parquet."
+)
 @click.option("--weights/--no-weights", default=True, show_default=True, help="Keep the nets' weights.")
 @click.option(
     "--digits",

@@ -288,6 +288,20 @@ def cut_in_other_format(fmt, inside):
     return damage
 
 
+def columns(change):
+    """Damage of the lines of a table of columns, under a checksum of its own."""
+
+    def damage(folder):
+        renamed(folder, "columns.xz")
+        sealed(
+            folder,
+            "records",
+            lambda content: lzma.compress(b"\n".join(change(lzma.decompress(content).splitlines())) + b"\n"),
+        )
+
+    return damage
+
+
 DAMAGE = {
     "no manifest": lambda folder: (folder / "manifest.json").unlink(),
     "manifest is a folder": lambda folder: replaced_by_folder(folder / "manifest.json"),
@@ -351,6 +365,17 @@ DAMAGE = {
     "a run twice": table("runs", lambda c: c + c.rstrip().rpartition(b"\n")[2] + b"\n"),
     "cut csv.xz": cut_in_other_format("csv.xz", inside=False),
     "cut csv.xz with its checksum": cut_in_other_format("csv.xz", inside=True),
+    "cut columns.xz": cut_in_other_format("columns.xz", inside=False),
+    "cut columns.xz with its checksum": cut_in_other_format("columns.xz", inside=True),
+    "columns of which one is shorter": columns(lambda lines: [lines[0].rpartition(b",")[0], *lines[1:]]),
+    "columns that are shorter": columns(lambda lines: [line.rpartition(b",")[0] for line in lines]),
+    "a column too few": columns(lambda lines: lines[:-1]),
+    "one column twice": columns(lambda lines: [lines[1], *lines[1:]]),
+    "one column more": columns(lambda lines: [*lines, lines[0]]),
+    "columns with an empty line": columns(lambda lines: [b"", *lines[1:]]),
+    "columns of a word for a number": columns(
+        lambda lines: [line.replace(b"value,", b"value,much", 1) for line in lines]
+    ),
     "cut parquet": cut_in_other_format("parquet", inside=False),
     "cut parquet with its checksum": cut_in_other_format("parquet", inside=True),
 }

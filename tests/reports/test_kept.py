@@ -105,7 +105,7 @@ def test_damaged_committed_results_are_one_line(damage, monkeypatch, tmp_path):
     if damage == "no manifest":
         (folder / "manifest.json").unlink()
     if damage == "a table cut short":
-        (folder / "records.csv.xz").write_bytes((folder / "records.csv.xz").read_bytes()[:1000])
+        (folder / "records.columns.xz").write_bytes((folder / "records.columns.xz").read_bytes()[:1000])
     if damage == "no times":
         (folder / "runtime.csv").write_text("nonsense")
     monkeypatch.setattr(results, "BASELINES", folder)

@@ -1,6 +1,8 @@
 """Results between machines: nothing lost, nothing overwritten, differences named."""
 
+import csv
 import json
+import lzma
 import math
 import sqlite3
 from contextlib import closing
@@ -115,6 +117,20 @@ def test_digits_are_left_out_of_errors_and_times_and_not_where_numbers_are_compa
     assert (after[noise] != before[noise]).any().all()
 
 
+def test_columns_take_less_room_than_rows_and_are_read_without_us(whole, tmp_path, monkeypatch):
+    monkeypatch.setattr(exchange, "_BATCH", 7)  # so that there are many blocks
+    with Store(whole) as store:
+        for fmt in ("csv", "columns.xz"):
+            exchange.export(store, tmp_path / fmt, fmt, weights=False)
+    rows = pd.read_csv(tmp_path / "csv" / "records.csv", dtype=str, keep_default_na=False)
+    read: dict[str, list[str]] = {name: [] for name in rows}
+    with lzma.open(tmp_path / "columns.xz" / "records.columns.xz", "rt") as file:
+        for name, *values in csv.reader(file):
+            read[name] += values
+    assert len(rows) > 2 * 7
+    pd.testing.assert_frame_equal(pd.DataFrame(read), rows)
+
+
 def test_without_weights_a_replay_says_what_is_missing(whole, tmp_path):
     with Store(whole) as store:
         exchange.export(store, tmp_path / "out", weights=False)
@@ -128,7 +144,7 @@ def test_without_weights_a_replay_says_what_is_missing(whole, tmp_path):
 def test_what_cannot_be_imported_is_one_line(whole, tmp_path):
     with Store(whole) as store:
         exchange.export(store, tmp_path / "out")
-        with pytest.raises(UserError, match=r"choose from csv, csv\.xz, parquet"):
+        with pytest.raises(UserError, match=r"choose from csv, csv\.xz, columns\.xz, parquet"):
             exchange.export(store, tmp_path / "out", "xlsx")
         (tmp_path / "file").write_text("")
         with pytest.raises(RunFailedError, match="cannot write"):
