@@ -117,7 +117,7 @@ def test_digits_are_left_out_of_errors_and_times_and_not_where_numbers_are_compa
     assert (after[noise] != before[noise]).any().all()
 
 
-def test_columns_take_less_room_than_rows_and_are_read_without_us(whole, tmp_path, monkeypatch):
+def test_columns_hold_what_rows_hold_and_are_read_without_us(whole, tmp_path, monkeypatch):
     monkeypatch.setattr(exchange, "_BATCH", 7)  # so that there are many blocks
     with Store(whole) as store:
         for fmt in ("csv", "columns.xz"):
