@@ -25,7 +25,7 @@ from sdp_bench.bench.results.checksums import Row
 from sdp_bench.bench.results.store import Store
 
 if TYPE_CHECKING:
-    from _csv import Reader
+    from _csv import Reader, Writer
 
 _ROUNDED = ("stderr", "seconds")
 _KEPT = {"value": 10, "floor": 10, "floor95": 10}
@@ -290,7 +290,7 @@ def _plain(rows: Iterator[Row], weights: bool) -> Iterator[Row]:
 def _write_csv(path: Path, columns: Sequence[str], rows: Iterator[Row]) -> int:
     count = 0
     with _text(path, "wt") as file:
-        writer = csv.writer(file, lineterminator="\n")  # floats as their shortest exact text
+        writer = _writer(file)  # floats as their shortest exact text
         writer.writerow(columns)
         for count, row in enumerate(rows, 1):  # noqa: B007  the last one is the number of rows
             writer.writerow(row)
@@ -322,7 +322,7 @@ def _read_csv(path: Path, columns: Mapping[str, schema.Column]) -> Iterator[Row]
 def _write_columns(path: Path, columns: Sequence[str], rows: Iterator[Row]) -> int:
     count = 0
     with _text(path, "wt") as file:
-        writer = csv.writer(file, lineterminator="\n")
+        writer = _writer(file)
         for batch in _batches(rows):
             for name, values in zip(columns, zip(*batch, strict=True), strict=True):
                 writer.writerow((name, *values))
@@ -349,6 +349,11 @@ def _values(texts: Sequence[str], column: schema.Column) -> list[Any]:
 def _check_names(found: Collection[str], columns: Collection[str]) -> None:
     if sorted(found) != sorted(columns):
         raise ValueError(f"its columns are {', '.join(found)}")
+
+
+def _writer(file: TextIO) -> Writer:
+    """One whose lines end as RFC 4180 has it; Python puts a text in quotes for what ends a line only."""
+    return csv.writer(file, lineterminator="\r\n")
 
 
 def _reader(file: TextIO) -> Reader:

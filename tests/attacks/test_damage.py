@@ -250,12 +250,12 @@ def cell(column, value, of=b""):
     """Change of one value of a table, in the first row that has some text."""
 
     def change(content):
-        header, *rows = content.split(b"\n")
+        header, *rows = content.split(b"\r\n")
         place = next(place for place, row in enumerate(rows) if of in row)
         values = rows[place].split(b",")
         values[header.split(b",").index(column)] = value
         rows[place] = b",".join(values)
-        return b"\n".join([header, *rows])
+        return b"\r\n".join([header, *rows])
 
     return change
 

@@ -93,6 +93,23 @@ def test_an_export_fills_another_file(whole, tmp_path, fmt):
     pd.testing.assert_frame_equal(records(tmp_path / "new.sqlite"), records(whole), check_exact=True)
 
 
+HARD = 'a\rb\nc\r\nd,"e" \u2028 \x85 \x1c ü 𝄞\r'
+"""What ends a line somewhere or a cell, and what takes more than a byte."""
+
+
+@pytest.mark.parametrize("fmt", exchange.FORMATS)
+def test_texts_survive_an_export(file, tmp_path, fmt):
+    text = f"CAST(X'{HARD.encode().hex()}' AS TEXT)"
+    change(file, f"UPDATE runs SET command = {text}")
+    change(file, f"UPDATE records SET unit_of_measure = {text} WHERE metric LIKE 'w1%'")
+    with Store(file) as store:
+        exchange.export(store, tmp_path / "out", fmt)
+    with exchange.opened(tmp_path / "out") as store:
+        assert [store.run(number).command for number in store.runs()] == [HARD]
+        read = store.tables()["records"]
+    assert (read.unit_of_measure[read.metric.str.startswith("w1")] == HARD).all()
+
+
 def test_digits_are_left_out_of_errors_and_times_and_not_where_numbers_are_compared(whole, tmp_path):
     with Store(whole) as store:
         exchange.export(store, tmp_path / "out", "csv.xz", weights=False, digits=4)
@@ -124,7 +141,7 @@ def test_columns_hold_what_rows_hold_and_are_read_without_us(whole, tmp_path, mo
             exchange.export(store, tmp_path / fmt, fmt, weights=False)
     rows = pd.read_csv(tmp_path / "csv" / "records.csv", dtype=str, keep_default_na=False)
     read: dict[str, list[str]] = {name: [] for name in rows}
-    with lzma.open(tmp_path / "columns.xz" / "records.columns.xz", "rt") as file:
+    with lzma.open(tmp_path / "columns.xz" / "records.columns.xz", "rt", newline="") as file:
         for name, *values in csv.reader(file):
             read[name] += values
     assert len(rows) > 2 * 7
