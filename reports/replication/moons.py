@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from sdp_bench.bench.experiments.two_moons.experiment import EXPERIMENT
 from sdp_bench.bench.methods.two_moons.training import RECIPES
-from sdp_bench.reports.replication.statement import Effect, Evidence, Rule, Trial, Tried, finite
+from sdp_bench.reports.replication.statement import Convention, Effect, Evidence, Rule, Trial, Tried, finite
 from sdp_bench.reports.sections.two_moons import of_one_design
 from sdp_bench.reports.style import labels
 
@@ -22,8 +22,8 @@ def _regularised(evidence: Evidence) -> Tried | None:
         for name, recipe in RECIPES.items()
         if recipe.propagated
     }
-    trials = {
-        how: Trial((Effect("chance that a far point is more uncertain", finite(values), 0.5),), "seed")
+    trials: dict[Convention, Trial] = {
+        (how,): Trial((Effect("chance that a far point is more uncertain", finite(values), 0.5),), "seed")
         for how, values in chances.items()
         if len(values)
     }

@@ -10,7 +10,7 @@ import pandas as pd
 
 from sdp_bench.bench.experiments.robustness.experiment import EXPERIMENT
 from sdp_bench.bench.methods.robustness import METRICS, RADII
-from sdp_bench.reports.replication.statement import Effect, Evidence, Rule, Trial, Tried, finite
+from sdp_bench.reports.replication.statement import Convention, Effect, Evidence, Rule, Trial, Tried, finite
 from sdp_bench.reports.sections.robustness.robustness import attacked
 from sdp_bench.reports.sections.robustness.words import OBJECTIVES
 from sdp_bench.reports.style import labels
@@ -95,8 +95,8 @@ def _more(measured: pd.DataFrame, other: pd.DataFrame, words: str, needed: float
 def _tried(trials: Mapping[str, Iterable[Effect]], measured: _Measured) -> Tried | None:
     """Trials under those conventions of which every part was measured."""
     parts = {name: tuple(effects) for name, effects in trials.items()}
-    known = {
-        name: Trial(effects, "run")
+    known: dict[Convention, Trial] = {
+        (name,): Trial(effects, "run")
         for name, effects in parts.items()
         if effects and all(len(effect.values) for effect in effects)
     }

@@ -70,7 +70,7 @@ def _smaller(*pairs: tuple[_Line, _Line]) -> Rule:
             return None
         trials = {}
         for reading in _readings(line for pair in pairs for line in pair):
-            name = ", ".join(f"{_NAMES[score]} {each}" for score, each in reading.items() if each)
+            convention = tuple(f"{_NAMES[score]} {each}" for score, each in reading.items() if each)
             effects = tuple(
                 Effect(
                     f"RCAUC of {_words(worse)} less that of {_words(better)}, in points",
@@ -85,7 +85,7 @@ def _smaller(*pairs: tuple[_Line, _Line]) -> Rule:
                 for better, worse in pairs
             )
             if all(len(effect.values) for effect in effects):
-                trials[name] = Trial(effects, "seed")
+                trials[convention] = Trial(effects, "seed")
         seeds = labels.plural(int(frame["seed"].nunique()), "seed")
         fidelity = f"{seeds}, fewer images and epochs than the paper’s 10 runs"
         return Tried(trials, fidelity, "#selective") if trials else None

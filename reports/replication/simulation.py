@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sdp_bench.bench.metrics import recorded_metric
 from sdp_bench.reports.replication.statement import (
     Answer,
+    Convention,
     Effect,
     Evidence,
     Rule,
@@ -87,7 +88,7 @@ def _lead_by_depth(evidence: Evidence) -> Tried | None:
     frame = pd.concat([evidence.of(name) for name in names])
     frame = frame[frame["rule"].isin(("sdp", "dvia"))]
     conventions = frame["metric_spec"].map(lambda spec: recorded_metric(str(spec)).convention)
-    trials = {}
+    trials: dict[Convention, Trial] = {}
     for name in CONVENTIONS:
         own = frame[(conventions == name).to_numpy()]
         effects = []
@@ -101,7 +102,7 @@ def _lead_by_depth(evidence: Evidence) -> Tried | None:
                 Effect(f"growth of SDP’s lead in 1 − TV a doubling of depth, σ = {sigma:g}", slopes)
             )
         if effects and all(len(effect.values) for effect in effects):
-            trials[name] = Trial(tuple(effects), "seed")
+            trials[name,] = Trial(tuple(effects), "seed")
     design = f"nets of {labels.layers(frame['depth'])}; the paper: 1 to 24"
     return Tried(trials, design, "#iris-tv") if trials else None
 
@@ -126,7 +127,7 @@ def _decay(evidence: Evidence) -> Tried | None:
 def _accumulate(evidence: Evidence) -> Tried | None:
     """Whether the deep layers add to the logarithm of a rule's error factor as the first ones do."""
     frame = evidence.of("iris-std", metric="std_ratio")
-    trials = {}
+    trials: dict[Convention, Trial] = {}
     for name, label in _LAYERWISE.items():
         own = frame[frame["rule"] == name]
         effects = []
@@ -144,7 +145,7 @@ def _accumulate(evidence: Evidence) -> Tried | None:
                 )
             )
         if effects and all(len(effect.values) for effect in effects):
-            trials[label] = Trial(tuple(effects), "seed")
+            trials[label,] = Trial(tuple(effects), "seed")
     return Tried(trials, f"nets of {labels.layers(frame['depth'])}", "#iris-std") if trials else None
 
 
@@ -203,7 +204,7 @@ def _resolution(evidence: Evidence) -> Tried | None:
 def _pretrained(evidence: Evidence) -> Tried | None:
     """Share of inputs that moment matching puts into another class than the plain pass, by rule and noise."""
     frame = evidence.of("iris-location", metric="moved_class")
-    trials = {}
+    trials: dict[Convention, Trial] = {}
     for name in ("marginal_moment_matching", "moment_matching"):
         own = frame[frame["rule"] == name]
         for sigma in _SIGMAS:
@@ -211,7 +212,7 @@ def _pretrained(evidence: Evidence) -> Tried | None:
             if len(moved):
                 label = f"{_LAYERWISE[name]} at σ = {sigma:g}"
                 effect = Effect("share of inputs put into another class", moved.to_numpy(float), _POOR)
-                trials[label] = Trial((effect,), "net")
+                trials[label,] = Trial((effect,), "net")
     if not trials:
         return None
     design = f"nets of {labels.layers(frame['depth'])}, trained without noise"

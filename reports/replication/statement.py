@@ -143,11 +143,15 @@ class Trial:
         return f"{worst.name}: {worst.interval}, needed {worst.needed} ({count}{few}{parts})"
 
 
+Convention = tuple[str, ...]
+"""How choices that the paper leaves open are made: of those that matter to a statement, each in a word."""
+
+
 @dataclass(frozen=True)
 class Tried:
     """Trials of a statement under each convention, what they rest on and where the numbers are."""
 
-    trials: Mapping[str, Trial]
+    trials: Mapping[Convention, Trial]
     fidelity: str = ""
     address: str = ""
 
@@ -269,30 +273,25 @@ def ruled(topic: Topic, evidence: Evidence) -> RuledTopic:
             answers[statement.key] = one
     verdicts = _verdicts(tried)
     for key, one in tried.items():
-        shown = next(iter(one.trials.items()))
-        name, trial = min(
-            ((name, trial) for name, trial in one.trials.items()),
-            key=lambda each: verdicts[key, each[0]] is not Verdict.FAILS,
-            default=shown,
-        )
-        words = f"{name}: {trial.found}" if len(one.trials) > 1 else trial.found
-        by_convention = {name: verdicts[key, name] for name in one.trials}
+        fails = [each for each in one.trials if verdicts[key, each] is Verdict.FAILS]
+        shown = (fails or list(one.trials))[0]
+        found = one.trials[shown].found
+        words = f"{_name(shown)}: {found}" if len(one.trials) > 1 else found
+        by_convention = {_name(each): verdicts[key, each] for each in one.trials}
         answers[key] = Answer(Verdicts(by_convention), words, one.fidelity, one.address)
     return RuledTopic(topic, tuple(Ruled(one, answers[one.key]) for one in topic.statements))
 
 
-def _verdicts(tried: Mapping[str, Tried]) -> dict[tuple[str, str], Verdict]:
+def _verdicts(tried: Mapping[str, Tried]) -> dict[tuple[str, Convention], Verdict]:
     """Verdicts on statements under conventions, corrected over the statements tried under each."""
     # A convention may settle less than another does: what was tried under it belongs to the family of each
     # that settles as much and more, and takes the largest of its p-values.
-    verdicts: dict[tuple[str, str], Verdict] = {}
-    largest: dict[tuple[str, str], tuple[float, float]] = {}
-    every = {(key, name): trial for key, one in tried.items() for name, trial in one.trials.items()}
+    verdicts: dict[tuple[str, Convention], Verdict] = {}
+    largest: dict[tuple[str, Convention], tuple[float, float]] = {}
+    every = {(key, each): trial for key, one in tried.items() for each, trial in one.trials.items()}
     verdicts |= {which: Verdict.UNDECIDED for which, trial in every.items() if trial.fewest < MIN_NETS}
-    for convention in {name for _, name in every}:
-        family = [
-            which for which in every if which not in verdicts and _settled(which[1]) <= _settled(convention)
-        ]
+    for convention in {each for _, each in every}:
+        family = [which for which in every if which not in verdicts and set(which[1]) <= set(convention)]
         if not family:
             continue
         holds = holm([every[which].p[0] for which in family])
@@ -303,9 +302,8 @@ def _verdicts(tried: Mapping[str, Tried]) -> dict[tuple[str, str], Verdict]:
     return verdicts | {which: decide(*p) for which, p in largest.items()}
 
 
-def _settled(convention: str) -> frozenset[str]:
-    """What a convention settles, from its name."""
-    return frozenset(filter(None, convention.split(", ")))
+def _name(convention: Convention) -> str:
+    return ", ".join(convention)
 
 
 def paired(frame: pd.DataFrame, replicate: Sequence[str]) -> pd.DataFrame:
@@ -325,4 +323,4 @@ def tried(effects: Iterable[Effect], replicate: str, fidelity: str = "", address
     parts = tuple(effects)
     if not parts or not all(len(effect.values) for effect in parts):
         return None
-    return Tried({"": Trial(parts, replicate)}, fidelity, address)
+    return Tried({(): Trial(parts, replicate)}, fidelity, address)

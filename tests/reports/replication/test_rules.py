@@ -47,7 +47,7 @@ def test_depth_slopes_are_those_of_a_line():
     frame["value"] = np.where(frame["rule"] == "sdp", 0.5 - lead, 0.5)
     tried = simulation.RULES["depth"](evidence(frame))
     assert isinstance(tried, Tried)
-    assert set(tried.trials) == {"paper-like", "headline", "decision"}
+    assert set(tried.trials) == {("paper-like",), ("headline",), ("decision",)}
     for trial in tried.trials.values():
         assert len(trial.effects) == 5
         for effect in trial.effects:
@@ -58,7 +58,7 @@ def test_decay_is_the_factor_for_each_doubling():
     frame = made_up.frame(depths=(1, 4), nets=4, inputs=2, rules=("marginal_sdp",), suites=("iris-std",))
     frame["value"] = frame["depth"] ** -1.5
     tried = simulation.RULES["decay"](evidence(frame))
-    for effect in tried.trials[""].effects:
+    for effect in tried.trials[()].effects:
         np.testing.assert_allclose(effect.values, [1.5 * np.log(2)] * 4)
         assert effect.interval.startswith(f"{2**-1.5:.3f}")
 
@@ -101,7 +101,7 @@ def test_moved_classes_are_counted_by_rule_and_noise():
     frame["value"] = moved.astype(float)
     tried = simulation.RULES["pretrained"](evidence(frame))
     assert len(tried.trials) == 10
-    for name, trial in tried.trials.items():
+    for (name,), trial in tried.trials.items():
         much = name.startswith("marginal") and name.endswith(("10", "100", "1000"))
         share = frame[moved & (frame["sigma"] == 10)].shape[0] / frame[frame["sigma"] == 10].shape[0] * 4
         np.testing.assert_allclose(trial.effects[0].values.mean(), share if much else 0.0, atol=1e-12)
@@ -266,7 +266,7 @@ def test_intervals_are_compared_seed_by_seed():
     own = Evidence(made_up.results(made_up.frame(depths=(1,), nets=1, inputs=1)))
     own._of["uci"] = uci(widths, dict.fromkeys(widths, 0.93)).query("experiment == 'uci'")
     tried = intervals.RULES["uci-sdp"](own)
-    found = {effect.name: effect.values for effect in tried.trials[""].effects}
+    found = {effect.name: effect.values for effect in tried.trials[()].effects}
     assert set(found) == {
         "MPIW of SDP over that of PNN on concrete",
         "MPIW of SDP over that of SQR on concrete",
@@ -277,7 +277,7 @@ def test_intervals_are_compared_seed_by_seed():
 def test_where_sdp_never_qualified_the_narrower_is_sdp_with_pnn():
     own = Evidence(made_up.results(made_up.frame(depths=(1,), nets=1, inputs=1)))
     own._of["uci"] = uci({"sdp+pnn": 0.2, "pnn": 0.3}, {}).query("experiment == 'uci'")
-    (effect,) = intervals.RULES["uci-either"](own).trials[""].effects
+    (effect,) = intervals.RULES["uci-either"](own).trials[()].effects
     assert effect.name == "MPIW of SDP + PNN over that of PNN on concrete"
 
 
@@ -286,7 +286,7 @@ def test_the_best_coverage_is_the_best_of_all_methods():
     own = Evidence(made_up.results(made_up.frame(depths=(1,), nets=1, inputs=1)))
     coverage = dict.fromkeys(methods, 0.9) | {"sqr": 0.949, "sdp+pnn": 0.94}
     own._of["uci"] = uci({}, coverage).query("experiment == 'uci'")
-    trial = intervals.RULES["uci-coverage"](own).trials[""]
+    trial = intervals.RULES["uci-coverage"](own).trials[()]
     assert len(trial.effects) == len(methods) - 1
     assert "SQR" in trial.deciding.name
 

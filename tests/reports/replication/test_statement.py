@@ -71,7 +71,7 @@ def test_two_replicates_decide_nothing(evidence):
 def test_what_is_tried_under_one_convention_is_one_family(evidence):
     # Alone it is shown; among twenty that are not, its p-value counts twenty times.
     weak = tried([effect(0.6)], "net")
-    p = weak.trials[""].p[0]
+    p = weak.trials[()].p[0]
     assert 0.05 / 20 < p < 0.05
     assert verdicts(evidence, weak)[0].verdicts.outcome is Outcome.HOLDS
     family = [weak, *[tried([effect(0.01)], "net")] * 19]
@@ -80,18 +80,18 @@ def test_what_is_tried_under_one_convention_is_one_family(evidence):
 
 def test_a_statement_without_conventions_is_of_the_family_of_each(evidence):
     trial = Trial((effect(0.6),), "net")
-    unclear = Tried({"PD Gauss mean, Dirichlet law": Trial((effect(0.01),), "net")})
-    for settled in ("", "PD Gauss mean", "Dirichlet law"):
+    unclear = Tried({("PD Gauss mean", "Dirichlet law"): Trial((effect(0.01),), "net")})
+    for settled in ((), ("PD Gauss mean",), ("Dirichlet law",)):
         one = Tried({settled: trial})
         assert verdicts(evidence, one)[0].verdicts.outcome is Outcome.HOLDS
         assert verdicts(evidence, one, *[unclear] * 19)[0].verdicts.outcome is Outcome.UNDECIDED
     # Under another reading of the same score it is not of that family.
-    other = Tried({"PD Gauss vote": trial})
+    other = Tried({("PD Gauss vote",): trial})
     assert verdicts(evidence, other, *[unclear] * 19)[0].verdicts.outcome is Outcome.HOLDS
 
 
 def test_a_failure_under_any_convention_is_told_first(evidence):
-    two = Tried({"one": Trial((effect(3),), "net"), "other": Trial((effect(-3),), "net")})
+    two = Tried({("one",): Trial((effect(3),), "net"), ("other",): Trial((effect(-3),), "net")})
     (answer,) = verdicts(evidence, two)
     assert answer.verdicts.outcome is Outcome.TURNS
     assert answer.verdicts.by_convention == {"one": Verdict.HOLDS, "other": Verdict.FAILS}

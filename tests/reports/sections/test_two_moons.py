@@ -57,13 +57,13 @@ def test_the_page_shows_them():
 
 def test_the_statement_is_ruled_under_each_net_and_noise():
     found = ruling.RULES["regularize"](Evidence(Results(frame(CHANCES, seeds=20, step=0.001))))
-    assert set(found.trials) == {recipe.how for recipe in RECIPES.values() if recipe.propagated}
-    trial = found.trials["ReLU, Cauchy noise"]
+    assert set(found.trials) == {(recipe.how,) for recipe in RECIPES.values() if recipe.propagated}
+    trial = found.trials["ReLU, Cauchy noise",]
     (effect,) = trial.effects
     assert effect.threshold == 0.5
     assert list(effect.values) == pytest.approx([0.4 + 0.001 * seed for seed in range(20)])
     assert trial.p[0] > 0.5 > 0.01 > trial.p[1]  # it fails
-    assert found.trials["GELU, Cauchy noise"].p[0] < 0.01
+    assert found.trials["GELU, Cauchy noise",].p[0] < 0.01
 
 
 def test_nets_that_were_trained_otherwise_are_not_mixed_in():
@@ -71,4 +71,4 @@ def test_nets_that_were_trained_otherwise_are_not_mixed_in():
     both = pd.concat([short, frame(CHANCES)], ignore_index=True)
     assert moons(both) == moons(frame(CHANCES))
     found = ruling.RULES["regularize"](Evidence(Results(both)))
-    assert len(found.trials["ReLU, Cauchy noise"].effects[0].values) == 4
+    assert len(found.trials["ReLU, Cauchy noise",].effects[0].values) == 4
