@@ -60,15 +60,17 @@ class _Measured:
     def of(self, name: str, method: str, metric: str) -> pd.Series:
         return self._series.get((name, method, metric), pd.Series(dtype=float))
 
-    def narrower(self, name: str, method: str, others: Iterable[str]) -> Iterator[Effect]:
-        """Widths of others over that of a method on a set, by seed."""
+    def narrower(self, name: str, method: str, others: Iterable[str], choices: int = 1) -> Iterator[Effect]:
+        """Widths of others over that of a method on a set, by seed; the best of so many."""
         for other in others:
             both = (self.of(name, other, "mpiw") / self.of(name, method, "mpiw")).dropna()
             if other != method and len(both) >= _FEWEST:
                 words = (
                     f"MPIW of {label(method, self.traits)} over that of {label(other, self.traits)} on {name}"
                 )
-                yield Effect(words, finite(np.log(both)), shown=lambda effect: math.exp(-effect))
+                yield Effect(
+                    words, finite(np.log(both)), shown=lambda effect: math.exp(-effect), choices=choices
+                )
 
     def errors(self, method: str) -> pd.Series:
         """Mean distance of the coverage from 95 % over the sets, by seed."""
@@ -100,7 +102,7 @@ def _either(evidence: Evidence) -> Tried | None:
         best = min(
             widths, key=lambda method: (math.isnan(widths[method]), widths[method])
         )  # NaN: none qualified
-        effects += measured.narrower(name, best, (*_BASELINES, *_SAMPLES))
+        effects += measured.narrower(name, best, (*_BASELINES, *_SAMPLES), len(widths))
     return tried(effects, "seed", measured.fidelity, "#uci")
 
 

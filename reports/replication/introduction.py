@@ -44,9 +44,10 @@ def _inner(evidence: Evidence) -> Tried | None:
     effects = []
     for layer, table in curves.items():
         if table.shape[1] >= _FEWEST:
-            gap = table.iloc[:, 1:-1].max(axis=1) - table.iloc[:, [0, -1]].max(axis=1)
-            words = f"best accuracy between the scales less that at the better end, k = {layer}, in points"
-            effects.append(Effect(words, finite(gap)))
+            inner, ends = table.iloc[:, 1:-1], table.iloc[:, [0, -1]].max(axis=1)
+            gap = inner[inner.mean().idxmax()] - ends
+            words = f"accuracy at the best inner scale less that at the better end, k = {layer}, in points"
+            effects.append(Effect(words, finite(gap), choices=inner.shape[1]))
     return _ruling(effects, curves)
 
 

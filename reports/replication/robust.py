@@ -86,18 +86,21 @@ def _at_best(table: pd.DataFrame) -> pd.Series:
     return table[_best(table)] if table.size else pd.Series(dtype=float)
 
 
-def _more(measured: pd.DataFrame, other: pd.DataFrame, words: str, needed: float = 0.0) -> Effect:
-    """One accuracy less another one in points, by run, each at its best scale."""
+def _more(
+    measured: pd.DataFrame, other: pd.DataFrame, words: str, needed: float = 0.0, *, tables: int = 1
+) -> Effect:
+    """One accuracy less another one in points, by run, each at its best scale; the best of so many tables."""
     gap = _at_best(measured) - _at_best(other)
-    return Effect(f"{words}, in points", finite(gap), needed)
+    choices = tables * max(1, measured.shape[1])
+    return Effect(f"{words}, in points", finite(gap), needed, choices=choices)
 
 
-def _tried(trials: Mapping[str, Iterable[Effect]], measured: _Measured) -> Tried | None:
+def _tried(trials: Mapping[Convention, Iterable[Effect]], measured: _Measured) -> Tried | None:
     """Trials under those conventions of which every part was measured."""
-    parts = {name: tuple(effects) for name, effects in trials.items()}
-    known: dict[Convention, Trial] = {
-        (name,): Trial(effects, "run")
-        for name, effects in parts.items()
+    parts = {convention: tuple(effects) for convention, effects in trials.items()}
+    known = {
+        convention: Trial(effects, "run")
+        for convention, effects in parts.items()
         if effects and all(len(effect.values) for effect in effects)
     }
     return Tried(known, measured.fidelity, "#robustness") if known else None
@@ -134,7 +137,9 @@ def _attacked_more(
     def rule(evidence: Evidence) -> Tried | None:
         measured = _Measured(evidence)
         beside = _gains(measured, chosen, others, "", needed) if noise else []
-        trials = {look: [*beside, *_gains(measured, chosen, others, look, needed)] for look in _LOOKS}
+        trials: dict[Convention, list[Effect]] = {
+            (look,): [*beside, *_gains(measured, chosen, others, look, needed)] for look in _LOOKS
+        }
         return _tried(trials, measured)
 
     return rule
@@ -142,7 +147,7 @@ def _attacked_more(
 
 def _under_noise(evidence: Evidence) -> Tried | None:
     measured = _Measured(evidence)
-    return _tried({"": _gains(measured, _PROPOSED, ("softmax",), "", _SUBSTANTIAL)}, measured)
+    return _tried({(): _gains(measured, _PROPOSED, ("softmax",), "", _SUBSTANTIAL)}, measured)
 
 
 def _competitive(evidence: Evidence) -> Tried | None:
@@ -156,21 +161,24 @@ def _competitive(evidence: Evidence) -> Tried | None:
         (measured.clean(one) for one in _PROPOSED),
         key=lambda table: float(_at_best(table).mean()) if table.size else -math.inf,
     )
-    effects.append(_more(best, baseline, f"accuracy: the best of the three less {_name('softmax')}"))
-    return _tried({"": effects}, measured)
+    words = f"accuracy: the best of the three less {_name('softmax')}"
+    effects.append(_more(best, baseline, words, tables=len(_PROPOSED)))
+    return _tried({(): effects}, measured)
 
 
 def _no_gain(evidence: Evidence) -> Tried | None:
     """The Dirichlet likelihood leaves attacks no more than cross-entropy does."""
     measured = _Measured(evidence)
-    trials = {look: _gains(measured, ("softmax",), ("dirichlet",), look, -_SLIGHT) for look in _LOOKS}
+    trials: dict[Convention, list[Effect]] = {
+        (look,): _gains(measured, ("softmax",), ("dirichlet",), look, -_SLIGHT) for look in _LOOKS
+    }
     return _tried(trials, measured)
 
 
 def _by_attack(evidence: Evidence) -> Tried | None:
     """At the best scale of each, cross-entropy leaves more than the own loss."""
     measured = _Measured(evidence)
-    trials = {}
+    trials: dict[Convention, list[Effect]] = {}
     for look, metric in (("gradients not zero", METRICS[1]), ("gradients as they are", METRICS[0])):
         effects = []
         for one in _PROPOSED:
@@ -179,7 +187,7 @@ def _by_attack(evidence: Evidence) -> Tried | None:
             gap = other[_best(own)] - _at_best(own) if own.size and other.size else pd.Series(dtype=float)
             words = f"{_name(one)}: accuracy under PGD on cross-entropy less that on its own loss, in points"
             effects.append(Effect(words, finite(gap)))
-        trials[look] = effects
+        trials[look,] = effects
     return _tried(trials, measured)
 
 
@@ -187,12 +195,12 @@ def _scales_part(evidence: Evidence) -> Tried | None:
     """Marginal SDP: the best scale under attack lies above the best one under noise."""
     measured = _Measured(evidence)
     noisy = measured.noisy("pairwise_marginal")
-    trials = {}
+    trials: dict[Convention, list[Effect]] = {}
     for look in _LOOKS:
         left = measured.left("pairwise_marginal", look)
         if left.size and noisy.size:
             apart = np.log10(left.idxmax(axis=1).astype(float) / noisy.idxmax(axis=1).astype(float))
-            trials[look] = [
+            trials[look,] = [
                 Effect("decades from the best scale under noise to that under attack", finite(apart))
             ]
     return _tried(trials, measured)
@@ -212,7 +220,7 @@ def _range(evidence: Evidence) -> Tried | None:
         words = f"decades of good scales, {_name(one)}"
         effects.append(Effect(words, finite(width), _DECADES[0]))
         effects.append(Effect(words, finite(-width), -_DECADES[1], lambda effect: -effect))
-    return _tried({"": effects}, measured)
+    return _tried({(): effects}, measured)
 
 
 def _width(scales: np.ndarray) -> float:

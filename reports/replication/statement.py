@@ -70,12 +70,26 @@ class Effect:
     threshold : float
     shown : callable of float
         From the effect to what people read; monotone.
+    choices : int
+        Of how many effects it is one chosen for its size (at the best of so many scales); the statement is
+        that one of them is above the threshold.
     """
 
     name: str
     values: NDArray[np.float64]
     threshold: float = 0.0
     shown: Callable[[float], float] = float
+    choices: int = 1
+
+    @functools.cached_property
+    def p(self) -> tuple[float, float]:
+        """p-values of "above the threshold" and of "below it".
+
+        The first counts once for each choice (Bonferroni): the largest of several effects is above zero by
+        noise alone. The second does not, since all of them have to be below and the largest is nearest.
+        """
+        tests = mean_tests(self.values, self.threshold)
+        return min(1.0, self.choices * float(tests.above)), float(tests.below)
 
     @property
     def interval(self) -> str:
@@ -117,8 +131,7 @@ class Trial:
     @functools.cached_property
     def p(self) -> tuple[float, float]:
         """p-values of "every part holds" and of "some part fails", not corrected over statements."""
-        tests = [mean_tests(effect.values, effect.threshold) for effect in self.effects]
-        above, below = [float(one.above) for one in tests], [float(one.below) for one in tests]
+        above, below = ([effect.p[side] for effect in self.effects] for side in (0, 1))
         return float(p_of_every_part(above)), float(p_of_some_part(below))
 
     @property
@@ -140,7 +153,8 @@ class Trial:
         parts = f"; of {len(self.effects)} parts this decides" if len(self.effects) > 1 else ""
         few = f", at least {MIN_NETS} are needed" if self.fewest < MIN_NETS else ""
         count = labels.plural(len(worst.values), self.replicate)
-        return f"{worst.name}: {worst.interval}, needed {worst.needed} ({count}{few}{parts})"
+        chosen = f"; the best of {worst.choices}" if worst.choices > 1 else ""
+        return f"{worst.name}: {worst.interval}, needed {worst.needed} ({count}{few}{chosen}{parts})"
 
 
 Convention = tuple[str, ...]

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from sdp_bench.bench.methods.robustness import METRICS
 from sdp_bench.reports.replication import introduction, robust
@@ -139,6 +140,20 @@ def test_the_layers_best_scales_fall_or_rise(best, expected):
 def test_an_optimum_lies_between_the_scales_or_at_an_end(best, expected):
     found = outcomes(introduced((best,) * 6, seeds=RUNS), "introduction")
     assert found["introduction-scale"].verdicts.outcome is expected
+
+
+def test_noise_alone_makes_no_best_scale():
+    # One scale is as good as another; at the best of twelve, runs are above the ends by noise alone.
+    rng = np.random.default_rng(0)
+    tests = 200
+    hits = 0
+    for _ in range(tests):
+        frame = introduced((1.0,), seeds=30, scales=np.logspace(-6, 6, 13))
+        end = frame["sigma"] > 1e5
+        frame["value"] = np.where(end, 0.0, 0.8) + 0.01 * rng.standard_normal(len(frame))
+        tried = introduction.RULES["introduction-scale"](Evidence(SimpleNamespace(frame=frame)))
+        hits += tried.trials[()].p[0] < 0.05
+    assert hits <= stats.binom.ppf(0.9999, tests, 0.05)
 
 
 def test_figures_have_their_counterparts(plain):

@@ -13,12 +13,12 @@ from tests.reports.test_page import outline, told
 SCALES = (1e-2, 1e-1, 1.0, 10.0, 100.0)
 
 
-def frame(best, seeds=1):
+def frame(best, seeds=1, scales=SCALES):
     """Accuracies that fall by .1 a decade on both sides of each layer's best scale."""
     found = [
         (EXPERIMENT.name, f"layer_{layer}", scale, seed, 0.9 - 0.1 * abs(np.log10(scale / at)) + 0.01 * seed)
         for layer, at in enumerate(best)
-        for scale in SCALES
+        for scale in scales
         for seed in range(seeds)
     ]
     made = pd.DataFrame(found, columns=["experiment", "objective", "sigma", "seed", "value"])
