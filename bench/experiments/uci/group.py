@@ -11,7 +11,7 @@ from sdp_bench.bench.datasets import dataset
 from sdp_bench.bench.datasets.base import TabularRegression
 from sdp_bench.bench.errors import outside
 from sdp_bench.bench.experiments.replicates import ReplicateGroup
-from sdp_bench.bench.methods.uci import intervals
+from sdp_bench.bench.methods.uci import METHODS, intervals
 from sdp_bench.bench.methods.uci.methods import Selected, evaluate
 from sdp_bench.bench.methods.uci.stacked import BATCH, OBJECTIVES, Problem, Setting
 from sdp_bench.bench.methods.uci.training import get_nets
@@ -19,6 +19,7 @@ from sdp_bench.bench.results.record import Record, Unit
 
 _STEP = 1.2e-5  # s a net and step, one thread
 _PROPAGATED = 2.0  # times as long, with the likelihood of the propagated law
+_BOTH_ENDS = 1.7  # times as long, with each row at two quantile levels
 _SAMPLE = 4e-9  # s a net, row, input variance and sample
 
 
@@ -29,6 +30,8 @@ class UciGroup(ReplicateGroup):
     Attributes
     ----------
     dataset, objective : str
+    ensemble : int
+        Nets for each seed and setting.
     epochs : int
     rows, features : int
         Of the set.
@@ -39,6 +42,7 @@ class UciGroup(ReplicateGroup):
 
     dataset: str
     objective: str
+    ensemble: int
     epochs: int
     rows: int
     features: int
@@ -53,17 +57,18 @@ class UciGroup(ReplicateGroup):
     @property
     def title(self) -> str:
         """See :class:`ReplicateGroup`."""
-        return f"UCI {self.dataset} {self.objective}"
+        return f"UCI {self.dataset} {self.objective}" + (f" x {self.ensemble}" if self.ensemble > 1 else "")
 
     @property
     def seconds(self) -> float:
         """See :class:`ReplicateGroup`."""
         nets = len(self.seeds) * len(self.grid)
         train, validation = 0.72 * self.rows, 0.18 * self.rows
-        steps = self.epochs * -(-train // BATCH)
-        factor = _PROPAGATED if OBJECTIVES[self.objective].propagated else 1.0
-        samples = sum(int(name.partition("=")[2]) for name in self.methods if "samples=" in name)
-        scanned = len(intervals.DECADES) + len(intervals.REFINEMENT) - 1
+        steps = self.ensemble * self.epochs * -(-train // BATCH)
+        objective = OBJECTIVES[self.objective]
+        factor = _PROPAGATED if objective.propagated else _BOTH_ENDS if objective.fixed else 1.0
+        samples = sum(METHODS[name].samples for name in self.methods)
+        scanned = len(intervals.DECADES) + 2 * len(intervals.REFINEMENT) - 1
         return 1.0 + nets * (factor * steps * _STEP + validation * scanned * samples * _SAMPLE)
 
     def records(self, methods: Sequence[str]) -> Iterator[Record]:
@@ -73,15 +78,19 @@ class UciGroup(ReplicateGroup):
             features = {part: x.to(self.device) for part, x in parts.features.items()}
             targets = {part: y.to(self.device) for part, y in parts.targets.items()}
             parts = replace(parts, features=features, targets=targets, ranges=parts.ranges.to(self.device))
-            problem = Problem(features["train"], targets["train"], self.seeds)
-            asked = OBJECTIVES[self.objective], self.grid, self.epochs
-            nets = get_nets(self.dataset, problem, *asked, self.training)
+            asked = OBJECTIVES[self.objective], self.grid, self.epochs, self.training
+            problems = (
+                Problem(features["train"], targets["train"], self.seeds, member)
+                for member in range(self.ensemble)
+            )
+            stacks = [get_nets(self.dataset, problem, *asked) for problem in problems]
         for method in methods:
             with outside(), torch.no_grad():
-                found = evaluate(method, nets, parts, self.grid, self.seeds)
-            for seed, chosen in zip(self.seeds, found, strict=True):
-                for metric, value in numbers_of(chosen).items():
-                    yield self.record(seed, method, metric, value)
+                found = evaluate(method, stacks, parts, self.grid, self.seeds)
+            for reading, selected in found.items():
+                for seed, chosen in zip(self.seeds, selected, strict=True):
+                    for metric, value in numbers_of(chosen).items():
+                        yield self.record(seed, method, metric, value, reading)
 
 
 def numbers_of(chosen: Selected) -> dict[str, float]:

@@ -154,6 +154,11 @@ class Scores:
     mpiw: Tensor
     nll: Tensor
 
+    @property
+    def all(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The three, in their order."""
+        return self.picp, self.mpiw, self.nll
+
 
 def scores(intervals: Intervals, targets: Tensor, ranges: Tensor) -> Scores:
     """Coverage, width and likelihood of intervals for targets of shape (S, rows)."""
@@ -197,3 +202,22 @@ def best_variance(validation: Scores, shape: tuple[int, int]) -> Tensor:
     nearest = (coverage - sum(WINDOW) / 2).abs().argmin(-1)
     narrowest = torch.where(fits, width, math.inf).argmin(-1)
     return torch.where(fits.any(-1), narrowest, nearest)
+
+
+def best_of_first(validation: Scores, variances: int) -> int:
+    """Place of the best of V input variances for the first seed, whatever the setting.
+
+    As :func:`best_variance` has it: that of the narrowest that qualifies, or else of the one nearest to 95 %.
+
+    Parameters
+    ----------
+    validation : Scores
+        Candidates are settings times variances.
+    variances : int
+
+    Returns
+    -------
+    int
+    """
+    first = Scores(*(each[:1] for each in validation.all))
+    return int(best_variance(first, (1, first.picp.shape[1]))) % variances

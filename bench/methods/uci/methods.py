@@ -6,18 +6,17 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from sdp_bench.bench.methods.uci import intervals
+from sdp_bench.bench.methods.uci import METHODS, Method, intervals
 from sdp_bench.bench.methods.uci.intervals import DECADES, REFINEMENT, Intervals, Scores, Splits
-from sdp_bench.bench.methods.uci.stacked import Nets, Setting
+from sdp_bench.bench.methods.uci.scores import LEVELS
+from sdp_bench.bench.methods.uci.stacked import OBJECTIVES, Nets, Setting
 
-LEVELS = (0.025, 0.975)
 PNN_FLOOR = 1e-6
 """Added to a PNN's predicted variance."""
 
@@ -52,67 +51,100 @@ Predict = Callable[[str, Tensor | None], Intervals]
 
 
 def evaluate(
-    method: str, nets: Nets, splits: Splits, settings: Sequence[Setting], seeds: Sequence[int]
-) -> list[Selected]:
+    method: str,
+    stacks: Sequence[Nets],
+    splits: Splits,
+    settings: Sequence[Setting],
+    seeds: Sequence[int],
+) -> dict[str | None, list[Selected]]:
     """Select on the validation rows and score on the test rows, for each seed.
 
     Parameters
     ----------
     method : str
         One of :data:`sdp_bench.bench.methods.uci.METHODS`.
-    nets : Nets
-        Trained by the method's objective, seed by seed.
+    stacks : sequence of Nets
+        Trained by the method's objective, seed by seed; one for each member of an ensemble.
     splits : Splits
     settings : sequence of Setting
     seeds : sequence of int
 
     Returns
     -------
-    list of Selected
-        One a seed, in their order.
+    dict of str or None to list of Selected
+        By reading of how the input variance is scanned (:data:`sdp_bench.bench.methods.uci.READINGS`; None
+        alone for a method without one), each with one a seed, in their order.
     """
-    predict = _predictor(method, nets, splits, len(settings), seeds)
-    candidates: list[Tensor | None] = [None]
-    kind: Any = {"dtype": torch.float64, "device": splits.ranges.device}
-    if method in ("pnn", "sqr"):
-        validation = _scored(predict, "validation", candidates, splits)
-    else:
-        decades = [torch.full((len(seeds), len(settings)), variance, **kind) for variance in DECADES]
-        first = _scored(predict, "validation", decades, splits)
-        best = intervals.best_variance(first, (len(settings), len(DECADES)))
-        centre = torch.tensor(DECADES, **kind)[best]
-        # a factor of 1 is among the first scan's already
-        refined = [centre * factor for factor in REFINEMENT if factor != 1]
-        candidates = [*decades, *refined]
-        second = _scored(predict, "validation", refined, splits)
-        validation = _beside(first, second, len(settings))
+    how = METHODS[method]
+    predict = _predictor(how, stacks, splits, len(settings), seeds)
+    if not how.propagates:
+        validation = _scored(predict, "validation", [None], splits)
+        return {None: _selected(predict, [None], validation, splits, settings)}
+    shape = (len(seeds), len(settings))
+
+    def everywhere(variance: float) -> Tensor:
+        return torch.full(shape, variance, dtype=torch.float64, device=splits.ranges.device)
+
+    decades: list[Tensor | None] = [everywhere(variance) for variance in DECADES]
+    first = _scored(predict, "validation", decades, splits)
+    best = intervals.best_variance(first, (len(settings), len(DECADES)))
+    centre = torch.tensor(DECADES, dtype=torch.float64, device=splits.ranges.device)[best]
+    # a factor of 1 is among the first scan's already
+    refined: list[Tensor | None] = [centre * factor for factor in REFINEMENT if factor != 1]
+    validation = _beside(first, _scored(predict, "validation", refined, splits), len(settings))
+    found: dict[str | None, list[Selected]] = {}
+    found[None] = _selected(predict, [*decades, *refined], validation, splits, settings)
+    decade = DECADES[intervals.best_of_first(first, len(DECADES))]
+    shared: list[Tensor | None] = [everywhere(decade * factor) for factor in REFINEMENT]
+    validation = _scored(predict, "validation", shared, splits)
+    found["set_scan"] = _selected(predict, shared, validation, splits, settings)
+    place = intervals.best_of_first(validation, len(shared))
+    at_one = _part(validation, place, len(shared))
+    found["set_variance"] = _selected(predict, [shared[place]], at_one, splits, settings)
+    return found
+
+
+def _selected(
+    predict: Predict,
+    candidates: Sequence[Tensor | None],
+    validation: Scores,
+    splits: Splits,
+    settings: Sequence[Setting],
+) -> list[Selected]:
+    """For each seed the best of settings times candidates, which are input variances (S, settings)."""
+    count = len(settings)
     places = intervals.select(validation)
-    counts = intervals.qualified(validation.picp).unflatten(1, (len(settings), -1)).any(-1).sum(1).tolist()
+    qualified = intervals.qualified(validation.picp).unflatten(1, (count, -1)).any(-1).sum(1).tolist()
     chosen = [None if place is None else divmod(place, len(candidates)) for place in places]
     variances = None
     if candidates[0] is not None:
         # The selected one for all settings of a seed, of which one is then looked at.
-        scanned = torch.stack([v for v in candidates if v is not None]).cpu()
+        scanned = torch.stack([v for v in candidates if v is not None])
         picked = [math.nan if c is None else float(scanned[c[1], k, c[0]]) for k, c in enumerate(chosen)]
-        variances = torch.tensor(picked, **kind).unsqueeze(1).expand(-1, len(settings))
+        variances = scanned.new_tensor(picked).unsqueeze(1).expand(-1, count)
     test = _scored(predict, "test", [variances], splits)
     found = []
-    for seed, (place, choice, count) in enumerate(zip(places, chosen, counts, strict=True)):
+    for seed, (place, choice, able) in enumerate(zip(places, chosen, qualified, strict=True)):
         if place is None or choice is None:
-            found.append(Selected(None, math.nan, {}, {}, count))
+            found.append(Selected(None, math.nan, {}, {}, able))
             continue
         variance = math.nan if variances is None else float(variances[seed, 0])
         tested, validated = _numbers(test, seed, choice[0]), _numbers(validation, seed, place)
-        found.append(Selected(settings[choice[0]], variance, tested, validated, count))
+        found.append(Selected(settings[choice[0]], variance, tested, validated, able))
     return found
 
 
 def _beside(first: Scores, second: Scores, settings: int) -> Scores:
     """Scores of more candidates after those of the first, for each setting."""
-    pairs = ((first.picp, second.picp), (first.mpiw, second.mpiw), (first.nll, second.nll))
+    pairs = zip(first.all, second.all, strict=True)
     return Scores(
         *(torch.cat([t.unflatten(1, (settings, -1)) for t in pair], 2).flatten(1) for pair in pairs)
     )
+
+
+def _part(scores: Scores, place: int, candidates: int) -> Scores:
+    """Scores of one candidate, for each setting."""
+    return Scores(*(each.unflatten(1, (-1, candidates))[:, :, place] for each in scores.all))
 
 
 def _numbers(scores: Scores, seed: int, place: int) -> dict[str, float]:
@@ -123,38 +155,51 @@ def _numbers(scores: Scores, seed: int, place: int) -> dict[str, float]:
 def _scored(predict: Predict, part: str, candidates: Sequence[Tensor | None], splits: Splits) -> Scores:
     """Scores of all candidates, shape (S, settings x candidates)."""
     each = [intervals.scores(predict(part, v), splits.targets[part], splits.ranges) for v in candidates]
-    coverage = torch.stack([s.picp for s in each], -1).flatten(1)
-    width = torch.stack([s.mpiw for s in each], -1).flatten(1)
-    return Scores(coverage, width, torch.stack([s.nll for s in each], -1).flatten(1))
+    parts = zip(*(scores.all for scores in each), strict=True)
+    return Scores(*(torch.stack(one, -1).flatten(1) for one in parts))
 
 
-def _predictor(method: str, nets: Nets, splits: Splits, settings: int, seeds: Sequence[int]) -> Predict:
-    name, _, samples = method.partition(":samples=")
-    if name == "monte_carlo":
-        return _Sampled(nets, splits, settings, seeds, int(samples))
+def _predictor(
+    how: Method, stacks: Sequence[Nets], splits: Splits, settings: int, seeds: Sequence[int]
+) -> Predict:
+    if how.samples:
+        return _Sampled(stacks[0], splits, settings, seeds, how.samples)
     inputs = {
         part: x.mT.repeat_interleave(settings, 0) for part, x in splits.features.items() if part != "train"
     }
-    if name == "sqr":
-        return lambda part, _: _quantiles(nets, inputs[part], len(seeds))
-    known = {part: _moments(nets, x, len(seeds)) for part, x in inputs.items()}
+    if OBJECTIVES[how.objective].levels:
+        return lambda part, _: _quantiles(stacks[0], inputs[part], len(seeds))
+    known = {part: _moments(how, stacks, x, len(seeds)) for part, x in inputs.items()}
 
     def predict(part: str, variance: Tensor | None) -> Intervals:
         mean, gain, own = known[part]
-        total = own if name in ("pnn", "sdp+pnn") else torch.zeros_like(own)
-        if variance is not None:
-            total = total + variance.unsqueeze(2) * gain
-        return Intervals.of_gaussians(mean, total)
+        return Intervals.of_gaussians(mean, own if variance is None else own + variance.unsqueeze(2) * gain)
 
     return predict
 
 
-def _moments(nets: Nets, x: Tensor, seeds: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Outputs, squared norm of the Jacobian, a PNN's own variance: each (S, settings, rows), float64."""
-    out, gain = nets.with_gain(x)
-    own = F.softplus(out[:, 1].double()) + PNN_FLOOR if nets.outputs == 2 else torch.zeros_like(gain)
-    shaped = (each.double().unflatten(0, (seeds, -1)) for each in (out[:, 0], gain, own))
-    mean, gain, own = shaped
+def _moments(how: Method, stacks: Sequence[Nets], x: Tensor, seeds: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Outputs, squared norm of the Jacobian, and the predicted variance: each (S, settings, rows), float64.
+
+    Of an ensemble mean and variance are those of the mixture of its members' laws (Lakshminarayanan et al.,
+    "Simple and scalable predictive uncertainty estimation using deep ensembles", NeurIPS 2017).
+
+    Returns
+    -------
+    tuple of Tensor
+        In standardised targets, and squares of these.
+    """
+    means, gains, owns = [], [], []
+    for nets in stacks:
+        out, gain = nets.with_gain(x)
+        means.append(out[:, 0].double())
+        gains.append(gain.double())
+        own = F.softplus(out[:, 1].double()) + PNN_FLOOR if how.own_variance else torch.zeros_like(means[-1])
+        owns.append(own)
+    mean, gain, own = (torch.stack(each).mean(0) for each in (means, gains, owns))
+    if len(stacks) > 1:
+        own = own + torch.stack(means).var(0, correction=0)
+    mean, gain, own = (each.unflatten(0, (seeds, -1)) for each in (mean, gain, own))
     return mean, gain, own
 
 

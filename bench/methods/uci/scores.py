@@ -9,6 +9,8 @@ from torch import Tensor
 
 NORMAL_95 = 1.96
 """Standard deviations on either side of the mean that hold 95 % of a normal law, as the paper rounds it."""
+LEVELS = (0.025, 0.975)
+"""Of the quantiles between which the central 95 % of a law lie."""
 
 
 def picp(y: Tensor, low: Tensor, high: Tensor) -> Tensor:

@@ -18,6 +18,8 @@ from safetensors.torch import load, save
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
+from sdp_bench.bench.methods.uci.scores import LEVELS
+
 HIDDEN = 64
 BATCH = 64
 VARIANCE_FLOOR = 1e-3
@@ -46,11 +48,21 @@ class Problem:
     targets : Tensor, shape (S, N)
     seeds : tuple of int
         One each; it draws the first weights, the order of the minibatches and quantile levels.
+    member : int
+        Of an ensemble: other members draw anew what their seeds draw.
     """
 
     features: Tensor
     targets: Tensor
     seeds: tuple[int, ...]
+    member: int = 0
+
+    def generator(self, seed: int, purpose: str, number: int) -> torch.Generator:
+        """Random numbers of one seed: independent of other seeds, purposes, numbers and members."""
+        member = [self.member] if self.member else []  # the first draws what nets did before there were more
+        words: Any = [seed, number, *purpose.encode(), *member]
+        entropy = np.random.SeedSequence(words).generate_state(1, np.uint64)[0]
+        return torch.Generator().manual_seed(int(entropy >> np.uint64(1)))
 
 
 @dataclass(frozen=True)
@@ -64,7 +76,9 @@ class Objective:
     gradient : callable of (outputs (N, o, B), targets (N, 1, B), levels (N, 1, B) or None) to Tensor
         Of the loss's mean over the minibatch.
     levels : bool
-        Whether a quantile level, drawn for each row in each step, is one more input: 12 (tau - 1/2).
+        Whether a quantile level is one more input: 12 (tau - 1/2).
+    fixed : tuple of float
+        The levels at which every row is learned in each step; without them one is drawn for each row.
     propagated : bool
         Whether the likelihood's variance is that of SDP: exp(s) times the squared norm of the Jacobian, with
         one more parameter s, and :data:`VARIANCE_FLOOR`.
@@ -74,6 +88,7 @@ class Objective:
     outputs: int
     gradient: Callable[[Tensor, Tensor, Tensor | None], Tensor]
     levels: bool = False
+    fixed: tuple[float, ...] = ()
     propagated: bool = False
 
 
@@ -102,11 +117,17 @@ def _pinball(out: Tensor, y: Tensor, levels: Tensor | None) -> Tensor:
     return ((y < out).to(y.dtype) - levels).div_(y.shape[2])
 
 
+def _two_pinballs(out: Tensor, y: Tensor, levels: Tensor | None) -> Tensor:
+    # The sum of two means, each over the minibatch: a weight decay weighs against that.
+    return _pinball(out, y, levels).mul_(len(LEVELS))
+
+
 SQUARED_ERROR = Objective("squared_error", 1, _squared_error)
 GAUSSIAN = Objective("pnn", 2, _gaussian)
 QUANTILES = Objective("sqr", 1, _pinball, levels=True)
+TWO_QUANTILES = Objective("sqr_ends", 1, _two_pinballs, levels=True, fixed=LEVELS)
 PROPAGATED = Objective("sdp_nll", 1, _squared_error, propagated=True)
-OBJECTIVES = {each.name: each for each in (SQUARED_ERROR, GAUSSIAN, QUANTILES, PROPAGATED)}
+OBJECTIVES = {each.name: each for each in (SQUARED_ERROR, GAUSSIAN, QUANTILES, TWO_QUANTILES, PROPAGATED)}
 
 
 @dataclass(frozen=True)
@@ -158,7 +179,7 @@ class Nets:
         inputs = problem.features.shape[2] + objective.levels
         drawn: list[tuple[Tensor, ...]] = []
         for seed in problem.seeds:
-            generator = torch.Generator().manual_seed(_seed(seed, "weights", 0))
+            generator = problem.generator(seed, "weights", 0)
             layers = []
             for size, fan_in in ((HIDDEN, inputs), (objective.outputs, HIDDEN)):
                 unit = torch.rand(size, fan_in + 1, generator=generator, dtype=torch.float64)
@@ -255,9 +276,10 @@ class Trainer:
         x, y, levels = self._shuffled()
         for start in range(0, x.shape[2], self.batch):
             rows = slice(start, start + self.batch)
-            own_x, own_y = (t[:, :, rows].repeat_interleave(self._copies, 0) for t in (x, y))
-            drawn = None if levels is None else levels[:, :, rows].repeat_interleave(self._copies, 0)
-            self._step(own_x, own_y, drawn)
+            at = None if levels is None else levels[:, :, rows]
+            own_x, own_y, at = self._at_levels(x[:, :, rows], y[:, :, rows], at)
+            own_x, own_y = (t.repeat_interleave(self._copies, 0) for t in (own_x, own_y))
+            self._step(own_x, own_y, None if at is None else at.repeat_interleave(self._copies, 0))
         self.epochs += 1
 
     def _shuffled(self) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -266,17 +288,23 @@ class Trainer:
         count = problem.features.shape[1]
         orders, levels = [], []
         for seed in problem.seeds:
-            generator = torch.Generator().manual_seed(_seed(seed, "order", self.epochs))
+            generator = problem.generator(seed, "order", self.epochs)
             orders.append(torch.randperm(count, generator=generator))
-            if self.objective.levels:
+            if self.objective.levels and not self.objective.fixed:
                 levels.append(torch.rand(count, generator=generator, dtype=torch.float64))
         order = torch.stack(orders).to(device)
         x = problem.features.take_along_dim(order.unsqueeze(2), 1).mT
         y = problem.targets.take_along_dim(order, 1).unsqueeze(1)
-        if not levels:
+        return x, y, torch.stack(levels).to(x).unsqueeze(1) if levels else None
+
+    def _at_levels(self, x: Tensor, y: Tensor, levels: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """A minibatch with its quantile levels as one more input; at fixed ones, once at each."""
+        if not self.objective.levels:
             return x, y, None
-        drawn = torch.stack(levels).to(x).unsqueeze(1)
-        return torch.cat([x, 12 * (drawn - 0.5)], 1), y, drawn
+        if levels is None:
+            levels = torch.cat([torch.full_like(y, level) for level in self.objective.fixed], 2)
+            x, y = (each.repeat(1, 1, len(self.objective.fixed)) for each in (x, y))
+        return torch.cat([x, 12 * (levels - 0.5)], 1), y, levels
 
     def _step(self, x: Tensor, y: Tensor, levels: Tensor | None) -> None:
         size = len(x) if x.is_cuda else _CHUNK
@@ -327,9 +355,3 @@ class Trainer:
             root.mul_(1 / math.sqrt(1 - slow**self.steps)).add_(_EPSILON)
             update = torch.div(momentum, root, out=root)
             values.addcmul_(update, self._rate, value=-1 / (1 - fast**self.steps))
-
-
-def _seed(seed: int, purpose: str, number: int) -> int:
-    """Seed of 63 bits: independent of other seeds, purposes and epochs."""
-    words: Any = [seed, number, *purpose.encode()]
-    return int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0] >> np.uint64(1))

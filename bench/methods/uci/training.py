@@ -73,6 +73,7 @@ def _path(
 ) -> Path:
     grid = [(setting.learning_rate, setting.weight_decay) for setting in settings]
     identity = keys.digest(
-        *(problem.features, problem.targets, list(problem.seeds), objective.name, grid, epochs), code
+        *(problem.features, problem.targets, list(problem.seeds), objective.name, grid, epochs),
+        *(problem.member, code),
     )
     return storage.cache_folder() / f"intervals-{name}-{objective.name}-{identity[:12]}.safetensors"

@@ -17,7 +17,7 @@ from sdp_bench.bench.experiments import replicates
 from sdp_bench.bench.experiments.scope import Scope
 from sdp_bench.bench.experiments.uci import experiment
 from sdp_bench.bench.experiments.uci import group as work
-from sdp_bench.bench.methods.uci import intervals, training
+from sdp_bench.bench.methods.uci import METHODS, READINGS, intervals, training
 from sdp_bench.bench.methods.uci.intervals import splits
 from sdp_bench.bench.methods.uci.stacked import SQUARED_ERROR, Problem, Setting
 from sdp_bench.bench.nets import storage
@@ -67,10 +67,18 @@ def store_of(path, settings=SETTINGS):
 
 
 def test_every_method_is_measured_for_every_seed_and_then_done(tmp_path):
-    assert [group.objective for group in groups_of()] == ["squared_error", "sdp_nll", "pnn", "sqr"]
+    trained = [(group.objective, group.ensemble) for group in groups_of()]
+    assert trained == [
+        ("squared_error", 1),
+        ("sdp_nll", 1),
+        *(("pnn", k) for k in (1, 5)),
+        ("sqr_ends", 1),
+        ("sqr", 1),
+    ]
     frame, is_left = store_of(tmp_path / "r.sqlite")
     counts = frame[frame.metric == "qualified"].groupby("rule").size()
-    assert counts.to_dict() == dict.fromkeys(UCI.rules, 2)
+    readings = {rule: len(READINGS) if METHODS[rule].propagates else 1 for rule in UCI.rules}
+    assert counts.to_dict() == {rule: 2 * count for rule, count in readings.items()}
     assert set(frame.dataset) == {"yacht"}
     assert set(frame.seed) == {0, 1}
     assert frame.accuracy.isna().all()
@@ -105,7 +113,13 @@ def test_results_of_older_code_are_verified(tmp_path, monkeypatch):
     request = verify.Request(1e-6, 0)
     with Store(tmp_path / "r.sqlite", writing=True) as store:
         prepared = verify.prepare(store, request, lambda: ThreadPoolExecutor(1), Screen())
-        assert len({unit for unit, _, _ in prepared.chosen}) == 1
+        measured = (
+            store.records()
+            .groupby("unit")[["rule", "metric"]]
+            .apply(lambda own: set(own.itertuples(index=False)))
+        )
+        whole = any(own == set.union(*measured) for own in measured)
+        assert len({unit for unit, _, _ in prepared.chosen}) == (1 if whole else 2)  # no more than needed
         assert {rule for _, rule, _ in prepared.chosen} == set(UCI.rules)
         machine = environment.describe("cpu", 1, 1)
         outcome = verify.measure_and_stamp(

@@ -1,5 +1,7 @@
 """Prediction intervals: the published split, exact metrics, selection by rule, each method in another way."""
 
+import dataclasses
+import itertools
 import math
 
 import hypothesis.strategies as st
@@ -11,7 +13,7 @@ from scipy import stats
 
 from sdp_bench.bench.datasets.base import RegressionTable
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.methods.uci import METHODS, intervals, methods
+from sdp_bench.bench.methods.uci import METHODS, READINGS, intervals, methods
 from sdp_bench.bench.methods.uci.intervals import GRID, Scores, select, splits
 from sdp_bench.bench.methods.uci.methods import evaluate
 from sdp_bench.bench.methods.uci.scores import gaussian_nll, mpiw, picp
@@ -138,41 +140,88 @@ def parts():
 
 @pytest.fixture(scope="module")
 def stacks(parts):
+    """Stacks of nets by objective, as many as some method mixes."""
+    members = {}
+    for how in METHODS.values():
+        members[how.objective] = max(how.members, members.get(how.objective, 1))
     made = {}
-    for name in METHODS.values():
-        if name not in made:
-            data = Problem(parts.features["train"], parts.targets["train"], SEEDS)
+    for name, count in members.items():
+        made[name] = []
+        for member in range(count):
+            data = Problem(parts.features["train"], parts.targets["train"], SEEDS, member)
             trainer = Trainer(data, OBJECTIVES[name], SETTINGS)
             for _ in trainer.run(100):
                 pass
-            made[name] = trainer.nets
+            made[name].append(trainer.nets)
     return made
+
+
+def stacks_of(method, stacks):
+    return stacks[METHODS[method].objective][: METHODS[method].members]
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_what_is_selected_scores_as_a_plain_evaluation_says(method, parts, stacks):
     """Each method again for one net, with torch's own layers and autograd."""
-    nets = stacks[METHODS[method]]
-    found = evaluate(method, nets, parts, SETTINGS, SEEDS)
-    assert len(found) == len(SEEDS)
-    assert any(chosen.setting for chosen in found)
-    for place, chosen in enumerate(found):
+    own = stacks_of(method, stacks)
+    found = evaluate(method, own, parts, SETTINGS, SEEDS)
+    assert set(found) == (set(READINGS) if METHODS[method].propagates else {None})
+    assert any(chosen.setting for each in found.values() for chosen in each)
+    for place, chosen in ((place, each[place]) for each in found.values() for place in range(len(SEEDS))):
         if chosen.setting is None:
             assert chosen.qualified == 0
             continue
         assert intervals.WINDOW[0] < chosen.validation["picp"] < intervals.WINDOW[1]
-        net, _ = copy_of(nets, place * len(SETTINGS) + SETTINGS.index(chosen.setting))
+        index = place * len(SETTINGS) + SETTINGS.index(chosen.setting)
+        nets = [copy_of(each, index)[0] for each in own]
         for part, scored in (("validation", chosen.validation), ("test", chosen.test)):
             x, y = parts.features[part][place], parts.targets[part][place]
-            low, high, law = plain(method, net, x, chosen.input_variance, part, SEEDS[place])
+            low, high, law = plain(method, nets, x, chosen.input_variance, part, SEEDS[place])
             assert scored["picp"] == pytest.approx(float(((low < y) & (y < high)).double().mean()))
             assert scored["mpiw"] == pytest.approx(float((high - low).mean() / parts.ranges[place]))
             expected = -stats.norm(law[0].numpy(), law[1].sqrt().numpy()).logpdf(y.numpy()).mean()
             assert scored["nll"] == pytest.approx(expected)
 
 
-def plain(method, net, x, variance, part, seed):
-    if method == "sqr":
+@pytest.mark.parametrize("method", ["sdp", "sdp+pnn"])
+def test_a_set_has_the_scan_and_the_variance_that_its_first_run_found(method, parts, stacks):
+    """Every candidate of the first seed again, one by one."""
+    own = stacks_of(method, stacks)
+    x, y = parts.features["validation"][0], parts.targets["validation"][0]
+
+    def best(variances):
+        scored = []
+        for index, variance in itertools.product(range(len(SETTINGS)), variances):
+            low, high, _ = plain(method, [copy_of(own[0], index)[0]], x, variance, "validation", SEEDS[0])
+            coverage = float(((low < y) & (y < high)).double().mean())
+            fits = intervals.WINDOW[0] < coverage < intervals.WINDOW[1]
+            scored.append((not fits, float((high - low).mean()) if fits else abs(coverage - 0.95), variance))
+        assert not all(missed for missed, _, _ in scored)
+        return min(scored)[2]
+
+    scanned = [best(10.0**k for k in range(-8, 1)) * 10 ** (step / 10) for step in range(-5, 6)]
+    found = evaluate(method, own, parts, SETTINGS, SEEDS)
+    for chosen in found["set_scan"]:
+        assert chosen.setting is None or min(
+            abs(chosen.input_variance / each - 1) for each in scanned
+        ) == pytest.approx(0, abs=1e-9)
+    narrowest = best(scanned)
+    assert found["set_scan"][0].input_variance == pytest.approx(narrowest)
+    for chosen in found["set_variance"]:
+        assert chosen.setting is None or chosen.input_variance == pytest.approx(narrowest)
+
+
+def test_an_ensemble_of_one_is_its_net(parts, stacks, monkeypatch):
+    monkeypatch.setitem(METHODS, "one", dataclasses.replace(METHODS["ensemble:members=5"], members=1))
+    (alone,) = evaluate("pnn", stacks["pnn"][:1], parts, SETTINGS, SEEDS).values()
+    (mixed,) = evaluate("one", stacks["pnn"][:1], parts, SETTINGS, SEEDS).values()
+    assert mixed == alone
+
+
+def plain(method, nets, x, variance, part, seed):
+    """Ends, and mean and variance of the law, of predictions by torch's own layers."""
+    net = nets[0]
+    if method in ("sqr", "sqr_ends"):
         ends = [net(torch.cat([x, torch.full((len(x), 1), 12 * (q - 0.5))], 1))[:, 0] for q in (0.025, 0.975)]
         low, high = (end.detach() for end in ends)
         return low, high, ((low + high) / 2, ((high - low) / 3.92).square())
@@ -181,6 +230,11 @@ def plain(method, net, x, variance, part, seed):
         noise = np.random.default_rng([seed, *part.encode()]).standard_normal((samples, *x.shape))
         out = net(x + variance**0.5 * torch.from_numpy(noise))[..., 0].detach()
         law = out.mean(0), out.var(0)
+    elif len(nets) > 1:  # moments of the mixture of Gaussians
+        out = torch.stack([each(x).detach() for each in nets])
+        second = torch.nn.functional.softplus(out[..., 1]) + 1e-6 + out[..., 0].square()
+        mean = out[..., 0].mean(0)
+        law = mean, second.mean(0) - mean.square()
     else:
         rows = x.clone().requires_grad_()
         out = net(rows)
@@ -193,15 +247,15 @@ def plain(method, net, x, variance, part, seed):
 
 
 def test_none_qualifies(parts, stacks):
-    nets = stacks["pnn"]
+    (nets, *_) = stacks["pnn"]
     sure = Nets(**{**nets.tensors, "offset": nets.offset - torch.tensor([[0.0], [50.0]])})  # variance ~ 0
-    found = evaluate("pnn", sure, parts, SETTINGS, SEEDS)
+    (found,) = evaluate("pnn", [sure], parts, SETTINGS, SEEDS).values()
     assert [(each.setting, each.qualified, each.test) for each in found] == [(None, 0, {})] * len(SEEDS)
 
 
 def test_more_samples_come_nearer_to_the_large_sample_limit(parts, stacks):
     """Moments of k samples against 30 000: their error falls as 1 / sqrt(k)."""
-    nets = stacks["squared_error"]
+    (nets,) = stacks["squared_error"]
     variance = torch.full((len(SEEDS), len(SETTINGS)), 0.1, dtype=torch.float64)
 
     def means(samples):

@@ -49,15 +49,21 @@ def copy_of(nets, index):
     return net, nn.Parameter(nets.log_variance[index].flatten().clone())
 
 
+def pinball(net, x, y, levels):
+    error = y - net(torch.cat([x, 12 * (levels[:, None] - 0.5)], 1))[:, 0]
+    return torch.maximum(levels * error, (levels - 1) * error).mean()
+
+
 def loss_of(name, net, log_variance, x, y, levels):
+    if name == "sqr":
+        return pinball(net, x, y, levels)
+    if name == "sqr_ends":  # the sum of two means, as published
+        return sum(pinball(net, x, y, torch.full_like(y, level)) for level in (0.025, 0.975))
     if name == "sdp_nll":
         x = x.clone().requires_grad_()
     out = net(x)
     if name == "squared_error":
         return (out[:, 0] - y).square().mean()
-    if name == "sqr":
-        error = y - out[:, 0]
-        return torch.maximum(levels * error, (levels - 1) * error).mean()
     if name == "pnn":
         variance = F.softplus(out[:, 1]) + 1e-3
     else:
@@ -109,14 +115,23 @@ def test_minibatches_of_an_epoch_hold_each_row_once():
         assert torch.equal(rows[rows[:, 0].argsort()], given[given[:, 0].argsort()])
 
 
-def test_quantile_levels_are_drawn_anew_and_are_an_input():
+def test_quantile_levels_are_drawn_anew():
     trainer = Trainer(problem(), OBJECTIVES["sqr"], SETTINGS)
-    x, _, levels = trainer._shuffled()
+    levels = trainer._shuffled()[2]
     trainer.epochs = 1
     assert not torch.equal(levels, trainer._shuffled()[2])
-    assert torch.allclose(x[:, -1:], 12 * (levels - 0.5))
     assert 0 <= levels.min() < 0.1
     assert 0.9 < levels.max() <= 1
+
+
+def test_members_of_an_ensemble_draw_anew_and_the_first_is_the_net_alone():
+    data = problem()
+    one, two = (
+        Nets.initial(Problem(data.features, data.targets, SEEDS, member), GAUSSIAN, 1) for member in (0, 1)
+    )
+    assert torch.equal(one.weight, Nets.initial(data, GAUSSIAN, 1).weight)
+    for part in ("weight", "second"):
+        assert not (one.tensors[part] == two.tensors[part]).any()
 
 
 def test_seeds_and_settings_do_not_see_each_other():
