@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
 from sdp_bench.bench.experiments.uci.experiment import EXPERIMENT
-from sdp_bench.reports.replication.statement import (
-    Effect,
-    Evidence,
-    Rule,
-    Tried,
-    finite,
-    tried,
-)
-from sdp_bench.reports.sections.uci import SETS, label
+from sdp_bench.reports.replication.statement import Convention, Effect, Evidence, Rule, Trial, Tried, finite
+from sdp_bench.reports.sections.uci import READINGS, SETS, label, of_reading
 
 _COVERAGE = 0.95
 _LEAST = 0.925
 """Coverage in validation from which a setting qualifies."""
-_BASELINES = ("pnn", "sqr")
+_BASELINES = ("pnn", "sqr_ends")
+_ENSEMBLE = "ensemble:members=5"
 _SAMPLES = ("monte_carlo:samples=10", "monte_carlo:samples=100")
 _BOLD = {
     "sdp": ("concrete", "naval", "energy"),
@@ -34,10 +28,17 @@ _FEWEST = 3
 
 
 class _Measured:
-    """Values by set and method: a series over seeds, where some setting qualified."""
+    """Values by set and method: a series over seeds, where some setting qualified.
 
-    def __init__(self, evidence: Evidence) -> None:
-        self.frame = evidence.of(EXPERIMENT.name)
+    Parameters
+    ----------
+    evidence : Evidence
+    reading : str
+        Of how input variances are scanned, as the component of what was measured.
+    """
+
+    def __init__(self, evidence: Evidence, reading: str = "") -> None:
+        self.frame = of_reading(evidence.of(EXPERIMENT.name), reading)
         self.traits = evidence.results.traits
         self._series: dict[tuple[str, str, str], pd.Series] = {}
         if len(self.frame):  # else there may be no column of sets
@@ -78,78 +79,92 @@ class _Measured:
         return pd.concat(own, axis=1).mean(axis=1, skipna=False).dropna() if own else pd.Series(dtype=float)
 
 
-def _narrowest(places: Mapping[str, Sequence[str]], others: Sequence[str]) -> Rule:
+def _under_each_reading(effects_of: Callable[[_Measured], Iterable[Effect]]) -> Rule:
+    """Ruling by effects under each reading of the scan of input variances that was measured."""
+
     def rule(evidence: Evidence) -> Tried | None:
-        measured = _Measured(evidence)
-        effects = [
+        trials: dict[Convention, Trial] = {}
+        fidelity = ""
+        components = evidence.of(EXPERIMENT.name)["component"].unique()
+        for reading, words in READINGS.items():
+            if reading not in components:
+                continue
+            measured = _Measured(evidence, reading)
+            effects = tuple(effects_of(measured))
+            fidelity = fidelity or measured.fidelity
+            if effects and all(len(effect.values) for effect in effects):
+                trials[words,] = Trial(effects, "seed")
+        return Tried(trials, fidelity, "#uci") if trials else None
+
+    return rule
+
+
+def _narrowest(places: Mapping[str, Sequence[str]], others: Sequence[str]) -> Rule:
+    return _under_each_reading(
+        lambda measured: [
             effect
             for method, names in places.items()
             for name in names
             if name in measured.sets
             for effect in measured.narrower(name, method, others)
         ]
-        return tried(effects, "seed", measured.fidelity, "#uci")
-
-    return rule
+    )
 
 
-def _either(evidence: Evidence) -> Tried | None:
+def _either(measured: _Measured) -> Iterator[Effect]:
     """On each set, the narrower of SDP and SDP + PNN against every method else."""
-    measured = _Measured(evidence)
-    effects: list[Effect] = []
     for name in measured.sets:
         widths = {method: measured.of(name, method, "mpiw").mean() for method in ("sdp", "sdp+pnn")}
         best = min(
             widths, key=lambda method: (math.isnan(widths[method]), widths[method])
         )  # NaN: none qualified
-        effects += measured.narrower(name, best, (*_BASELINES, *_SAMPLES), len(widths))
-    return tried(effects, "seed", measured.fidelity, "#uci")
+        yield from measured.narrower(name, best, (*_BASELINES, *_SAMPLES), len(widths))
 
 
 def _better_covered(others: Sequence[str]) -> Rule:
     """Ruling on the coverage of SDP + PNN: nearer to 95 % than that of others, over sets."""
 
-    def rule(evidence: Evidence) -> Tried | None:
-        measured = _Measured(evidence)
+    def effects(measured: _Measured) -> Iterator[Effect]:
         own = measured.errors("sdp+pnn")
-        effects = []
         for other in others:
             lead = (measured.errors(other) - own).dropna()
             if len(lead) >= _FEWEST:
                 words = f"distance of the coverage from 95 %: {label(other, measured.traits)} less SDP + PNN"
-                effects.append(Effect(words, finite(lead)))
-        return tried(effects, "seed", measured.fidelity, "#uci")
+                yield Effect(words, finite(lead))
 
-    return rule
+    return _under_each_reading(effects)
 
 
-def _on_boston(evidence: Evidence) -> Tried | None:
-    measured = _Measured(evidence)
-    method = _SAMPLES[1]
+def _on_boston(measured: _Measured) -> Iterator[Effect]:
     others = ("sdp", "sdp+pnn", *_BASELINES, _SAMPLES[0])
-    effects = list(measured.narrower("boston", method, others))
-    return tried(effects, "seed", measured.fidelity, "#uci")
+    yield from measured.narrower("boston", _SAMPLES[1], others)
 
 
-def _few_samples(evidence: Evidence) -> Tried | None:
-    measured = _Measured(evidence)
+def _few_samples(measured: _Measured) -> Iterator[Effect]:
     own = [measured.of(name, "monte_carlo:samples=5", "picp") for name in measured.sets]
-    if not own:
-        return None
-    coverage = finite(pd.concat(own, axis=1).mean(axis=1))
-    effect = Effect(
-        "coverage with 5 samples, mean over sets", _LEAST - coverage, shown=lambda effect: _LEAST - effect
+    if own:
+        coverage = finite(pd.concat(own, axis=1).mean(axis=1))
+        words = "coverage with 5 samples, mean over sets"
+        yield Effect(words, _LEAST - coverage, shown=lambda effect: _LEAST - effect)
+
+
+def _ensemble(evidence: Evidence) -> Tried | None:
+    """No input variance enters, so that there is one reading."""
+    measured = _Measured(evidence)
+    effects = tuple(
+        effect for name in measured.sets for effect in measured.narrower(name, "pnn", (_ENSEMBLE,))
     )
-    return tried([effect], "seed", measured.fidelity, "#uci")
+    return Tried({(): Trial(effects, "seed")}, measured.fidelity, "#uci") if effects else None
 
 
 RULES: Mapping[str, Rule] = {
     "uci-sdp": _narrowest({"sdp": _BOLD["sdp"]}, _BASELINES),
     "uci-pnn": _narrowest({"sdp+pnn": _BOLD["sdp+pnn"]}, (*_BASELINES, "sdp")),
     "uci-coverage": _better_covered(("sdp", *_BASELINES, *_SAMPLES)),
-    "uci-either": _either,
+    "uci-either": _under_each_reading(_either),
     "uci-trend": _better_covered(("sdp", "pnn")),
-    "uci-boston": _on_boston,
+    "uci-boston": _under_each_reading(_on_boston),
     "uci-complementary": _narrowest({"sdp+pnn": SETS}, ("pnn",)),
-    "uci-few": _few_samples,
+    "uci-few": _under_each_reading(_few_samples),
+    "uci-ensemble": _ensemble,
 }

@@ -248,11 +248,14 @@ def test_of_two_claims_the_worse_rules(shared, distance, worse):
     assert answer.verdicts.by_convention == {"": worse}
 
 
-def uci(widths, coverage):
+OWN = ("a scan for each seed and setting",)
+
+
+def uci(widths, coverage, component=""):
     """Measurements of methods on one set, ten seeds with a little spread."""
     rows = [
         {"experiment": "uci", "dataset": "concrete", "rule": rule, "metric": metric, "seed": float(seed)}
-        | {"value": value * (1 + 1e-3 * seed)}
+        | {"value": value * (1 + 1e-3 * seed), "component": component}
         for values, metric in ((widths, "mpiw"), (coverage, "picp"))
         for rule, value in values.items()
         for seed in range(10)
@@ -262,11 +265,11 @@ def uci(widths, coverage):
 
 
 def test_intervals_are_compared_seed_by_seed():
-    widths = {"sdp": 0.2, "pnn": 0.3, "sqr": 0.25, "sdp+pnn": 0.19}
+    widths = {"sdp": 0.2, "pnn": 0.3, "sqr_ends": 0.25, "sdp+pnn": 0.19}
     own = Evidence(made_up.results(made_up.frame(depths=(1,), nets=1, inputs=1)))
     own._of["uci"] = uci(widths, dict.fromkeys(widths, 0.93)).query("experiment == 'uci'")
     tried = intervals.RULES["uci-sdp"](own)
-    found = {effect.name: effect.values for effect in tried.trials[()].effects}
+    found = {effect.name: effect.values for effect in tried.trials[OWN].effects}
     assert set(found) == {
         "MPIW of SDP over that of PNN on concrete",
         "MPIW of SDP over that of SQR on concrete",
@@ -277,18 +280,35 @@ def test_intervals_are_compared_seed_by_seed():
 def test_where_sdp_never_qualified_the_narrower_is_sdp_with_pnn():
     own = Evidence(made_up.results(made_up.frame(depths=(1,), nets=1, inputs=1)))
     own._of["uci"] = uci({"sdp+pnn": 0.2, "pnn": 0.3}, {}).query("experiment == 'uci'")
-    (effect,) = intervals.RULES["uci-either"](own).trials[()].effects
+    (effect,) = intervals.RULES["uci-either"](own).trials[OWN].effects
     assert effect.name == "MPIW of SDP + PNN over that of PNN on concrete"
 
 
 def test_the_best_coverage_is_the_best_of_all_methods():
-    methods = ("sdp", "pnn", "sqr", "sdp+pnn", "monte_carlo:samples=10", "monte_carlo:samples=100")
+    methods = ("sdp", "pnn", "sqr_ends", "sdp+pnn", "monte_carlo:samples=10", "monte_carlo:samples=100")
     own = Evidence(made_up.results(made_up.frame(depths=(1,), nets=1, inputs=1)))
-    coverage = dict.fromkeys(methods, 0.9) | {"sqr": 0.949, "sdp+pnn": 0.94}
+    coverage = dict.fromkeys(methods, 0.9) | {"sqr_ends": 0.949, "sdp+pnn": 0.94}
     own._of["uci"] = uci({}, coverage).query("experiment == 'uci'")
-    trial = intervals.RULES["uci-coverage"](own).trials[()]
+    trial = intervals.RULES["uci-coverage"](own).trials[OWN]
     assert len(trial.effects) == len(methods) - 1
     assert "SQR" in trial.deciding.name
+
+
+def test_intervals_are_ruled_on_under_each_reading_of_the_scan():
+    own = Evidence(made_up.results(made_up.frame(depths=(1,), nets=1, inputs=1)))
+    each = [
+        uci({"sdp": 0.2}, {}, "set_scan"),
+        uci({"sdp": 0.4}, {}, "set_variance"),
+        uci({"sdp": 0.1, "pnn": 0.3, "ensemble:members=5": 0.6}, {}),
+    ]
+    own._of["uci"] = pd.concat(each).query("experiment == 'uci'")
+    trials = intervals.RULES["uci-sdp"](own).trials
+    assert list(trials) == [("one scan a set",), ("one variance a set",), OWN]
+    factors = [np.exp(trial.effects[0].values[0]) for trial in trials.values()]
+    assert factors == pytest.approx([0.3 / 0.2, 0.3 / 0.4, 0.3 / 0.1])
+    (effect,) = intervals.RULES["uci-ensemble"](own).trials[()].effects
+    assert effect.name == "MPIW of PNN over that of five PNNs on concrete"
+    np.testing.assert_allclose(np.exp(effect.values), 2)
 
 
 def test_every_table_and_figure_of_the_paper_has_a_line():

@@ -10,7 +10,7 @@ from sdp_bench.reports.sections.uci import intervals
 from tests.reports.made_up import TRAITS
 
 
-def frame(values):
+def frame(values, component=""):
     """Rows (set, method, metric, values by seed)."""
     rows = [
         {
@@ -18,6 +18,7 @@ def frame(values):
             "dataset": name,
             "rule": rule,
             "metric": metric,
+            "component": component,
             "seed": seed,
             "value": value,
             "recipe": "as published",
@@ -64,7 +65,7 @@ def test_the_papers_numbers_stand_beside(section):
 
 
 def test_the_narrowest_is_marked_and_named(section):
-    sdp, _, _, pnn = section.tables[0].rows[1].cells
+    sdp, _, _, pnn, _ = section.tables[0].rows[1].cells
     assert (sdp.numbers[1].best, pnn.numbers[1].best) == (False, True)
     (sentence,) = section.sentences
     assert sentence.endswith("every seed qualified: PNN on yacht.")
@@ -79,7 +80,7 @@ def test_a_mean_over_fewer_seeds_does_not_win():
         ("yacht", "pnn", "mpiw", {0: 0.2, 1: 0.2}),
         ("yacht", "pnn", "picp", {0: 0.95, 1: 0.95}),
     ]
-    sdp, _, _, pnn = intervals(frame(rows), TRAITS).tables[0].rows[0].cells
+    sdp, _, _, pnn, _ = intervals(frame(rows), TRAITS).tables[0].rows[0].cells
     assert (sdp.numbers[1].best, pnn.numbers[1].best) == (False, True)
 
 
@@ -93,7 +94,7 @@ def test_none_is_marked_where_seeds_tell_none_from_the_narrowest():
             ("yacht", "mpiw", widths),
         )
     ]
-    sdp, _, _, pnn = intervals(frame(rows), TRAITS).tables[0].rows[0].cells
+    sdp, _, _, pnn, _ = intervals(frame(rows), TRAITS).tables[0].rows[0].cells
     assert (sdp.numbers[1].best, pnn.numbers[1].best) == (False, False)
 
 
@@ -118,3 +119,44 @@ def test_none_qualified_is_said_and_not_a_crash(section):
 def test_no_section_without_measurements():
     empty = frame([("yacht", "sdp", "qualified", {0: 1})])
     assert intervals(empty.assign(experiment="iris-tv"), TRAITS) is None
+
+
+def test_the_scan_nearest_to_the_paper_stands_first_and_the_others_beside_it():
+    shared = frame(
+        [
+            ("yacht", "sdp", "qualified", {0: 1, 1: 1}),
+            ("yacht", "sdp", "validation_picp", {0: 0.95, 1: 0.95}),
+            ("yacht", "sdp", "picp", {0: 0.94, 1: 0.92}),
+            ("yacht", "sdp", "mpiw", {0: 0.2, 1: 0.2}),
+        ],
+        "set_scan",
+    )
+    own = frame(
+        [
+            ("yacht", "sdp", "qualified", {0: 1, 1: 1}),
+            ("yacht", "sdp", "validation_picp", {0: 0.95, 1: 0.95}),
+            ("yacht", "sdp", "picp", {0: 0.9, 1: 0.9}),
+            ("yacht", "sdp", "mpiw", {0: 0.1, 1: 0.1}),
+            ("yacht", "pnn", "qualified", {0: 1, 1: 1}),
+            ("yacht", "pnn", "picp", {0: 0.95, 1: 0.95}),
+            ("yacht", "pnn", "mpiw", {0: 0.3, 1: 0.3}),
+        ]
+    )
+    section = intervals(pd.concat([own, shared]), TRAITS)
+    assert section.reading == "one scan a set"
+    sdp, _, _, pnn, _ = section.tables[0].rows[0].cells
+    assert (sdp.numbers[1].mean, pnn.numbers[1].mean) == pytest.approx((0.2, 0.3))
+    assert section.scanned.methods[:2] == ("SDP, one scan a set", "SDP, a scan for each seed and setting")
+    first, second = (
+        tuple(number.mean for number in cell.numbers) for cell in section.scanned.rows[0].cells[:2]
+    )
+    assert first == pytest.approx((0.95, 0.93, 0.2))
+    assert second == pytest.approx((0.95, 0.9, 0.1))
+    assert "by .0200 from 165 (one scan a set), .0500 from 285" in section.sentences[1].replace("0.0", ".0")
+
+
+def test_numbers_of_the_papers_baseline_stand_beside_its_published_code():
+    rows = [(f"{name}", rule, "qualified", {0: 1}) for name in ("yacht",) for rule in ("sqr", "sqr_ends")]
+    table = intervals(frame(rows), TRAITS).tables[1]
+    published, text = table.rows[0].cells[2:]
+    assert (published.numbers[0].paper, text.numbers[0].paper) == ("0.93 ± 0.06", "")
