@@ -286,6 +286,13 @@ def cnn3(
         ).eval()
 
 
+def _resnet18_max_pool(architecture: ImageArchitecture) -> nn.Module:
+    from sdp_bench.bench.nets.resnet import ResNet
+
+    a = architecture
+    return ResNet(a.channels, a.classes, a.width, max_pool=True)
+
+
 def _resnet8(architecture: ImageArchitecture) -> nn.Module:
     from sdp_bench.bench.nets.resnet import ResNet
 
@@ -392,6 +399,14 @@ IMAGE_NETWORKS: dict[str, Network[ImageArchitecture]] = {
         18,
         seconds=0.02,
         short={"epochs": 5, "precision": "bfloat16"},
+    ),
+    "resnet18_max_pool": Network(
+        _with_seed(_resnet18_max_pool),
+        "ResNet-18 with max-pool",
+        "convolution",
+        18,
+        seconds=0.003,
+        short={"epochs": 40},
     ),
     "cnn3": Network(
         lambda a, seed: cnn3(a.classes, channels=a.channels, size=a.size, width=a.width, seed=seed),

@@ -11,6 +11,8 @@ from sdp_bench.bench.experiments.robustness.experiment import EXPERIMENT as ROBU
 from sdp_bench.bench.experiments.selective.experiment import EXPERIMENT as SELECTIVE
 from sdp_bench.bench.experiments.two_moons.experiment import EXPERIMENT as TWO_MOONS
 from sdp_bench.bench.experiments.uci.experiment import EXPERIMENT as UCI
+from sdp_bench.bench.experiments.vision.resnet import RESNET
+from sdp_bench.bench.nets.architectures import NETWORKS
 from sdp_bench.reports.paper import printed
 from sdp_bench.reports.replication.statement import Evidence
 from sdp_bench.reports.sections.robustness.words import SETS
@@ -127,7 +129,9 @@ def _cells(table: Table, methods: frozenset[str]) -> dict[tuple[float, str, str]
 
 def _others(evidence: Evidence) -> Iterator[Counterpart]:
     """Tables of the other experiments."""
-    resnet = NetKind("resnet18", 18)
+    measured = set(evidence.of(RESNET.name)["activation"].unique())
+    nearest = next((network for network in printed.RESNETS if network in measured), printed.RESNETS[0])
+    resnet = NetKind(nearest, NETWORKS[nearest].depth)
     methods = frozenset(printed.experiment("tv_class_resnet18")["method"])
     for label, title in (
         ("Table 3", "TV of classes, ResNet-18"),

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from sdp_bench.bench.experiments.uci.experiment import EXPERIMENT
-from sdp_bench.reports.replication.statement import Convention, Effect, Evidence, Rule, Trial, Tried, finite
+from sdp_bench.reports.replication.statement import Convention, Effect, Evidence, Rule, Tried, finite, tried
 from sdp_bench.reports.sections.uci import READINGS, SETS, label, of_reading
 
 _COVERAGE = 0.95
@@ -83,18 +83,16 @@ def _under_each_reading(effects_of: Callable[[_Measured], Iterable[Effect]]) -> 
     """Ruling by effects under each reading of the scan of input variances that was measured."""
 
     def rule(evidence: Evidence) -> Tried | None:
-        trials: dict[Convention, Trial] = {}
-        fidelity = ""
         components = evidence.of(EXPERIMENT.name)["component"].unique()
-        for reading, words in READINGS.items():
-            if reading not in components:
-                continue
-            measured = _Measured(evidence, reading)
-            effects = tuple(effects_of(measured))
-            fidelity = fidelity or measured.fidelity
-            if effects and all(len(effect.values) for effect in effects):
-                trials[words,] = Trial(effects, "seed")
-        return Tried(trials, fidelity, "#uci") if trials else None
+        measured = {
+            words: _Measured(evidence, each) for each, words in READINGS.items() if each in components
+        }
+        if not measured:
+            return None
+        effects: dict[Convention, Iterable[Effect]] = {
+            (words,): effects_of(one) for words, one in measured.items()
+        }
+        return Tried.of(effects, "seed", next(iter(measured.values())).fidelity, "#uci")
 
     return rule
 
@@ -151,10 +149,8 @@ def _few_samples(measured: _Measured) -> Iterator[Effect]:
 def _ensemble(evidence: Evidence) -> Tried | None:
     """No input variance enters, so that there is one reading."""
     measured = _Measured(evidence)
-    effects = tuple(
-        effect for name in measured.sets for effect in measured.narrower(name, "pnn", (_ENSEMBLE,))
-    )
-    return Tried({(): Trial(effects, "seed")}, measured.fidelity, "#uci") if effects else None
+    effects = (effect for name in measured.sets for effect in measured.narrower(name, "pnn", (_ENSEMBLE,)))
+    return tried(effects, "seed", measured.fidelity, "#uci")
 
 
 RULES: Mapping[str, Rule] = {

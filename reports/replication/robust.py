@@ -10,7 +10,7 @@ import pandas as pd
 
 from sdp_bench.bench.experiments.robustness.experiment import EXPERIMENT
 from sdp_bench.bench.methods.robustness import METRICS, RADII
-from sdp_bench.reports.replication.statement import Convention, Effect, Evidence, Rule, Trial, Tried, finite
+from sdp_bench.reports.replication.statement import Convention, Effect, Evidence, Rule, Tried, finite
 from sdp_bench.reports.sections.robustness.robustness import attacked
 from sdp_bench.reports.sections.robustness.words import OBJECTIVES
 from sdp_bench.reports.style import labels
@@ -96,14 +96,7 @@ def _more(
 
 
 def _tried(trials: Mapping[Convention, Iterable[Effect]], measured: _Measured) -> Tried | None:
-    """Trials under those conventions of which every part was measured."""
-    parts = {convention: tuple(effects) for convention, effects in trials.items()}
-    known = {
-        convention: Trial(effects, "run")
-        for convention, effects in parts.items()
-        if effects and all(len(effect.values) for effect in effects)
-    }
-    return Tried(known, measured.fidelity, "#robustness") if known else None
+    return Tried.of(trials, "run", measured.fidelity, "#robustness")
 
 
 def _name(objective: str) -> str:

@@ -169,6 +169,23 @@ class Tried:
     fidelity: str = ""
     address: str = ""
 
+    @classmethod
+    def of(
+        cls,
+        effects: Mapping[Convention, Iterable[Effect]],
+        replicate: str,
+        fidelity: str = "",
+        address: str = "",
+    ) -> Tried | None:
+        """Trials under those conventions of which every part was measured; None where there is none."""
+        parts = {convention: tuple(own) for convention, own in effects.items()}
+        trials = {
+            convention: Trial(own, replicate)
+            for convention, own in parts.items()
+            if own and all(len(effect.values) for effect in own)
+        }
+        return cls(trials, fidelity, address) if trials else None
+
 
 class Evidence:
     """Results, as the rulings ask them.
@@ -334,7 +351,4 @@ def finite(values: ArrayLike) -> NDArray[np.float64]:
 
 def tried(effects: Iterable[Effect], replicate: str, fidelity: str = "", address: str = "") -> Tried | None:
     """Trial where the paper leaves no convention open; None where a part has no replicate at all."""
-    parts = tuple(effects)
-    if not parts or not all(len(effect.values) for effect in parts):
-        return None
-    return Tried({(): Trial(parts, replicate)}, fidelity, address)
+    return Tried.of({(): effects}, replicate, fidelity, address)

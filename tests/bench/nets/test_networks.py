@@ -17,6 +17,7 @@ def parameters(net):
         # by hand: sums of inputs x outputs x kernel (+ outputs), and 2 a batch-norm channel
         (lambda: resnet18(), 11_173_962),
         (lambda: resnet18(100), 11_173_962 + 90 * 513),
+        (lambda: ImageArchitecture("resnet18_max_pool").build(), 11_689_512 - 990 * 513),  # torchvision's
         (lambda: cnn3(), (27 * 64 + 64) + (9 * 64 * 128 + 128) + (128 * 8 * 8 * 10 + 10)),
         (
             lambda: cnn3(channels=1, size=28),
