@@ -95,7 +95,7 @@ def test_labels():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ImageArchitecture("vgg"), "choose from resnet18, cnn3"),
+        (lambda: ImageArchitecture("vgg"), "choose from resnet18, resnet18_max_pool, cnn3"),
         (lambda: ImageArchitecture(width=0), "positive"),
     ],
 )

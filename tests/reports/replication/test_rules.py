@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sdp_bench.bench.runtime.table import BY_INPUTS, BY_OUTPUTS, MNIST_CNN, NARROW_CNNS, Row
-from sdp_bench.reports.replication import cost, estimates, exact, intervals, simulation
+from sdp_bench.reports.replication import cost, estimates, exact, images, intervals, simulation
 from sdp_bench.reports.replication.counterparts import counterparts
 from sdp_bench.reports.replication.statement import Answer, Evidence, Tried, ruled
 from sdp_bench.reports.replication.statements import RULES, topics
@@ -246,6 +246,24 @@ def test_of_two_claims_the_worse_rules(shared, distance, worse):
     }
     answer = simulation.RULES["improves"](own)
     assert answer.verdicts.by_convention == {"": worse}
+
+
+def test_resnets_with_and_without_max_pool_are_ruled_on_apart():
+    rows = [
+        {"experiment": "resnet-tv", "metric": "tv_class", "activation": network, "net": network, "depth": 18}
+        | {"input": image, "sigma": 0.1, "rule": rule, "component": "", "samples": 5000}
+        | {"value": value * (1 + 0.01 * image)}
+        for network, lead in (("resnet18_max_pool", 0.1), ("resnet18", -0.1))
+        for rule, value in (("sdp", 0.2), ("marginal_sdp", 0.2 + lead), ("marginal_moment_matching", 0.4))
+        for image in range(8)
+    ]
+    frame = made_up.frame(depths=(1,), nets=1, inputs=1)
+    tried = images.RULES["resnet"](evidence(pd.concat([frame, pd.DataFrame(rows)], ignore_index=True)))
+    assert list(tried.trials) == [("max-pool",), ("no max-pool",)]
+    leads = [trial.effects[0].values.mean() for trial in tried.trials.values()]
+    assert leads == pytest.approx([0.1 * 1.035, -0.1 * 1.035])
+    assert tried.fidelity.startswith("max-pool: one net, 8 images, 5,000 oracle samples; no max-pool:")
+    assert images.RULES["resnet"](evidence(frame)) is None
 
 
 OWN = ("a scan for each seed and setting",)
