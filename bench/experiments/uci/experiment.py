@@ -72,7 +72,7 @@ class PredictionIntervals(ReplicateExperiment):
             replicated = Replicated(self.name, f"{name} {features}-64", text, identity)
             for objective in dict.fromkeys(METHODS[rule] for rule in self.rules):
                 methods = tuple(rule for rule in self.rules if METHODS[rule] == objective)
-                own = (self.name, self.metrics, self.fingerprint, replicated)
+                own = (self.name, self.metrics, self.fingerprint(), replicated)
                 shared = (*own, methods, seeds, scope.settings.sampling.device)
                 groups.append(UciGroup(*shared, name, objective, epochs, rows, features, GRID, training))
         return Expansion(groups)
