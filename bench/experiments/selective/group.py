@@ -38,7 +38,7 @@ _LAWS = {
     "softmax": 0.002,
     "dirichlet": 0.003,
     "pairwise_gaussian": 0.002,
-    "pairwise_marginal": 0.001,
+    "pairwise_marginal": 0.0005,
     "pairwise_cauchy": 0.002,
 }
 _FIT = 120.0  # s, certificates
