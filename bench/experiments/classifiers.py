@@ -233,7 +233,7 @@ def expanded(
             text = f"{images.description}; {how}{attack}"
             network = images.problem.architecture.label
             replicated = Replicated(experiment.name, f"{name} {network}", text, identity[:16])
-            own = (experiment.name, experiment.metrics, experiment.fingerprint, replicated)
+            own = (experiment.name, experiment.metrics, experiment.fingerprint(), replicated)
             methods = kind.methods_of(objective, experiment.rules)
             for seed in range(size.nets or 0):
                 shared = (*own, methods, (seed,), scope.settings.sampling.device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sdp_bench.bench.environment import threads
@@ -40,6 +40,14 @@ class ReplicateExperiment(Experiment):
         """Functions, classes and constants that its numbers rest on."""
 
     @property
+    def objectives(self) -> Mapping[str, object]:
+        """What its models are trained for, by name, each of which its own numbers alone rest on.
+
+        One that is added then leaves the numbers of the others as they are. Without any, all is in `code`.
+        """
+        return {}
+
+    @property
     def has_oracle(self) -> bool:
         """See `Experiment`."""
         return False
@@ -53,12 +61,16 @@ class ReplicateExperiment(Experiment):
         """See `Experiment`."""
         return f"{', '.join(self.rules)}; {self.size(settings).nets} seeds"
 
+    def fingerprint(self, objective: str | None = None) -> str:
+        """Hash of the code that could change its numbers, those of one objective where there are several."""
+        return self._fingerprints[objective if objective in self.objectives else None]
+
     @functools.cached_property
-    def fingerprint(self) -> str:
-        """Hash of the code that could change its numbers."""
+    def _fingerprints(self) -> Mapping[str | None, str]:
         from sdp_bench.bench.identity.fingerprint import reached
 
-        return reached(*self.code)
+        found: dict[str | None, str] = {None: reached(*self.code)}
+        return found | {name: reached(*self.code, each) for name, each in self.objectives.items()}
 
 
 @dataclass(frozen=True)
@@ -113,7 +125,7 @@ class ReplicateGroup(Group):
     metrics : tuple of str
         The first is there wherever a method was scored.
     mark : str
-        Fingerprint of the experiment's code, which itself does not travel with the group.
+        Fingerprint of its code, which itself does not travel with the group.
     replicated : Replicated
     methods : tuple of str
     seeds : tuple of int

@@ -117,7 +117,7 @@ def _marks(
         if not each.experiment:
             reasons[each.cell] = "no run asks for it"
             continue
-        task = None if each.unit in digests else each.experiment
+        task = None if each.unit in digests else (each.experiment, each.objective)
         plugin = plugin_of(each.rule, plugins[each.run])
         try:
             marks[each.cell] = _mark(each.rule, each.metric, task, plugin, trusted=trusted)
@@ -126,8 +126,10 @@ def _marks(
     return marks, reasons
 
 
-def _mark(rule: str, metric: str, task: str | None, plugin: Plugin | None, *, trusted: bool) -> str:
-    """Today's fingerprint of a metric of a rule, or of a method of an experiment without an oracle.
+def _mark(
+    rule: str, metric: str, task: tuple[str, str] | None, plugin: Plugin | None, *, trusted: bool
+) -> str:
+    """Today's fingerprint of a metric of a rule, or of an experiment without an oracle and its objective.
 
     Returns
     -------
@@ -140,10 +142,11 @@ def _mark(rule: str, metric: str, task: str | None, plugin: Plugin | None, *, tr
         If the code of a plug-in is needed and not trusted, or there is no such rule or experiment today.
     """
     if task is not None:
-        found = experiment(task)
+        name, objective = task
+        found = experiment(name)
         if not isinstance(found, ReplicateExperiment):
-            raise UserError(f"the experiment '{task}' is about nets and an oracle today")
-        return found.fingerprint
+            raise UserError(f"the experiment '{name}' is about nets and an oracle today")
+        return found.fingerprint(objective)
     if plugin and not trusted:
         raise UserError(
             f"rule '{plugin.name}' ({plugin.address}) is not built in; --trust-code runs its stored code"

@@ -41,6 +41,8 @@ class Measurement(NamedTuple):
         Of the net; empty without one.
     experiment : str
         Several may ask for the same; empty if none does.
+    objective : str
+        What was trained for; empty with an oracle.
     """
 
     unit: str
@@ -50,6 +52,7 @@ class Measurement(NamedTuple):
     run: int
     activation: str
     experiment: str
+    objective: str = ""
 
     @property
     def cell(self) -> Cell:
@@ -59,7 +62,7 @@ class Measurement(NamedTuple):
     @property
     def stratum(self) -> tuple[str, ...]:
         """What is stamped together."""
-        return self.experiment, self.activation, self.rule, self.metric, self.fingerprint
+        return self.experiment, self.objective, self.activation, self.rule, self.metric, self.fingerprint
 
 
 def measurements(records: pd.DataFrame, asked: pd.DataFrame) -> list[Measurement]:
@@ -77,8 +80,9 @@ def measurements(records: pd.DataFrame, asked: pd.DataFrame) -> list[Measurement
     list of Measurement
         One for each measurement and experiment, or for a measurement that no experiment asks for.
     """
-    once = records[[*CELL, "fingerprint", "run", "activation"]].drop_duplicates(CELL)
-    rows = once.merge(asked, on=CELL, how="left").fillna({"activation": "", "experiment": ""})
+    once = records[[*CELL, "fingerprint", "run", "activation", "objective"]].drop_duplicates(CELL)
+    rows = once.merge(asked, on=CELL, how="left")
+    rows = rows.fillna({"activation": "", "experiment": "", "objective": ""})
     rows = rows[list(Measurement._fields)]
     return [Measurement(*row) for row in rows.itertuples(index=False, name=None)]
 

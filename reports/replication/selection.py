@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import pandas as pd
 
 from sdp_bench.bench.experiments.selective.experiment import EXPERIMENT
-from sdp_bench.bench.methods.selective import READINGS
+from sdp_bench.bench.methods.selective import OTHER_SCALES, READINGS
 from sdp_bench.reports.replication.statement import (
     Effect,
     Evidence,
@@ -17,34 +18,33 @@ from sdp_bench.reports.replication.statement import (
     Tried,
     finite,
 )
+from sdp_bench.reports.sections.selective.areas import at_scale
+from sdp_bench.reports.sections.selective.words import MODELS, SCORE_STYLES
 from sdp_bench.reports.style import labels
-
-_NAMES = {
-    "softmax_entropy": "softmax entropy",
-    "orthonormal_certificates": "orthonormal certificates",
-    "dirichlet": "Dirichlet",
-    "pairwise_gaussian": "PD Gauss",
-    "pairwise_cauchy": "PD Cauchy",
-}
-_MODELS = {"softmax": "softmax", "dirichlet": "Dirichlet", "pairwise_gaussian": "PD loss Gauss"}
 
 _BORROWED = "sd_"
 """Before a reading of Cauchy pairs that takes its scales from a propagated Gaussian law."""
 _PAIRWISE = ("pairwise_gaussian", "pairwise_cauchy")
 
-_Line = tuple[str, str]
-"""Training objective, and score."""
+
+class _Line(NamedTuple):
+    """Training objective and score, and the scale of the noise where it is not the objective's own."""
+
+    objective: str
+    score: str
+    scale: float | None = None
 
 
 def _words(line: _Line) -> str:
-    return f"{_NAMES[line[1]]} on the {_MODELS[line[0]]} model"
+    at = f" at σ = {line.scale:g}" if line.scale else ""
+    return f"{SCORE_STYLES[line.score].label} on the {MODELS[line.objective].label} model{at}"
 
 
 def _areas(frame: pd.DataFrame, line: _Line, reading: str) -> pd.Series:
-    objective, score = line
+    frame = at_scale(frame, line.scale)
     own = frame[
-        (frame["objective"] == objective)
-        & (frame["rule"] == score)
+        (frame["objective"] == line.objective)
+        & (frame["rule"] == line.score)
         & (frame["metric"] == "rcauc")
         & (frame["component"] == reading)
     ]
@@ -53,7 +53,7 @@ def _areas(frame: pd.DataFrame, line: _Line, reading: str) -> pd.Series:
 
 def _readings(lines: Iterable[_Line]) -> Iterator[Mapping[str, str]]:
     """Readings of some scores, crossed; those of pairs are combined in one way."""
-    scores = list(dict.fromkeys(score for _, score in lines))
+    scores = list(dict.fromkeys(line.score for line in lines))
     for chosen in itertools.product(*(READINGS[score] for score in scores)):
         reading = dict(zip(scores, chosen, strict=True))
         pairs = {each.removeprefix(_BORROWED) for score, each in reading.items() if score in _PAIRWISE}
@@ -70,15 +70,17 @@ def _smaller(*pairs: tuple[_Line, _Line]) -> Rule:
             return None
         trials = {}
         for reading in _readings(line for pair in pairs for line in pair):
-            convention = tuple(f"{_NAMES[score]} {each}" for score, each in reading.items() if each)
+            convention = tuple(
+                f"{SCORE_STYLES[score].label} {each}" for score, each in reading.items() if each
+            )
             effects = tuple(
                 Effect(
                     f"RCAUC of {_words(worse)} less that of {_words(better)}, in points",
                     finite(
                         100
                         * (
-                            _areas(frame, worse, reading[worse[1]])
-                            - _areas(frame, better, reading[better[1]])
+                            _areas(frame, worse, reading[worse.score])
+                            - _areas(frame, better, reading[better.score])
                         )
                     ),
                 )
@@ -93,29 +95,26 @@ def _smaller(*pairs: tuple[_Line, _Line]) -> Rule:
     return rule
 
 
-_SOFTMAX = ("softmax", "softmax_entropy")
-_CAUCHY = ("softmax", "pairwise_cauchy")
-_CERTIFICATES = ("softmax", "orthonormal_certificates")
-_BEST = ("pairwise_gaussian", "pairwise_cauchy")
+_SOFTMAX = _Line("softmax", "softmax_entropy")
+_CERTIFICATES = _Line("softmax", "orthonormal_certificates")
+_UNSUITED = _Line("softmax", "dirichlet")
+_GAUSS = _Line("softmax", "pairwise_gaussian")
+_CAUCHY = _Line("softmax", "pairwise_cauchy")
+_MATCHED = _Line("dirichlet", "dirichlet")
+_MATCHED_GAUSS = _Line("dirichlet", "pairwise_gaussian")
+_MATCHED_CAUCHY = _Line("dirichlet", "pairwise_cauchy")
+_PAIRS = _Line("pairwise_gaussian", "pairwise_gaussian")
+_BEST = _Line("pairwise_gaussian", "pairwise_cauchy")
+_CAUCHY_PAIRS = _Line("pairwise_cauchy", "pairwise_cauchy")
 
 RULES: Mapping[str, Rule] = {
-    "selective-training": _smaller(
-        (("pairwise_gaussian", "pairwise_gaussian"), ("softmax", "pairwise_gaussian")),
-        (("dirichlet", "dirichlet"), ("softmax", "dirichlet")),
-    ),
+    "selective-training": _smaller((_PAIRS, _GAUSS), (_CAUCHY_PAIRS, _CAUCHY), (_MATCHED, _UNSUITED)),
     "selective-cauchy": _smaller(
-        (_CAUCHY, _SOFTMAX),
-        (_CAUCHY, _CERTIFICATES),
-        (_CAUCHY, ("softmax", "dirichlet")),
-        (_CAUCHY, ("softmax", "pairwise_gaussian")),
+        *((_CAUCHY, other) for other in (_SOFTMAX, _CERTIFICATES, _UNSUITED, _GAUSS))
     ),
     "selective-certificates": _smaller((_SOFTMAX, _CERTIFICATES)),
-    "selective-dirichlet": _smaller((_SOFTMAX, ("softmax", "dirichlet"))),
-    "selective-pairwise": _smaller((("dirichlet", "pairwise_gaussian"), ("dirichlet", "dirichlet"))),
-    "selective-best": _smaller(
-        (_BEST, ("pairwise_gaussian", "pairwise_gaussian")),
-        (_BEST, ("dirichlet", "pairwise_gaussian")),
-        (_BEST, ("dirichlet", "dirichlet")),
-        (_BEST, _CAUCHY),
-    ),
+    "selective-dirichlet": _smaller((_SOFTMAX, _UNSUITED)),
+    "selective-pairwise": _smaller((_MATCHED_GAUSS, _MATCHED), (_MATCHED_CAUCHY, _MATCHED)),
+    "selective-best": _smaller(*((_BEST, other) for other in (_PAIRS, _MATCHED_GAUSS, _MATCHED, _CAUCHY))),
+    "selective-scale": _smaller(*((_MATCHED, _MATCHED._replace(scale=scale)) for scale in OTHER_SCALES)),
 }

@@ -5,6 +5,7 @@ import re
 import pytest
 from click.testing import CliRunner
 
+from sdp_bench.bench.datasets.base import ImageClassification
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.results import exchange
 from sdp_bench.bench.results.store import Store
@@ -15,6 +16,7 @@ from sdp_bench.reports.results import results_of
 from sdp_bench.reports.site import MEASURED
 from tests.bench import conftest
 from tests.bench.conftest import TINY, make_plan, run_all
+from tests.bench.experiments import test_selective as selective
 
 SMALL = TINY.but(rules=("sdp", "monte_carlo:samples=10"))
 SUITES = ("iris-tv", "iris-w1")
@@ -106,6 +108,23 @@ def test_what_is_of_todays_code_needs_no_stamp(whole):
     assert "0 of other code" in output
     assert output.endswith("nothing to stamp\n")
     assert whole.read_bytes() == before
+
+
+def test_models_are_of_todays_code_each_by_its_own_objective(monkeypatch, tmp_path):
+    made = {
+        ("mnist", "train"): selective.TRAIN,
+        ("mnist", "test"): selective.DIGITS,
+        ("emnist-letters", "test"): selective.LETTERS,
+    }
+    monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(ImageClassification, "load", lambda self, split: made[self.name, split])
+    plan, path = make_plan(selective.SMALL, ("selective",)), tmp_path / "r.sqlite"
+    two = [g for g in plan.groups if g.units[0].objective in ("pairwise_marginal", "pairwise_cauchy")]
+    run_all(path, plan, two)
+    assert records(path)["fingerprint"].nunique() == 2
+    code, output = call(path)
+    assert code == 0
+    assert "0 of other code" in output
 
 
 def test_one_disagreement_stamps_nothing_and_is_named(file):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,13 +28,20 @@ class SelectivePrediction(ReplicateExperiment):
     def code(self) -> tuple[object, ...]:
         """See `ReplicateExperiment`."""
         from sdp_bench.bench.experiments.selective.group import numbers_of
+        from sdp_bench.bench.methods.classifiers.training import TRAINING
         from sdp_bench.bench.methods.selective.scores import evaluate
-        from sdp_bench.bench.methods.selective.training import TRAINING
 
         return (*TRAINING, evaluate, numbers_of)
 
+    @property
+    def objectives(self) -> Mapping[str, object]:
+        """See `ReplicateExperiment`."""
+        from sdp_bench.bench.methods.selective.training import OBJECTIVES
+
+        return OBJECTIVES
+
     def expand(self, scope: Scope) -> Expansion:
-        """See `Experiment`: its groups are objectives times seeds.
+        """See `Experiment`: its groups are objectives, one of them at several scales, times seeds.
 
         Returns
         -------
@@ -48,19 +56,19 @@ class SelectivePrediction(ReplicateExperiment):
         """
         from sdp_bench.bench.experiments.selective.group import SelectiveGroup, load
         from sdp_bench.bench.identity.fingerprint import reached
-        from sdp_bench.bench.methods.classifiers.training import BATCH
+        from sdp_bench.bench.methods.classifiers.training import BATCH, TRAINING
         from sdp_bench.bench.methods.selective.scores import CERTIFIED, SIGMA
-        from sdp_bench.bench.methods.selective.training import OBJECTIVES, TRAINING
+        from sdp_bench.bench.methods.selective.training import models
 
         size = self.size(scope.settings)
         epochs, limit = size.epochs or EPOCHS, size.samples
         images = load(limit)
         pixels, labels = images.tested
         steps = epochs * -(-len(images.problem.labels) // BATCH)
-        training = reached(*TRAINING)
         groups = []
-        for name, objective in OBJECTIVES.items():
-            noise = f", {objective.rule.name} at sigma {objective.sigma:g}" if objective.rule else ""
+        for objective in models():
+            name, scale = objective.name, f"{objective.noise.parameter} {objective.sigma:g}"
+            noise = f", {objective.rule.name} at {scale}" if objective.rule else ""
             how = f"{name}{noise}, adam {objective.learning_rate:g}, {epochs} epochs of batch {BATCH}"
             identity = keys.digest(
                 *(images.problem.pixels, images.problem.labels, pixels, labels, epochs, BATCH),
@@ -68,10 +76,11 @@ class SelectivePrediction(ReplicateExperiment):
             )
             text = f"{images.description}; {how}"
             replicated = Replicated(self.name, f"MNIST {name}", text, identity[:16], "cnn3", 3)
+            training = reached(*TRAINING, self.objectives[name])
             for seed in range(size.nets or 0):
-                own = (self.name, self.metrics, self.fingerprint, replicated)
+                own = (self.name, self.metrics, self.fingerprint(name), replicated)
                 shared = (*own, SCORES[name], (seed,), scope.settings.sampling.device)
-                groups.append(SelectiveGroup(*shared, name, epochs, limit, steps, len(labels), training))
+                groups.append(SelectiveGroup(*shared, objective, epochs, limit, steps, len(labels), training))
         return Expansion(groups)
 
 

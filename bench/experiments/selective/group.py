@@ -14,7 +14,7 @@ from sdp_bench.bench.datasets.emnist import EMNIST_LETTERS
 from sdp_bench.bench.datasets.mnist import MNIST
 from sdp_bench.bench.errors import UserError, outside
 from sdp_bench.bench.experiments.replicates import ReplicateGroup
-from sdp_bench.bench.methods.classifiers.training import TrainingImages, get_model
+from sdp_bench.bench.methods.classifiers.training import Objective, TrainingImages, get_model
 from sdp_bench.bench.methods.selective import READINGS, SCORES
 from sdp_bench.bench.methods.selective.risk_coverage import risk_coverage
 from sdp_bench.bench.methods.selective.scores import Scored, evaluate
@@ -26,8 +26,21 @@ TESTED = 10_000
 POINTS = (*(f"{percent / 100:.2f}" for percent in range(101)),)
 """Coverages at which the risk is recorded."""
 
-_STEPS = {"softmax": 0.03, "dirichlet": 0.7, "pairwise_gaussian": 0.42}  # s a batch, one thread
-_LAWS = {"softmax": 0.002, "dirichlet": 0.003, "pairwise_gaussian": 0.002}  # s an image, to score
+# One thread: s a batch of training, and s an image to score.
+_STEPS = {
+    "softmax": 0.03,
+    "dirichlet": 0.7,
+    "pairwise_gaussian": 0.42,
+    "pairwise_marginal": 0.1,
+    "pairwise_cauchy": 0.42,
+}
+_LAWS = {
+    "softmax": 0.002,
+    "dirichlet": 0.003,
+    "pairwise_gaussian": 0.002,
+    "pairwise_marginal": 0.0005,
+    "pairwise_cauchy": 0.002,
+}
 _FIT = 120.0  # s, certificates
 
 
@@ -124,7 +137,7 @@ class SelectiveGroup(ReplicateGroup):
 
     Attributes
     ----------
-    objective : str
+    objective : Objective
     epochs : int
     limit : int or None
         As :class:`Images` takes it.
@@ -134,19 +147,25 @@ class SelectiveGroup(ReplicateGroup):
         Hash of the code that trains, by which models are cached.
     """
 
-    objective: str
+    objective: Objective = field(repr=False)
     epochs: int
     limit: int | None
     steps: int
     tested: int
     training: str = field(repr=False)
 
+    @property
+    def scale(self) -> float | None:
+        """Of the input noise, where that is one of the others; units without it have the objective's own."""
+        return None if self.objective in OBJECTIVES.values() else self.objective.sigma
+
     def unit(self, seed: int) -> Unit:
         """See :class:`ReplicateGroup`."""
         return Unit(
             self.replicated.key(seed),
+            sigma=self.scale,
             dataset="mnist",
-            objective=self.objective,
+            objective=self.objective.name,
             seed=seed,
             design=self.replicated.text,
         )
@@ -154,23 +173,24 @@ class SelectiveGroup(ReplicateGroup):
     @property
     def title(self) -> str:
         """See :class:`ReplicateGroup`."""
-        return f"selective {self.objective} seed {self.seeds[0]}"
+        scale = f" at {self.scale:g}" if self.scale else ""
+        return f"selective {self.objective.name}{scale} seed {self.seeds[0]}"
 
     @property
     def seconds(self) -> float:
         """See :class:`ReplicateGroup`."""
-        fit = _FIT if "orthonormal_certificates" in SCORES[self.objective] else 0.0
-        return self.steps * _STEPS[self.objective] + self.tested * _LAWS[self.objective] + fit
+        name = self.objective.name
+        fit = _FIT if "orthonormal_certificates" in SCORES[name] else 0.0
+        return self.steps * _STEPS[name] + self.tested * _LAWS[name] + fit
 
     def records(self, methods: Sequence[str]) -> Iterator[Record]:
         """See :class:`ReplicateGroup`."""
         (seed,) = self.seeds
-        objective = OBJECTIVES[self.objective]
         with outside():
             images = load(self.limit)
             pixels, labels = images.tested
-            model = get_model(images.problem, objective, seed, self.epochs, self.training, self.device)
-            scored = evaluate(model, objective, methods, images.problem, pixels)
+            model = get_model(images.problem, self.objective, seed, self.epochs, self.training, self.device)
+            scored = evaluate(model, self.objective, methods, images.problem, pixels)
         for name, metric, value, component in numbers_of(scored, labels, methods):
             yield self.record(seed, name, metric, value, component)
 

@@ -53,7 +53,7 @@ class TwoMoons(ReplicateExperiment):
             )
             identity = keys.digest(name, steps)[:16]
             replicated = Replicated(self.name, f"two moons {recipe.architecture.label}", text, identity)
-            own = (self.name, self.metrics, self.fingerprint, replicated, self.rules)
+            own = (self.name, self.metrics, self.fingerprint(), replicated, self.rules)
             groups += [
                 TwoMoonsGroup(*own, (seed,), scope.settings.sampling.device, name, steps)
                 for seed in range(seeds)

@@ -73,7 +73,7 @@ class PredictionIntervals(ReplicateExperiment):
             nets = {rule: (METHODS[rule].objective, METHODS[rule].members) for rule in self.rules}
             for trained in dict.fromkeys(nets.values()):
                 methods = tuple(rule for rule in self.rules if nets[rule] == trained)
-                own = (self.name, self.metrics, self.fingerprint, replicated)
+                own = (self.name, self.metrics, self.fingerprint(), replicated)
                 shared = (*own, methods, seeds, scope.settings.sampling.device)
                 groups.append(UciGroup(*shared, name, *trained, epochs, rows, features, GRID, training))
         return Expansion(groups)

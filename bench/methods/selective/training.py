@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from sdp_bench.bench.methods.classifiers import training
 from sdp_bench.bench.methods.classifiers.training import Objective
-from sdp_ref.rules import SDP, MarginalMomentMatching
+from sdp_bench.bench.methods.selective import OTHER_SCALES, SCALE
+from sdp_bench.bench.noise import CAUCHY
+from sdp_ref.rules import SDP, MarginalMomentMatching, MarginalSDP
 
 OBJECTIVES = {
     objective.name: objective
     for objective in (
         Objective("softmax"),
-        Objective("dirichlet", MarginalMomentMatching(), 0.01),
+        Objective("dirichlet", MarginalMomentMatching(), SCALE),
         Objective("pairwise_gaussian", SDP(), 0.1),
+        Objective("pairwise_marginal", MarginalSDP(), 0.1),
+        Objective("pairwise_cauchy", SDP(), 0.1, CAUCHY),
     )
 }
-"""Softmax cross-entropy, the Dirichlet likelihood of Gast & Roth, and the pairwise (PD) loss."""
-TRAINING = (*training.TRAINING, OBJECTIVES)
-"""Code that decides what is trained."""
+"""Softmax cross-entropy, the Dirichlet likelihood of Gast & Roth, and the pairwise (PD) loss of a Gaussian
+with and without covariances and of a Cauchy law."""
+
+
+def models() -> tuple[Objective, ...]:
+    """All that is trained: by each objective, and by the Dirichlet likelihood at other scales too."""
+    return (*OBJECTIVES.values(), *OBJECTIVES["dirichlet"].at(OTHER_SCALES))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,6 +13,14 @@ from sdp_bench.bench.experiments.selective.experiment import EXPERIMENT
 from sdp_bench.bench.methods.selective import READINGS, SCORES
 from sdp_bench.bench.methods.selective.risk_coverage import perfect
 from sdp_bench.reports.paper.printed import experiment
+from sdp_bench.reports.sections.selective.areas import (
+    ScaleRow,
+    SeedStatistics,
+    at_scale,
+    by_reading,
+    by_scale,
+)
+from sdp_bench.reports.sections.selective.words import MODELS, SCORE_STYLES
 from sdp_bench.reports.statistics.ranking import told_best
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.axis import Axis
@@ -27,44 +34,17 @@ PERFECT = 100 * perfect(0.5).area
 """Of as many letters as digits, in per cent."""
 
 
-class _Score(NamedTuple):
-    """How a score is called and drawn."""
-
-    label: str
-    colour: str
-    marker: str
-
-
-_OBJECTIVES = {"softmax": "softmax", "dirichlet": "Dirichlet", "pairwise_gaussian": "PD loss Gauss"}
-_SCORES = {
-    "softmax_entropy": _Score("softmax entropy", "#d55e00", "square"),
-    "orthonormal_certificates": _Score("orthonormal certificates", "#8c564b", "cross"),
-    "dirichlet": _Score("Dirichlet", "#e69f00", "diamond"),
-    "pairwise_gaussian": _Score("PD Gauss", "#009e73", "circle"),
-    "pairwise_cauchy": _Score("PD Cauchy", "#0072b2", "up"),
-}
-_READINGS = {
-    "orthonormal_certificates": "{} certificates",
-    "law": "entropy of the law",
-    "mean": "entropy of its mean",
-    "concentration": "total concentration",
-}
 _EVERY = 5
 """Of the points of a curve, those that can be read."""
 _HALVES = (
     ("Off-the-shelf model", "(a)", ("softmax",)),
     ("Trained with propagation", "(b)", ("dirichlet", "pairwise_gaussian")),
+    ("Trained by other pairwise losses", "", ("pairwise_marginal", "pairwise_cauchy")),
 )
+"""The table's, and what it has not."""
+_RULES = {"dirichlet": "marginal_sdp", "pairwise_marginal": "marginal_sdp", "pairwise_cauchy": "sdp"}
+"""By what the laws go, on lines that the paper does not print; Cauchy noise on the Dirichlet model."""
 _PERFECT = Style("perfect", "#8c8c8c")
-
-
-@dataclass(frozen=True)
-class SeedStatistics:
-    """Mean and standard deviation over seeds (n - 1 in its denominator; NaN for one), in per cent."""
-
-    name: str
-    mean: float
-    sd: float
 
 
 @dataclass(frozen=True)
@@ -75,9 +55,9 @@ class ScoreRow:
     ----------
     objective, method, score : str
         For people.
-    area : Number
+    area : SeedStatistics
         RCAUC of the default reading.
-    others : tuple of Number
+    others : tuple of SeedStatistics
         The same of the other readings.
     seeds : int
     paper : str
@@ -99,7 +79,7 @@ class ScoreRow:
 
 @dataclass(frozen=True)
 class TableHalf:
-    """One half of the paper's table, as far as it was run."""
+    """One half of the paper's table as far as it was run, or, without a `part`, what it has not."""
 
     title: str
     part: str
@@ -122,6 +102,7 @@ class Selective:
 
     halves: tuple[TableHalf, ...]
     runs: tuple[ModelRun, ...]
+    scales: tuple[ScaleRow, ...]
     finding: str
     figure: Figure | None
     perfect: float = PERFECT
@@ -153,7 +134,8 @@ def selective(frame: pd.DataFrame, traits: RuleTraits | None = None) -> Selectiv
     -------
     Selective or None
     """
-    own = frame[frame["experiment"] == EXPERIMENT.name]
+    every = frame[frame["experiment"] == EXPERIMENT.name]
+    own = at_scale(every)
     if own.empty:
         return None
     printed = _printed()
@@ -170,7 +152,7 @@ def selective(frame: pd.DataFrame, traits: RuleTraits | None = None) -> Selectiv
         best = told_best({str(place): each.areas for place, each in enumerate(measured)})
         rows = tuple(replace(each.row, best=str(place) in best) for place, each in enumerate(measured))
         halves.append(TableHalf(title, part, rows))
-        panels.append((f"{part} {title}", measured))
+        panels.append((f"{part} {title}".strip(), measured))
         all_measured += measured
     if not halves:
         return None
@@ -179,7 +161,7 @@ def selective(frame: pd.DataFrame, traits: RuleTraits | None = None) -> Selectiv
         for objective in SCORES
         if (own["objective"] == objective).any()
     )
-    return Selective(tuple(halves), runs, _on_areas(all_measured), _figure(panels))
+    return Selective(tuple(halves), runs, by_scale(every), _on_areas(all_measured), _figure(panels))
 
 
 def _is_measured(own: pd.DataFrame, objective: str, score: str) -> bool:
@@ -201,20 +183,18 @@ def _measured(
 ) -> _Measured:
     part = own[(own["objective"] == objective) & (own["rule"] == score)]
     areas = part[part["metric"] == "rcauc"]
-    numbers = [
-        _number(_reading(score, reading), areas[areas["component"] == reading]["value"])
-        for reading in READINGS[score]
-    ]
-    paper = printed[objective, score]
-    method = "–" if paper["method"] == "none" else traits.label(paper["method"])
+    numbers = by_reading(areas, score)
+    paper = printed.get((objective, score))
+    rule = paper["method"] if paper else _RULES[objective]
+    method = "–" if rule == "none" else traits.label(rule)
     row = ScoreRow(
-        _OBJECTIVES[objective],
+        MODELS[objective].label,
         method,
-        _SCORES[score].label,
+        SCORE_STYLES[score].label,
         numbers[0],
         tuple(numbers[1:]),
         int(areas["seed"].nunique()),
-        f"{paper['value']} ± {paper['sd']}",
+        f"{paper['value']} ± {paper['sd']}" if paper else "",
     )
     risks = part[part["metric"] == "risk"]
     by_coverage = risks.groupby(by_kind(risks["component"], float))["value"]
@@ -222,21 +202,10 @@ def _measured(
     return _Measured(objective, score, row, default, by_coverage.mean(), by_coverage.std())
 
 
-def _reading(score: str, reading: str) -> str:
-    if score in ("pairwise_gaussian", "pairwise_cauchy"):
-        return f"{reading[3:]}, Gaussian scales" if reading.startswith("sd_") else reading
-    return _READINGS.get(score, _READINGS.get(reading, "")).format(reading)
-
-
-def _number(name: str, values: pd.Series) -> SeedStatistics:
-    mean = 100 * float(values.mean()) if len(values) else math.nan
-    return SeedStatistics(name, mean, 100 * float(values.std()) if len(values) > 1 else math.nan)
-
-
 def _model_run(part: pd.DataFrame, objective: str) -> ModelRun:
     accuracy = part[part["metric"] == "accuracy"]["value"].mean()
     recipe = "; ".join(dict.fromkeys(part["recipe"]))
-    return ModelRun(_OBJECTIVES[objective], int(part["seed"].nunique()), 100 * float(accuracy), recipe)
+    return ModelRun(MODELS[objective].label, int(part["seed"].nunique()), 100 * float(accuracy), recipe)
 
 
 def _on_areas(measured: Sequence[_Measured]) -> str:
@@ -325,12 +294,11 @@ def _chart(curves: Sequence[_Measured]) -> Chart:
 
 
 def _series(measured: _Measured) -> Series:
-    score = _SCORES[measured.score]
-    dashes = (4.0, 1.5) if measured.objective == "dirichlet" else ()
-    name = f"{score.label} ({_OBJECTIVES[measured.objective]})"
+    score, model = SCORE_STYLES[measured.score], MODELS[measured.objective]
+    name = f"{score.label} ({model.label})"
     risk, spread = 100 * measured.risk.to_numpy(), 100 * measured.spread.to_numpy()
     return Series(
-        Style(name, score.colour, score.marker, dashes),
+        replace(score, label=name, dashes=model.dashes),
         100 * measured.risk.index.to_numpy(),
         risk,
         error=spread if np.isfinite(spread).any() else None,

@@ -1,4 +1,4 @@
-"""Selective prediction: images of digits and letters, three objectives, five scores, and their records."""
+"""Selective prediction: images of digits and letters, five objectives, five scores, and their records."""
 
 import dataclasses
 import pickle
@@ -18,18 +18,20 @@ from sdp_bench.bench.identity.fingerprint import reached
 from sdp_bench.bench.methods.classifiers.training import (
     START,
     Model,
+    Objective,
     Trainer,
     TrainingImages,
     get_model,
 )
 from sdp_bench.bench.methods.selective import CERTIFICATES, READINGS, SCORES
 from sdp_bench.bench.methods.selective.scores import evaluate
-from sdp_bench.bench.methods.selective.training import OBJECTIVES
+from sdp_bench.bench.methods.selective.training import OBJECTIVES, models
 from sdp_bench.bench.nets import storage
+from sdp_bench.bench.noise import CAUCHY
 from sdp_bench.bench.runs import group as run
 from sdp_bench.bench.settings import Settings, Size
 from sdp_ref import losses
-from sdp_ref.rules import SDP, Unscented
+from sdp_ref.rules import SDP, MarginalSDP, Unscented
 from tests.bench.experiments.images import images
 
 SMALL = Settings(sizes={"selective": Size(nets=1, epochs=1)})
@@ -132,8 +134,7 @@ def test_only_the_dirichlet_likelihood_trains_its_constants():
 
 def test_the_objectives_of_a_seed_start_from_one_net_and_seeds_differ():
     nets = [Trainer(PROBLEM, objective, 3, 1).net.state_dict() for objective in OBJECTIVES.values()]
-    assert same(nets[0], nets[1])
-    assert same(nets[0], nets[2])
+    assert all(same(nets[0], net) for net in nets[1:])
     assert not same(nets[0], Trainer(PROBLEM, OBJECTIVES["softmax"], 4, 1).net.state_dict())
 
 
@@ -278,6 +279,59 @@ def test_moment_matching_goes_on_where_it_was_trained_with(trained):
     assert torch.equal(scored.predicted, law.mean.argmax(1))
 
 
+@pytest.mark.rounding
+def test_cauchy_pairs_of_moment_matching_have_the_scales_of_marginal_sdp_or_its_deviations(trained):
+    model = trained["dirichlet"]
+    scored = evaluate(model, OBJECTIVES["dirichlet"], ("pairwise_cauchy",), PROBLEM, DIGITS.pixels)
+    pixels = DIGITS.pixels.float() / 255
+    noisy = sr.Cauchy(pixels, torch.full_like(pixels, 1e-2))
+    normal = sr.DiagonalGaussian(pixels, torch.full_like(pixels, 1e-4))
+    cauchy = sr.propagate(model.net, noisy, "marginal_sdp").to(torch.float64)
+    gaussian = sr.propagate(model.net, normal, "marginal_moment_matching").to(torch.float64)
+    borrowed = sr.Cauchy(gaussian.location, gaussian.variance.sqrt())
+    for combine in ("mean", "geometric", "minimum"):
+        for reading, law in ((combine, cauchy), (f"sd_{combine}", borrowed)):
+            expected = losses.entropy(losses.pairwise_scores(law, combine))
+            torch.testing.assert_close(scored.uncertainty["pairwise_cauchy", reading], expected)
+
+
+@pytest.mark.rounding
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [("pairwise_gaussian", "sdp"), ("pairwise_marginal", "marginal_sdp"), ("pairwise_cauchy", "sdp")],
+)
+def test_both_kinds_of_pairs_have_laws_of_their_own_whichever_was_trained_with(name, rule, trained):
+    """Gaussian pairs see Gaussian noise of standard deviation .1, Cauchy pairs Cauchy noise of scale .1."""
+    model = trained[name]
+    scored = evaluate(model, OBJECTIVES[name], SCORES[name], PROBLEM, DIGITS.pixels)
+    pixels = DIGITS.pixels.float() / 255
+    for score, noisy in (
+        ("pairwise_gaussian", sr.DiagonalGaussian(pixels, torch.full_like(pixels, 0.01))),
+        ("pairwise_cauchy", sr.Cauchy(pixels, torch.full_like(pixels, 0.1))),
+    ):
+        law = sr.propagate(model.net, noisy, rule).to(torch.float64)
+        expected = losses.entropy(losses.pairwise_scores(law, "mean"))
+        torch.testing.assert_close(scored.uncertainty[score, "mean"], expected)
+    location = model.net(pixels).detach().double()
+    torch.testing.assert_close(
+        scored.uncertainty["softmax_entropy", ""], losses.softmax_entropy(location), atol=1e-6, rtol=1e-5
+    )
+    assert torch.equal(scored.predicted, location.argmax(1))
+
+
+def test_cauchy_pairs_are_trained_by_the_law_of_cauchy_noise():
+    """Of A x + b under Cauchy noise of scale .1 the scales are .1 |A| 1."""
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+    pixels = DIGITS.pixels.float() / 255
+    scores, loss = OBJECTIVES["pairwise_cauchy"].assess(net, pixels, DIGITS.labels, (0.0, 0.0))
+    scale = (0.1 * net[1].weight.abs().sum(1)).expand(40, -1)
+    torch.testing.assert_close(scores, net(pixels))
+    torch.testing.assert_close(
+        loss, losses.pairwise_loss(sr.Cauchy(net(pixels), scale), DIGITS.labels, "none")
+    )
+
+
 # The experiment ---------------------------------------------------------------------------------------
 
 
@@ -288,10 +342,11 @@ def groups_of(settings):
 def test_groups_are_objectives_by_seeds_known_by_their_images_and_epochs(made_up):
     settings = SMALL.but(sizes={"selective": Size(nets=2, epochs=1)})
     groups = groups_of(settings)
-    assert [(g.objective, g.units[0].seed) for g in groups] == [
-        (name, seed) for name in OBJECTIVES for seed in range(2)
+    assert [(g.units[0].objective, g.units[0].sigma, g.units[0].seed) for g in groups] == [
+        *((name, None, seed) for name in OBJECTIVES for seed in range(2)),
+        *(("dirichlet", scale, seed) for scale in (1e-3, 0.1, 1.0) for seed in range(2)),
     ]
-    assert len({g.units[0].key for g in groups}) == 6
+    assert len({g.units[0].key for g in groups}) == len({g.title for g in groups}) == 16
     assert all(g.seconds > 0 for g in groups)
     keys = {g.units[0].key for g in groups}
     for other in (
@@ -301,29 +356,70 @@ def test_groups_are_objectives_by_seeds_known_by_their_images_and_epochs(made_up
         assert keys.isdisjoint(g.units[0].key for g in groups_of(other))
     assert "letters ABCDEFGHIJKLMNOPQRS" in groups[0].units[0].design
     assert "1 epochs" in groups[0].units[0].design
+    for group in groups:
+        (unit,) = group.units
+        assert unit.sigma is None or f"at sigma {unit.sigma:g}," in unit.design
 
 
 def test_groups_travel_to_workers(made_up):
     for group in groups_of(SMALL):
         again = pickle.loads(pickle.dumps(group))
         assert (again.title, again.cells) == (group.title, group.cells)
-        assert again.fingerprint("dirichlet", "rcauc") == EXPERIMENT.fingerprint
+        mark = EXPERIMENT.fingerprint(group.units[0].objective)
+        assert again.fingerprint("dirichlet", "rcauc") == mark
+
+
+def marks():
+    """Fingerprints and hashes of training by objective, as a new run finds them."""
+    found = dataclasses.replace(EXPERIMENT).expand(Scope(SMALL)).groups
+    return {(g.units[0].objective, g.units[0].sigma): (g.mark, g.training) for g in found}
+
+
+def test_numbers_and_models_of_an_objective_rest_on_that_one(made_up, monkeypatch):
+    before = marks()
+    assert len(set(before.values())) == len(OBJECTIVES)
+    monkeypatch.setitem(OBJECTIVES, "another", Objective("another", Unscented(), 0.5))
+    monkeypatch.setitem(SCORES, "another", ("softmax_entropy",))
+    after = marks()
+    assert after.keys() - before.keys() == {("another", None)}
+    assert before.items() <= after.items()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rule": MarginalSDP()},
+        {"sigma": 0.2},
+        {"learning_rate": 1e-4},
+        {"noise": CAUCHY},
+        {"skipped": 1},
+    ],
+)
+def test_what_an_objective_is_changes_its_own_numbers_and_models_alone(change, made_up, monkeypatch):
+    before = marks()
+    other = dataclasses.replace(OBJECTIVES["pairwise_gaussian"], **change)
+    monkeypatch.setitem(OBJECTIVES, "pairwise_gaussian", other)
+    after = marks()
+    changed = {key for key in before if before[key] != after[key]}
+    assert changed == {("pairwise_gaussian", None)}
+    own = before["pairwise_gaussian", None], after["pairwise_gaussian", None]
+    assert all(one != other for one, other in zip(*own, strict=True))
 
 
 def test_the_paper_s_numbers_of_seeds_and_epochs(made_up):
     groups = groups_of(Settings())
-    assert len(groups) == 30
+    assert len(groups) == 80
     assert {g.epochs for g in groups} == {100}
 
 
-@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("place", range(len(models())))
 def test_a_group_gives_all_that_it_wants(place, made_up, cache):
     group = groups_of(SMALL)[place]
     result = run.run_group(group, group.cells)
     assert result.failures == []
     first = {(r.rule, r.metric) for r in result.records}
     assert {(rule, metric) for _, rule, metric in group.cells} == first
-    for score in SCORES[group.objective]:
+    for score in SCORES[group.units[0].objective]:
         values = {(r.metric, r.component or ""): r.value for r in result.records if r.rule == score}
         assert [k for k in values if k[0] == "rcauc"] == [("rcauc", each) for each in READINGS[score]]
         risk = np.array([values["risk", point] for point in POINTS])

@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 import torch
 
+from sdp_bench.bench.methods.selective import OTHER_SCALES, READINGS
 from sdp_bench.bench.runtime.table import BY_INPUTS, BY_OUTPUTS, MNIST_CNN, NARROW_CNNS, Row
-from sdp_bench.reports.replication import cost, estimates, exact, images, intervals, simulation
+from sdp_bench.reports.replication import cost, estimates, exact, images, intervals, selection, simulation
 from sdp_bench.reports.replication.counterparts import counterparts
 from sdp_bench.reports.replication.statement import Answer, Evidence, Tried, ruled
 from sdp_bench.reports.replication.statements import RULES, topics
@@ -327,6 +328,67 @@ def test_intervals_are_ruled_on_under_each_reading_of_the_scan():
     (effect,) = intervals.RULES["uci-ensemble"](own).trials[()].effects
     assert effect.name == "MPIW of PNN over that of five PNNs on concrete"
     np.testing.assert_allclose(np.exp(effect.values), 2)
+
+
+def selected(areas, seeds=10):
+    """Selective prediction: RCAUC by (objective, score, scale), in every reading, nearly alike by seed."""
+    found = [
+        ("selective", objective, score, "rcauc", reading, seed, scale, area + 1e-4 * seed * (1 + place))
+        for place, ((objective, score, scale), area) in enumerate(areas.items())
+        for reading in READINGS[score]
+        for seed in range(seeds)
+    ]
+    columns = ["experiment", "objective", "rule", "metric", "component", "seed", "sigma", "value"]
+    own = evidence(made_up.frame(depths=(1,), nets=1, inputs=1))
+    own._of["selective"] = pd.DataFrame(found, columns=columns)
+    return own
+
+
+def outcome_of(key, found):
+    topic = next(one for one in topics() if key in {each.key for each in one.statements})
+    statement = next(one for one in topic.statements if one.key == key)
+    (one,) = ruled(replace(topic, statements=(statement,)), found).statements
+    return one.answer.verdicts.outcome
+
+
+@pytest.mark.parametrize(
+    ("others", "outcome"),
+    [
+        ((0.22, 0.21, 0.3), Outcome.HOLDS),
+        ((0.18, 0.21, 0.3), Outcome.FAILS),
+        ((0.22, 0.2, 0.3), Outcome.UNDECIDED),
+    ],
+)
+def test_the_paper_s_scale_is_the_best_where_each_other_one_is_worse(others, outcome):
+    lines = {
+        ("dirichlet", "dirichlet", scale): area for scale, area in zip(OTHER_SCALES, others, strict=True)
+    }
+    found = selected({("dirichlet", "dirichlet", float("nan")): 0.2} | lines)
+    assert set(selection.RULES["selective-scale"](found).trials) == {
+        (f"Dirichlet {reading}",) for reading in READINGS["dirichlet"]
+    }
+    assert outcome_of("selective-scale", found) is outcome
+    del lines["dirichlet", "dirichlet", OTHER_SCALES[0]]
+    less = selected({("dirichlet", "dirichlet", float("nan")): 0.2} | lines)
+    assert outcome_of("selective-scale", less) is Outcome.NOT_MEASURED
+
+
+@pytest.mark.parametrize(("cauchy", "outcome"), [(0.18, Outcome.HOLDS), (0.22, Outcome.FAILS)])
+def test_pairwise_scores_of_both_families_have_to_be_better_and_other_scales_do_not_count(cauchy, outcome):
+    own = float("nan")
+    areas = {
+        ("dirichlet", "dirichlet", own): 0.2,
+        ("dirichlet", "pairwise_gaussian", own): 0.19,
+        ("dirichlet", "pairwise_cauchy", own): cauchy,
+    }
+    scanned = {(objective, score, 1.0): 0.5 - area for (objective, score, _), area in areas.items()}
+    for found in (selected(areas), selected(areas | scanned)):
+        assert outcome_of("selective-pairwise", found) is outcome
+        (effects,) = {
+            trial.effects[1].values.round(9).tobytes()
+            for trial in selection.RULES["selective-pairwise"](found).trials.values()
+        }
+        assert len(np.frombuffer(effects)) == 10
 
 
 def test_every_table_and_figure_of_the_paper_has_a_line():

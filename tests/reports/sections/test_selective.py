@@ -13,11 +13,12 @@ from sdp_bench.reports.sections.selective.selective import PERFECT, selective
 from tests.reports import made_up
 from tests.reports.test_page import outline, told
 
-COLUMNS = ["experiment", "objective", "rule", "metric", "component", "seed", "value", "recipe"]
+COLUMNS = ["experiment", "objective", "rule", "metric", "component", "seed", "value", "recipe", "sigma"]
 
 
-def rows(objective, score, areas, *, worse=0.01, risk=True):
+def rows(objective, score, areas, *, worse=0.01, risk=True, scale=float("nan")):
     """Records of a score, RCAUC by seed; each further reading is a little worse."""
+    recipe = f"letters A-S; {objective} {scale:g}"
     found = []
     for seed, area in enumerate(areas):
         numbers = [("rcauc", name, area + worse * k) for k, name in enumerate(READINGS[score])]
@@ -25,7 +26,7 @@ def rows(objective, score, areas, *, worse=0.01, risk=True):
         if risk:
             numbers += [("risk", point, float(perfect(0.5).at(float(point)))) for point in POINTS]
         found += [
-            (EXPERIMENT.name, objective, score, metric, component, seed, value, f"letters A-S; {objective}")
+            (EXPERIMENT.name, objective, score, metric, component, seed, value, recipe, scale)
             for metric, component, value in numbers
         ]
     return found
@@ -37,7 +38,7 @@ def frame(*parts):
 
 @pytest.fixture
 def whole():
-    """Every pair of model and score; PD Cauchy on the model of the pairwise loss is the best."""
+    """Every pair of model and score; PD Cauchy on the model of the Cauchy pairwise loss is the best."""
     parts, area = [], 0.3
     for objective, scores in SCORES.items():
         for score in scores:
@@ -48,7 +49,7 @@ def whole():
 
 def test_all_lines_of_the_paper_stand_beside_its_numbers(whole):
     section = selective(whole)
-    assert [half.part for half in section.halves] == ["(a)", "(b)"]
+    assert [half.part for half in section.halves] == ["(a)", "(b)", ""]
     lines = [line for half in section.halves for line in half.rows]
     assert [(line.objective, line.method, line.score, line.paper) for line in lines] == [
         ("softmax", "–", "softmax entropy", "21.4 ± 0.6"),
@@ -58,11 +59,18 @@ def test_all_lines_of_the_paper_stand_beside_its_numbers(whole):
         ("softmax", "SDP", "PD Cauchy", "19.2 ± 1.0"),
         ("Dirichlet", "marginal moment matching", "Dirichlet", "19.2 ± 0.8"),
         ("Dirichlet", "marginal moment matching", "PD Gauss", "19.0 ± 1.0"),
+        ("Dirichlet", "marginal SDP", "PD Cauchy", ""),
         ("PD loss Gauss", "SDP", "softmax entropy", "20.6 ± 0.4"),
         ("PD loss Gauss", "SDP", "PD Gauss", "19.0 ± 0.3"),
         ("PD loss Gauss", "SDP", "PD Cauchy", "18.3 ± 0.3"),
+        ("PD loss Gauss, marginal", "marginal SDP", "softmax entropy", ""),
+        ("PD loss Gauss, marginal", "marginal SDP", "PD Gauss", ""),
+        ("PD loss Gauss, marginal", "marginal SDP", "PD Cauchy", ""),
+        ("PD loss Cauchy", "SDP", "softmax entropy", ""),
+        ("PD loss Cauchy", "SDP", "PD Gauss", ""),
+        ("PD loss Cauchy", "SDP", "PD Cauchy", ""),
     ]
-    assert [line.best for line in lines] == [False] * 4 + [True] + [False] * 4 + [True]
+    assert [line.best for line in lines] == [line in (lines[4], lines[10], lines[16]) for line in lines]
 
 
 def test_lines_that_seeds_do_not_tell_from_the_best_are_best_too_unless_all_are(whole):
@@ -94,12 +102,12 @@ def test_the_finding_names_the_best_and_counts_the_pairwise_scores(whole):
     finding = selective(whole).finding
     assert PERFECT == 12.5
     assert (
-        "Of 10 pairs of model and score, the smallest area is that of PD Cauchy on the PD loss Gauss"
+        "Of 17 pairs of model and score, the smallest area is that of PD Cauchy on the PD loss Cauchy"
         in finding
     )
-    assert "22.00 ± 1.41 %" in finding
+    assert "15.00 ± 1.41 %" in finding
     assert (
-        "4 of 4 pairwise scores are below the softmax entropy of the same model, 4 by some reading" in finding
+        "8 of 8 pairwise scores are below the softmax entropy of the same model, 8 by some reading" in finding
     )
     assert "one seed" not in finding
 
@@ -132,10 +140,33 @@ def test_objectives_that_were_not_run_are_left_out():
     assert "softmax entropy" not in section.finding
 
 
+def test_models_of_other_scales_stand_in_a_table_of_their_own_and_nowhere_else(whole):
+    plain = selective(whole)
+    assert plain.scales == ()
+    others = [
+        rows("dirichlet", score, (area, area + 0.02, area + 0.04), scale=scale)
+        for scale, area in ((1.0, 0.05), (0.001, 0.45))
+        for score in SCORES["dirichlet"]
+    ]
+    section = selective(pd.concat([whole, frame(*others)]))
+    assert [row.scale for row in section.scales] == [0.001, 0.01, 1.0]
+    assert [row.seeds for row in section.scales] == [3, 2, 3]
+    assert [round(row.areas[0].mean, 6) for row in section.scales] == [47, 26, 7]
+    assert [other.name for other in section.scales[0].areas] == [
+        "entropy of the law",
+        "entropy of its mean",
+        "total concentration",
+    ]
+    assert (section.halves, section.runs, section.finding) == (plain.halves, plain.runs, plain.finding)
+    text = told(made_up.rendered(SelectivePrediction(), section=section))
+    assert "0.001 47.00 ± 2.00 90.00 3 entropy of its mean 48.00 ± 2.00" in text
+    assert "Scale of the input noise" not in told(made_up.rendered(SelectivePrediction(), section=plain))
+
+
 def test_nothing_measured_is_no_section():
     assert selective(frame()) is None
-    assert selective(frame([("iris-tv", "4-100-3", "sdp", "tv_headline", "", 0, 0.1, "")])) is None
-    only_accuracy = [(EXPERIMENT.name, "MNIST softmax", "softmax_entropy", "accuracy", "", 0, 0.9, "")]
+    assert selective(frame([("iris-tv", "4-100-3", "sdp", "tv_headline", "", 0, 0.1, "", 0.1)])) is None
+    only_accuracy = [(EXPERIMENT.name, "MNIST softmax", "softmax_entropy", "accuracy", "", 0, 0.9, "", None)]
     assert selective(frame(only_accuracy)) is None
 
 
@@ -146,7 +177,7 @@ def test_without_curves_there_is_a_table_and_no_figure():
 
 def test_the_figure_says_its_curves_in_words_and_has_a_perfect_line(whole):
     section = selective(whole)
-    assert len(section.figure.panels) == 2
+    assert len(section.figure.panels) == 3
     panel = section.figure.panels[0]
     assert "softmax entropy on softmax 0.0 %" in panel.alt
     assert "perfect" in panel.svg
@@ -160,12 +191,13 @@ def test_what_the_section_says(whole):
     assert len(parsed.ids) == len(set(parsed.ids))
     assert "12.5 % is perfect" in told(text)
     assert "letters A-S" in told(text)
-    assert "PD Cauchy mean 22.00 ± 1.41 18.3 ± 0.3 2 PD loss Gauss SDP geometric 23.00 ± 1.41" in told(text)
+    assert "PD Cauchy mean 21.00 ± 1.41 18.3 ± 0.3 2 PD loss Gauss SDP geometric 22.00 ± 1.41" in told(text)
+    assert "PD Cauchy mean 15.00 ± 1.41 – 2 PD loss Cauchy SDP geometric 16.00 ± 1.41" in told(text)
 
 
 def test_the_page_has_the_section_once(tmp_path, whole):
     plain = whole.assign(**dict.fromkeys(("network", "net", "activation"), None), unit_of_measure="1")
-    missing = ("depth", "input", "sigma", "floor", "floor95", "stderr", "seconds", "accuracy")
+    missing = ("depth", "input", "floor", "floor95", "stderr", "seconds", "accuracy")
     own = plain.assign(**dict.fromkeys(missing, float("nan")))
     build(made_up.results(own), tmp_path, made_up.SECTIONS)
     parsed = outline((tmp_path / "suite-selective.html").read_text(encoding="utf-8"))

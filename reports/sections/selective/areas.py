@@ -1,0 +1,83 @@
+"""Areas under risk over coverage, by reading and by scale of the input noise in training."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import pandas as pd
+
+from sdp_bench.bench.methods.selective import OTHER_SCALES, READINGS, SCALE
+from sdp_bench.reports.sections.selective.words import reading_label
+
+
+@dataclass(frozen=True)
+class SeedStatistics:
+    """Mean and standard deviation over seeds (n - 1 in its denominator; NaN for one), in per cent."""
+
+    name: str
+    mean: float
+    sd: float
+
+
+@dataclass(frozen=True)
+class ScaleRow:
+    """The Dirichlet model that was trained at one scale, and its Dirichlet score.
+
+    Attributes
+    ----------
+    scale : float
+        Standard deviation of the input noise.
+    areas : tuple of SeedStatistics
+        RCAUC by reading, the default first.
+    accuracy : float
+        On digits, per cent.
+    seeds : int
+    """
+
+    scale: float
+    areas: tuple[SeedStatistics, ...]
+    accuracy: float
+    seeds: int
+
+
+def at_scale(frame: pd.DataFrame, scale: float | None = None) -> pd.DataFrame:
+    """Measurements on models that were trained at another scale; without one, at the objectives' own."""
+    return frame[frame["sigma"].isna() if scale is None else frame["sigma"] == scale]
+
+
+def by_reading(areas: pd.DataFrame, score: str) -> tuple[SeedStatistics, ...]:
+    """Areas of a score in each of its readings, the default first."""
+    return tuple(
+        _statistics(reading_label(score, reading), areas[areas["component"] == reading]["value"])
+        for reading in READINGS[score]
+    )
+
+
+def by_scale(frame: pd.DataFrame) -> tuple[ScaleRow, ...]:
+    """The Dirichlet models by scale, the smallest first; none where only the paper's was trained.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Measurements of the experiment.
+
+    Returns
+    -------
+    tuple of ScaleRow
+    """
+    own = frame[(frame["objective"] == "dirichlet") & (frame["rule"] == "dirichlet")]
+    parts = {SCALE: at_scale(own)} | {scale: at_scale(own, scale) for scale in OTHER_SCALES}
+    rows = [_scale_row(scale, part) for scale, part in sorted(parts.items()) if len(part)]
+    return tuple(rows) if len(rows) > 1 else ()
+
+
+def _scale_row(scale: float, part: pd.DataFrame) -> ScaleRow:
+    areas = part[part["metric"] == "rcauc"]
+    accuracy = 100 * float(part[part["metric"] == "accuracy"]["value"].mean())
+    return ScaleRow(scale, by_reading(areas, "dirichlet"), accuracy, int(areas["seed"].nunique()))
+
+
+def _statistics(name: str, values: pd.Series) -> SeedStatistics:
+    mean = 100 * float(values.mean()) if len(values) else math.nan
+    return SeedStatistics(name, mean, 100 * float(values.std()) if len(values) > 1 else math.nan)

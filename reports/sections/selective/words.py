@@ -1,0 +1,43 @@
+"""How models, scores and their readings are called and drawn."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sdp_bench.reports.style.drawing import Style
+
+
+class _Model(NamedTuple):
+    """How a model is called, by what it was trained by, and its curves drawn."""
+
+    label: str
+    dashes: tuple[float, ...] = ()
+
+
+MODELS = {
+    "softmax": _Model("softmax"),
+    "dirichlet": _Model("Dirichlet", (4.0, 1.5)),
+    "pairwise_gaussian": _Model("PD loss Gauss"),
+    "pairwise_marginal": _Model("PD loss Gauss, marginal", (1.5, 1.5)),
+    "pairwise_cauchy": _Model("PD loss Cauchy", (6.0, 1.5, 1.5, 1.5)),
+}
+SCORE_STYLES = {
+    "softmax_entropy": Style("softmax entropy", "#d55e00", "square"),
+    "orthonormal_certificates": Style("orthonormal certificates", "#8c564b", "cross"),
+    "dirichlet": Style("Dirichlet", "#e69f00", "diamond"),
+    "pairwise_gaussian": Style("PD Gauss", "#009e73", "circle"),
+    "pairwise_cauchy": Style("PD Cauchy", "#0072b2", "up"),
+}
+_READINGS = {
+    "orthonormal_certificates": "{} certificates",
+    "law": "entropy of the law",
+    "mean": "entropy of its mean",
+    "concentration": "total concentration",
+}
+
+
+def reading_label(score: str, reading: str) -> str:
+    """A reading of a score, for people; empty where there is one only."""
+    if score in ("pairwise_gaussian", "pairwise_cauchy"):
+        return f"{reading[3:]}, Gaussian scales" if reading.startswith("sd_") else reading
+    return _READINGS.get(score, _READINGS.get(reading, "")).format(reading)
