@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 from sdp_bench.bench.methods.uci.intervals import GRID
+from sdp_bench.bench.methods.uci.scores import LEVELS
 from sdp_bench.bench.methods.uci.stacked import BATCH, OBJECTIVES, Problem, Trainer
 from sdp_bench.bench.runtime.timing import clock
 
@@ -53,6 +54,11 @@ def alone(name: str, x: torch.Tensor, y: torch.Tensor) -> int:
     return steps
 
 
+def pinball(net: nn.Module, x: torch.Tensor, y: torch.Tensor, levels: torch.Tensor) -> torch.Tensor:
+    error = y - net(torch.cat([x, 12 * (levels - 0.5).unsqueeze(1)], 1))[:, 0]
+    return torch.maximum(levels * error, (levels - 1) * error).mean()
+
+
 def plain_loss(name: str, net: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     if name == "squared_error":
         return F.mse_loss(net(x)[:, 0], y)
@@ -61,9 +67,10 @@ def plain_loss(name: str, net: nn.Module, x: torch.Tensor, y: torch.Tensor) -> t
         variance = F.softplus(out[:, 1]) + 1e-3
         return (variance.log() / 2 + (y - out[:, 0]).square() / (2 * variance)).mean()
     if name == "sqr":
-        levels = torch.rand(len(x))
-        error = y - net(torch.cat([x, 12 * (levels - 0.5).unsqueeze(1)], 1))[:, 0]
-        return torch.maximum(levels * error, (levels - 1) * error).mean()
+        return pinball(net, x, y, torch.rand(len(x)))
+    if name == "sqr_ends":
+        low, high = (pinball(net, x, y, torch.full_like(y, level)) for level in LEVELS)
+        return low + high
     x = x.clone().requires_grad_()
     out = net(x)
     (slopes,) = torch.autograd.grad(out.sum(), x, create_graph=True)

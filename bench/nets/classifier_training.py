@@ -191,20 +191,19 @@ def augment(pixels: Tensor, generator: torch.Generator) -> Tensor:
     -------
     Tensor, shape (B, C, H, W)
     """
-    count, channels, height, width = pixels.shape
+    count, _, height, width = pixels.shape
     shift = torch.randint(0, 2 * PADDING + 1, (2, count, 1), generator=generator)
     mirrored = torch.rand(count, 1, generator=generator) < 0.5
     columns = torch.arange(width).expand(count, -1)
     rows = (torch.arange(height) + shift[0]).to(pixels.device)
     columns = (torch.where(mirrored, width - 1 - columns, columns) + shift[1]).to(pixels.device)
     padded = F.pad(pixels, (PADDING,) * 4)
-    images, planes = (torch.arange(size, device=pixels.device) for size in (count, channels))
-    # All four are indices, so that the images come out in the order of their shape. With the channels last,
-    # which a view would have, oneDNN's gradient in the weights of a strided 1x1 convolution of few channels
-    # writes beyond its memory on processors with AVX2 alone (torch 2.13.0): the process ends, or worse.
-    return padded[
-        images[:, None, None, None], planes[:, None, None], rows[:, None, :, None], columns[:, None, None]
-    ]
+    images = torch.arange(count, device=pixels.device)[:, None, None]
+    drawn = padded[images, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+    # A copy in the order of the shape (`contiguous` leaves single channels as they are). With the channels
+    # last, oneDNN's gradient in the weights of a strided 1x1 convolution of few channels writes beyond its
+    # memory on processors with AVX2 alone (torch 2.13.0): the process ends, or worse.
+    return drawn.clone(memory_format=torch.contiguous_format)
 
 
 def learning_rate(recipe: ImageRecipe, step: int, steps_an_epoch: int) -> float:

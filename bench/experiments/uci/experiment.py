@@ -40,7 +40,7 @@ class PredictionIntervals(ReplicateExperiment):
         return (*TRAINING, intervals.splits, evaluate, numbers_of)
 
     def expand(self, scope: Scope) -> Expansion:
-        """See `Experiment`: its groups are sets times what nets are trained by, and how many of them.
+        """See `Experiment`: its groups are sets times objectives.
 
         Returns
         -------
@@ -70,12 +70,11 @@ class PredictionIntervals(ReplicateExperiment):
             identity = keys.digest(data.features, data.targets, epochs, [asdict(s) for s in GRID])[:16]
             text = f"{data.description}; {len(GRID)} settings, {epochs} epochs"
             replicated = Replicated(self.name, f"{name} {features}-64", text, identity)
-            nets = {rule: (METHODS[rule].objective, METHODS[rule].members) for rule in self.rules}
-            for trained in dict.fromkeys(nets.values()):
-                methods = tuple(rule for rule in self.rules if nets[rule] == trained)
+            for objective in dict.fromkeys(METHODS[rule].objective for rule in self.rules):
+                methods = tuple(rule for rule in self.rules if METHODS[rule].objective == objective)
                 own = (self.name, self.metrics, self.fingerprint(), replicated)
                 shared = (*own, methods, seeds, scope.settings.sampling.device)
-                groups.append(UciGroup(*shared, name, *trained, epochs, rows, features, GRID, training))
+                groups.append(UciGroup(*shared, name, objective, epochs, rows, features, GRID, training))
         return Expansion(groups)
 
 

@@ -30,8 +30,6 @@ class UciGroup(ReplicateGroup):
     Attributes
     ----------
     dataset, objective : str
-    ensemble : int
-        Nets for each seed and setting.
     epochs : int
     rows, features : int
         Of the set.
@@ -42,7 +40,6 @@ class UciGroup(ReplicateGroup):
 
     dataset: str
     objective: str
-    ensemble: int
     epochs: int
     rows: int
     features: int
@@ -57,19 +54,24 @@ class UciGroup(ReplicateGroup):
     @property
     def title(self) -> str:
         """See :class:`ReplicateGroup`."""
-        return f"UCI {self.dataset} {self.objective}" + (f" x {self.ensemble}" if self.ensemble > 1 else "")
+        return f"UCI {self.dataset} {self.objective}"
 
     @property
     def seconds(self) -> float:
         """See :class:`ReplicateGroup`."""
         nets = len(self.seeds) * len(self.grid)
         train, validation = 0.72 * self.rows, 0.18 * self.rows
-        steps = self.ensemble * self.epochs * -(-train // BATCH)
+        steps = self._members(self.methods) * self.epochs * -(-train // BATCH)
         objective = OBJECTIVES[self.objective]
         factor = _PROPAGATED if objective.propagated else _BOTH_ENDS if objective.fixed else 1.0
         samples = sum(METHODS[name].samples for name in self.methods)
         scanned = len(intervals.DECADES) + 2 * len(intervals.REFINEMENT) - 1
         return 1.0 + nets * (factor * steps * _STEP + validation * scanned * samples * _SAMPLE)
+
+    @staticmethod
+    def _members(methods: Sequence[str]) -> int:
+        """Nets for each seed and setting that some methods take."""
+        return max(METHODS[name].members for name in methods)
 
     def records(self, methods: Sequence[str]) -> Iterator[Record]:
         """See :class:`ReplicateGroup`."""
@@ -81,12 +83,13 @@ class UciGroup(ReplicateGroup):
             asked = OBJECTIVES[self.objective], self.grid, self.epochs, self.training
             problems = (
                 Problem(features["train"], targets["train"], self.seeds, member)
-                for member in range(self.ensemble)
+                for member in range(self._members(methods))
             )
             stacks = [get_nets(self.dataset, problem, *asked) for problem in problems]
         for method in methods:
             with outside(), torch.no_grad():
-                found = evaluate(method, stacks, parts, self.grid, self.seeds)
+                own = stacks[: METHODS[method].members]
+                found = evaluate(method, own, parts, self.grid, self.seeds)
             for reading, selected in found.items():
                 for seed, chosen in zip(self.seeds, selected, strict=True):
                     for metric, value in numbers_of(chosen).items():

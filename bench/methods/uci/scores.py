@@ -37,6 +37,8 @@ def picp(y: Tensor, low: Tensor, high: Tensor) -> Tensor:
 def mpiw(low: Tensor, high: Tensor, y_range: float) -> Tensor:
     """Mean prediction interval width, as a share of the range of all targets.
 
+    Where quantiles cross, the width is that between them all the same, as in the published evaluation.
+
     Parameters
     ----------
     low, high : Tensor, shape (..., rows)
@@ -55,7 +57,7 @@ def mpiw(low: Tensor, high: Tensor, y_range: float) -> Tensor:
     """
     if not (y_range > 0 and math.isfinite(y_range)):
         raise ValueError(f"the range of the targets must be positive and finite, got {y_range}")
-    return (high - low).double().mean(-1) / y_range
+    return (high - low).abs().double().mean(-1) / y_range
 
 
 def gaussian_nll(y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:

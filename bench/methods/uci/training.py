@@ -12,7 +12,7 @@ from sdp_bench.bench.identity import keys
 from sdp_bench.bench.methods.uci.stacked import OBJECTIVES, Nets, Objective, Problem, Setting, Trainer
 from sdp_bench.bench.nets import storage
 
-TRAINING = (Trainer, Trainer.run, *OBJECTIVES.values())
+TRAINING = (Trainer, Trainer.run, Problem, *OBJECTIVES.values())
 """Code that decides what is trained."""
 
 Report = Callable[[int, int], None]

@@ -6,7 +6,8 @@ import pandas as pd
 import pytest
 
 from sdp_bench.bench.experiments.uci.experiment import EXPERIMENT
-from sdp_bench.reports.sections.uci import intervals
+from sdp_bench.bench.methods.uci.intervals import DECADES, GRID, REFINEMENT
+from sdp_bench.reports.sections.uci import CANDIDATES, intervals
 from tests.reports.made_up import TRAITS
 
 
@@ -152,7 +153,8 @@ def test_the_scan_nearest_to_the_paper_stands_first_and_the_others_beside_it():
     )
     assert first == pytest.approx((0.95, 0.93, 0.2))
     assert second == pytest.approx((0.95, 0.9, 0.1))
-    assert "by .0200 from 165 (one scan a set), .0500 from 285" in section.sentences[1].replace("0.0", ".0")
+    assert "by 0.0200 from 165, 0.0500 from 285 candidates" in section.sentences[1]
+    assert section.sentences[1].endswith("was lucky on its few rows of validation.")
 
 
 def test_numbers_of_the_papers_baseline_stand_beside_its_published_code():
@@ -160,3 +162,22 @@ def test_numbers_of_the_papers_baseline_stand_beside_its_published_code():
     table = intervals(frame(rows), TRAITS).tables[1]
     published, text = table.rows[0].cells[2:]
     assert (published.numbers[0].paper, text.numbers[0].paper) == ("0.93 ± 0.06", "")
+
+
+def test_readings_are_compared_where_each_has_a_setting_that_qualifies():
+    def scanned(component, falls):
+        rows = [("yacht", "sdp", "qualified", dict.fromkeys(range(3), 1))]
+        rows.append(("yacht", "sdp", "validation_picp", dict.fromkeys(falls, 0.95)))
+        rows.append(("yacht", "sdp", "picp", {seed: 0.95 - fall for seed, fall in falls.items()}))
+        return frame([*rows, ("yacht", "sdp", "mpiw", dict.fromkeys(falls, 0.1))], component)
+
+    falls = {0: 0.03, 1: 0.01, 2: 0.08}
+    each = [scanned("", falls), scanned("set_scan", falls), scanned("set_variance", {0: 0.03, 1: 0.01})]
+    (said,) = [one for one in intervals(pd.concat(each), TRAITS).sentences if "candidates" in one]
+    assert "by 0.0200 from 15, 0.0200 from 165, 0.0200 from 285 candidates" in said
+
+
+def test_candidates_are_as_many_as_are_scored():
+    settings, eleven = len(GRID), len(REFINEMENT)
+    scanned = settings * (len(DECADES) + eleven - 1)
+    assert {"set_scan": settings * eleven, "set_variance": settings, "": scanned} == CANDIDATES
