@@ -66,7 +66,7 @@ def test_the_papers_numbers_stand_beside(section):
 
 
 def test_the_narrowest_is_marked_and_named(section):
-    sdp, _, _, pnn, _ = section.tables[0].rows[1].cells
+    sdp, _, pnn = section.tables[0].rows[1].cells
     assert (sdp.numbers[1].best, pnn.numbers[1].best) == (False, True)
     (sentence,) = section.sentences
     assert sentence.endswith("every seed qualified: PNN on yacht.")
@@ -81,7 +81,7 @@ def test_a_mean_over_fewer_seeds_does_not_win():
         ("yacht", "pnn", "mpiw", {0: 0.2, 1: 0.2}),
         ("yacht", "pnn", "picp", {0: 0.95, 1: 0.95}),
     ]
-    sdp, _, _, pnn, _ = intervals(frame(rows), TRAITS).tables[0].rows[0].cells
+    sdp, _, pnn = intervals(frame(rows), TRAITS).tables[0].rows[0].cells
     assert (sdp.numbers[1].best, pnn.numbers[1].best) == (False, True)
 
 
@@ -95,7 +95,7 @@ def test_none_is_marked_where_seeds_tell_none_from_the_narrowest():
             ("yacht", "mpiw", widths),
         )
     ]
-    sdp, _, _, pnn, _ = intervals(frame(rows), TRAITS).tables[0].rows[0].cells
+    sdp, _, pnn = intervals(frame(rows), TRAITS).tables[0].rows[0].cells
     assert (sdp.numbers[1].best, pnn.numbers[1].best) == (False, False)
 
 
@@ -103,15 +103,15 @@ def test_ways_of_running_a_set_are_not_mixed():
     few = frame([("yacht", "pnn", "qualified", {0: 1}), ("yacht", "pnn", "mpiw", {0: 0.5})])
     many = frame([("yacht", "pnn", "qualified", {0: 1}), ("yacht", "pnn", "mpiw", {0: 0.1})])
     section = intervals(pd.concat([few, many.assign(recipe="longer")]), TRAITS)
-    widths = {row.dataset: row.cells[3].numbers[1].mean for row in section.tables[0].rows}
+    widths = {row.dataset: row.cells[2].numbers[1].mean for row in section.tables[0].rows}
     assert widths == {"yacht (a)": 0.5, "yacht (b)": 0.1}
     assert [run[2] for run in section.runs] == ["as published", "longer"]
-    paper = [row.cells[3].numbers[1].paper for row in section.tables[0].rows]
+    paper = [row.cells[2].numbers[1].paper for row in section.tables[0].rows]
     assert paper == ["0.03 ± 0.01"] * 2
 
 
 def test_none_qualified_is_said_and_not_a_crash(section):
-    cell = section.tables[0].rows[0].cells[3]
+    cell = section.tables[0].rows[0].cells[2]
     assert (cell.qualified, cell.seeds) == (0, 2)
     assert math.isnan(cell.numbers[0].mean)
     assert section.tables[0].rows[0].cells[0] is None  # not run at all
@@ -145,7 +145,7 @@ def test_the_scan_nearest_to_the_paper_stands_first_and_the_others_beside_it():
     )
     section = intervals(pd.concat([own, shared]), TRAITS)
     assert section.reading == "one scan a set"
-    sdp, _, _, pnn, _ = section.tables[0].rows[0].cells
+    sdp, _, pnn = section.tables[0].rows[0].cells
     assert (sdp.numbers[1].mean, pnn.numbers[1].mean) == pytest.approx((0.2, 0.3))
     assert section.scanned.methods[:2] == ("SDP, one scan a set", "SDP, a scan for each seed and setting")
     first, second = (
@@ -162,6 +162,9 @@ def test_numbers_of_the_papers_baseline_stand_beside_its_published_code():
     table = intervals(frame(rows), TRAITS).tables[1]
     published, text = table.rows[0].cells[2:]
     assert (published.numbers[0].paper, text.numbers[0].paper) == ("0.93 ± 0.06", "")
+    alone = intervals(frame([("yacht", "sqr", "qualified", {0: 1})]), TRAITS).tables[1]
+    assert alone.methods == ("MC estimate k=10", "MC estimate k=100", "SQR, trained at all levels")
+    assert alone.rows[0].cells[2].numbers[0].paper == "0.93 ± 0.06"
 
 
 def test_readings_are_compared_where_each_has_a_setting_that_qualifies():
