@@ -260,7 +260,7 @@ def _row(
 def _scanned(sets: Sequence[str], by_reading: Mapping[str, Measured], traits: RuleTraits) -> IntervalTable:
     """What the scan does to coverage in validation and test, and to width: a column for each reading."""
     columns = [(rule, reading) for rule in _SCANNED for reading in by_reading]
-    metrics = ("validation_picp", "picp", "mpiw")
+    metrics = ("picp", "mpiw", "validation_picp")
     rows = [
         Row(name, tuple(_cell(name, rule, metrics, by_reading[reading], {}) for rule, reading in columns))
         for name in sets

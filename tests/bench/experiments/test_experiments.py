@@ -78,7 +78,7 @@ def test_the_shards_of_a_run_are_all_of_it():
 @pytest.mark.usefixtures("_sets")
 def test_a_set_has_several_groups_on_the_same_units():
     plan = plan_of([EXPERIMENT], SETTINGS, [])
-    assert len(plan.groups) == 2 * 4  # sets and objectives
+    assert len(plan.groups) == 2 * 5  # sets and objectives
     assert [(unit.dataset, unit.seed) for unit in plan.units] == [
         *(("yacht", 0), ("yacht", 1)),
         *(("boston", 0), ("boston", 1)),
