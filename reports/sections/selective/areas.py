@@ -57,6 +57,8 @@ def by_reading(areas: pd.DataFrame, score: str) -> tuple[SeedStatistics, ...]:
 def by_scale(frame: pd.DataFrame) -> tuple[ScaleRow, ...]:
     """The Dirichlet models by scale, the smallest first; none where only the paper's was trained.
 
+    Over the seeds that were trained at every scale: else the scales' seeds would be compared, too.
+
     Parameters
     ----------
     frame : DataFrame
@@ -68,8 +70,12 @@ def by_scale(frame: pd.DataFrame) -> tuple[ScaleRow, ...]:
     """
     own = frame[(frame["objective"] == "dirichlet") & (frame["rule"] == "dirichlet")]
     parts = {SCALE: at_scale(own)} | {scale: at_scale(own, scale) for scale in OTHER_SCALES}
-    rows = [_scale_row(scale, part) for scale, part in sorted(parts.items()) if len(part)]
-    return tuple(rows) if len(rows) > 1 else ()
+    parts = {scale: part for scale, part in sorted(parts.items()) if len(part)}
+    if len(parts) < 2:
+        return ()
+    seeds = set.intersection(*(set(part["seed"]) for part in parts.values()))
+    rows = (_scale_row(scale, part[part["seed"].isin(seeds)]) for scale, part in parts.items())
+    return tuple(rows) if seeds else ()
 
 
 def _scale_row(scale: float, part: pd.DataFrame) -> ScaleRow:
