@@ -10,7 +10,7 @@ import pandas as pd
 
 from sdp_bench.bench.experiments.uci.experiment import EXPERIMENT
 from sdp_bench.reports.replication.statement import Convention, Effect, Evidence, Rule, Tried, finite, tried
-from sdp_bench.reports.sections.uci import READINGS, SETS, label, of_reading
+from sdp_bench.reports.sections.uci import READINGS, SETS, by_seed, label, of_reading
 
 _COVERAGE = 0.95
 _LEAST = 0.925
@@ -43,13 +43,7 @@ class _Measured:
     def __init__(self, evidence: Evidence, reading: str = "") -> None:
         self.frame = of_reading(evidence.of(EXPERIMENT.name), reading)
         self.traits = evidence.results.traits
-        self._series: dict[tuple[str, str, str], pd.Series] = {}
-        if len(self.frame):  # else there may be no column of sets
-            groups = self.frame.groupby(["dataset", "rule", "metric"], observed=True, sort=False)
-            self._series = {
-                (str(name), str(rule), str(metric)): part.set_index("seed")["value"]
-                for (name, rule, metric), part in groups
-            }
+        self._series = by_seed(self.frame) if len(self.frame) else {}  # else there may be no column of sets
         self.run = {(name, method) for name, method, _ in self._series}
 
     @property
@@ -61,12 +55,16 @@ class _Measured:
         return f"{', '.join(self.sets)}, {self.frame['seed'].nunique()} seeds"
 
     def of(self, name: str, method: str, metric: str) -> pd.Series:
-        return self._series.get((name, method, metric), pd.Series(dtype=float))
+        """Values over seeds, of the method or of what speaks for it."""
+        return self._series.get((name, self.speaker(name, method), metric), pd.Series(dtype=float))
+
+    def speaker(self, name: str, method: str) -> str:
+        """The method where it was run on a set, else the one that stands in for it."""
+        return method if (name, method) in self.run else _STAND_IN.get(method, method)
 
     def narrower(self, name: str, method: str, others: Iterable[str], choices: int = 1) -> Iterator[Effect]:
         """Widths of others over that of a method on a set, by seed; the best of so many."""
-        for asked in others:
-            other = asked if (name, asked) in self.run else _STAND_IN.get(asked, asked)
+        for other in (self.speaker(name, each) for each in others):
             both = (self.of(name, other, "mpiw") / self.of(name, method, "mpiw")).dropna()
             if other != method and len(both) >= _FEWEST:
                 words = (

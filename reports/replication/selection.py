@@ -14,7 +14,6 @@ from sdp_bench.reports.replication.statement import (
     Effect,
     Evidence,
     Rule,
-    Trial,
     Tried,
     finite,
 )
@@ -68,12 +67,12 @@ def _smaller(*pairs: tuple[_Line, _Line]) -> Rule:
         frame = evidence.of(EXPERIMENT.name)
         if frame.empty:
             return None
-        trials = {}
+        tried = {}
         for reading in _readings(line for pair in pairs for line in pair):
             convention = tuple(
                 f"{SCORE_STYLES[score].label} {each}" for score, each in reading.items() if each
             )
-            effects = tuple(
+            tried[convention] = [
                 Effect(
                     f"RCAUC of {_words(worse)} less that of {_words(better)}, in points",
                     finite(
@@ -85,12 +84,10 @@ def _smaller(*pairs: tuple[_Line, _Line]) -> Rule:
                     ),
                 )
                 for better, worse in pairs
-            )
-            if all(len(effect.values) for effect in effects):
-                trials[convention] = Trial(effects, "seed")
+            ]
         seeds = labels.plural(int(frame["seed"].nunique()), "seed")
         fidelity = f"{seeds}, fewer images and epochs than the paper’s 10 runs"
-        return Tried(trials, fidelity, "#selective") if trials else None
+        return Tried.of(tried, "seed", fidelity, "#selective")
 
     return rule
 

@@ -119,9 +119,9 @@ def _selected(
     variances = None
     if candidates[0] is not None:
         # The selected one for all settings of a seed, of which one is then looked at.
-        scanned = torch.stack([v for v in candidates if v is not None])
+        scanned = torch.stack([v for v in candidates if v is not None]).cpu()
         picked = [math.nan if c is None else float(scanned[c[1], k, c[0]]) for k, c in enumerate(chosen)]
-        variances = scanned.new_tensor(picked).unsqueeze(1).expand(-1, count)
+        variances = candidates[0].new_tensor(picked).unsqueeze(1).expand(-1, count)
     test = _scored(predict, "test", [variances], splits)
     found = []
     for seed, (place, choice, able) in enumerate(zip(places, chosen, qualified, strict=True)):

@@ -165,7 +165,7 @@ def intervals(frame: pd.DataFrame, traits: RuleTraits) -> Intervals | None:
     measurements = measurements.assign(dataset=_dataset_names(measurements))
     components = set(measurements["component"])
     readings = [reading for reading in READINGS if reading in components]
-    by_reading = {reading: _measured(of_reading(measurements, reading)) for reading in readings}
+    by_reading = {reading: by_seed(of_reading(measurements, reading)) for reading in readings}
     measured = by_reading[readings[0]]
     sets = sorted(
         measurements["dataset"].unique(), key=lambda name: (SETS.index(name.partition(" ")[0]), name)
@@ -194,7 +194,8 @@ def of_reading(frame: pd.DataFrame, reading: str) -> pd.DataFrame:
     return frame[own | ((frame["component"] == "") & frame["rule"].isin(unscanned))]
 
 
-def _measured(frame: pd.DataFrame) -> Measured:
+def by_seed(frame: pd.DataFrame) -> Measured:
+    """Values of each set, method and metric, as series over seeds."""
     return {
         (str(name), str(rule), str(metric)): part.set_index("seed")["value"]
         for (name, rule, metric), part in frame.groupby(
