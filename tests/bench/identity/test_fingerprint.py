@@ -6,7 +6,11 @@ import sys
 import textwrap
 import types
 
+import numpy as np
 import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from sdp_bench.bench.identity import fingerprint as marks
 
@@ -692,6 +696,43 @@ def test_a_dictionary_by_class_has_no_order(mark):
         mark(*of_one_file(source.format(table))) for table in ("{A: 1, B: 2}", "{B: 2, A: 1}", "{B: 1, A: 2}")
     )
     assert one == other != different
+
+
+HELD = {
+    "a number": float,
+    "a complex number": lambda x: complex(1, x),
+    "a scalar of numpy": np.float64,
+    "an array": lambda x: np.array([1, x]),
+    "an array of complex numbers": lambda x: np.array([[1, 1j * x]]),
+    "a tensor": lambda x: torch.tensor([1, x], dtype=torch.float64),
+    "a tensor of complex numbers": lambda x: torch.tensor([1, 1j * x], dtype=torch.complex128).conj(),
+}
+
+
+@pytest.mark.parametrize("held", HELD.values(), ids=HELD)
+@given(
+    st.floats(1e-300, 1e300) | st.floats(-1e300, -1e-300),
+    st.integers(-8, 8),
+    st.sampled_from([-1e-9, 1e-9, 1.0, -2.0]),
+)
+def test_last_bits_that_depend_on_the_processor_do_not_count(held, x, steps, change):
+    fraction = np.frexp(x)[0] * 2**39
+    assume(abs(fraction % 1 - 0.5) > 0.01)  # where numbers beside each other are rounded apart
+    near, far = x + steps * np.spacing(x), x * (1 + change)
+    assert marks.reached(held(x)) == marks.reached(held(near)) != marks.reached(held(far))
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, np.complex64])
+def test_arrays_that_are_no_numbers_are_told_apart(kind):
+    zero, infinite, nan = (marks.reached(np.array([x, 1], dtype=kind)) for x in (0, np.inf, np.nan))
+    assert len({zero, infinite, nan}) == 3
+    assert marks.reached(np.array([-0.0, 1], dtype=kind)) == zero
+    assert marks.reached(-np.array([np.nan, -1], dtype=kind)) == nan
+
+
+def test_types_of_tensors_count():
+    names = ("bfloat16", "float16", "float32", "float64", "complex64", "int32", "int64", "bool")
+    assert len({marks.reached(torch.ones(2, dtype=getattr(torch, name))) for name in names}) == len(names)
 
 
 def test_code_without_source_has_none():
