@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sdp_bench.bench.experiments.iris.nets import FOUR, RELU, W1_SIGMAS
+from sdp_bench.bench.experiments.iris.nets import RELU, W1_SIGMAS
 from sdp_bench.bench.experiments.laws import FULL_RULES, MARGINAL_RULES, LawExperiment
 from sdp_bench.bench.metrics.references import ORACLE_MOMENTS
 from sdp_bench.bench.settings import Size
@@ -28,7 +28,7 @@ CERTIFIED = LawExperiment(
     rank=50,
     metrics=("w1_certified",),
     sigmas=W1_SIGMAS,
-    architectures=FOUR,
+    architectures=RELU,
     rules=("sdp", "dvia", "moment_matching", *MARGINAL_RULES),
     paper=Size(10, 1),
     presets={"quick": Size(1, 1)},
