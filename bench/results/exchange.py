@@ -87,6 +87,8 @@ def export(
 ) -> list[Path]:
     """Write a results file as plain tables with a manifest of what they are.
 
+    Runs that were cut off before they measured anything are left out, and what only these asked about.
+
     Parameters
     ----------
     store : Store
@@ -119,7 +121,8 @@ def export(
     write, _ = FORMATS[fmt]
     with files.replacing_all(folder, _OURS, MANIFEST) as new:
         names = {name: f"{name}.{fmt}" for name in schema.TABLES}
-        contents = store.contents()
+        idle = store.idle()
+        contents = {name: _without(rows, idle.get(name, ())) for name, rows in store.contents().items()}
         contents["nets"] = _plain(contents["nets"], weights)
         if digits is not None:
             contents["records"] = _rounded(contents["records"], digits)
@@ -131,7 +134,7 @@ def export(
             "schema": schema.EXPORTED,
             "sha256": {file: _sha256(new / file) for file in names.values()},
             "rows": rows,
-            "runs": [asdict(store.run(number)) for number in store.runs()],
+            "runs": [asdict(store.run(number)) for number in store.runs() if number not in idle["runs"]],
         }
         (new / MANIFEST).write_bytes(json.dumps(manifest, indent=1).encode())
     return [folder / file for file in (*names.values(), MANIFEST)]
@@ -266,6 +269,11 @@ def _sha256(path: Path) -> str:
         raise UserError(f"{path} is missing") from error
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _without(rows: Iterator[Row], keys: Collection[str | int]) -> Iterator[Row]:
+    """Rows of a table but for those that begin with one of some keys."""
+    return (row for row in rows if row[0] not in keys) if keys else rows
 
 
 def _rounded(rows: Iterator[Row], digits: int) -> Iterator[Row]:

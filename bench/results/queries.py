@@ -63,6 +63,18 @@ SELECT DISTINCT n.network, n.activation, n.depth, n.seed, n.digest, n.accuracy,
 FROM members m JOIN units u ON u.key = m.unit JOIN nets n ON n.digest = u.net
 WHERE m.run = ? ORDER BY n.activation, n.depth, n.seed"""
 
+_IDLE_RUNS = """
+SELECT id FROM runs WHERE finished IS NULL
+AND id NOT IN (SELECT run FROM records) AND id NOT IN (SELECT run FROM failures)"""
+_IDLE_UNITS = f"""
+SELECT unit FROM members WHERE run IN ({_IDLE_RUNS})
+EXCEPT SELECT unit FROM members WHERE run NOT IN ({_IDLE_RUNS})
+EXCEPT SELECT unit FROM records EXCEPT SELECT unit FROM failures"""  # noqa: S608  no value of anybody's
+_IDLE_NETS = f"""
+SELECT net FROM units WHERE key IN ({_IDLE_UNITS})
+EXCEPT SELECT net FROM units WHERE key NOT IN ({_IDLE_UNITS})"""  # noqa: S608  as above
+_IDLE = {"nets": _IDLE_NETS, "units": _IDLE_UNITS, "runs": _IDLE_RUNS, "members": _IDLE_RUNS}
+
 _RECORDS = """
 SELECT r.unit, r.rule, r.metric, r.component, r.value, r.floor, r.floor95, r.stderr, r.fingerprint, r.run,
        u.net, n.network, n.activation, COALESCE(n.seed, u.seed) AS seed, u.input, u.noise, u.sigma, u.dataset,
@@ -264,6 +276,17 @@ class Queries:
     def contents(self) -> dict[str, Iterator[Row]]:
         """Rows of all tables, to be gone through once, as :meth:`parts` gives them."""
         return {name: (row for _, rows in self.parts(name) for row in rows) for name in schema.TABLES}
+
+    def idle(self) -> dict[str, set[str | int]]:
+        """First columns of what no measurement came of, by table.
+
+        Runs that were cut off before they measured anything, and the units and nets that only these name.
+
+        Returns
+        -------
+        dict of str to set
+        """
+        return {name: {row[0] for row in self._connection.execute(query)} for name, query in _IDLE.items()}
 
     def verify(self) -> dict[str, int]:
         """Compare all that is here with its checksums, and every index with its table.

@@ -18,6 +18,7 @@ from sdp_bench.bench.results.queries import keys
 from sdp_bench.bench.results.record import same_number
 from sdp_bench.bench.results.schema import TABLES
 from sdp_bench.bench.results.store import Store
+from sdp_bench.bench.runs import group as run
 from tests.bench import conftest
 from tests.bench.conftest import TINY, change, make_plan, run_all
 
@@ -91,6 +92,36 @@ def test_an_export_fills_another_file(whole, tmp_path, fmt):
         key = keys(store.frame(store.run())).iloc[0]
         assert all(replay.identical(*pair) for pair in replay.replay(store, key, lambda _: None))
     pd.testing.assert_frame_equal(records(tmp_path / "new.sqlite"), records(whole), check_exact=True)
+
+
+@pytest.mark.parametrize("fmt", exchange.FORMATS)
+def test_a_run_that_was_cut_off_before_it_measured_anything_is_not_exported(whole, file, tmp_path, fmt):
+    later = make_plan(TINY.but(nets=3))
+    with Store(file, writing=True) as store:
+        conftest.begin(store, later)
+        exchange.export(store, tmp_path / "out", fmt)
+        assert len(store.runs()) == 2
+    with Store(tmp_path / "new.sqlite", writing=True) as store:
+        exchange.import_(tmp_path / "out", store)
+        kept = store.tables()
+    with Store(whole) as store:
+        for name, table in store.tables().items():
+            pd.testing.assert_frame_equal(kept[name], table)
+
+
+def test_a_run_that_was_cut_off_later_is_exported(file, tmp_path):
+    with Store(file, writing=True) as store:
+        plan = make_plan(TINY.but(nets=3))
+        number, group = conftest.begin(store, plan), plan.groups[-1]
+        cells = group.left({})
+        run.store_result(store, number, group, run.run_group(group, cells), cells)
+        exchange.export(store, tmp_path / "out")
+        before = store.tables()
+    with Store(tmp_path / "new.sqlite", writing=True) as store:
+        exchange.import_(tmp_path / "out", store)
+        assert {name: len(table) for name, table in store.tables().items()} == {
+            name: len(table) for name, table in before.items()
+        }
 
 
 TEXTS = ("a\rb", "c\nd", 'e,"f"\r\n\u2028 \x85 \x1c', "ü 𝄞")
