@@ -63,9 +63,18 @@ SELECT DISTINCT n.network, n.activation, n.depth, n.seed, n.digest, n.accuracy,
 FROM members m JOIN units u ON u.key = m.unit JOIN nets n ON n.digest = u.net
 WHERE m.run = ? ORDER BY n.activation, n.depth, n.seed"""
 
-_IDLE_RUNS = """
+_CUT_OFF = """
 SELECT id FROM runs WHERE finished IS NULL
 AND id NOT IN (SELECT run FROM records) AND id NOT IN (SELECT run FROM failures)"""
+_IDLE_RUNS = f"""
+{_CUT_OFF} EXCEPT SELECT m.run
+FROM (SELECT experiment, unit FROM members WHERE run IN ({_CUT_OFF})
+      EXCEPT SELECT experiment, unit FROM members WHERE run NOT IN ({_CUT_OFF})) alone
+     JOIN members m ON m.experiment = alone.experiment AND m.unit = alone.unit AND m.run IN ({_CUT_OFF})
+     JOIN runs r ON r.id = m.run
+WHERE m.unit IN (SELECT unit FROM failures)
+   OR EXISTS (SELECT 1 FROM json_each(r.experiments, '$."' || m.experiment || '".metrics') asked
+              JOIN records c ON c.metric = asked.value WHERE c.unit = m.unit)"""  # noqa: S608  no value of anybody's
 _IDLE_UNITS = f"""
 SELECT unit FROM members WHERE run IN ({_IDLE_RUNS})
 EXCEPT SELECT unit FROM members WHERE run NOT IN ({_IDLE_RUNS})
@@ -280,7 +289,8 @@ class Queries:
     def idle(self) -> dict[str, set[str | int]]:
         """First columns of what no measurement came of, by table.
 
-        Runs that were cut off before they measured anything, and the units and nets that only these name.
+        Runs that were cut off before they measured anything, and the units and nets that only these name;
+        not a run that alone says of an experiment that it asks for what others have measured.
 
         Returns
         -------

@@ -19,6 +19,7 @@ from sdp_bench.bench.results.record import same_number
 from sdp_bench.bench.results.schema import TABLES
 from sdp_bench.bench.results.store import Store
 from sdp_bench.bench.runs import group as run
+from sdp_bench.bench.settings import Size
 from tests.bench import conftest
 from tests.bench.conftest import TINY, change, make_plan, run_all
 
@@ -122,6 +123,20 @@ def test_a_run_that_was_cut_off_later_is_exported(file, tmp_path):
         assert {name: len(table) for name, table in store.tables().items()} == {
             name: len(table) for name, table in before.items()
         }
+
+
+def test_a_run_that_was_cut_off_and_alone_asks_for_what_is_measured_is_exported(tmp_path):
+    names = ("iris-std", "iris-location", "iris-oracle")
+    settings = TINY.but(sizes=dict.fromkeys(names, Size(1, 1)))
+    run_all(tmp_path / "r.sqlite", make_plan(settings, names[:1]))
+    with Store(tmp_path / "r.sqlite", writing=True) as store:
+        for name in names:  # measured, and asked for by another run; of another metric; measured
+            conftest.begin(store, make_plan(settings, (name,)))
+        exchange.export(store, tmp_path / "out")
+        assert len(store.runs()) == 4
+    with Store(tmp_path / "new.sqlite", writing=True) as store:
+        exchange.import_(tmp_path / "out", store)
+        assert [set(store.run(number).experiments) for number in store.runs()] == [{names[0]}, {names[2]}]
 
 
 TEXTS = ("a\rb", "c\nd", 'e,"f"\r\n\u2028 \x85 \x1c', "ü 𝄞")
