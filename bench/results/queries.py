@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import operator
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -75,14 +76,13 @@ FROM (SELECT experiment, unit FROM members WHERE run IN ({_CUT_OFF})
 WHERE m.unit IN (SELECT unit FROM failures)
    OR EXISTS (SELECT 1 FROM json_each(r.experiments, '$."' || m.experiment || '".metrics') asked
               JOIN records c ON c.metric = asked.value WHERE c.unit = m.unit)"""  # noqa: S608  no value of anybody's
-_IDLE_UNITS = f"""
-SELECT unit FROM members WHERE run IN ({_IDLE_RUNS})
-EXCEPT SELECT unit FROM members WHERE run NOT IN ({_IDLE_RUNS})
-EXCEPT SELECT unit FROM records EXCEPT SELECT unit FROM failures"""  # noqa: S608  no value of anybody's
-_IDLE_NETS = f"""
-SELECT net FROM units WHERE key IN ({_IDLE_UNITS})
-EXCEPT SELECT net FROM units WHERE key NOT IN ({_IDLE_UNITS})"""  # noqa: S608  as above
-_IDLE = {"nets": _IDLE_NETS, "units": _IDLE_UNITS, "runs": _IDLE_RUNS, "members": _IDLE_RUNS}
+_IDLE_UNITS = """
+WITH idle AS (SELECT value FROM json_each(?))
+SELECT unit FROM members WHERE run IN idle EXCEPT SELECT unit FROM members WHERE run NOT IN idle
+EXCEPT SELECT unit FROM records EXCEPT SELECT unit FROM failures"""
+_IDLE_NETS = """
+WITH idle AS (SELECT value FROM json_each(?))
+SELECT net FROM units WHERE key IN idle EXCEPT SELECT net FROM units WHERE key NOT IN idle"""
 
 _RECORDS = """
 SELECT r.unit, r.rule, r.metric, r.component, r.value, r.floor, r.floor95, r.stderr, r.fingerprint, r.run,
@@ -296,7 +296,15 @@ class Queries:
         -------
         dict of str to set
         """
-        return {name: {row[0] for row in self._connection.execute(query)} for name, query in _IDLE.items()}
+
+        def first(query: str, *of: set[str | int]) -> set[str | int]:
+            return {row[0] for row in self._connection.execute(query, [json.dumps([*keys]) for keys in of])}
+
+        with self._reading():
+            runs = first(_IDLE_RUNS)
+            units = first(_IDLE_UNITS, runs) if runs else set()
+            nets = first(_IDLE_NETS, units) if units else set()
+        return {"runs": runs, "members": runs, "units": units, "nets": nets}
 
     def verify(self) -> dict[str, int]:
         """Compare all that is here with its checksums, and every index with its table.
