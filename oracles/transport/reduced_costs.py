@@ -13,48 +13,50 @@ from sdp_bench.oracles.transport.clouds import Floats, Ints
 
 T = TypeVar("T")
 
-_TILE = 256  # points a side of a block of distances: half a megabyte, which stays in cache
+_ROWS = 64  # neighbours in memory, whose box is held against every column
+_TILE = 256  # columns of a block of distances: 128 kB, which stay in cache
 
 
 class ReducedCosts:
-    """|x_i - y_j| - u_i - v_j by tiles, without those where boxes say that it is not negative."""
+    """|x_i - y_j| - u_i - v_j by tiles, without those columns where a box says that none is negative."""
 
     def __init__(self, x: Floats, u: Floats, y: Floats, v: Floats) -> None:
         self._x, self._u, self._y, self._v = x, u, np.ascontiguousarray(y.T), v
-        self.starts = np.arange(0, len(x), _TILE)
-        self._columns = np.arange(0, len(y), _TILE)
-        low, high = np.minimum.reduceat(x, self.starts), np.maximum.reduceat(x, self.starts)
-        other_low, other_high = np.minimum.reduceat(y, self._columns), np.maximum.reduceat(y, self._columns)
-        apart = np.maximum(low[:, None] - other_high, other_low - high[:, None])
-        most = np.maximum.reduceat(u, self.starts)[:, None] + np.maximum.reduceat(v, self._columns)
-        self._needed = np.linalg.norm(np.maximum(apart, 0), axis=2) < most
+        self._starts = np.arange(0, len(x), _ROWS)
 
-    def each(self, function: Callable[[int], T]) -> list[T]:
-        """Values of a function of every block of rows, in order, on the threads that torch has."""
+    def each(self, function: Callable[[Ints], T]) -> list[T]:
+        """Values of a function of the rows of every block, in order, on the threads that torch has."""
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-            return list(pool.map(function, range(len(self.starts))))
+            return list(pool.map(lambda start: function(self._rows(start)), self._starts))
 
-    def rows(self, block: int) -> Ints:
-        """Places of the rows of a block."""
-        return np.arange(self.starts[block], min(self.starts[block] + _TILE, len(self._x)))
-
-    def slack(self, block: int) -> Iterator[tuple[Ints, Floats]]:
+    def slack(self, rows: Ints) -> Iterator[tuple[Ints, Floats]]:
         """Places of the columns of each tile, and the tile, which the next one overwrites."""
-        begin = self.starts[block]
-        x, u = self._x[begin : begin + _TILE], self._u[begin : begin + _TILE, None]
+        x, u = self._x[rows], self._u[rows, None]
+        near = self._near(x, float(u.max()))
         tile, work = np.empty((2, len(x), _TILE))
-        for start in self._columns[self._needed[block]]:
-            y, v = self._y[:, start : start + _TILE], self._v[start : start + _TILE]
-            total, square = tile[:, : len(v)], work[:, : len(v)]
+        for start in range(0, len(near), _TILE):
+            columns = near[start : start + _TILE]
+            total, square = tile[:, : len(columns)], work[:, : len(columns)]
             total[:] = 0
-            for column, other in zip(x.T, y, strict=True):
-                np.subtract(column[:, None], other, out=square)
+            for column, other in zip(x.T, self._y, strict=True):
+                np.subtract(column[:, None], other[columns], out=square)
                 np.multiply(square, square, out=square)
                 np.add(total, square, out=total)
             np.sqrt(total, out=total)
-            np.subtract(total, v, out=total)
+            np.subtract(total, self._v[columns], out=total)
             np.subtract(total, u, out=total)
-            yield np.arange(start, start + len(v)), total
+            yield columns, total
+
+    def _rows(self, start: int) -> Ints:
+        return np.arange(start, min(start + _ROWS, len(self._x)))
+
+    def _near(self, x: Floats, most: float) -> Ints:
+        """Columns that are less than `most` and their own potential away from the box around x."""
+        square = np.zeros(len(self._v))
+        for column, other in zip(x.T, self._y, strict=True):
+            outside = other - np.clip(other, column.min(), column.max())
+            square += outside * outside
+        return np.flatnonzero(np.sqrt(square) - self._v < most)
 
 
 def lipschitz_extension(z: Floats, y: Floats, v: Floats, guess: Ints) -> Floats:
@@ -63,9 +65,8 @@ def lipschitz_extension(z: Floats, y: Floats, v: Floats, guess: Ints) -> Floats:
     blocks = ReducedCosts(z, f, y, v)
     change = np.zeros(len(z))
 
-    def lower(block: int) -> None:
-        rows = blocks.rows(block)
-        for _, slack in blocks.slack(block):
+    def lower(rows: Ints) -> None:
+        for _, slack in blocks.slack(rows):
             change[rows] = np.minimum(change[rows], slack.min(1))
 
     blocks.each(lower)
