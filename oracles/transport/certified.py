@@ -4,11 +4,11 @@ Both bounds are those of linear programming. The upper one is the cost of a bije
 the value of Kantorovich potentials, u_i + v_j <= |x_i - y_j|, which are checked on all pairs.
 
 The assignment problem is solved on few of its n^2 edges, and the potentials say which ones are missing
-(column generation). What makes this quick is where it begins: clouds of n/4, n/16, ... centres of mass
+(column generation). What makes this quick is where it begins: clouds of n/2, n/4, ... centres of mass
 are solved first, and the edges that are tight, or nearly so, between centres become all edges between
-their points (Schmitzer, "A sparse multiscale algorithm for dense optimal transport", JMIV 2016). The
-bounds of coarse clouds hold for all points as well, so that distances far above the floor are known
-before the finest problem is reached.
+their points (Schmitzer, "A sparse multiscale algorithm for dense optimal transport", JMIV 2016), whose
+potentials begin at those of their centres. The bounds of coarse clouds hold for all points as well, so that
+distances far above the floor are known before the finest problem is reached.
 """
 
 from __future__ import annotations
@@ -37,11 +37,13 @@ from sdp_bench.oracles.transport.clouds import (
 from sdp_bench.oracles.transport.reduced_costs import ReducedCosts, lipschitz_extension
 
 _ALL_EDGES = 300**2  # pairs that are solved without choosing edges
-_NEIGHBOURS = 4  # edges of every point at the start, beside those from the coarser level
-_TIGHT = 3  # edges for each centre that are handed down to the finer level
+_NEIGHBOURS = 6  # edges of every point at the start, beside those from the coarser level
+_TIGHT = 4  # edges for each centre that are handed down to the finer level
 _KEPT = 30  # edges for each point that stay from one round to the next
-_ADDED = 12  # edges for each point that a round adds at most
-_COARSE_GAP = 0.003  # of the coarse problems: below the tolerance, since it limits the bounds they lend
+_ADDED = 20  # edges for each point that a round adds at most
+_COARSE_GAP = 0.02  # of coarse problems that are only to say where the finer one begins
+_LENT_GAP = 0.003  # of those that lend bounds: below the tolerance, since it limits them
+_LENT = 0.05  # of a distance: what a coarse plan costs more for all points, at most, where bounds are lent
 _COARSE_ROUNDS = 8
 _NEGLIGIBLE = 1e-10  # slack of an edge that is not worth adding, to the mean cost
 _UNIT = 2.0**-53  # of rounding in float64
@@ -89,7 +91,7 @@ def certified_wasserstein(
 
     Fit for clouds of few dimensions: every number of them gives true bounds, but the more there are
     the slower. n = 30 000 in three dimensions takes 0.5 GB; far above the floor less than a second, at
-    the floor 10 to 15 s. The result is the same for the same points, whatever the number
+    the floor about 10 s. The result is the same for the same points, whatever the number
     of threads, unless the time limit ends the search.
 
     Parameters
@@ -123,7 +125,7 @@ def certified_wasserstein(
     if scale == 0:
         return Bracket(0.0, 0.0, n, np.zeros(n), np.zeros(n))
     (sources, of_x), (targets, of_y) = Cloud.of(first / scale), Cloud.of(second / scale)
-    best = _Bounds.crude(sources, targets)
+    best = _Bounds.above(sources, targets, paired_length(sources, targets, np.arange(n)))
     for bounds in _search(sources, targets, deadline):
         best = best.tightened(bounds)
         if best.within(tolerance) or time.monotonic() > deadline:
@@ -148,9 +150,8 @@ class _Bounds:
         return cls(min(max(lower, 0.0), upper), upper, u, v)
 
     @classmethod
-    def crude(cls, a: Cloud, b: Cloud) -> _Bounds:
-        """Zero, and the points of either cloud paired in the order they have."""
-        upper = paired_length(a, b, np.arange(int(a.mass.sum())))
+    def above(cls, a: Cloud, b: Cloud, upper: float) -> _Bounds:
+        """The cost of a plan alone, above zero."""
         return cls(0.0, upper, np.zeros(len(a)), np.zeros(len(b)))
 
     def tightened(self, other: _Bounds) -> _Bounds:
@@ -174,14 +175,40 @@ class _Plan:
     u: Floats
     v: Floats
 
+    def cost(self, a: Cloud, b: Cloud) -> float:
+        """Mean length of its edges."""
+        return float(self.mass @ lengths(a, b, self.i, self.j) / a.mass.sum())
 
-@dataclass(frozen=True, eq=False)
-class _Round:
-    """A plan, the bounds it gives, and its edges with those that are most nearly tight."""
 
-    plan: _Plan
-    bounds: _Bounds
-    tight: Ints
+class _Restricted:
+    """Transport on some edges (i, j), each given as i len(b) + j, to which those are added that it lacks."""
+
+    def __init__(self, a: Cloud, b: Cloud, edges: Ints, guess: Floats) -> None:
+        self._a, self._b, self._larger = a, b, max(len(a), len(b))
+        self._edges, self._guess, self._cost = edges, guess, math.inf
+        self.tight = edges
+        """Edges of the last plan, and those that are most nearly as tight."""
+        self.complete = False
+        """Whether the last plan lacks none."""
+
+    def solved(self, deadline: float) -> _Plan | None:
+        """Best plan on the edges; None if the time is over before."""
+        return _solve(self._a, self._b, self._edges, self._guess, deadline)
+
+    def priced(self, plan: _Plan) -> _Bounds:
+        """Bounds of that plan; what it lacks is there for the next."""
+        a, b, edges = self._a, self._b, self._edges
+        bounds, missing = _priced(a, b, plan)
+        flow = plan.i * len(b) + plan.j
+        i, j = np.divmod(edges, len(b))
+        slack = lengths(a, b, i, j) - plan.u[i] - plan.v[j]
+        self.tight = _distinct(edges[_smallest(slack, _TIGHT * self._larger)], flow)
+        self.complete = _distinct(edges, missing).size == edges.size
+        # Edges are dropped only while the cost falls, so that no set of edges comes twice.
+        if bounds.upper < self._cost:
+            edges = edges[_smallest(slack, _KEPT * self._larger)]
+        self._edges, self._guess, self._cost = _distinct(edges, flow, missing), plan.v, bounds.upper
+        return bounds
 
 
 def _search(sources: Cloud, targets: Cloud, deadline: float) -> Iterator[_Bounds]:
@@ -190,42 +217,33 @@ def _search(sources: Cloud, targets: Cloud, deadline: float) -> Iterator[_Bounds
     while len(levels[-1][0]) * len(levels[-1][1]) > _ALL_EDGES:
         a, b = levels[-1]
         levels.append((a.coarser(), b.coarser()))
-    edges = np.arange(len(levels[-1][0]) * len(levels[-1][1]))
-    guess = np.zeros(len(levels[-1][1]))
-    for depth in reversed(range(len(levels))):
+    a, b = levels[-1]
+    edges, guess = np.arange(len(a) * len(b)), np.zeros(len(b))
+    for depth in reversed(range(1, len(levels))):
         a, b = levels[depth]
-        last = None
-        for rounds, last in enumerate(_rounds(a, b, edges, guess, deadline), 1):
-            if depth == 0:
-                yield last.bounds
-            elif last.bounds.within(_COARSE_GAP) or rounds == _COARSE_ROUNDS:
+        problem, gap = _Restricted(a, b, edges, guess), _COARSE_GAP
+        for rounds in range(_COARSE_ROUNDS):
+            solved = problem.solved(deadline)
+            if solved is None:
+                return
+            plan, bounds = solved, problem.priced(solved)
+            if rounds == 0:
+                upper = _spread(sources, targets, plan)
+                lends = upper - bounds.upper <= _LENT * upper
+                gap = _LENT_GAP if lends else _COARSE_GAP
+            if problem.complete or bounds.within(gap):
                 break
-        if last is None or depth == 0:
-            return
-        yield _lifted(sources, targets, a, b, last.plan, GROUP**depth)
-        a, b = levels[depth - 1]
-        edges = _refined(a, b, *np.divmod(last.tight, len(levels[depth][1])))
-        guess = last.plan.v[np.arange(len(b)) // GROUP]
-
-
-def _rounds(a: Cloud, b: Cloud, edges: Ints, guess: Floats, deadline: float) -> Iterator[_Round]:
-    """Column generation from some edges (i, j), each given as i len(b) + j, until none is missing."""
-    cost, larger = math.inf, max(len(a), len(b))
-    while True:
-        plan = _solve(a, b, edges, guess, deadline)
-        if plan is None:
-            return
-        bounds, missing = _priced(a, b, plan)
-        flow = plan.i * len(b) + plan.j
-        i, j = np.divmod(edges, len(b))
-        slack = lengths(a, b, i, j) - plan.u[i] - plan.v[j]
-        yield _Round(plan, bounds, _distinct(edges[_smallest(slack, _TIGHT * larger)], flow))
-        if _distinct(edges, missing).size == edges.size:
-            return
-        # Edges are dropped only while the cost falls, so that no set of edges comes twice.
-        if bounds.upper < cost:
-            edges = edges[_smallest(slack, _KEPT * larger)]
-        edges, guess, cost = _distinct(edges, flow, missing), plan.v, bounds.upper
+        if lends:
+            yield _lent(sources, targets, a, b, plan, GROUP**depth)
+        else:
+            yield _Bounds.above(sources, targets, upper)
+        finer, to = levels[depth - 1]
+        edges = _refined(finer, to, *np.divmod(problem.tight, len(b)))
+        guess = plan.v[np.arange(len(to)) // GROUP]
+    problem = _Restricted(sources, targets, edges, guess)
+    while not problem.complete and (solved := problem.solved(deadline)):
+        yield _Bounds.above(sources, targets, solved.cost(sources, targets))
+        yield problem.priced(solved)
 
 
 def _solve(a: Cloud, b: Cloud, edges: Ints, guess: Floats, deadline: float) -> _Plan | None:
@@ -265,31 +283,36 @@ def _refined(a: Cloud, b: Cloud, i: Ints, j: Ints) -> Ints:
     return _distinct(*found)
 
 
-def _lifted(sources: Cloud, targets: Cloud, a: Cloud, b: Cloud, plan: _Plan, group: int) -> _Bounds:
+def _lent(sources: Cloud, targets: Cloud, a: Cloud, b: Cloud, plan: _Plan, group: int) -> _Bounds:
     """Bounds for the finest clouds from a plan between coarse ones, each centre of `group` points.
 
     f(z) = min_j |z - b_j| - v_j is 1-Lipschitz whatever v is, so that f and -f are feasible
-    potentials (Kantorovich and Rubinstein). A centre's points go where it goes, in their order.
+    potentials (Kantorovich and Rubinstein).
 
     Returns
     -------
     _Bounds
-        Feasible potentials and a feasible plan between the finest clouds.
+        Of feasible potentials and a feasible plan.
     """
     to = plan.j[np.searchsorted(plan.i, np.arange(len(a)))]
     u = lipschitz_extension(sources.points, b.points, plan.v, to[np.arange(len(sources)) // group])
     v = -lipschitz_extension(targets.points, b.points, plan.v, np.arange(len(targets)) // group)
+    return _Bounds.of(sources, targets, u, v, _spread(sources, targets, plan))
+
+
+def _spread(sources: Cloud, targets: Cloud, plan: _Plan) -> float:
+    """Mean length of a bijection between the finest clouds: a centre's points go where it goes, in order."""
     units = plan.mass.astype(np.int64)
     by_target = np.argsort(plan.j, kind="stable")
     begin = np.empty_like(units)
     begin[by_target] = np.cumsum(units[by_target]) - units[by_target]
     partner = np.repeat(begin - (np.cumsum(units) - units), units) + np.arange(units.sum())
-    return _Bounds.of(sources, targets, u, v, paired_length(sources, targets, partner))
+    return paired_length(sources, targets, partner)
 
 
 def _priced(a: Cloud, b: Cloud, plan: _Plan) -> tuple[_Bounds, Ints]:
     """Bounds of a plan, its potentials made feasible on all pairs, and the edges it misses."""
-    upper = float(plan.mass @ lengths(a, b, plan.i, plan.j) / a.mass.sum())
+    upper = plan.cost(a, b)
     blocks = ReducedCosts(a.points, plan.u, b.points, plan.v)
 
     def price(rows: Ints) -> tuple[Ints, Ints, Floats]:

@@ -12,7 +12,7 @@ from scipy.spatial import cKDTree
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-GROUP = 4
+GROUP = 2
 """Points to a centre of mass, from one level to the next."""
 
 
