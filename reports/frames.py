@@ -217,7 +217,7 @@ def described(frame: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     frame : DataFrame
-        As :func:`sdp_bench.reports.results.newest` gives it; perhaps empty, and without columns.
+        As :meth:`sdp_bench.bench.results.queries.Queries.frame` gives it; perhaps empty, and without columns.
 
     Returns
     -------
@@ -232,7 +232,7 @@ def _table(store: Store, numbers: Sequence[int]) -> pd.DataFrame:
     if missing := [number for number in numbers if number not in known]:
         raise UserError(f"no run {missing[0]} in {store.path.name}, which has {len(known)}")
     asked = [store.run(number) for number in numbers or known] or [store.run()]
-    return described(results.newest(store, asked))
+    return described(store.frame(*asked))
 
 
 def _once(frame: pd.DataFrame) -> pd.DataFrame:

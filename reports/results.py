@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from sdp_bench.bench.errors import NOT_DEFINED, RunFailedError, UserError
@@ -22,7 +21,7 @@ from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.reports.committed import TITLE, Committed
 from sdp_bench.reports.style.drawing import Style, styles
 from sdp_bench.reports.style.rules import RuleTraits
-from sdp_bench.reports.tables.frame import COLUMNS, VARIANTS, checked, together
+from sdp_bench.reports.tables.frame import COLUMNS, VARIANTS, checked
 from sdp_bench.reports.tables.tables import Table, tables
 
 BASELINES = Path(__file__).with_name("baselines")
@@ -30,13 +29,6 @@ BASELINES = Path(__file__).with_name("baselines")
 
 MEASUREMENT = ["unit", "rule", "metric_spec", "component"]
 """What a row of a results file is known by, whatever the suites that share it."""
-
-_MEASUREMENT = (
-    *("experiment", "net", "input", "noise", "sigma", "dataset", "objective", "seed", "recipe"),
-    *("rule", "metric", "component"),
-)
-
-_MANY = 300_000  # rows, of some forty megabytes
 
 POOR_ACCURACY = 0.9
 """Training accuracy below which a net counts as one that did not learn."""
@@ -223,7 +215,7 @@ def results_of(store: Store, numbers: Sequence[int] = (), runtime: tuple[Row, ..
     Results
     """
     runs = [store.run(number) for number in sorted(set(numbers))] or [store.run()]
-    frame = checked(newest(store, runs))
+    frame = checked(store.frame(*runs))
     failures = pd.concat([store.failures(run) for run in runs], ignore_index=True).drop_duplicates()
     metas = [_meta_of(store, run) for run in runs]
     if len(metas) > 1:
@@ -243,38 +235,6 @@ def results_of(store: Store, numbers: Sequence[int] = (), runtime: tuple[Row, ..
         },
     }
     return Results(frame, meta, failures, runtime, traits=RuleTraits(store.rules()), database=store.path)
-
-
-def newest(store: Store, runs: Sequence[Run]) -> pd.DataFrame:
-    """Measurements of some runs together; each once in an experiment, as the newest of them has it.
-
-    Parameters
-    ----------
-    store : Store
-    runs : sequence of Run
-        The oldest first.
-
-    Returns
-    -------
-    DataFrame
-        As :meth:`sdp_bench.bench.results.queries.Queries.frame` gives it.
-    """
-    kept = [store.frame(runs[-1])]
-    for run in reversed(runs[:-1]):
-        kept.insert(0, store.frame(run))
-        if sum(map(len, kept[:-1])) > _MANY:  # runs that went on from others hold what these hold
-            kept = [_once(kept)]
-    return _once(kept)
-
-
-def _once(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Rows of several frames, the newest last; of what several measured those of the newest."""
-    if len(frames) == 1:
-        return frames[0]
-    frame = together(frames)
-    age = pd.Series(np.repeat(-np.arange(len(frames)), [len(own) for own in frames]))
-    of_newest = age == age.groupby([frame[name] for name in _MEASUREMENT], dropna=False).transform("min")
-    return frame[of_newest].reset_index(drop=True)
 
 
 def _meta_of(store: Store, run: Run) -> dict[str, Any]:

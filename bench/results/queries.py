@@ -21,14 +21,16 @@ from sdp_bench.bench.results.checksums import Parts, Row
 from sdp_bench.bench.results.record import Run, Selection, StoredNet, Verification
 from sdp_ref.rules import Traits
 
-_OF_RUN = "WHERE unit IN (SELECT unit FROM members WHERE run = ?)"
-
-_UNITS = """
+_OF_RUNS = "WHERE run IN (SELECT value FROM json_each(?))"
+_MEMBERS = f"SELECT run, experiment, unit FROM members {_OF_RUNS}"  # noqa: S608  no value of anybody's
+_UNITS = f"""
 SELECT DISTINCT u.key AS unit, n.network, n.activation, n.depth, u.net, COALESCE(n.seed, u.seed) AS seed,
        u.input, u.noise, u.sigma, u.dataset, u.objective, n.accuracy,
        COALESCE(n.recipe_label, u.design) AS recipe, u.samples
 FROM members m JOIN units u ON u.key = m.unit LEFT JOIN nets n ON n.digest = u.net
-WHERE m.run = ? ORDER BY u.key"""
+{_OF_RUNS} ORDER BY u.key"""  # noqa: S608  no value of anybody's
+
+_OF_UNITS = f"WHERE unit IN (SELECT unit FROM members {_OF_RUNS})"  # noqa: S608  no value of anybody's
 
 _RULES = "SELECT spec AS rule, label AS rule_label, sampling, marginal, reference FROM rules"
 
@@ -38,6 +40,9 @@ _FRAME = (
     *("value", "floor", "floor95", "stderr", "unit_of_measure", "seconds", "accuracy", "recipe", "samples"),
     *("unit", "fingerprint", "run", "precision", "metric"),
 )
+
+_SUBJECT = ("net", "input", "noise", "sigma", "dataset", "objective", "seed", "recipe")
+"""What says of a unit what is measured, and leaves out how."""
 
 _TYPES = {
     **dict.fromkeys(("depth", "seed", "input", "sampling", "samples"), "Int64"),
@@ -153,11 +158,17 @@ class Queries:
             for spec, label, colour, sampling, marginal, reference, rank in rows
         }
 
-    def frame(self, run: Run) -> pd.DataFrame:
-        """Measurements of a run's experiments.
+    def frame(self, *runs: Run) -> pd.DataFrame:
+        """Measurements of the experiments of some runs.
 
         Text is kept as categories, in the order of the texts, so that a row takes some 130 bytes. What a
         measurement is called by is made of a row by :func:`keys`.
+
+        Parameters
+        ----------
+        *runs : Run
+            The oldest first. What several of them asked for, perhaps with other settings, counts once in an
+            experiment, as the newest of them has it.
 
         Returns
         -------
@@ -167,21 +178,27 @@ class Queries:
             trained or, without a net, the design of the unit. One experiment after the other, each in the
             order of depth, seed, sigma, input, rule, metric and component.
         """
-        units = self._typed(_UNITS, (run.id,))
-        members = self._typed("SELECT experiment, unit FROM members WHERE run = ?", (run.id,))
+        numbers = json.dumps([run.id for run in runs])
+        units = self._typed(_UNITS, (numbers,))
+        members = self._typed(_MEMBERS, (numbers,)).groupby(["run", "experiment"], observed=True)["unit"]
         names = ["metric_spec" if name == "metric" else name for name in schema.columns()["records"]]
-        records = _typed(names, self._recorded(run, set(units["unit"])))
+        records = _typed(names, self._recorded(numbers, set(units["unit"])))
         records["component"] = filled(records["component"])
         at = pd.Index(units["unit"]).get_indexer(records["unit"].cat.categories)[records["unit"].cat.codes]
-        order = _order(units, records, at)
-        chosen = {
-            name: order[_asked(records, selection, at, _units_of(name, members, len(units)))[order]]
-            for name, selection in run.experiments.items()
-        }
+        newest: dict[str, NDArray[np.int32]] = {}  # of an experiment the run of each record, from 1 on
+        for age, run in enumerate(runs, 1):
+            for name, selection in run.experiments.items():
+                own = newest.setdefault(name, np.zeros(len(records), np.int32))
+                if (run.id, name) in members.groups:
+                    member = np.zeros(len(units), dtype=bool)
+                    member[members.get_group((run.id, name)).cat.codes] = True
+                    own[_asked(records, selection, at, member)] = age
+        order, called = _order(units, records, at), _called(units, records, at)
+        chosen = {name: order[_of_newest(own, called)[order]] for name, own in newest.items()}
         lengths = [len(rows) for rows in chosen.values()]
         columns = {"experiment": texts(np.repeat(np.arange(len(chosen)), lengths), list(chosen))}
         rows = np.concatenate([*chosen.values(), np.empty(0, dtype=np.intp)])
-        del order, chosen
+        del order, called, chosen, newest
         rules, specs = records["rule"].array, records["metric_spec"].array
         metrics = pd.DataFrame({"metric": _metrics(specs.categories)})
         traits = self._typed(_RULES, ()).set_index("rule").loc[rules.categories]
@@ -342,13 +359,13 @@ class Queries:
             yield from checksums.verified(self._connection, "records")
             self._summed = True
 
-    def _recorded(self, run: Run, units: Collection[str]) -> Iterator[Sequence[Row]]:
-        """Records of a run's units; where all records are still to be compared, in that pass over them."""
+    def _recorded(self, runs: str, units: Collection[str]) -> Iterator[Sequence[Row]]:
+        """Records of the units of runs (JSON); where all are still to be compared, in that pass over them."""
         # By the index that checksums go by, and nothing else of them: a record that it had lost would be
         # missing from a sum, so that SQLite's own look at the index, half as long again, says no more.
         with self._reading():
             if self._summed:
-                yield from _fetched(self._connection.execute(schema.rows("records", _OF_RUN), (run.id,)))
+                yield from _fetched(self._connection.execute(schema.rows("records", _OF_UNITS), (runs,)))
                 return
             batch: list[Row] = []
             for unit, rows in self._summing():
@@ -455,13 +472,6 @@ class _Together:
         return columns
 
 
-def _units_of(experiment: str, members: pd.DataFrame, count: int) -> NDArray[np.bool_]:
-    """Which of so many units are those of an experiment."""
-    own = np.zeros(count, dtype=bool)
-    own[members["unit"].cat.codes.to_numpy()[(members["experiment"] == experiment).to_numpy()]] = True
-    return own
-
-
 def _asked(
     records: pd.DataFrame, selection: Selection, at: NDArray[np.intp], member: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
@@ -482,6 +492,26 @@ def _order(units: pd.DataFrame, records: pd.DataFrame, at: NDArray[np.intp]) -> 
     rank = np.unique(subject.T, axis=0, return_inverse=True)[1]
     inner = (records[name].cat.codes.to_numpy() for name in ("component", "metric_spec", "rule"))
     return np.lexsort((at, *inner, rank[at]))  # the last decides first; of one subject by the units' keys
+
+
+def _called(units: pd.DataFrame, records: pd.DataFrame, at: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Number of what each record is a measurement of, whatever the settings that it was measured with."""
+    subject = [pd.factorize(units[name], use_na_sentinel=False)[0] for name in _SUBJECT]
+    kinds = [np.unique(np.transpose(subject), axis=0, return_inverse=True)[1].ravel()[at]]
+    metrics, rules, components = (records[name].array for name in ("metric_spec", "rule", "component"))
+    kinds += [_metrics(metrics.categories).codes[metrics.codes], rules.codes, components.codes]
+    number = np.zeros(len(records), np.int64)
+    for kind in kinds:
+        number = number * (kind.max(initial=0) + 1) + kind
+    return np.unique(number, return_inverse=True)[1]
+
+
+def _of_newest(age: NDArray[np.int32], called: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Which records of an experiment are of the newest run that has such a one; of age 0 is none of it."""
+    newest = np.zeros(called.max(initial=-1) + 1, np.int32)
+    np.maximum.at(newest, called, age)
+    found: NDArray[np.bool_] = (age > 0) & (age == newest[called])
+    return found
 
 
 def _metrics(specs: Iterable[str]) -> pd.Categorical:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pandas.api.types import union_categoricals
 
 from sdp_bench.bench.experiments import experiments
 from sdp_bench.bench.experiments.laws import LawExperiment
@@ -91,18 +90,6 @@ def _is_checked(frame: pd.DataFrame) -> bool:
         and all(frame[name].dtype == float for name in _NUMBERS)
         and bool(frame["value"].notna().all())
     )
-
-
-def together(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Rows of several frames with the same columns, one after the other; categories stay categories."""
-    columns: dict[Hashable, Any] = {}
-    for name in frames[0]:
-        parts = [frame[name].array for frame in frames]
-        if isinstance(parts[0], pd.Categorical):
-            columns[name] = union_categoricals(parts, sort_categories=True)
-        else:
-            columns[name] = pd.concat(map(pd.Series, parts), ignore_index=True)
-    return pd.DataFrame(columns, copy=False)
 
 
 def by_kind(column: pd.Series, value: Callable[[str], Any]) -> pd.Series:

@@ -111,6 +111,24 @@ def test_a_typed_frame_is_the_plain_join(database, number):
         assert frame[name].dtype != object
 
 
+def test_of_several_runs_the_newest_says_what_a_measurement_is(database):
+    subject = ["net", "input", "noise", "sigma", "dataset", "objective", "seed", "recipe"]
+    called = ["experiment", *subject, "rule", "metric", "component"]
+    row = ["experiment", "unit", "rule", "metric_spec", "component"]
+    with Store(database) as store:
+        runs = [store.run(number) for number in store.runs()]
+        found = store.frame(*runs)
+        each = [store.frame(run).astype(object).fillna("").assign(age=age) for age, run in enumerate(runs)]
+    expected = pd.concat(each).sort_values("age").drop_duplicates(row, keep="last")
+    expected = expected[expected["age"] == expected.groupby(called)["age"].transform("max")]
+    assert max(map(len, each)) < len(expected) < len(pd.concat(each).drop_duplicates(row))
+    by_row = [frame.astype(object).fillna("").sort_values(row) for frame in (found, expected)]
+    assert by_row[0][[*found]].values.tolist() == by_row[1][[*found]].values.tolist()
+    for name, own in found.groupby("experiment", observed=True):  # in the order of a single run's
+        order = own[["depth", "seed", "sigma"]].astype(float).fillna(-1).values.tolist()
+        assert order == sorted(order), name
+
+
 def test_a_run_without_records_has_an_empty_frame(tmp_path):
     with Store(tmp_path / "store.sqlite", writing=True) as store:
         store.begin_run(DESCRIBED, nets=[], units=[], rules={}, members=[])
