@@ -17,6 +17,7 @@ from contextlib import suppress
 import click
 
 from sdp_bench.bench.errors import one_line
+from sdp_bench.bench.executors import let_threads_sleep
 from sdp_bench.commands import benchmark, check_rule, exchange, gate, nets, report, run, selfcheck, validate
 from sdp_bench.commands.options import FAILED
 from sdp_bench.commands.screen import echo
@@ -44,6 +45,7 @@ for _command in (
 
 def main() -> None:
     """Entry point: runs a command and turns every way it can end into its exit code."""
+    let_threads_sleep()  # before torch is loaded, which asks once
     warnings.formatwarning = lambda message, *_, **__: f"Warning: {message}\n"  # one line, and not its place
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a verdict is worth more than its σ

@@ -66,15 +66,27 @@ def test_what_is_slow_to_import_is_there_from_the_start(executor):
     assert not executor.submit(is_imported, "antigravity").result()
 
 
+OF_WORKERS = """
+from sdp_bench.bench.executors.local import LocalProcesses
+if __name__ == "__main__":
+    with LocalProcesses(1, threads=2) as workers: workers.submit(int).result()
+"""
+OF_THE_COMMAND = """
+import sys
+from sdp_bench.cli import main
+sys.argv = ["sdp-bench", "check-rule", "--name", "sdp", "no.such:Rule"]
+try:
+    main()
+except SystemExit:
+    import torch  # as what a command does loads it
+"""
+
+
+@pytest.mark.parametrize("code", [OF_WORKERS, OF_THE_COMMAND])
 @pytest.mark.parametrize("own", [None, "ACTIVE"])
-def test_threads_of_workers_sleep_while_they_wait_unless_a_user_says_otherwise(own):
+def test_threads_sleep_while_they_wait_unless_a_user_says_otherwise(own, code):
     environment = os.environ | {"OMP_DISPLAY_ENV": "VERBOSE"}
     environment.pop("OMP_WAIT_POLICY", None)
-    code = (
-        "from sdp_bench.bench.executors.local import LocalProcesses\n"
-        "if __name__ == '__main__':\n"
-        "    with LocalProcesses(1, threads=2) as workers: workers.submit(int).result()\n"
-    )
     said = subprocess.run(
         [sys.executable, "-c", code],
         env=environment | ({"OMP_WAIT_POLICY": own} if own else {}),
