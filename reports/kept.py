@@ -35,7 +35,7 @@ def committed(say: Callable[[str], None]) -> Committed:
     Parameters
     ----------
     say : callable of str
-        Where it is told that the page is being made, which takes about half a minute.
+        Where it is told that the page is being made, which takes about a minute.
 
     Returns
     -------
@@ -52,7 +52,7 @@ def committed(say: Callable[[str], None]) -> Committed:
         from sdp_bench.bench.nets import storage
 
         storage.check_writable(pages / _CHECKSUMS)
-        say("making the page of the committed results, once for this version: about half a minute")
+        say("making the page of the committed results, once for this version: about a minute")
         with files.writing(pages):
             _make(folder)
     return Committed(folder)
