@@ -45,7 +45,7 @@ for _command in (
 
 def main() -> None:
     """Entry point: runs a command and turns every way it can end into its exit code."""
-    let_threads_sleep()  # before torch is loaded, which asks once
+    let_threads_sleep()
     warnings.formatwarning = lambda message, *_, **__: f"Warning: {message}\n"  # one line, and not its place
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a verdict is worth more than its σ

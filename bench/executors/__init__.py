@@ -25,11 +25,12 @@ class MemoryLimitError(WorkerError):
 
 
 def let_threads_sleep() -> None:
-    """Let the threads of processes to be started sleep while they wait for each other, and not spin.
+    """Let threads sleep while they wait for each other, and not spin.
 
-    GNU's OpenMP spins by default. Where another process has the core that costs a time slice for each of
-    torch's small parallel loops: a run of two threads beside two busy processes took up to 3 times as long,
-    and one that gives way to them (``nice``) 17 times; on idle cores sleeping is no slower (docs/runtime.md).
+    Those of processes to be started, and of this one if torch is not loaded yet, which asks once. GNU's
+    OpenMP spins by default. Where another process has the core that costs a time slice for each of torch's
+    small parallel loops: a run of two threads beside two busy processes took up to 3 times as long, and one
+    that gives way to them (``nice``) 17 times; on idle cores sleeping is no slower (docs/runtime.md).
     A user's own ``OMP_WAIT_POLICY`` stands.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -41,6 +41,8 @@ _FRAME = (
     *("unit", "fingerprint", "run", "precision", "metric"),
 )
 
+Ages = NDArray[np.unsignedinteger[Any]]
+
 _SUBJECT = ("net", "input", "noise", "sigma", "dataset", "objective", "seed", "recipe")
 """What says of a unit what is measured, and leaves out how."""
 
@@ -185,15 +187,17 @@ class Queries:
         records = _typed(names, self._recorded(numbers, set(units["unit"])))
         records["component"] = filled(records["component"])
         at = pd.Index(units["unit"]).get_indexer(records["unit"].cat.categories)[records["unit"].cat.codes]
-        newest: dict[str, NDArray[np.int32]] = {}  # of an experiment the run of each record, from 1 on
+        newest: dict[str, Ages] = {}  # of an experiment the last run that asks for each record, from 1 on
+        kind = np.min_scalar_type(len(runs))
         for age, run in enumerate(runs, 1):
             for name, selection in run.experiments.items():
-                own = newest.setdefault(name, np.zeros(len(records), np.int32))
+                own = newest.setdefault(name, np.zeros(len(records), kind))
                 if (run.id, name) in members.groups:
                     member = np.zeros(len(units), dtype=bool)
                     member[members.get_group((run.id, name)).cat.codes] = True
                     own[_asked(records, selection, at, member)] = age
-        order, called = _order(units, records, at), _called(units, records, at)
+        order = _order(units, records, at)
+        called = _called(units, records, at) if len(runs) > 1 else None
         chosen = {name: order[_of_newest(own, called)[order]] for name, own in newest.items()}
         lengths = [len(rows) for rows in chosen.values()]
         columns = {"experiment": texts(np.repeat(np.arange(len(chosen)), lengths), list(chosen))}
@@ -506,9 +510,11 @@ def _called(units: pd.DataFrame, records: pd.DataFrame, at: NDArray[np.intp]) ->
     return np.unique(number, return_inverse=True)[1]
 
 
-def _of_newest(age: NDArray[np.int32], called: NDArray[np.intp]) -> NDArray[np.bool_]:
+def _of_newest(age: Ages, called: NDArray[np.intp] | None) -> NDArray[np.bool_]:
     """Which records of an experiment are of the newest run that has such a one; of age 0 is none of it."""
-    newest = np.zeros(called.max(initial=-1) + 1, np.int32)
+    if called is None:
+        return age > 0
+    newest = np.zeros(called.max(initial=-1) + 1, age.dtype)
     np.maximum.at(newest, called, age)
     found: NDArray[np.bool_] = (age > 0) & (age == newest[called])
     return found

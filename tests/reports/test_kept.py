@@ -28,7 +28,7 @@ def test_the_page_is_made_once_and_said_to_be(made, tmp_path):
     assert first.folder == second.folder
     assert first.folder.parent == tmp_path / "cache" / "pages"
     assert len(made) == len(said) == 1
-    assert "a minute" in said[0]
+    assert "about a minute" in said[0]
     assert len(second.frame) == len(made_up.frame(depths=(1,), rules=made_up.FEW, suites=("iris-tv",)))
 
 
