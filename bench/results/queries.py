@@ -41,7 +41,7 @@ _FRAME = (
     *("unit", "fingerprint", "run", "precision", "metric"),
 )
 
-Ages = NDArray[np.unsignedinteger[Any]]
+_Ages = NDArray[np.unsignedinteger[Any]]
 
 _SUBJECT = ("net", "input", "noise", "sigma", "dataset", "objective", "seed", "recipe")
 """What says of a unit what is measured, and leaves out how."""
@@ -187,7 +187,7 @@ class Queries:
         records = _typed(names, self._recorded(numbers, set(units["unit"])))
         records["component"] = filled(records["component"])
         at = pd.Index(units["unit"]).get_indexer(records["unit"].cat.categories)[records["unit"].cat.codes]
-        newest: dict[str, Ages] = {}  # of an experiment the last run that asks for each record, from 1 on
+        newest: dict[str, _Ages] = {}  # of an experiment the last run that asks for each record, from 1 on
         kind = np.min_scalar_type(len(runs))
         for age, run in enumerate(runs, 1):
             for name, selection in run.experiments.items():
@@ -510,7 +510,7 @@ def _called(units: pd.DataFrame, records: pd.DataFrame, at: NDArray[np.intp]) ->
     return np.unique(number, return_inverse=True)[1]
 
 
-def _of_newest(age: Ages, called: NDArray[np.intp] | None) -> NDArray[np.bool_]:
+def _of_newest(age: _Ages, called: NDArray[np.intp] | None) -> NDArray[np.bool_]:
     """Which records of an experiment are of the newest run that has such a one; of age 0 is none of it."""
     if called is None:
         return age > 0

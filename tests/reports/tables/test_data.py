@@ -63,10 +63,11 @@ def test_checked_measurements_are_not_copied_and_hold_no_objects():
         assert frame[name][known].tolist() == plain[name][known].tolist()
 
 
-@given(st.lists(st.one_of(st.none(), st.text(max_size=3)), min_size=1))
-def test_categories_are_the_texts_in_their_order(texts):
-    column = filled(pd.Series(texts, dtype=object))
-    assert column.tolist() == [text or "" for text in texts]
-    assert list(column.cat.categories) == sorted({*filter(None, texts), ""})
+@given(st.lists(st.one_of(st.none(), st.text(max_size=3))), st.lists(st.text(max_size=3), min_size=1))
+def test_categories_are_the_texts_in_their_order(some, others):
+    for texts in (some, others, [*some, *others]):
+        column = filled(pd.Series(texts, dtype=object))
+        assert column.tolist() == [text or "" for text in texts]
+        assert list(column.cat.categories) == sorted({*filter(None, texts), ""})
     assert by_kind(column, len).tolist() == [len(text) for text in column]
     assert by_kind(column, str.upper).astype(str).tolist() == [text.upper() for text in column]
