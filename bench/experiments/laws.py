@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from sdp_bench.bench.nets.net import Net
 
 FULL_RULES = ("sdp", "dvia", "moment_matching", "unscented")
+REGULAR_DVIA = ("dvia:means=regular", "dvia:means=regular_covariance")
+"""DVIA with the covariance at the means of the regular pass, as in the paper's numbers."""
 MARGINAL_RULES = ("marginal_sdp", "marginal_moment_matching")
 SAMPLING_RULES = (
     "monte_carlo:samples=5",

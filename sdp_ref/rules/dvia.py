@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 import torch
@@ -13,10 +12,13 @@ from torch import Tensor, nn
 
 from sdp_ref.activations.numerics.normal_integrals import cdf
 from sdp_ref.activations.relu import ReLU
-from sdp_ref.laws import Gaussian, Law, unchecked
+from sdp_ref.laws import Gaussian, Law, joined, unchecked
+from sdp_ref.rules.base import as_gaussian
 from sdp_ref.rules.full.elementwise import elementwise_input
 from sdp_ref.rules.full.rule import FullCovarianceRule
-from sdp_ref.rules.layerwise import LayerwiseRule
+
+
+_MEANS = ("propagated", "regular", "regular_covariance")
 
 
 @dataclass(frozen=True)
@@ -26,13 +28,29 @@ class DVIA(FullCovarianceRule):
     Its covariance is an approximation with known faults, which are kept: the variance is 12 % too
     small at mean/std = -2 and 82 % at -4, and the matrix can be slightly indefinite. It is returned
     as it is; :meth:`Gaussian.factor` clips it for sampling. A hidden unit whose variance it makes
-    negative goes on as a point mass. Beside residual branches its covariance with the values that are
-    read later is by Stein's lemma, and max-pooling takes the component of the largest mean.
+    negative is treated as a point mass. With residual branches, its covariance with values that are
+    read later follows from Stein's lemma, and max-pooling takes the component of the largest mean.
 
     Parameters
     ----------
+    means : str
+        Means m at which a ReLU evaluates its covariance formula, which depends on m_i / std_i, m_j / std_j
+        and the correlation:
+
+        - "propagated": the means of the law that reaches the ReLU, E[relu(X)] layer by layer (Wu et al. 2019);
+        - "regular": the pre-activations of the regular pass, that is, of the net at the location of the
+          input. The predicted law has the location f(x), as in SDP;
+        - "regular_covariance": the same covariances; the location is the propagated mean.
+
+        The two variants reproduce the DVIA column of Petersen et al. (2024), Table 28, where "propagated"
+        does not.
     max_bytes : int
         See :class:`~sdp_ref.rules.full.rule.FullCovarianceRule`.
+
+    Raises
+    ------
+    ValueError
+        If `means` is none of these.
     """
 
     name: ClassVar[str] = "dvia"
@@ -40,19 +58,55 @@ class DVIA(FullCovarianceRule):
     colour: ClassVar[str] = "#d55e00"
     rank: ClassVar[int] = 20
     temporaries: ClassVar[int] = 33
-    known_faults: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {
-            "diagonal": "the variance is approximated (Wu et al. 2019) and exact for centred units only: "
-            "12 % too small at mean/std = -2 and 82 % at -4",
+    means: str = "propagated"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.means not in _MEANS:
+            raise ValueError(f"dvia needs means={' or '.join(_MEANS)}, got {self.means!r}")
+
+    @property
+    def known_faults(self) -> Mapping[str, str]:  # type: ignore[override]  # they depend on `means`
+        """See :class:`Rule`."""
+        approximated = (
+            "the variance is approximated (Wu et al. 2019) and exact for centred units only: "
+            "12 % too small at mean/std = -2 and 82 % at -4"
+        )
+        at_regular = "the variance approximates that of relu(X), but the mean is relu(E[X])"
+        return {
+            "diagonal": at_regular if self.means == "regular" else approximated,
             "positive-semidefinite": "covariances are approximated pair by pair (Wu et al. 2019): "
             "the matrix can be slightly indefinite",
         }
-    )
+
+    def start(self, x: Law) -> Law:
+        """See :class:`LayerwiseRule`; with two locations each input is walked twice, side by side."""
+        law = super().start(x)
+        return joined([law, law]) if self.means == "regular_covariance" else law
+
+    def finish(self, law: Law, x: Law) -> Law:
+        """See :class:`FullCovarianceRule`."""
+        if self.means == "regular_covariance":
+            full = as_gaussian(self.name, law)
+            law = unchecked(Gaussian, full.mean[x.batch :], full.covariance[: x.batch])
+        return super().finish(law, x)
 
 
 @DVIA.handles(nn.ReLU)
-def _relu(_rule: LayerwiseRule, _module: nn.Module, law: Gaussian) -> Law:
-    mean, covariance = dvia_relu(*elementwise_input(law))
+def _relu(rule: DVIA, _module: nn.Module, law: Gaussian) -> Law:
+    mean, covariance = elementwise_input(law)
+    if rule.means == "propagated":
+        mean, covariance = dvia_relu(mean, covariance)
+    elif rule.means == "regular":
+        _, covariance = dvia_relu(mean, covariance)
+        mean = mean.relu()
+    else:  # the first half of the batch has the means of the regular pass, the second the propagated ones
+        regular, propagated = mean.chunk(2)
+        shared = covariance[: len(regular)]
+        variance = shared.diagonal(dim1=-2, dim2=-1)
+        mean = torch.cat([regular.relu(), ReLU().mean_variance(propagated, variance)[0]])
+        _, shared = dvia_relu(regular, shared)
+        covariance = torch.cat([shared, shared])
     return unchecked(Gaussian, mean.reshape(law.mean.shape), covariance)
 
 

@@ -6,17 +6,17 @@ from dataclasses import replace
 
 from sdp_bench.bench.experiments.iris.nets import FOUR, SIGMAS, W1_SIGMAS, architectures
 from sdp_bench.bench.experiments.iris.sensitivity import SENSITIVITY
-from sdp_bench.bench.experiments.laws import MARGINAL_RULES, LawExperiment
+from sdp_bench.bench.experiments.laws import MARGINAL_RULES, REGULAR_DVIA, LawExperiment
 from sdp_bench.bench.nets.recipes import Recipe
 from sdp_bench.bench.settings import Size
 
-_RULES = ("sdp", "dvia", "moment_matching", *MARGINAL_RULES, "monte_carlo:samples=100")
+_RULES = ("sdp", "dvia", "moment_matching", *MARGINAL_RULES, *REGULAR_DVIA, "monte_carlo:samples=100")
 
 CLAIMS = LawExperiment(
     name="iris-claims",
     description="the paper's claims: nets as replicates, each with inputs of its own",
     rank=70,
-    metrics=("tv_headline", "tv_paper", "tv_paper:bin_range=joint", "tv_class", "std_ratio"),
+    metrics=("tv_headline", "tv_paper", "tv_paper:bin_range=joint", "tv_single", "tv_class", "std_ratio"),
     sigmas=SIGMAS,
     architectures=FOUR,
     rules=_RULES,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sdp_bench.bench.experiments.iris.nets import RELU, SIGMAS
-from sdp_bench.bench.experiments.laws import ALL_RULES, LawExperiment
+from sdp_bench.bench.experiments.laws import ALL_RULES, REGULAR_DVIA, LawExperiment
 from sdp_bench.bench.settings import Size
 
 STANDARD_DEVIATIONS = LawExperiment(
@@ -16,6 +16,6 @@ STANDARD_DEVIATIONS = LawExperiment(
     metrics=("std_ratio", "bures", "gaussian_kl", "min_eigenvalue"),
     sigmas=SIGMAS,
     architectures=RELU,
-    rules=ALL_RULES[:-1],
+    rules=(*ALL_RULES[:-1], *REGULAR_DVIA),
     presets={"quick": Size(1, 1)},
 )

@@ -15,11 +15,12 @@ SENSITIVITY = LawExperiment(
         *("tv_headline", "tv_paper", "tv_class"),
         *("tv_headline:cells=64", "tv_headline:cells=4096"),
         *("tv_paper:bins=5", "tv_paper:bins=20", "tv_paper:bin_range=minmax", "tv_paper:bin_range=joint"),
+        *("tv_single", "tv_single:bins=20"),
         "std_ratio",
     ),
     sigmas=SIGMAS,
     architectures=FOUR,
-    rules=("sdp", "dvia", "moment_matching", "marginal_sdp", "monte_carlo:samples=100"),
+    rules=("sdp", "dvia", "dvia:means=regular", "moment_matching", "marginal_sdp", "monte_carlo:samples=100"),
     paper=Size(5, 3),
     presets={"quick": Size(1, 1, on_request=True)},
     recipes=(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sdp_bench.bench.experiments.iris.nets import RELU, SIGMAS, architectures
-from sdp_bench.bench.experiments.laws import LawExperiment
+from sdp_bench.bench.experiments.laws import ALL_RULES, REGULAR_DVIA, LawExperiment
 from sdp_bench.bench.settings import Size
 
 _ABOUT = (
@@ -11,6 +11,8 @@ _ABOUT = (
     "column says what even the exact law would show, given that both sides are known by samples."
 )
 _METRICS = ("tv_headline", "tv_paper", "tv_class")
+_OF_RELU = (*_METRICS, "tv_paper:bin_range=joint", "tv_single")
+_RULES = (*ALL_RULES, *REGULAR_DVIA)
 
 RELU_NETS = LawExperiment(
     name="iris-tv",
@@ -18,7 +20,8 @@ RELU_NETS = LawExperiment(
     title="Total variation",
     about=_ABOUT,
     rank=10,
-    metrics=(*_METRICS, "tv_difference"),
+    metrics=(*_OF_RELU, "tv_difference"),
+    rules=_RULES,
     sigmas=SIGMAS,
     architectures=RELU,
     presets={"quick": Size(1, 1)},
@@ -30,7 +33,8 @@ DEEP_NETS = LawExperiment(
     title="Total variation, deep nets",
     about=_ABOUT,
     rank=20,
-    metrics=_METRICS,
+    metrics=_OF_RELU,
+    rules=_RULES,
     sigmas=SIGMAS[:4],
     architectures=architectures(relu=(9, 14, 19, 24)),
     presets={"quick": Size(1, 1, depths=(9,))},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sdp_bench.bench.experiments.iris.nets import RELU, W1_SIGMAS
-from sdp_bench.bench.experiments.laws import FULL_RULES, MARGINAL_RULES, LawExperiment
+from sdp_bench.bench.experiments.laws import FULL_RULES, MARGINAL_RULES, REGULAR_DVIA, LawExperiment
 from sdp_bench.bench.metrics.references import ORACLE_MOMENTS
 from sdp_bench.bench.settings import Size
 
@@ -16,7 +16,7 @@ SAMPLED = LawExperiment(
     metrics=("w1",),
     sigmas=W1_SIGMAS,
     architectures=RELU,
-    rules=(*FULL_RULES, *MARGINAL_RULES, ORACLE_MOMENTS.name),
+    rules=(*FULL_RULES, *MARGINAL_RULES, *REGULAR_DVIA, ORACLE_MOMENTS.name),
     presets={"quick": Size(1, 1)},
 )
 
@@ -29,7 +29,7 @@ CERTIFIED = LawExperiment(
     metrics=("w1_certified",),
     sigmas=W1_SIGMAS,
     architectures=RELU,
-    rules=("sdp", "dvia", "moment_matching", *MARGINAL_RULES),
+    rules=("sdp", "dvia", "moment_matching", *MARGINAL_RULES, "dvia:means=regular"),
     paper=Size(10, 1),
     presets={"quick": Size(1, 1)},
 )
