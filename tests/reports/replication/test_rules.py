@@ -131,7 +131,7 @@ def test_errors_of_estimates_are_those_of_a_wishart_matrix():
 
 
 def row(architecture, method, seconds, phase="forward"):
-    return Row(architecture, phase, method, 16, "CPU", "2", 1, 5, seconds, 0, 0, 0, 0)
+    return Row(architecture, phase, method, 16, "CPU", "2", 1, 5, seconds, 0, seconds, 0, 0)
 
 
 def test_times_are_multiples_of_the_regular_pass():
@@ -161,6 +161,32 @@ def test_overhead_for_small_models_is_ruled_on_the_small_one(small, outcome):
     assert "2.90 (ResNet-18)" in answer.found
     large = tuple(each for each in runtime if each.architecture == "resnet18")
     assert cost.RULES["cost-marginal-small"](evidence(made_up.frame(), runtime=large)) is None
+
+
+def test_marginal_moment_matching_is_judged_at_both_precisions():
+    def timed(**ratios):
+        runtime = tuple(
+            row(net, method, seconds)
+            for net in ("cnn3", "resnet18")
+            for method, seconds in ({"marginal_sdp": 2.0} | ratios).items()
+        )
+        return cost.RULES["cost-moment-matching"](evidence(made_up.frame(), runtime=runtime))
+
+    full, short = "marginal_moment_matching", "marginal_moment_matching:precision=1e-5"
+    answer = timed(**{full: 28.0, short: 2.4})
+    assert answer.verdicts.by_convention == {"float64": Verdict.FAILS, "precision=1e-5": Verdict.HOLDS}
+    assert "float64: 14.0 (3-layer CNN), 14.0 (ResNet-18); precision=1e-5: 1.20 (3-layer CNN)" in answer.found
+    assert set(timed(**{full: 28.0}).verdicts.by_convention) == {"float64"}
+    assert timed() is None
+
+
+def test_times_of_different_runs_are_compared_by_their_multiples_of_a_pass():
+    slow = replace(row("cnn3", "marginal_moment_matching", 60.0), ratio=3.0)
+    answer = cost.RULES["cost-moment-matching"](
+        evidence(made_up.frame(), runtime=(slow, row("cnn3", "marginal_sdp", 2.5)))
+    )
+    assert answer.verdicts.outcome is Outcome.HOLDS
+    assert "float64: 1.20 (3-layer CNN)" in answer.found
 
 
 def scan(full, marginal):
