@@ -350,9 +350,9 @@ def test_intervals_are_ruled_on_under_each_reading_of_the_scan():
     ]
     own._of["uci"] = pd.concat(each).query("experiment == 'uci'")
     trials = intervals.RULES["uci-sdp"](own).trials
-    assert list(trials) == [("one scan a set",), ("one variance a set",), OWN]
+    assert list(trials) == [OWN, ("one scan a set",), ("one variance a set",)]
     factors = [np.exp(trial.effects[0].values[0]) for trial in trials.values()]
-    assert factors == pytest.approx([0.3 / 0.2, 0.3 / 0.4, 0.3 / 0.1])
+    assert factors == pytest.approx([0.3 / 0.1, 0.3 / 0.2, 0.3 / 0.4])
     (effect,) = intervals.RULES["uci-ensemble"](own).trials[()].effects
     assert effect.name == "MPIW of PNN over that of five PNNs on concrete"
     np.testing.assert_allclose(np.exp(effect.values), 2)
