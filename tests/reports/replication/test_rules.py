@@ -288,7 +288,9 @@ def test_the_resnet_with_max_pool_is_ruled_on_where_there_is_one():
     tried = images.RULES["resnet"](evidence(pd.concat([frame, pd.DataFrame(rows)], ignore_index=True)))
     lead = tried.trials[()].effects[0].values.mean()
     assert lead == pytest.approx(0.1 * 1.035)  # of the net that has a max-pool, as the paper's
-    assert tried.fidelity.startswith("one ResNet-18 with max-pool, 8 images, 5,000 oracle samples")
+    assert tried.fidelity.startswith(
+        "a demonstration: one ResNet-18 with max-pool, 8 images, 5,000 oracle samples"
+    )
     without = [row for row in rows if row["activation"] == "resnet18"]
     tried = images.RULES["resnet"](evidence(pd.concat([frame, pd.DataFrame(without)], ignore_index=True)))
     assert tried.trials[()].effects[0].values.mean() == pytest.approx(-lead)
@@ -430,3 +432,15 @@ def test_every_table_and_figure_of_the_paper_has_a_line():
     assert shown["Table 9"].design == "2 nets × 2 inputs"
     assert shown["Table 9"].found.startswith(("0 of", "1")) or "cells" in shown["Table 9"].found
     assert not shown["Table 13"].address  # nineteen layers were not measured
+
+
+def test_few_images_of_the_resnet_are_a_demonstration_and_are_not_compared():
+    frame = made_up.frame(depths=(4,), nets=1, inputs=3, suites=("iris-tv",))
+    resnet = frame[frame["metric"] == "tv_class"].assign(
+        experiment="resnet-tv", network="resnet18", activation="resnet18", depth=18
+    )
+    few = {one.label: one for one in counterparts(evidence(resnet))}["Table 3"]
+    assert (few.design, few.address) == ("1 net × 3 inputs, a demonstration", "#resnet-tv")
+    assert few.found == "not compared: the spreads over images are larger than the means"
+    none = {one.label: one for one in counterparts(evidence(frame))}["Table 3"]
+    assert (none.design, none.found) == ("", "")
