@@ -7,6 +7,8 @@ import pytest
 
 from sdp_bench.bench.experiments.uci import experiment
 from sdp_bench.bench.runtime.table import load
+from sdp_bench.bench.runtime.timing import REGULAR
+from sdp_bench.bench.runtime.workloads import DISTPROP, RULES, SHORT
 from sdp_bench.reports.replication.page import Rulings
 from sdp_bench.reports.replication.statement import Evidence, ruled
 from sdp_bench.reports.replication.statements import topics
@@ -78,7 +80,7 @@ def test_certified_brackets_are_within_one_per_cent(frame):
 
 def test_the_runtime_table_has_every_method_on_both_nets():
     rows = load(BASELINES / "runtime.csv")
-    methods = {"regular", "marginal_moment_matching", "marginal_sdp", "sdp", "distprop"}
+    methods = {REGULAR, SHORT, *RULES, DISTPROP}
     for architecture in ("cnn3", "resnet18"):
         for phase in ("forward", "training_step"):
             own = {row.method for row in rows if (row.architecture, row.phase) == (architecture, phase)}

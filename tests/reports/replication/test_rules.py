@@ -129,7 +129,7 @@ def test_errors_of_estimates_are_those_of_a_wishart_matrix():
 
 
 def row(architecture, method, seconds, phase="forward"):
-    return Row(architecture, phase, method, 16, "CPU", "2", 1, 5, seconds, 0, 0, 0, 0)
+    return Row(architecture, phase, method, 16, "CPU", "2", 1, 5, seconds, 0, seconds, 0, 0)
 
 
 def test_times_are_multiples_of_the_regular_pass():
@@ -159,6 +159,32 @@ def test_overhead_for_small_models_is_ruled_on_the_small_one(small, outcome):
     assert "2.90 (ResNet-18)" in answer.found
     large = tuple(each for each in runtime if each.architecture == "resnet18")
     assert cost.RULES["cost-marginal-small"](evidence(made_up.frame(), runtime=large)) is None
+
+
+def test_marginal_moment_matching_is_judged_at_both_precisions():
+    def timed(**ratios):
+        runtime = tuple(
+            row(net, method, seconds)
+            for net in ("cnn3", "resnet18")
+            for method, seconds in ({"marginal_sdp": 2.0} | ratios).items()
+        )
+        return cost.RULES["cost-moment-matching"](evidence(made_up.frame(), runtime=runtime))
+
+    full, short = "marginal_moment_matching", "marginal_moment_matching:precision=1e-5"
+    answer = timed(**{full: 28.0, short: 2.4})
+    assert answer.verdicts.by_convention == {"float64": Verdict.FAILS, "precision=1e-5": Verdict.HOLDS}
+    assert "float64: 14.0 (3-layer CNN), 14.0 (ResNet-18); precision=1e-5: 1.20 (3-layer CNN)" in answer.found
+    assert set(timed(**{full: 28.0}).verdicts.by_convention) == {"float64"}
+    assert timed() is None
+
+
+def test_times_of_different_runs_are_compared_by_their_multiples_of_a_pass():
+    slow = replace(row("cnn3", "marginal_moment_matching", 60.0), ratio=3.0)
+    answer = cost.RULES["cost-moment-matching"](
+        evidence(made_up.frame(), runtime=(slow, row("cnn3", "marginal_sdp", 2.5)))
+    )
+    assert answer.verdicts.outcome is Outcome.HOLDS
+    assert "float64: 1.20 (3-layer CNN)" in answer.found
 
 
 def scan(full, marginal):
@@ -236,7 +262,9 @@ def test_the_resnet_with_max_pool_is_ruled_on_where_there_is_one():
     tried = images.RULES["resnet"](evidence(pd.concat([frame, pd.DataFrame(rows)], ignore_index=True)))
     lead = tried.trials[()].effects[0].values.mean()
     assert lead == pytest.approx(0.1 * 1.035)  # of the net that has a max-pool, as the paper's
-    assert tried.fidelity.startswith("one ResNet-18 with max-pool, 8 images, 5,000 oracle samples")
+    assert tried.fidelity.startswith(
+        "a demonstration: one ResNet-18 with max-pool, 8 images, 5,000 oracle samples"
+    )
     without = [row for row in rows if row["activation"] == "resnet18"]
     tried = images.RULES["resnet"](evidence(pd.concat([frame, pd.DataFrame(without)], ignore_index=True)))
     assert tried.trials[()].effects[0].values.mean() == pytest.approx(-lead)
@@ -298,9 +326,9 @@ def test_intervals_are_ruled_on_under_each_reading_of_the_scan():
     ]
     own._made["uci"] = pd.concat(each).query("experiment == 'uci'")
     trials = intervals.RULES["uci-sdp"](own).trials
-    assert list(trials) == [("one scan a set",), ("one variance a set",), OWN]
+    assert list(trials) == [OWN, ("one scan a set",), ("one variance a set",)]
     factors = [np.exp(trial.effects[0].values[0]) for trial in trials.values()]
-    assert factors == pytest.approx([0.3 / 0.2, 0.3 / 0.4, 0.3 / 0.1])
+    assert factors == pytest.approx([0.3 / 0.1, 0.3 / 0.2, 0.3 / 0.4])
     (effect,) = intervals.RULES["uci-ensemble"](own).trials[()].effects
     assert effect.name == "MPIW of PNN over that of five PNNs on concrete"
     np.testing.assert_allclose(np.exp(effect.values), 2)
@@ -378,3 +406,15 @@ def test_every_table_and_figure_of_the_paper_has_a_line():
     assert shown["Table 9"].design == "2 nets × 2 inputs"
     assert shown["Table 9"].found.startswith(("0 of", "1")) or "cells" in shown["Table 9"].found
     assert not shown["Table 13"].address  # nineteen layers were not measured
+
+
+def test_few_images_of_the_resnet_are_a_demonstration_and_are_not_compared():
+    frame = made_up.frame(depths=(4,), nets=1, inputs=3, suites=("iris-tv",))
+    resnet = frame[frame["metric"] == "tv_class"].assign(
+        experiment="resnet-tv", network="resnet18", activation="resnet18", depth=18
+    )
+    few = {one.label: one for one in counterparts(evidence(resnet))}["Table 3"]
+    assert (few.design, few.address) == ("1 net × 3 inputs, a demonstration", "#resnet-tv")
+    assert few.found == "not compared: the spreads over images are larger than the means"
+    none = {one.label: one for one in counterparts(evidence(frame))}["Table 3"]
+    assert (none.design, none.found) == ("", "")
