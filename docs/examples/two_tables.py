@@ -3,8 +3,8 @@
 Table 28 says how wide DVIA's Gaussian is beside the true law, Table 9 how much mass it shares with it.
 Whatever its centre and its covariances, a Gaussian can share no more than the best placed one of that width
 does in one output alone, in every partition that has the bins of this output. The other columns are what a
-Gaussian of that width shares that has the true mean and the true correlations, under four conventions. The last
-one counts each output alone, so the bound does not apply to it.
+Gaussian of that width shares that has the true mean and the true correlations, under four conventions. The
+last one counts each output alone, so the bound does not apply to it.
 """
 
 import numpy as np
@@ -68,8 +68,9 @@ def main():
     architecture = Architecture(4, "relu")
     nets = get_nets(architecture, recipe_for(architecture), list(range(NETS)))
     generator = np.random.default_rng(0)
-    print("| σ | Table 9 | at most | joint extremes, 10 bins | quantiles, 10 bins | 512 cells | single outputs |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
+    names = ("joint extremes, 10 bins", "quantiles, 10 bins", "512 cells", "single outputs, 10 bins")
+    print(f"| σ | Table 9 | at most | {' | '.join(names)} |")
+    print("| --- " * (len(names) + 3) + "|")
     for sigma in SIGMAS:
         ratios = np.array([printed("std_ratio", "relu", 4, sigma, "dvia", str(k)).mean for k in range(3)])
         found = []
