@@ -98,10 +98,6 @@ def message_of(error: BaseException) -> str:
     Parameters
     ----------
     error : BaseException
-
-    Returns
-    -------
-    str
     """
     try:
         return on_one_line(str(error))

@@ -74,25 +74,7 @@ def members(package: str, base: str) -> Members[Any]:
 
 
 def instances(package: str, kind: type[T]) -> dict[str, T]:
-    """Objects of type `kind` that the modules of a package make, by their attribute ``name``.
-
-    Parameters
-    ----------
-    package : str
-        As of :func:`members`. Those of its modules are imported that give a name to what a call makes.
-    kind : type
-        Their type.
-
-    Returns
-    -------
-    dict of str to object
-        In alphabetical order of the modules, then in order of definition.
-
-    Raises
-    ------
-    RegistryError
-        If two of them have one name, or a file cannot be imported.
-    """
+    """Objects of type `kind` that the modules of a package make, by their attribute ``name``."""
     found: dict[str, tuple[T, _Source]] = {}
     for source in _sources(package):
         for value in vars(source.load()).values() if source.makes_objects else ():
@@ -102,24 +84,7 @@ def instances(package: str, kind: type[T]) -> dict[str, T]:
 
 
 def installed(group: str, taken: Collection[str] = ()) -> dict[str, EntryPoint]:
-    """Entry points of a group, by name: what other packages of this environment bring. None is loaded.
-
-    Parameters
-    ----------
-    group : str
-        ``sdp_bench.rules``, say.
-    taken : collection of str
-        Names that are no longer free.
-
-    Returns
-    -------
-    dict of str to EntryPoint
-
-    Raises
-    ------
-    RegistryError
-        If a name is taken, or two packages give it to different things.
-    """
+    """Entry points of a group, by name: what other packages of this environment bring. None is loaded."""
     found: dict[str, EntryPoint] = {}
     for point in entry_points(group=group):
         if point.name in taken:
@@ -130,23 +95,7 @@ def installed(group: str, taken: Collection[str] = ()) -> dict[str, EntryPoint]:
 
 
 def loaded(point: EntryPoint, kind: type[T]) -> T:
-    """What an entry point stands for.
-
-    Parameters
-    ----------
-    point : EntryPoint
-    kind : type
-        What it has to be an instance of.
-
-    Returns
-    -------
-    object
-
-    Raises
-    ------
-    RegistryError
-        If it cannot be imported, or is something else.
-    """
+    """What an entry point stands for."""
     try:
         value = point.load()
     except Exception as error:
@@ -182,10 +131,6 @@ class Members(Mapping[str, Kind]):
         attribute : str
         kind : type
             Of the value.
-
-        Returns
-        -------
-        object
 
         Raises
         ------

@@ -116,13 +116,7 @@ class StandInTensor(Tensor):
         return self.cpu().tolist()
 
     def numpy(self, *_: Any, **__: Any) -> Any:
-        """Refuse, as CUDA does.
-
-        Raises
-        ------
-        TypeError
-            Always.
-        """
+        """Refuse, as CUDA does."""
         raise TypeError(
             f"can't convert {DEVICE} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to "
             "host memory first."
@@ -212,13 +206,7 @@ class StandIn(TorchDispatchMode):
 
     @contextmanager
     def _randomness(self, func: Op, kwargs: Mapping[str, Any]) -> Iterator[None]:
-        """Where an op that draws does so: the device has random numbers of its own.
-
-        Raises
-        ------
-        RuntimeError
-            As CUDA has it, where a generator of the host's is given.
-        """
+        """Where an op that draws does so: the device has random numbers of its own."""
         if torch.Tag.nondeterministic_seeded not in func.tags:
             yield
             return
@@ -242,13 +230,7 @@ def _tensors(tree: Any) -> Iterator[Tensor]:
 
 
 def _check_places(func: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Refuse tensors of the host beside the device's.
-
-    Raises
-    ------
-    RuntimeError
-        As CUDA has it.
-    """
+    """Refuse tensors of the host beside the device's."""
     if func in _COPIES:
         return
     tensors = list(_tensors((args[0], args[2:]) if func in _INDEXED else (args, kwargs)))

@@ -13,18 +13,7 @@ def heavy_tailed(law: Law) -> bool:
 
 
 def lacking(moment: Literal["mean", "variance"], *laws: Law) -> str:
-    """Which of some laws has not a finite mean, or variance: the first one in words, empty if all have.
-
-    Parameters
-    ----------
-    moment : {"mean", "variance"}
-    *laws : Law
-
-    Returns
-    -------
-    str
-        ``a Cauchy law``, say.
-    """
+    """Which of some laws has not a finite mean, or variance: the first one in words, empty if all have."""
     return next((law.described for law in laws if not hasattr(law, moment)), "")
 
 

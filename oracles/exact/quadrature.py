@@ -291,11 +291,6 @@ def _crossings(function: Callable[[Array], Array], grid: Array, low: float, high
 
     Where it nearly touches 0 between grid points, the vertex of the parabola through the three nearest
     is looked at too, so that a close pair of crossings is not passed over.
-
-    Returns
-    -------
-    ndarray, shape (crossings,)
-        Increasing.
     """
     inside = grid[(grid > low) & (grid < high)]
     # A hair inside: at an edge itself one density jumps.
@@ -319,11 +314,6 @@ def _roots(function: Callable[[Array], Array], low: Array, high: Array) -> Array
     """One root in each bracket, interpolated linearly in a thousandth of it.
 
     That is enough: what is cut there is stationary in the cut, so that an error e costs e^2.
-
-    Returns
-    -------
-    ndarray, shape (brackets,)
-        In the order of the brackets.
     """
     for _ in range(2):
         points = np.linspace(low, high, _SECTIONS + 1)

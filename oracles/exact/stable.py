@@ -70,21 +70,6 @@ def stable(alpha: float) -> Standard:
     """Standard symmetric alpha-stable law: characteristic function exp(-abs(t)^alpha).
 
     Density and survival are good to a relative 2e-11, near and far.
-
-    Parameters
-    ----------
-    alpha : float
-        From 0.5 to 1.95; 1 is Cauchy's law.
-
-    Returns
-    -------
-    Standard
-        Density, survival and reach of the standard law; made once for an alpha.
-
-    Raises
-    ------
-    ValueError
-        For another alpha.
     """
     if alpha == 1:
         return CAUCHY
@@ -107,19 +92,7 @@ def stable(alpha: float) -> Standard:
 
 
 def fourier_integrals(x: Array, alpha: float) -> tuple[Array, Array]:
-    """Density and survival function of the standard symmetric stable law, without a spline.
-
-    Parameters
-    ----------
-    x : ndarray, shape (n,)
-        At least 0.
-    alpha : float
-        In (0, 2].
-
-    Returns
-    -------
-    density, survival : ndarray, shape (n,)
-    """
+    """Density and survival function of the standard symmetric stable law, without a spline."""
     angle = min(math.pi, math.pi / (2 * alpha)) / 2  # middle of the sector where both factors decay
     ray = np.exp(1j * angle)
     density, survival = np.empty_like(x), np.empty_like(x)

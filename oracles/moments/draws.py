@@ -13,22 +13,7 @@ from sdp_bench.oracles.moments.moments import METRICS, Moments, Prediction, chec
 def moment_errors(
     moments: Moments, predictions: Sequence[Prediction], metric: str
 ) -> tuple[NDArray[np.float64], float]:
-    """Distance of each of several predictions to one oracle's moments, and the oracle's share in it.
-
-    Parameters
-    ----------
-    moments : Moments
-    predictions : sequence of Gaussian or DiagonalGaussian, batch 1
-        Draws of a sampling rule under several seeds.
-    metric : {"kl", "bures"}
-
-    Returns
-    -------
-    ndarray, shape (predictions,)
-        Logarithms of the distances; infinite where a distance is.
-    float
-        Standard error that the oracle's own noise adds to their mean.
-    """
+    """Distance of each of several predictions to one oracle's moments, and the oracle's share in it."""
     distance, null = METRICS[metric], moments.null_variance
     values = np.empty(len(predictions))
     logs = []

@@ -275,23 +275,7 @@ def _within_support(metric: Metric, needs_covariance: bool) -> Metric:
 
 
 def no_spread(values: Array, null_variance: float, square: float) -> float:
-    """Eigenvalue of an oracle's covariance up to which rounding alone may have made it.
-
-    Parameters
-    ----------
-    values : ndarray, shape (m,)
-        Eigenvalues, the largest last.
-    null_variance : float
-        See :class:`Moments`.
-    square : float
-        Squared norm of the mean.
-
-    Returns
-    -------
-    float
-        In squared units of the outputs: what rounding of the sampled outputs, or of the matrix, may add to
-        an eigenvalue 0, whichever is more.
-    """
+    """Eigenvalue of an oracle's covariance up to which rounding alone may have made it."""
     return max(float(null_variance * (values[-1] + square)), _rounding(values))
 
 
@@ -345,22 +329,7 @@ def _kl(means: Array, covariances: Array, mean: Array, covariance: Array, _null:
 
 
 def checked_arguments(oracle: Moments | Samples, prediction: Prediction) -> tuple[Moments, Array, Array]:
-    """The oracle's moments, and a prediction's mean, shape (m,), and covariance, shape (m, m).
-
-    Returns
-    -------
-    Moments
-        Of the oracle.
-    ndarray, shape (m,)
-        Predicted mean, float64.
-    ndarray, shape (m, m)
-        Predicted covariance, float64.
-
-    Raises
-    ------
-    ValueError
-        If the prediction is not one law with the oracle's number of outputs.
-    """
+    """The oracle's moments, and a prediction's mean, shape (m,), and covariance, shape (m, m)."""
     moments = oracle if isinstance(oracle, Moments) else Moments.from_samples(oracle)
     if not isinstance(prediction, Gaussian | DiagonalGaussian):
         raise ValueError(f"the prediction must be Gaussian, got {type(prediction).__name__}")

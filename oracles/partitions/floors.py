@@ -81,21 +81,7 @@ def total_variation_floor(
 def redrawn_distances(
     oracle: Counts, rule_total: int, pairs: int, generator: np.random.Generator
 ) -> tuple[Array, Array]:
-    """Total variation between pairs of multinomial draws from relative counts, and from draws of these.
-
-    Parameters
-    ----------
-    oracle : ndarray of int, shape (cells,)
-    rule_total : int
-        Size of a pair's second draw; the first is of the oracle's.
-    pairs : int
-    generator : Generator
-
-    Returns
-    -------
-    once, twice : ndarray, shape (pairs,)
-        How much smaller the second are on average says by how much draws are too alike.
-    """
+    """Total variation between pairs of multinomial draws from relative counts, and from draws of these."""
     total = int(oracle.sum())
     laws: Array = oracle[oracle > 0] / total  # an empty cell would draw other numbers
     rounds = []
@@ -111,10 +97,6 @@ def _is_sparse(counts: Counts) -> bool:
     """Whether cells that were hardly seen have a part in the noise.
 
     A grid has hundreds of cells in its corners that never hold any mass.
-
-    Returns
-    -------
-    bool
     """
     sparse = counts < DENSE
     deviations = np.sqrt(counts * (1 - counts / counts.sum()))
@@ -128,27 +110,6 @@ def scrambled_floor(scrambles: ArrayLike, floor: Floor, *, splits: int = 200, se
     compared with random halves of the same counts one by one, says by how much Sobol points are steadier than
     plain ones; the floor is as much lower. The 95 % point makes up for the few scrambles that this rests on,
     as Student's does. The rule's points are taken to be as steady as the oracle's.
-
-    Parameters
-    ----------
-    scrambles : array_like of int, shape (scrambles, cells)
-        The oracle's counts, scramble by scramble: four or more, of equal sizes but for one sample.
-    floor : Floor
-        Of plain samples with these counts in all, :func:`total_variation_floor`.
-    splits : int
-        Number of random halves.
-    seed : int
-        For the halves.
-
-    Returns
-    -------
-    Floor
-        Mean and 95 % point.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than four scrambles, or `splits` is not positive.
     """
     counts, splits = np.asarray(scrambles, dtype=np.int64), check_count("splits", splits, 1)
     if counts.ndim != 2 or len(counts) < _FEWEST_SCRAMBLES:
@@ -174,23 +135,7 @@ def _apart(a: Counts, b: Counts) -> float:
 
 
 def cell_counts(name: str, counts: ArrayLike) -> Counts:
-    """Counts as a vector of integers.
-
-    Parameters
-    ----------
-    name : str
-        For the message.
-    counts : array_like of int, shape (cells,)
-
-    Returns
-    -------
-    ndarray of int64, shape (cells,)
-
-    Raises
-    ------
-    ValueError
-        If they are no counts, or all zero.
-    """
+    """Counts as a vector of integers."""
     array = np.asarray(counts)
     if array.ndim != 1 or array.dtype.kind not in "iu" or (array < 0).any() or not array.any():
         raise ValueError(f"{name} must be a vector of counts, some of them positive")
@@ -217,19 +162,6 @@ def _laws_left_open(
 
     Cells above a wide gap, and all others together, have Jeffreys' gamma rates. Of the others an unknown
     number is live, and shares the rate by a symmetric Dirichlet law of unknown concentration.
-
-    Parameters
-    ----------
-    counts : ndarray of int, shape (seen,)
-        Positive and sorted.
-    empty : int
-        Number of further cells.
-    draws : int
-    generator : Generator
-
-    Yields
-    ------
-    ndarray, shape (rows, seen + 1)
     """
     gaps = np.flatnonzero(counts > np.maximum(_GAP * np.append(0, counts[:-1]), DENSE))
     alike = int(gaps[0]) if len(gaps) else len(counts)
@@ -251,10 +183,6 @@ def _populations(counts: Counts, empty: int) -> tuple[Array, Array, Array]:
 
     The concentration's logarithm is even beforehand; all cells are live with even odds, or else the
     logarithm of their number is even.
-
-    Returns
-    -------
-    concentrations, live, odds : ndarray, shape (pairs,)
     """
     seen = len(counts)
     live = np.unique(np.geomspace(max(seen, 1), seen + empty, _LIVE).round())

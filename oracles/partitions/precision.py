@@ -68,28 +68,6 @@ def rounding_by(
     The cells are those of the headline, of equal mass along the principal axes of the law in float64 (of
     its central half where tails are heavy). They are grown on one half of the rows and looked up for the
     other, either way round: an edge lies nearer to the two samples that it was placed between than to others.
-
-    Parameters
-    ----------
-    net : nn.Module
-    law : Law
-        Of the input, batch 1, in the net's dtype.
-    samples : int
-        That are to be drawn of the law. A 32nd of them is drawn here, in both precisions, and no more than
-        2^13 rows; below 2^16 samples cells are fewer for that.
-    seed : int or SeedSequence
-    device : device, optional
-        On which the net is.
-
-    Returns
-    -------
-    Rounding
-        Nothing moved, of a net in float64.
-
-    Raises
-    ------
-    ValueError
-        As :func:`sample_outputs`.
     """
     rows = max(_LEAST_ROWS, min(_ROWS, samples // _SAMPLES_OF_ROW))
     cells = min(_CELLS, 2 ** int(math.log2(rows / 2 / _ROWS_OF_CELL)))

@@ -163,11 +163,6 @@ def interval_width_ratio(oracle: Quantiles, rule: Quantiles, level: float) -> tu
     """Predicted over true width of the central interval of a level (0.9, say).
 
     Parameters and errors are those of :func:`mean_quantile_distance`.
-
-    Returns
-    -------
-    tuple of Ratio, one per output
-        Without units; 1 is exact, below 1 is overconfident.
     """
     return _ratios(_width_ratio, oracle, rule, central(level))
 
@@ -209,13 +204,7 @@ def _estimates(
 
 
 def check_outputs(oracle: Quantiles, rule: Quantiles) -> None:
-    """Refuse samples of different numbers of outputs.
-
-    Raises
-    ------
-    ValueError
-        If so.
-    """
+    """Refuse samples of different numbers of outputs."""
     if len(oracle.ordered) != len(rule.ordered):
         raise ValueError(f"the oracle has {len(oracle.ordered)} outputs, the rule {len(rule.ordered)}")
 

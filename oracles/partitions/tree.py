@@ -67,27 +67,7 @@ class EqualMassTree:
 
     @classmethod
     def from_samples(cls, pilot: Samples, cells: int = 512, axes: Axes = principal_axes) -> EqualMassTree:
-        """Grow the tree on a pilot draw.
-
-        Parameters
-        ----------
-        pilot : Tensor or ndarray, shape (samples, m)
-            At least as many samples as cells; a hundred times as many make the masses equal to 10 %.
-        cells : int
-            Number of leaves, a power of two.
-        axes : callable
-            Gives the coordinates; `central_axes` for heavy tails.
-
-        Returns
-        -------
-        EqualMassTree
-            `cells` leaves, all boundaries fixed from here on.
-
-        Raises
-        ------
-        ValueError
-            If the pilot is not a finite matrix or too small, or `cells` is not a power of two.
-        """
+        """Grow the tree on a pilot draw."""
         values = pilot_values(pilot)
         cells = check_count("cells", cells, 2)
         if cells & (cells - 1):

@@ -40,26 +40,7 @@ _ELEMENTWISE: dict[type[nn.Module], Network | None] = {
 
 
 def chunked_forward(net: Network, event: torch.Size) -> Network:
-    """Function that maps a block of inputs, shape (rows, n), to outputs, shape (rows, m).
-
-    Parameters
-    ----------
-    net : Module or callable
-        Maps (rows, *event) to (rows, m).
-    event : torch.Size
-        Shape of one input; n is its number of elements.
-
-    Returns
-    -------
-    callable
-        A chain of linear layers and element-wise functions uses two buffers by turns; any other net runs as
-        it is.
-
-    Raises
-    ------
-    ValueError
-        If the network does not take n inputs, or (when called) does not give shape (rows, m).
-    """
+    """Function that maps a block of inputs, shape (rows, n), to outputs, shape (rows, m)."""
     steps = list(_chain(net)) if len(event) == 1 and isinstance(net, nn.Module) else [None]
     if None in steps or not any(isinstance(step, nn.Linear) for step in steps):
         return _Plain(net, event)
@@ -71,11 +52,6 @@ def in_threads(tasks: Iterator[Callable[[], T]]) -> Iterator[T]:
 
     Cheaper than many threads for each small matrix product, which would wait for each other after
     every one. Only a few tasks are under way at a time.
-
-    Yields
-    ------
-    T
-        Result of each task.
     """
     threads = torch.get_num_threads()
     if threads == 1:

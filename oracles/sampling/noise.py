@@ -44,11 +44,6 @@ def cauchys(generator: np.random.Generator, shape: tuple[int, int]) -> Block:
 def stables(alpha: float) -> Variates:
     """Symmetric alpha-stable variates with characteristic function exp(-abs(t)^alpha).
 
-    Returns
-    -------
-    callable
-        Draws an array of a shape from a numpy generator.
-
     References
     ----------
     Chambers, Mallows and Stuck, "A method for simulating stable random variables", JASA 1976.
@@ -131,11 +126,6 @@ def sobol_blocks(
     """Recipes of the blocks of variates from scrambled Sobol points, through a law's quantiles.
 
     Scramble by scramble, each in parts of at most one block.
-
-    Yields
-    ------
-    callable
-        Draws one block, shape (rows, dimension).
 
     References
     ----------

@@ -43,10 +43,6 @@ def standard_normals(samples: int, dimension: int, *, seed: Seed, sampler: Sampl
         Plain Monte Carlo, or scrambled Sobol points: 16 independent scrambles of samples / 16
         points, one after the other (the first ones one longer where 16 does not divide).
 
-    Returns
-    -------
-    Tensor, shape (samples, dimension), float32
-
     Raises
     ------
     ValueError

@@ -23,26 +23,7 @@ _NULL = 10_000  # draws behind a 95 % point
 
 
 def coverage(oracle: Quantiles, rule: Quantiles, level: float) -> tuple[Ratio, ...]:
-    """True mass of a rule's central interval of a level (0.9, say), for each output.
-
-    Parameters
-    ----------
-    oracle, rule : Quantiles
-        Of N and M independent samples.
-    level : float
-        Inside (0, 1).
-
-    Returns
-    -------
-    tuple of Ratio, one per output
-        Its floor is the mass of the oracle's own interval: the level, or more where the law has atoms. An
-        exact rule is within ``floor +- (floor95 - floor)`` in 95 % of measurements.
-
-    Raises
-    ------
-    ValueError
-        If the two have different numbers of outputs.
-    """
+    """True mass of a rule's central interval of a level (0.9, say), for each output."""
     check_outputs(oracle, rule)
     levels = central(level)
     intervals, again = rule.at(levels), rule.replicates(levels=levels, seed=1)
@@ -81,25 +62,7 @@ class Tails:
 
     @classmethod
     def from_samples(cls, pilot: Samples, samples: int) -> Tails:
-        """Thresholds at the upper quantiles of a pilot.
-
-        Parameters
-        ----------
-        pilot : Tensor or ndarray, shape (rows, m)
-            100 rows at least.
-        samples : int
-            Of the oracle.
-
-        Returns
-        -------
-        Tails
-            At those of :data:`TAILS` that pilot and oracle are expected to exceed ten times or more.
-
-        Raises
-        ------
-        ValueError
-            If the pilot is not a finite matrix, or has fewer rows.
-        """
+        """Thresholds at the upper quantiles of a pilot."""
         quantiles = Quantiles.from_samples(pilot)
         known = tuple(p for p in TAILS if p * min(quantiles.samples, samples) >= _LEAST)
         return cls(known, quantiles.at(1 - np.array(known)))
@@ -107,29 +70,7 @@ class Tails:
     def ratios(
         self, oracle: Quantiles, predicted: Array, draws: int | None = None, *, seed: int = 0
     ) -> list[tuple[Ratio, ...]]:
-        """Predicted over true probabilities of exceeding the thresholds.
-
-        Parameters
-        ----------
-        oracle : Quantiles
-            Of N independent samples, among which the true ones are counted.
-        predicted : ndarray, shape (probabilities, m)
-        draws : int, optional
-            Of which they were counted; none: they are exact.
-        seed : int
-
-        Returns
-        -------
-        list of tuple of Ratio
-            For each probability one an output. 0.5 is a tail that is predicted half as likely as it is.
-            Standard errors are of the counts, binomial on either side: (1 - p) / (N p) is the oracle's part
-            of the squared relative error. It is unknown of a prediction that has no draw there.
-
-        Raises
-        ------
-        ValueError
-            If `predicted` has another shape than the thresholds, or `oracle` other outputs.
-        """
+        """Predicted over true probabilities of exceeding the thresholds."""
         outputs = len(oracle.ordered)
         if not predicted.shape == self.thresholds.shape == (len(self.probabilities), outputs):
             raise ValueError(f"the oracle has {outputs} outputs, the rule {predicted.shape[-1]}")

@@ -29,21 +29,6 @@ def log_score(log_densities: ArrayLike) -> Estimate:
 
     It is the entropy of the true law, which is not known, plus the Kullback-Leibler divergence of the
     prediction from it: differences between rules are differences of that.
-
-    Parameters
-    ----------
-    log_densities : array_like, shape (N,), N >= 2
-        Logarithms of the predicted density at independent draws.
-
-    Returns
-    -------
-    Estimate
-        In nats. Infinite where the prediction has no density at a draw. No floor is known.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than two, or one is not a number.
     """
     losses = -np.asarray(log_densities, dtype=np.float64)
     if losses.ndim != 1 or len(losses) < 2:
@@ -61,27 +46,9 @@ def crps_excess(oracle: Quantiles, rule: Quantiles, *, seed: int = 0) -> tuple[E
     That is the integral of (F - G)^2, F and G the two distribution functions (Cramer's distance): here those
     of the samples. 0 for one law only.
 
-    Parameters
-    ----------
-    oracle, rule : Quantiles
-        Of N and M independent samples.
-    seed : int
-
-    Returns
-    -------
-    tuple of Estimate, one per output
-        In units of the outputs. The floor is (1/N + 1/M) times the integral of F (1 - F); its 95 % point
-        comes from Brownian bridges, to which F - G tends under equal laws. Under Sobol points both are too
-        high. The standard error is Hoeffding's, less what the noise of F - G itself adds to it on average.
-
     References
     ----------
     Gneiting and Raftery, "Strictly proper scoring rules, prediction, and estimation", JASA 2007.
-
-    Raises
-    ------
-    ValueError
-        If the two have different numbers of outputs.
     """
     check_outputs(oracle, rule)
     generator = np.random.default_rng(seed)
@@ -121,21 +88,7 @@ def _bridges(ordered: Array, generator: np.random.Generator) -> Array:
 
 
 def energy_excess(oracle: Samples, rule: Samples, points: int = 2000, *, seed: int = 0) -> Estimate:
-    """By how much a rule's energy score is above that of the true law: half the energy distance.
-
-    Parameters
-    ----------
-    oracle, rule : Tensor or ndarray, shapes (N, m) and (M, m)
-    points : int
-        Rows of either that are taken, from the first on.
-    seed : int
-
-    Returns
-    -------
-    Estimate
-        In units of the outputs; unbiased, so that it may be a little below 0 for an exact rule. See
-        :func:`sdp_bench.oracles.partitions.logits.energy_distance`, which also has the errors.
-    """
+    """By how much a rule's energy score is above that of the true law: half the energy distance."""
     distance = energy_distance(oracle, rule, points, seed=seed, shift=True)
     return replace(
         distance,

@@ -104,10 +104,6 @@ def certified_wasserstein(
         It also ends at this time, looked at between steps, with the tightest bracket so far. A step at
         n = 30 000 takes seconds.
 
-    Returns
-    -------
-    Bracket
-
     Raises
     ------
     ValueError
@@ -302,11 +298,6 @@ def _lent(sources: Cloud, targets: Cloud, a: Cloud, b: Cloud, plan: _Plan, group
 
     f(z) = min_j |z - b_j| - v_j is 1-Lipschitz whatever v is, so that f and -f are feasible
     potentials (Kantorovich and Rubinstein).
-
-    Returns
-    -------
-    _Bounds
-        Of feasible potentials and a feasible plan.
     """
     to = plan.j[np.searchsorted(plan.i, np.arange(len(a)))]
     u = lipschitz_extension(sources.points, b.points, plan.v, to[np.arange(len(sources)) // group])

@@ -25,24 +25,7 @@ ACTIVATIONS: Members[type[Activation]] = members(__name__, "sdp_ref.activations.
 
 
 def activation(name: str, **parameters: float) -> Activation:
-    """Non-linearity of that name.
-
-    Parameters
-    ----------
-    name : str
-        One of :data:`ACTIVATIONS`.
-    **parameters : float
-        `leaky_relu` takes ``negative_slope`` (0.01); the others that come with the package take none.
-
-    Returns
-    -------
-    Activation
-
-    Raises
-    ------
-    ValueError
-        If there is no such non-linearity or it has no such parameter; the message names the valid ones.
-    """
+    """Non-linearity of that name."""
     if name not in ACTIVATIONS:
         raise ValueError(f"unknown activation {name!r}; valid ones are {', '.join(ACTIVATIONS)}")
     kind = ACTIVATIONS[name]

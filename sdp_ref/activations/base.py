@@ -57,10 +57,6 @@ class Activation(ABC):
         ----------
         module : nn.Module
 
-        Returns
-        -------
-        Activation
-
         Raises
         ------
         NoFormulaError
@@ -135,10 +131,6 @@ class Activation(ABC):
         ----------
         mean, variance : Tensor, one shape and dtype
             Variances are >= 0; zero is a point mass.
-
-        Returns
-        -------
-        mean, variance : Tensor, shape and dtype of the input
         """
         m, v = self._mean_variance(mean.double(), variance.double())
         return m.to(mean.dtype), v.to(mean.dtype)
@@ -172,10 +164,6 @@ class Activation(ABC):
         ----------
         mean, variance : Tensor, one shape and dtype
             Variances are >= 0; at a point mass it is :meth:`derivative`.
-
-        Returns
-        -------
-        Tensor, shape and dtype of the input
 
         Raises
         ------

@@ -47,12 +47,7 @@ class Cos(nn.Module):
 
 
 class Power(nn.Module):
-    """x to the power of an integer above 0.
-
-    Parameters
-    ----------
-    exponent : int
-    """
+    """x to the power of an integer above 0."""
 
     def __init__(self, exponent: int) -> None:
         super().__init__()
@@ -212,17 +207,7 @@ def _damped(v: Tensor, w: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Powers(Quadrature):
-    """x to the power of an integer above 0.
-
-    Parameters
-    ----------
-    exponent : int
-
-    Raises
-    ------
-    ValueError
-        If it is none.
-    """
+    """x to the power of an integer above 0."""
 
     name: ClassVar[str] = "power"
     label: ClassVar[str] = "power"

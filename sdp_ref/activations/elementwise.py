@@ -27,10 +27,6 @@ def activation_of(module: nn.Module) -> Activation:
     module : nn.Module
         Of a type in :data:`ELEMENTWISE`.
 
-    Returns
-    -------
-    Activation
-
     Raises
     ------
     NoFormulaError

@@ -48,17 +48,7 @@ class _Unit(Quadrature):
 
 @dataclass(frozen=True)
 class ELU(_Unit):
-    """x for x > 0, and alpha (exp(x) - 1) below.
-
-    Parameters
-    ----------
-    alpha : float
-
-    Raises
-    ------
-    ValueError
-        If it is not finite.
-    """
+    """x for x > 0, and alpha (exp(x) - 1) below."""
 
     name: ClassVar[str] = "elu"
     label: ClassVar[str] = "ELU"
@@ -85,7 +75,6 @@ class ELU(_Unit):
 
     @property
     def depth(self) -> float:
-        """See :class:`_Unit`."""
         return self.alpha
 
 
@@ -110,11 +99,6 @@ class CELU(_Unit):
     ----------
     alpha : float
         Above 0.
-
-    Raises
-    ------
-    ValueError
-        If it is not.
     """
 
     name: ClassVar[str] = "celu"
@@ -129,10 +113,8 @@ class CELU(_Unit):
 
     @property
     def depth(self) -> float:
-        """See :class:`_Unit`."""
         return self.alpha
 
     @property
     def unit(self) -> float:
-        """See :class:`_Unit`."""
         return self.alpha

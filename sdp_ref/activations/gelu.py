@@ -70,11 +70,9 @@ class GELUTanh(Quadrature):
 
     @classmethod
     def of(cls, module: nn.Module) -> Activation:  # type: ignore[override]
-        """See :class:`Activation`."""
         return GELU.of(module)
 
     def build(self) -> nn.Module:
-        """See :class:`Activation`."""
         return nn.GELU("tanh")
 
     def function(self, x: Tensor) -> Tensor:

@@ -24,11 +24,6 @@ class LeakyReLU(Activation):
     ----------
     negative_slope : float
         a, finite.
-
-    Raises
-    ------
-    ValueError
-        If it is not.
     """
 
     name: ClassVar[str] = "leaky_relu"

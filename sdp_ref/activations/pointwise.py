@@ -171,16 +171,13 @@ class Pointwise(Quadrature):
 
     @classmethod
     def of(cls, module: nn.Module) -> Pointwise:
-        """See :class:`Activation`."""
         return cls(module.call, module.kinks, module.text)  # type: ignore[arg-type]  # attributes of an Apply
 
     def build(self) -> nn.Module:
-        """See :class:`Activation`."""
         return Apply(self.call, self.places, self.text)
 
     @property
     def corners(self) -> tuple[float, ...]:
-        """See :class:`Quadrature`."""
         return self.places
 
     @property

@@ -53,7 +53,6 @@ class PReLU(LeakyReLU):
         return module.eval()
 
     def build(self) -> nn.Module:
-        """See :class:`Activation`."""
         weight = torch.as_tensor(self.weight).reshape(-1)
         module = nn.PReLU(weight.numel(), dtype=weight.dtype if weight.is_floating_point() else None)
         with torch.no_grad():
@@ -62,11 +61,9 @@ class PReLU(LeakyReLU):
 
     @property
     def uniform(self) -> bool:
-        """See :class:`Activation`."""
         return not isinstance(self.weight, Tensor) or self.weight.numel() == 1
 
     def flattened(self, event: torch.Size) -> PReLU:
-        """See :class:`Activation`."""
         if self.uniform:
             return self
         return replace(self, weight=self._slope(torch.empty(1, *event)).expand(1, *event).flatten())

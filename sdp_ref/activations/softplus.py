@@ -24,11 +24,6 @@ class Softplus(Quadrature):
         Above 0.
     threshold : float
         There it jumps, by 2e-9 at the usual 20.
-
-    Raises
-    ------
-    ValueError
-        If `beta` is not, or one is not finite.
     """
 
     name: ClassVar[str] = "softplus"
@@ -46,12 +41,10 @@ class Softplus(Quadrature):
 
     @property
     def unit(self) -> float:
-        """See :class:`Quadrature`."""
         return 1 / self.beta
 
     @property
     def jumps(self) -> tuple[Jump, ...]:
-        """See :class:`Quadrature`."""
         place = self.threshold / self.beta
         below = max(self.threshold, 0.0) + math.log1p(math.exp(-abs(self.threshold)))
         return () if below == self.threshold else ((place, below / self.beta, place),)

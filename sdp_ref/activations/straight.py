@@ -20,11 +20,6 @@ class Hardtanh(Straight):
     ----------
     min_val, max_val : float
         The first is below the second; either may be infinite.
-
-    Raises
-    ------
-    ValueError
-        If they are not such numbers.
     """
 
     name: ClassVar[str] = "hardtanh"
@@ -56,12 +51,10 @@ class Hardtanh(Straight):
 
     @property
     def corners(self) -> tuple[float, ...]:
-        """See :class:`Quadrature`."""
         return tuple(float(x) for x in (self.min_val, self.max_val) if math.isfinite(x))
 
     @property
     def slopes(self) -> tuple[float, ...]:
-        """See :class:`Straight`."""
         below = (0.0,) if math.isfinite(self.min_val) else ()
         return (*below, 1.0, *((0.0,) if math.isfinite(self.max_val) else ()))
 

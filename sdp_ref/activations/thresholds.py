@@ -22,11 +22,6 @@ class _Shrink(Pieces):
     ----------
     lambd : float
         At least 0.
-
-    Raises
-    ------
-    ValueError
-        If it is not.
     """
 
     kinks: ClassVar[tuple[float, ...]] = (-0.5, 0.5)
@@ -38,12 +33,10 @@ class _Shrink(Pieces):
 
     @property
     def corners(self) -> tuple[float, ...]:
-        """See :class:`Quadrature`."""
         return (-float(self.lambd), float(self.lambd))
 
     @property
     def slopes(self) -> tuple[float, ...]:
-        """See :class:`Pieces`."""
         return (1.0, 0.0, 1.0)
 
 
@@ -72,7 +65,6 @@ class Hardshrink(_Shrink):
 
     @property
     def jumps(self) -> tuple[Jump, ...]:
-        """See :class:`Quadrature`."""
         edge = float(self.lambd)
         return ((-edge, -edge, 0.0), (edge, 0.0, edge)) if edge else ()
 
@@ -83,17 +75,7 @@ class Hardshrink(_Shrink):
 
 @dataclass(frozen=True)
 class Threshold(Pieces):
-    """x above a threshold, and one value up to it.
-
-    Parameters
-    ----------
-    threshold, value : float
-
-    Raises
-    ------
-    ValueError
-        If one is not finite.
-    """
+    """x above a threshold, and one value up to it."""
 
     name: ClassVar[str] = "threshold"
     label: ClassVar[str] = "Threshold"
@@ -109,22 +91,18 @@ class Threshold(Pieces):
 
     @property
     def corners(self) -> tuple[float, ...]:
-        """See :class:`Quadrature`."""
         return (float(self.threshold),)
 
     @property
     def slopes(self) -> tuple[float, ...]:
-        """See :class:`Pieces`."""
         return (0.0, 1.0)
 
     @property
     def jumps(self) -> tuple[Jump, ...]:
-        """See :class:`Quadrature`."""
         place, before = float(self.threshold), float(self.value)
         return () if place == before else ((place, 0.0, place - before),)
 
     def from_flat(self, x: Tensor) -> Tensor:
-        """See :class:`Quadrature`."""
         return torch.where(x > self.threshold, x - self.value, torch.zeros_like(x))
 
     def function(self, x: Tensor) -> Tensor:

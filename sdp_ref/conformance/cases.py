@@ -61,22 +61,7 @@ IMAGE = (1, 3, 3)
 
 
 def structured(name: str | None, seed: int) -> dict[str, tuple[nn.Sequential, tuple[int, ...]]]:
-    """Nets that are no plain chain of Linear and activation, with the event shape of their input.
-
-    Parameters
-    ----------
-    name : str, optional
-        Of an activation; without one the nets are affine.
-    seed : int
-        Of the weights.
-
-    Returns
-    -------
-    dict of str to (Sequential, tuple of int)
-        A flattened image, a convolution, a Sequential in a Sequential, a residual connection, batch
-        normalisation, many inputs and outputs and, but for smooth activations, whose pairs some rules
-        integrate, many units and layers; each with the event shape that it takes.
-    """
+    """Nets that are no plain chain of Linear and activation, with the event shape of their input."""
     between = [] if name is None else [activation(name).build()]
     first, last, more = dense((2, 2, 2, 2), None, seed)
     conv = _filled(nn.Conv2d(1, 2, 2), seed)

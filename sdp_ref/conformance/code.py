@@ -17,23 +17,7 @@ CALL = "y = rule.propagate(net, x)\nprint(y.mean, y.covariance)"
 
 
 def as_code(net: nn.Module, x: Law, rule: Any, calls: str = "") -> str:
-    """Python lines that build `net` and `x` and call the rule.
-
-    Parameters
-    ----------
-    net : nn.Module
-        Of modules that the kit makes nets from.
-    x : Law
-    rule : Rule or other object
-        Of one that comes with the package the lines make it too; another is left to the reader as `rule`.
-    calls : str
-        Lines after these; by default the prediction is printed.
-
-    Returns
-    -------
-    str
-        Lines to be run as they are.
-    """
+    """Python lines that build `net` and `x` and call the rule."""
     dtype = str(x.location.dtype)
     lines = ["import torch", "from torch import nn", "import sdp_ref as sr"]
     lines += ["torch.set_printoptions(precision=10)"]

@@ -91,22 +91,7 @@ def expected(
     relative: float = RELATIVE,
     mean_scale: Tensor | None = None,
 ) -> Expected:
-    """Tolerances around a reference.
-
-    Parameters
-    ----------
-    mean, covariance : Tensor, shapes (B, n) and (B, n, n)
-    errors : StandardErrors, optional
-        Of the difference, for sampling rules.
-    relative : float
-    mean_scale : Tensor, optional
-        In whose units means are compared; by default standard deviation and mean.
-
-    Returns
-    -------
-    Expected
-        Tolerances in units of the outputs, of the covariance in squared ones.
-    """
+    """Tolerances around a reference."""
     s = covariance.diagonal(dim1=-2, dim2=-1).abs().sqrt()
     # an output that hardly varies is compared at a thousandth of the largest: cancellation is no fault
     s = s + 1e-3 * s.amax(-1, keepdim=True)
@@ -127,19 +112,6 @@ def like(other: Prediction, errors: StandardErrors | None, *, relative: float = 
 
     Samples may be others (they may depend on the order of inputs, or on the batch), so both have their
     standard error.
-
-    Parameters
-    ----------
-    other : Prediction
-    errors : StandardErrors or None
-        Of either prediction, if it samples.
-    relative : float
-        As :func:`expected` has it.
-
-    Returns
-    -------
-    Expected
-        With tolerances for the difference of the two.
     """
     if errors is not None:
         errors = StandardErrors(2**0.5 * errors.mean, 2**0.5 * errors.covariance)

@@ -100,10 +100,6 @@ def check_rule(
     progress : callable, optional
         Called with each result as it comes.
 
-    Returns
-    -------
-    ConformanceReport
-
     Raises
     ------
     ValueError
@@ -137,21 +133,7 @@ def _valid_seed(seed: int) -> int:
 
 
 def named_checks(only: str | Collection[str] | None) -> list[Check]:
-    """Checks of these names, all for None, in the kit's order.
-
-    Parameters
-    ----------
-    only : str, collection of str or None
-
-    Returns
-    -------
-    list of Check
-
-    Raises
-    ------
-    ValueError
-        If there is no such check.
-    """
+    """Checks of these names, all for None, in the kit's order."""
     if only is None:
         return list(CHECKS)
     names = [only] if isinstance(only, str) else list(only)

@@ -86,25 +86,7 @@ class Subject:
         return as_prediction((self.rule if rule is None else rule).propagate(net, x), x)
 
     def estimate(self, net: Net, x: Law, through: Callable[[Any], Any] = lambda rule: rule) -> Prediction:
-        """Prediction that can be compared with exact values: a sampling rule's with many draws.
-
-        Parameters
-        ----------
-        net : nn.Module or function
-        x : Law
-        through : callable
-            Makes of the rule the one that is asked.
-
-        Returns
-        -------
-        Prediction
-            Without its graph.
-
-        Raises
-        ------
-        NotApplicable
-            If the rule's error cannot be stated.
-        """
+        """Prediction that can be compared with exact values: a sampling rule's with many draws."""
         return self.predict(net, x, through(self._accurate)).detached()
 
     @cached_property
@@ -168,25 +150,7 @@ _NO_LAW = (
 
 
 def as_prediction(law: object, x: Law) -> Prediction:
-    """Result of a rule, flattened.
-
-    Parameters
-    ----------
-    law : object
-        What the rule gave.
-    x : Law
-        What it was given.
-
-    Returns
-    -------
-    Prediction
-        Of outputs of one dimension, with the graph of `law`.
-
-    Raises
-    ------
-    ValueError
-        If it is no law of this batch with mean and covariance, or its shapes do not fit.
-    """
+    """Result of a rule, flattened."""
     if not isinstance(law, Law) or not hasattr(law, "mean"):
         raise ValueError(_NO_LAW.format(type(law).__name__))
     if isinstance(law, DiagonalGaussian) and not isinstance(law.variance, Tensor):

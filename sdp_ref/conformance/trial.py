@@ -82,19 +82,6 @@ def run(check: Check, subject: Subject, seed: int) -> CheckResult:
 
     A case that raises `UnsupportedError` or `NotApplicable` does not count; any other error fails, and so
     does a `SystemExit`: a rule may not end the process that checks it.
-
-    Parameters
-    ----------
-    check : Check
-    subject : Subject
-        The rule.
-    seed : int
-        Of the cases.
-
-    Returns
-    -------
-    CheckResult
-        "failed" with the smallest example that shows it, "skipped" if no case was judged.
     """
     start = time.perf_counter()
     with preserved():

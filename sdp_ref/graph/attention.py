@@ -31,23 +31,7 @@ class Attention(nn.Module):
         self.is_causal, self.scale, self.mask = is_causal, scale, mask
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Attend.
-
-        Parameters
-        ----------
-        q : Tensor, shape (N, *heads, queries, width)
-        k : Tensor, shape (N, *heads, keys, width)
-        v : Tensor, shape (N, *heads, keys, values)
-
-        Returns
-        -------
-        Tensor, shape (N, *heads, queries, values)
-
-        Raises
-        ------
-        NoLinearPartError
-            If they are no matrices, have not as many dimensions or heads, or the mask has a batch dimension.
-        """
+        """Attend."""
         self._check(q, k, v)
         return self.weights(q, k) @ v
 

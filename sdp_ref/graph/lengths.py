@@ -14,15 +14,6 @@ def root_moments(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
     A sum of squares of Gaussian variables is taken for a gamma variable (Satterthwaite 1946), which it is
     where they are independent, centred and of one variance. With the shape k = mean^2 / variance the root has
     the mean sqrt(mean / k) Gamma(k + 1/2) / Gamma(k), and the mean of its square is right.
-
-    Parameters
-    ----------
-    mean, variance : Tensor, one shape
-        At least 0.
-
-    Returns
-    -------
-    mean, variance : Tensor, shape and dtype of the input
     """
     wide, spread = mean.double(), variance.double()
     point = (spread <= 0) | (wide <= 0)

@@ -37,26 +37,7 @@ class Norm:
 
     @classmethod
     def of(cls, module: nn.Module, x: Tensor) -> Norm:
-        """Form of a module for inputs like `x`, (N, *event).
-
-        Parameters
-        ----------
-        module : nn.Module
-            One of :data:`NORMS`.
-        x : Tensor, shape (N, *event)
-
-        Returns
-        -------
-        Norm
-            With parameters in the dtype of `x`.
-
-        Raises
-        ------
-        NoLinearPartError
-            If the module would take the batch for something else, or updates running statistics.
-        NoFormulaError
-            If it has running statistics.
-        """
+        """Form of a module for inputs like `x`, (N, *event)."""
         m: Any = module
         kind = type(module).__name__
         gain, shift = (
@@ -91,19 +72,7 @@ class Norm:
         return x.reshape(*x.shape[:1], self.groups, -1)
 
     def scores(self, x: Tensor, extra: Tensor | float = 0.0) -> tuple[Tensor, Tensor]:
-        """Normalised components before gain and shift, and what they were divided by, inverted.
-
-        Parameters
-        ----------
-        x : Tensor, shape (N, *event)
-        extra : Tensor, shape (N, groups, 1), or float
-            Added to the mean squares.
-
-        Returns
-        -------
-        scores : Tensor, shape (N, groups, n)
-        inverse : Tensor, shape (N, groups, 1)
-        """
+        """Normalised components before gain and shift, and what they were divided by, inverted."""
         rows = self.grouped(x)
         if self.centred:
             rows = rows - rows.mean(-1, keepdim=True)

@@ -42,17 +42,7 @@ class Unknown(nn.Module):
         self.text, self.function, self.pointwise = text, function, pointwise
 
     def forward(self, *values: Tensor) -> Tensor:
-        """Compute it.
-
-        Returns
-        -------
-        Tensor, shape (N, *out)
-
-        Raises
-        ------
-        NoLinearPartError
-            If it is not known how.
-        """
+        """Compute it."""
         if self.function is None:
             raise NoLinearPartError(self.text)
         return self.function(*values)
@@ -92,13 +82,7 @@ class Add(nn.Module):
 
 
 def _aligned(op: str, a: Tensor, b: Tensor) -> None:
-    """Refuse two values whose batch dimensions torch would not broadcast with each other.
-
-    Raises
-    ------
-    NoLinearPartError
-        If so.
-    """
+    """Refuse two values whose batch dimensions torch would not broadcast with each other."""
     if a.ndim != b.ndim:
         raise NoLinearPartError(f"{op} of values of shapes {tuple(a.shape[1:])} and {tuple(b.shape[1:])}")
 
@@ -125,17 +109,7 @@ class MatrixProduct(nn.Module):
     """Matrices (N, *more, i, j) of one value times those (N, *more, j, k) of another."""
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        """Multiply.
-
-        Returns
-        -------
-        Tensor, shape (N, *more, i, k)
-
-        Raises
-        ------
-        NoLinearPartError
-            If one of them holds no matrix, or they have not as many dimensions.
-        """
+        """Multiply."""
         _aligned("a product of matrices", a, b)
         if a.ndim < 3:
             raise NoLinearPartError("a product of matrices over the batch dimension")

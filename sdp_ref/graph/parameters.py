@@ -10,19 +10,7 @@ from torch.func import functional_call
 
 
 def in_dtype(module: nn.Module, *values: Tensor) -> Tensor:
-    """Output of a module in the dtype of its values, which its parameters need not have.
-
-    Parameters
-    ----------
-    module : nn.Module
-        Left as it is. What a function that it holds reads is the function's own affair.
-    *values : Tensor
-
-    Returns
-    -------
-    Tensor
-        Differentiable in the module's parameters.
-    """
+    """Output of a module in the dtype of its values, which its parameters need not have."""
     dtype = values[0].dtype
 
     def cast(tensors: Any) -> dict[str, Tensor]:

@@ -27,23 +27,6 @@ def max_pool(module: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
 
     The paper's section on MaxPool maps (mu, sigma) to (max mu, sigma at the arg max): the
     linearisation at the location.
-
-    Parameters
-    ----------
-    module : nn.Module
-        One of :data:`MAX_POOLS`.
-    x : Tensor, shape (B, channels, *space)
-
-    Returns
-    -------
-    maxima, index : Tensor, shape (B, channels, *smaller)
-
-    Raises
-    ------
-    NoFormulaError
-        If the event's shape is not that of channels and space.
-    NoLinearPartError
-        If the module returns indices too.
     """
     kind = type(module).__name__
     dimensions, pool = next(form for each, form in (_POOLS | _ADAPTIVE).items() if isinstance(module, each))

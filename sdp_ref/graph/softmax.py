@@ -14,22 +14,7 @@ _LOWEST = -1e30  # in the stead of scores of -inf, of which no difference could 
 
 
 def softmax_dim(module: nn.Softmax | nn.LogSoftmax, x: Tensor) -> int:
-    """Dimension of an event that a softmax is over.
-
-    Parameters
-    ----------
-    module : nn.Softmax or nn.LogSoftmax
-    x : Tensor, shape (N, *event)
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    NoLinearPartError
-        If there is none, or it is the batch's.
-    """
+    """Dimension of an event that a softmax is over."""
     dim = module.dim
     if dim is None or dim % x.ndim == 0:
         text = "without a dimension" if dim is None else "over the batch dimension"
@@ -43,18 +28,6 @@ def mean_field(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
     p_i is proportional to 1 / sum_j exp((m_j - m_i) / sqrt(1 + pi V_ij / 8)), V_ij the variance of X_i - X_j
     (Lu, Ie and Sha 2020, "Mean-field approximation to Gaussian-softmax integral", with all pairs). By Stein's
     lemma the derivative of the mean is the mean of the Jacobian.
-
-    Parameters
-    ----------
-    mean : Tensor, shape (..., n)
-    variance : Tensor, shape (..., n, n)
-        V, at least 0.
-
-    Returns
-    -------
-    mean : Tensor, shape (..., n)
-        Without noise the softmax itself.
-    jacobian : Tensor, shape (..., n, n)
     """
     slope = (1 + _LAMBDA * variance).rsqrt()
     mean = mean.clamp(min=_LOWEST)

@@ -45,29 +45,7 @@ _DRAWS = 8  # of roundings: of one alone some outputs hardly move
 
 
 def trace(net: Net, like: Tensor, whole: Collection[type[nn.Module]] = _WHOLE) -> list[Step]:
-    """Trace `net` into steps, in the order in which it computes them.
-
-    Parameters
-    ----------
-    net : nn.Module or function of one tensor
-        Left as it is. It may look at shapes, write in place and hold the batch wherever it likes.
-    like : Tensor, shape (B, *event)
-        What its inputs look like; its numbers and B are of no matter.
-    whole : collection of type
-        Classes of modules that are steps as they are, and not looked into.
-
-    Returns
-    -------
-    list of Step
-        The last one gives the net's output, and each is needed for it. Empty for a net that
-        returns its input.
-
-    Raises
-    ------
-    UntraceableError
-        If the net's control flow depends on values or on the size of the batch, or it does not map one tensor
-        to one tensor, row by row. What the net itself raises on such inputs comes as it is.
-    """
+    """Trace `net` into steps, in the order in which it computes them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the net gives its warnings when it is run
         kinds = frozenset(whole)
@@ -212,17 +190,7 @@ class _Reader:
         return Value(len(self.steps), replay.layout, shape)
 
     def _made(self, output: int, call: Call) -> Value:
-        """Add the steps of a value of which something is known.
-
-        Returns
-        -------
-        Value
-
-        Raises
-        ------
-        NoFormulaError
-            If nothing is.
-        """
+        """Add the steps of a value of which something is known."""
         replay, build = call.replay, builder_of(call.replay.entry)
         if build is None or self.fusion.is_one(replay):
             fused = self.fusion.of_one(output)
@@ -309,13 +277,7 @@ def _refs(tree: Any) -> list[int]:
 
 @torch.no_grad()
 def _check(steps: Sequence[Step], tape: Tape) -> None:
-    """Refuse steps that do not compute what the net did, by whatever way numbers left the tape.
-
-    Raises
-    ------
-    UntraceableError
-        If so.
-    """
+    """Refuse steps that do not compute what the net did, by whatever way numbers left the tape."""
     modules = [step.module for step in steps]
     if any(isinstance(m, Unknown) or (m.training and _differs_in_training(m)) for m in modules):
         return

@@ -94,19 +94,6 @@ class Walk:
 
         A stack of cotangents that takes more than `bound` bytes at some node goes on from there in
         parts, so that the small values near the output are worked on together all the same.
-
-        Parameters
-        ----------
-        basis : Tensor, shape (K, B, *out)
-        x : Tensor, shape (B, *event)
-            The input: its shape and dtype.
-        bound : int
-            Bytes.
-
-        Returns
-        -------
-        Tensor, shape (K, B, *event)
-            Zero where the value does not depend on the input.
         """
         return self._from(0, {self.end: _Cotangents(basis, False)}, len(basis), x, bound)
 

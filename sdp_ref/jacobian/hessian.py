@@ -16,29 +16,7 @@ from sdp_ref.jacobian.jacobian import MAX_BYTES, jacobian_of, reverse_jacobian
 
 
 def hessian_of(net: Net, x: Tensor) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
-    """Value and Jacobian of a net whose rows do not see each other, and products with its Hessians.
-
-    Parameters
-    ----------
-    net : nn.Module or function
-        Maps (B, *event) to (B, *out), each row by itself. Left as it is.
-    x : Tensor, shape (B, *event)
-
-    Returns
-    -------
-    value : Tensor, shape (B, *out)
-    jacobian : Tensor, shape (B, m, n)
-        Over the flattened events.
-    product : callable
-        Of a vector v a row, shape (B, n): gives H_i v for each of the m outputs, shape (B, m, n), by m
-        passes backward. No Hessian is built.
-
-    Raises
-    ------
-    NoFormulaError
-        If the net has ReLU, max-pooling or another function whose slope jumps (``torch.where`` and the like
-        are not seen), normalises by statistics of the batch, or draws a dropout mask.
-    """
+    """Value and Jacobian of a net whose rows do not see each other, and products with its Hessians."""
 
     def smooth(v: Tensor) -> Tensor:
         # of torch's kernels for attention only the one made of plain ops has a second derivative

@@ -27,28 +27,6 @@ def jacobian_of(
 ) -> tuple[Tensor, Tensor]:
     """Value and Jacobian of a net whose rows do not see each other.
 
-    Parameters
-    ----------
-    net : nn.Module or function
-        Maps (B, *event) to (B, *out), each row by itself. Left as it is.
-    x : Tensor, shape (B, *event)
-    create_graph : bool
-        Keep the result differentiable in `x` and the net's parameters.
-    max_bytes : int
-        Bound on the memory for intermediate derivatives, kept as far as one output (or input) at a
-        time allows. It does not bound what autograd keeps of the net, nor the result.
-
-    Returns
-    -------
-    value : Tensor, shape (B, *out)
-    jacobian : Tensor, shape (B, m, *event)
-        m is the number of components of one output.
-
-    Raises
-    ------
-    NoFormulaError
-        If the net normalises by statistics of the batch or draws a dropout mask.
-
     Notes
     -----
     At a kink of ReLU or Leaky-ReLU the derivative is the one from the right, so that ReLU keeps the
@@ -90,23 +68,7 @@ def _forward_jacobian(net: Net, x: Tensor, outputs: int, max_bytes: int) -> Tens
 
 
 def reverse_jacobian(value: Tensor, origin: Any, x: Tensor, max_bytes: int) -> Tensor:
-    """Jacobian of a value whose graph is there, in one walk backward.
-
-    Parameters
-    ----------
-    value : Tensor, shape (B, *out)
-        Its rows depend on the like rows of the input alone.
-    origin : Node
-        Of autograd's graph: what made the input.
-    x : Tensor, shape (B, *event)
-        The input: its shape and dtype.
-    max_bytes : int
-        As of :func:`jacobian_of`.
-
-    Returns
-    -------
-    Tensor, shape (B, m, *event)
-    """
+    """Jacobian of a value whose graph is there, in one walk backward."""
     batch, outputs = value.shape[0], value[0].numel()
     if value.grad_fn is None:
         return x.new_zeros(batch, outputs, *x.shape[1:])

@@ -22,25 +22,6 @@ _MOST = 2**29
 def linear_part(function: Function, points: Sequence[Tensor]) -> tuple[Tensor, Function]:
     """Value and linear part of a function of several values whose rows do not see each other.
 
-    Parameters
-    ----------
-    function : callable
-        From values (B, *event) to one (B, *out).
-    points : sequence of Tensor
-        The values at which it is taken.
-
-    Returns
-    -------
-    value : Tensor, shape (B, *out)
-    rows : callable
-        From rows (B, R, *event) of each value to those of the result, (B, R, *out). By forward derivatives
-        where all ops have them, else by the Jacobian.
-
-    Raises
-    ------
-    NoFormulaError
-        If the function gives something else, couples rows, or draws random numbers.
-
     Notes
     -----
     Differentiable where autograd is on, in the points and in what the function reads.
@@ -79,28 +60,7 @@ def spread_through(
     exponent: float,
     pointwise: bool = False,
 ) -> Tensor:
-    """Sums of abs(J)^exponent times the spread of each component, J the Jacobian at the points.
-
-    Parameters
-    ----------
-    function, points
-        As of :func:`linear_part`.
-    spreads : sequence of Tensor
-        Of the shapes of the points.
-    exponent : float
-        2 for variances.
-    pointwise : bool
-        Whether each component is made from the like ones of points of one shape: J is then diagonal.
-
-    Returns
-    -------
-    Tensor, shape (B, *out)
-
-    Raises
-    ------
-    NoFormulaError
-        As :func:`linear_part`, and if the Jacobian has too many entries to be walked through.
-    """
+    """Sums of abs(J)^exponent times the spread of each component, J the Jacobian at the points."""
     value = _value(function, points)
     if pointwise and all(each.shape == value.shape for each in points):
         slopes = _slopes(function, points)
@@ -125,13 +85,7 @@ def spread_through(
 
 
 def _fit(outputs: int, inputs: int) -> None:
-    """Refuse a Jacobian that has too many entries.
-
-    Raises
-    ------
-    NoFormulaError
-        If so.
-    """
+    """Refuse a Jacobian that has too many entries."""
     if outputs * inputs > _MOST:
         text = f"a Jacobian of {outputs} by {inputs} components, more than {_MOST:,} entries"
         raise NoFormulaError(text)

@@ -132,10 +132,6 @@ class Law:
         generator : torch.Generator, optional
             On the CPU; torch's own if not given.
 
-        Returns
-        -------
-        Tensor, shape (samples, B, *event)
-
         Raises
         ------
         UndefinedError
@@ -207,10 +203,6 @@ class Law:
         ----------
         derived : bool
             Also of what follows from them: the variances in a covariance matrix.
-
-        Returns
-        -------
-        tuple of Check
         """
         import torch
         from torch import Tensor
@@ -230,20 +222,7 @@ class Law:
         return tuple(checks)
 
     def __getitem__(self: LawT, index: SupportsIndex | slice) -> LawT:
-        """Law or laws at `index`, still batched: ``x[0]`` has batch 1.
-
-        Returns
-        -------
-        Law
-            Of the same family.
-
-        Raises
-        ------
-        IndexError
-            If there is no such law.
-        ValueError
-            If a slice holds none: there is no batch of 0, here as in the constructors.
-        """
+        """Law or laws at `index`, still batched: ``x[0]`` has batch 1."""
         if not isinstance(index, slice):
             index = operator.index(index)
             if not -self.batch <= index < self.batch:  # also what ends a plain `for law in laws`
@@ -271,10 +250,6 @@ class Law:
     @classmethod
     def join(cls: type[LawT], laws: Sequence[LawT]) -> LawT:
         """See :func:`joined`.
-
-        Returns
-        -------
-        Law
 
         Raises
         ------
@@ -341,17 +316,7 @@ Check = tuple["Tensor", Callable[[], str]]
 
 
 def require(*checks: Check) -> None:
-    """Refuse values that are not sound, in the order of the checks; a device is waited for once for all.
-
-    Parameters
-    ----------
-    *checks : (Tensor, callable)
-
-    Raises
-    ------
-    ValueError
-        If one is not. In a compiled graph, where nothing can be looked at, a RuntimeError when it runs.
-    """
+    """Refuse values that are not sound, in the order of the checks; a device is waited for once for all."""
     import torch
 
     if torch.compiler.is_compiling():
@@ -382,44 +347,14 @@ def finite(name: str, value: Tensor) -> Check:
 
 
 def check_tensor(name: str, value: object, location: Tensor | None = None) -> Tensor:
-    """Give back a field of a law that is a finite floating-point tensor.
-
-    Parameters
-    ----------
-    name : str
-        Of the field, for the message.
-    value : object
-    location : Tensor, optional
-        Of the law, whose dtype and device it must have.
-
-    Returns
-    -------
-    Tensor
-        The value.
-
-    Raises
-    ------
-    ValueError
-        If it is not.
-    """
+    """Give back a field of a law that is a finite floating-point tensor."""
     tensor = check_kind(name, value, location)
     require(finite(name, tensor))
     return tensor
 
 
 def check_kind(name: str, value: object, location: Tensor | None = None) -> Tensor:
-    """As :func:`check_tensor`, without a look at the values.
-
-    Returns
-    -------
-    Tensor
-        The value.
-
-    Raises
-    ------
-    ValueError
-        If it is no floating-point tensor, or of another dtype or device than the location.
-    """
+    """As :func:`check_tensor`, without a look at the values."""
     from torch import Tensor
 
     if not isinstance(value, Tensor):
@@ -434,24 +369,7 @@ def check_kind(name: str, value: object, location: Tensor | None = None) -> Tens
 
 
 def check_location(name: str, value: object) -> Tensor:
-    """Give back a location that has a batch dimension, without a look at the values.
-
-    Parameters
-    ----------
-    name : str
-        Of the field, for the message.
-    value : object
-
-    Returns
-    -------
-    Tensor
-        The value.
-
-    Raises
-    ------
-    ValueError
-        If it is none.
-    """
+    """Give back a location that has a batch dimension, without a look at the values."""
     location = check_kind(name, value)
     shape = location.shape
     if len(shape) < 2:
@@ -462,22 +380,7 @@ def check_location(name: str, value: object) -> Tensor:
 
 
 def check_pair(name: str, value: object, scale_name: str, scale_value: object) -> None:
-    """Refuse a location and scales of independent components that are not finite, do not fit or are negative.
-
-    Parameters
-    ----------
-    name : str
-        Of the location, for the message.
-    value : object
-    scale_name : str
-        Of the scales.
-    scale_value : object
-
-    Raises
-    ------
-    ValueError
-        If so.
-    """
+    """Refuse a location and scales of independent components that are not finite, do not fit or are negative."""
     location = check_location(name, value)
     scale = check_kind(scale_name, scale_value, location).detach()
     if scale.shape != location.shape:

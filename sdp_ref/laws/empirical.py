@@ -55,7 +55,6 @@ class Empirical(Law):
 
     @property
     def described(self) -> str:
-        """See :class:`Law`."""
         return f"an empirical law of {self.samples.shape[1]} draws"
 
     @property
@@ -103,7 +102,6 @@ class Empirical(Law):
 
     @property
     def standard(self) -> Standard:
-        """See :class:`Law`."""
         return UNIFORM
 
     @property
@@ -112,7 +110,6 @@ class Empirical(Law):
         return 1
 
     def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
-        """See :class:`Law`."""
         import torch
 
         points = self.samples[0].detach().flatten(1).to(device, dtype)
@@ -128,7 +125,6 @@ class Empirical(Law):
         return draws
 
     def survival(self, value: Tensor) -> Tensor:
-        """See :class:`Law`."""
         import torch
 
         points = self.samples.detach().double()
@@ -206,7 +202,6 @@ class Quantiles(Law):
 
     @property
     def described(self) -> str:
-        """See :class:`Law`."""
         return "a law of quantiles of single outputs"
 
     @property
@@ -237,7 +232,6 @@ class Quantiles(Law):
 
     @property
     def standard(self) -> Standard:
-        """See :class:`Law`."""
         return UNIFORM
 
     def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
@@ -259,7 +253,6 @@ class Quantiles(Law):
         return draws
 
     def survival(self, value: Tensor) -> Tensor:
-        """See :class:`Law`."""
         import torch
 
         rows = self.batch, *self.event_shape
@@ -275,16 +268,11 @@ class Quantiles(Law):
         return (1 - below).mT.reshape(flat.shape)
 
     def rows(self, index: slice) -> Quantiles:
-        """See :class:`Law`."""
         return unchecked(Quantiles, self.levels, self.values[index])
 
     @classmethod
     def join(cls: type[LawT], laws: Sequence[LawT]) -> LawT:
         """See :func:`joined`; all have the same levels.
-
-        Returns
-        -------
-        Law
 
         Raises
         ------

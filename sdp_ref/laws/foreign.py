@@ -134,7 +134,6 @@ class ForeignLaw(Law):
 
     @property
     def described(self) -> str:
-        """See :class:`Law`."""
         return f"a law given as a {type(self.given).__name__}"
 
     @property
@@ -148,17 +147,7 @@ class ForeignLaw(Law):
         return self._asked("variance")
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """See :class:`Law`.
-
-        Returns
-        -------
-        Tensor
-
-        Raises
-        ------
-        UndefinedError
-            If it has none.
-        """
+        """See :class:`Law`."""
         if not hasattr(self.given, "log_prob"):
             raise UndefinedError(f"{self.described} has no density")
         try:
@@ -167,11 +156,9 @@ class ForeignLaw(Law):
             raise UndefinedError(f"{self.described} has no density") from None
 
     def sample(self, samples: int, generator: torch.Generator | None = None) -> Tensor:
-        """See :class:`Law`."""
         return self._drawn(samples, generator)[:, list(self.chosen)].to(self.centre)
 
     def rows(self, index: slice) -> Any:
-        """See :class:`Law`."""
         return unchecked(type(self), self.given, self.centre[index], self.chosen[index], self.whole)
 
     def to(self, *args: Any, **kwargs: Any) -> Any:
@@ -180,17 +167,7 @@ class ForeignLaw(Law):
 
     @classmethod
     def join(cls, laws: Any) -> Any:
-        """See :func:`joined`; they must be rows of one law.
-
-        Returns
-        -------
-        Law
-
-        Raises
-        ------
-        UndefinedError
-            If they are not.
-        """
+        """See :func:`joined`; they must be rows of one law."""
         import torch
 
         if any(law.given is not laws[0].given for law in laws):
@@ -199,19 +176,7 @@ class ForeignLaw(Law):
         return unchecked(cls, laws[0].given, torch.cat([law.centre for law in laws]), chosen, laws[0].whole)
 
     def _each(self, function: Callable[[Tensor], Tensor], value: Tensor, trailing: int) -> Tensor:
-        """A function of values of all rows, shape (..., whole, *event), at one value of each chosen row.
-
-        Parameters
-        ----------
-        function : callable
-            Its results have `trailing` dimensions behind that of the rows.
-        value : Tensor, shape (..., B, *event)
-        trailing : int
-
-        Returns
-        -------
-        Tensor, shape (..., B) and the trailing dimensions
-        """
+        """A function of values of all rows, shape (..., whole, *event), at one value of each chosen row."""
         import torch
 
         event, places = self.event_shape, range(self.batch)
@@ -235,17 +200,7 @@ class ForeignLaw(Law):
         raise NotImplementedError
 
     def _asked(self, name: str) -> Tensor:
-        """A moment of the chosen rows.
-
-        Returns
-        -------
-        Tensor
-
-        Raises
-        ------
-        UndefinedError
-            If there is none, or it is not finite.
-        """
+        """A moment of the chosen rows."""
         import torch
 
         try:
@@ -308,7 +263,6 @@ class TorchLaw(ForeignLaw):
         return UNIFORM
 
     def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
-        """See :class:`Law`."""
         if self.standard is None:
             return super().push(device, dtype)
         (row,), base = self.chosen, _placed(self.given, "cpu").base_dist  # where the variates are
@@ -351,17 +305,7 @@ class TorchLaw(ForeignLaw):
         return _seeded(self.given, samples, generator)
 
     def as_torch(self, batch: torch.Size) -> Distribution:
-        """See :class:`Law`.
-
-        Returns
-        -------
-        Distribution
-
-        Raises
-        ------
-        UndefinedError
-            If it is a part of the distribution's batch.
-        """
+        """See :class:`Law`."""
         if self.chosen != tuple(range(self.whole)) or batch != self.given.batch_shape:
             raise UndefinedError(f"{self.described} is a part of a batch, which torch cannot take out of it")
         return self._here
@@ -409,17 +353,7 @@ def _sampled(given: Any) -> SampledLaw:
 
 
 def _checked_draws(given: Any, samples: int, generator: torch.Generator | None) -> Tensor:
-    """Draws of a law of someone's.
-
-    Returns
-    -------
-    Tensor
-
-    Raises
-    ------
-    ValueError
-        If they are no finite tensor of shape (samples, B, *event).
-    """
+    """Draws of a law of someone's."""
     import torch
     from torch import Tensor
 

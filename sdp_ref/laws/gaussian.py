@@ -101,11 +101,9 @@ class Gaussian(Law):
 
     @property
     def standard(self) -> Standard:
-        """See :class:`Law`."""
         return NORMAL
 
     def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
-        """See :class:`Law`."""
         import torch
 
         location = self.mean.detach().reshape(-1).to(device, dtype)
@@ -117,7 +115,6 @@ class Gaussian(Law):
         return _log_density(self, value)
 
     def survival(self, value: Tensor) -> Tensor:
-        """See :class:`Law`."""
         return above(_normal_tail, self.mean, _sqrt(self.variance.double()), value)
 
     def as_torch(self, batch: torch.Size) -> Distribution:
@@ -225,11 +222,9 @@ class DiagonalGaussian(Law):
 
     @property
     def standard(self) -> Standard:
-        """See :class:`Law`."""
         return NORMAL
 
     def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
-        """See :class:`Law`."""
         return scaled(self.mean, self.variance.detach().double().sqrt(), device, dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -237,7 +232,6 @@ class DiagonalGaussian(Law):
         return _log_density(self, value)
 
     def survival(self, value: Tensor) -> Tensor:
-        """See :class:`Law`."""
         return above(_normal_tail, self.mean, self.standard_deviation, value)
 
     def as_torch(self, batch: torch.Size) -> Distribution:
@@ -281,19 +275,7 @@ def scaled(
 
 
 def above(tail: Callable[[Tensor], Tensor], location: Tensor, scale: Tensor, value: Tensor) -> Tensor:
-    """Probability of more than a value under laws of a location and a scale; of scale 0 they are points.
-
-    Parameters
-    ----------
-    tail : callable
-        The same of location 0 and scale 1.
-    location, scale : Tensor, shape (B, *event)
-    value : Tensor, shape (..., B, *event)
-
-    Returns
-    -------
-    Tensor, shape (..., B, *event), float64
-    """
+    """Probability of more than a value under laws of a location and a scale; of scale 0 they are points."""
     import torch
 
     centred, scale = value.double() - location.double(), scale.double()
@@ -310,17 +292,7 @@ def _normal_tail(value: Tensor) -> Tensor:
 
 
 def _definite(law: Gaussian | DiagonalGaussian) -> Tensor:
-    """Cholesky factor, shape (B, n, n), or standard deviations, shape (B, n); float64.
-
-    Returns
-    -------
-    Tensor
-
-    Raises
-    ------
-    UndefinedError
-        If the covariance is singular.
-    """
+    """Cholesky factor, shape (B, n, n), or standard deviations, shape (B, n); float64."""
     import torch
 
     factor: Tensor

@@ -123,7 +123,6 @@ class LocationScale(Law):
 
     @property
     def described(self) -> str:
-        """See :class:`Law`."""
         return f"a {self.shape.described} law"
 
     @property
@@ -149,19 +148,13 @@ class LocationScale(Law):
 
     @property
     def standard(self) -> Standard:
-        """See :class:`Law`."""
         return Standard(self.shape.name, self.shape.quantile)
 
     def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
-        """See :class:`Law`."""
         return scaled(self.location, self.scale, device, dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """See :class:`Law`.
-
-        Returns
-        -------
-        Tensor
 
         Raises
         ------
@@ -181,11 +174,9 @@ class LocationScale(Law):
         return density.flatten(value.ndim - len(self.event_shape)).sum(-1)
 
     def survival(self, value: Tensor) -> Tensor:
-        """See :class:`Law`."""
         return above(self.shape.tail, self.location, self.scale, value)
 
     def as_torch(self, batch: torch.Size) -> Distribution:
-        """See :class:`Law`."""
         from torch.distributions import Independent
 
         shape = *batch, self.dimension

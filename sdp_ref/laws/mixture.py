@@ -70,10 +70,6 @@ class Mixture(Law):
         components : sequence of K Laws, batch B each
             Of one family; Gaussian laws with full and with diagonal covariances may stand together.
 
-        Returns
-        -------
-        Mixture
-
         Raises
         ------
         ValueError
@@ -104,7 +100,6 @@ class Mixture(Law):
 
     @property
     def described(self) -> str:
-        """See :class:`Law`."""
         return f"a mixture with {self.components.described} in it"
 
     @property
@@ -143,7 +138,6 @@ class Mixture(Law):
 
     @property
     def standard(self) -> Standard | None:
-        """See :class:`Law`."""
         return UNIFORM if self.components.standard is not None else None
 
     @property
@@ -153,7 +147,6 @@ class Mixture(Law):
         return 1 + self.components.variates * (inner.uniforms if inner else 1)
 
     def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
-        """See :class:`Law`."""
         import torch
 
         inner = self.components.standard
@@ -181,7 +174,6 @@ class Mixture(Law):
         return draws
 
     def sample(self, samples: int, generator: torch.Generator | None = None) -> Tensor:
-        """See :class:`Law`."""
         import torch
 
         if self.standard is not None:
@@ -195,7 +187,6 @@ class Mixture(Law):
         return chosen
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """See :class:`Law`."""
         import torch
 
         event = self.event_shape
@@ -210,7 +201,6 @@ class Mixture(Law):
         return torch.cat(parts).reshape(values.shape[: values.ndim - len(event)])
 
     def survival(self, value: Tensor) -> Tensor:
-        """See :class:`Law`."""
         event = self.event_shape
         values = value.expand(*value.shape[: value.ndim - len(event) - 1], self.batch, *event)
         each = self.components.survival(
@@ -221,7 +211,6 @@ class Mixture(Law):
         return mixed.reshape(values.shape)
 
     def as_torch(self, batch: torch.Size) -> Distribution:
-        """See :class:`Law`."""
         import torch
         from torch.distributions import Categorical, MixtureSameFamily
 
@@ -230,14 +219,12 @@ class Mixture(Law):
         return MixtureSameFamily(weights, self.components.as_torch(shape))
 
     def soundness(self, *, derived: bool = True) -> tuple[Check, ...]:
-        """See :class:`Law`."""
         weights = self.weights.detach().double()
         sound = (weights >= 0).all() & ((weights.sum(1) - 1).abs() <= _SUM).all()
         reason = "weights are not those of a mixture (>= 0, sum 1)".__str__
         return (sound, reason), *super().soundness(derived=derived)
 
     def rows(self, index: slice) -> Mixture:
-        """See :class:`Law`."""
         chosen = [
             self.components.rows(slice(b * self.pieces, (b + 1) * self.pieces))
             for b in range(self.batch)[index]
@@ -281,10 +268,6 @@ def joined(laws: Sequence[LawT]) -> LawT:
     ----------
     laws : sequence of Law
 
-    Returns
-    -------
-    Law
-
     Raises
     ------
     UndefinedError
@@ -297,22 +280,7 @@ def joined(laws: Sequence[LawT]) -> LawT:
 
 
 def of_one_family(laws: Sequence[Law]) -> list[Law]:
-    """The same laws as laws of one family: Gaussian ones with full covariances, or mixtures.
-
-    Parameters
-    ----------
-    laws : sequence of Law
-        Of several families.
-
-    Returns
-    -------
-    list of Law
-
-    Raises
-    ------
-    UndefinedError
-        If there is no family for all of them.
-    """
+    """The same laws as laws of one family: Gaussian ones with full covariances, or mixtures."""
     families = {type(law) for law in laws}
     if families == {Gaussian, DiagonalGaussian}:
         return [unchecked(Gaussian, law.location, law.covariance) for law in laws]

@@ -48,10 +48,6 @@ class Pieces:
         Parameters
         ----------
         points : ndarray, shape (rows, n)
-
-        Returns
-        -------
-        ndarray of int, shape (rows,)
         """
         import numpy as np
 
@@ -110,7 +106,6 @@ class PiecewiseGaussian(Law):
 
     @property
     def described(self) -> str:
-        """See :class:`Law`."""
         return "a law of a piecewise affine function"
 
     @property
@@ -130,7 +125,6 @@ class PiecewiseGaussian(Law):
 
     @property
     def standard(self) -> Standard:
-        """See :class:`Law`."""
         return NORMAL
 
     @property
@@ -139,7 +133,6 @@ class PiecewiseGaussian(Law):
         return max(int(each.maps.shape[2]) - 1 for each in self.pieces)
 
     def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
-        """See :class:`Law`."""
         import torch
 
         pieces = self.pieces[0]
@@ -153,16 +146,11 @@ class PiecewiseGaussian(Law):
         return draws
 
     def rows(self, index: slice) -> PiecewiseGaussian:
-        """See :class:`Law`."""
         return unchecked(PiecewiseGaussian, *(getattr(self, field.name)[index] for field in fields(self)))
 
     @classmethod
     def join(cls: type[LawT], laws: Sequence[LawT]) -> LawT:
         """See :func:`joined`.
-
-        Returns
-        -------
-        Law
 
         Raises
         ------

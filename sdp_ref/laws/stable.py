@@ -42,19 +42,13 @@ class Cauchy(Law):
 
     @property
     def standard(self) -> Standard:
-        """See :class:`Law`."""
         return CAUCHY
 
     def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
-        """See :class:`Law`."""
         return scaled(self.location, self.scale, device, dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """See :class:`Law`; where a scale is 0 there is no density.
-
-        Returns
-        -------
-        Tensor
 
         Raises
         ------
@@ -69,11 +63,9 @@ class Cauchy(Law):
         return density.flatten(value.ndim - len(self.event_shape)).sum(-1)
 
     def survival(self, value: Tensor) -> Tensor:
-        """See :class:`Law`."""
         return above(_cauchy_tail, self.location, self.scale, value)
 
     def as_torch(self, batch: torch.Size) -> Distribution:
-        """See :class:`Law`."""
         from torch.distributions import Cauchy, Independent
 
         shape = *batch, self.dimension
@@ -114,7 +106,6 @@ class SymmetricStable(Law):
 
     @property
     def described(self) -> str:
-        """See :class:`Law`."""
         return "a Cauchy law" if self.alpha == 1 else f"a stable law with alpha {self.alpha:g}"
 
     @property
@@ -136,11 +127,9 @@ class SymmetricStable(Law):
 
     @property
     def standard(self) -> Standard:
-        """See :class:`Law`."""
         return stable(self.alpha)
 
     def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
-        """See :class:`Law`."""
         return scaled(self.location, self.scale, device, dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -175,22 +164,6 @@ def stable_scale(weight: Tensor, scale: Tensor, alpha: float) -> Tensor:
 
     They are (sum_j abs(w_ij)^alpha s_j^alpha)^(1/alpha). Each sum is taken relative to its largest
     term, so that no power of a term over- or underflows.
-
-    Parameters
-    ----------
-    weight : Tensor, shape (..., m, n)
-    scale : Tensor, shape (..., n)
-    alpha : float
-        In (0, 2].
-
-    Returns
-    -------
-    Tensor, shape (..., m)
-
-    Raises
-    ------
-    ValueError
-        If a scale, or one of the sums, is beyond the largest number of its dtype.
     """
     import torch
 
@@ -201,21 +174,7 @@ def stable_scale(weight: Tensor, scale: Tensor, alpha: float) -> Tensor:
 
 
 def bounded(scale: Tensor) -> Tensor:
-    """Give back scales that are not infinite: further on these would turn to NaN, which says nothing.
-
-    Parameters
-    ----------
-    scale : Tensor
-
-    Returns
-    -------
-    Tensor
-
-    Raises
-    ------
-    ValueError
-        If some scale is infinite.
-    """
+    """Give back scales that are not infinite: further on these would turn to NaN, which says nothing."""
     sound = ~scale.detach().isinf().any()
     require((sound, lambda: f"a scale of the stable law is beyond the largest number of {scale.dtype}"))
     return scale

@@ -52,15 +52,6 @@ UNIFORM = Standard("uniform", lambda uniform: uniform)
 def stable(alpha: float) -> Standard:
     """Symmetric alpha-stable variates with characteristic function exp(-abs(t)^alpha).
 
-    Parameters
-    ----------
-    alpha : float
-        In (0, 2].
-
-    Returns
-    -------
-    Standard
-
     References
     ----------
     Chambers, Mallows and Stuck, "A method for simulating stable random variables", JASA 1976.

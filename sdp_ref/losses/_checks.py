@@ -19,19 +19,6 @@ def check_law(what: str, law: Law, *families: type[Law]) -> None:
     """Refuse other families, half precision, wrong shapes and entries that are not finite.
 
     Laws that rules return were never validated, so their shapes are looked at here too.
-
-    Parameters
-    ----------
-    what : str
-        Who asks, for the message.
-    law : Law
-    *families : type
-        What it may be.
-
-    Raises
-    ------
-    ValueError
-        If it is anything else.
     """
     if not isinstance(law, families):
         names = ", ".join(family.__name__ for family in families)

@@ -57,10 +57,6 @@ def sqr_input(x: Tensor, tau: float | Tensor) -> Tensor:
     tau : float, or Tensor of shape (B,) or (B, 1)
         Levels, in (0, 1).
 
-    Returns
-    -------
-    Tensor, shape (B, d + 1)
-
     Raises
     ------
     ValueError

@@ -70,25 +70,7 @@ def rules() -> tuple[str, ...]:
 
 
 def rule(name: str, **parameters: Any) -> Rule:
-    """Make a rule by name.
-
-    Parameters
-    ----------
-    name : str
-        One of :func:`rules`, or such a name with parameters as text:
-        ``"monte_carlo:samples=100"``.
-    **parameters
-        The rule's parameters, ``samples=100`` say.
-
-    Returns
-    -------
-    Rule
-
-    Raises
-    ------
-    ValueError
-        If there is no such rule or parameter, or a value does not fit.
-    """
+    """Make a rule by name."""
     if not isinstance(name, str):
         raise ValueError(f"a rule is named by a string such as 'sdp', got {name!r}")
     name, _, text = name.partition(":")
@@ -105,21 +87,7 @@ def rule(name: str, **parameters: Any) -> Rule:
 
 
 def rule_of(chosen: str | Propagator) -> Propagator:
-    """A rule that is named as :func:`rule` takes it, or one that is given.
-
-    Parameters
-    ----------
-    chosen : str or Rule
-
-    Returns
-    -------
-    Propagator
-
-    Raises
-    ------
-    ValueError
-        If it is neither, or there is no such rule.
-    """
+    """A rule that is named as :func:`rule` takes it, or one that is given."""
     if isinstance(chosen, str):
         return rule(chosen)
     if not isinstance(chosen, Propagator):
@@ -139,18 +107,7 @@ def _part(kind: type[Rule], key: str, value: Any) -> Any:
 
 
 def parse_parameters(name: str, text: str) -> dict[str, Any]:
-    """Parameters written as ``key=value,...``, for the rule `name`.
-
-    Returns
-    -------
-    dict of str to bool, int, float or str
-        Each value as what it can be read as first.
-
-    Raises
-    ------
-    ValueError
-        If one is written otherwise.
-    """
+    """Parameters written as ``key=value,...``, for the rule `name`."""
     parsed: dict[str, Any] = {}
     for item in text.split(","):
         key, equals, value = item.partition("=")

@@ -51,10 +51,6 @@ def predicted(rule: Propagator, net: Net, x: Law) -> Law:
     net : nn.Module or function
     x : Law, or what `sdp_ref.law_of` takes for one
 
-    Returns
-    -------
-    Law
-
     Raises
     ------
     ValueError
@@ -215,24 +211,7 @@ class Rule(ABC):
 
 
 def check_outputs(inputs: Tensor, outputs: object) -> Tensor:
-    """Outputs of a net, if they are one row of floating-point numbers for each input.
-
-    Parameters
-    ----------
-    inputs : Tensor, shape (B, *event)
-    outputs : object
-        What the net gave for them.
-
-    Returns
-    -------
-    Tensor, shape (B, *out)
-        The outputs.
-
-    Raises
-    ------
-    ValueError
-        If they are not.
-    """
+    """Outputs of a net, if they are one row of floating-point numbers for each input."""
     from torch import Tensor
 
     if not isinstance(outputs, Tensor):
@@ -246,24 +225,7 @@ def check_outputs(inputs: Tensor, outputs: object) -> Tensor:
 
 
 def as_gaussian(rule: str, x: Law) -> Gaussian:
-    """Law `x` with a full covariance matrix.
-
-    Parameters
-    ----------
-    rule : str
-        Name of the rule that asks, for the message.
-    x : Law
-
-    Returns
-    -------
-    Gaussian
-        `x` itself if it is one.
-
-    Raises
-    ------
-    UnsupportedError
-        If `x` has no covariance.
-    """
+    """Law `x` with a full covariance matrix."""
     if isinstance(x, Gaussian):
         return x
     if isinstance(x, DiagonalGaussian):
@@ -274,13 +236,7 @@ def as_gaussian(rule: str, x: Law) -> Gaussian:
 
 @contextmanager
 def _of_moments(rule: str, x: Law) -> Iterator[None]:
-    """Where the first two moments stand for a law of another family: a warning says so.
-
-    Raises
-    ------
-    UnsupportedError
-        If it has none.
-    """
+    """Where the first two moments stand for a law of another family: a warning says so."""
     kind = type(x).__name__
     try:
         yield
@@ -294,23 +250,7 @@ def _of_moments(rule: str, x: Law) -> Iterator[None]:
 
 
 def as_any_gaussian(rule: str, x: Law) -> Gaussian | DiagonalGaussian:
-    """Law `x` as a Gaussian one, without a dense covariance where its components are independent.
-
-    Parameters
-    ----------
-    rule : str
-        Name of the rule that asks, for the message.
-    x : Law
-
-    Returns
-    -------
-    Gaussian or DiagonalGaussian
-
-    Raises
-    ------
-    UnsupportedError
-        If `x` has no covariance.
-    """
+    """Law `x` as a Gaussian one, without a dense covariance where its components are independent."""
     if isinstance(x, Gaussian | DiagonalGaussian):
         return x
     if not isinstance(x, LocationScale):

@@ -67,7 +67,6 @@ class DVIA(FullCovarianceRule):
 
     @property
     def known_faults(self) -> Mapping[str, str]:  # type: ignore[override]  # they depend on `means`
-        """See :class:`Rule`."""
         approximated = (
             "the variance is approximated (Wu et al. 2019) and exact for centred units only: "
             "12 % too small at mean/std = -2 and 82 % at -4"
@@ -85,7 +84,6 @@ class DVIA(FullCovarianceRule):
         return joined([law, law]) if self.means == "regular_covariance" else law
 
     def finish(self, law: Law, x: Law) -> Law:
-        """See :class:`FullCovarianceRule`."""
         if self.means == "regular_covariance":
             full = as_gaussian(self.name, law)
             law = unchecked(Gaussian, full.mean[x.batch :], full.covariance[: x.batch])
@@ -142,18 +140,6 @@ def dvia_relu(mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
     It is written without absolute epsilons, so that scaling the input scales the output, and with its
     limits at rho = 0 and abs(rho) = 1. The result may be slightly indefinite. Where its derivative in
     rho diverges (abs(rho) = 1 between units with different means) the gradient leaves the divergent part out.
-
-    Parameters
-    ----------
-    mean : Tensor, shape (B, n)
-    covariance : Tensor, shape (B, n, n)
-        Rows of zero variance are point masses.
-
-    Returns
-    -------
-    mean : Tensor, shape (B, n)
-    covariance : Tensor, shape (B, n, n)
-        Of the dtype that came in; computed in float64.
     """
     m, c = mean.double(), covariance.double()
     c = 0.5 * (c + c.mT)

@@ -207,10 +207,6 @@ class LayerwiseRule(Rule):
         steps : sequence of Step
         operations : sequence of callable
             What this rule does at each.
-
-        Returns
-        -------
-        callable
         """
         done = trace.last_uses(steps)
 
@@ -259,10 +255,6 @@ class LayerwiseRule(Rule):
         net : nn.Module or function
         like : Tensor, shape (B, *event)
             What its inputs look like.
-
-        Returns
-        -------
-        list of Step
 
         Raises
         ------
@@ -328,17 +320,7 @@ class LayerwiseRule(Rule):
                 linear |= self._instead(refusal, linear)
 
     def _instead(self, refusal: _RefusedError, linear: frozenset[int]) -> frozenset[int]:
-        """Places that are linearised for a refusal.
-
-        Returns
-        -------
-        frozenset of int
-
-        Raises
-        ------
-        UnsupportedError
-            If none may be, or they are already.
-        """
+        """Places that are linearised for a refusal."""
         can = refusal.linearisable and self._linearises
         if not can or self.fallback == "none" or refusal.places <= linear:
             hint = _HINT if can and self.fallback == "none" else ""

@@ -109,20 +109,7 @@ _MANY = 1000
 
 
 def _at_a_time(net: Net, location: Tensor, max_bytes: int) -> tuple[int, int | None]:
-    """How many rows' Jacobians fit, twice, in the memory bound, at least one; and how much of that one does.
-
-    Parameters
-    ----------
-    net : nn.Module or function
-    location : Tensor, shape (B, *event)
-    max_bytes : int
-
-    Returns
-    -------
-    rows : int
-    outputs : int or None
-        Of a row, whose Jacobian is to be made at a time; None for all.
-    """
+    """How many rows' Jacobians fit, twice, in the memory bound, at least one; and how much of that one does."""
     # Twice: the Jacobian, and its product with the noise.
     of_one_output = 2 * location[0].numel() * location.element_size()
     if len(location) * _MANY * of_one_output <= max_bytes:
@@ -142,10 +129,6 @@ def _in_parts(
 
     A covariance is made block by block, from two parts of the Jacobian of which the second is made anew for
     each first one: memory is bought with time. Few columns at a time are taken to float64.
-
-    Returns
-    -------
-    Law
     """
     if outputs is None:
         return _linearised(net, x, create_graph=False, max_bytes=max_bytes)
@@ -250,20 +233,6 @@ def _in_double(
     """Apply `function` in float64 to parts of the batch that are not long in memory.
 
     Thin directions of the output have variances that float32 sums of products would lose.
-
-    Parameters
-    ----------
-    function : callable
-        Of a Jacobian (b, m, n) and the noise of its rows.
-    jacobian : Tensor, shape (B, m, n)
-    noise : Tensor, shape (B, ...)
-        Covariances, variances or scales of the input.
-    create_graph : bool
-        Whether the result keeps its graph: it is then made in one part.
-
-    Returns
-    -------
-    Tensor, shape (B, ...), float64
     """
     rows = max(1, _PART // max(1, 2 * 8 * jacobian[0].numel()))  # with its product with the noise
     if create_graph or rows >= len(jacobian):

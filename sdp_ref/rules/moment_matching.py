@@ -68,7 +68,6 @@ class MarginalMomentMatching(MarginalRule):
             raise ValueError(f"{self.name} needs a precision from 0 to 1, 1e-5 say, got {precision!r}")
 
     def start(self, x: Law) -> Law:
-        """See :class:`LayerwiseRule`."""
         if isinstance(x, Cauchy | SymmetricStable):
             raise UnsupportedError(self.name, f"{type(x).__name__} input, which has no variance")
         return super().start(x)

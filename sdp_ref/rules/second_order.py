@@ -78,7 +78,6 @@ class SecondOrder(Rule):
 
     @property
     def known_faults(self) -> Mapping[str, str]:  # type: ignore[override]  # of the estimate only
-        """See :class:`Rule`."""
         drawn = "the signs belong to places, of a law in the batch and of an input in the law"
         return {} if self.probes is None else {"permutation": drawn, "batch": drawn}
 

@@ -43,10 +43,6 @@ def traits(rule: Propagator) -> Traits:
     rule : Propagator
         What it declares by attributes of these names counts. One that has a ``seed`` and does not say how
         many samples it draws is taken for one that draws some: its results may change with the seed.
-
-    Returns
-    -------
-    Traits
     """
     sampling = getattr(rule, "sampling", 0 if hasattr(rule, "seed") else None)
     return Traits(

@@ -44,22 +44,7 @@ def ramp_covariance(
     slopes: Sequence[float | Tensor],
     corners: Sequence[float] = (0.0,),
 ) -> Tensor:
-    """Covariances of a continuous function of straight pieces, scale equivariant if its one corner is 0.
-
-    Parameters
-    ----------
-    mean, variance : Tensor, shape (B, n)
-    covariance : Tensor, shape (B, n, n)
-    slopes : sequence of float or of Tensor, shape (n,)
-        Of the pieces, from left to right.
-    corners : sequence of float
-        Between them, one less.
-
-    Returns
-    -------
-    Tensor, shape (B, n, n)
-        Zero on the diagonal.
-    """
+    """Covariances of a continuous function of straight pieces, scale equivariant if its one corner is 0."""
     i, j = pairs(mean)
     point = variance == 0
     s = torch.where(point, 1.0, variance).sqrt()
@@ -190,21 +175,6 @@ def like_exact(
 
     A congruence, so that the result with its exact diagonal stays positive semi-definite, and no
     covariance exceeds what its variances allow, even where both are far below the mixture's error.
-
-    Parameters
-    ----------
-    kernel : callable
-        :func:`gate` or :func:`gated`.
-    mixture : LogisticMixture
-    mean, variance : Tensor, shape (B, n)
-    covariance : Tensor, shape (B, n, n)
-    exact : callable
-        Mean and variance of one unit's output, from those of its input.
-
-    Returns
-    -------
-    Tensor, shape (B, n, n)
-        Zero on the diagonal.
     """
     terms = (mean.new_tensor(mixture.scales), mean.new_tensor(mixture.weights))
     values = functools.partial(_over_pairs, kernel, terms)

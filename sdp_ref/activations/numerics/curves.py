@@ -134,20 +134,7 @@ class _Nodes:
     steps: list[tuple[Tensor, Tensor, Tensor]]
 
     def moving(self, value: Tensor, slope: Tensor, at_step: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """`value`, an expectation, with its derivatives.
-
-        Parameters
-        ----------
-        value : Tensor, shape (e,)
-        slope : Tensor, shape (e, N)
-            What the expectation is of, differentiated by f and multiplied by the weight.
-        at_step : callable
-            What the expectation is of, from the place of a jump and f - f(m).
-
-        Returns
-        -------
-        Tensor, shape (e,)
-        """
+        """`value`, an expectation, with its derivatives."""
         lead = slope * self.slope
         by_steps = []
         for place, before, after in self.steps:
@@ -252,19 +239,7 @@ def _count(curve: Curve) -> int:
 
 
 def curve_mean_variance(curve: Curve, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean of f(X) less f(m), and variance of f(X), X ~ N(m, variance), elementwise.
-
-    Parameters
-    ----------
-    curve : Curve
-    mean, variance : Tensor, one shape, float64
-        Variances are above 0.
-
-    Returns
-    -------
-    shift, variance : Tensor, shape of the input
-        The gradient of `shift` is that of the mean.
-    """
+    """Mean of f(X) less f(m), and variance of f(X), X ~ N(m, variance), elementwise."""
 
     def moments(m: Tensor, s: Tensor) -> Tensor:
         nodes = _nodes(curve, m, s)
@@ -286,16 +261,6 @@ def curve_misfit(curve: Curve, mean: Tensor, variance: Tensor) -> Tensor:
     """Root mean square by which f(X) - f(m), as the quadrature has it, is not what f itself says in reach.
 
     The slope does not tell of a jump that the curve does not know of.
-
-    Parameters
-    ----------
-    curve : Curve
-    mean, variance : Tensor, one shape, float64
-        Variances are above 0.
-
-    Returns
-    -------
-    Tensor, shape of the input
     """
 
     def moment(m: Tensor, s: Tensor) -> Tensor:
@@ -359,23 +324,7 @@ def _coefficients(curve: Curve, mean: Tensor, deviation: Tensor, terms: int) -> 
 def curve_covariance(
     curve: Curve, mean: Tensor, variance: Tensor, covariance: Tensor, outputs: Tensor, tolerance: float
 ) -> Tensor:
-    """Covariances of f of jointly normal units.
-
-    Parameters
-    ----------
-    curve : Curve
-    mean, variance : Tensor, shape (B, n), float64
-    covariance : Tensor, shape (B, n, n)
-    outputs : Tensor, shape (B, n)
-        Variances of f, which no covariance exceeds.
-    tolerance : float
-        Largest error of a covariance relative to the two standard deviations that came in.
-
-    Returns
-    -------
-    Tensor, shape (B, n, n)
-        Exactly symmetric, zero on the diagonal.
-    """
+    """Covariances of f of jointly normal units."""
     i, j = pairs(mean)
     point = variance == 0
     s = torch.where(point, 1.0, variance).sqrt()

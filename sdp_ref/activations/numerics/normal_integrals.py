@@ -82,18 +82,7 @@ def _integrate(h: Tensor, out: Tensor) -> None:
 
 
 def in_bands(values: Tensor, bands: Sequence[tuple[float, float]]) -> tuple[Tensor, ...]:
-    """Places of the values that lie above one number and not above another; a device is waited for twice.
-
-    Parameters
-    ----------
-    values : Tensor, shape (n,)
-    bands : sequence of (float, float)
-
-    Returns
-    -------
-    tuple of Tensor of int
-        One for each band, in ascending order.
-    """
+    """Places of the values that lie above one number and not above another; a device is waited for twice."""
     inside = torch.stack([(values > low) & (values <= high) for low, high in bands])
     parts = inside.flatten().nonzero().squeeze(1).split(inside.sum(1).tolist())
     return tuple(part - row * len(values) for row, part in enumerate(parts))
@@ -113,17 +102,7 @@ def _tail_integrals(a: Tensor, terms: int) -> Tensor:
 
 
 def repeated_integrals(h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """I_n(h) = E[(h + Z)_+^n] / n! of a standard normal Z for n = 0, 1 and 2.
-
-    Parameters
-    ----------
-    h : Tensor, any shape, float64
-
-    Returns
-    -------
-    I_0, I_1, I_2 : Tensor, shape of `h`
-        To full relative accuracy on both sides; I_0 is the distribution function.
-    """
+    """I_n(h) = E[(h + Z)_+^n] / n! of a standard normal Z for n = 0, 1 and 2."""
     first, second, third = _RepeatedIntegrals.apply(h)
     return first, second, third
 
@@ -150,25 +129,6 @@ def price_integral(
     with p the density of two standard normals of correlation r. Without a factor, n = 1 gives the
     covariance of two Heaviside functions 1(h + U > 0), 1(k + V > 0), and n = 2 that of two ramps but for
     the term rho Phi(h) Phi(k) (Price 1958).
-
-    Parameters
-    ----------
-    h, k, rho : Tensor, one shape, float64
-    order : int
-        n, 1 or 2.
-    count : int
-        Number of nodes. They lie at r = rho sin(limit (1 - t^2)) / sin(limit), t those of Gauss and
-        Legendre, whose clustering at rho takes up the singularity of the density at abs(r) = 1. They do
-        not depend on the arguments: derivatives of the rule are the rule for the derivatives.
-    limit : float
-        Arc sine of the largest abs(rho).
-    factor : callable, optional
-        factor(r, 1 - r^2) of tensors with a last axis of nodes.
-
-    Returns
-    -------
-    Tensor, shape of `h`
-        The integral; without a factor it has the sign of rho^n.
     """
     t, weight = gauss_legendre(count, h.device)
     left = limit * t * t
@@ -199,23 +159,7 @@ def price_integral(
 def by_correlation(
     kernel: Callable[..., Tensor], correlation: Tensor, *arguments: Tensor, width: int = 1
 ) -> Tensor:
-    """Evaluate `kernel` on pairs grouped by abs(correlation), in chunks of bounded memory.
-
-    Parameters
-    ----------
-    kernel : callable
-        kernel(*arguments, count, limit) -> Tensor, for some of the pairs as vectors; `count` and `limit`
-        are those of :func:`price_integral`.
-    correlation : Tensor, any shape
-        Decides how many nodes a pair needs; a NaN skips the pair, its value is 0.
-    arguments : Tensor, shape of `correlation`
-    width : int
-        Integrals a pair.
-
-    Returns
-    -------
-    Tensor, shape of `correlation`
-    """
+    """Evaluate `kernel` on pairs grouped by abs(correlation), in chunks of bounded memory."""
     size = correlation.detach().abs().flatten()
     flat = [a.flatten() for a in arguments]
     places, values = [torch.arange(0, device=size.device)], [torch.zeros_like(size[:0])]

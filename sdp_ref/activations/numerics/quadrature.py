@@ -31,17 +31,6 @@ def smooth_mean_variance(
     The variance is the mean of (f - E f)^2, a sum of non-negative terms, and so relatively accurate
     where f is nearly constant or nearly linear. Functions with f(x) -> 0 as x -> -inf keep relative accuracy
     in that tail; reflect one that saturates to the right.
-
-    Parameters
-    ----------
-    function, derivative, second_derivative : callable
-        f, f' and f'', elementwise; analytic within a distance of 3 from the real axis.
-    mean, variance : Tensor, one shape, float64
-        Zero variance is a point mass.
-
-    Returns
-    -------
-    mean, variance : Tensor, shape of the input
     """
     shape = mean.shape
     m, v = mean.reshape(-1), variance.reshape(-1)

@@ -30,18 +30,6 @@ def ramp_moments(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
     """Moments of max(X, 0), X ~ N(mean, variance), to a relative 1e-5; differentiable to any order.
 
     In the dtype that comes in: float32 loses no more than that.
-
-    Parameters
-    ----------
-    mean, variance : Tensor, one shape, float32 or float64
-        Variances are >= 0; zero is a point mass.
-
-    Returns
-    -------
-    mean : Tensor
-        E max(X, 0). Below 1e-37 standard deviations of X it loses digits.
-    variance : Tensor
-        Var max(X, 0). Below 1e-37 of Var X it loses digits.
     """
     m, v = _Ramp.apply(mean, variance)
     return m, v

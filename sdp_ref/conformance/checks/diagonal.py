@@ -26,11 +26,6 @@ def diagonal(subject: Subject, seed: int) -> Iterator[Case]:
     A rule's mean says what it does with the unit's Gaussian input X: E f(X) if it integrates, f(E X) if it
     linearises. Where the mean is the one or the other, the variance must be Var f(X) or f'(E X)^2 Var X. A
     rule that does neither (sigma points) is not judged on that, a sampling one by `sampling-error`.
-
-    Yields
-    ------
-    Case
-        One unit of each activation with known moments, then nets of several outputs.
     """
     for name in reference.known(subject.activations):
         if name in _POLYNOMIALS:

@@ -29,16 +29,6 @@ def gradients(subject: Subject, seed: int) -> Iterator[Case]:
     """Of a random combination of mean and covariance, in the input law and the weights.
 
     At singular inputs, where a derivative need not exist, they are only asked to be finite.
-
-    Yields
-    ------
-    Case
-        Nets of a hidden layer, then pairs of units with a singular input.
-
-    Raises
-    ------
-    NotApplicable
-        If the rule declares that it is not differentiable.
     """
     if not getattr(subject.rule, "differentiable", True):
         raise NotApplicable("it declares that it is not differentiable")

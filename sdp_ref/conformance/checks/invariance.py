@@ -61,11 +61,6 @@ def permutation(subject: Subject, seed: int) -> Iterator[Case]:
 
     Correlated inputs keep their order: a factor of their covariance may depend on it, and points that
     are made with it (the unscented transform's) then differ.
-
-    Yields
-    ------
-    Case
-        Nets of one kind of kink and one smooth kind, each judged beside itself in another order.
     """
 
     def judge(net: nn.Module, x: AnyGaussian) -> Verdict:

@@ -17,13 +17,7 @@ from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
 
 
 def law(subject: Subject, seed: int) -> Iterator[Case]:
-    """Draws have the mean and the covariance, and the density integrates to one and to that mean.
-
-    Yields
-    ------
-    Case
-        Nets of one kind of kink and one smooth kind. A Gaussian law has nothing but its moments to say.
-    """
+    """Draws have the mean and the covariance, and the density integrates to one and to that mean."""
 
     def judge(net: nn.Module, x: Law) -> Verdict:
         seed_globally(0)
@@ -81,11 +75,6 @@ def _integrated(found: Law, got: Prediction) -> Verdict | None:
 
     Of that of twice the covariance. With the law's own among them no draw weighs more than two, however
     narrow the pieces of a mixture are.
-
-    Returns
-    -------
-    Verdict or None
-        None if there is no density or there are no draws.
     """
     factor, failed = torch.linalg.cholesky_ex(2 * got.covariance.double())
     if not got.full or bool(failed.any()):

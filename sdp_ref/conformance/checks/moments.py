@@ -153,11 +153,6 @@ def mean_shift(subject: Subject, _seed: int) -> Iterator[Case]:
 
     A tenth of the true change is asked for: linearisation and DVIA show most of it, sigma points at five
     standard deviations (kappa = 20) a quarter where a tanh saturates.
-
-    Yields
-    ------
-    Case
-        Two units of each activation with known moments that has such a shift, of the common ones.
     """
 
     def judge_of(name: str, low: float, high: float) -> Case:

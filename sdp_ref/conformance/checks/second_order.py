@@ -33,16 +33,6 @@ def second_order(subject: Subject, seed: int) -> Iterator[Case]:
 
     The covariance is another matter: its second-order terms ask for third derivatives, which no claim is
     made of.
-
-    Yields
-    ------
-    Case
-        Each smooth activation alone, and nets of one of them.
-
-    Raises
-    ------
-    NotApplicable
-        If the rule does not claim it, takes no smooth activation, or samples.
     """
     require(subject, "second order")
     smooth = [name for name in subject.activations if not ACTIVATIONS[name].kinks]
@@ -97,19 +87,6 @@ def half_trace(net: nn.Module, x: AnyGaussian) -> tuple[Tensor, Tensor]:
 
     With S = R R^T the trace is the sum of the second derivatives along the columns of R. They are central
     differences of fourth order: no derivative of autograd enters.
-
-    Parameters
-    ----------
-    net : nn.Module
-        Twice differentiable where the law has mass.
-    x : Gaussian or DiagonalGaussian
-
-    Returns
-    -------
-    Tensor, shape (B, m)
-        The halved trace, in units of the outputs.
-    Tensor, shape (B, m)
-        The halved sum of absolute values, at least 5e-7: the scale on which the trace is a cancelling sum.
     """
     root = x.factor().mT * _STEP  # rows: columns of R
     stencil = {-2: -1 / 12, -1: 4 / 3, 0: -5 / 2, 1: 4 / 3, 2: -1 / 12}

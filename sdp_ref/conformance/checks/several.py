@@ -38,16 +38,6 @@ def several(subject: Subject, _seed: int) -> Iterator[Case]:
     """Mean and covariance of an op, exact where they have a closed form and else nearly.
 
     Of a rule with a marginal claim means and variances, of independent components.
-
-    Yields
-    ------
-    Case
-        Each op, with independent components and with others.
-
-    Raises
-    ------
-    NotApplicable
-        If the rule claims no moments.
     """
     if not {"moments", "marginal moments"}.intersection(subject.claims):
         raise NotApplicable('it claims neither "moments" nor "marginal moments"')

@@ -86,10 +86,6 @@ class Affine(ABC):
         alpha : float
             In (0, 2].
 
-        Returns
-        -------
-        Tensor, shape (N, *out)
-
         Raises
         ------
         ValueError
@@ -107,10 +103,6 @@ class Affine(ABC):
 
         In the dtype of `x`, and to its precision. Optimisers and ``load_state_dict`` are noticed; writing
         through ``weight.data`` is not.
-
-        Returns
-        -------
-        Tensor, of the shape of the weight
         """
         weight = self.weight(x).to(x.dtype)
         keep = isinstance(weight, nn.Parameter) and not (
@@ -148,13 +140,7 @@ def cast(tensor: Tensor | None, like: Tensor) -> Tensor | None:
 
 
 def check_ndim(module: nn.Module, x: Tensor, ndim: int) -> None:
-    """Refuse values of another number of dimensions, the batch's included.
-
-    Raises
-    ------
-    NoLinearPartError
-        If `x` is one.
-    """
+    """Refuse values of another number of dimensions, the batch's included."""
     if x.ndim != ndim:
         text = (
             f"{type(module).__name__} on an event of shape {tuple(x.shape[1:])}, not of {ndim - 1} dimensions"

@@ -22,7 +22,6 @@ class Elementwise(Affine):
     diagonal = True
 
     def weight(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         constant: Tensor = self.module.of(x)
         match self.module:
             case Scale():
@@ -32,7 +31,6 @@ class Elementwise(Affine):
         return torch.ones_like(constant)
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         # A shift may also repeat components, which the product with ones does.
         if isinstance(self.module, Shift) and torch.broadcast_shapes(x.shape, weight.shape) == x.shape:
             return x
@@ -51,7 +49,6 @@ class Rearrangement(Affine):
         self.keeps_order = isinstance(module, nn.Flatten | nn.Unflatten | nn.Identity | Reshape)
 
     def check(self, x: Tensor) -> None:
-        """See :class:`Affine`."""
         m = self.module
         if not isinstance(m, nn.Flatten | nn.Unflatten):
             return  # others that would move the batch are refused where they are spelt
@@ -59,11 +56,9 @@ class Rearrangement(Affine):
             raise NoLinearPartError(f"{type(m).__name__} over the batch dimension")
 
     def weight(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         return torch.ones((), dtype=x.dtype, device=x.device)
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:  # noqa: ARG002
-        """See :class:`Affine`."""
         y: Tensor = self.module(x)
         return y
 
@@ -72,7 +67,6 @@ class Padding(Rearrangement):
     """Padding by a constant, or by components of the event."""
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:  # noqa: ARG002
-        """See :class:`Affine`."""
         m = self.module
         if isinstance(m, Pad) and m.mode != "constant":
             y: Tensor = m(x)

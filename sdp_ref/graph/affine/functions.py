@@ -17,17 +17,7 @@ class Dense(Affine):
     """An affine function whose matrix is made for powers of its entries, by a basis of its inputs."""
 
     def weight(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`.
-
-        Returns
-        -------
-        Tensor, shape (m, n)
-
-        Raises
-        ------
-        NoFormulaError
-            If the matrix would be too large.
-        """
+        """See :class:`Affine`."""
         n = x[0].numel()
         zero: Tensor = self.module(x.new_zeros(1, *x.shape[1:]))
         if n * zero.numel() > _DENSE:
@@ -39,7 +29,6 @@ class Dense(Affine):
         return torch.cat(columns).mT
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         y: Tensor = F.linear(x.flatten(1), weight)
         shape: tuple[int, ...] = self.module(x[:1]).shape[1:]
         return y.reshape(len(x), *shape)
@@ -54,22 +43,11 @@ class Interpolation(Affine):
     """Images in another size: a matrix for each dimension of space, of which the whole is the product."""
 
     def check(self, x: Tensor) -> None:
-        """See :class:`Affine`."""
         if x.ndim < 3:
             check_ndim(self.module, x, 3)
 
     def weight(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`; the matrices of all dimensions, one after the other.
-
-        Returns
-        -------
-        Tensor
-
-        Raises
-        ------
-        NoFormulaError
-            If the function is no product of such matrices.
-        """
+        """See :class:`Affine`; the matrices of all dimensions, one after the other."""
         weight = torch.cat([matrix.flatten() for matrix in self._matrices(x)])
         probe = torch.linspace(0, 9, x[0, 0].numel(), dtype=x.dtype, device=x.device).sin()
         probe = probe.reshape(1, 1, *x.shape[2:])
@@ -78,7 +56,6 @@ class Interpolation(Affine):
         return weight
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         space = self.module(x[:1, :1]).shape[2:]
         shapes = [torch.Size(pair) for pair in zip(space, x.shape[2:], strict=True)]
         parts = weight.split([shape.numel() for shape in shapes])

@@ -20,16 +20,13 @@ class LinearMap(Affine):
     """Linear."""
 
     def value(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         return F.linear(x, self.module.weight.to(x.dtype), cast(self.module.bias, x))
 
     def weight(self, x: Tensor) -> Tensor:  # noqa: ARG002
-        """See :class:`Affine`."""
         weight: Tensor = self.module.weight
         return weight
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         return F.linear(x, weight)
 
     def stable_scale(self, scale: Tensor, alpha: float) -> Tensor:
@@ -61,20 +58,16 @@ class Convolution(Affine):
         self._pad = None if mode == "zeros" else Pad(self.module._reversed_padding_repeated_twice, mode)
 
     def check(self, x: Tensor) -> None:
-        """See :class:`Affine`."""
         check_ndim(self.module, x, self.module.weight.ndim)
 
     def value(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         return self._convolved(x, self.module.weight.to(x.dtype), cast(self.module.bias, x))
 
     def weight(self, x: Tensor) -> Tensor:  # noqa: ARG002
-        """See :class:`Affine`."""
         weight: Tensor = self.module.weight
         return weight
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         return self._convolved(x, weight, None)
 
     def rows(self, x: Tensor) -> Tensor:
@@ -121,23 +114,19 @@ class Normalisation(Affine):
             )
 
     def check(self, x: Tensor) -> None:
-        """See :class:`Affine`."""
         if x.ndim < 2:
             check_ndim(self.module, x, 2)
 
     def value(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         m = self.module
         mean, variance = m.running_mean.to(x.dtype), m.running_var.to(x.dtype)
         y: Tensor = F.batch_norm(x, mean, variance, cast(m.weight, x), cast(m.bias, x), False, 0.0, m.eps)
         return y
 
     def weight(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         root = (self.module.running_var.to(x.dtype) + self.module.eps).sqrt()
         gain: Tensor = 1 / root if self.module.weight is None else self.module.weight.to(x.dtype) / root
         return gain.reshape(-1, *[1] * (x.ndim - 2))
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         return x * weight

@@ -18,21 +18,17 @@ class AveragePool(Affine):
     """
 
     def check(self, x: Tensor) -> None:
-        """See :class:`Affine`."""
         check_ndim(self.module, x, _space(self.module) + 2)
 
     def weight(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         ones = torch.ones_like(x[:1, :1])
         weight: Tensor = self.module(ones) / self._summed(ones)  # (inside / divisor) / inside
         return weight
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         return self._summed(x) * weight
 
     def rows(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         y: Tensor = self.module(x)
         return y
 
@@ -53,21 +49,17 @@ class AdaptiveAveragePool(Affine):
     """AdaptiveAvgPool1d, AdaptiveAvgPool2d and AdaptiveAvgPool3d."""
 
     def check(self, x: Tensor) -> None:
-        """See :class:`Affine`."""
         check_ndim(self.module, x, _space(self.module) + 2)
 
     def weight(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         return 1 / self._counts(x)
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         # A mean times its count: torch has no adaptive sum.
         y: Tensor = self.module(x) * self._counts(x) * weight
         return y
 
     def rows(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         y: Tensor = self.module(x)
         return y
 
@@ -89,19 +81,16 @@ class MeanOver(Affine):
     """Mean over dimensions of an event."""
 
     def weight(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         count = 1
         for d in self.module.dims:
             count *= x.shape[d]
         return torch.full((), 1 / count, dtype=x.dtype, device=x.device)
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         y: Tensor = x.sum(self.module.dims, self.module.keepdim) * weight
         return y
 
     def rows(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         y: Tensor = self.module(x)
         return y
 
@@ -110,11 +99,9 @@ class SumOver(Affine):
     """Sum over dimensions of an event."""
 
     def weight(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         return torch.ones((), dtype=x.dtype, device=x.device)
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:  # noqa: ARG002
-        """See :class:`Affine`."""
         y: Tensor = self.module(x)
         return y
 

@@ -39,27 +39,21 @@ class FoldedAffine(Affine):
         self.diagonal = self.op.diagonal
 
     def value(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         return _unfolded(self.op.value(x.flatten(0, 1)), x)
 
     def check(self, x: Tensor) -> None:
-        """See :class:`Affine`."""
         self.op.check(x.flatten(0, 1))
 
     def weight(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         return self.op.weight(x.flatten(0, 1))
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         return _unfolded(self.op.linear(x.flatten(0, 1), weight), x)
 
     def rows(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         return _unfolded(self.op.rows(x.flatten(0, 1)), x)
 
     def spread(self, x: Tensor, exponent: Power) -> Tensor:
-        """See :class:`Affine`."""
         return _unfolded(self.op.spread(x.flatten(0, 1), exponent), x)
 
 

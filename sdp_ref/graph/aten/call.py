@@ -66,27 +66,7 @@ class Call:
         return Value(value.index, layout or self.replay.layout, self.shape)
 
     def constant(self, c: Any, ndim: int, layout: Layout) -> float | Tensor:
-        """Constant that broadcasts against values (N, *event) as `c` does against the net's tensors.
-
-        Parameters
-        ----------
-        c : number, Tensor or PerExample
-        ndim : int
-            Of the net's tensor.
-        layout : Layout
-            How it holds the batch.
-
-        Returns
-        -------
-        float or Tensor
-
-        Raises
-        ------
-        TypeError
-            If it has a batch dimension of its own, or is no number.
-        NoFormulaError
-            If it is the size of the batch.
-        """
+        """Constant that broadcasts against values (N, *event) as `c` does against the net's tensors."""
         if isinstance(c, Multiple):
             raise NoFormulaError("arithmetic with the size of the batch")
         if isinstance(c, PerExample):
@@ -129,17 +109,7 @@ class Call:
         return Value(made.index, moved, (*[1] * missing, *value.shape))
 
     def together(self, a: Value, b: Value) -> tuple[Value, Value]:
-        """Two values for an elementwise op: of one number of dimensions, their batches in one place.
-
-        Returns
-        -------
-        Value, Value
-
-        Raises
-        ------
-        TypeError
-            If the batches cannot be brought there.
-        """
+        """Two values for an elementwise op: of one number of dimensions, their batches in one place."""
         ndim = max(len(a.shape), len(b.shape))
         a, b = self.lifted(a, ndim), self.lifted(b, ndim)
         if a.layout != b.layout:
@@ -160,35 +130,14 @@ def width(layout: Layout) -> int:
 
 
 def held(value: Value) -> Layout:
-    """Layout of a value.
-
-    Returns
-    -------
-    Layout
-
-    Raises
-    ------
-    TypeError
-        If no dimension of it holds the batch.
-    """
+    """Layout of a value."""
     if value.layout is None:
         raise TypeError("a value without a batch dimension")
     return value.layout
 
 
 def rowwise(value: Value, module: nn.Module, what: str) -> nn.Module:
-    """Module for a value that holds its batch first, alone or with other dimensions folded into it.
-
-    Returns
-    -------
-    nn.Module
-        `module` itself, or one that folds (N, k, *rest) into (N k, *rest) for it.
-
-    Raises
-    ------
-    NoFormulaError
-        If the batch stands elsewhere.
-    """
+    """Module for a value that holds its batch first, alone or with other dimensions folded into it."""
     layout = held(value)
     if layout.dim or layout.outer > 1:
         raise NoFormulaError(f"{what} of a value that does not hold its batch first")
@@ -196,13 +145,7 @@ def rowwise(value: Value, module: nn.Module, what: str) -> nn.Module:
 
 
 def plain(value: Value, what: str) -> None:
-    """Refuse a value that does not hold its batch first.
-
-    Raises
-    ------
-    NoFormulaError
-        If it does not.
-    """
+    """Refuse a value that does not hold its batch first."""
     if not held(value).plain:
         raise NoFormulaError(f"{what} of a value that does not hold its batch first")
 
@@ -223,17 +166,7 @@ def last(value: Value, count: int, what: str) -> None:
 
 
 def as_value(x: Any) -> Value:
-    """Argument of an op that must be a value.
-
-    Returns
-    -------
-    Value
-
-    Raises
-    ------
-    TypeError
-        If it is none.
-    """
+    """Argument of an op that must be a value."""
     if not isinstance(x, Value):
         raise TypeError("a constant where a value is expected")
     return x

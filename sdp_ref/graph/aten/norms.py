@@ -42,13 +42,7 @@ def vector_norm(
 
 
 def normalised(call: Call, above: Value, below: Value) -> Value | None:
-    """X divided by its own length, as ``F.normalize`` divides it: an RMSNorm, whose moments know of that.
-
-    Returns
-    -------
-    Value or None
-        None for any other quotient, and for a length of which the least one is no rounding.
-    """
+    """X divided by its own length, as ``F.normalize`` divides it: an RMSNorm, whose moments know of that."""
     found = _length_of(call, above, below)
     if found is None or found[1] > _NO_LENGTH:
         return None

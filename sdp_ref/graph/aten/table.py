@@ -193,16 +193,7 @@ KNOWN = frozenset(name.partition(".")[0] for name in _TABLE)
 
 
 def builder_of(entry: Entry) -> Builder | None:
-    """What makes the steps of an entry, if there is anything of its own.
-
-    Parameters
-    ----------
-    entry : Entry
-
-    Returns
-    -------
-    callable or None
-    """
+    """What makes the steps of an entry, if there is anything of its own."""
     plain = "overwritten" if entry.function is overwritten else getattr(entry.function, "_opname", "")
     whole = f"{plain}.{getattr(entry.function, '_overloadname', '')}"
     return _TABLE.get(whole, _TABLE.get(plain))

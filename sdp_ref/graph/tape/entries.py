@@ -106,23 +106,7 @@ def overwritten(
     written: tuple[Any, Any, int],
     length: int,
 ) -> Tensor:
-    """Return a view of some memory after another view of it was written.
-
-    Parameters
-    ----------
-    old : Tensor
-        What the view showed before.
-    new : Tensor
-        What the other one shows now.
-    place, written : tuple of sizes, strides and offset
-        Of the two in the memory.
-    length : int
-        Numbers in the memory.
-
-    Returns
-    -------
-    Tensor, of the shape of `old`
-    """
+    """Return a view of some memory after another view of it was written."""
     memory = torch.zeros(length, dtype=new.dtype, device=new.device)
     memory.as_strided(*place).copy_(old)
     memory.as_strided(*written).copy_(new)

@@ -92,15 +92,6 @@ class Composition:
 
         They are looked for on a grid of 20 001 places up to 7e5 on both sides, densest at 0; two that fall
         between the same places are missed.
-
-        Returns
-        -------
-        tuple of float
-
-        Raises
-        ------
-        NoFormulaError
-            If there are more than 64.
         """
         flips = [(number, i) for number, s in enumerate(self._signals(_GRID)) for i in _changes(s)]
         if len(flips) > _MOST_BENDS:
@@ -135,16 +126,7 @@ class Fusion:
         self._levels: set[int] = set()  # those made of them alone that are: few different numbers
 
     def note(self, output: int, replay: Replay, made: Value) -> None:
-        """Remember a value, if each component of it is made from the like ones of those that it reads.
-
-        Parameters
-        ----------
-        output : int
-            Its number on the tape.
-        replay : Replay
-            What makes it.
-        made : Value
-        """
+        """Remember a value, if each component of it is made from the like ones of those that it reads."""
         real = replay.entry.real[replay.which]
         if not real:
             self._truths.add(output)
@@ -169,33 +151,12 @@ class Fusion:
         return bool(reads) or replay.name in _LARGER
 
     def of_one(self, output: int) -> Composition | None:
-        """A noted value as a function of the nearest one that it is a function of, if there is one.
-
-        Parameters
-        ----------
-        output : int
-            Its number on the tape.
-
-        Returns
-        -------
-        Composition or None
-        """
+        """A noted value as a function of the nearest one that it is a function of, if there is one."""
         origin = self._from.get(output)
         return None if origin is None else self._composed(output, lambda index: index == origin)
 
     def of_real(self, output: int) -> Composition | None:
-        """A noted value as a function of real numbers: truth values are made of what they are made from.
-
-        Parameters
-        ----------
-        output : int
-            Its number on the tape.
-
-        Returns
-        -------
-        Composition or None
-            None if it is not made component by component.
-        """
+        """A noted value as a function of real numbers: truth values are made of what they are made from."""
         noted = output in self._nodes
         return self._composed(output, lambda index: index not in self._truths) if noted else None
 

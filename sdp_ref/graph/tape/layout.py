@@ -60,19 +60,7 @@ class Layout:
         return x.reshape(shape).movedim(self.dim + (self.outer > 1), 0)
 
     def place(self, dim: int, ndim: int) -> int | None:
-        """Dimension of (N, *event) that a dimension of the net's tensor is; None for the batch's own.
-
-        Parameters
-        ----------
-        dim : int
-            May be negative.
-        ndim : int
-            Of the net's tensor.
-
-        Returns
-        -------
-        int or None
-        """
+        """Dimension of (N, *event) that a dimension of the net's tensor is; None for the batch's own."""
         dim %= max(ndim, 1)
         if dim == self.dim:
             return None
@@ -83,13 +71,7 @@ class Layout:
 def batch_dimension(
     first: tuple[int, ...], second: tuple[int, ...], sizes: tuple[int, int]
 ) -> tuple[int, int] | None:
-    """Which dimension grows with the batch, from the shapes of one tensor for batches of two sizes.
-
-    Returns
-    -------
-    tuple of int or None
-        The dimension, and its entries for one example; None if there is no such dimension, or several.
-    """
+    """Which dimension grows with the batch, from the shapes of one tensor for batches of two sizes."""
     if len(first) != len(second):
         return None
     moved = [d for d, (a, b) in enumerate(zip(first, second, strict=True)) if a != b]
@@ -103,20 +85,7 @@ def batch_dimension(
 
 
 def row_of(first: Tensor, second: Tensor, sizes: tuple[int, int]) -> tuple[Layout, Tensor] | None:
-    """What a constant that is repeated for each example of a batch holds for one.
-
-    Parameters
-    ----------
-    first, second : Tensor
-        The constant for batches of two sizes.
-    sizes : tuple of int
-        These sizes.
-
-    Returns
-    -------
-    Layout and Tensor, shape (1, *event), or None
-        None if the examples differ.
-    """
+    """What a constant that is repeated for each example of a batch holds for one."""
     found = batch_dimension(tuple(first.shape), tuple(second.shape), sizes)
     if found is None:
         return None

@@ -45,28 +45,7 @@ _LOCK = threading.RLock()  # what is noted of modules, and how torch runs them, 
 def record(
     net: Callable[[Tensor], Tensor], x: Tensor, known: Collection[str], whole: Collection[type]
 ) -> Tape:
-    """Run a net and note what it computes from its input.
-
-    Parameters
-    ----------
-    net : nn.Module or function of one tensor
-        Left as it is: what it writes into its own tensors is put back.
-    x : Tensor, shape (B, *event)
-    known : collection of str
-        Names of the ATen ops that are kept whole; composite ones that are not are taken apart.
-    whole : collection of type
-        Classes of modules whose calls are noted as spans.
-
-    Returns
-    -------
-    Tape
-
-    Raises
-    ------
-    UntraceableError
-        If the net reads the values of its input, or does not map one tensor to one tensor. Errors of the net
-        itself come as they are.
-    """
+    """Run a net and note what it computes from its input."""
     with _LOCK, _as_it_was(x.device), _by_ordinary_ops():
         given = x.clone()
         recorder = _Recorder(given, known)

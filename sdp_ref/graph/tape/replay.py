@@ -164,21 +164,7 @@ class Replay:
         return self.applied_to(held, len(values[0]), values[0])
 
     def applied_to(self, held: Mapping[int, Tensor], n: int, like: Tensor) -> Tensor:
-        """The output as the net holds it.
-
-        Parameters
-        ----------
-        held : mapping of int to Tensor
-            The values that it reads, as the net holds them.
-        n : int
-            Examples of the batch.
-        like : Tensor
-            Of whose dtype and device constants are.
-
-        Returns
-        -------
-        Tensor
-        """
+        """The output as the net holds it."""
 
         def put(leaf: Any) -> Any:  # noqa: PLR0911  a table
             match leaf:
@@ -209,11 +195,6 @@ class Replay:
         """Where each component comes from, if the op only moves them about (and adds constants).
 
         The op is run on the places themselves.
-
-        Returns
-        -------
-        Layout and list of Source, or None
-            How the net holds the result; one source for each value taken. None if examples mix.
         """
         if self.layout is None:
             return None
@@ -237,18 +218,7 @@ class Replay:
         return Replay(self.entry, self.which, self.taken, layout, self.dtype)
 
     def constant(self) -> Tensor | None:
-        """What the output is for values of zero.
-
-        Returns
-        -------
-        Tensor, shape (*event), or None
-            None if it is 0, too.
-
-        Raises
-        ------
-        TypeError
-            If it differs from example to example.
-        """
+        """What the output is for values of zero."""
         device = next((p.device for p in self._parts if isinstance(p, Tensor)), torch.device("cpu"))
         zeros = [torch.zeros(_N, *v.event, dtype=self.dtype, device=device) for v in self.taken.values()]
         rows = self(*zeros)

@@ -62,18 +62,7 @@ class Cell:
         return cls(np.where(high, half, -half), np.concatenate([high, ~high], 1), planes)
 
     def cut(self, plane: Array) -> tuple[Cell, Cell, Array] | None:
-        """Both sides of a hyperplane, and the vertices on it.
-
-        Parameters
-        ----------
-        plane : ndarray, shape (n + 1,)
-            Unit normal and offset.
-
-        Returns
-        -------
-        tuple of Cell, Cell, ndarray, or None
-            The side below, the side above and the new vertices; None where all the cell is on one side.
-        """
+        """Both sides of a hyperplane, and the vertices on it."""
         n = self.vertices.shape[1]
         distance = self.vertices @ plane[:n] + plane[n]
         above = distance > -ON
@@ -105,13 +94,6 @@ class Cell:
         Each is a chain of faces F1 > F2 > ..., given by their first vertices, where no face holds the first
         vertex of the one before: the triangulation by pulling vertices.
 
-        Returns
-        -------
-        simplices : ndarray of int, shape (simplices, n)
-            Vertices.
-        facet : ndarray of int, shape (simplices,)
-            On which each lies.
-
         References
         ----------
         Cohen and Hickey, "Two algorithms for determining volumes of convex polyhedra", J. ACM 1979.
@@ -139,18 +121,6 @@ def _flags(n: int) -> tuple[Indices, Indices]:
 
 def nearest(points: Array, radius: float) -> tuple[Array, bool]:
     """A point of the convex hull that is within a radius of the origin, if there is one.
-
-    Parameters
-    ----------
-    points : ndarray, shape (k, n)
-    radius : float
-
-    Returns
-    -------
-    point : ndarray, shape (n,)
-        Of the hull, near the origin.
-    inside : bool
-        Whether the hull may come so near; False where it does not.
 
     References
     ----------

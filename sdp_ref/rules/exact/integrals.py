@@ -41,26 +41,7 @@ _CHUNK = 2**17  # points of a cubature at once
 
 
 def moments(cells: Sequence[Cell], tolerance: float) -> Array:
-    """Integrals of (z, 1) (z, 1)^T times the density over polytopes.
-
-    Parameters
-    ----------
-    cells : sequence of Cell
-        Of one dimension, at least 1.
-    tolerance : float
-        Error of the integrals over all polytopes together, about; half of it in shares of their masses, half
-        in equal ones.
-
-    Returns
-    -------
-    ndarray, shape (cells, n + 1, n + 1)
-        Symmetric; the mass last.
-
-    Raises
-    ------
-    NoFormulaError
-        If too many simplices would be needed.
-    """
+    """Integrals of (z, 1) (z, 1)^T times the density over polytopes."""
     if not cells:
         return np.empty((0, 0, 0))
     surfaces = [cell.surface() for cell in cells]
@@ -183,20 +164,6 @@ def _potential(square: Array, n: int, outer: Flags) -> Array:
 @functools.cache
 def grundmann_moeller(n: int, order: int) -> tuple[Array, Array]:
     """Points and weights of a rule of degree 2 order + 1 for the mean over a simplex, and the one before.
-
-    Parameters
-    ----------
-    n : int
-        Dimension of the simplex.
-    order : int
-        At least 1.
-
-    Returns
-    -------
-    points : ndarray, shape (points, n + 1)
-        Barycentric.
-    weights : ndarray, shape (points, 2)
-        Of degree 2 order + 1, and of degree 2 order - 1, which takes some of the points only.
 
     References
     ----------

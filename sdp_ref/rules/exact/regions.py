@@ -51,24 +51,7 @@ Bend = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 def walk(steps: Sequence[Step], operations: Sequence[Operation], start: Tensor, bend: Bend) -> Tensor:
-    """Take affine functions through a net.
-
-    Parameters
-    ----------
-    steps : sequence of Step
-    operations : sequence of Operation
-        One a step.
-    start : Tensor, shape (C, n + 1, *event), float64
-        Of each cell: the input as a function of n variates, the constant last.
-    bend : callable
-        Makes of the units before a kink the cells after it: from which cell each comes, and whether units are
-        above the kink there, (cells, *event).
-
-    Returns
-    -------
-    Tensor, shape (cells, n + 1, *out)
-        The output as a function of the variates in each cell.
-    """
+    """Take affine functions through a net."""
     values = {0: start}
     numbered = enumerate(zip(steps, operations, last_uses(steps), strict=True), start=1)
     for number, (step, operation, unneeded) in numbered:
@@ -86,21 +69,7 @@ def walk(steps: Sequence[Step], operations: Sequence[Operation], start: Tensor, 
 
 
 def as_rows(value: Tensor) -> Array:
-    """Affine functions of cells, a row for each unit.
-
-    Parameters
-    ----------
-    value : Tensor, shape (cells, n + 1, *event)
-
-    Returns
-    -------
-    ndarray, shape (cells, units, n + 1)
-
-    Raises
-    ------
-    ValueError
-        If they are not finite.
-    """
+    """Affine functions of cells, a row for each unit."""
     rows: Array = value.flatten(2).mT.cpu().numpy()
     if not np.isfinite(rows).all():
         raise ValueError("an op of the net gives values that are not finite: has it weights that are NaN?")
@@ -147,27 +116,7 @@ class Regions:
         self.children: list[list[int]] = []
 
     def bend(self, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Cut all cells where units are zero; see :func:`walk`.
-
-        Parameters
-        ----------
-        value : Tensor, shape (cells, n + 1, *event)
-            Units, as functions of the variates.
-
-        Returns
-        -------
-        parents : Tensor of int, shape (new cells,)
-        above : Tensor of bool, shape (new cells, *event)
-
-        Raises
-        ------
-        TooManyRegions
-            If there are more than may be.
-        NoFormulaError
-            If there are more variates than polytopes are made of.
-        ValueError
-            If units are not finite.
-        """
+        """Cut all cells where units are zero; see :func:`walk`."""
         planes = _normalised(as_rows(value))
         cells: list[Cell] = []
         parents: list[int] = []
@@ -183,14 +132,7 @@ class Regions:
         return torch.tensor(parents, device=value.device), sides.to(value.device)
 
     def tree(self) -> tuple[Array, Indices]:
-        """Cuts that made the cells.
-
-        Returns
-        -------
-        planes : ndarray, shape (cuts, n + 1)
-        children : ndarray of int, shape (cuts, 2)
-            The cut that follows on either side, or ~k for cell k.
-        """
+        """Cuts that made the cells."""
         for number, cell in enumerate(self.cells):
             self._hang(cell, ~number)
         planes = np.array(self.planes).reshape(-1, self.cells[0].planes.shape[1])
@@ -263,18 +205,6 @@ class Census:
         cls, steps: Sequence[Step], operations: Sequence[Operation], points: Tensor, likeliest: int
     ) -> Census:
         """Count the patterns of units above their kink.
-
-        Parameters
-        ----------
-        steps : sequence of Step
-        operations : sequence of Operation
-        points : Tensor, shape (draws, *event), float64
-        likeliest : int
-            Regions whose share is asked.
-
-        Returns
-        -------
-        Census
 
         References
         ----------

@@ -197,10 +197,6 @@ def _bounds(n: int, radius: float, steepest: np.float64, tolerance: float) -> tu
 
     With L for the slope and R for the radius: the net f and its continuation g are at most 2 L (abs(z) + R)
     apart beyond R, and nearer than L abs(z) and L (abs(z) + 2 R) to f(0).
-
-    Returns
-    -------
-    tuple of float, float
     """
     if not n:
         return 0.0, 0.0

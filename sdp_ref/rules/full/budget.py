@@ -28,24 +28,7 @@ class Budget:
     max_bytes: float
 
     def fit(self, joint: Joint, n: int, *, built: int = 1, entries: int = 0) -> None:
-        """Refuse a step whose matrices would not fit.
-
-        Parameters
-        ----------
-        joint : Joint
-            What is held already.
-        n : int
-            Components of the step's output.
-        built : int
-            How many (B, n, n) matrices the step takes.
-        entries : int
-            Numbers, for one input of the batch, that it takes besides.
-
-        Raises
-        ------
-        CovarianceSizeError
-            If they would not.
-        """
+        """Refuse a step whose matrices would not fit."""
         batch = len(next(iter(joint.means.values())))
         needed = _NUMBER * (joint.entries + batch * (built * n * n + entries))
         if needed > self.max_bytes:

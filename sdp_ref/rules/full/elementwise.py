@@ -20,15 +20,6 @@ def elementwise_input(law: Gaussian) -> tuple[Tensor, Tensor]:
 
     A unit whose variance is negative, by rounding or by an indefinite covariance of DVIA, is taken
     for a point mass.
-
-    Parameters
-    ----------
-    law : Gaussian
-
-    Returns
-    -------
-    mean : Tensor, shape (B, n)
-    covariance : Tensor, shape (B, n, n)
     """
     covariance = law.covariance
     negative = covariance.diagonal(dim1=-2, dim2=-1) < 0

@@ -88,14 +88,12 @@ class Joint:
         return unchecked(Gaussian, mean, torch.cat(rows, 1))
 
     def within(self, value: int, places: Tensor) -> Tensor:
-        """See :class:`Live`."""
         variance = self.independent(value)
         if variance is not None:
             return torch.diag_embed(variance[:, places])
         return self.block(value, value)[:, places.unsqueeze(2), places.unsqueeze(1)]
 
     def side_by_side(self, one: int, other: int, shape: torch.Size) -> Tensor:
-        """See :class:`Live`."""
         rows, columns = (
             torch.arange(self.size(v)).reshape(self.means[v].shape[1:]).expand(shape).flatten()
             for v in (one, other)
@@ -105,7 +103,6 @@ class Joint:
         return taken.reshape(-1, *shape)
 
     def group_sums(self, value: int, groups: int) -> tuple[Tensor, Tensor]:
-        """See :class:`Live`."""
         variance = self.independent(value)
         if variance is not None:
             trace = variance.reshape(len(variance), groups, -1).sum(-1, keepdim=True)
@@ -125,13 +122,7 @@ class Joint:
         self.means, self._variances, self._blocks = {new: mean}, {new: variance.flatten(1)}, {}
 
     def add(self, value: int, mean: Tensor, covariance: Tensor, cross: dict[int, Tensor]) -> None:
-        """Take a new value, with its covariance with each live one, (B, n_live, n).
-
-        Raises
-        ------
-        ValueError
-            If its number is not above those of the live ones.
-        """
+        """Take a new value, with its covariance with each live one, (B, n_live, n)."""
         if any(other >= value for other in self.means):
             raise ValueError(f"value {value} does not come after the live ones: {self.live}")
         self.means[value] = mean

@@ -18,17 +18,7 @@ from sdp_ref.rules.full.steps import LinearStep, MeanStep
 
 
 def linearised(module: nn.Module) -> MeanStep:
-    """Step of any differentiable op: its value at the means, and its derivative there.
-
-    Parameters
-    ----------
-    module : nn.Module
-        Of one value or several, each row by itself.
-
-    Returns
-    -------
-    MeanStep
-    """
+    """Step of any differentiable op: its value at the means, and its derivative there."""
 
     def bind(*means: Tensor) -> tuple[Tensor, Rows]:
         return linear_part(partial(in_dtype, module), means)
@@ -49,7 +39,6 @@ class NormStep(LinearStep):
         self.module = module
 
     def bound(self, joint: Live, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
-        """See :class:`LinearStep`."""
         (value,) = inputs
         mean = joint.means[value]
         form = Norm.of(self.module, mean)
@@ -75,12 +64,7 @@ def _excess(form: Norm, joint: Live, value: int) -> Tensor:
 
 
 class SoftmaxStep(LinearStep):
-    """A softmax by its mean-field mean, and by the derivative of that.
-
-    Parameters
-    ----------
-    module : nn.Softmax
-    """
+    """A softmax by its mean-field mean, and by the derivative of that."""
 
     def __init__(self, module: nn.Softmax) -> None:
         self.module = module
@@ -95,7 +79,6 @@ class SoftmaxStep(LinearStep):
         super().take(joint, budget, number, inputs, others)
 
     def bound(self, joint: Live, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
-        """See :class:`LinearStep`."""
         (value,) = inputs
         mean = joint.means[value]
         dim = softmax_dim(self.module, mean) % mean.ndim

@@ -23,10 +23,6 @@ class MaximumStep(LinearStep):
     Mean, covariance, and covariances with what is read later are exact where the law of all is Gaussian
     (Clark 1961, "The greatest of a finite set of random variables"): those with a third value Z are
     P(X > Y) Cov(X, Z) + P(Y > X) Cov(Y, Z), by Stein's lemma.
-
-    Parameters
-    ----------
-    module : Maximum
     """
 
     temporaries = 16
@@ -35,7 +31,6 @@ class MaximumStep(LinearStep):
         self.module = module
 
     def bound(self, joint: Live, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
-        """See :class:`LinearStep`."""
         difference, variance = self.apart(joint, inputs)
         gain = ReLU().mean_variance(difference, variance)[0]
         passed = ReLU().mean_derivative(difference, variance).unsqueeze(1)
@@ -55,7 +50,6 @@ class MaximumStep(LinearStep):
         return difference, variance.clamp(min=0)
 
     def entries(self, joint: Joint, inputs: tuple[int, ...], mean: Tensor) -> int:  # noqa: ARG002
-        """See :class:`LinearStep`."""
         return self.temporaries * mean[0].numel() ** 2
 
     def completed(
@@ -82,17 +76,12 @@ class VectorNormStep(LinearStep):
 
     The root of each is taken for that of a gamma variable (:func:`~sdp_ref.graph.lengths.root_moments`), and
     its covariances for those of the square times a slope, by which its standard deviation is right.
-
-    Parameters
-    ----------
-    module : VectorNorm
     """
 
     def __init__(self, module: VectorNorm) -> None:
         self.module = module
 
     def bound(self, joint: Live, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
-        """See :class:`LinearStep`."""
         length, gain, _ = self.lengths(joint, inputs)
 
         def rows(x: Tensor) -> Tensor:
@@ -101,7 +90,6 @@ class VectorNormStep(LinearStep):
         return length, rows
 
     def entries(self, joint: Joint, inputs: tuple[int, ...], mean: Tensor) -> int:  # noqa: ARG002
-        """See :class:`LinearStep`."""
         return 3 * joint.size(inputs[0]) ** 2
 
     def completed(

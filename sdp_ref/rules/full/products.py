@@ -20,10 +20,6 @@ class ProductStep(LinearStep):
     """A product of two values, elementwise or of matrices.
 
     Mean, covariance, and covariances with what is read later are exact where the law of all is Gaussian.
-
-    Parameters
-    ----------
-    module : Multiply or MatrixProduct
     """
 
     def __init__(self, module: Multiply | MatrixProduct) -> None:
@@ -31,7 +27,6 @@ class ProductStep(LinearStep):
         self.quadratic = _of_matrices if isinstance(module, MatrixProduct) else _elementwise
 
     def bound(self, joint: Live, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
-        """See :class:`LinearStep`."""
         left, right = (joint.means[v] for v in inputs)
 
         def rows(of_left: Tensor, of_right: Tensor) -> Tensor:
@@ -42,7 +37,6 @@ class ProductStep(LinearStep):
         return self.module(left, right), rows
 
     def entries(self, joint: Joint, inputs: tuple[int, ...], mean: Tensor) -> int:
-        """See :class:`LinearStep`."""
         a, b = (joint.size(v) for v in inputs)
         m = mean[0].numel()
         if not isinstance(self.module, MatrixProduct):

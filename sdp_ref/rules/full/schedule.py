@@ -46,17 +46,6 @@ def scheduled(steps: Sequence[trace.Step], operations: Sequence[JointStep]) -> l
 
     The covariance between its results is then as good as that within each. Where no function can be
     taken together the order is that of the net.
-
-    Parameters
-    ----------
-    steps : sequence of Step
-    operations : sequence of JointStep
-        What the rule does at each.
-
-    Returns
-    -------
-    list of Move
-        The values in them are numbered anew, in the order of the moves.
     """
     groups = _groups(steps, [_function(*pair) for pair in zip(steps, operations, strict=True)])
     if all(len(group) == 1 for group in groups):

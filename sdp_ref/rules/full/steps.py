@@ -21,28 +21,7 @@ class JointStep(ABC):
     def take(
         self, joint: Joint, budget: Budget, number: int, inputs: tuple[int, ...], others: tuple[int, ...]
     ) -> None:
-        """Add what the op makes to a joint law.
-
-        Parameters
-        ----------
-        joint : Joint
-            Is changed.
-        budget : Budget
-            What the step may take.
-        number : int
-            Value that it makes.
-        inputs : tuple of int
-            Values that it is made from.
-        others : tuple of int
-            Values that are read later, with which its covariance is wanted.
-
-        Raises
-        ------
-        CovarianceSizeError
-            If its matrices do not fit in the budget.
-        NoFormulaError
-            If it cannot take these values.
-        """
+        """Add what the op makes to a joint law."""
 
 
 class LinearStep(JointStep):
@@ -51,7 +30,6 @@ class LinearStep(JointStep):
     def take(
         self, joint: Joint, budget: Budget, number: int, inputs: tuple[int, ...], others: tuple[int, ...]
     ) -> None:
-        """See :class:`JointStep`."""
         mean, rows = self.bound(joint, inputs)
         _check_event(mean)
         m = mean[0].numel()
@@ -98,24 +76,16 @@ class MeanStep(LinearStep):
         self.bind, self.single = bind, single
 
     def bound(self, joint: Live, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
-        """See :class:`LinearStep`."""
         return self.bind(*(joint.means[i] for i in inputs))
 
 
 class AffineStep(LinearStep):
-    """An affine op of one value, with shorter ways where there are some.
-
-    Parameters
-    ----------
-    op : Affine
-    """
+    """An affine op of one value, with shorter ways where there are some."""
 
     def __init__(self, op: Affine) -> None:
         self.op = op
 
     def bound(self, joint: Live, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
-        """See :class:`LinearStep`."""
-
         def rows(x: Tensor) -> Tensor:
             y = self.op.rows(x.flatten(0, 1))
             return y.reshape(*x.shape[:2], *y.shape[1:])
@@ -125,7 +95,6 @@ class AffineStep(LinearStep):
     def take(
         self, joint: Joint, budget: Budget, number: int, inputs: tuple[int, ...], others: tuple[int, ...]
     ) -> None:
-        """See :class:`JointStep`."""
         (value,) = inputs
         mean = joint.means[value]
         self.op.check(mean)
@@ -168,31 +137,13 @@ class CopyStep(JointStep):
     def take(
         self, joint: Joint, budget: Budget, number: int, inputs: tuple[int, ...], others: tuple[int, ...]
     ) -> None:
-        """See :class:`JointStep`."""
         copied(joint, budget, number, inputs[0], others, joint.means[inputs[0]])
 
 
 def copied(
     joint: Joint, budget: Budget, number: int, value: int, others: tuple[int, ...], mean: Tensor
 ) -> None:
-    """Add a value with the covariance of another; nothing is computed and nothing copied.
-
-    Parameters
-    ----------
-    joint, budget, number, others
-        As of :meth:`JointStep.take`.
-    value : int
-        The other one.
-    mean : Tensor, shape (B, *event)
-        Of the value: that of the other one, perhaps shifted or of another shape.
-
-    Raises
-    ------
-    CovarianceSizeError
-        If a matrix that is built for it does not fit in the budget.
-    NoFormulaError
-        If the value has no event dimension.
-    """
+    """Add a value with the covariance of another; nothing is computed and nothing copied."""
     _check_event(mean)
     if value not in others:
         joint.rename(value, number, mean)

@@ -102,10 +102,6 @@ class Expansion:
         """Orthonormal directions of M's components, shape (B, K, at most `columns`).
 
         All that matter where there are no more: of the components, or of the values' own.
-
-        Returns
-        -------
-        Tensor
         """
         like = self._like()
         size = sum(value[0].numel() for value in like.values())
@@ -121,22 +117,7 @@ class Expansion:
     def dropped(
         self, basis: Tensor, linear: Tensor | None, kept: Values, generator: torch.Generator
     ) -> Tensor:
-        """Frobenius norm of the covariances that a basis drops, a share of that of M M^T.
-
-        Parameters
-        ----------
-        basis : Tensor, shape (B, K, q)
-        linear : Tensor, shape (B, *out), or None
-            Variances that M gives the value which the op makes.
-        kept : dict of int to Tensor, shape (B, q, *event)
-            M times the basis.
-        generator : torch.Generator
-            For an estimate, where there are many components (Hutchinson 1989).
-
-        Returns
-        -------
-        Tensor, shape (B,)
-        """
+        """Frobenius norm of the covariances that a basis drops, a share of that of M M^T."""
         if basis.shape[2] == self.width:
             return basis.new_zeros(len(basis))
         variances = {v: self._variance(v) for v in self.others}

@@ -115,17 +115,7 @@ class Factors:
         return own.expand(-1, *shape)
 
     def push(self, number: int, inputs: Sequence[int], image: Image, others: Sequence[int]) -> None:
-        """Add what an op makes of values, and forget those that are not among `others`.
-
-        Parameters
-        ----------
-        number : int
-            Of the new value.
-        inputs : sequence of int
-        image : Image
-        others : sequence of int
-            Values that are read later.
-        """
+        """Add what an op makes of values, and forget those that are not among `others`."""
         self.beyond = self.beyond + image.beyond
         taken = dict.fromkeys(inputs)
         mixed = not image.parallel or any(v in others for v in taken)

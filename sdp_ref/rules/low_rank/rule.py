@@ -71,7 +71,6 @@ class LowRank(FullCovarianceRule):
             raise ValueError(f"low_rank needs columns, a whole number above 0, got {self.columns!r}")
 
     def walk(self, steps: Sequence[trace.Step], operations: Sequence[Any]) -> Callable[[Law], Law]:
-        """See :class:`LayerwiseRule`."""
         factor_steps = [
             self._factor_step(place, *pair)
             for place, pair in enumerate(zip(steps, operations, strict=True), start=1)
@@ -115,13 +114,7 @@ class LowRank(FullCovarianceRule):
         return Factors(full.mean, rows, torch.zeros_like(full.mean), self.columns)
 
     def _fit(self, factors: Factors, mean: Tensor, step: trace.Step, others: Sequence[int]) -> None:
-        """Refuse a step whose factors would not fit in `max_bytes`.
-
-        Raises
-        ------
-        CovarianceSizeError
-            If so.
-        """
+        """Refuse a step whose factors would not fit in `max_bytes`."""
         batch, n = len(mean), mean[0].numel()
         live = n + sum(factors.size(v) for v in {*others, *step.inputs})
         needed = _NUMBER * _HELD * batch * live * min(self.columns, live)

@@ -33,29 +33,13 @@ class FactorStep(ABC):
 
     @abstractmethod
     def image(self, factors: Factors, inputs: Sequence[int]) -> Image:
-        """What the op makes of some of the live values.
-
-        Parameters
-        ----------
-        factors : Factors
-        inputs : sequence of int
-
-        Returns
-        -------
-        Image
-
-        Raises
-        ------
-        NoFormulaError
-            If the op cannot take them.
-        """
+        """What the op makes of some of the live values."""
 
 
 class CopyFactors(FactorStep):
     """An op that gives back what it took."""
 
     def image(self, factors: Factors, inputs: Sequence[int]) -> Image:
-        """See :class:`FactorStep`."""
         variance = factors.variance(inputs[0])
         return Image(factors.means[inputs[0]], lambda x: x, variance, variance, parallel=True)
 
@@ -74,7 +58,6 @@ class LinearFactors(FactorStep):
         self.single: bool = getattr(step, "single", False)
 
     def image(self, factors: Factors, inputs: Sequence[int]) -> Image:
-        """See :class:`FactorStep`."""
         mean, rows = self.step.bound(factors, tuple(inputs))
         if mean.ndim < 2:
             raise NoLinearPartError("a value of one number a row (keep a dimension: x[:, :1])")
@@ -139,7 +122,6 @@ class AffineFactors(LinearFactors):
         self.single = step.op.diagonal
 
     def image(self, factors: Factors, inputs: Sequence[int]) -> Image:
-        """See :class:`FactorStep`."""
         self.op.check(factors.means[inputs[0]])
         return super().image(factors, inputs)
 
@@ -150,7 +132,6 @@ class AffineFactors(LinearFactors):
         rows: Rows,  # noqa: ARG002
         mean: Tensor,  # noqa: ARG002
     ) -> Tensor:
-        """See :class:`FactorStep`."""
         return self.op.spread(factors.remainders[inputs[0]], 2)
 
 
@@ -167,7 +148,6 @@ class ProductFactors(LinearFactors):
         inputs: Sequence[int],
         linear: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """See :class:`FactorStep`."""
         a, b = inputs
         both = factors.side_by_side(a, b, linear.shape[1:])
         return both, factors.variance(a) * factors.variance(b) + both.square()
@@ -228,12 +208,10 @@ class LengthFactors(LinearFactors):
         rows: Rows,  # noqa: ARG002
         mean: Tensor,  # noqa: ARG002
     ) -> Tensor:
-        """See :class:`FactorStep`."""
         _, gain, _ = self.step.lengths(factors, tuple(inputs))
         return self.step.module.summed(gain.square() * factors.remainders[inputs[0]])
 
     def beyond(self, factors: Factors, inputs: Sequence[int], linear: Tensor) -> tuple[Tensor, Tensor]:
-        """See :class:`FactorStep`."""
         _, _, more = self.step.lengths(factors, tuple(inputs))
         return torch.zeros_like(linear), more
 
@@ -242,7 +220,6 @@ class MatrixFactors(LinearFactors):
     """A product of matrices, by the theorem of Isserlis: exact means and variances."""
 
     def squares(self, factors: Factors, inputs: Sequence[int], rows: Rows, mean: Tensor) -> Tensor:
-        """See :class:`FactorStep`."""
         a, b = inputs
         if a == b:
             return super().squares(factors, inputs, rows, mean)
@@ -250,7 +227,6 @@ class MatrixFactors(LinearFactors):
         return left @ factors.means[b].square() + factors.means[a].square() @ right
 
     def beyond(self, factors: Factors, inputs: Sequence[int], linear: Tensor) -> tuple[Tensor, Tensor]:
-        """See :class:`FactorStep`."""
         a, b = inputs
         if a == b and bool((factors.remainders[a] > 0).any()):
             raise NoFormulaForLawError("a product of matrices of a value with itself")
@@ -270,17 +246,12 @@ class ElementwiseFactors(FactorStep):
 
     Means and variances are its own. E[f'(X)]^2 Var X is no more than Var f(X) (Cacoullos 1982), so that what
     variances have beyond the linear part is not negative.
-
-    Parameters
-    ----------
-    activation : Activation
     """
 
     def __init__(self, activation: Activation) -> None:
         self.activation = activation
 
     def image(self, factors: Factors, inputs: Sequence[int]) -> Image:
-        """See :class:`FactorStep`."""
         (value,) = inputs
         before = factors.variance(value)
         mean, variance = self.activation.mean_variance(factors.means[value], before)
@@ -296,10 +267,6 @@ class ElementwiseFactors(FactorStep):
 
         By their Hermite series, what f(X) and f(Y) share beyond the first order is at most the square of the
         correlation of X and Y times the standard deviations of what each has beyond it.
-
-        Returns
-        -------
-        Tensor, shape (B,), or float
         """
         if not factor.shape[1]:
             return 0.0
@@ -326,21 +293,7 @@ _FORMS: Mapping[type[LinearStep], Callable[[Any], FactorStep]] = {
 
 
 def factor_step(step: JointStep | FactorStep) -> FactorStep:
-    """What a step of the rules with full covariances is to factors.
-
-    Parameters
-    ----------
-    step : JointStep or FactorStep
-
-    Returns
-    -------
-    FactorStep
-
-    Raises
-    ------
-    NoFormulaError
-        If it has no linear part.
-    """
+    """What a step of the rules with full covariances is to factors."""
     match step:
         case FactorStep():
             return step
@@ -357,21 +310,7 @@ def factor_step(step: JointStep | FactorStep) -> FactorStep:
 def _share(
     covariances: Callable[[Tensor], tuple[Tensor, Tensor]], variance: Tensor, at_a_time: int
 ) -> Tensor:
-    """Frobenius norm of covariances that are left out, a share of that of all.
-
-    Parameters
-    ----------
-    covariances : callable
-        From some components (s,) to their covariances with each, (B, s, n): those that are kept, and those
-        that are left out. What stands for their variances is of no matter.
-    variance : Tensor, shape (B, n)
-    at_a_time : int
-        Components that are asked for at once.
-
-    Returns
-    -------
-    Tensor, shape (B,)
-    """
+    """Frobenius norm of covariances that are left out, a share of that of all."""
     n, top = variance.shape[1], variance.amax(1)
     unit = torch.where(top > 0, top, 1.0)[:, None, None]  # squares of what is far from 1 would not be numbers
     generator = torch.Generator().manual_seed(0)
@@ -400,10 +339,6 @@ def _parallel(factors: Factors, inputs: Sequence[int], rows: Rows, out: torch.Si
     """Whether no component of an input is read twice, as windows that overlap read it, or copies.
 
     The linear part A of each input is then one with a diagonal A A^T. It is asked of two random vectors.
-
-    Returns
-    -------
-    bool
     """
     generator = torch.Generator().manual_seed(0)
     for value in dict.fromkeys(inputs):

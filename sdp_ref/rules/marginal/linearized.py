@@ -26,12 +26,7 @@ _MOST = 2**28  # of one Jacobian
 
 
 def linearised(module: nn.Module, *laws: Law) -> Law:
-    """Any differentiable op of one value or several, by its Jacobian, column by column if it is not diagonal.
-
-    Returns
-    -------
-    Law
-    """
+    """Any differentiable op of one value or several, by its Jacobian, column by column if it is not diagonal."""
     distinct = {id(law): law for law in laws}
     places = [list(distinct).index(id(law)) for law in laws]
 
@@ -45,12 +40,7 @@ def linearised(module: nn.Module, *laws: Law) -> Law:
 
 
 def softmax(module: nn.Softmax, law: Law) -> Law:
-    """Softmax; each component's scale is the combination of all by its row of the Jacobian.
-
-    Returns
-    -------
-    Law
-    """
+    """Softmax; each component's scale is the combination of all by its row of the Jacobian."""
     x, dim = law.location, softmax_dim(module, law.location)
 
     def jacobian(rows: Tensor) -> Tensor:
@@ -66,17 +56,7 @@ def softmax(module: nn.Softmax, law: Law) -> Law:
 
 
 def softmax_by_mean_field(module: nn.Softmax, law: DiagonalGaussian) -> Law:
-    """Softmax by :func:`~sdp_ref.graph.softmax.mean_field`.
-
-    Returns
-    -------
-    Law
-
-    Raises
-    ------
-    NoFormulaError
-        If its rows are too long.
-    """
+    """Softmax by :func:`~sdp_ref.graph.softmax.mean_field`."""
     dim = softmax_dim(module, law.location)
     x, variance = (each.movedim(dim, -1) for each in (law.mean, law.variance))
     n = _fitting(x.shape[-1])
@@ -90,12 +70,7 @@ def softmax_by_mean_field(module: nn.Softmax, law: DiagonalGaussian) -> Law:
 
 
 def log_softmax(module: nn.LogSoftmax, law: Law) -> Law:
-    """X - log sum exp x, whose Jacobian is I - 1 p^T.
-
-    Returns
-    -------
-    Law
-    """
+    """X - log sum exp x, whose Jacobian is I - 1 p^T."""
     dim = softmax_dim(module, law.location)
     location = module(law.location)
     (measure,), exponent, back = additive(law)
@@ -106,17 +81,7 @@ def log_softmax(module: nn.LogSoftmax, law: Law) -> Law:
 
 
 def layer_norm(module: nn.LayerNorm, law: Law) -> Law:
-    """LayerNorm by its Jacobian.
-
-    Returns
-    -------
-    Law
-
-    Raises
-    ------
-    NoLinearPartError
-        If it is over the batch dimension.
-    """
+    """LayerNorm by its Jacobian."""
     x, dims = law.location, len(module.normalized_shape)
     if dims >= x.ndim:
         raise NoLinearPartError("a LayerNorm over the batch dimension")
@@ -137,22 +102,12 @@ def layer_norm(module: nn.LayerNorm, law: Law) -> Law:
 
 
 def norm(module: nn.Module, law: Law) -> Law:
-    """Any norm of :data:`~sdp_ref.graph.norms.NORMS`, J = (I - (1 1^T + z z^T) / n) / s, z the scores.
-
-    Returns
-    -------
-    Law
-    """
+    """Any norm of :data:`~sdp_ref.graph.norms.NORMS`, J = (I - (1 1^T + z z^T) / n) / s, z the scores."""
     return _normalised(Norm.of(module, law.location), law, 0.0)
 
 
 def norm_at_mean_scale(module: nn.Module, law: DiagonalGaussian) -> Law:
-    """As :func:`norm`, with s^2 the mean of the mean squares under the law, and not that at the mean.
-
-    Returns
-    -------
-    Law
-    """
+    """As :func:`norm`, with s^2 the mean of the mean squares under the law, and not that at the mean."""
     form = Norm.of(module, law.location)
     variance = form.grouped(law.variance)
     extra = variance.mean(-1, keepdim=True) * (1 - 1 / variance.shape[-1] if form.centred else 1)
@@ -186,12 +141,7 @@ def _measure(gain: Tensor | None, law: Law) -> Tensor | None:
 
 
 def vector_norm(module: VectorNorm, law: Law) -> Law:
-    """Euclidean length r, whose Jacobian is x^T / r; where the location is 0 there is none, and no spread.
-
-    Returns
-    -------
-    Law
-    """
+    """Euclidean length r, whose Jacobian is x^T / r; where the location is 0 there is none, and no spread."""
     x, location = law.location, module(law.location)
     whole = location if module.keepdim else VectorNorm(module.dims, True)(x)
     (measure,), exponent, back = additive(law)
@@ -200,12 +150,7 @@ def vector_norm(module: VectorNorm, law: Law) -> Law:
 
 
 def vector_norm_by_its_square(module: VectorNorm, law: DiagonalGaussian) -> Law:
-    """Euclidean length by the moments of its square, see :func:`~sdp_ref.graph.lengths.root_moments`.
-
-    Returns
-    -------
-    Law
-    """
+    """Euclidean length by the moments of its square, see :func:`~sdp_ref.graph.lengths.root_moments`."""
     x, v = law.mean, law.variance
     square, variance = module.summed(x.square() + v), module.summed(v * (4 * x.square() + 2 * v))
     mean, spread = root_moments(square, variance)
@@ -216,10 +161,6 @@ def attention(module: Attention, q: Law, k: Law, v: Law) -> Law:
     """Scaled dot-product attention, in closed form.
 
     With weights A and outputs o = A v: d o_ld / d v_jd = A_lj and d o_ld / d score_lj = A_lj (v_jd - o_ld).
-
-    Returns
-    -------
-    Law
     """
     if len({id(q), id(k), id(v)}) < 3:
         return linearised(module, q, k, v)
@@ -265,17 +206,7 @@ def _through(jacobian: Callable[[Tensor], Tensor], x: Tensor, spread: Tensor, la
 
 
 def _fitting(n: int) -> int:
-    """Give back the length of a row whose Jacobian can be held.
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    NoFormulaError
-        If it cannot.
-    """
+    """Give back the length of a row whose Jacobian can be held."""
     if n * n > _MOST:
         raise NoFormulaError(f"a Jacobian of {n} by {n} components, more than {_MOST:,} entries")
     return n

@@ -44,7 +44,6 @@ class MarginalRule(LayerwiseRule):
     marginal: ClassVar[bool] = True
 
     def start(self, x: Law) -> Law:
-        """See :class:`LayerwiseRule`."""
         return as_marginal(self.name, x)
 
     def linearise(self, module: nn.Module) -> Callable[..., Law]:

@@ -73,18 +73,7 @@ class PointRule(Rule):
 
 
 def placed(x: Gaussian | DiagonalGaussian, normals: Tensor) -> Tensor:
-    """Points of laws from those of a standard normal.
-
-    Parameters
-    ----------
-    x : Gaussian or DiagonalGaussian, batch B
-    normals : Tensor, shape (B, p, n), float64
-
-    Returns
-    -------
-    Tensor, shape (B, p, *event)
-        In the law's dtype.
-    """
+    """Points of laws from those of a standard normal."""
     if isinstance(x, DiagonalGaussian):
         noise = normals * x.standard_deviation.flatten(1).unsqueeze(1)
     else:

@@ -68,13 +68,11 @@ class Cubature(PointRule):
 
     @property
     def known_faults(self) -> Mapping[str, str]:  # type: ignore[override]  # of some parameters only
-        """See :class:`Rule`."""
         if self.scheme == "tensor" or (self.degree == 3 and self.scheme == "spherical"):
             return {}
         return {"positive-semidefinite": "some weights of this scheme are negative"}
 
     def points(self, dimension: int) -> tuple[Tensor, Tensor]:
-        """See :class:`PointRule`."""
         points, weights = _SCHEMES[self.scheme](dimension, self.degree)
         return torch.from_numpy(points), torch.from_numpy(weights)
 

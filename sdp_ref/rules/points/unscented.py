@@ -64,18 +64,15 @@ class Unscented(PointRule):
 
     @property
     def known_faults(self) -> Mapping[str, str]:  # type: ignore[override]
-        """See :class:`Rule`."""
         if self.alpha >= _SINGLE:
             return {}
         return {"precision": "it divides differences of outputs, which float32 rounds, by alpha squared"}
 
     @property
     def bend(self) -> float:
-        """See :class:`PointRule`."""
         return 1 - self.alpha**2 + self.beta
 
     def points(self, dimension: int) -> tuple[Tensor, Tensor]:
-        """See :class:`PointRule`."""
         n = dimension
         kappa = max(0.0, 3.0 - n) if self.kappa is None else float(self.kappa)
         spread = self.alpha**2 * (n + kappa)  # n + lambda

@@ -61,18 +61,15 @@ class ControlVariate(MonteCarlo):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """See :class:`MonteCarlo`."""
         coefficient = {} if self.coefficient == "regression" else {"coefficient": self.coefficient}
         return {**super().parameters, **coefficient}
 
     @property
     def label(self) -> str:
-        """See :class:`MonteCarlo`."""
         return super().label + ("" if self.coefficient == "regression" else f", {self.coefficient.title()}")
 
     @property
     def known_faults(self) -> Mapping[str, str]:  # type: ignore[override]  # of one coefficient only
-        """See :class:`Rule`."""
         if self.coefficient == "regression":
             return {}
         unsteady = "its error is larger than that of plain draws where the net bends within the noise"

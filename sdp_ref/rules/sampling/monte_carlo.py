@@ -92,7 +92,6 @@ class MonteCarlo(Rule):
 
     @property
     def sampling(self) -> int:
-        """See :class:`Rule`."""
         return self.samples
 
     def with_seeds(self, seeds: Sequence[int]) -> MonteCarlo:
@@ -200,10 +199,6 @@ def _korobov(samples: int, dimension: int) -> NDArray[np.int64]:
 
     Directions count the less the later they come, as 1 / j^2: a lattice of few points can serve the first of
     many alone.
-
-    Returns
-    -------
-    ndarray of int, shape (dimension,)
 
     References
     ----------

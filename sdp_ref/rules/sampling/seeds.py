@@ -16,23 +16,7 @@ def integer(value: object) -> int | None:
 
 
 def checked(rule: str, seed: object) -> int | tuple[int, ...]:
-    """Give back a rule's parameter `seed`.
-
-    Parameters
-    ----------
-    rule : str
-        Its name, for the message.
-    seed : object
-
-    Returns
-    -------
-    int or tuple of int
-
-    Raises
-    ------
-    ValueError
-        If it is neither an integer of at least 0 nor a sequence of such.
-    """
+    """Give back a rule's parameter `seed`."""
     given = seed if isinstance(seed, Sequence) and not isinstance(seed, str) else [seed]
     seeds = tuple(each for each in map(integer, given) if each is not None and each >= 0)
     if len(seeds) < len(given):
@@ -41,25 +25,7 @@ def checked(rule: str, seed: object) -> int | tuple[int, ...]:
 
 
 def of_rows(rule: str, seed: int | Sequence[int], batch: int) -> Sequence[Any]:
-    """What each law's draws are seeded by.
-
-    Parameters
-    ----------
-    rule : str
-        Its name, for the message.
-    seed : int or sequence of int
-    batch : int
-
-    Returns
-    -------
-    sequence, of length `batch`
-        Of what numpy takes for a seed; of a single one, another for each place in the batch.
-
-    Raises
-    ------
-    ValueError
-        If there are more seeds than laws, or fewer.
-    """
+    """What each law's draws are seeded by."""
     seeds: Sequence[Any] = [(seed, row) for row in range(batch)] if isinstance(seed, int) else seed
     if len(seeds) != batch:
         raise ValueError(f"{rule} has {len(seeds)} seeds for a batch of {batch}")

@@ -42,19 +42,7 @@ class Frame:
 
     @classmethod
     def of(cls, net: Net, law: Splittable, *, axes: bool) -> Frame:
-        """Directions along which `net` varies most.
-
-        Parameters
-        ----------
-        net : nn.Module or function
-        law : Law
-        axes : bool
-            Whether they are the inputs themselves, since the pieces are to have independent components.
-
-        Returns
-        -------
-        Frame
-        """
+        """Directions along which `net` varies most."""
         axes = axes or not isinstance(law, Gaussian | DiagonalGaussian)
         n, scales = law.dimension, None if isinstance(law, Gaussian) else _scales(law)
         if n <= MOST:

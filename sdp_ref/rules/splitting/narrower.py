@@ -51,18 +51,7 @@ _WORTH = {2: 0.1, 3: 0.02}
 
 
 def narrower(k: int, alpha: float | None = None) -> Narrower:
-    """How one piece is split where there are `k` in the end.
-
-    Parameters
-    ----------
-    k : int
-    alpha : float, optional
-        Stability of the law, in (0, 2]; without it the law is a standard normal.
-
-    Returns
-    -------
-    Narrower
-    """
+    """How one piece is split where there are `k` in the end."""
     count = 2 if k <= _FEW else 3
     weights, width = _WEIGHTS[count], _WIDTHS[count]
     far = _far(count, alpha)

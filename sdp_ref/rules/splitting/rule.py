@@ -99,12 +99,10 @@ class Split(Rule):
 
     @property
     def marginal(self) -> bool:  # type: ignore[override]  # as its base is
-        """See :class:`Rule`."""
         return bool(getattr(self.base, "marginal", False))
 
     @property
     def known_faults(self) -> Mapping[str, str]:  # type: ignore[override]  # the base's, and its own
-        """See :class:`Rule`."""
         own = {
             "gradients": "the choice of the pieces is not differentiated",
             "diagonal": "mean and variance of many pieces come near those of f(X), each by itself",

@@ -66,26 +66,6 @@ def grown(
     Round after round the more pressing half of the pieces is split, each along the axis where the net bends
     most. The number of rounds depends on `k` alone and each law looks at its own pieces only, so it has the
     same ones beside others as alone.
-
-    Parameters
-    ----------
-    evaluate : callable
-        The net in standard coordinates.
-    shape : tuple of int
-        Number of laws B and of directions r.
-    k : int
-        Most pieces of a law.
-    split : Narrower
-        How one is split.
-    turning : bool
-        Whether the axes of a piece may be turned: a Gaussian's may.
-    rounding : float
-        Of the net's values, relative.
-
-    Returns
-    -------
-    Pieces
-        As many of each law; some may have no weight.
     """
     batch, r = shape
     turn = _Turn.of(evaluate, shape) if turning else None
