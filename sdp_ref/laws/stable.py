@@ -1,4 +1,4 @@
-"""Laws without moments: Cauchy and symmetric alpha-stable ones, and how their scales add up."""
+"""Laws without moments: Cauchy and symmetric alpha-stable, and the scales of their linear combinations."""
 
 from __future__ import annotations
 
@@ -24,12 +24,7 @@ class Cauchy(Law):
     Parameters
     ----------
     location, scale : Tensor, shape (B, *event)
-        Medians and half-widths at half-maximum; scales are >= 0.
-
-    Raises
-    ------
-    ValueError
-        If a shape, dtype or value does not fit; the message says which.
+        Medians, and half-widths at half-maximum; a scale of zero is a point mass.
     """
 
     negative: ClassVar[tuple[str, ...]] = ("scale",)
@@ -48,13 +43,7 @@ class Cauchy(Law):
         return scaled(self.location, self.scale, device, dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """See :class:`Law`; where a scale is 0 there is no density.
-
-        Raises
-        ------
-        UndefinedError
-            If a scale is 0.
-        """
+        """Raise if a scale is 0."""
         if bool((self.scale <= 0).any()):
             raise UndefinedError("a Cauchy law with a scale of 0 has no density")
         scale = self.scale.double()
@@ -83,14 +72,9 @@ class SymmetricStable(Law):
     Parameters
     ----------
     location, scale : Tensor, shape (B, *event)
-        Medians and scales; scales are >= 0.
+        Medians and scales; a scale of zero is a point mass.
     alpha : float
         Stability, in (0, 2].
-
-    Raises
-    ------
-    ValueError
-        If a shape, dtype or value does not fit; the message says which.
     """
 
     negative: ClassVar[tuple[str, ...]] = ("scale",)
@@ -110,19 +94,19 @@ class SymmetricStable(Law):
 
     @property
     def mean(self) -> Tensor:
-        """The location, where alpha is above 1."""
+        """The location; undefined for alpha <= 1."""
         if self.alpha <= 1:
             raise UndefinedError(f"{self.described} has no mean")
         return self.location
 
     @property
     def variance(self) -> Tensor:
-        """Of alpha = 2 alone, where the law is Gaussian: twice the squared scales."""
+        """Twice the squared scales for alpha = 2; undefined otherwise."""
         return self._gaussian("variance").variance
 
     @property
     def covariance(self) -> Tensor:
-        """Of alpha = 2 alone."""
+        """Diagonal for alpha = 2; undefined otherwise."""
         return self._gaussian("covariance").covariance
 
     @property
@@ -133,15 +117,15 @@ class SymmetricStable(Law):
         return scaled(self.location, self.scale, device, dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """See :class:`Law`; in closed form for alpha 1 and 2 alone."""
+        """Available for alpha 1 and 2, where it has a closed form."""
         return self._closed("density").log_prob(value)
 
     def survival(self, value: Tensor) -> Tensor:
-        """See :class:`Law`; in closed form for alpha 1 and 2 alone."""
+        """Available for alpha 1 and 2, where it has a closed form."""
         return self._closed("known probabilities of single outputs").survival(value)
 
     def as_torch(self, batch: torch.Size) -> Distribution:
-        """See :class:`Law`; torch has those of alpha 1 and 2 alone."""
+        """Available for alpha 1 and 2."""
         return self._closed("counterpart in torch.distributions").as_torch(batch)
 
     def _closed(self, what: str) -> Law:
@@ -160,7 +144,7 @@ def _cauchy_tail(value: Tensor) -> Tensor:
 
 
 def stable_scale(weight: Tensor, scale: Tensor, alpha: float) -> Tensor:
-    """Scales of W x for independent symmetric alpha-stable x.
+    """Return the scales of W x for independent symmetric alpha-stable x.
 
     They are (sum_j abs(w_ij)^alpha s_j^alpha)^(1/alpha). Each sum is taken relative to its largest
     term, so that no power of a term over- or underflows.
@@ -174,15 +158,15 @@ def stable_scale(weight: Tensor, scale: Tensor, alpha: float) -> Tensor:
 
 
 def bounded(scale: Tensor) -> Tensor:
-    """Give back scales that are not infinite: further on these would turn to NaN, which says nothing."""
+    """Require that no scale is infinite, since it would silently turn into NaN in later layers."""
     sound = ~scale.detach().isinf().any()
     require((sound, lambda: f"a scale of the stable law is beyond the largest number of {scale.dtype}"))
     return scale
 
 
 def power(x: Tensor, exponent: float) -> Tensor:
-    """x**exponent for x >= 0; the gradient at 0 is 0, where that of a small power is infinite."""
+    """Return x**exponent for x >= 0, with gradient 0 at 0, where a power below 1 has an infinite gradient."""
     import torch
 
-    positive = ~(x <= 0)  # so that NaN stays NaN
+    positive = ~(x <= 0)  # not `x > 0`, so that NaN stays NaN
     return torch.where(positive, torch.where(positive, x, 1.0).pow(exponent), 0.0)

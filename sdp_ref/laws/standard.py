@@ -1,4 +1,4 @@
-"""Standard variates, of which laws are maps: several laws can be drawn from the same random numbers."""
+"""Standard variates, which laws map to samples: different laws can share one set of random numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Standard:
-    """A family of independent variates that are made of uniform ones.
+    """Independent standard variates that are functions of uniform numbers.
 
     Attributes
     ----------
@@ -22,9 +22,9 @@ class Standard:
     from_uniform : callable
         Maps uniform numbers inside (0, 1), shape (..., uniforms k), to k variates, shape (..., k).
     uniforms : int
-        How many of them make one variate. Where it is one, the map is the quantile function.
+        Number of uniform numbers per variate. If it is 1, the map is the quantile function.
     alpha : float
-        Stability index of a variate of a stable law.
+        Stability of a stable law.
     """
 
     name: str

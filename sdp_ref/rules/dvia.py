@@ -17,7 +17,6 @@ from sdp_ref.rules.base import as_gaussian
 from sdp_ref.rules.full.elementwise import elementwise_input
 from sdp_ref.rules.full.rule import FullCovarianceRule
 
-
 _MEANS = ("propagated", "regular", "regular_covariance")
 
 

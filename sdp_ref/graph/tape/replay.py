@@ -166,7 +166,7 @@ class Replay:
     def applied_to(self, held: Mapping[int, Tensor], n: int, like: Tensor) -> Tensor:
         """The output as the net holds it."""
 
-        def put(leaf: Any) -> Any:  # noqa: PLR0911  a table
+        def put(leaf: Any) -> Any:
             match leaf:
                 case Ref():
                     return held[leaf.index]
