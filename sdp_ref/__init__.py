@@ -64,5 +64,15 @@ __all__ = [
 
 
 def propagate(net: Net, x: Law, rule: str | Propagator = "sdp") -> Law:
-    """Predict the law of ``net(X)`` for a random input X."""
+    """Predict the law of ``net(X)`` for a random input X.
+
+    The net is a module or function that maps a batch (B, *event) to (B, m), row by row; it is not modified.
+    `x` is a law of batch B, or anything that :func:`law_of` accepts. The rule decides which families it
+    supports: rules based on moments accept every law with a covariance. `rule` is a name from :func:`rules`
+    or a rule object.
+
+    The result has batch B and the dtype of `x`. Rules with a full covariance return a :class:`Gaussian`;
+    marginal rules return the family of `x`. If the rule cannot handle the net or the family of `x`, it raises
+    :class:`UnsupportedError`. A result that is not finite raises a ValueError.
+    """
     return predicted(rule_of(rule), net, x)

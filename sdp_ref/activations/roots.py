@@ -1,4 +1,4 @@
-"""Functions without moments under a normal law, which reaches where they are not finite."""
+"""Functions without moments under a normal law, whose support includes their singularities."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ class Sqrt(nn.Module):
     """The square root of x."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply it."""
         return x.sqrt()
 
 
@@ -24,7 +23,6 @@ class Rsqrt(nn.Module):
     """One over the square root of x."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply it."""
         return x.rsqrt()
 
 
@@ -32,7 +30,6 @@ class Reciprocal(nn.Module):
     """1 / x."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply it."""
         return x.reciprocal()
 
 
@@ -40,13 +37,12 @@ class Log(nn.Module):
     """The natural logarithm of x."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply it."""
         return x.log()
 
 
 @dataclass(frozen=True)
 class _Momentless(Activation):
-    """A function that is not defined, or not integrable, under any normal law but a point mass."""
+    """A function that is undefined or not integrable under every normal law except point masses."""
 
     moments: ClassVar[bool] = False
 
@@ -75,11 +71,9 @@ class SquareRoot(_Momentless):
     ops: ClassVar[tuple[str, ...]] = ("sqrt",)
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return x.sqrt()
 
     def derivative(self, x: Tensor) -> Tensor:
-        """f'(x), elementwise."""
         return 0.5 * x.rsqrt()
 
 
@@ -93,11 +87,9 @@ class InverseSquareRoot(_Momentless):
     ops: ClassVar[tuple[str, ...]] = ("rsqrt",)
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return x.rsqrt()
 
     def derivative(self, x: Tensor) -> Tensor:
-        """f'(x), elementwise."""
         return -0.5 * x.rsqrt() / x
 
 
@@ -111,11 +103,9 @@ class Inverse(_Momentless):
     ops: ClassVar[tuple[str, ...]] = ("reciprocal",)
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return x.reciprocal()
 
     def derivative(self, x: Tensor) -> Tensor:
-        """f'(x), elementwise."""
         return -x.reciprocal().square()
 
 
@@ -129,9 +119,7 @@ class Logarithm(_Momentless):
     ops: ClassVar[tuple[str, ...]] = ("log",)
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return x.log()
 
     def derivative(self, x: Tensor) -> Tensor:
-        """f'(x), elementwise."""
         return x.reciprocal()

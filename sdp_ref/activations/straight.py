@@ -1,4 +1,4 @@
-"""Continuous functions of straight pieces: clips and the absolute value."""
+"""Continuous piecewise linear functions: clips and the absolute value."""
 
 from __future__ import annotations
 
@@ -14,13 +14,7 @@ from sdp_ref.errors import NoFormulaError
 
 @dataclass(frozen=True)
 class Hardtanh(Straight):
-    """min(max(x, min_val), max_val).
-
-    Parameters
-    ----------
-    min_val, max_val : float
-        The first is below the second; either may be infinite.
-    """
+    """min(max(x, min_val), max_val) with min_val < max_val, either of which may be infinite."""
 
     name: ClassVar[str] = "hardtanh"
     label: ClassVar[str] = "Hardtanh"
@@ -36,7 +30,7 @@ class Hardtanh(Straight):
 
     @classmethod
     def from_op(cls, name: str, *args: Any, **kwargs: Any) -> nn.Module:
-        """See :class:`Activation`; clamps may have one bound or two, which are numbers."""
+        """Clamps may have one or two bounds, which must be numbers."""
         if name == "hardtanh":
             return super().from_op(name, *args, **kwargs)
         names = {"clamp_min": ("min",), "clamp_max": ("max",)}.get(name, ("min", "max"))
@@ -59,7 +53,6 @@ class Hardtanh(Straight):
         return (*below, 1.0, *((0.0,) if math.isfinite(self.max_val) else ()))
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return x.clamp(self.min_val, self.max_val)
 
 
@@ -75,7 +68,6 @@ class ReLU6(Straight):
     slopes: ClassVar[tuple[float, ...]] = (0.0, 1.0, 0.0)
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return x.clamp(0, 6)
 
 
@@ -91,7 +83,6 @@ class Hardsigmoid(Straight):
     slopes: ClassVar[tuple[float, ...]] = (0.0, 1 / 6, 0.0)
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return (x + 3).clamp(0, 6) / 6
 
 
@@ -99,13 +90,12 @@ class Abs(nn.Module):
     """The absolute value."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply it."""
         return x.abs()
 
 
 @dataclass(frozen=True)
 class Absolute(Straight):
-    """The absolute value. Exactly scale equivariant."""
+    """The absolute value; exactly scale equivariant."""
 
     name: ClassVar[str] = "abs"
     label: ClassVar[str] = "abs"
@@ -115,7 +105,6 @@ class Absolute(Straight):
     slopes: ClassVar[tuple[float, ...]] = (-1.0, 1.0)
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return x.abs()
 
 

@@ -1,4 +1,4 @@
-"""Functions of straight pieces about a threshold: Softshrink, and two that jump, Hardshrink and Threshold."""
+"""Piecewise linear functions with a threshold: Softshrink, and two that jump, Hardshrink and Threshold."""
 
 from __future__ import annotations
 
@@ -16,13 +16,7 @@ from sdp_ref.activations.pointwise import Pieces, Straight
 
 @dataclass(frozen=True)
 class _Shrink(Pieces):
-    """A function that is 0 within lambd of 0, and beyond of slope 1.
-
-    Parameters
-    ----------
-    lambd : float
-        At least 0.
-    """
+    """A function that is 0 within lambd >= 0 of 0 and has slope 1 beyond."""
 
     kinks: ClassVar[tuple[float, ...]] = (-0.5, 0.5)
     lambd: float = 0.5
@@ -42,7 +36,7 @@ class _Shrink(Pieces):
 
 @dataclass(frozen=True)
 class Softshrink(_Shrink, Straight):
-    """x less lambd towards 0, and 0 within lambd of it; see :class:`_Shrink`."""
+    """x moved towards 0 by lambd, and 0 within lambd of 0."""
 
     name: ClassVar[str] = "softshrink"
     label: ClassVar[str] = "Softshrink"
@@ -50,13 +44,12 @@ class Softshrink(_Shrink, Straight):
     ops: ClassVar[tuple[str, ...]] = ("softshrink",)
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return F.softshrink(x, self.lambd)
 
 
 @dataclass(frozen=True)
 class Hardshrink(_Shrink):
-    """x, and 0 within lambd of 0; see :class:`_Shrink`."""
+    """x, and 0 within lambd of 0."""
 
     name: ClassVar[str] = "hardshrink"
     label: ClassVar[str] = "Hardshrink"
@@ -69,13 +62,12 @@ class Hardshrink(_Shrink):
         return ((-edge, -edge, 0.0), (edge, 0.0, edge)) if edge else ()
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return F.hardshrink(x, self.lambd)
 
 
 @dataclass(frozen=True)
 class Threshold(Pieces):
-    """x above a threshold, and one value up to it."""
+    """x above a threshold, and a constant up to it."""
 
     name: ClassVar[str] = "threshold"
     label: ClassVar[str] = "Threshold"
@@ -106,5 +98,4 @@ class Threshold(Pieces):
         return torch.where(x > self.threshold, x - self.value, torch.zeros_like(x))
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return F.threshold(x, self.threshold, self.value)

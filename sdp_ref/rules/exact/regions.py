@@ -16,15 +16,15 @@ from sdp_ref.graph.trace import Step, last_uses
 from sdp_ref.rules.exact.cells import ON, Array, Cell, Flags, Indices, Place, nearest
 
 MOST_INPUTS = 5
-"""Variates whose polytopes are made: the simplices of their facets are too many for six."""
+"""Largest supported number of variates: for six, the facets have too many simplices."""
 
 _BEYOND = 6.0
-"""Half the edge of the box that all cells are in, at least: outside are 2e-9 of the mass for each variate."""
+"""Minimum half-width of the box around all cells, which contains all but 2e-9 of the mass per variate."""
 
 
 @dataclass(frozen=True)
 class Map:
-    """An affine op, as a map of affine functions: (C, n + 1, *event), the constant last, to the same."""
+    """An affine op as a map of affine functions, shape (C, n + 1, *event) with the constant last."""
 
     op: Affine
 
@@ -51,7 +51,7 @@ Bend = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 def walk(steps: Sequence[Step], operations: Sequence[Operation], start: Tensor, bend: Bend) -> Tensor:
-    """Take affine functions through a net."""
+    """Propagate affine functions through a net."""
     values = {0: start}
     numbered = enumerate(zip(steps, operations, last_uses(steps), strict=True), start=1)
     for number, (step, operation, unneeded) in numbered:
@@ -69,7 +69,7 @@ def walk(steps: Sequence[Step], operations: Sequence[Operation], start: Tensor, 
 
 
 def as_rows(value: Tensor) -> Array:
-    """Affine functions of cells, a row for each unit."""
+    """Affine functions of cells, one row per unit."""
     rows: Array = value.flatten(2).mT.cpu().numpy()
     if not np.isfinite(rows).all():
         raise ValueError("an op of the net gives values that are not finite: has it weights that are NaN?")
@@ -78,8 +78,8 @@ def as_rows(value: Tensor) -> Array:
 
 def _normalised(planes: Array) -> Array:
     """Hyperplanes (..., n + 1) with normals of length one, or 0."""
-    with np.errstate(over="ignore"):  # of an offset, where the hyperplane is nowhere near
-        # By the largest entry first: squares of large and of small ones are no numbers.
+    with np.errstate(over="ignore"):  # an offset may overflow where the hyperplane is far away
+        # Divide by the largest entry first: squares of large and of small entries over- or underflow.
         size = np.abs(planes[..., :-1]).max(-1, keepdims=True, initial=0)
         planes = planes / np.where(size > 0, size, 1)
         size = np.linalg.norm(planes[..., :-1], axis=-1, keepdims=True)
@@ -88,28 +88,28 @@ def _normalised(planes: Array) -> Array:
 
 
 class TooManyRegions(Exception):  # noqa: N818  the caller knows what to say about it
-    """There are more regions than may be."""
+    """The number of regions exceeds the limit."""
 
 
 class Regions:
-    """Cells on which a net is affine, as far as they come near the origin, and the cuts that made them.
+    """Cells on which a net is affine, within a radius of the origin, and the cuts that made them.
 
-    A cell is cut by a hyperplane that meets it within a radius. Beyond the radius cells go on, up to the box
-    that holds them all, and with them the affine function that the net is in them.
+    A hyperplane cuts a cell if it meets the cell within the radius. Outside the radius, cells continue up to
+    the box around all of them, and so do the affine functions of the net on them.
 
     Parameters
     ----------
     n : int
         Number of variates.
     radius : float
-        Within which the regions are those of the net.
+        Radius within which the regions are those of the net.
     most : int
-        Regions.
+        Maximum number of regions.
     """
 
     def __init__(self, n: int, radius: float, most: int) -> None:
         self.radius, self.most = radius, most
-        # Until the first cut all that is known is that the origin is inside: so nets that do not bend within
+        # Until the first cut, only the origin is known to be inside, so nets without kinks within
         # the radius may have any number of inputs.
         self.cells = [Cell(np.zeros((1, n)), np.zeros((1, 0), dtype=bool), np.zeros((0, n + 1)))]
         self.planes: list[Array] = []
@@ -171,7 +171,7 @@ class Regions:
         return Cell.box(n, max(_BEYOND, self.radius))
 
     def _above(self, cell: Cell, planes: Array) -> Flags:
-        """On which side of each hyperplane a cell is, near the origin where it is on both."""
+        """Side of each hyperplane on which a cell is; if it is on both, that of its part near the origin."""
         distance = cell.vertices @ planes[:, :-1].T + planes[:, -1]
         low, high = distance.min(0), distance.max(0)
         point, _ = nearest(cell.vertices, self.radius)
@@ -180,21 +180,21 @@ class Regions:
         return above
 
     def _hang(self, cell: Cell, number: int) -> None:
-        """Note what stands at a cell's place in the tree of cuts."""
+        """Store a region or a cut at the cell's position in the tree of cuts."""
         if cell.place:
             self.children[cell.place.cut][cell.place.side] = number
 
 
 @dataclass(frozen=True)
 class Census:
-    """How many regions some draws fall into.
+    """Estimate of the number of regions from samples.
 
     Attributes
     ----------
     least : int
-        Number of regions that there are at least, by Chao's estimate.
+        Lower bound of the number of regions, by Chao's estimator.
     share : float
-        Of the mass that is in the regions that are likeliest, as many as were asked about.
+        Mass of the likeliest regions, as many as requested.
     """
 
     least: int
@@ -204,7 +204,7 @@ class Census:
     def of(
         cls, steps: Sequence[Step], operations: Sequence[Operation], points: Tensor, likeliest: int
     ) -> Census:
-        """Count the patterns of units above their kink.
+        """Count the activation patterns of samples.
 
         References
         ----------
@@ -222,7 +222,7 @@ class Census:
         rows = names.view(np.dtype((np.void, names.shape[1]))).ravel()
         _, which, counts = np.unique(rows, return_inverse=True, return_counts=True)
         once, twice = (int((counts == times).sum()) for times in (1, 2))
-        # Which regions are likely, half of the draws say; how likely they are, the others.
+        # Half of the samples select the likely regions, the other half estimates their mass without bias.
         half = len(rows) // 2
         first = np.bincount(which[:half], minlength=len(counts))
         chosen = np.argsort(-first, kind="stable")[:likeliest]

@@ -1,4 +1,4 @@
-"""How wide the components of a marginal law are, and how the widths of independent terms add up."""
+"""Scale parameters of marginal laws, and their sums for independent terms."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def with_spread(law: Law, location: Tensor, spread: Tensor) -> Law:
 
 
 def additive(*laws: Law) -> tuple[list[Tensor], float, Callable[[Tensor], Tensor]]:
-    """Spreads in a form in which those of independent terms add up."""
+    """Convert spreads to a measure that adds for independent terms."""
     spreads = [spread_of(law) for law in laws]
     law = laws[0]
     if not isinstance(law, SymmetricStable):
@@ -47,7 +47,7 @@ def additive(*laws: Law) -> tuple[list[Tensor], float, Callable[[Tensor], Tensor
 
 
 def raised(factor: Tensor, exponent: float) -> Tensor:
-    """Power of the absolute values of factors, by which measures are multiplied."""
+    """Power of the absolute values of factors, which multiplies such a measure."""
     if exponent == 2:
         return factor.square()
     return factor.abs() if exponent == 1 else power(factor.abs(), exponent)

@@ -32,13 +32,8 @@ class DividedDifference(Rule):
     Parameters
     ----------
     step : float
-        h, at least 1. The published sqrt(3), the kurtosis of a Gaussian, serves one wide law; pieces of a
-        mixture do better with shorter steps.
-
-    Raises
-    ------
-    ValueError
-        If `step` is below 1 or not finite.
+        h, at least 1. The published sqrt(3), the kurtosis of a Gaussian, suits a single wide law; pieces of a
+        mixture are more accurate with shorter steps.
     """
 
     name: ClassVar[str] = "divided_difference"
@@ -53,7 +48,6 @@ class DividedDifference(Rule):
             raise ValueError(f"divided_difference needs a step of at least 1, got {step!r}")
 
     def prepare(self, net: Net) -> Callable[[Law], Law]:
-        """See :class:`Rule`; nothing is kept."""
         square = float(self.step) ** 2
 
         def propagate(x: Law) -> Law:

@@ -28,18 +28,13 @@ class Unscented(PointRule):
     Parameters
     ----------
     kappa : float, optional
-        At least 0. By default max(0, 3 - n), which matches the fourth moments of a Gaussian where it can.
+        At least 0. By default max(0, 3 - n), which matches the fourth moments of a Gaussian if possible.
     alpha : float
-        How far the points lie out, as a multiple of sqrt(n + kappa): 1, the first publication's, or less,
-        often .001. The outputs' differences are divided by its square, so where it is small a net in float32
-        has no digits left.
+        Distance of the points, as a multiple of sqrt(n + kappa): 1, as first published, or less, often 0.001.
+        Differences of outputs are divided by its square, so a net in float32 has no digits left for small
+        values.
     beta : float
-        What is known of the fourth moments: 2 is best for a Gaussian with small `alpha`; at least 0.
-
-    Raises
-    ------
-    ValueError
-        If `kappa` or `beta` is negative, `alpha` not inside (0, 1], or one of them no number.
+        At least 0, depends on the fourth moments: 2 is best for a Gaussian with small `alpha`.
 
     References
     ----------
@@ -82,7 +77,7 @@ class Unscented(PointRule):
         return torch.cat([torch.zeros_like(axes[:1]), axes, -axes]), weights
 
 
-_SINGLE = 0.1  # from here on float32 outputs give two digits of second differences at least
+_SINGLE = 0.1  # from here on, float32 outputs yield at least two digits of second differences
 
 
 def _is_number(value: object) -> bool:
