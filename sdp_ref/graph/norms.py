@@ -1,4 +1,4 @@
-"""Norms by statistics of a row's own components, as one form: layer, group, instance and RMS norms."""
+"""Layer, group, instance and RMS norms, which use statistics of a row's own components, in one form."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Norm:
     Attributes
     ----------
     groups : int
-        Of each row of the batch, one after the other.
+        Number of consecutive groups in each row of the batch.
     centred : bool
         Whether each group's mean is subtracted first.
     eps : float
     gain, shift : Tensor or None
-        What follows, broadcast over an event.
+        Affine map of the result, broadcast over an event.
     """
 
     groups: int
@@ -58,7 +58,8 @@ class Norm:
         if isinstance(module, nn.GroupNorm):
             groups = m.num_groups
         elif m.track_running_stats:
-            refused = NoLinearPartError if m.training else NoFormulaError  # to run it would change them
+            # running it in training mode would change its statistics
+            refused = NoLinearPartError if m.training else NoFormulaError
             raise refused(f"{kind} with running statistics (a BatchNorm does the same)")
         else:
             groups = x.shape[1]
@@ -68,11 +69,11 @@ class Norm:
         )
 
     def grouped(self, x: Tensor) -> Tensor:
-        """Components of an event by group, (..., groups, n); of `x` (N, *event) or (N, R, n)."""
+        """Components by group, (..., groups, n); of `x` (N, *event) or (N, R, n)."""
         return x.reshape(*x.shape[:1], self.groups, -1)
 
     def scores(self, x: Tensor, extra: Tensor | float = 0.0) -> tuple[Tensor, Tensor]:
-        """Normalised components before gain and shift, and what they were divided by, inverted."""
+        """Normalised components before gain and shift, and the reciprocal of the divisor."""
         rows = self.grouped(x)
         if self.centred:
             rows = rows - rows.mean(-1, keepdim=True)
@@ -80,7 +81,7 @@ class Norm:
         return rows * inverse, inverse
 
     def finished(self, scores: Tensor, like: Tensor) -> Tensor:
-        """Output from scores: in the shape of `like`, with gain and shift."""
+        """Apply gain and shift to scores, in the shape of `like`."""
         y = scores.reshape(like.shape)
         y = y if self.gain is None else y * self.gain
         return y if self.shift is None else y + self.shift

@@ -1,4 +1,4 @@
-"""Max-pooling as a choice of components."""
+"""Max-pooling as a selection of components."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_POOLS = (*_POOLS, *_ADAPTIVE)
 
 
 def max_pool(module: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Maxima over windows and where they stand, counted within a channel.
+    """Maxima over windows, and their indices within a channel.
 
     The paper's section on MaxPool maps (mu, sigma) to (max mu, sigma at the arg max): the
     linearisation at the location.

@@ -1,4 +1,4 @@
-"""Ops on components one by one: by constants, moved about, padded."""
+"""Elementwise ops with constants, rearrangements and padding."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Elementwise(Affine):
         return torch.ones_like(constant)
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
-        # A shift may also repeat components, which the product with ones does.
+        # A shift may also broadcast components, as the product with ones does.
         if isinstance(self.module, Shift) and torch.broadcast_shapes(x.shape, weight.shape) == x.shape:
             return x
         return x * weight
@@ -51,7 +51,7 @@ class Rearrangement(Affine):
     def check(self, x: Tensor) -> None:
         m = self.module
         if not isinstance(m, nn.Flatten | nn.Unflatten):
-            return  # others that would move the batch are refused where they are spelt
+            return  # other ops that would move the batch are rejected where they are created
         if (m.start_dim if isinstance(m, nn.Flatten) else m.dim) % x.ndim == 0:
             raise NoLinearPartError(f"{type(m).__name__} over the batch dimension")
 
@@ -64,7 +64,7 @@ class Rearrangement(Affine):
 
 
 class Padding(Rearrangement):
-    """Padding by a constant, or by components of the event."""
+    """Padding with a constant or with components of the event."""
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:  # noqa: ARG002
         m = self.module

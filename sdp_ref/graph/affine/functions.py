@@ -1,4 +1,4 @@
-"""Affine functions whose matrices are made: any one, and interpolation."""
+"""Affine functions with an explicit matrix: general ones, and interpolation."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.affine.base import CHUNK, Affine, check_ndim
 
 _DENSE = 2**26
-"""Entries of a matrix that is made of a function: 512 MB in float64."""
+"""Maximum number of entries of an explicit matrix: 512 MB in float64."""
 
 
 class Dense(Affine):
-    """An affine function whose matrix is made for powers of its entries, by a basis of its inputs."""
+    """An affine function whose matrix, and its powers, are built from a basis of its inputs."""
 
     def weight(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         n = x[0].numel()
         zero: Tensor = self.module(x.new_zeros(1, *x.shape[1:]))
         if n * zero.numel() > _DENSE:
@@ -34,20 +33,19 @@ class Dense(Affine):
         return y.reshape(len(x), *shape)
 
     def rows(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`; by the function itself."""
         y: Tensor = self.module(x) - self.module(torch.zeros_like(x[:1]))
         return y
 
 
 class Interpolation(Affine):
-    """Images in another size: a matrix for each dimension of space, of which the whole is the product."""
+    """Resizing of images: one matrix per spatial dimension, whose product is A."""
 
     def check(self, x: Tensor) -> None:
         if x.ndim < 3:
             check_ndim(self.module, x, 3)
 
     def weight(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`; the matrices of all dimensions, one after the other."""
+        """The matrices of all dimensions, concatenated."""
         weight = torch.cat([matrix.flatten() for matrix in self._matrices(x)])
         probe = torch.linspace(0, 9, x[0, 0].numel(), dtype=x.dtype, device=x.device).sin()
         probe = probe.reshape(1, 1, *x.shape[2:])
@@ -64,12 +62,11 @@ class Interpolation(Affine):
         return x
 
     def rows(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`; by the function itself."""
         y: Tensor = self.module(x)
         return y
 
     def _matrices(self, x: Tensor) -> list[Tensor]:
-        """Of each dimension (out, in): what becomes of its basis, constant along the others."""
+        """For each dimension, the image (out, in) of its basis, constant along the others."""
         space, matrices = x.shape[2:], []
         for d, n in enumerate(space):
             basis = torch.eye(n, dtype=x.dtype, device=x.device)

@@ -12,9 +12,9 @@ from sdp_ref.graph.affine.base import Affine, check_ndim
 
 
 class AveragePool(Affine):
-    """AvgPool1d, AvgPool2d and AvgPool3d, in every mode: sums over windows times one weight an output.
+    """AvgPool1d, AvgPool2d and AvgPool3d in all modes: sums over windows times one weight per output.
 
-    All entries of a row of A are equal, so that a power of that one weight is that of them all.
+    All entries of a row of A are equal, so a power of this weight is the power of all entries.
     """
 
     def check(self, x: Tensor) -> None:
@@ -55,7 +55,7 @@ class AdaptiveAveragePool(Affine):
         return 1 / self._counts(x)
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
-        # A mean times its count: torch has no adaptive sum.
+        # A mean times its count, since torch has no adaptive sum.
         y: Tensor = self.module(x) * self._counts(x) * weight
         return y
 
@@ -64,7 +64,7 @@ class AdaptiveAveragePool(Affine):
         return y
 
     def _counts(self, x: Tensor) -> Tensor:
-        """How many inputs each output averages: window i of m over n is [i n // m, ceil((i + 1) n / m))."""
+        """Numbers of inputs per output: window i of m over n is [i n // m, ceil((i + 1) n / m))."""
         space = x.shape[2:]
         given = self.module.output_size
         wanted = given if isinstance(given, tuple | list) else (given,) * len(space)
@@ -107,7 +107,7 @@ class SumOver(Affine):
 
 
 def _space(module: nn.Module) -> int:
-    """Dimensions of space of a pool, which its name ends with."""
+    """Number of spatial dimensions of a pool, from the suffix of its name."""
     return int(type(module).__name__[-2])
 
 

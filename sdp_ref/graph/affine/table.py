@@ -1,4 +1,4 @@
-"""The affine form of each op."""
+"""The affine forms of all ops."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from sdp_ref.graph.ops import (
 
 
 class FoldedAffine(Affine):
-    """An affine op on each part of an event by itself."""
+    """An affine op that is applied to each part of an event separately."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__(module)

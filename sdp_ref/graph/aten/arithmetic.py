@@ -119,7 +119,7 @@ def attention(
     if not q.layout == k.layout == v.layout or held(q).dim >= len(q.shape) - 2:
         raise NoFormulaError("attention between the examples of a batch")
     mask: Any = None if attn_mask is None else call.constant(attn_mask, len(q.shape), held(q))
-    if enable_gqa:  # heads of queries share those of keys and values
+    if enable_gqa:  # several query heads share one head of keys and values
         k, v = (_repeated(call, x, q.shape[-3] // x.shape[-3]) for x in (k, v))
     return call.made(call.emit(Attention(is_causal, scale, mask), q, k, v))
 

@@ -1,4 +1,4 @@
-"""Ops that torch.nn has a module for: linear maps, normalisations, pools, softmax."""
+"""Ops with a torch.nn module: linear maps, normalisations, pools, softmax."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def linear(call: Call, input: Any, weight: Any, bias: Any = None) -> Value:
 
 
 def linear_layer(weight: Tensor, bias: Tensor | None = None) -> nn.Module:
-    """Module of a linear map, with these very tensors."""
+    """Module of a linear map that shares the given tensors."""
     layer = nn.Linear(1, 1, bias=bias is not None, device="meta")
     layer.in_features, layer.out_features = weight.shape[1], weight.shape[0]
     return set_tensors(layer, weight=weight, bias=bias)
 
 
 def _each(value: Any, dims: int) -> Any:
-    """One number a dimension: lists of one stand for all."""
+    """One number per dimension; lists of length one are repeated."""
     if isinstance(value, str):
         return value
     given = list(value) if isinstance(value, list | tuple) else [value]
@@ -51,7 +51,7 @@ def any_convolution(
     groups: int,
     *_flags: Any,
 ) -> Value:
-    """``aten.convolution``, which all others are cases of."""
+    """``aten.convolution``, the general case."""
     fixed(weight, bias)
     n = weight.ndim - 2
     outer, inner = weight.shape[0], weight.shape[1] * groups
@@ -81,7 +81,7 @@ def convolution(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Value:
-    """``F.conv1d`` and its like."""
+    """``F.conv1d``, ``F.conv2d`` and ``F.conv3d``."""
     return any_convolution(call, input, weight, bias, stride, padding, dilation, False, 0, groups)
 
 
@@ -96,7 +96,7 @@ def transposed(
     groups: int = 1,
     dilation: Any = 1,
 ) -> Value:
-    """``F.conv_transpose1d`` and its like."""
+    """``F.conv_transpose1d``, ``F.conv_transpose2d`` and ``F.conv_transpose3d``."""
     return any_convolution(call, input, weight, bias, stride, padding, dilation, True, output_padding, groups)
 
 
@@ -137,7 +137,7 @@ def layer_norm(
 def native_layer_norm(
     call: Call, input: Any, shape: Sequence[int], weight: Any, bias: Any, eps: float
 ) -> Value:
-    """``aten.native_layer_norm``, of whose outputs the first is the norm."""
+    """``aten.native_layer_norm``, whose first output is the norm."""
     if call.replay.which:
         raise NoFormulaError("the statistics of a LayerNorm")
     return layer_norm(call, input, shape, weight, bias, eps)
@@ -210,7 +210,7 @@ def softmax(kind: type[nn.Module]) -> Builder:
 def rrelu(
     call: Call, input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False
 ) -> Value:
-    """``F.rrelu``, which draws its slopes in training."""
+    """``F.rrelu``, which samples its slopes in training mode."""
     return call.made(call.emit(nn.RReLU(lower, upper).train(training), as_value(input)))
 
 
@@ -227,7 +227,7 @@ def reduced(kind: type[nn.Module], what: str) -> Builder:
 
 
 def pool(kind: type[nn.Module], names: tuple[str, ...]) -> Builder:
-    """Pooling by its arguments after the input, under the names that its module gives them."""
+    """Pooling, whose arguments after the input have these `names` in the module."""
 
     def build(call: Call, input: Any, *args: Any, **options: Any) -> Value:
         if call.replay.which:

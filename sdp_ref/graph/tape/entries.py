@@ -1,4 +1,4 @@
-"""What a net computed, as a tape: its ops, the values that they took and made, and calls of whole modules."""
+"""Tapes: the ops of a net with their inputs and outputs, and calls of whole modules."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class UntraceableError(ValueError):
 
 @dataclass(frozen=True)
 class Ref:
-    """Place of a value on a tape: 0 is the net's input."""
+    """Reference to a value on a tape; 0 is the input of the net."""
 
     index: int
 
@@ -28,17 +28,17 @@ class Entry:
     Attributes
     ----------
     function : callable
-        What was called: an op of ATen, or :func:`overwritten`.
+        An ATen op, or :func:`overwritten`.
     args, kwargs
-        With what: a :class:`Ref` for a value, anything else as it was.
+        Its arguments, with a :class:`Ref` for each value.
     outputs : tuple of int or None
-        The values that it made; None for an output that is no tensor of numbers.
+        The values that it returns; None for an output that is not a tensor of numbers.
     shapes : tuple of tuple of int
         Their shapes.
     real : tuple of bool
-        Whether they are real numbers, and no whole ones or truth values.
+        Whether they are floating-point numbers, rather than integers or booleans.
     path : str
-        The innermost module of the net that was at work.
+        The innermost active module of the net.
     draws : bool
         Whether the result is random.
     """
@@ -55,15 +55,15 @@ class Entry:
 
 @dataclass(frozen=True)
 class Span:
-    """A call of a module of which a rule knows what it does as a whole.
+    """A call of a module that a rule handles as a whole.
 
     Attributes
     ----------
     module : nn.Module
     inputs : tuple of int
-        The values that it took.
+        The values that it reads.
     output : int
-        The value that it gave back.
+        The value that it returns.
     start, stop : int
         Its ops are entries ``start`` to ``stop - 1`` of the tape.
     path : str
@@ -80,7 +80,7 @@ class Span:
 
 @dataclass
 class Tape:
-    """What a net computed.
+    """The recording of a net.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ class Tape:
     output : int
         The value that it returned.
     given, result : Tensor
-        Its input and its output, in numbers.
+        Its actual input and output.
     """
 
     entries: list[Entry] = field(default_factory=list)
@@ -106,7 +106,7 @@ def overwritten(
     written: tuple[Any, Any, int],
     length: int,
 ) -> Tensor:
-    """Return a view of some memory after another view of it was written."""
+    """Return a view of memory after a write to another view of it."""
     memory = torch.zeros(length, dtype=new.dtype, device=new.device)
     memory.as_strided(*place).copy_(old)
     memory.as_strided(*written).copy_(new)
@@ -114,7 +114,7 @@ def overwritten(
 
 
 def leaves(tree: Any) -> list[Any]:
-    """What stands in lists, tuples and dicts, however nested."""
+    """Leaves of nested lists, tuples and dicts."""
     if isinstance(tree, dict):
         tree = tree.values()
     elif not isinstance(tree, tuple | list):
@@ -129,7 +129,7 @@ def leaves(tree: Any) -> list[Any]:
 
 
 def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
-    """Lists, tuples and dicts with what a function makes of their leaves."""
+    """Apply a function to the leaves of nested lists, tuples and dicts."""
     if isinstance(tree, dict):
         return {key: mapped(function, part) for key, part in tree.items()}
     if isinstance(tree, tuple | list):

@@ -12,8 +12,8 @@ from torch import Tensor
 from sdp_ref.graph.tape.entries import Entry, Ref
 from sdp_ref.graph.tape.layout import Layout
 
-_N = 3  # examples of a probe
-_IN_ANY_MEMORY: dict[Any, Any] = {  # views need the strides that the net had
+_N = 3  # number of examples in a probe
+_IN_ANY_MEMORY: dict[Any, Any] = {  # views require the strides of the net's tensors
     torch.ops.aten.view.default: torch.ops.aten.reshape.default,
     torch.ops.aten._unsafe_view.default: torch.ops.aten.reshape.default,
     torch.ops.aten.view_as.default: torch.ops.aten.reshape_as.default,
@@ -34,7 +34,7 @@ class PerExample:
     Attributes
     ----------
     layout : Layout
-        Of the repeated one.
+        Layout of the repeated constant.
     row : Tensor, shape (1, *event)
     """
 
@@ -42,13 +42,13 @@ class PerExample:
     row: Tensor
 
     def held(self, n: int) -> Tensor:
-        """The constant for `n` examples, as the net holds it."""
+        """The constant for `n` examples, in its shape in the net."""
         return self.layout.event_first(self.row.expand(n, *self.row.shape[1:]))
 
 
 @dataclass(frozen=True)
 class Varies:
-    """A constant that is another one for each example."""
+    """A constant that differs between examples."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,11 @@ class Value:
     Attributes
     ----------
     index : int
-        0 is the net's input, k the result of step k.
+        0 is the input of the net, k the result of step k.
     layout : Layout or None
-        How the net holds the batch of it; None if there is no such dimension.
+        Location of its batch in the net; None if it has no such dimension.
     shape : tuple of int
-        That of the net's own tensor, for a batch of the first size.
+        Shape of the net's tensor, for a batch of the first size.
     """
 
     index: int
@@ -79,44 +79,44 @@ class Value:
 
 @dataclass(frozen=True)
 class Source:
-    """Where the components of a result come from.
+    """Origin of the components of a result.
 
     Attributes
     ----------
     index : Tensor of int64, shape (*event)
-        Component of the flattened value, -1 for none.
+        Component of the flattened value, or -1.
     """
 
     index: Tensor
 
     @property
     def in_order(self) -> bool:
-        """Whether it is all components as they were."""
+        """Whether it is the identity."""
         flat = self.index.reshape(-1)
         return bool((flat == torch.arange(len(flat))).all())
 
     def of(self, x: Tensor) -> Tensor:
-        """Components of `x` (N, *event)."""
+        """Select components of `x` (N, *event)."""
         index = self.index.to(x.device)
         picked = x.reshape(len(x), -1)[:, index.clamp(min=0).reshape(-1)].reshape(len(x), *index.shape)
         return torch.where(index >= 0, picked, 0.0) if bool((index < 0).any()) else picked
 
 
 class Replay:
-    """One output of an entry, computed again from values batch first.
+    """One output of an entry as a function of batch-first values.
 
     Parameters
     ----------
     entry : Entry
-        Read from tapes of two sizes.
+        Combined from tapes of two batch sizes.
     which : int
-        Of its outputs.
+        Index of the output.
     taken : mapping of int to Value
-        The values that it reads, in the order in which they are given.
+        The values that it reads, in the order of the arguments of the function.
     layout : Layout or None
-        Of the result.
+        Layout of the result.
     dtype : torch.dtype
-        The net's own.
+        Dtype of the net.
     """
 
     def __init__(
@@ -126,26 +126,26 @@ class Replay:
 
     @property
     def name(self) -> str:
-        """Name of the op, for people."""
+        """Name of the op for messages."""
         name = getattr(self.entry.function, "_opname", getattr(self.entry.function, "__name__", "op"))
         return str(name).strip("_")
 
     @property
     def pointwise(self) -> bool:
-        """Whether each component is made from the like components of values of one shape."""
+        """Whether each component depends on the corresponding components of values of one shape."""
         tags = getattr(self.entry.function, "tags", ())
         return self.works and torch.Tag.pointwise in tags and len({v.event for v in self.taken.values()}) == 1
 
     @property
     def works(self) -> bool:
-        """Whether there is such a function: all that is read and made has a batch, and nothing is drawn."""
+        """Whether the function exists: all inputs and outputs have a batch, and nothing is random."""
         known = self.layout is not None and all(v.layout is not None for v in self.taken.values())
         drawn = self.entry.draws or any(isinstance(p, Varies) for p in self._parts)
         return known and self.entry.real[self.which] and not drawn
 
     @property
     def _parts(self) -> list[Any]:
-        """What the op is called with, one by one; of lists the outermost."""
+        """Arguments of the op, with the outermost lists flattened."""
         parts = [*self.entry.args, *self.entry.kwargs.values()]
         return [leaf for part in parts for leaf in (part if isinstance(part, list | tuple) else [part])]
 
@@ -156,7 +156,7 @@ class Replay:
         return self.layout.batch_first(self._held(*values))
 
     def _held(self, *values: Tensor) -> Tensor:
-        """The output as the net holds it."""
+        """The output in its shape in the net."""
         held = {
             index: value.layout.event_first(given)  # type: ignore[union-attr]
             for (index, value), given in zip(self.taken.items(), values, strict=True)
@@ -164,7 +164,7 @@ class Replay:
         return self.applied_to(held, len(values[0]), values[0])
 
     def applied_to(self, held: Mapping[int, Tensor], n: int, like: Tensor) -> Tensor:
-        """The output as the net holds it."""
+        """The output in its shape in the net, from values in theirs."""
 
         def put(leaf: Any) -> Any:
             match leaf:
@@ -181,7 +181,7 @@ class Replay:
                     return {k: put(v) for k, v in leaf.items()}
                 case list() | tuple():
                     return type(leaf)(put(v) for v in leaf)
-                case torch.dtype():  # a cast is to the precision of who asks
+                case torch.dtype():  # a cast is to the dtype of the caller
                     return like.dtype if leaf.is_floating_point else leaf
             return leaf
 
@@ -192,9 +192,9 @@ class Replay:
 
     @torch.no_grad()
     def sources(self) -> tuple[Layout, list[Source]] | None:
-        """Where each component comes from, if the op only moves them about (and adds constants).
+        """Origin of each component if the op only moves components (and adds constants).
 
-        The op is run on the places themselves.
+        This is determined by running the op on component indices.
         """
         if self.layout is None:
             return None
@@ -214,11 +214,11 @@ class Replay:
         return None
 
     def at(self, layout: Layout) -> Replay:
-        """The same with another layout of the result."""
+        """Return the same op with another layout of the result."""
         return Replay(self.entry, self.which, self.taken, layout, self.dtype)
 
     def constant(self) -> Tensor | None:
-        """What the output is for values of zero."""
+        """The output for values of zero."""
         device = next((p.device for p in self._parts if isinstance(p, Tensor)), torch.device("cpu"))
         zeros = [torch.zeros(_N, *v.event, dtype=self.dtype, device=device) for v in self.taken.values()]
         rows = self(*zeros)
@@ -228,13 +228,13 @@ class Replay:
 
 
 def _foldings(layout: Layout) -> list[Layout]:
-    """All ways in which a dimension may hold the batch, it outermost first."""
+    """All ways in which a dimension may contain the batch, with the batch outermost first."""
     m = layout.folded
     return [replace(layout, outer=outer, inner=m // outer) for outer in range(1, m + 1) if m % outer == 0]
 
 
 def _source(rows: Tensor, count: int) -> Source | None:
-    """Read off the places, shape (N, *event), where components went; None if examples mix."""
+    """Read the origins from the resulting indices, shape (N, *event); None if examples mix."""
     first = rows[0]
     offsets = torch.arange(len(rows), dtype=rows.dtype).reshape(-1, *[1] * first.ndim) * count
     expected = torch.where(first > 0, first + offsets, 0.0)
