@@ -1,4 +1,4 @@
-"""What a predicted interval, or a predicted probability of a tail, is worth."""
+"""Errors of predicted intervals and of predicted tail probabilities."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ TAILS = (1e-1, 1e-2, 1e-3, 1e-4)
 """Probabilities of exceeding the thresholds of :class:`Tails`."""
 
 _NORMAL_975 = 1.959963984540054
-_LEAST = 10  # samples expected above a threshold, without which nothing is said of it
-_NULL = 10_000  # draws behind a 95 % point
+_LEAST = 10  # minimum expected number of samples above a threshold
+_NULL = 10_000  # number of samples for a 95 % point
 
 
 def coverage(oracle: Quantiles, rule: Quantiles, level: float) -> tuple[Ratio, ...]:
-    """True mass of a rule's central interval of a level (0.9, say), for each output."""
+    """True mass of a rule's central interval of a level, such as 0.9, for each output."""
     check_outputs(oracle, rule)
     levels = central(level)
     intervals, again = rule.at(levels), rule.replicates(levels=levels, seed=1)
@@ -39,7 +39,7 @@ def coverage(oracle: Quantiles, rule: Quantiles, level: float) -> tuple[Ratio, .
 
 
 def _mass(ordered: Array, intervals: Array) -> Array:
-    """Share of an ordered sample in intervals, shape (..., 2), ends included."""
+    """Share of a sorted sample in closed intervals, shape (..., 2)."""
     below = np.searchsorted(ordered, intervals[..., 0], side="left")
     upto = np.searchsorted(ordered, intervals[..., 1], side="right")
     mass: Array = (upto - below) / len(ordered)
@@ -48,12 +48,12 @@ def _mass(ordered: Array, intervals: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Tails:
-    """Thresholds that an oracle seldom exceeds, fixed by an independent pilot.
+    """Thresholds that an oracle rarely exceeds, fixed by an independent pilot.
 
     Attributes
     ----------
     probabilities : tuple of float
-        Of exceeding the thresholds, but for the pilot's own error.
+        Probabilities of exceeding the thresholds, up to the error of the pilot.
     thresholds : ndarray, shape (probabilities, m)
     """
 
@@ -70,7 +70,7 @@ class Tails:
     def ratios(
         self, oracle: Quantiles, predicted: Array, draws: int | None = None, *, seed: int = 0
     ) -> list[tuple[Ratio, ...]]:
-        """Predicted over true probabilities of exceeding the thresholds."""
+        """Ratios of the predicted to the true probabilities of exceeding the thresholds."""
         outputs = len(oracle.ordered)
         if not predicted.shape == self.thresholds.shape == (len(self.probabilities), outputs):
             raise ValueError(f"the oracle has {outputs} outputs, the rule {predicted.shape[-1]}")
@@ -88,7 +88,7 @@ class Tails:
 def _exceedance(
     above: int, samples: int, predicted: float, draws: int | None, generator: np.random.Generator
 ) -> Ratio:
-    """Of a predicted probability, exact or counted, over the share of so many samples."""
+    """Ratio of a predicted probability, exact or counted, to the observed share of samples."""
     if above == 0:  # an atom at the threshold
         return Ratio(1.0 if predicted == 0 else math.inf, 1.0, 1.0, math.nan)
     share = above / samples

@@ -187,7 +187,7 @@ def generic(subject: Subject, seed: int, *, bias: bool = True) -> Iterator[tuple
 
 
 def representative(subject: Subject) -> list[str]:
-    """The first supported activation with a kink, and tanh (curvature of both signs) or another smooth one."""
+    """The first supported activation with a kink, and tanh (curvature of both signs) or a smooth one."""
     names = reference.known(subject.activations) or subject.activations
     kinked = [name for name in names if ACTIVATIONS[name].kinks]
     smooth = sorted((name for name in names if not ACTIVATIONS[name].kinks), key=lambda name: name != "tanh")
