@@ -67,8 +67,8 @@ class Estimate:
 class Ratio(Estimate):
     """A ratio estimated from samples: 1 for an exact rule, with errors on both sides.
 
-    `floor` is 1, and `floor95` is such that the ratio of an exact rule is within
-    ``1 +- (floor95 - 1)`` in 95 % of measurements.
+    `floor` is 1, and `floor95` is such that the ratio of an exact rule is within ``1 +- (floor95 - 1)`` in 95
+    % of measurements.
     """
 
     @property

@@ -1,9 +1,9 @@
 """Standard symmetric laws on the line (normal, Cauchy, alpha-stable): densities and tails.
 
-Symmetric alpha-stable laws have no closed form. Their Fourier integrals are computed along a ray in
-the complex plane on which both exp(-t^alpha) and exp(ixt) decay, so that nothing oscillates; with
-t = exp(u + i angle) the trapezoidal rule then converges exponentially. This is done once on a grid;
-splines of the logarithms interpolate all other values.
+Symmetric alpha-stable laws have no closed form. Their Fourier integrals are computed along a ray in the
+complex plane on which both exp(-t^alpha) and exp(ixt) decay, so that nothing oscillates; with t = exp(u + i
+angle) the trapezoidal rule then converges exponentially. This is done once on a grid; splines of the
+logarithms interpolate all other values.
 """
 
 from __future__ import annotations

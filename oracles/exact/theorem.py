@@ -1,9 +1,9 @@
 """Numerical verification of Theorem 1 of the paper and its corollaries, by searching for a counterexample.
 
-Claim: of all laws (location, scale) of the input's family, including point masses, the one closest in
-total variation to ReLU(X), X with median m and scale s, is (m, s) for m >= 0 and the point mass at 0 for
-m < 0. The image has an atom p0 = P(X <= 0), so the distance is at least p0 for a density and at least
-1 - p0 for a point mass. At m = 0 both bounds are 1/2 and both are attained: a tie.
+Claim: of all laws (location, scale) of the input's family, including point masses, the one closest in total
+variation to ReLU(X), X with median m and scale s, is (m, s) for m >= 0 and the point mass at 0 for m < 0. The
+image has an atom p0 = P(X <= 0), so the distance is at least p0 for a density and at least 1 - p0 for a point
+mass. At m = 0 both bounds are 1/2 and both are attained: a tie.
 
 For m >= 0 no other density attains its bound: it would have to exceed that of X on all x > 0, so its scale is
 at most s (the peak at m) and at least s (the tail). Total variation is insensitive to this near m = 0, where

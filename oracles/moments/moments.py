@@ -110,8 +110,8 @@ class Moments:
     def replicates(self, number: int = _REPLICATES, seed: int = 0) -> tuple[Array, Array]:
         """Return means and covariances of simulated further samples, shapes (number, m), (number, m, m).
 
-        Each is the estimate plus a random combination of the blocks' deviations from it whose
-        covariance is that of the estimate (multiplier bootstrap).
+        Each is the estimate plus a random combination of the blocks' deviations from it whose covariance is
+        that of the estimate (multiplier bootstrap).
         """
         blocks = len(self.block_weights)
         multipliers = np.random.default_rng(seed).standard_normal((number, blocks))
@@ -155,9 +155,9 @@ def mean_error(oracle: Moments | Samples, prediction: Prediction) -> Estimate:
 def bures(oracle: Moments | Samples, prediction: Prediction) -> Estimate:
     """W2 between the Gaussians with the oracle's moments and with those of the prediction.
 
-    A lower bound on W2 between any laws with these moments (Gelbrich 1990):
-    sqrt(norm(d)^2 + tr(C + P - 2 (C^1/2 P C^1/2)^1/2)), in units of the outputs. Negative
-    eigenvalues of a prediction are set to zero. Arguments are those of :func:`std_ratio`.
+    A lower bound on W2 between any laws with these moments (Gelbrich 1990): sqrt(norm(d)^2 + tr(C + P - 2
+    (C^1/2 P C^1/2)^1/2)), in units of the outputs. Negative eigenvalues of a prediction are set to zero.
+    Arguments are those of :func:`std_ratio`.
     """
     return _estimate(_gelbrich, *checked_arguments(oracle, prediction))
 

@@ -1,9 +1,9 @@
 """Counting samples in cells, for all partitions.
 
-Samples are located in float64. float32 values convert exactly, so an atom of a law is in one cell
-for every precision of a rule. Samples are counted on their device, and only the counts are copied.
-The code is the same for arrays and tensors, because numpy and torch have most functions under the
-same names (:func:`namespace`). On the CPU numpy is used, which is faster there.
+Samples are located in float64. float32 values convert exactly, so an atom of a law is in one cell for every
+precision of a rule. Samples are counted on their device, and only the counts are copied. The code is the same
+for arrays and tensors, because numpy and torch have most functions under the same names (:func:`namespace`).
+On the CPU numpy is used, which is faster there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Partitions of the output space, fixed by a pilot sample, and total variation on them.
 
-The cells are fixed before any rule is evaluated, from an oracle sample that is not used otherwise.
-All rules are therefore compared on the same cells, which do not depend on extreme samples.
+The cells are fixed before any rule is evaluated, from an oracle sample that is not used otherwise. All rules
+are therefore compared on the same cells, which do not depend on extreme samples.
 """
 
 from __future__ import annotations
@@ -255,9 +255,9 @@ def pairwise_total_variation(
 def total_variation_of_counts(oracle_counts: ArrayLike, rule_counts: ArrayLike, floor: Floor) -> Estimate:
     """Total variation in [0, 1] between two laws, from their counts in the same cells.
 
-    With p and q the relative counts and A = {p > q}, the value is P(A) - Q(A) and the standard
-    error sqrt(P(A) (1 - P(A)) / N + Q(A) (1 - Q(A)) / M). A is treated as given, which is exact to
-    first order away from p = q. Samples are treated as independent; the error of Sobol points is smaller.
+    With p and q the relative counts and A = {p > q}, the value is P(A) - Q(A) and the standard error
+    sqrt(P(A) (1 - P(A)) / N + Q(A) (1 - Q(A)) / M). A is treated as given, which is exact to first order away
+    from p = q. Samples are treated as independent; the error of Sobol points is smaller.
 
     The `floor` is that of :func:`total_variation_floor`, which is the same for all rules with equally many
     samples.

@@ -36,9 +36,9 @@ class PrincipalCells:
     """An equal-mass tree over all principal axes and, if there are more than three, a grid on each pair.
 
     These are several partitions: counts have one row for each, that of the tree first. Both axes of a grid
-    have equally many bins of equal mass, except that 1 % at either end are separate bins, because a
-    law that is too wide has its mass there; a grid has about as many cells as the tree. With more than
-    20 axes not all pairs are used: each axis is paired with those next to it in width, in a ring.
+    have equally many bins of equal mass, except that 1 % at either end are separate bins, because a law that
+    is too wide has its mass there; a grid has about as many cells as the tree. With more than 20 axes not all
+    pairs are used: each axis is paired with those next to it in width, in a ring.
 
     Attributes
     ----------

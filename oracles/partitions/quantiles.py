@@ -1,10 +1,10 @@
 """Distances between the quantiles of the outputs of an oracle and a rule, with floors and standard errors.
 
-Quantiles exist for every law, so these replace moments and W1 if tails are heavy. Their
-sampling error is estimated by the bootstrap, which needs no resampling for quantiles: the k-th smallest of n
-samples from an empirical law is its quantile at the k-th smallest of n uniform variates, and several
-of those are drawn jointly by their gaps, which are Gamma variates over their sum. The relative error of these
-standard errors is about n^(-1/4).
+Quantiles exist for every law, so these replace moments and W1 if tails are heavy. Their sampling error is
+estimated by the bootstrap, which needs no resampling for quantiles: the k-th smallest of n samples from an
+empirical law is its quantile at the k-th smallest of n uniform variates, and several of those are drawn
+jointly by their gaps, which are Gamma variates over their sum. The relative error of these standard errors is
+about n^(-1/4).
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def mean_quantile_distance(oracle: Quantiles, rule: Quantiles) -> tuple[Estimate
 
     References
     ----------
-    Munk and Czado, "Nonparametric validation of similar distributions and assessment of goodness of
-    fit", JRSS B 1998.
+    Munk and Czado, "Nonparametric validation of similar distributions and assessment of goodness of fit",
+    JRSS B 1998.
     """
     return _estimates(_mean_distance, oracle, rule)
 

@@ -42,11 +42,11 @@ class EqualMassTree:
     """Cells of equal mass: a k-d tree in the principal coordinates of the oracle.
 
     Each level splits every cell at the pilot's median along the next principal axis, cyclically by decreasing
-    variance, so thin directions are resolved as finely as wide ones. Medians do not
-    depend on the scale of a coordinate, so whitening is implied. If an atom is at the
-    median, the cell is split next to it. A direction in which every pilot sample agrees with the
-    centre up to rounding is null and not split; samples outside the pilot's subspace are counted
-    in an additional last cell. A constant pilot is a point mass: one cell at it, and one for other values.
+    variance, so thin directions are resolved as finely as wide ones. Medians do not depend on the scale of a
+    coordinate, so whitening is implied. If an atom is at the median, the cell is split next to it. A
+    direction in which every pilot sample agrees with the centre up to rounding is null and not split; samples
+    outside the pilot's subspace are counted in an additional last cell. A constant pilot is a point mass: one
+    cell at it, and one for other values.
 
     Attributes
     ----------
@@ -149,7 +149,7 @@ def _split(ordered: NDArray[np.float64], slack: float) -> float:
         return float(ordered[-1] + slack)
     cut = min(inside, key=lambda end: abs(end - half))
     # Between the two, so that rounding of a sample at either does not move it. The midpoint of adjacent
-    # floats
-    # rounds to one of them, and only the lower one is correct: values at or below the threshold go left.
+    # floats rounds to one of them, and only the lower one is correct: values at or below the threshold go
+    # left.
     middle = (ordered[cut - 1] + ordered[cut]) / 2
     return float(middle if middle < ordered[cut] else ordered[cut - 1])

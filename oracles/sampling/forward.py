@@ -1,9 +1,9 @@
 """Forward passes over many samples, in chunks whose activations stay in cache.
 
 A single call of a network on 10^6 samples moves every activation through main memory. Chunks of a few
-thousand rows in two reused buffers keep them in cache, which makes small fully connected
-networks several times faster. Networks other than chains of linear layers and elementwise
-activations are called chunk by chunk.
+thousand rows in two reused buffers keep them in cache, which makes small fully connected networks several
+times faster. Networks other than chains of linear layers and elementwise activations are called chunk by
+chunk.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def chunked_forward(net: Network, event: torch.Size) -> Network:
 def in_threads(tasks: Iterator[Callable[[], T]]) -> Iterator[T]:
     """Yield results of tasks in order, from as many threads as torch uses, with one thread per task.
 
-    This is cheaper than many threads for each small matrix product, which would synchronise after
-    every product. Only a few tasks run or wait at a time.
+    This is cheaper than many threads for each small matrix product, which would synchronise after every
+    product. Only a few tasks run or wait at a time.
     """
     threads = torch.get_num_threads()
     if threads == 1:

@@ -1,9 +1,9 @@
 """Standard noise, drawn on the CPU in blocks that depend on the seed only.
 
-Block k of a plain Monte Carlo sample has its own counter-based generator, seeded by
-(seed, k); block sizes depend on the dimension only. A shorter sample is therefore the beginning of a
-longer one, for any number of threads or workers. A Sobol sample consists of 16 independent
-scrambles of equal size, one after the other, whose spread yields a standard error.
+Block k of a plain Monte Carlo sample has its own counter-based generator, seeded by (seed, k); block sizes
+depend on the dimension only. A shorter sample is therefore the beginning of a longer one, for any number of
+threads or workers. A Sobol sample consists of 16 independent scrambles of equal size, one after the other,
+whose spread yields a standard error.
 """
 
 from __future__ import annotations

@@ -37,11 +37,11 @@ def standard_normals(samples: int, dimension: int, *, seed: Seed, sampler: Sampl
     samples, dimension : int
         Number of rows and columns.
     seed : int or SeedSequence
-        The result does not depend on the number of threads, and a shorter sample of the "mc"
-        sampler is the beginning of a longer one.
+        The result does not depend on the number of threads, and a shorter sample of the "mc" sampler is the
+        beginning of a longer one.
     sampler : {"mc", "sobol"}
-        Plain Monte Carlo, or scrambled Sobol points: 16 independent scrambles of samples / 16
-        points, one after the other (the first ones have one more if 16 is not a divisor).
+        Plain Monte Carlo, or scrambled Sobol points: 16 independent scrambles of samples / 16 points, one
+        after the other (the first ones have one more if 16 is not a divisor).
     """
     samples, dimension = _positive("samples", samples), _positive("dimension", dimension)
     _check_seed(seed)
@@ -77,10 +77,10 @@ def sample_outputs(
 
     Notes
     -----
-    The largest of N Cauchy samples is about N times the scale, far from the limit of float32. For alpha-stable
-    ones it is N^(1 / alpha) times the scale, which may overflow for alpha below 0.2 and raise an error. An
-    output of that size has seven digits, so in float32 its thin directions are lost;
-    this affects samples beyond 10^4 scales, a share of 10^-4 of a Cauchy law.
+    The largest of N Cauchy samples is about N times the scale, far from the limit of float32. For
+    alpha-stable ones it is N^(1 / alpha) times the scale, which may overflow for alpha below 0.2 and raise an
+    error. An output of that size has seven digits, so in float32 its thin directions are lost; this affects
+    samples beyond 10^4 scales, a share of 10^-4 of a Cauchy law.
     """
     # concatenate at the end: copying each block would compete with the running threads
     return torch.cat(list(stream_outputs(net, x, samples, seed=seed, device=device, sampler=sampler)))
@@ -97,8 +97,8 @@ def stream_outputs(
 ) -> Iterator[Tensor]:
     """Yield the outputs of :func:`sample_outputs` in consecutive blocks, without storing them.
 
-    Blocks have up to 2^18 / n rows, with n the input's dimension, so memory does not grow
-    with `samples`. Arguments are validated at the call, not at the first block.
+    Blocks have up to 2^18 / n rows, with n the input's dimension, so memory does not grow with `samples`.
+    Arguments are validated at the call, not at the first block.
     """
     if not isinstance(x, Law):
         raise ValueError(f"x must be a law such as DiagonalGaussian, got {type(x).__name__}")

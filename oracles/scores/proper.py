@@ -28,8 +28,8 @@ _GRID = 256  # points of a bridge
 def log_score(log_densities: ArrayLike) -> Estimate:
     """Mean negative log of a predicted density at samples of the true law.
 
-    It is the (unknown) entropy of the true law plus the Kullback-Leibler divergence of the
-    prediction from it, so differences between rules are differences of this divergence.
+    It is the (unknown) entropy of the true law plus the Kullback-Leibler divergence of the prediction from
+    it, so differences between rules are differences of this divergence.
     """
     losses = -np.asarray(log_densities, dtype=np.float64)
     if losses.ndim != 1 or len(losses) < 2:

@@ -1,7 +1,7 @@
 """Wasserstein-1 distance between large samples, with proven bounds.
 
-Both bounds come from linear programming. The upper one is the cost of a bijection. The lower one is
-the value of Kantorovich potentials, u_i + v_j <= |x_i - y_j|, which are verified on all pairs.
+Both bounds come from linear programming. The upper one is the cost of a bijection. The lower one is the value
+of Kantorovich potentials, u_i + v_j <= |x_i - y_j|, which are verified on all pairs.
 
 The assignment problem is solved on a few of its n^2 edges, and the potentials identify missing ones (column
 generation). It is fast because of its starting point: clouds of n/2, n/4, ... centres of mass are solved
@@ -58,13 +58,13 @@ class Bracket:
     ----------
     lower, upper : float
         In the units of the points. `upper` is the mean length of a bijection, in float64; `lower` is
-        ``mean(u) + mean(v)`` minus an allowance for rounding, (2 m + 16) 2^-53 times the diameter of
-        all points and the largest potentials, or 0 if that is negative.
+        ``mean(u) + mean(v)`` minus an allowance for rounding, (2 m + 16) 2^-53 times the diameter of all
+        points and the largest potentials, or 0 if that is negative.
     n : int
         Number of points per side.
     u, v : ndarray, shape (n,)
-        Kantorovich potentials of the lower bound at the points x and y, in their order:
-        u_i + v_j <= |x_i - y_j| for every pair, up to that allowance.
+        Kantorovich potentials of the lower bound at the points x and y, in their order: u_i + v_j <= |x_i -
+        y_j| for every pair, up to that allowance.
     """
 
     lower: float
@@ -89,10 +89,10 @@ def certified_wasserstein(
 ) -> Bracket:
     """Bounds of W1, Euclidean cost, between all points of two samples, both of shape (n, m), in float64.
 
-    It is intended for few dimensions: the bounds are valid for any number, but computing time increases.
-    n = 30 000 nearly flat points need 0.5 GB; far above the floor less than a second, at the
-    floor about 10 s, in between up to 20 s, and twice that in three full dimensions. The result is
-    deterministic for any number of threads, unless the time limit ends the search.
+    It is intended for few dimensions: the bounds are valid for any number, but computing time increases. n =
+    30 000 nearly flat points need 0.5 GB; far above the floor less than a second, at the floor about 10 s, in
+    between up to 20 s, and twice that in three full dimensions. The result is deterministic for any number of
+    threads, unless the time limit ends the search.
 
     The search ends when the bracket's `gap` is at most `tolerance`; 0 requests the optimum. It also ends
     after `seconds`, with the tightest bracket so far. The time is checked between steps, which take seconds
@@ -248,10 +248,9 @@ def _solve(a: Cloud, b: Cloud, edges: Ints, guess: Floats, deadline: float) -> _
     """Transport on the given edges by network simplex; None if the deadline passes."""
     import ot  # takes half a second to import
 
-    # With sparse costs, POT does not accept initial potentials. Subtracting the guess of
-    # the targets' potentials, and the corresponding potentials of the sources, from the costs does not change
-    # the
-    # optimal plans, and a good guess reduces the number of pivots. Edges are sorted, at least one per source.
+    # With sparse costs, POT does not accept initial potentials. Subtracting the guess of the targets'
+    # potentials, and the corresponding potentials of the sources, from the costs does not change the optimal
+    # plans, and a good guess reduces the number of pivots. Edges are sorted, at least one per source.
     i, j = np.divmod(edges, len(b))
     left = lengths(a, b, i, j) - guess[j]
     u = np.minimum.reduceat(left, np.searchsorted(i, np.arange(len(a))))
@@ -285,8 +284,8 @@ def _refined(a: Cloud, b: Cloud, i: Ints, j: Ints) -> Ints:
 def _lent(sources: Cloud, targets: Cloud, a: Cloud, b: Cloud, plan: _Plan, group: int) -> _Bounds:
     """Bounds for the finest clouds from a plan between coarse ones, each centre of `group` points.
 
-    f(z) = min_j |z - b_j| - v_j is 1-Lipschitz for any v, so that f and -f are feasible
-    potentials (Kantorovich and Rubinstein).
+    f(z) = min_j |z - b_j| - v_j is 1-Lipschitz for any v, so that f and -f are feasible potentials
+    (Kantorovich and Rubinstein).
     """
     to = plan.j[np.searchsorted(plan.i, np.arange(len(a)))]
     u = lipschitz_extension(sources.points, b.points, plan.v, to[np.arange(len(sources)) // group])

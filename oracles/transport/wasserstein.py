@@ -1,12 +1,11 @@
 """Wasserstein-1 distances between samples, with floors and standard errors.
 
-All distances are computed with Kantorovich potentials u and v: the distance is
-mean(u) + mean(v), and its standard error is sqrt(Var(u) / n + Var(v) / n), by the
-central limit theorem for the empirical cost (del Barrio and Loubes, Ann. Probab. 2019). That
-theorem is about the mean of the empirical distance, which in three dimensions is well above the true
-distance; the floor shows by how much. For an exact or almost exact rule this error is too large (1.4 to
-1.8 times the spread of repeated samples, by simulation). A law without a mean (Cauchy) has no
-finite W1, which samples do not show: `require_mean` rejects the law itself.
+All distances are computed with Kantorovich potentials u and v: the distance is mean(u) + mean(v), and its
+standard error is sqrt(Var(u) / n + Var(v) / n), by the central limit theorem for the empirical cost (del
+Barrio and Loubes, Ann. Probab. 2019). That theorem is about the mean of the empirical distance, which in
+three dimensions is well above the true distance; the floor shows by how much. For an exact or almost exact
+rule this error is too large (1.4 to 1.8 times the spread of repeated samples, by simulation). A law without a
+mean (Cauchy) has no finite W1, which samples do not show: `require_mean` rejects the law itself.
 """
 
 from __future__ import annotations
@@ -71,8 +70,8 @@ def wasserstein_floor(a: Samples, n: int = 2000, pairs: int = 8, *, seed: int = 
 
     References
     ----------
-    Fournier and Guillin, "On the rate of convergence in Wasserstein distance of the empirical
-    measure", PTRF 2015, for the rate.
+    Fournier and Guillin, "On the rate of convergence in Wasserstein distance of the empirical measure", PTRF
+    2015, for the rate.
     """
     return floor_of(_exact, a, n, pairs, seed)
 

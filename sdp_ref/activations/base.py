@@ -120,8 +120,8 @@ class Activation(ABC):
     def mean_derivative(self, mean: Tensor, variance: Tensor) -> Tensor:
         """Return E[f'(X)], X ~ N(mean, variance), elementwise; at a point mass this is :meth:`derivative`.
 
-        By Stein's lemma Cov(f(X), Y) = E[f'(X)] Cov(X, Y) for jointly Gaussian X and Y.
-        Raises :class:`~sdp_ref.errors.NoFormulaError` if it is not defined.
+        By Stein's lemma Cov(f(X), Y) = E[f'(X)] Cov(X, Y) for jointly Gaussian X and Y. Raises
+        :class:`~sdp_ref.errors.NoFormulaError` if it is not defined.
         """
         return self._mean_derivative(mean.double(), variance.double()).to(mean.dtype)
 

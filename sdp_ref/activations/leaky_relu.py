@@ -54,8 +54,7 @@ class LeakyReLU(Activation):
         h = mean / s
         away = torch.where(mean > 0, -h, h)
         # `spread`, I_1(-abs(h)), is the difference between the mean of the ramp and the ramp of the mean. It
-        # is small
-        # where the kink is in the tail, so it is not computed as this difference.
+        # is small where the kink is in the tail, so it is not computed as this difference.
         beyond, spread, half = repeated_integrals(away)
         m = self.function(mean) + (1 - a) * s * spread
         # Phi(h) - S(h) S(-h) cancels for h < 0, E[(h + Z)_+^2] - S(h)^2 for h > 0

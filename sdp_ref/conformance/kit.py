@@ -73,8 +73,8 @@ def check_rule(
     """Test general properties of a propagation rule, and its own claims.
 
     The rule may be a built-in one as text, ``"monte_carlo:samples=100"``, or any object with a `name` and
-    ``propagate(net, x)`` that returns a law with mean and covariance: a `Gaussian`, a
-    `DiagonalGaussian` or a `Mixture`. These attributes of the rule are optional:
+    ``propagate(net, x)`` that returns a law with mean and covariance: a `Gaussian`, a `DiagonalGaussian` or a
+    `Mixture`. These attributes of the rule are optional:
 
     - claims (collection of str): ``"moments"``: mean and covariance after one hidden layer are those of the
       true law; ``"marginal moments"``: mean and variance of a unit are; ``"second order"``: the mean is
@@ -99,8 +99,8 @@ def check_rule(
     Notes
     -----
     Cases for which a rule raises `UnsupportedError` are not judged. A check without any judged case is
-    skipped, and a rule without any judged check has not passed. Any other error fails the check.
-    Global generators, default dtype, grad mode and thread count are restored after every check.
+    skipped, and a rule without any judged check has not passed. Any other error fails the check. Global
+    generators, default dtype, grad mode and thread count are restored after every check.
     """
     chosen = built_in(rule) if isinstance(rule, str) else _valid(rule)
     checks, subject = named_checks(only), Subject(chosen, _valid_seed(seed))

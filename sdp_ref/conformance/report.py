@@ -28,8 +28,8 @@ class CheckResult:
     detail : str
         The observation, or the reason why the check could not run.
     numbers : Mapping of str to float
-        ``cases`` is the number of judged cases; for a failure ``error`` and ``tolerance`` are
-        those of the entry with the largest error.
+        ``cases`` is the number of judged cases; for a failure ``error`` and ``tolerance`` are those of the
+        entry with the largest error.
     example : str or None
         For a failure: Python code that builds the smallest failing net and input law and calls `rule`.
     known : str or None

@@ -56,10 +56,9 @@ class Prediction:
 class Subject:
     """A rule under test.
 
-    A rule with an integer attribute ``samples`` is a sampling rule: it is tested
-    with statistical tolerances, on a copy that draws :data:`DRAWS` samples. If the results of a rule depend
-    on its ``seed`` but it has no such attribute, its errors are unknown, and comparisons with
-    exact values are skipped.
+    A rule with an integer attribute ``samples`` is a sampling rule: it is tested with statistical tolerances,
+    on a copy that draws :data:`DRAWS` samples. If the results of a rule depend on its ``seed`` but it has no
+    such attribute, its errors are unknown, and comparisons with exact values are skipped.
 
     Parameters
     ----------

@@ -25,8 +25,8 @@ MAX_POOLS = (*_POOLS, *_ADAPTIVE)
 def max_pool(module: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
     """Maxima over windows, and their indices within a channel.
 
-    The paper's section on MaxPool maps (mu, sigma) to (max mu, sigma at the arg max): the
-    linearisation at the location.
+    The paper's section on MaxPool maps (mu, sigma) to (max mu, sigma at the arg max): the linearisation at
+    the location.
     """
     kind = type(module).__name__
     dimensions, pool = next(form for each, form in (_POOLS | _ADAPTIVE).items() if isinstance(module, each))

@@ -1,9 +1,9 @@
 """Backward pass through autograd's graph for many outputs at once.
 
 The cotangents of K outputs are stacked in front of the batch. An affine op treats the stack as one larger
-batch, a pointwise op multiplies it by a slope that is computed once, and gradients of weights are
-never computed. Nodes that are not in the tables below process one cotangent at a time by
-their own formula, so that every net that autograd can differentiate is supported.
+batch, a pointwise op multiplies it by a slope that is computed once, and gradients of weights are never
+computed. Nodes that are not in the tables below process one cotangent at a time by their own formula, so that
+every net that autograd can differentiate is supported.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ class Walk:
     def pull_back(self, basis: Tensor, x: Tensor, bound: int) -> Tensor:
         """Pull cotangents (K, B, *out) of the value back to the input: (K, B, *event).
 
-        Where a stack of cotangents takes more than `bound` bytes at a node, it is split from there on,
-        so that the small values near the output are still processed together.
+        Where a stack of cotangents takes more than `bound` bytes at a node, it is split from there on, so
+        that the small values near the output are still processed together.
         """
         return self._from(0, {self.end: _Cotangents(basis, False)}, len(basis), x, bound)
 

@@ -27,9 +27,9 @@ def jacobian_of(
 ) -> tuple[Tensor, Tensor]:
     """Value and Jacobian of a net that works row by row.
 
-    At a kink of ReLU or leaky ReLU the derivative is the one from the right, so that ReLU keeps the
-    scale at location 0, as eq. 2 of Petersen et al. (2024) does; torch's own convention is 0.
-    The cost is min(m, n) backward or forward passes.
+    At a kink of ReLU or leaky ReLU the derivative is the one from the right, so that ReLU keeps the scale at
+    location 0, as eq. 2 of Petersen et al. (2024) does; torch's own convention is 0. The cost is min(m, n)
+    backward or forward passes.
     """
     point = x if create_graph and x.requires_grad else x.detach().requires_grad_()
     with torch.enable_grad():

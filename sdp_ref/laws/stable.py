@@ -66,8 +66,8 @@ class Cauchy(Law):
 class SymmetricStable(Law):
     r"""Symmetric alpha-stable laws with independent components.
 
-    The characteristic function of a component is exp(i t location - abs(scale t)^alpha), so
-    alpha = 1 is the Cauchy law and alpha = 2 a Gaussian of variance 2 scale^2.
+    The characteristic function of a component is exp(i t location - abs(scale t)^alpha), so alpha = 1 is the
+    Cauchy law and alpha = 2 a Gaussian of variance 2 scale^2.
 
     Parameters
     ----------
@@ -146,8 +146,8 @@ def _cauchy_tail(value: Tensor) -> Tensor:
 def stable_scale(weight: Tensor, scale: Tensor, alpha: float) -> Tensor:
     """Return the scales of W x for independent symmetric alpha-stable x.
 
-    They are (sum_j abs(w_ij)^alpha s_j^alpha)^(1/alpha). Each sum is taken relative to its largest
-    term, so that no power of a term over- or underflows.
+    They are (sum_j abs(w_ij)^alpha s_j^alpha)^(1/alpha). Each sum is taken relative to its largest term, so
+    that no power of a term over- or underflows.
     """
     import torch
 

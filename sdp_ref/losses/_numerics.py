@@ -81,8 +81,7 @@ class _Ratio(Function):
     @staticmethod
     def forward(z: Tensor) -> Tensor:
         # phi / Phi = sqrt(2 / pi) exp(-z^2 / 2) / erfc(-z / sqrt 2). Both underflow in the tail, but their
-        # ratio,
-        # computed from erfcx(x) = exp(x^2) erfc(x), does not.
+        # ratio, computed from erfcx(x) = exp(x^2) erfc(x), does not.
         ratio: Tensor = math.sqrt(2 / math.pi) / torch.special.erfcx(-z / math.sqrt(2))
         return ratio
 

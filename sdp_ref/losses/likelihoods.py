@@ -82,8 +82,8 @@ def gaussian_jitter(law: Gaussian) -> Tensor:
 def cauchy_nll(law: Cauchy, targets: Tensor, reduction: Reduction = "mean") -> Tensor:
     r"""Return the negative log-likelihood of targets under independent Cauchy components, in nats.
 
-    sum_k log pi + 2 log hypot(g_k, r_k) - log g_k with r = target - location, which equals
-    log(pi g (1 + (r/g)^2)) and does not overflow. A scale of 0 counts as 2^-500.
+    sum_k log pi + 2 log hypot(g_k, r_k) - log g_k with r = target - location, which equals log(pi g (1 +
+    (r/g)^2)) and does not overflow. A scale of 0 counts as 2^-500.
 
     Location and `targets` have shape (B, *event). The reduction is over the batch; components are always
     summed.

@@ -24,11 +24,11 @@ _MEANS = ("propagated", "regular", "regular_covariance")
 class DVIA(FullCovarianceRule):
     """Deterministic variational inference approximation, for ReLU only, as published.
 
-    Its covariance is an approximation with known faults, which are kept: the variance is 12 % too
-    small at mean/std = -2 and 82 % at -4, and the matrix can be slightly indefinite. It is returned
-    as it is; :meth:`Gaussian.factor` clips it for sampling. A hidden unit whose variance it makes
-    negative goes on as a point mass. Beside residual branches its covariance with the values that are
-    read later is by Stein's lemma, and max-pooling takes the component of the largest mean.
+    Its covariance is an approximation with known faults, which are kept: the variance is 12 % too small at
+    mean/std = -2 and 82 % at -4, and the matrix can be slightly indefinite. It is returned as it is;
+    :meth:`Gaussian.factor` clips it for sampling. A hidden unit whose variance it makes negative goes on as a
+    point mass. Beside residual branches its covariance with the values that are read later is by Stein's
+    lemma, and max-pooling takes the component of the largest mean.
 
     Parameters
     ----------
@@ -127,8 +127,8 @@ class _Arc(torch.autograd.Function):
 def dvia_relu(mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and approximate covariance of ReLU(X), X ~ N(mean, covariance).
 
-    With h, k the means in standard deviations, rho the correlation, r = sqrt(1 - rho^2) and
-    a = arcsin rho - rho / (1 + r), a covariance c becomes
+    With h, k the means in standard deviations, rho the correlation, r = sqrt(1 - rho^2) and a = arcsin rho -
+    rho / (1 + r), a covariance c becomes
 
         c [Phi(h) Phi(k) + a / (2 pi) exp(q)],
         q = -(h^2 + k^2) rho / (2 a (1 + r)) + h k (arcsin rho - rho) / (a rho).

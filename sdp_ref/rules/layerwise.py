@@ -41,14 +41,14 @@ _HINT = "fallback=linearise takes it for its derivative at the mean"
 class LayerwiseRule(Rule):
     """A rule that maps the law of an op's input to the law of its output, op by op.
 
-    A subclass defines the law that enters the first layer with :meth:`start` and registers
-    one handler per op with :meth:`handles`. Handlers are inherited.
+    A subclass defines the law that enters the first layer with :meth:`start` and registers one handler per op
+    with :meth:`handles`. Handlers are inherited.
 
     Parameters
     ----------
     fallback : str
-        Treatment of ops without a formula, or whose formula does not apply: "none" rejects the
-        net, "linearise" replaces the op by its derivative at the mean, if it has one.
+        Treatment of ops without a formula, or whose formula does not apply: "none" rejects the net,
+        "linearise" replaces the op by its derivative at the mean, if it has one.
     """
 
     linear: ClassVar[bool] = False

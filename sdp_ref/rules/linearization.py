@@ -27,10 +27,10 @@ from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs
 class SDP(Rule):
     """Stable distribution propagation: location f(x), scale by the Jacobian J of the whole net.
 
-    A Gaussian input, or any other with a covariance Sigma, gives a :class:`Gaussian` with covariance
-    J Sigma J^T. Cauchy and symmetric
-    alpha-stable inputs give the marginal laws of J x, with scale (abs(J)^alpha gamma^alpha)^(1/alpha);
-    correlations on the way are kept, only those between the outputs are not part of the result.
+    A Gaussian input, or any other with a covariance Sigma, gives a :class:`Gaussian` with covariance J Sigma
+    J^T. Cauchy and symmetric alpha-stable inputs give the marginal laws of J x, with scale (abs(J)^alpha
+    gamma^alpha)^(1/alpha); correlations on the way are kept, only those between the outputs are not part of
+    the result.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Moment matching (assumed density filtering): each layer's law is replaced by the Gaussian with its moments.
 
-Frey & Hinton (1999), Gast & Roth (2018) and others for the marginal form. The full form keeps the
-exact covariance matrix of every layer's output given a Gaussian input to that layer.
+Frey & Hinton (1999), Gast & Roth (2018) and others for the marginal form. The full form keeps the exact
+covariance matrix of every layer's output given a Gaussian input to that layer.
 """
 
 from __future__ import annotations
@@ -117,9 +117,9 @@ class MomentMatching(FullCovarianceRule):
     """Exact mean and full covariance of each layer's output given a Gaussian input to the layer.
 
     At max-pooling, which has no closed form, it takes the component of the largest mean, as SDP does.
-    Branches whose non-linearities are of one kind are taken through them at once. Between values that
-    have been through different ones since they parted, the covariance is the first term of its
-    series, E[f'(X)] E[g'(Y)] Cov(X, Y).
+    Branches whose non-linearities are of one kind are taken through them at once. Between values that have
+    been through different ones since they parted, the covariance is the first term of its series, E[f'(X)]
+    E[g'(Y)] Cov(X, Y).
 
     Parameters
     ----------

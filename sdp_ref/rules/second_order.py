@@ -48,9 +48,9 @@ class SecondOrder(Rule):
     References
     ----------
     Athans, Wishner and Bertolini, "Suboptimal state estimation for continuous-time nonlinear systems from
-    discrete noisy measurements", IEEE Trans. Automat. Control 1968.
-    Hutchinson, "A stochastic estimator of the trace of the influence matrix for Laplacian smoothing splines",
-    Comm. Statist. Simulation Comput. 1989.
+    discrete noisy measurements", IEEE Trans. Automat. Control 1968. Hutchinson, "A stochastic estimator of
+    the trace of the influence matrix for Laplacian smoothing splines", Comm. Statist. Simulation Comput.
+    1989.
     """
 
     name: ClassVar[str] = "second_order"

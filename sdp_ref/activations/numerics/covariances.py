@@ -6,9 +6,9 @@ All are computed by Price's theorem, applied once or twice (Price 1958):
                     = c E[f'(X)] E[g'(Y)] + integral_0^c (c - r) E_r[f''(X) g''(Y)] dr,
 
 E_r under covariance r. If f'' is a point mass (ramp) or a normal density times a polynomial (GELU, and
-sigmoid, tanh and SiLU as mixtures), the integrand is a bivariate normal density times a polynomial.
-Each pair i < j is computed once. Shapes are: mean and variance (B, n), covariance (B, n, n), float64.
-Results are exactly symmetric, and the caller sets their diagonal.
+sigmoid, tanh and SiLU as mixtures), the integrand is a bivariate normal density times a polynomial. Each pair
+i < j is computed once. Shapes are: mean and variance (B, n), covariance (B, n, n), float64. Results are
+exactly symmetric, and the caller sets their diagonal.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ def gated(
     x, y = h[..., None], k[..., None]
 
     def factor(r: Tensor, cosine2: Tensor) -> Tensor:
-        # f'' is a density of scale sigma times 2 - z^2, z = x / sigma, which leaves the mean of
-        # (2 - z_i^2) (2 - z_j^2) under the law of (X, Y) given X + sigma_i Z_i = Y + sigma_j Z_j = 0.
+        # f'' is a density of scale sigma times 2 - z^2, z = x / sigma, which leaves the mean of (2 - z_i^2)
+        # (2 - z_j^2) under the law of (X, Y) given X + sigma_i Z_i = Y + sigma_j Z_j = 0.
         inverse = 1 / cosine2
         mu_i, mu_j = a * (x - r * y) * inverse, b * (y - r * x) * inverse
         across = a * b * r * inverse

@@ -1,9 +1,9 @@
 """The logistic function as a mixture of normal distribution functions.
 
 If Z is standard normal and K has the Kolmogorov distribution, 2 K Z is logistic (Andrews & Mallows 1974,
-section 3; Stefanski 1991): sigmoid(x) = E[Phi(x / (2 K))]. A Gauss rule for the law of log(2 K) yields
-a short mixture, sum_i w_i Phi(x / sigma_i). With it, the moments of sigmoid, tanh and SiLU
-under a normal law are sums of closed forms and normal integrals.
+section 3; Stefanski 1991): sigmoid(x) = E[Phi(x / (2 K))]. A Gauss rule for the law of log(2 K) yields a
+short mixture, sum_i w_i Phi(x / sigma_i). With it, the moments of sigmoid, tanh and SiLU under a normal law
+are sums of closed forms and normal integrals.
 """
 
 from __future__ import annotations

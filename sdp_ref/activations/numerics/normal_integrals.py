@@ -21,11 +21,10 @@ from torch.utils.checkpoint import checkpoint
 _CHUNK = 2**16  # values per chunk: few calls, and temporaries stay in cache
 _ELEMENTS = 2**18  # elements of a temporary in a chunk: 2 MiB, which fits in cache; some tens exist at once
 # Below it the repeated integrals are computed from their continued fraction: I_1 = pdf(h) + h I_0(h) cancels
-# to
-# 1 / h^2 of its terms, and I_2 to 1 / h^4.
+# to 1 / h^2 of its terms, and I_2 to 1 / h^4.
 _TAIL = -2.0
-# Bands of -h, and the number of terms whose result agrees with that of a thousand to rounding. From 40
-# on the density and all repeated integrals are 0 in float64.
+# Bands of -h, and the number of terms whose result agrees with that of a thousand to rounding. From 40 on the
+# density and all repeated integrals are 0 in float64.
 _TAIL_BANDS = ((2.0, 3.0, 96), (3.0, 5.0, 56), (5.0, 8.0, 28), (8.0, 16.0, 20), (16.0, 40.0, 12))
 
 # Number of nodes by the largest abs(rho) for which the rule of order 2 errs by less than 1e-12.
@@ -91,8 +90,8 @@ def in_bands(values: Tensor, bands: Sequence[tuple[float, float]]) -> tuple[Tens
 
 def _tail_integrals(a: Tensor, terms: int) -> Tensor:
     """I_1(-a) and I_2(-a), shape (2, n)."""
-    # J_n = I_n(-a) / pdf(a) is the minimal solution of J_{n-1} = a J_n + (n + 1) J_{n+1}, J_{-1} = 1:
-    # its ratios are a continued fraction of positive terms (Gautschi 1961), while the closed form cancels.
+    # J_n = I_n(-a) / pdf(a) is the minimal solution of J_{n-1} = a J_n + (n + 1) J_{n+1}, J_{-1} = 1: its
+    # ratios are a continued fraction of positive terms (Gautschi 1961), while the closed form cancels.
     ratio = torch.zeros_like(a)
     for n in range(terms, 2, -1):
         ratio = torch.add(a, ratio, alpha=n + 1).reciprocal_()

@@ -72,8 +72,7 @@ def _moments(
     """Write the moments of vectors to `m` and `v`, with few passes over memory, which dominate the time."""
     s = variance.sqrt()
     # h^2, whose rounding error is amplified h^2 / 2 times, by one quotient and one product. Point masses get
-    # any
-    # finite h: their integrals are multiplied by 0.
+    # any finite h: their integrals are multiplied by 0.
     quotient = (mean / variance).nan_to_num_(0)
     a = (quotient * s).abs_()
     density = quotient.mul_(mean).mul_(-0.5).exp_()

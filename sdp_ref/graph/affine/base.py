@@ -1,9 +1,9 @@
 """Affine ops, y = A x + b, applied to values, to scales and to the rows of a matrix without building A.
 
-Every op is a linear function of its input, and the entries of its matrix are entries of a
-small weight, or 0. The same function with ``weight.square()`` therefore maps variances of independent
-components, with ``weight.abs()`` Cauchy scales, with ``weight.abs()**alpha`` the alpha-th powers of
-stable scales, and with the weight itself and no bias the rows of a covariance matrix.
+Every op is a linear function of its input, and the entries of its matrix are entries of a small weight, or 0.
+The same function with ``weight.square()`` therefore maps variances of independent components, with
+``weight.abs()`` Cauchy scales, with ``weight.abs()**alpha`` the alpha-th powers of stable scales, and with
+the weight itself and no bias the rows of a covariance matrix.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The table of modules for ATen ops, for :mod:`sdp_ref.graph.trace`.
 
-Ops that only move components do not need an entry: they are run once on component indices,
-and the result shows where the components went.
+Ops that only move components do not need an entry: they are run once on component indices, and the result
+shows where the components went.
 """
 
 from __future__ import annotations

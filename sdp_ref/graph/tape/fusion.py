@@ -1,8 +1,8 @@
 """Fusion of pointwise ops of a tape to one function of one value.
 
-The result of a comparison has no law; but ``where(x > 0, f(x), g(x))`` is a function of x, with
-moments like any other. An op that reads booleans, or several values that derive from one, is therefore
-fused with the ops that it depends on, back to that value.
+The result of a comparison has no law; but ``where(x > 0, f(x), g(x))`` is a function of x, with moments like
+any other. An op that reads booleans, or several values that derive from one, is therefore fused with the ops
+that it depends on, back to that value.
 """
 
 from __future__ import annotations

@@ -109,8 +109,8 @@ class Regions:
 
     def __init__(self, n: int, radius: float, most: int) -> None:
         self.radius, self.most = radius, most
-        # Until the first cut, only the origin is known to be inside, so nets without kinks within
-        # the radius may have any number of inputs.
+        # Until the first cut, only the origin is known to be inside, so nets without kinks within the radius
+        # may have any number of inputs.
         self.cells = [Cell(np.zeros((1, n)), np.zeros((1, 0), dtype=bool), np.zeros((0, n + 1)))]
         self.planes: list[Array] = []
         self.children: list[list[int]] = []

@@ -56,17 +56,16 @@ class Exact(LayerwiseRule):
     -----
     The result is a :class:`~sdp_ref.laws.piecewise.PiecewiseGaussian`: samples, mean, covariance, the missing
     mass, and bounds of its effect on mean and covariance; `pieces` has the map and probability of every
-    polytope. It has no gradient and no known density. If no unit has its kink within `mass`, the
-    net is treated as affine, and any number of inputs is supported. The laws of a batch are processed one by
-    one, in float64. Other input laws, noise in more inputs and other non-linearities are rejected.
+    polytope. It has no gradient and no known density. If no unit has its kink within `mass`, the net is
+    treated as affine, and any number of inputs is supported. The laws of a batch are processed one by one, in
+    float64. Other input laws, noise in more inputs and other non-linearities are rejected.
 
     References
     ----------
     Montufar, Pascanu, Cho and Bengio, "On the number of linear regions of deep neural networks", NeurIPS
-    2014.
-    Grundmann and Moeller, "Invariant integration formulas for the n-simplex by combinatorial methods", SIAM
-    J. Numer. Anal. 1978: the cubatures.
-    Lasserre, "Integration on a convex polytope", Proc. AMS 1998: from polytopes to their faces.
+    2014. Grundmann and Moeller, "Invariant integration formulas for the n-simplex by combinatorial methods",
+    SIAM J. Numer. Anal. 1978: the cubatures. Lasserre, "Integration on a convex polytope", Proc. AMS 1998:
+    from polytopes to their faces.
     """
 
     name: ClassVar[str] = "exact"

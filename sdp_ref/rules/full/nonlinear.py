@@ -21,8 +21,8 @@ class MaximumStep(LinearStep):
     """The larger of two values: max(X, Y) = Y + (X - Y)_+, with known moments.
 
     Mean, covariance, and covariances with values that are read later are exact under a jointly Gaussian law
-    (Clark 1961, "The greatest of a finite set of random variables"): those with a third value Z are
-    P(X > Y) Cov(X, Z) + P(Y > X) Cov(Y, Z), by Stein's lemma.
+    (Clark 1961, "The greatest of a finite set of random variables"): those with a third value Z are P(X > Y)
+    Cov(X, Z) + P(Y > X) Cov(Y, Z), by Stein's lemma.
     """
 
     temporaries = 16

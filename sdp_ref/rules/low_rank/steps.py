@@ -241,8 +241,8 @@ class MatrixFactors(LinearFactors):
 class ElementwiseFactors(FactorStep):
     """An elementwise function with the first term of its covariances, E[f'(X)] E[f'(Y)] Cov(X, Y).
 
-    Means and variances are exact. E[f'(X)]^2 Var X is at most Var f(X) (Cacoullos 1982), so the
-    variance in addition to the linear part is not negative.
+    Means and variances are exact. E[f'(X)]^2 Var X is at most Var f(X) (Cacoullos 1982), so the variance in
+    addition to the linear part is not negative.
     """
 
     def __init__(self, activation: Activation) -> None:

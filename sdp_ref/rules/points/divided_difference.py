@@ -25,9 +25,9 @@ class DividedDifference(Rule):
 
     The net is evaluated at the mean and at mean +- h s_i, for the columns s_i of a square root of the
     covariance (the axes of a diagonal one). With a_i = (f+ - f-) / 2 and d_i = (f+ + f-) / 2 - f the mean is
-    f + sum d_i / h^2 and the covariance sum a_i a_i^T / h^2 + (h^2 - 1) / h^4 sum d_i d_i^T.
-    The covariance is positive semi-definite, and exact for sums of quadratic functions of one axis each where
-    h^2 = 3. What two axes do together is not seen.
+    f + sum d_i / h^2 and the covariance sum a_i a_i^T / h^2 + (h^2 - 1) / h^4 sum d_i d_i^T. The covariance
+    is positive semi-definite, and exact for sums of quadratic functions of one axis each where h^2 = 3. What
+    two axes do together is not seen.
 
     Parameters
     ----------

@@ -20,10 +20,10 @@ from sdp_ref.rules.points.base import PointRule
 class Unscented(PointRule):
     """Unscented transform: 2 n + 1 evaluations of the net for an input of n components.
 
-    Points mean +- sqrt(n + lambda) times the columns of a square root of the covariance (the
-    symmetric axes of a diagonal one), weights 1 / (2 (n + lambda)), and the mean itself with weight
-    lambda / (n + lambda), lambda = alpha^2 (n + kappa) - n. In the covariance the output at the mean has
-    1 - alpha^2 + beta more: with kappa and beta of at least 0 it is positive semi-definite.
+    Points mean +- sqrt(n + lambda) times the columns of a square root of the covariance (the symmetric axes
+    of a diagonal one), weights 1 / (2 (n + lambda)), and the mean itself with weight lambda / (n + lambda),
+    lambda = alpha^2 (n + kappa) - n. In the covariance the output at the mean has 1 - alpha^2 + beta more:
+    with kappa and beta of at least 0 it is positive semi-definite.
 
     Parameters
     ----------

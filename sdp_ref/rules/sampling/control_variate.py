@@ -24,9 +24,9 @@ class ControlVariate(MonteCarlo):
 
     Of f(X) = f(mu) + A (X - mu) + R only R is sampled: the linear part has the mean f(mu) and the covariance
     A S A^T. With A by least squares over the samples the bias is of order 1 / k, and the variance hardly ever
-    above that without it. With the Jacobian at mu for A the mean is unbiased, and with independent
-    draws so is the covariance; but that may be indefinite, and where the net bends within the noise it is
-    less steady than that of the plain estimate.
+    above that without it. With the Jacobian at mu for A the mean is unbiased, and with independent draws so
+    is the covariance; but that may be indefinite, and where the net bends within the noise it is less steady
+    than that of the plain estimate.
 
     Parameters
     ----------

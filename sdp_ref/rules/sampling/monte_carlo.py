@@ -46,9 +46,9 @@ class MonteCarlo(Rule):
     References
     ----------
     Hammersley and Morton, "A new Monte Carlo technique: antithetic variates", Proc. Camb. Phil. Soc. 1956.
-    Owen, "Scrambled net variance for integrals of smooth functions", Ann. Statist. 1997.
-    Cranley and Patterson, "Randomization of number theoretic methods for multiple integration", SIAM J.
-    Numer. Anal. 1976.
+    Owen, "Scrambled net variance for integrals of smooth functions", Ann. Statist. 1997. Cranley and
+    Patterson, "Randomization of number theoretic methods for multiple integration", SIAM J. Numer. Anal.
+    1976.
     """
 
     name: ClassVar[str] = "monte_carlo"
