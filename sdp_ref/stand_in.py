@@ -162,7 +162,6 @@ class StandIn(TorchDispatchMode):
         self._around = ExitStack()
 
     def __enter__(self) -> StandIn:
-        """Register the device with torch."""
         with ExitStack() as stack:
             lifted = torch._C._only_lift_cpu_tensors()
             stack.callback(torch._C._set_only_lift_cpu_tensors, lifted)

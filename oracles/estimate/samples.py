@@ -28,7 +28,6 @@ def matrix_of(samples: Samples) -> NDArray[np.floating]:
 
 
 def on_cpu(array: Samples) -> NDArray[Any]:
-    """Convert an array, or a tensor on any device, to an array."""
     return array.cpu().numpy() if isinstance(array, Tensor) else array
 
 

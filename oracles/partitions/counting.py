@@ -46,7 +46,6 @@ def take(table: Any, index: Cells) -> Any:
 
 
 def integers(values: Any) -> Cells:
-    """Convert whole numbers in float64 to integers."""
     return values.long() if isinstance(values, Tensor) else values.astype(np.intp)
 
 
@@ -79,7 +78,6 @@ class Edges:
         return integers(namespace(place).clip(place, 0, self._last, out=place))
 
     def below(self, values: Columns) -> Cells:
-        """Number of edges below each value."""
         index = take(beside(values, self._before), self._step(values))
         edges = beside(values, self._edges)
         for _ in range(self._most):
@@ -112,7 +110,6 @@ def tally_rows(
 
 
 def _columns(matrix: Samples) -> Columns:
-    """A copy, which may be modified."""
     if isinstance(matrix, Tensor):
         return matrix.T.to(torch.float64, memory_format=torch.contiguous_format, copy=True)
     return matrix.T.astype(np.float64, order="C")
@@ -141,7 +138,6 @@ def rounding_of(samples: Samples) -> float:
 
 
 def check_count(name: str, value: int, least: int) -> int:
-    """Return `value` as an int of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
     return int(value)

@@ -115,7 +115,6 @@ def _apart(a: Counts, b: Counts) -> float:
 
 
 def cell_counts(name: str, counts: ArrayLike) -> Counts:
-    """Counts as a vector of integers."""
     array = np.asarray(counts)
     if array.ndim != 1 or array.dtype.kind not in "iu" or (array < 0).any() or not array.any():
         raise ValueError(f"{name} must be a vector of counts, some of them positive")

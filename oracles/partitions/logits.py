@@ -60,7 +60,6 @@ class Margin:
 
     @classmethod
     def from_samples(cls, pilot: Samples, bins: int = 64) -> Margin:
-        """Set the edges to quantiles of a pilot."""
         values = pilot_values(pilot)
         bins = check_count("bins", bins, 2)
         if values.shape[1] < 2:
@@ -69,7 +68,6 @@ class Margin:
 
     @property
     def cells(self) -> int:
-        """Number of bins."""
         return len(self.edges) + 1
 
     def counts(self, samples: Samples) -> NDArray[np.int64]:
@@ -237,7 +235,6 @@ def _whitening(values: Array) -> tuple[Array, Array]:
 
 
 def _candidates(oracle: Array, rule: Array, count: int, seed: int) -> Array:
-    """Unit vectors, shape (r, candidates)."""
     r = oracle.shape[1]
     if r == 0:
         return np.empty((0, 0))

@@ -58,7 +58,6 @@ class Rounding:
 
 
 def precise(net: nn.Module, law: Law) -> tuple[nn.Module, Law]:
-    """A copy of a net, and a law, in float64."""
     return copy.deepcopy(net).double(), law.to(dtype=torch.float64)
 
 

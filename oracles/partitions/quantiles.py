@@ -156,7 +156,6 @@ def _estimates(
 
 
 def check_outputs(oracle: Quantiles, rule: Quantiles) -> None:
-    """Require equal numbers of outputs."""
     if len(oracle.ordered) != len(rule.ordered):
         raise ValueError(f"the oracle has {len(oracle.ordered)} outputs, the rule {len(rule.ordered)}")
 

@@ -96,7 +96,6 @@ class EqualMassTree:
         return tally(samples, len(self.centre), self.cells, self.located)
 
     def located(self, columns: Columns) -> Cells:
-        """Cell of each sample of columns, shape (m, rows)."""
         xp, leaves = namespace(columns), len(self.thresholds)
         spread = self.axes.shape[1]
         deviations = columns - beside(columns, self.centre[:, None])

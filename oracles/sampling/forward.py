@@ -68,8 +68,6 @@ def in_threads(tasks: Iterator[Callable[[], T]]) -> Iterator[T]:
 
 
 class _Plain:
-    """Any network, called on one chunk after the other."""
-
     def __init__(self, net: Network, event: torch.Size) -> None:
         self.net = net
         self.event = event

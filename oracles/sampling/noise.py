@@ -32,12 +32,10 @@ _HALF_CELL = 2.0**-31  # scipy's Sobol points have 30 bits; half a cell avoids i
 
 
 def normals(generator: np.random.Generator, shape: tuple[int, int]) -> Block:
-    """Standard normal variates."""
     return generator.standard_normal(shape, dtype=np.float32)
 
 
 def cauchys(generator: np.random.Generator, shape: tuple[int, int]) -> Block:
-    """Standard Cauchy variates."""
     return generator.standard_cauchy(shape)
 
 
@@ -67,7 +65,6 @@ def normal_quantile(probability: NDArray[np.float64]) -> Block:
 
 
 def cauchy_quantile(probability: NDArray[np.float64]) -> Block:
-    """Standard Cauchy quantiles."""
     return np.tan(math.pi * (probability - 0.5))
 
 
@@ -90,7 +87,6 @@ def variates_of(standard: Standard) -> Variates:
 
 
 def quantile_of(standard: Standard) -> Quantile:
-    """Quantile function of standard variates."""
     match standard.name:
         case "normal":
             return normal_quantile
@@ -151,7 +147,6 @@ def sobol_blocks(
 
 
 def generator_of(seed: Seed, block: int) -> np.random.Generator:
-    """The generator of a block."""
     root = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
     child = np.random.SeedSequence(root.entropy, spawn_key=(*root.spawn_key, block))
     return np.random.Generator(np.random.Philox(child))

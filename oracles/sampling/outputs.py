@@ -156,7 +156,6 @@ def _tensor(block: Callable[[], Block]) -> Tensor:
 
 @torch.no_grad()
 def _outputs(forward: Network, push: Push, variates: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Outputs, whether they are finite, and the inputs."""
     inputs = push(variates)
     outputs = forward(inputs)
     # the sum is much faster to test, but may overflow although all outputs are finite

@@ -57,7 +57,6 @@ def crps_excess(oracle: Quantiles, rule: Quantiles, *, seed: int = 0) -> tuple[E
 
 
 def _cramer(x: Array, y: Array, generator: np.random.Generator) -> Estimate:
-    """Cramer's distance of two sorted samples."""
     together = np.concatenate([x, y])
     order = together.argsort(kind="stable")
     of_x = order < len(x)

@@ -139,13 +139,11 @@ class _Bounds:
         return cls(0.0, upper, np.zeros(len(a)), np.zeros(len(b)))
 
     def tightened(self, other: _Bounds) -> _Bounds:
-        """Combine the better bound on each side."""
         dual = other if other.lower > self.lower else self
         upper = min(self.upper, other.upper)
         return _Bounds(min(dual.lower, upper), upper, dual.u, dual.v)
 
     def within(self, tolerance: float) -> bool:
-        """Whether the gap is at most the tolerance."""
         return self.upper - self.lower <= tolerance * self.upper
 
 
@@ -160,7 +158,6 @@ class _Plan:
     v: Floats
 
     def cost(self, a: Cloud, b: Cloud) -> float:
-        """Mean length of its edges."""
         return float(self.mass @ lengths(a, b, self.i, self.j) / a.mass.sum())
 
 

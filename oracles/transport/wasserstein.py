@@ -170,7 +170,6 @@ def _line(x: Points, y: Points) -> tuple[Points, Points]:
 def estimate_of(
     potentials: Potentials, a: Samples, b: Samples, n: int, pairs: int, floor: Floor | None, seed: int
 ) -> Estimate:
-    """Estimate by a solver that returns potentials; see :func:`wasserstein`."""
     x, y = finite_matrix("a", a), finite_matrix("b", b)
     if x.shape[1] != y.shape[1]:
         raise ValueError(f"the samples have {x.shape[1]} and {y.shape[1]} outputs")
@@ -186,7 +185,6 @@ def estimate_of(
 
 
 def floor_of(potentials: Potentials, a: Samples, n: int, pairs: int, seed: int) -> Floor:
-    """Floor by a solver that returns potentials; see :func:`wasserstein_floor`."""
     x = finite_matrix("a", a)
     _check_numbers(n, pairs)
     if len(x) < 4:

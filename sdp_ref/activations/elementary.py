@@ -15,36 +15,26 @@ from sdp_ref.errors import NoFormulaError
 
 
 class Exp(nn.Module):
-    """exp(x)."""
-
     def forward(self, x: Tensor) -> Tensor:
         return x.exp()
 
 
 class Square(nn.Module):
-    """The square of x."""
-
     def forward(self, x: Tensor) -> Tensor:
         return x.square()
 
 
 class Sin(nn.Module):
-    """sin(x)."""
-
     def forward(self, x: Tensor) -> Tensor:
         return x.sin()
 
 
 class Cos(nn.Module):
-    """cos(x)."""
-
     def forward(self, x: Tensor) -> Tensor:
         return x.cos()
 
 
 class Power(nn.Module):
-    """x to the power of an integer above 0."""
-
     def __init__(self, exponent: int) -> None:
         super().__init__()
         self.exponent = exponent
@@ -107,8 +97,6 @@ class Exponential(_Closed):
 
 @dataclass(frozen=True)
 class Squaring(_Closed):
-    """The square of x."""
-
     name: ClassVar[str] = "square"
     label: ClassVar[str] = "square"
     module: ClassVar[type[nn.Module]] = Square
@@ -132,8 +120,6 @@ class Squaring(_Closed):
 
 @dataclass(frozen=True)
 class Sine(_Closed):
-    """sin(x)."""
-
     name: ClassVar[str] = "sin"
     label: ClassVar[str] = "sin"
     module: ClassVar[type[nn.Module]] = Sin
@@ -158,8 +144,6 @@ class Sine(_Closed):
 
 @dataclass(frozen=True)
 class Cosine(_Closed):
-    """cos(x)."""
-
     name: ClassVar[str] = "cos"
     label: ClassVar[str] = "cos"
     module: ClassVar[type[nn.Module]] = Cos
@@ -194,8 +178,6 @@ def _damped(v: Tensor, w: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Powers(Quadrature):
-    """x to the power of an integer above 0."""
-
     name: ClassVar[str] = "power"
     label: ClassVar[str] = "power"
     module: ClassVar[type[nn.Module]] = Power

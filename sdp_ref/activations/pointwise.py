@@ -59,7 +59,6 @@ class Quadrature(Activation):
 
     @property
     def unit(self) -> float:
-        """Width of the bends."""
         return 1.0
 
     def from_flat(self, x: Tensor) -> Tensor:
@@ -68,7 +67,6 @@ class Quadrature(Activation):
 
     @property
     def curve(self) -> Curve:
-        """The input of the quadrature."""
         places = (place for place, _, _ in self.jumps)
         bends = tuple(sorted({*self.bends, *self.corners, *places}))
         return Curve(self.from_flat, self.derivative, bends, self.jumps, self.unit, self.knots)

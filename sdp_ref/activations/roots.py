@@ -13,29 +13,21 @@ from sdp_ref.errors import NoFormulaError
 
 
 class Sqrt(nn.Module):
-    """The square root of x."""
-
     def forward(self, x: Tensor) -> Tensor:
         return x.sqrt()
 
 
 class Rsqrt(nn.Module):
-    """One over the square root of x."""
-
     def forward(self, x: Tensor) -> Tensor:
         return x.rsqrt()
 
 
 class Reciprocal(nn.Module):
-    """1 / x."""
-
     def forward(self, x: Tensor) -> Tensor:
         return x.reciprocal()
 
 
 class Log(nn.Module):
-    """The natural logarithm of x."""
-
     def forward(self, x: Tensor) -> Tensor:
         return x.log()
 
@@ -63,8 +55,6 @@ class _Momentless(Activation):
 
 @dataclass(frozen=True)
 class SquareRoot(_Momentless):
-    """The square root of x."""
-
     name: ClassVar[str] = "sqrt"
     label: ClassVar[str] = "sqrt"
     module: ClassVar[type[nn.Module]] = Sqrt
@@ -79,8 +69,6 @@ class SquareRoot(_Momentless):
 
 @dataclass(frozen=True)
 class InverseSquareRoot(_Momentless):
-    """One over the square root of x."""
-
     name: ClassVar[str] = "rsqrt"
     label: ClassVar[str] = "rsqrt"
     module: ClassVar[type[nn.Module]] = Rsqrt
@@ -95,8 +83,6 @@ class InverseSquareRoot(_Momentless):
 
 @dataclass(frozen=True)
 class Inverse(_Momentless):
-    """1 / x."""
-
     name: ClassVar[str] = "reciprocal"
     label: ClassVar[str] = "reciprocal"
     module: ClassVar[type[nn.Module]] = Reciprocal
@@ -111,8 +97,6 @@ class Inverse(_Momentless):
 
 @dataclass(frozen=True)
 class Logarithm(_Momentless):
-    """The natural logarithm of x."""
-
     name: ClassVar[str] = "log"
     label: ClassVar[str] = "log"
     module: ClassVar[type[nn.Module]] = Log

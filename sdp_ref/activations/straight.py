@@ -87,8 +87,6 @@ class Hardsigmoid(Straight):
 
 
 class Abs(nn.Module):
-    """The absolute value."""
-
     def forward(self, x: Tensor) -> Tensor:
         return x.abs()
 

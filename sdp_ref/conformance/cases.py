@@ -26,7 +26,6 @@ separate checks test singular covariances.
 
 
 def tensor(values: object) -> Tensor:
-    """Convert to a float64 tensor."""
     return torch.as_tensor(np.asarray(values, dtype=np.float64))
 
 
@@ -124,7 +123,6 @@ def _apart(width: int, own: float, bias: float, seed: int) -> nn.Linear:
 
 
 def of_shape(x: AnyGaussian, shape: tuple[int, ...]) -> AnyGaussian:
-    """Reshape the events of a law over vectors."""
     if isinstance(x, Gaussian):
         return Gaussian(x.mean.unflatten(1, shape), x.covariance)
     return DiagonalGaussian(x.mean.unflatten(1, shape), x.variance.unflatten(1, shape))
@@ -161,7 +159,6 @@ def diagonal(n: int, seed: int, batch: int = 1) -> DiagonalGaussian:
 
 
 def singular(n: int, seed: int) -> Iterator[AnyGaussian]:
-    """Inputs one of which has no noise, and two sources of noise for all."""
     x, rng = diagonal(n, seed), np.random.default_rng([seed, n, 2])
     yield DiagonalGaussian(x.mean, torch.cat([0 * x.variance[:, :1], x.variance[:, 1:]], 1))
     root = np.round(rng.uniform(0.2, 0.9, (1, n, 2)), 1)
@@ -202,14 +199,12 @@ def indices(x: AnyGaussian, whole: AnyGaussian) -> list[int]:
 
 
 def shrunk(x: AnyGaussian, factor: float) -> AnyGaussian:
-    """Scale the covariance, with the same mean."""
     if isinstance(x, Gaussian):
         return Gaussian(x.mean, factor * x.covariance)
     return DiagonalGaussian(x.mean, factor * x.variance)
 
 
 def scaled(x: AnyGaussian, factor: float) -> AnyGaussian:
-    """Law of factor * X."""
     if isinstance(x, Gaussian):
         return Gaussian(factor * x.mean, factor**2 * x.covariance)
     return DiagonalGaussian(factor * x.mean, factor**2 * x.variance)

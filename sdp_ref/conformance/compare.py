@@ -41,7 +41,6 @@ class Expected:
     covariance_tolerance: Tensor
 
     def rows(self, index: Sequence[int]) -> Expected:
-        """Select laws of the batch."""
         return Expected(*(getattr(self, f.name)[list(index)] for f in fields(self)))
 
 
@@ -53,7 +52,6 @@ class StandardErrors:
     covariance: Tensor
 
     def times(self, factor: float) -> StandardErrors:
-        """Scale the law by `factor`."""
         return StandardErrors(factor * self.mean, factor**2 * self.covariance)
 
 
@@ -91,7 +89,6 @@ def expected(
     relative: float = RELATIVE,
     mean_scale: Tensor | None = None,
 ) -> Expected:
-    """Tolerances around a reference."""
     s = covariance.diagonal(dim1=-2, dim2=-1).abs().sqrt()
     # an output with little variance is compared at a thousandth of the largest, to allow for cancellation
     s = s + 1e-3 * s.amax(-1, keepdim=True)

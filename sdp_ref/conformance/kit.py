@@ -60,7 +60,6 @@ CHECKS: tuple[Check, ...] = (
     Check("inputs-kept", "Is the input law left as it was?", mutation.inputs_kept),
     Check("net-kept", "Is the net left as it was?", mutation.net_kept),
 )
-"""All checks, in the order in which they run."""
 
 
 def check_rule(

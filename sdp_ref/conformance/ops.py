@@ -8,15 +8,11 @@ from torch.nn import functional as F  # noqa: N812
 
 
 class Product(nn.Module):
-    """Elementwise product of the two halves of a vector."""
-
     def forward(self, x: Tensor) -> Tensor:
         return x[:, :2] * x[:, 2:]
 
 
 class Square(nn.Module):
-    """A vector times itself."""
-
     def forward(self, x: Tensor) -> Tensor:
         return x * x
 
@@ -29,36 +25,26 @@ class MatrixProduct(nn.Module):
 
 
 class Maximum(nn.Module):
-    """Elementwise maximum of the two halves of a vector."""
-
     def forward(self, x: Tensor) -> Tensor:
         return x[:, :2].maximum(x[:, 2:])
 
 
 class Minimum(nn.Module):
-    """Elementwise minimum of the two halves of a vector."""
-
     def forward(self, x: Tensor) -> Tensor:
         return x[:, :2].minimum(x[:, 2:])
 
 
 class Largest(nn.Module):
-    """The largest component of a vector."""
-
     def forward(self, x: Tensor) -> Tensor:
         return x.amax(1, keepdim=True)
 
 
 class Quotient(nn.Module):
-    """The first half of a vector divided by the second."""
-
     def forward(self, x: Tensor) -> Tensor:
         return x[:, :2] / x[:, 2:]
 
 
 class Length(nn.Module):
-    """Euclidean length of a vector."""
-
     def forward(self, x: Tensor) -> Tensor:
         length: Tensor = torch.linalg.vector_norm(x, dim=1, keepdim=True)
         return length
@@ -87,4 +73,3 @@ OPS: dict[str, nn.Module] = {
     "RMS norm": nn.RMSNorm(3, eps=1e-5, elementwise_affine=False),
     "attention": Attention(),
 }
-"""Ops by name."""

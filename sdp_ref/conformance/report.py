@@ -65,7 +65,6 @@ class CheckResult:
         }
 
     def __str__(self) -> str:
-        """Format status, name and detail; for a failure also numbers and example."""
         mark = self.status.upper() if self.status == "failed" else self.status
         if self.same_as is not None:
             return f"{mark:8} {self.name:24} as {self.same_as}"
@@ -124,7 +123,6 @@ class ConformanceReport:
         return sum(check.status == status for check in self.checks)
 
     def __getitem__(self, name: str) -> CheckResult:
-        """Result of a check by name."""
         for check in self.checks:
             if check.name == name:
                 return check
@@ -188,7 +186,6 @@ class ConformanceReport:
         }
 
     def __str__(self) -> str:
-        """Format a table of all checks, followed by the conclusion."""
         return "\n".join([f"rule '{self.rule}'", *map(str, self.checks), self.conclusion])
 
 

@@ -13,7 +13,6 @@ import torch
 
 
 def seed_globally(seed: int) -> None:
-    """Seed the global generators of torch (CPU), numpy and Python."""
     torch.default_generator.manual_seed(seed)
     np.random.seed(seed)  # noqa: NPY002  the legacy global state is what a rule might read
     random.seed(seed)

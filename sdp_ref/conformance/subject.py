@@ -46,7 +46,6 @@ class Prediction:
 
     @property
     def variance(self) -> Tensor:
-        """Diagonal of the covariance, (B, n)."""
         return self.covariance.diagonal(dim1=-2, dim2=-1)
 
     def detached(self) -> Prediction:

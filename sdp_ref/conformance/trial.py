@@ -128,7 +128,6 @@ def _smallest(case: Case, failed: Verdict) -> tuple[AnyGaussian, Verdict]:
 
 
 def rows_of(x: AnyGaussian, rows: Sequence[int]) -> AnyGaussian:
-    """Select laws of a batch."""
     values = (getattr(x, f.name) for f in fields(x))
     return unchecked(type(x), *(v[list(rows)] for v in values))
 

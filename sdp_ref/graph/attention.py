@@ -35,7 +35,6 @@ class Attention(nn.Module):
         return self.weights(q, k) @ v
 
     def factor(self, q: Tensor) -> float:
-        """Scale of the scores."""
         return 1 / math.sqrt(q.shape[-1]) if self.scale is None else self.scale
 
     def weights(self, q: Tensor, k: Tensor) -> Tensor:

@@ -163,29 +163,21 @@ class _Constant(nn.Module):
 
 
 class Shift(_Constant):
-    """x + constant."""
-
     def forward(self, x: Tensor) -> Tensor:
         return x + self.of(x)
 
 
 class Scale(_Constant):
-    """x * constant, elementwise."""
-
     def forward(self, x: Tensor) -> Tensor:
         return x * self.of(x)
 
 
 class Divide(_Constant):
-    """x / constant, elementwise."""
-
     def forward(self, x: Tensor) -> Tensor:
         return x / self.of(x)
 
 
 class Mean(nn.Module):
-    """Mean over dimensions `dims` of an event."""
-
     def __init__(self, dims: Sequence[int], keepdim: bool) -> None:
         super().__init__()
         self.dims, self.keepdim = tuple(dims), keepdim
@@ -197,8 +189,6 @@ class Mean(nn.Module):
 
 
 class Sum(nn.Module):
-    """Sum over dimensions `dims` of an event."""
-
     def __init__(self, dims: Sequence[int], keepdim: bool = False) -> None:
         super().__init__()
         self.dims, self.keepdim = tuple(dims), keepdim
@@ -257,8 +247,6 @@ class Interpolate(LinearFunction):
 
 
 class BatchNorm(nn.Module):
-    """``F.batch_norm`` with running statistics."""
-
     running_mean: Tensor | None
     running_var: Tensor | None
     weight: Tensor | None

@@ -15,7 +15,6 @@ _LOWEST = -1e30  # replaces scores of -inf, whose differences would be NaN
 
 
 def softmax_dim(module: nn.Softmax | nn.LogSoftmax, x: Tensor) -> int:
-    """Dimension of an event over which a softmax is computed."""
     dim = module.dim
     if dim is None or dim % x.ndim == 0:
         text = "without a dimension" if dim is None else "over the batch dimension"

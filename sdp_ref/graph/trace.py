@@ -271,7 +271,6 @@ def _same_constant(a: Tensor, b: Tensor) -> Any:
 
 
 def _refs(tree: Any) -> list[int]:
-    """Values among the arguments, without duplicates."""
     return list(dict.fromkeys(leaf.index for leaf in leaves(tree) if isinstance(leaf, Ref)))
 
 

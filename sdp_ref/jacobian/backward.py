@@ -240,7 +240,6 @@ def _order(tensor: Tensor) -> torch.memory_format:
 
 
 def _channels_last(tensor: Tensor) -> Tensor:
-    """Convert to that format."""
     order = _order(tensor)
     return tensor if order is torch.preserve_format else tensor.contiguous(memory_format=order)
 

@@ -286,7 +286,6 @@ def _failed(checks: Sequence[Check]) -> Iterator[Callable[[], str]]:
 
 
 def finite(name: str, value: Tensor) -> Check:
-    """Check that a tensor has no NaN or infinite entries."""
     import torch
 
     sound = torch.isfinite(value.detach()).all()

@@ -185,7 +185,6 @@ class ForeignLaw(Law):
         raise NotImplementedError
 
     def _asked(self, name: str) -> Tensor:
-        """Return a moment of the chosen rows."""
         import torch
 
         try:

@@ -231,7 +231,6 @@ class Mixture(Law):
         return unchecked(cls, torch.cat(weights), joined(components))
 
     def _split(self, values: Tensor) -> Tensor:
-        """Reshape values of all components, shape (B K, ...), to (B, K, ...)."""
         split: Tensor = values.unflatten(0, self.weights.shape)
         return split
 
@@ -266,5 +265,4 @@ def of_one_family(laws: Sequence[Law]) -> list[Law]:
 
 
 def _alone(law: Law) -> Mixture:
-    """Wrap a law as a mixture with one component."""
     return unchecked(Mixture, law.location.new_ones(law.batch, 1), law)

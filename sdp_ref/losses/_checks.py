@@ -43,7 +43,6 @@ def check_classes(what: str, location: Tensor) -> None:
 
 
 def check_labels(labels: object, location: Tensor) -> Tensor:
-    """Return class indices, shape (B,), as int64."""
     batch, classes = location.shape
     if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.is_complex():
         raise ValueError(f"labels must be a tensor of class indices (integers), got {_kind(labels)}")
@@ -67,7 +66,6 @@ def check_like(name: str, value: object, like: Tensor, what: str) -> Tensor:
 
 
 def check_float(name: str, value: object) -> Tensor:
-    """Require a finite float32 or float64 tensor."""
     if not isinstance(value, Tensor) or value.dtype not in _DTYPES:
         raise ValueError(f"{name} must be a float32 or float64 tensor, got {_kind(value)}")
     check_finite(name, value)

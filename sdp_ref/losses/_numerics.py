@@ -122,7 +122,6 @@ def root(x: Tensor) -> Tensor:
 
 
 def reduced(values: Tensor, reduction: str, dtype: torch.dtype) -> Tensor:
-    """Apply a reduction and convert to `dtype`."""
     if reduction == "mean":
         values = values.mean()
     elif reduction == "sum":

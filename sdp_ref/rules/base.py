@@ -187,7 +187,6 @@ def check_outputs(inputs: Tensor, outputs: object) -> Tensor:
 
 
 def as_gaussian(rule: str, x: Law) -> Gaussian:
-    """Return `x` with a full covariance matrix."""
     if isinstance(x, Gaussian):
         return x
     if isinstance(x, DiagonalGaussian):

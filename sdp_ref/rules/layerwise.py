@@ -317,7 +317,6 @@ class _RefusedError(Exception):
         return isinstance(self.error, NoFormulaForLawError)
 
     def unsupported(self, rule: str, hint: str) -> UnsupportedError:
-        """Convert to the error of a rule."""
         error = self.error
         if isinstance(error, UnsupportedError):  # raised by a handler
             return UnsupportedError(error.rule, error.op, error.path or self.path, error.hint or hint)

@@ -99,7 +99,6 @@ class _Tangent(torch.autograd.Function):
 
 
 def _tangent(value: Tensor, *slopes: tuple[Tensor, Tensor]) -> Tensor:
-    """Attach the derivative `slope` with respect to `x` to `value`, for each (slope, x)."""
     flat: list[Tensor] = []
     for slope, x in slopes:
         if x.requires_grad:
@@ -135,7 +134,6 @@ class _Nodes:
     steps: list[tuple[Tensor, Tensor, Tensor]]
 
     def moving(self, value: Tensor, slope: Tensor, at_step: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """Attach the derivatives to `value`, an expectation."""
         lead = slope * self.slope
         by_steps = []
         for place, before, after in self.steps:

@@ -34,7 +34,6 @@ Factor = Callable[[Tensor, Tensor], Tensor]
 
 
 def pdf(h: Tensor) -> Tensor:
-    """Density of the standard normal law."""
     return torch.exp(-0.5 * h * h) * (1 / math.sqrt(2 * math.pi))
 
 

@@ -65,8 +65,6 @@ _ASYMMETRY = 1e-10
 
 
 def symmetry(subject: Subject, seed: int) -> Iterator[Case]:
-    """C_ij = C_ji."""
-
     def judge(net: nn.Module, x: Law) -> Verdict:
         got = subject.predict(net, x).detached()
         if not got.full:

@@ -55,7 +55,6 @@ def joint_moments(subject: Subject, _seed: int) -> Iterator[Case]:
 
 
 def marginal_moments(subject: Subject, _seed: int) -> Iterator[Case]:
-    """Linear and activation: mean and variance of a unit."""
     require(subject, "marginal moments")
 
     for name in reference.known(subject.activations):

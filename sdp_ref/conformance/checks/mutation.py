@@ -88,7 +88,6 @@ def net_kept(subject: Subject, seed: int) -> Iterator[Case]:
 
 
 def _state(net: nn.Module) -> dict[str, Any]:
-    """All state of a net that a rule could change, by name."""
     state: dict[str, Any] = {"structure": [type(module).__name__ for module in net.modules()]}
     for path, module in net.named_modules():
         at = f"'{path}'" if path else "the whole"

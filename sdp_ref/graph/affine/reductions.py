@@ -46,8 +46,6 @@ class AveragePool(Affine):
 
 
 class AdaptiveAveragePool(Affine):
-    """AdaptiveAvgPool1d, AdaptiveAvgPool2d and AdaptiveAvgPool3d."""
-
     def check(self, x: Tensor) -> None:
         check_ndim(self.module, x, _space(self.module) + 2)
 
@@ -78,8 +76,6 @@ class AdaptiveAveragePool(Affine):
 
 
 class MeanOver(Affine):
-    """Mean over dimensions of an event."""
-
     def weight(self, x: Tensor) -> Tensor:
         count = 1
         for d in self.module.dims:
@@ -96,8 +92,6 @@ class MeanOver(Affine):
 
 
 class SumOver(Affine):
-    """Sum over dimensions of an event."""
-
     def weight(self, x: Tensor) -> Tensor:
         return torch.ones((), dtype=x.dtype, device=x.device)
 

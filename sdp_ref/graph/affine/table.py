@@ -84,7 +84,6 @@ AFFINE: dict[type[nn.Module], type[Affine]] = {
     **dict.fromkeys((Interpolate, nn.Upsample), Interpolation),
     Folded: FoldedAffine,
 }
-"""Affine form of each op."""
 
 
 def _unfolded(y: Tensor, like: Tensor) -> Tensor:

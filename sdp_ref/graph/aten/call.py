@@ -44,7 +44,6 @@ class Call:
 
     @property
     def taken(self) -> Mapping[int, Value]:
-        """The values that it reads."""
         return self.replay.taken
 
     def arguments(self) -> tuple[list[Any], dict[str, Any]]:
@@ -130,7 +129,6 @@ def width(layout: Layout) -> int:
 
 
 def held(value: Value) -> Layout:
-    """Layout of a value."""
     if value.layout is None:
         raise TypeError("a value without a batch dimension")
     return value.layout

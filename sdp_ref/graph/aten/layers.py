@@ -15,7 +15,6 @@ from sdp_ref.graph.tape.replay import Value
 
 
 def linear(call: Call, input: Any, weight: Any, bias: Any = None) -> Value:
-    """``F.linear``."""
     fixed(weight, bias)
     last(as_value(input), 1, "a linear map")
     if weight.ndim != 2:
@@ -112,7 +111,6 @@ def batch_norm(
     eps: float,
     cudnn_enabled: bool = True,  # noqa: ARG001
 ) -> Value:
-    """``F.batch_norm``."""
     fixed(weight, bias, running_mean, running_var)
     layer = BatchNorm(running_mean, running_var, weight, bias, training, momentum, eps)
     return call.made(call.emit(rowwise(as_value(input), layer, "BatchNorm"), input))
@@ -127,7 +125,6 @@ def layer_norm(
     eps: float | None = 1e-5,
     cudnn_enable: bool = True,  # noqa: ARG001
 ) -> Value:
-    """``F.layer_norm``."""
     fixed(weight, bias)
     last(as_value(input), len(normalized_shape), "a LayerNorm")
     layer = nn.LayerNorm(list(normalized_shape), eps=1e-5 if eps is None else eps, elementwise_affine=False)
@@ -146,7 +143,6 @@ def native_layer_norm(
 def rms_norm(
     call: Call, input: Any, normalized_shape: Sequence[int], weight: Any = None, eps: float | None = None
 ) -> Value:
-    """``F.rms_norm``."""
     fixed(weight)
     last(as_value(input), len(normalized_shape), "an RMSNorm")
     layer = nn.RMSNorm(list(normalized_shape), eps=eps, elementwise_affine=False)
@@ -162,7 +158,6 @@ def group_norm(
     eps: float = 1e-5,
     cudnn_enabled: bool = True,  # noqa: ARG001
 ) -> Value:
-    """``F.group_norm``."""
     fixed(weight, bias)
     plain(as_value(input), "GroupNorm")
     layer = nn.GroupNorm(num_groups, input.shape[1], eps=eps, affine=False)
@@ -181,7 +176,6 @@ def instance_norm(
     eps: float,
     cudnn_enabled: bool,
 ) -> Value:
-    """``F.instance_norm``."""
     fixed(weight, bias, running_mean, running_var)
     if not use_input_stats:
         return batch_norm(
@@ -196,8 +190,6 @@ def instance_norm(
 
 
 def softmax(kind: type[nn.Module]) -> Builder:
-    """``F.softmax`` and ``F.log_softmax``."""
-
     def build(call: Call, input: Any, dim: int, dtype: Any = None) -> Value:
         if isinstance(dtype, torch.dtype) and not dtype.is_floating_point:
             raise TypeError("a dtype without fractions")
@@ -215,8 +207,6 @@ def rrelu(
 
 
 def reduced(kind: type[nn.Module], what: str) -> Builder:
-    """A mean or a sum over dimensions."""
-
     def build(call: Call, input: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:  # noqa: ARG001
         dims = [dim] if isinstance(dim, int) else dim
         dims = dims or list(range(len(as_value(input).shape)))

@@ -15,7 +15,6 @@ from sdp_ref.graph.tape.replay import Value
 
 
 def cat(call: Call, tensors: Sequence[Any], dim: int = 0) -> Value:
-    """``torch.cat``."""
     if not all(isinstance(t, Value) for t in tensors):
         return rearranged(call)
     if any(t.layout != tensors[0].layout for t in tensors):
@@ -24,7 +23,6 @@ def cat(call: Call, tensors: Sequence[Any], dim: int = 0) -> Value:
 
 
 def dropout(call: Call, input: Any, p: float, train: bool) -> Value:
-    """All kinds of dropout."""
     if not train:
         return call.made(as_value(input))
     return call.made(call.emit(nn.Dropout(p).train(train), as_value(input)))

@@ -28,7 +28,6 @@ def vector_norm(
     *,
     dtype: Any = None,  # noqa: ARG001  a cast is to the precision of who asks
 ) -> Value:
-    """``torch.linalg.vector_norm``."""
     dims = [dim] if isinstance(dim, int) else dim
     dims = list(dims) if dims else list(range(len(as_value(x).shape)))
     if ord == 2:

@@ -114,7 +114,6 @@ def overwritten(
 
 
 def leaves(tree: Any) -> list[Any]:
-    """Leaves of nested lists, tuples and dicts."""
     if isinstance(tree, dict):
         tree = tree.values()
     elif not isinstance(tree, tuple | list):

@@ -316,7 +316,6 @@ class _Recorder(TorchDispatchMode):
 
 
 def _arguments(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
-    """Arguments of the op's schema that were passed, with their values."""
     for place, argument in enumerate(func._schema.arguments):
         if place < len(args):
             yield argument, args[place]
@@ -352,7 +351,6 @@ def _geometry(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int]:
 
 
 def _overlaps(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors share some memory."""
     if a.untyped_storage()._cdata != b.untyped_storage()._cdata or not a.numel() or not b.numel():
         return False
     if a.dtype != b.dtype:

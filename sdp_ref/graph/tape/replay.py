@@ -71,7 +71,6 @@ class Value:
 
     @property
     def event(self) -> tuple[int, ...]:
-        """Shape of one example."""
         if self.layout is None:
             raise TypeError("a value without a batch dimension")
         return tuple(self.layout.batch_first(torch.empty(self.shape, device="meta")).shape[1:])
@@ -91,7 +90,6 @@ class Source:
 
     @property
     def in_order(self) -> bool:
-        """Whether it is the identity."""
         flat = self.index.reshape(-1)
         return bool((flat == torch.arange(len(flat))).all())
 
@@ -126,7 +124,6 @@ class Replay:
 
     @property
     def name(self) -> str:
-        """Name of the op for messages."""
         name = getattr(self.entry.function, "_opname", getattr(self.entry.function, "__name__", "op"))
         return str(name).strip("_")
 
@@ -156,7 +153,6 @@ class Replay:
         return self.layout.batch_first(self._held(*values))
 
     def _held(self, *values: Tensor) -> Tensor:
-        """The output in its shape in the net."""
         held = {
             index: value.layout.event_first(given)  # type: ignore[union-attr]
             for (index, value), given in zip(self.taken.items(), values, strict=True)

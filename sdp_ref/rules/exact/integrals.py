@@ -89,7 +89,6 @@ def _coarse(simplices: Array, edges: Array, areas: Array, outer: Flags, allowed:
 
 
 def _edges(simplices: Array) -> Array:
-    """Squared edge lengths, shape (simplices, pairs)."""
     i, j = np.triu_indices(simplices.shape[1], 1)
     lengths: Array = np.square(simplices[:, i] - simplices[:, j]).sum(2)
     return lengths
@@ -137,7 +136,6 @@ def _cubature(simplices: Array, areas: Array, planes: Array, outer: Flags, order
 
 
 def _areas(simplices: Array) -> Array:
-    """Areas of simplices with n vertices in n dimensions."""
     n = simplices.shape[2]
     sides = simplices[:, 1:] - simplices[:, :1]
     gram = sides @ sides.transpose(0, 2, 1)

@@ -29,7 +29,6 @@ class Map:
     op: Affine
 
     def __call__(self, value: Tensor) -> Tensor:
-        """Apply to the function of each cell."""
         constant, slopes = value[:, -1], value[:, :-1]
         self.op.check(constant)
         mapped = self.op.value(constant).unsqueeze(1)
@@ -51,7 +50,6 @@ Bend = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 def walk(steps: Sequence[Step], operations: Sequence[Operation], start: Tensor, bend: Bend) -> Tensor:
-    """Propagate affine functions through a net."""
     values = {0: start}
     numbered = enumerate(zip(steps, operations, last_uses(steps), strict=True), start=1)
     for number, (step, operation, unneeded) in numbered:

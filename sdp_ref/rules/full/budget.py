@@ -27,7 +27,6 @@ class Budget:
     max_bytes: float
 
     def fit(self, joint: Joint, n: int, *, built: int = 1, entries: int = 0) -> None:
-        """Raise an error if the matrices of a step do not fit."""
         batch = len(next(iter(joint.means.values())))
         needed = _NUMBER * (joint.entries + batch * (built * n * n + entries))
         if needed > self.max_bytes:

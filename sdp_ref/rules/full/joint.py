@@ -59,12 +59,10 @@ class Joint:
 
     @property
     def live(self) -> tuple[int, ...]:
-        """The live values."""
         return tuple(self.means)
 
     @property
     def entries(self) -> int:
-        """Total number of entries of all covariance blocks."""
         return sum(block.numel() for block in self._blocks.values())
 
     def independent(self, value: int) -> Tensor | None:
@@ -111,7 +109,6 @@ class Joint:
         return trace, own.sum((2, 3)).unsqueeze(-1)
 
     def size(self, value: int) -> int:
-        """Number of components of a value."""
         return self.means[value][0].numel()
 
     def replace(self, old: int, new: int, mean: Tensor, variance: Tensor) -> None:
@@ -129,7 +126,6 @@ class Joint:
         self._blocks.update({(other, value): block for other, block in cross.items()})
 
     def drop(self, values: Iterable[int]) -> None:
-        """Delete values that are not read again."""
         gone = set(values)
         self.means = {v: mean for v, mean in self.means.items() if v not in gone}
         self._blocks = {k: block for k, block in self._blocks.items() if not gone & set(k)}

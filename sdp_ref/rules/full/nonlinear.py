@@ -136,7 +136,6 @@ class VectorNormStep(LinearStep):
         return self.module.summed(half.reshape(*half.shape[:2], *mean.shape[1:])).flatten(2)
 
     def _spread(self, lengths: Tensor, mean: Tensor) -> Tensor:
-        """Broadcast a quantity per length to the components."""
         if not self.module.keepdim:
             for dim in sorted(d % mean.ndim for d in self.module.dims):
                 lengths = lengths.unsqueeze(dim)

@@ -60,7 +60,6 @@ class LinearStep(JointStep):
         mean: Tensor,
         covariance: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """Complete the mean and covariance of the linear part."""
         return mean, covariance
 
 
@@ -135,8 +134,6 @@ class AffineStep(LinearStep):
 
 
 class CopyStep(JointStep):
-    """An op that returns its input."""
-
     def take(
         self, joint: Joint, budget: Budget, number: int, inputs: tuple[int, ...], others: tuple[int, ...]
     ) -> None:

@@ -61,7 +61,6 @@ class Expansion:
 
     @property
     def width(self) -> int:
-        """Number of components, K."""
         return self.latent + sum(root[0].numel() for root in self.roots.values())
 
     def image(self, sources: Mapping[int, Tensor]) -> Values:
@@ -141,7 +140,6 @@ class Expansion:
         return common + self.roots[value].square() if value in self.roots else common
 
     def _like(self) -> Values:
-        """One row of each live value."""
         return {
             v: rows[:, 0]
             for v, rows in self.image(
@@ -202,5 +200,4 @@ def _signs(*shape: int, generator: torch.Generator, dtype: torch.dtype) -> Tenso
 
 
 def _norm(values: Values) -> Tensor:
-    """Root of the sum of all squares of each law, shape (B,)."""
     return torch.stack([value.flatten(1).square().sum(1) for value in values.values()]).sum(0).sqrt()

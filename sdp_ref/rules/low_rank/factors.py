@@ -78,20 +78,16 @@ class Factors:
 
     @property
     def latent(self) -> int:
-        """Number of components of z."""
         return next(iter(self.factors.values())).shape[1]
 
     @property
     def entries(self) -> int:
-        """Total number of entries of all factors."""
         return sum(factor.numel() for factor in self.factors.values())
 
     def size(self, value: int) -> int:
-        """Number of components of a value."""
         return self.means[value][0].numel()
 
     def variance(self, value: int) -> Tensor:
-        """Variance of each component, (B, *event)."""
         return self.factors[value].square().sum(1) + self.remainders[value]
 
     def within(self, value: int, places: Tensor) -> Tensor:

@@ -110,7 +110,6 @@ class LowRank(FullCovarianceRule):
         return Factors(full.mean, rows, torch.zeros_like(full.mean), self.columns)
 
     def _fit(self, factors: Factors, mean: Tensor, step: trace.Step, others: Sequence[int]) -> None:
-        """Raise an error if the factors of a step do not fit in `max_bytes`."""
         batch, n = len(mean), mean[0].numel()
         live = n + sum(factors.size(v) for v in {*others, *step.inputs})
         needed = _NUMBER * _HELD * batch * live * min(self.columns, live)

@@ -37,8 +37,6 @@ class FactorStep(ABC):
 
 
 class CopyFactors(FactorStep):
-    """An op that returns its input."""
-
     def image(self, factors: Factors, inputs: Sequence[int]) -> Image:
         variance = factors.variance(inputs[0])
         return Image(factors.means[inputs[0]], lambda x: x, variance, variance, parallel=True)
@@ -111,8 +109,6 @@ class LinearFactors(FactorStep):
 
 
 class AffineFactors(LinearFactors):
-    """An affine op: squared weights map the variances of independent components."""
-
     def __init__(self, step: AffineStep) -> None:
         super().__init__(step)
         self.op = step.op
@@ -290,7 +286,6 @@ _FORMS: Mapping[type[LinearStep], Callable[[Any], FactorStep]] = {
 
 
 def factor_step(step: JointStep | FactorStep) -> FactorStep:
-    """Convert a step of the rules with full covariances."""
     match step:
         case FactorStep():
             return step

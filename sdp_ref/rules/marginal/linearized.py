@@ -56,7 +56,6 @@ def softmax(module: nn.Softmax, law: Law) -> Law:
 
 
 def softmax_by_mean_field(module: nn.Softmax, law: DiagonalGaussian) -> Law:
-    """Softmax by :func:`~sdp_ref.graph.softmax.mean_field`."""
     dim = softmax_dim(module, law.location)
     x, variance = (each.movedim(dim, -1) for each in (law.mean, law.variance))
     n = _fitting(x.shape[-1])
@@ -81,7 +80,6 @@ def log_softmax(module: nn.LogSoftmax, law: Law) -> Law:
 
 
 def layer_norm(module: nn.LayerNorm, law: Law) -> Law:
-    """LayerNorm by its Jacobian."""
     x, dims = law.location, len(module.normalized_shape)
     if dims >= x.ndim:
         raise NoLinearPartError("a LayerNorm over the batch dimension")

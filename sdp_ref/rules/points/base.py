@@ -58,7 +58,6 @@ class PointRule(Rule):
 
 
 def placed(x: Gaussian | DiagonalGaussian, normals: Tensor) -> Tensor:
-    """Map points of a standard normal law to points of the given laws."""
     if isinstance(x, DiagonalGaussian):
         noise = normals * x.standard_deviation.flatten(1).unsqueeze(1)
     else:

@@ -114,7 +114,6 @@ class MonteCarlo(Rule):
         return {"mc": 1, "antithetic": 2}.get(self.sampler, 0)
 
     def _covariance(self, centred: Tensor) -> Tensor:
-        """Covariance from deviations from the samples' mean, shape (B, k, m)."""
         covariance = centred.mT @ centred / self.samples
         if self._block:
             means = centred.unflatten(1, (-1, self._block)).mean(2)
@@ -122,7 +121,6 @@ class MonteCarlo(Rule):
         return covariance
 
     def _inputs(self, x: Law) -> Tensor:
-        """Samples of the input, shape (B, k, *event)."""
         if isinstance(x, Gaussian | DiagonalGaussian):
             return placed(x, self._normals(x, x.dimension))
         if x.standard is not None:

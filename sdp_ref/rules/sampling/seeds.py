@@ -8,7 +8,6 @@ from typing import Any
 
 
 def integer(value: object) -> int | None:
-    """Return a parameter as an integer, or None if it is not one."""
     try:
         return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -16,7 +15,6 @@ def integer(value: object) -> int | None:
 
 
 def checked(rule: str, seed: object) -> int | tuple[int, ...]:
-    """Validate a rule's parameter `seed`."""
     given = seed if isinstance(seed, Sequence) and not isinstance(seed, str) else [seed]
     seeds = tuple(each for each in map(integer, given) if each is not None and each >= 0)
     if len(seeds) < len(given):
@@ -25,7 +23,6 @@ def checked(rule: str, seed: object) -> int | tuple[int, ...]:
 
 
 def of_rows(rule: str, seed: int | Sequence[int], batch: int) -> Sequence[Any]:
-    """Seeds of the laws of a batch."""
     seeds: Sequence[Any] = [(seed, row) for row in range(batch)] if isinstance(seed, int) else seed
     if len(seeds) != batch:
         raise ValueError(f"{rule} has {len(seeds)} seeds for a batch of {batch}")

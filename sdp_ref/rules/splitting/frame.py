@@ -108,7 +108,6 @@ _LEAST = 1e-6
 
 
 def _scales(law: Splittable) -> Tensor:
-    """Scales of the components, shape (B, n), float64."""
     scale = law.scale.double() if isinstance(law, Cauchy | SymmetricStable) else law.standard_deviation
     return scale.flatten(1)
 

@@ -34,7 +34,6 @@ class Narrower:
 
     @property
     def count(self) -> int:
-        """Number of pieces."""
         return len(self.weights)
 
 
