@@ -33,17 +33,9 @@ _FAR = 60.0  # asinh of the last knot, beyond which the tail is a power to all d
 class Standard:
     """A symmetric law with centre 0 and scale 1.
 
-    Attributes
-    ----------
-    name : str
-    alpha : float
-        Stability: 2 for the normal law, otherwise the exponent of the tail, P(X > x) ~ x^-alpha.
-    density : callable
-        Density of an array of any shape.
-    survival : callable
-        P(X > x), to full relative precision for x > 0; by symmetry also the cdf at -x.
-    width : float
-        Width of the peak: near 0 the density is 1 - (x / width)^2 / 2 of its height.
+    `alpha` is 2 for the normal law, otherwise the exponent of the tail, P(X > x) ~ x^-alpha. `survival` is
+    P(X > x), to full relative precision for x > 0; by symmetry it is also the cdf at -x. Near 0 the density
+    is 1 - (x / `width`)^2 / 2 of its height.
     """
 
     name: str

@@ -52,13 +52,8 @@ def integers(values: Any) -> Cells:
 class Edges:
     """Sorted edges of one line with a lookup table: a fast np.searchsorted for many values.
 
-    An equidistant grid lies over the edges. The table stores the number of edges before each grid step, and
-    the few edges within the step of a value are compared one by one.
-
-    Parameters
-    ----------
-    edges : ndarray, shape (n,)
-        Ascending; those at the end may be infinite.
+    An equidistant grid lies over the edges, of which the last may be infinite. The table stores the number of
+    edges before each grid step, and the few edges within the step of a value are compared one by one.
     """
 
     def __init__(self, edges: NDArray[np.float64]) -> None:

@@ -72,10 +72,7 @@ def redrawn_distances(
 
 
 def _is_sparse(counts: Counts) -> bool:
-    """Whether cells with few counts contribute to the noise.
-
-    A grid has hundreds of cells in its corners that never have any mass.
-    """
+    """Whether cells with few counts contribute to the noise."""
     sparse = counts < DENSE
     deviations = np.sqrt(counts * (1 - counts / counts.sum()))
     return bool(sparse.any() and deviations[sparse].sum() >= _SPARSE_SHARE * deviations.sum())

@@ -45,15 +45,7 @@ def without_shift(samples: Samples) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Margin:
-    """The largest output minus the second largest, in bins of equal mass.
-
-    Attributes
-    ----------
-    edges : ndarray, shape (bins - 1,)
-        The pilot's quantiles; the last bin is unbounded.
-    m : int
-        Number of outputs.
-    """
+    """The largest of m outputs minus the second largest, in bins of equal mass, the last one unbounded."""
 
     edges: Array
     m: int

@@ -35,15 +35,10 @@ _LEAST_ROWS = 32
 class Rounding:
     """Effect of float32 on the law of a net's output.
 
-    Attributes
-    ----------
-    moved : float
-        Share of the samples that are in different cells: an upper bound of the total variation between the
-        laws in both precisions, counted in these cells.
-    allowed : float
-        Largest acceptable share: :data:`SHARE` of the floor for the planned number of samples.
-    single, double : int
-        Number of directions in which the law has spread, in float32 and in float64.
+    `moved` is the share of the samples in different cells, an upper bound of the total variation between the
+    laws in both precisions, counted in these cells; `allowed` is the largest acceptable share, :data:`SHARE`
+    of the floor for the planned number of samples. `single` and `double` are the numbers of directions in
+    which the law has spread in float32 and in float64.
     """
 
     moved: float

@@ -48,14 +48,7 @@ def _mass(ordered: Array, intervals: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Tails:
-    """Thresholds that an oracle rarely exceeds, fixed by an independent pilot.
-
-    Attributes
-    ----------
-    probabilities : tuple of float
-        Probabilities of exceeding the thresholds, up to the error of the pilot.
-    thresholds : ndarray, shape (probabilities, m)
-    """
+    """Thresholds (probabilities, m) that an oracle rarely exceeds, fixed by an independent pilot."""
 
     probabilities: tuple[float, ...]
     thresholds: Array

@@ -18,13 +18,9 @@ GROUP = 2
 
 @dataclass(frozen=True, eq=False)
 class Cloud:
-    """Distinct points in the order of a k-d tree, so that neighbours in memory are close to each other.
+    """Distinct points (k, m) with their multiplicities (k,), in the order of a k-d tree.
 
-    Attributes
-    ----------
-    points : ndarray, shape (k, m)
-    mass : ndarray, shape (k,)
-        Multiplicity of each point; whole numbers, in float64.
+    Neighbours in memory are therefore close to each other.
     """
 
     points: Floats

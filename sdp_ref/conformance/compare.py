@@ -27,13 +27,7 @@ STANDARD_ERRORS = 6.0
 
 @dataclass(frozen=True)
 class Expected:
-    """Expected result with tolerances.
-
-    Attributes
-    ----------
-    mean, mean_tolerance : Tensor, shape (B, n)
-    covariance, covariance_tolerance : Tensor, shape (B, n, n)
-    """
+    """Expected mean (B, n) and covariance (B, n, n) with tolerances."""
 
     mean: Tensor
     covariance: Tensor

@@ -30,14 +30,9 @@ class NotApplicable(Exception):  # noqa: N818  no error: the check has nothing t
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """Result of a rule.
+    """Result of a rule: mean (B, n) and covariance (B, n, n).
 
-    Attributes
-    ----------
-    mean : Tensor, shape (B, n)
-    covariance : Tensor, shape (B, n, n)
-    full : bool
-        False for a marginal result, of which only the diagonal is meaningful.
+    For a marginal result, `full` is False and only the diagonal is meaningful.
     """
 
     mean: Tensor
@@ -57,14 +52,8 @@ class Subject:
 
     A rule with an integer attribute ``samples`` is a sampling rule: it is tested with statistical tolerances,
     on a copy that draws :data:`DRAWS` samples. If the results of a rule depend on its ``seed`` but it has no
-    such attribute, its errors are unknown, and comparisons with exact values are skipped.
-
-    Parameters
-    ----------
-    rule : object
-        With `name` and `propagate(net, x)`.
-    seed : int
-        For a rule whose own seed is not a single integer.
+    such attribute, its errors are unknown, and comparisons with exact values are skipped. `seed` replaces a
+    seed that is not a single integer.
     """
 
     def __init__(self, rule: Any, seed: int = 0) -> None:

@@ -27,18 +27,9 @@ processors.
 class Verdict:
     """Result of one case.
 
-    Attributes
-    ----------
-    passed : bool
-    detail : str
-        For a failure: the two differing values.
-    numbers : dict of str to float
-    share : float
-        Largest ratio of error and tolerance.
-    calls : str
-        For a failure: Python code that shows it, given `net`, `x` and `rule`.
-    row : int or None
-        Index of the law that failed.
+    For a failure, `detail` contains the two differing values, `calls` Python code that shows it, given `net`,
+    `x` and `rule`, and `row` the index of the law that failed. `share` is the largest ratio of error and
+    tolerance.
     """
 
     passed: bool
@@ -63,14 +54,9 @@ class Case:
 
 @dataclass(frozen=True)
 class Check:
-    """A check of the kit.
+    """A check of the kit; `cases` maps a subject and a seed to cases, the smallest first.
 
-    Attributes
-    ----------
-    name : str
-    question : str
-    cases : callable
-        Maps a subject and a seed to cases, the smallest first. May raise `NotApplicable`.
+    It may raise `NotApplicable`.
     """
 
     name: str

@@ -13,15 +13,7 @@ from sdp_ref.errors import NoLinearPartError
 class Attention(nn.Module):
     """softmax(q k^T scale + mask) v, as ``F.scaled_dot_product_attention`` without dropout.
 
-    Parameters
-    ----------
-    is_causal : bool
-        Whether query i only sees the keys up to i.
-    scale : float, optional
-        By default one over the square root of the queries' width.
-    mask : Tensor, optional
-        A boolean mask of visible keys, or numbers to add to the scores; without a batch dimension, or with a
-        first dimension of 1.
+    The mask is boolean or added to the scores, without a batch dimension or with a first dimension of 1.
     """
 
     def __init__(

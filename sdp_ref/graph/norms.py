@@ -18,15 +18,8 @@ NORMS = (nn.LayerNorm, nn.GroupNorm, *_INSTANCE, nn.RMSNorm)
 class Norm:
     """Groups of components, each divided by the root of its mean square: (x - mean) / sqrt(square + eps).
 
-    Attributes
-    ----------
-    groups : int
-        Number of consecutive groups in each row of the batch.
-    centred : bool
-        Whether each group's mean is subtracted first.
-    eps : float
-    gain, shift : Tensor or None
-        Affine map of the result, broadcast over an event.
+    `groups` is the number of consecutive groups per row; if `centred`, the mean of each is subtracted first.
+    `gain` and `shift` are applied to the result, broadcast over an event.
     """
 
     groups: int

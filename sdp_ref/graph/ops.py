@@ -23,16 +23,10 @@ def set_tensors(module: nn.Module, **tensors: Tensor | None) -> nn.Module:
 
 
 class Unknown(nn.Module):
-    """An op that is not in any table.
+    """An op that is not in any table, described by `text`.
 
-    Parameters
-    ----------
-    text : str
-        Description for messages.
-    function : callable, optional
-        The op from values (N, *event) to one, row by row and in the dtype of the input.
-    pointwise : bool
-        Whether each component depends on the corresponding components of values of one shape.
+    `function` maps values (N, *event) to one, row by row and in the dtype of the input. If `pointwise`, each
+    component depends on the corresponding components of values of one shape.
     """
 
     def __init__(
@@ -200,18 +194,6 @@ class Sum(nn.Module):
 
 
 class Pad(nn.Module):
-    """``F.pad``.
-
-    Parameters
-    ----------
-    pad : sequence of int
-        Widths, those of the last dimension first.
-    mode : str
-        "constant", "reflect", "replicate" or "circular".
-    value : float, optional
-        For the constant mode; 0 by default.
-    """
-
     def __init__(self, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> None:
         super().__init__()
         self.pad, self.mode, self.value = tuple(pad), mode, value
@@ -223,10 +205,7 @@ class Pad(nn.Module):
 
 
 class LinearFunction(nn.Module):
-    """Any affine function of one value (N, *event), row by row and in its dtype.
-
-    `text` describes it in messages.
-    """
+    """Any affine function of one value (N, *event), row by row and in its dtype."""
 
     def __init__(self, text: str, function: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
@@ -237,10 +216,7 @@ class LinearFunction(nn.Module):
 
 
 class Interpolate(LinearFunction):
-    """Linear resizing of images (N, channels, *space), one spatial dimension at a time.
-
-    `function` is ``F.interpolate`` with its options.
-    """
+    """``F.interpolate`` of images (N, channels, *space), linear in one spatial dimension at a time."""
 
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
         super().__init__("interpolation", function)
@@ -273,10 +249,7 @@ class BatchNorm(nn.Module):
 
 
 class Rearrange(nn.Module):
-    """Moves, drops, repeats or zero-pads components; every output is one input or 0.
-
-    `function` maps a tensor (N, *event), and `text` describes it in messages.
-    """
+    """Moves, drops, repeats or zero-pads components (N, *event); every output is one input or 0."""
 
     def __init__(self, text: str, function: Callable[[Tensor], Tensor]) -> None:
         super().__init__()

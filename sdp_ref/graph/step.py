@@ -10,16 +10,10 @@ from torch import nn
 
 @dataclass(frozen=True)
 class Step:
-    """One op of a traced net.
+    """One op of a traced net on values (N, *event); the module shares its parameters with the net.
 
-    Attributes
-    ----------
-    module : nn.Module
-        The op on values (N, *event). It shares its parameters with the net.
-    inputs : tuple of int
-        Values that it reads: 0 is the input of the net, k the result of step k.
-    path : str
-        Path in the net, for messages.
+    `inputs` are the values that it reads: 0 is the input of the net, k the result of step k. `path` is for
+    messages.
     """
 
     module: nn.Module

@@ -41,18 +41,9 @@ Slot = tuple[Node, int]
 class Walk:
     """The part of autograd's graph that leads from the input to the value.
 
-    Attributes
-    ----------
-    origin : Node
-        Node of the input.
-    end : Slot
-        The net's value.
-    nodes : list of Node
-        Topologically sorted from the value to the input.
-    wanted : dict
-        For each node, the indices of the arguments that depend on the input.
-    slopes : dict
-        Cached slopes of pointwise nodes, for the next outputs.
+    `nodes` are topologically sorted from the value (slot `end`) to the input (node `origin`). `wanted` has
+    for each node the indices of the arguments that depend on the input, and `slopes` caches those of
+    pointwise nodes.
     """
 
     origin: Node

@@ -99,16 +99,8 @@ def _independent(base: Distribution, event: torch.Size) -> Law | None:
 class ForeignLaw(Law):
     """Base of the adapters, which evaluate the whole batch of an object and select rows of the result.
 
-    Attributes
-    ----------
-    given : object
-        The wrapped distribution.
-    centre : Tensor, shape (B, *event)
-        Its mean, or the median of some samples if it has none, with the dtype and device of the samples.
-    chosen : tuple of int
-        Selected rows of its batch.
-    whole : int
-        Size of its batch.
+    `centre` (B, *event) is the mean of the object `given`, or the median of some samples if it has none, with
+    the dtype and device of the samples. `chosen` are the selected rows of its batch of size `whole`.
     """
 
     given: Any

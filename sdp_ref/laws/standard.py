@@ -15,16 +15,9 @@ if TYPE_CHECKING:
 class Standard:
     """Independent standard variates that are functions of uniform numbers.
 
-    Attributes
-    ----------
-    name : str
-        ``normal``, ``cauchy``, ``stable`` or ``uniform``.
-    from_uniform : callable
-        Maps uniform numbers inside (0, 1), shape (..., uniforms k), to k variates, shape (..., k).
-    uniforms : int
-        Number of uniform numbers per variate. If it is 1, the map is the quantile function.
-    alpha : float
-        Stability of a stable law.
+    `name` is ``normal``, ``cauchy``, ``stable`` or ``uniform``. `from_uniform` maps uniform numbers inside
+    (0, 1), shape (..., uniforms k), to k variates, shape (..., k). If `uniforms` is 1, it is the quantile
+    function. `alpha` is the stability of a stable law.
     """
 
     name: str

@@ -55,22 +55,10 @@ Jump = tuple[float, float, float]
 class Curve:
     """A function of one variable and what the quadrature needs to know about it.
 
-    Attributes
-    ----------
-    function : callable
-        f, elementwise, or f minus a constant where that is more accurate. No gradient flows through it.
-    derivative : callable
-        f', elementwise.
-    bends : tuple of float
-        Points where f bends, including corners and jumps. At a distance d from all of them, f is analytic
-        within min(d, about 1).
-    jumps : tuple of Jump
-    unit : float
-        Width of the bends: the unit of "about 1" above and of the knots.
-    knots : tuple of float
-        Further panel edges, as distances from the outermost bends in that unit.
-    panels : int
-        Number of panels across the range of a law; doubling it estimates the error.
+    `function` may differ from f by a constant where that is more accurate; no gradient flows through it.
+    `bends` include corners and jumps: at a distance d from all of them, f is analytic within min(d, about 1
+    `unit`). `knots` are further panel edges, as distances from the outermost bends in that unit. `panels` is
+    the number of panels across the range of a law; doubling it estimates the error.
     """
 
     function: Callable[[Tensor], Tensor]
@@ -111,18 +99,9 @@ def _tangent(value: Tensor, *slopes: tuple[Tensor, Tensor]) -> Tensor:
 class _Nodes:
     """Quadrature nodes of a curve for several laws; each tensor has one row per law.
 
-    Attributes
-    ----------
-    mean, deviation : Tensor, shape (e,)
-        Parameters of the laws, with their graph.
-    u, weight : Tensor, shape (e, N)
-        Standardised nodes, and their weights including the density.
-    difference : Tensor, shape (e, N)
-        f - f(m) at the nodes.
-    slope : Tensor, shape (e, N)
-        f' at the nodes.
-    steps : list of tuple of Tensor, each of shape (e,)
-        For each jump: its standardised location with its graph, and f - f(m) before and after it.
+    `mean` and `deviation` (e,) carry their graph. `u` and `weight` (e, N) are standardised nodes and their
+    weights including the density, `difference` is f - f(m) and `slope` f' at the nodes. `steps` has for each
+    jump its standardised location with its graph, and f - f(m) before and after it, each (e,).
     """
 
     mean: Tensor

@@ -22,11 +22,7 @@ _LARGEST = 24
 class LogisticMixture:
     """sum_i weights_i Phi(x / scales_i), close to the logistic function.
 
-    Attributes
-    ----------
-    scales, weights : ndarray, shape (terms,)
-    sigmoid_slope_error, silu_slope_error : float
-        Largest error of the mixture's derivative, and of that of x times the mixture.
+    The errors are the largest ones of the mixture's derivative and of that of x times the mixture.
     """
 
     scales: np.ndarray

@@ -25,16 +25,8 @@ Builder = Callable[..., Value]
 class Call:
     """An entry of a tape, and what is needed to build its steps.
 
-    Attributes
-    ----------
-    replay : Replay
-        Its output as a function.
-    shape : tuple of int
-        Shape of its output in the net.
-    emit : callable
-        Adds a step: ``emit(module, *values)`` returns the resulting value.
-    steps : sequence of Step
-        All steps so far; value k is the result of step k - 1.
+    `replay` is its output as a function, and `shape` that of the output in the net. ``emit(module, *values)``
+    adds a step and returns its value. `steps` are all steps so far.
     """
 
     replay: Replay

@@ -23,24 +23,11 @@ class Ref:
 
 @dataclass(frozen=True)
 class Entry:
-    """One op on a tape.
+    """One op on a tape, with a :class:`Ref` in place of each value among its arguments.
 
-    Attributes
-    ----------
-    function : callable
-        An ATen op, or :func:`overwritten`.
-    args, kwargs
-        Its arguments, with a :class:`Ref` for each value.
-    outputs : tuple of int or None
-        The values that it returns; None for an output that is not a tensor of numbers.
-    shapes : tuple of tuple of int
-        Their shapes.
-    real : tuple of bool
-        Whether they are floating-point numbers, rather than integers or booleans.
-    path : str
-        The innermost active module of the net.
-    draws : bool
-        Whether the result is random.
+    `function` is an ATen op or :func:`overwritten`. `outputs` contains None for outputs that are not tensors,
+    and `real` states which outputs are floating-point. `path` is the innermost active module of the net, and
+    `draws` marks random results.
     """
 
     function: Callable[..., Any]
@@ -55,20 +42,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Span:
-    """A call of a module that a rule handles as a whole.
-
-    Attributes
-    ----------
-    module : nn.Module
-    inputs : tuple of int
-        The values that it reads.
-    output : int
-        The value that it returns.
-    start, stop : int
-        Its ops are entries ``start`` to ``stop - 1`` of the tape.
-    path : str
-        Its name in the net.
-    """
+    """A call of a module that a rule handles as a whole: entries ``start`` to ``stop - 1`` of the tape."""
 
     module: nn.Module
     inputs: tuple[int, ...]
@@ -80,17 +54,7 @@ class Span:
 
 @dataclass
 class Tape:
-    """The recording of a net.
-
-    Attributes
-    ----------
-    entries : list of Entry
-    spans : list of Span
-    output : int
-        The value that it returned.
-    given, result : Tensor
-        Its actual input and output.
-    """
+    """The recording of a net, with its actual input `given` and output `result`."""
 
     entries: list[Entry] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)

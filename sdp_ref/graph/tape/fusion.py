@@ -34,15 +34,7 @@ _MOST_BENDS = 64
 
 @dataclass(frozen=True)
 class _Node:
-    """A pointwise op.
-
-    Attributes
-    ----------
-    replay : Replay
-        The op, with scalar constants.
-    output : int
-        Value of the tape that it returns.
-    """
+    """A pointwise op with scalar constants, which returns value `output` of the tape."""
 
     replay: Replay
     output: int
@@ -64,15 +56,7 @@ class _Node:
 
 
 class Composition:
-    """A sequence of pointwise ops on values of one shape.
-
-    Parameters
-    ----------
-    nodes : sequence of nodes
-        In the order of the tape.
-    sources : sequence of int
-        Values of the tape that it depends on.
-    """
+    """A sequence of pointwise ops on values of one shape, as a function of values `sources` of the tape."""
 
     def __init__(self, nodes: Sequence[_Node], sources: Sequence[int]) -> None:
         self.nodes, self.sources = tuple(nodes), tuple(sources)

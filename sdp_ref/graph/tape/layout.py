@@ -14,14 +14,9 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Layout:
-    """A tensor dimension that contains the batch, of size ``outer`` x B x ``inner``.
+    """Tensor dimension `dim` that contains the batch, of size ``outer`` x B x ``inner``.
 
-    Attributes
-    ----------
-    dim : int
-        Index of the dimension, from 0.
-    outer, inner : int
-        Sizes of the dimensions that are folded into it before and after the batch.
+    Other dimensions of these sizes are folded into it before and after the batch.
     """
 
     dim: int = 0

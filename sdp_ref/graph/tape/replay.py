@@ -29,14 +29,7 @@ class Multiple:
 
 @dataclass(frozen=True)
 class PerExample:
-    """A constant that is repeated for each example.
-
-    Attributes
-    ----------
-    layout : Layout
-        Layout of the repeated constant.
-    row : Tensor, shape (1, *event)
-    """
+    """A constant that is repeated for each example: `row` (1, *event), and the layout of the repeated one."""
 
     layout: Layout
     row: Tensor
@@ -53,16 +46,10 @@ class Varies:
 
 @dataclass(frozen=True)
 class Value:
-    """A value of a trace.
+    """A value of a trace: `index` 0 is the input of the net, k the result of step k.
 
-    Attributes
-    ----------
-    index : int
-        0 is the input of the net, k the result of step k.
-    layout : Layout or None
-        Location of its batch in the net; None if it has no such dimension.
-    shape : tuple of int
-        Shape of the net's tensor, for a batch of the first size.
+    `layout` locates the batch in the net's tensor and is None if it has none; `shape` is that of the net's
+    tensor, for a batch of the first size.
     """
 
     index: int
@@ -78,13 +65,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Source:
-    """Origin of the components of a result.
-
-    Attributes
-    ----------
-    index : Tensor of int64, shape (*event)
-        Component of the flattened value, or -1.
-    """
+    """Origin of the components of a result: indices (*event) into the flattened value, or -1."""
 
     index: Tensor
 
@@ -103,18 +84,8 @@ class Source:
 class Replay:
     """One output of an entry as a function of batch-first values.
 
-    Parameters
-    ----------
-    entry : Entry
-        Combined from tapes of two batch sizes.
-    which : int
-        Index of the output.
-    taken : mapping of int to Value
-        The values that it reads, in the order of the arguments of the function.
-    layout : Layout or None
-        Layout of the result.
-    dtype : torch.dtype
-        Dtype of the net.
+    The entry is combined from tapes of two batch sizes, and `which` is the index of the output. `taken` are
+    the values that it reads, in the order of the arguments of the function. `layout` is that of the result.
     """
 
     def __init__(

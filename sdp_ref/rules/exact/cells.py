@@ -35,17 +35,11 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """A simple polytope.
+    """A simple polytope with `vertices` (k, n), each of which lies on n facets.
 
-    Attributes
-    ----------
-    vertices : ndarray, shape (k, n)
-    facets : ndarray of bool, shape (k, facets)
-        Incidence of vertices and facets: every vertex lies on n facets.
-    planes : ndarray, shape (facets, n + 1)
-        Outer unit normals a and offsets b of the facets: a z + b <= 0 inside.
-    place : Place, optional
-        Position in the tree of cuts; None for its root.
+    `facets` (k, facets) is the incidence matrix. `planes` (facets, n + 1) are outer unit normals a and
+    offsets b of the facets: a z + b <= 0 inside. `place` is the position in the tree of cuts, and None for
+    its root.
     """
 
     vertices: Array

@@ -90,19 +90,11 @@ class TooManyRegions(Exception):  # noqa: N818  the caller knows what to say abo
 
 
 class Regions:
-    """Cells on which a net is affine, within a radius of the origin, and the cuts that made them.
+    """Cells on which a net of n variates is affine, within a radius of the origin, and their cuts.
 
     A hyperplane cuts a cell if it meets the cell within the radius. Outside the radius, cells continue up to
-    the box around all of them, and so do the affine functions of the net on them.
-
-    Parameters
-    ----------
-    n : int
-        Number of variates.
-    radius : float
-        Radius within which the regions are those of the net.
-    most : int
-        Maximum number of regions.
+    the box around all of them, and so do the affine functions of the net on them. `most` limits the number of
+    cells.
     """
 
     def __init__(self, n: int, radius: float, most: int) -> None:
@@ -187,12 +179,8 @@ class Regions:
 class Census:
     """Estimate of the number of regions from samples.
 
-    Attributes
-    ----------
-    least : int
-        Lower bound of the number of regions, by Chao's estimator.
-    share : float
-        Mass of the likeliest regions, as many as requested.
+    `least` is a lower bound of the number, by Chao's estimator, and `share` the mass of the likeliest
+    regions, as many as requested.
     """
 
     least: int

@@ -13,14 +13,7 @@ _HINT = "rule 'low_rank' carries covariances as factors of low rank, which fit"
 
 @dataclass(frozen=True)
 class Budget:
-    """Memory that a rule may use at one op of a net.
-
-    Attributes
-    ----------
-    rule, path : str
-        Name of the rule and path of the op, for the message.
-    max_bytes : float
-    """
+    """Memory that a rule may use at one op of a net."""
 
     rule: str
     path: str

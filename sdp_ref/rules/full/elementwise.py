@@ -32,19 +32,10 @@ def elementwise_input(law: Gaussian) -> tuple[Tensor, Tensor]:
 class ElementwiseStep(JointStep):
     """An elementwise function of one value, or of several values at once.
 
-    The handler computes the covariance of the result. The covariance with values that are read later is
-    Cov(f(X), Y) = E[f'(X)] Cov(X, Y) (Stein's lemma).
-
-    Attributes
-    ----------
-    handler : callable
-        Maps the law of the value, or of all values concatenated, to that of the result.
-    module : nn.Module
-        Module that applies the function.
-    derivative : callable or None
-        E[f'(X)] from the module, the mean and the variance of X; None if there is no formula.
-    temporaries : int
-        Peak number of matrices that the handler needs.
+    `handler` maps the law of the value, or of all values concatenated, to that of the result, and needs up to
+    `temporaries` matrices. `derivative` is E[f'(X)] from the module, the mean and the variance of X, or None
+    if there is no formula. The covariance with values that are read later is Cov(f(X), Y) = E[f'(X)] Cov(X,
+    Y) (Stein's lemma).
     """
 
     handler: Callable[[Gaussian], Law]

@@ -40,13 +40,9 @@ class Live(Protocol):
 class Joint:
     """Means and covariance blocks of the live values during the walk through a net.
 
-    Parameters
-    ----------
-    mean : Tensor, shape (B, *event), float64
-        Mean of value 0, the input of the net.
-    covariance : Tensor, shape (B, n, n), or variance : Tensor, shape (B, *event)
-        Covariance of value 0, or its variance if its components are independent. The matrix is then built
-        only when an op needs it.
+    Value 0 is the input of the net, given by its mean (B, *event), float64, and its covariance (B, n, n), or
+    its variance (B, *event) if its components are independent. The matrix is then built only when an op needs
+    it.
     """
 
     def __init__(

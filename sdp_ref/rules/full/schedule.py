@@ -17,20 +17,8 @@ from sdp_ref.rules.full.steps import JointStep
 class Move:
     """A step, or several steps that apply the same function and are taken together.
 
-    Attributes
-    ----------
-    operation : JointStep
-        The rule's operation.
-    number : int
-        Number of the first result; the others follow.
-    inputs : tuple of int
-        Values that the steps read; one per step if there are several.
-    path : str
-        Path of the first step in the net.
-    unneeded : frozenset of int
-        Values that are not read afterwards.
-    places : tuple of int
-        Results in the original numbering of the net.
+    The results are numbered from `number` on; `places` are their numbers in the net. `inputs` has one value
+    per step if there are several steps. `unneeded` are the values that are not read afterwards.
     """
 
     operation: JointStep

@@ -66,12 +66,8 @@ class LinearStep(JointStep):
 class MeanStep(LinearStep):
     """An op that is linear given the means of its inputs.
 
-    Parameters
-    ----------
-    bind : callable
-        Maps the means to the mean of the output and the linear part.
-    single : bool
-        Whether each component of the output reads at most one component of each value.
+    `bind` maps the means to the mean of the output and the linear part. If `single`, each component of the
+    output reads at most one component of each value.
     """
 
     def __init__(self, bind: Callable[..., tuple[Tensor, Rows]], single: bool = False) -> None:

@@ -31,20 +31,9 @@ _PROBES = 8
 class Expansion:
     """M, the map from standard normal components to the live values after an op.
 
-    Attributes
-    ----------
-    factors : mapping of int to Tensor, shape (B, R, *event)
-        Factors of the values before the op, in their shared components.
-    roots : mapping of int to Tensor, shape (B, *event)
-        Standard deviations of the independent parts that become components, by value.
-    others : tuple of int
-        Values that are unchanged and live after the op.
-    number : int, optional
-        Value that the op computes.
-    inputs : tuple of int
-        Its inputs.
-    rows : callable, optional
-        Its linear part.
+    `factors` (B, R, *event) are those of the values before the op, and `roots` (B, *event) the standard
+    deviations of the independent parts that become components. `others` are values that stay live unchanged.
+    The op computes value `number` from `inputs`, with linear part `rows`.
     """
 
     factors: Mapping[int, Tensor]

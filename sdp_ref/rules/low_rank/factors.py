@@ -23,19 +23,10 @@ _ROUNDING = 2.0**-44
 class Image:
     """Result of an op.
 
-    Attributes
-    ----------
-    mean : Tensor, shape (B, *out)
-    rows : callable
-        Linear part, from rows (B, R, *event) of each input to (B, R, *out).
-    linear : Tensor, shape (B, *out)
-        Variances of the linear part.
-    variance : Tensor, shape (B, *out)
-        Variances; the excess over the linear ones is independent.
-    parallel : bool
-        Whether independent components remain independent.
-    beyond : Tensor, shape (B,), or float
-        This op's term in that of :class:`~sdp_ref.laws.CompressedGaussian`.
+    `rows` is the linear part, from rows (B, R, *event) of each input to (B, R, *out), and `linear` (B, *out)
+    the variances of the linear part. The excess of `variance` over these is independent. If `parallel`,
+    independent components remain independent. `beyond` is this op's term in that of
+    :class:`~sdp_ref.laws.CompressedGaussian`.
     """
 
     mean: Tensor
@@ -49,21 +40,9 @@ class Image:
 class Factors:
     """Means, factors and remainders of the live values during the walk through a net.
 
-    Parameters
-    ----------
-    mean : Tensor, shape (B, *event), float64
-        Mean of value 0, the input of the net.
-    factor : Tensor, shape (B, R, *event)
-        Columns of its factor; R may be 0.
-    remainder : Tensor, shape (B, *event)
-        Variances of its independent part.
-    columns : int
-        Maximum number of columns of a factor.
-
-    Attributes
-    ----------
-    dropped, beyond : Tensor, shape (B,)
-        As in :class:`~sdp_ref.laws.CompressedGaussian`.
+    Value 0, the input of the net, has a factor (B, R, *event), where R may be 0, and a remainder (B, *event),
+    the variances of its independent part. `columns` limits the number of columns of a factor; `dropped` and
+    `beyond` are those of :class:`~sdp_ref.laws.CompressedGaussian`.
     """
 
     def __init__(self, mean: Tensor, factor: Tensor, remainder: Tensor, columns: int) -> None:

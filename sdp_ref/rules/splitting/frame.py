@@ -26,15 +26,9 @@ Splittable = Gaussian | DiagonalGaussian | Cauchy | SymmetricStable
 
 @dataclass(frozen=True)
 class Frame:
-    """Directions of a batch of laws.
+    """Directions of a batch of laws, which may be rotated if `turning`.
 
-    Attributes
-    ----------
-    law : Law
-    steps : Tensor, shape (B, n, r), float64
-        Columns: one step along each direction, in units of the inputs.
-    turning : bool
-        Whether directions may be rotated.
+    The columns of `steps` (B, n, r), float64, are one step along each direction, in units of the inputs.
     """
 
     law: Splittable

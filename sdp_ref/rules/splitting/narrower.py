@@ -15,16 +15,9 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Narrower:
-    """Pieces of a standard law along one direction: `weights` at `offsets`, each of width `width`.
+    """Pieces of a standard law along one direction: `weights` at symmetric `offsets`, each of width `width`.
 
-    Attributes
-    ----------
-    weights, offsets : tuple of float
-        In units of the standard law; the offsets are symmetric about 0.
-    width : float
-        Width of each piece, below 1.
-    worth : float
-        Score above which the benefit of a split exceeds the error of the mixture.
+    `worth` is the score above which the benefit of a split exceeds the error of the mixture.
     """
 
     weights: tuple[float, ...]

@@ -23,17 +23,9 @@ Evaluate = Callable[[Array], Array]
 class Pieces:
     """Pieces of a batch of standard laws in r directions, and how the net bends along the axes of each.
 
-    Attributes
-    ----------
-    weights : ndarray, shape (B, K)
-        Zero for padding.
-    centres : ndarray, shape (B, K, r)
-    axes : ndarray, shape (B, K, r, r)
-        Columns: images of the standard axes in each piece.
-    value : ndarray, shape (B, K, m)
-        The net at the centres.
-    slopes, bends : ndarray, shape (B, K, r, m)
-        First and second differences of the net over one step along each axis.
+    Rows are padded with pieces of weight 0. The columns of `axes` (B, K, r, r) are the images of the standard
+    axes. `value` (B, K, m) is the net at the centres, and `slopes` and `bends` (B, K, r, m) are first and
+    second differences over one step along each axis.
     """
 
     weights: Array
@@ -119,14 +111,8 @@ class _Turn:
 
     The eigenvectors of equal eigenvalues in LAPACK depend on rounding and on the order of the inputs. Equal
     eigenvalues are therefore avoided: the inputs are sorted by their effect once, and every axis keeps some
-    of its rank.
-
-    Attributes
-    ----------
-    axes : ndarray, shape (B, 1, r, r)
-        Axes of the whole laws, sorted by decreasing effect.
-    size : ndarray, shape (B, 1)
-        Squared variation of the net over the whole laws.
+    of its rank. `axes` (B, 1, r, r) are those of the whole laws, sorted by decreasing effect, and `size` (B,
+    1) is the squared variation of the net over the whole laws.
     """
 
     axes: Array
