@@ -52,7 +52,7 @@ def integers(values: Any) -> Cells:
 class Edges:
     """Sorted edges of one line with a lookup table: a fast np.searchsorted for many values.
 
-    An equidistant grid lies over the edges, of which the last may be infinite. The table stores the number of
+    An equidistant grid lies over the edges; the last edges may be infinite. The table stores the number of
     edges before each grid step, and the few edges within the step of a value are compared one by one.
     """
 

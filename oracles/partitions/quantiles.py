@@ -44,7 +44,7 @@ class Quantiles:
 
     @classmethod
     def from_samples(cls, samples: Samples) -> Quantiles:
-        """Sort independent samples, shape (N, m), of which there must be at least 100."""
+        """Sort at least 100 independent samples, shape (N, m)."""
         ordered = _sorted(resident_matrix(samples))
         if not np.isfinite(ordered[:, [0, -1]]).all():
             raise ValueError("samples have non-finite entries (NaN or infinity)")

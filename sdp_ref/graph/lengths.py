@@ -12,7 +12,7 @@ def root_moments(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and variance of the square root of a gamma variable with this mean and variance.
 
     A sum of squares of Gaussian variables is approximated by a gamma variable (Satterthwaite 1946), which is
-    exact if they are independent and centered with equal variances. With the shape k = mean^2 / variance, the
+    exact if they are independent and centred with equal variances. With the shape k = mean^2 / variance, the
     root has the mean sqrt(mean / k) Gamma(k + 1/2) / Gamma(k), and the mean of its square is exact.
     """
     wide, spread = mean.double(), variance.double()

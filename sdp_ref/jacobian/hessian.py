@@ -39,7 +39,7 @@ def hessian_of(net: Net, x: Tensor) -> tuple[Tensor, Tensor, Callable[[Tensor], 
 
 
 class _NoKinks(TorchFunctionMode):
-    """Rejects functions with kinks, whose contribution to the curvature derivatives do not include."""
+    """Rejects functions with kinks, because second derivatives do not include the curvature of a kink."""
 
     _KINKED = frozenset(
         [

@@ -41,7 +41,7 @@ class Law:
 
         @property
         def location(self) -> Tensor:
-            """Center of the law, shape (B, *event): its mean if that exists."""
+            """Centre of the law, shape (B, *event): its mean if that exists."""
 
         @property
         def mean(self) -> Tensor:

@@ -129,7 +129,7 @@ class LayerwiseRule(Rule):
         self.prepare_steps(self.steps(net, x.location))
 
     def prepare_steps(self, steps: Sequence[trace.Step]) -> Callable[[Law], Law]:
-        """Do the same as :meth:`prepare` for a net given as its steps, of which the last one is the output.
+        """Do the same as :meth:`prepare` for a net given as its steps; the last one is the output.
 
         The returned function maps the law of value 0 to that of the last one, and notes the approximations.
         """

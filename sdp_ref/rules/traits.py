@@ -1,4 +1,4 @@
-"""Metadata of a rule: its label, color and rank."""
+"""Metadata of a rule: its label, colour and rank."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """A simple polytope with `vertices` (k, n), each of which lies on n facets.
+    """A simple polytope: each of its `vertices` (k, n) lies on n facets.
 
     `facets` (k, facets) is the incidence matrix. `planes` (facets, n + 1) are outer unit normals a and
     offsets b of the facets: a z + b <= 0 inside. `place` is the position in the tree of cuts, and None for

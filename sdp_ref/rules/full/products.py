@@ -1,6 +1,6 @@
 """Moments of products of two jointly Gaussian values, by the theorem of Isserlis (1918).
 
-For centered X, Y, Z, W: E[XY] = Cov(X, Y), and Cov(XY, ZW) = Cov(X, Z) Cov(Y, W) + Cov(X, W) Cov(Y, Z).
+For centred X, Y, Z, W: E[XY] = Cov(X, Y), and Cov(XY, ZW) = Cov(X, Z) Cov(Y, W) + Cov(X, W) Cov(Y, Z).
 Nonzero means add a linear part, which alone determines the covariance of a product with a third value.
 """
 
