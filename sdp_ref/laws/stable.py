@@ -64,7 +64,7 @@ class Cauchy(Law):
 
 @dataclass(frozen=True, eq=False)
 class SymmetricStable(Law):
-    r"""Symmetric alpha-stable laws with independent components.
+    """Symmetric alpha-stable laws with independent components.
 
     The characteristic function of a component is exp(i t location - abs(scale t)^alpha), so alpha = 1 is the
     Cauchy law and alpha = 2 a Gaussian of variance 2 scale^2.

@@ -13,7 +13,7 @@ from sdp_ref.losses._checks import check_float
 
 @dataclass(frozen=True, eq=False)
 class OrthonormalCertificates:
-    r"""Linear certificates that are trained to be 0 on training features; large values indicate other inputs.
+    """Linear certificates that are trained to be 0 on training features; large values indicate other inputs.
 
     The authors minimise mean_i ||C^T (phi_i - b)||^2 / k + lambda ||C^T C - I||^2 / k^2 over C (d, k) and b
     by SGD. The minimum is known in closed form and computed directly: b is the mean of the features, and the
@@ -71,7 +71,7 @@ class OrthonormalCertificates:
         return cls((vectors * signs * lengths).to(features.dtype), center.to(features.dtype))
 
     def score(self, features: Tensor) -> Tensor:
-        r"""Return the uncertainty ||C^T (phi - b)||^2, shape (B,), in squared units of the features.
+        """Return the uncertainty ||C^T (phi - b)||^2, shape (B,), in squared units of the features.
 
         `features` have shape (B, d) and the dtype of the certificates. The score is 0 in the directions in
         which the training data vary, and differentiable.

@@ -18,7 +18,7 @@ _START = math.log1p(math.exp(-7.0))  # softplus(-7), their initial value of both
 
 
 def dirichlet(law: Gaussian | DiagonalGaussian, offset: Number = _START, slope: Number = _START) -> Tensor:
-    r"""Return the concentrations, shape (B, m), of a Dirichlet law from Gaussian scores (Gast & Roth 2018).
+    """Return the concentrations, shape (B, m), of a Dirichlet law from Gaussian scores (Gast & Roth 2018).
 
     alpha = p / (1e-4 + c_1 + c_2 s), with p = softmax(mean) and s^2 = sum_k p_k^2 variance_k: the Dirichlet
     law has mean p and is less concentrated for larger variances. Only marginal variances matter. The
@@ -62,7 +62,7 @@ def dirichlet_nll(
     smoothing: float = 1e-4,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    r"""Return the negative log-density of the true class under :func:`dirichlet` (Gast & Roth 2018).
+    """Return the negative log-density of the true class under :func:`dirichlet` (Gast & Roth 2018).
 
     sum_k log Gamma(alpha_k) - log Gamma(sum alpha) - sum_k (alpha_k - 1) log t_k, where t is the one-hot
     vector of the label moved into the simplex: 1 - e + e/m for the true class, e/m for others. log

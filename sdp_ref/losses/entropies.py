@@ -12,7 +12,7 @@ _SUM = 1e-4  # tolerance for the sum; float32 softmaxes of many classes sum to 1
 
 
 def entropy(probabilities: Tensor) -> Tensor:
-    r"""Return the Shannon entropy -sum_i p_i log p_i of class probabilities, shape (B,), in nats.
+    """Return the Shannon entropy -sum_i p_i log p_i of class probabilities, shape (B,), in nats.
 
     Every row of `probabilities`, shape (B, m), must be >= 0 and sum to 1, as the output of
     :func:`pairwise_scores` does. 0 log 0 is 0. The gradient at a probability of zero, which is infinite, is

@@ -19,7 +19,7 @@ _LEAST_TRACE = 2.0**-300  # for a zero covariance; the square of its inverse is 
 
 
 def gaussian_nll(law: Gaussian | DiagonalGaussian, targets: Tensor, reduction: Reduction = "mean") -> Tensor:
-    r"""Return the negative log-likelihood of targets under Gaussian laws, joint over the event, in nats.
+    """Return the negative log-likelihood of targets under Gaussian laws, joint over the event, in nats.
 
     (n log 2 pi + log det S + r^T S^-1 r) / 2 with r = target - mean, by the Cholesky factor of S in float64.
     Where S is singular, :func:`gaussian_jitter` is first added to its diagonal, as a constant for the
@@ -80,7 +80,7 @@ def gaussian_jitter(law: Gaussian) -> Tensor:
 
 
 def cauchy_nll(law: Cauchy, targets: Tensor, reduction: Reduction = "mean") -> Tensor:
-    r"""Return the negative log-likelihood of targets under independent Cauchy components, in nats.
+    """Return the negative log-likelihood of targets under independent Cauchy components, in nats.
 
     sum_k log pi + 2 log hypot(g_k, r_k) - log g_k with r = target - location, which equals log(pi g (1 +
     (r/g)^2)) and does not overflow. A scale of 0 counts as 2^-500.

@@ -17,7 +17,7 @@ Combine = Literal["mean", "geometric", "minimum"]
 
 
 def pairwise_log_probabilities(law: Scores) -> Tensor:
-    r"""Return log P(X_i > X_j) for the scores of m >= 2 classes, shape (B, m, m), in nats.
+    """Return log P(X_i > X_j) for the scores of m >= 2 classes, shape (B, m, m), in nats.
 
     Gaussian: log Phi((mu_i - mu_j) / s) with s^2 = S_ii + S_jj - 2 S_ij. Cauchy, with independent components:
     log(1/2 + arctan((x_i - x_j) / (g_i + g_j)) / pi). (Petersen et al. 2024, section on learning with SDP.)
@@ -40,7 +40,7 @@ def pairwise_probabilities(law: Scores) -> Tensor:
 
 
 def pairwise_loss(law: Scores, labels: Tensor, reduction: Reduction = "mean") -> Tensor:
-    r"""Pairwise distribution loss: -1/(m - 1) sum_{j != y} log P(X_y > X_j) for the true class y, in nats.
+    """Pairwise distribution loss: -1/(m - 1) sum_{j != y} log P(X_y > X_j) for the true class y, in nats.
 
     `labels` are class indices of shape (B,). Only the true class's row of :func:`pairwise_log_probabilities`
     is computed, so the loss needs additional memory of size (B, m).
@@ -62,7 +62,7 @@ def pairwise_loss(law: Scores, labels: Tensor, reduction: Reduction = "mean") ->
 
 
 def pairwise_scores(law: Scores, combine: Combine = "mean") -> Tensor:
-    r"""Combine pairwise probabilities to class scores, shape (B, m), for prediction and abstention.
+    """Combine pairwise probabilities to class scores, shape (B, m), for prediction and abstention.
 
     Every row is >= 0 and sums to 1; its :func:`entropy` is a criterion for abstention. With sums, products
     and minima over the m - 1 other classes j of class i, the choices of `combine` are:

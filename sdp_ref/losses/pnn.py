@@ -27,7 +27,7 @@ def pnn_variance(raw: Tensor, floor: float = 1e-3) -> Tensor:
 def pnn_nll(
     mean: Tensor, raw: Tensor, targets: Tensor, floor: float = 1e-3, reduction: Reduction = "mean"
 ) -> Tensor:
-    r"""Loss of a PNN: log(v) / 2 + (y - mu)^2 / (2 v) with v = softplus(r) + floor, in nats.
+    """Loss of a PNN: log(v) / 2 + (y - mu)^2 / (2 v) with v = softplus(r) + floor, in nats.
 
     This is the Gaussian negative log-likelihood without its constant log(2 pi) / 2. `mean` (mu), `raw` (r)
     and `targets` (y) must have the same shape, (B,) or (B, k), since there is no broadcasting. The reduction
@@ -43,7 +43,7 @@ def pnn_nll(
 
 
 def sdp_pnn(law: Gaussian | DiagonalGaussian, variance: Tensor) -> Gaussian | DiagonalGaussian:
-    r"""Return the predictive law of a PNN under input noise: N(mu, J S J^T + f_S(x)).
+    """Return the predictive law of a PNN under input noise: N(mu, J S J^T + f_S(x)).
 
     The variance that the PNN predicts is added to that of `law`, the result of ``sdp_ref.propagate`` for the
     net of the mean alone (Petersen et al. 2024, appendix "Applying SDP to PNNs"). `variance` has shape (B,

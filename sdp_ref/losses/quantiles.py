@@ -9,7 +9,7 @@ from sdp_ref.losses._checks import Reduction, check_float, check_like, check_red
 
 
 def pinball(prediction: Tensor, target: Tensor, tau: float | Tensor, reduction: Reduction = "mean") -> Tensor:
-    r"""Pinball loss max(tau u, (tau - 1) u) with u = target - prediction; its minimiser is the tau-quantile.
+    """Pinball loss max(tau u, (tau - 1) u) with u = target - prediction; its minimiser is the tau-quantile.
 
     `prediction` and `target` have the same shape, (B,) or (B, k). `tau` in (0, 1) is a number or a tensor of
     that shape. At u = 0 the gradient with respect to the prediction is that of u > 0, -tau. The reduction is

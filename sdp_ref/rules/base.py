@@ -105,8 +105,8 @@ class Rule(ABC):
     title: ClassVar[str | None] = None
     """Display name; None for `name`."""
     colour: ClassVar[str | None] = None
-    """Colour in figures as ``#rrggbb``; None lets the figure choose. The built-in rules use those of Okabe and
-    Ito (2008), which are distinguishable with all common types of colour blindness.
+    """Colour in figures as ``#rrggbb``; None lets the figure choose. The built-in rules use those of Okabe
+    and Ito (2008), which are distinguishable with all common types of colour blindness.
     """
     marginal: ClassVar[bool] = False
     """Whether the rule drops the correlations between the units of a layer."""
