@@ -53,7 +53,8 @@ _TABLES = {
     "mixtures": ("iris-mixtures", 4, ("tv_headline",)),
     "shared_mass": ("iris-tv", 4, ("tv_headline", "tv_paper", "tv_class")),
     "ratios": ("iris-std", 4, ("std_ratio",)),
-    "distances": ("iris-w1-certified", 4, ("w1_certified",)),
+    "distances": ("iris-w1", 4, ("w1",)),
+    "certified": ("iris-w1-certified", 4, ("w1_certified",)),
     "heavy_tails": ("iris-cauchy", 4, ("tv_joint", "iqr_ratio")),
     "classifier": ("resnet-tv", 18, ("tv_class", "tv_margin")),
 }

@@ -30,6 +30,6 @@ CERTIFIED = LawExperiment(
     sigmas=W1_SIGMAS,
     architectures=RELU,
     rules=("sdp", "dvia", "moment_matching", *MARGINAL_RULES, "dvia:means=regular"),
-    paper=Size(10, 1),
+    paper=Size(10, 3),  # a flower of each class
     presets={"quick": Size(1, 1)},
 )
