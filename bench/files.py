@@ -268,7 +268,7 @@ def check_writable(path: Path) -> None:
     ------
     RunFailedError
         If it cannot.
-    """  # noqa: DOC501  what is raised inside, `writing` turns into that
+    """
     with writing(path):
         if _is_stream(path):
             return

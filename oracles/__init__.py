@@ -1,4 +1,4 @@
-"""What is true: samples of f(x + eps), distances to them, and how uncertain those are."""
+"""Ground truth: samples of f(x + eps), distances to them, and the uncertainty of these distances."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ _COMMAND = "sdp_bench.validate"
 _MOST, _MOST_FLOAT = 2**31 - 1, 1e300
 
 
-def validate(  # noqa: PLR0913  an argument for each option of the command
+def validate(
     rule: Any = None,
     *,
     net: Any = None,

@@ -66,28 +66,13 @@ __all__ = [
 def propagate(net: Net, x: Law, rule: str | Propagator = "sdp") -> Law:
     """Predict the law of ``net(X)`` for a random input X.
 
-    Parameters
-    ----------
-    net : nn.Module or function
-        Maps a batch (B, *event) to (B, m), each row by itself. Left as it is.
-    x : Law, or what `law_of` takes for one
-        Of X, a batch of B. Which families a rule takes is its own; those that work with moments take any
-        with a covariance.
-    rule : str or Rule
-        A name of :func:`rules`, or a rule object.
+    The net is a module or function that maps a batch (B, *event) to (B, m), row by row; it is not modified.
+    `x` is a law of batch B, or anything that :func:`law_of` accepts. The rule decides which families it
+    supports: rules based on moments accept every law with a covariance. `rule` is a name from :func:`rules`
+    or a rule object.
 
-    Returns
-    -------
-    Law
-        Law of the output, batch B, in the dtype of `x` (rules with a full covariance give a
-        :class:`Gaussian`, marginal ones the family of `x`, others what they will).
-
-    Raises
-    ------
-    ValueError
-        If the rule is unknown, dtype or shape of `x` does not fit the net, or the result is not
-        finite.
-    UnsupportedError
-        If the rule cannot do this net or this family.
+    The result has batch B and the dtype of `x`. Rules with a full covariance return a :class:`Gaussian`;
+    marginal rules return the family of `x`. If the rule cannot handle the net or the family of `x`, it raises
+    :class:`UnsupportedError`. A result that is not finite raises a ValueError.
     """
     return predicted(rule_of(rule), net, x)

@@ -1,23 +1,23 @@
-"""What goes wrong between a rule and a net."""
+"""Errors and warnings of rules, ops and laws."""
 
 from __future__ import annotations
 
-_LONGEST = 1000  # characters of a line: a tensor may stand in a message
+_LONGEST = 1000  # maximum characters of a message, which may quote a tensor
 
 
 class UnsupportedError(NotImplementedError):
-    """A rule cannot do what is asked of it.
+    """A rule does not support an op, a net or a law.
 
     Parameters
     ----------
     rule : str
         Name of the rule.
     op : str
-        What it has no formula for.
+        What it does not support.
     path : str
-        Where that stands in the net ("" for the net as a whole).
+        Path of the op in the net, or "" for the net as a whole.
     hint : str
-        What would help, if anything is known.
+        What the user can do, if known.
     """
 
     def __init__(self, rule: str, op: str, path: str = "", hint: str = "") -> None:
@@ -31,61 +31,55 @@ class UnsupportedError(NotImplementedError):
 
 
 class CovarianceSizeError(UnsupportedError):
-    """The covariance matrices of a layer would take more memory than a rule may use.
+    """The covariance matrices of a layer need more memory than the rule may use.
 
     Parameters
     ----------
     rule, op, path : str
         As in :class:`UnsupportedError`.
     bytes : int
-        What they would take.
+        Memory that they need.
     hint : str
         As in :class:`UnsupportedError`.
     """
 
     def __init__(self, rule: str, op: str, path: str = "", bytes: int = 0, hint: str = "") -> None:
         super().__init__(rule, op, path, hint)
-        self.args, self.bytes = (rule, op, path, bytes, hint), bytes  # all of them, for pickle
+        # all arguments, which pickle passes to the constructor
+        self.args, self.bytes = (rule, op, path, bytes, hint), bytes
 
 
 class ReplacedLawWarning(UserWarning):
-    """A rule takes another law than it was given: the Gaussian of its moments, say, or no correlations."""
+    """A rule replaced the given law, for example by the Gaussian with the same moments."""
 
 
 class NoFormulaError(NotImplementedError):
-    """Inside a rule's walk: what stands at one op of a net has no formula. The message says what it is.
+    """An op has no formula. The message describes it.
 
-    Ops and activations know neither the rule that asks nor their place in the net. The walk does, and raises
-    an :class:`UnsupportedError` in its stead.
+    Ops and activations raise this error because they know neither the rule nor their path in the net. The
+    walk over the net turns it into an :class:`UnsupportedError`.
     """
 
 
 class NoFormulaForLawError(NoFormulaError):
-    """As :class:`NoFormulaError`, of an op that has a formula under other laws, of the same batch perhaps."""
+    """An op has no formula for this law but may have one for others."""
 
 
 class NoLinearPartError(NoFormulaError):
-    """As :class:`NoFormulaError`, of what no derivative stands for either: what sees the batch, say."""
+    """An op has no derivative either, for example because it mixes the rows of the batch."""
 
 
 class UndefinedError(AttributeError, ValueError):
-    """A law was asked for what it has not: a mean, a density, draws. The message says which law and what.
+    """A law does not have the requested property, such as a mean, a density or samples.
 
-    An AttributeError too, so that ``hasattr(law, "mean")`` tells.
+    It is an AttributeError, too, so that ``hasattr(law, "mean")`` works.
     """
 
 
 def on_one_line(text: str) -> str:
-    """Any text on one line, that can be shown and stored.
+    """Return a text on one printable line of at most about a thousand characters.
 
-    Parameters
-    ----------
-    text : str
-
-    Returns
-    -------
-    str
-        Of at most a thousand characters or so; control characters and lone surrogates as Python escapes them.
+    Control characters and lone surrogates are escaped as Python does.
     """
     line = " ".join(text[: 2 * _LONGEST].split())
     cut = line[:_LONGEST] + " ..." if len(line) > _LONGEST or len(text) > 2 * _LONGEST else line
@@ -93,16 +87,7 @@ def on_one_line(text: str) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """What an error says, as one line that can be shown and stored, whoever wrote it.
-
-    Parameters
-    ----------
-    error : BaseException
-
-    Returns
-    -------
-    str
-    """
+    """Return the message of any exception on one printable line."""
     try:
         return on_one_line(str(error))
     except Exception as other:  # noqa: BLE001  the message may be made by code of a user's

@@ -1,4 +1,4 @@
-"""Packages whose names are imported when they are first asked for, by PEP 562."""
+"""Packages that import their public names on first access (PEP 562)."""
 
 from __future__ import annotations
 
@@ -11,19 +11,10 @@ from typing import Any
 
 
 def exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` of a package that imports what its source imports for type checkers.
+    """Return ``__getattr__`` and ``__dir__`` for a package that imports its names lazily.
 
-    Parameters
-    ----------
-    package : str
-        Its ``__name__``. Its source has what it gives away below ``if TYPE_CHECKING:``.
-
-    Returns
-    -------
-    callable
-        Gives a name's value, imported at its first use, which the package keeps, or raises an AttributeError.
-    callable
-        Gives all names of the package, these too.
+    The names are those that the package's source imports under ``if TYPE_CHECKING:``. Each is imported on
+    first access and then stored in the package.
     """
 
     def value(name: str) -> Any:
@@ -40,7 +31,7 @@ def exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]
 
 
 def _homes(package: str) -> dict[str, str]:
-    """Modules by the names that the source of a package imports from them for type checkers."""
+    """Map each name that a package imports under TYPE_CHECKING to its module."""
     source = Path(sys.modules[package].__file__ or "").read_bytes()
     checked = (
         statement

@@ -1,4 +1,4 @@
-"""A net that gives laws, as a module that trains."""
+"""A trainable module that returns laws."""
 
 from __future__ import annotations
 
@@ -12,26 +12,21 @@ from sdp_ref.rules.base import predicted
 
 
 class Propagated(nn.Module):
-    """A net whose forward pass gives the law of its output under noise on the input.
+    """A net whose forward pass returns the law of its output under input noise.
 
-    As the wrapper in the paper's listing (Petersen et al. 2024, supplement, "Implementations of SDP"), for
-    any rule. Its parameters are the net's, and gradients go to them through the law.
+    It is the wrapper of Petersen et al. 2024 (supplement, "Implementations of SDP") for any rule. Its
+    parameters are those of the net, and gradients reach them through the law.
 
     Parameters
     ----------
     net : nn.Module
-        Maps a batch (B, *event) to (B, m), each row by itself.
+        Maps a batch (B, *event) to (B, m), row by row.
     rule : str or Rule
-        A name of :func:`sdp_ref.rules`, or a rule object. One that is named keeps what gradients need; an
-        object is taken as it is (``create_graph=True`` is what `sdp` trains with).
+        A name of :func:`sdp_ref.rules`, or a rule object. A rule given by name keeps the graph for gradients;
+        a rule object is used as it is (for training with `sdp`, pass ``create_graph=True``).
     std : float or Tensor, broadcastable to the event
-        Standard deviation of independent Gaussian noise, in the input's units, for inputs that are tensors.
-
-    Raises
-    ------
-    ValueError
-        If the rule is unknown or none, the net is no module, or a standard deviation is negative or not
-        finite.
+        Standard deviation of the independent Gaussian noise on inputs that are tensors, in units of the
+        input.
 
     Examples
     --------
@@ -58,24 +53,10 @@ class Propagated(nn.Module):
         self.register_buffer("std", scale, persistent=False)
 
     def forward(self, x: Tensor | Law) -> Law:
-        """Predict the law of the output.
+        """Predict the law of the output, of batch B.
 
-        Parameters
-        ----------
-        x : Tensor, shape (B, *event), or Law
-            Inputs, to which the noise is added, or the law of the input itself.
-
-        Returns
-        -------
-        Law
-            Batch B.
-
-        Raises
-        ------
-        ValueError
-            If the noise does not fit the inputs, and as :func:`sdp_ref.propagate`.
-        UnsupportedError
-            As :func:`sdp_ref.propagate`.
+        `x` is a tensor of shape (B, *event), to which the noise is added, or the law of the input. Raises the
+        same errors as :func:`sdp_ref.propagate`.
         """
         if isinstance(x, Tensor):
             try:
@@ -88,12 +69,11 @@ class Propagated(nn.Module):
         return predicted(self.rule, self.net, x)
 
     def extra_repr(self) -> str:
-        """Rule and noise, for people."""
         return f"rule={self.rule.name!r}"
 
 
 def _trainable(rule: str | Propagator) -> Propagator:
-    """A rule that is named, with the graph that gradients need, or one that is given."""
+    """Return a rule object that keeps the graph for gradients if the rule is given by name."""
     chosen = rule_of(rule)
     if isinstance(rule, str) and hasattr(chosen, "create_graph"):
         return rule_named(rule, create_graph=True)

@@ -1,7 +1,7 @@
-"""Things found by where they are defined: a new rule, metric or data set is one new file.
+"""Registries of classes and objects: a new rule, metric or data set is one new file.
 
-What there is, is read from the source, and a module is imported when something of it is asked for: a list of
-names needs nothing of what rules and metrics compute with.
+Members are discovered from the source, and a module is only imported when one of its members is accessed.
+Listing the names therefore does not import what the rules and metrics depend on.
 
 >>> from sdp_ref.registry import members
 >>> members("sdp_ref.rules", "sdp_ref.rules.base.Rule")["dvia"]
@@ -27,32 +27,31 @@ Kind = TypeVar("Kind", covariant=True)
 
 
 class RegistryError(Exception):
-    """A file, or an entry point, cannot be taken for what it stands among."""
+    """A file or an entry point does not define a valid member."""
 
     exit_code = 3
 
 
 def members(package: str, base: str) -> Members[Any]:
-    """Subclasses that the modules of a package define, by name; each is imported when it is looked up.
+    """Return the subclasses of `base` that the modules of a package define, by name.
 
     Parameters
     ----------
     package : str
-        Import name of a package. Its modules are read, those of its subpackages too.
+        Import name of the package, which is searched recursively.
     base : str
-        Module and name of their common base class, which is not imported either.
+        Module and name of the common base class, which is not imported either.
 
     Returns
     -------
     Members
-        Under what the class body gives as ``name``; by ``rank`` where they have one, then in alphabetical
-        order of the modules, then in order of definition. A class without a ``name`` of its own, an abstract
-        base say, is left out.
+        Classes by the ``name`` in their bodies, sorted by ``rank`` if they have one, then by module and
+        position in it. Classes without a ``name`` of their own, such as abstract bases, are skipped.
 
     Raises
     ------
     RegistryError
-        If two of them have one name, one lacks what its bases leave open, or a file cannot be read.
+        If a name is taken twice, a class does not define an abstract member, or a file cannot be read.
     """
     home, _, kind = base.rpartition(".")
     own = [each for source in _sources(package) for each in source.classes]
@@ -66,7 +65,7 @@ def members(package: str, base: str) -> Members[Any]:
         lineage = _lineage(each, known)
         if each.given.get("name") and kind in {one.title for one in lineage[1:]}:
             if {base for one in lineage if one.title != kind for base in one.bases} <= titles:
-                each.check(lineage)  # else a base from elsewhere may have what it lacks here
+                each.check(lineage)  # a base from another package may define what is missing
             _add(found, each.value("name", str), each, each.source)
     lineages = {name: _lineage(each, known) for name, (each, _) in found.items()}
     ranks = {name: _written(lineage, "rank", int) or 0 for name, lineage in lineages.items()}
@@ -74,25 +73,7 @@ def members(package: str, base: str) -> Members[Any]:
 
 
 def instances(package: str, kind: type[T]) -> dict[str, T]:
-    """Objects of type `kind` that the modules of a package make, by their attribute ``name``.
-
-    Parameters
-    ----------
-    package : str
-        As of :func:`members`. Those of its modules are imported that give a name to what a call makes.
-    kind : type
-        Their type.
-
-    Returns
-    -------
-    dict of str to object
-        In alphabetical order of the modules, then in order of definition.
-
-    Raises
-    ------
-    RegistryError
-        If two of them have one name, or a file cannot be imported.
-    """
+    """Return the objects of type `kind` that the modules of a package define, by their attribute ``name``."""
     found: dict[str, tuple[T, _Source]] = {}
     for source in _sources(package):
         for value in vars(source.load()).values() if source.makes_objects else ():
@@ -102,24 +83,7 @@ def instances(package: str, kind: type[T]) -> dict[str, T]:
 
 
 def installed(group: str, taken: Collection[str] = ()) -> dict[str, EntryPoint]:
-    """Entry points of a group, by name: what other packages of this environment bring. None is loaded.
-
-    Parameters
-    ----------
-    group : str
-        ``sdp_bench.rules``, say.
-    taken : collection of str
-        Names that are no longer free.
-
-    Returns
-    -------
-    dict of str to EntryPoint
-
-    Raises
-    ------
-    RegistryError
-        If a name is taken, or two packages give it to different things.
-    """
+    """Return the entry points of a group by name, without loading them."""
     found: dict[str, EntryPoint] = {}
     for point in entry_points(group=group):
         if point.name in taken:
@@ -130,23 +94,7 @@ def installed(group: str, taken: Collection[str] = ()) -> dict[str, EntryPoint]:
 
 
 def loaded(point: EntryPoint, kind: type[T]) -> T:
-    """What an entry point stands for.
-
-    Parameters
-    ----------
-    point : EntryPoint
-    kind : type
-        What it has to be an instance of.
-
-    Returns
-    -------
-    object
-
-    Raises
-    ------
-    RegistryError
-        If it cannot be imported, or is something else.
-    """
+    """Load an entry point and check the type of the result."""
     try:
         value = point.load()
     except Exception as error:
@@ -157,13 +105,7 @@ def loaded(point: EntryPoint, kind: type[T]) -> T:
 
 
 class Members(Mapping[str, Kind]):
-    """Classes by name, each imported when it is looked up; :func:`members` makes them.
-
-    Parameters
-    ----------
-    found : mapping of str to sequence of _Class
-        A class as its source has it, and its bases.
-    """
+    """Mapping from names to classes that are imported on access; made by :func:`members`."""
 
     def __init__(self, found: Mapping[str, Sequence[_Class]]) -> None:
         self._found = found
@@ -173,24 +115,9 @@ class Members(Mapping[str, Kind]):
         return kind
 
     def written(self, name: str, attribute: str, kind: type[T]) -> T:
-        """What the source of a class, or of its nearest base that says it, gives an attribute.
+        """Read a class attribute from the source of a class or its nearest base, without importing it.
 
-        Parameters
-        ----------
-        name : str
-            Of the class, which is not imported.
-        attribute : str
-        kind : type
-            Of the value.
-
-        Returns
-        -------
-        object
-
-        Raises
-        ------
-        RegistryError
-            If none of them gives it a value that is written out.
+        A value that is not a literal of type `kind` raises a RegistryError.
         """
         found = _written(self._found[name], attribute, kind)
         if found is None:
@@ -209,13 +136,13 @@ class Members(Mapping[str, Kind]):
 
 @dataclass(frozen=True, eq=False)
 class _Source:
-    """A module that has not to be imported to be read."""
+    """A module that is read without being imported."""
 
     module: str
     path: Path
 
     def statements(self, hint: bytes) -> list[ast.stmt]:
-        """Those at its top; none if no line looks like `hint`, since to parse a file takes its time."""
+        """Return the top-level statements, or none if no line matches `hint`, because parsing is slow."""
         try:
             source = self.path.read_bytes()
             return ast.parse(source).body if re.search(hint, source, re.MULTILINE) else []
@@ -224,7 +151,6 @@ class _Source:
 
     @property
     def classes(self) -> list[_Class]:
-        """Those at its top."""
         statements = self.statements(rb"^class\b")
         renamed = {
             alias.asname: alias.name
@@ -238,7 +164,7 @@ class _Source:
 
     @property
     def makes_objects(self) -> bool:
-        """Whether it calls something at its top and gives a name to the result."""
+        """Whether the module assigns the result of a call to a top-level name."""
         statements = self.statements(rb"^[^\s#@].*=.*[(\\]")
         values = [node.value for node in statements if isinstance(node, ast.Assign | ast.AnnAssign)]
         each = (
@@ -255,7 +181,7 @@ class _Source:
 
 @dataclass(frozen=True, eq=False)
 class _Class:
-    """A class as its source has it: its bases, what its body gives a value, and what it leaves open."""
+    """A class as parsed from its source: bases, literal attributes and abstract members."""
 
     source: _Source
     title: str
@@ -286,7 +212,7 @@ class _Class:
         )
 
     def value(self, name: str, kind: type[T]) -> T:
-        """What its body gives a name."""
+        """Return an attribute that the class body assigns."""
         node = self.given[name]
         if not (isinstance(node, ast.Constant) and isinstance(node.value, kind)):
             raise RegistryError(
@@ -295,20 +221,19 @@ class _Class:
         return node.value
 
     def check(self, lineage: Sequence[_Class]) -> None:
-        """Raise a RegistryError if it and its bases leave something open."""
+        """Raise a RegistryError if the class and its bases leave a member abstract."""
         wanted = frozenset[str]().union(*(each.open for each in lineage))
         if missing := sorted(wanted.difference(*(each.given for each in lineage))):
             raise RegistryError(f"{self.source.path}: {self.title} lacks {', '.join(missing)}")
 
     def load(self) -> Any:
-        """The class itself."""
         return getattr(self.source.load(), self.title)
 
 
 def _lineage(each: _Class, known: Iterable[_Class]) -> list[_Class]:
-    """A class and those of its name's bases among the known ones, the nearest first."""
+    """Return a class and its known bases, nearest first."""
     lineage = [each]
-    for one in lineage:  # which grows meanwhile
+    for one in lineage:  # grows during the loop
         lineage += [other for other in known if other.title in one.bases and other not in lineage]
     return lineage
 
@@ -331,7 +256,7 @@ def _source(module: str) -> _Source:
 
 
 def _sources(package: str) -> list[_Source]:
-    """Modules below a package, each before those that its folder holds."""
+    """Yield the modules of a package; a package comes before its submodules."""
     return list(_below(package, _source(package).path.parent))
 
 

@@ -1,8 +1,8 @@
-"""A device that is none: what runs on it obeys the rules of an accelerator, on any machine.
+"""A fake accelerator backed by the CPU, for tests of device handling on any machine.
 
-Nothing computes faster on it. It shows whether a rule, a law or a net makes its tensors where its input is,
-and how often the host would have to wait for the device. Numbers are the host's, bit for bit, but where torch
-has other kernels for the host (attention, recurrent layers): there an op is taken apart first, as elsewhere.
+It shows whether a rule, a law or a net creates its tensors on the device of its input, and how often the host
+has to wait for the device. Results equal those of the CPU bit for bit, except for ops that have special CPU
+kernels in torch (attention, recurrent layers): these are decomposed first, as on other devices.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_a
 
 aten = torch.ops.aten
 Op = Any
-"""An overload of an op of torch's (torch._ops.OpOverload)."""
+"""An op overload of torch (torch._ops.OpOverload)."""
 
 DEVICE = torch.device("lazy", 0)
-"""What tensors of the stand-in say of their place. Every build of torch knows the name, its autograd takes it
-in the thread of the caller, and no build has kernels for it: what the stand-in does not see must fail."""
+"""Device of stand-in tensors. Every build of torch knows the name, its autograd runs in the calling
+thread, and no build has kernels for it, so that any op that bypasses the stand-in fails.
+"""
 
 _COPIES = frozenset({aten._to_copy.default, aten.copy_.default})
 _INDEXED = frozenset(
@@ -36,9 +37,9 @@ _INDEXED = frozenset(
         aten._unsafe_index.Tensor,
     }
 )
-"""Their indices may be the host's: CUDA brings them over."""
+"""Ops whose indices may be on the CPU, since CUDA copies them."""
 _SCALARS = frozenset({aten.where.self, aten.masked_fill.Tensor, aten.masked_fill_.Tensor, aten.fill_.Tensor})
-"""Beside pointwise ops and those above, what takes a number of the host that is a tensor."""
+"""Ops that accept CPU scalars, in addition to pointwise and indexing ops."""
 _WAITS = frozenset(
     {
         "_linalg_check_errors",
@@ -58,13 +59,13 @@ _WAITS = frozenset(
         "unique_dim",
     }
 )
-"""Their results, shapes or errors are known to the host once the device is done."""
+"""Ops whose results, shapes or errors require the host to wait for the device."""
 _WITH_NUMBERS: dict[Op, Op] = {aten._efficientzerotensor.default: aten.zeros.default}
-"""Ops in the place of those that give tensors without numbers."""
+"""Replacements of ops that return tensors without storage."""
 
 
 class StandInTensor(Tensor):
-    """A tensor on the stand-in: the host has its numbers, and shows them only where CUDA would."""
+    """A tensor on the stand-in device, with its values in the CPU tensor `held`."""
 
     __torch_function__: Any = torch._C._disabled_torch_function_impl
     held: Tensor
@@ -72,7 +73,6 @@ class StandInTensor(Tensor):
 
     @staticmethod
     def __new__(cls, held: Tensor, owner: StandIn) -> StandInTensor:
-        """Put a tensor of the host on the device."""
         tensor: StandInTensor = torch.Tensor._make_wrapper_subclass(
             cls,
             held.shape,
@@ -88,12 +88,13 @@ class StandInTensor(Tensor):
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Op, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Where the mode is not on, in another thread say: the same by the tensor's own device."""
+        """Dispatch to the tensor's device when its mode is not active, for example in another thread."""
         owner = next(t.owner for t in _tensors((args, kwargs)) if isinstance(t, StandInTensor))
         return owner.__torch_dispatch__(func, types, args, kwargs)
 
     def __tensor_flatten__(self) -> tuple[list[str], StandIn]:
-        # A module that is cast swaps such tensors and does not set their data, which knows nothing of `held`.
+        # nn.Module.to swaps traceable subclasses instead of setting their data, which would not update
+        # `held`.
         return ["held"], self.owner
 
     @staticmethod
@@ -112,17 +113,10 @@ class StandInTensor(Tensor):
         return found
 
     def tolist(self) -> Any:
-        """Numbers on the host."""
         return self.cpu().tolist()
 
     def numpy(self, *_: Any, **__: Any) -> Any:
-        """Refuse, as CUDA does.
-
-        Raises
-        ------
-        TypeError
-            Always.
-        """
+        """Raise a TypeError, as CUDA tensors do."""
         raise TypeError(
             f"can't convert {DEVICE} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to "
             "host memory first."
@@ -132,14 +126,14 @@ class StandInTensor(Tensor):
 
 
 class StandIn(TorchDispatchMode):
-    """A device for tests: its tensors are computed on the host and refuse to meet the host's.
+    """A fake device for tests: its tensors are computed on the CPU but cannot be mixed with CPU tensors.
 
     In a ``with`` block, ``x.to(stand_in.device)``, ``net.to(stand_in.device)`` and ``device=`` in factories
-    make tensors on it. As on CUDA, an op refuses tensors of both places (but for numbers of no dimension, and
-    indices), ``numpy()`` is refused, and so is a generator of the host for draws on the device. What brings
-    numbers to the host is kept in `synchronisations`: there a GPU would run out of work.
+    create tensors on it. As on CUDA, ops reject tensors of both devices (except scalars and indices),
+    ``numpy()`` raises, and sampling on the device rejects a CPU generator. Ops that copy values to the host
+    are recorded in `synchronisations`: there a GPU would stall.
 
-    The mode holds for its thread: in others, tensors that are on the device stay on it, and none are made.
+    The mode is active in its thread only. In other threads, tensors stay on the device, but none are created.
 
     Attributes
     ----------
@@ -147,7 +141,7 @@ class StandIn(TorchDispatchMode):
     synchronisations : list of str
         Names of the ops for which the host had to wait, in order.
     copied : int
-        How many numbers were copied to the host as tensors, in all.
+        Total number of elements that were copied to the host as tensors.
 
     Examples
     --------
@@ -168,24 +162,22 @@ class StandIn(TorchDispatchMode):
         self._around = ExitStack()
 
     def __enter__(self) -> StandIn:
-        """Make the device known to torch; gives the stand-in back."""
         with ExitStack() as stack:
             lifted = torch._C._only_lift_cpu_tensors()
             stack.callback(torch._C._set_only_lift_cpu_tensors, lifted)
-            torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device=) asks the mode too
-            # What torch looks up of each device by its name, for activations that are computed again, say.
+            torch._C._set_only_lift_cpu_tensors(True)  # makes torch.tensor(..., device=) dispatch to the mode
+            # torch looks these up by the name of the device, for activation checkpointing for example.
             stack.enter_context(mock.patch.object(torch, DEVICE.type, SimpleNamespace(), create=True))
             super().__enter__()  # type: ignore[no-untyped-call]
             self._around = stack.pop_all()
         return self
 
     def __exit__(self, *raised: Any) -> None:
-        """Forget it."""
         super().__exit__(*raised)  # type: ignore[no-untyped-call]
         self._around.close()
 
     def __torch_dispatch__(self, func: Op, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Compute an op on the host, if it is about tensors of the device."""
+        """Compute an op on the CPU if it involves the device."""
         kwargs = dict(kwargs or {})
         here = any(isinstance(t, StandInTensor) for t in _tensors((args, kwargs)))
         place = kwargs.get("device")
@@ -212,13 +204,7 @@ class StandIn(TorchDispatchMode):
 
     @contextmanager
     def _randomness(self, func: Op, kwargs: Mapping[str, Any]) -> Iterator[None]:
-        """Where an op that draws does so: the device has random numbers of its own.
-
-        Raises
-        ------
-        RuntimeError
-            As CUDA has it, where a generator of the host's is given.
-        """
+        """Use the device's own random state for ops that sample."""
         if torch.Tag.nondeterministic_seeded not in func.tags:
             yield
             return
@@ -242,13 +228,7 @@ def _tensors(tree: Any) -> Iterator[Tensor]:
 
 
 def _check_places(func: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Refuse tensors of the host beside the device's.
-
-    Raises
-    ------
-    RuntimeError
-        As CUDA has it.
-    """
+    """Reject ops that mix tensors of the CPU and the device."""
     if func in _COPIES:
         return
     tensors = list(_tensors((args[0], args[2:]) if func in _INDEXED else (args, kwargs)))
@@ -266,11 +246,11 @@ def _check_places(func: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> N
 
 
 def _waits(func: Op, args: Sequence[Any], *, onto: bool) -> bool:
-    """Whether the host has to wait for an op of the device's tensors."""
+    """Whether the host has to wait for the device before it can continue after an op."""
     if func is aten._to_copy.default:
         return not onto
     if func is aten.copy_.default:
         return not isinstance(args[0], StandInTensor)
-    if func in _INDEXED:  # at how many places a mask is true, the device alone knows
+    if func in _INDEXED:  # the number of true entries of a mask determines the shape
         return any(isinstance(i, StandInTensor) and i.dtype in (torch.bool, torch.uint8) for i in args[1])
     return _name(func) in _WAITS

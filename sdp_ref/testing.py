@@ -1,4 +1,4 @@
-"""For tests: the conformance kit as pytest tests, one test a check, and a device that is none.
+"""The conformance kit as pytest tests, one test per check.
 
 >>> from sdp_ref.testing import conformance_tests
 >>> test_my_rule = conformance_tests("sdp")
@@ -21,29 +21,16 @@ _ANY = "any-check-ran"
 def conformance_tests(
     rule: str | Propagator, *, only: Collection[str] | None = None, seed: int = 0
 ) -> Callable[[str], None]:
-    """Make a test function for a rule, parametrized by the checks of :func:`sdp_ref.check_rule`.
+    """Return a test function for a rule, parametrized over the checks of :func:`sdp_ref.check_rule`.
 
-    A skipped check is a skipped test, a fault that the rule declares in ``known_faults`` an expected
-    failure, each with its reason. A last test fails if no check ran, so that green cannot mean nothing.
-
-    Parameters
-    ----------
-    rule, only, seed
-        See :func:`sdp_ref.check_rule`.
-
-    Returns
-    -------
-    callable
-        To be kept in a test module under a name that starts with ``test``.
-
-    Raises
-    ------
-    ValueError
-        If that is no rule, or there is no such check.
+    A skipped check becomes a skipped test, and a fault that the rule declares in ``known_faults`` becomes an
+    expected failure, both with their reasons. A last test fails if no check ran, so that the tests cannot
+    pass without testing anything. Assign the result to a name that starts with ``test``. The parameters are
+    those of :func:`sdp_ref.check_rule`, which raises a ValueError for an invalid rule or an unknown check.
     """
     import pytest
 
-    check_rule(rule, only=[], seed=seed)  # a bad rule is told where the tests are made
+    check_rule(rule, only=[], seed=seed)  # reports an invalid rule when the tests are collected
     names = [check.name for check in named_checks(only)]
     results: dict[str, CheckResult] = {}
 
@@ -55,7 +42,7 @@ def conformance_tests(
     @pytest.mark.parametrize("check", [*names, _ANY])
     def test_conformance(check: str) -> None:
         if check == _ANY:
-            # one that ran is enough, and those that were selected are known already
+            # one check that ran is enough; checks that were selected are already known
             order = sorted(names, key=lambda name: name not in results)
             if all(result(name).status == "skipped" for name in order):
                 pytest.fail("no check ran: nothing is shown of this rule", pytrace=False)

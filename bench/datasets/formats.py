@@ -139,7 +139,7 @@ def _encode(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
-class _ArrayUnpickler(pickle.Unpickler):  # noqa: S301  this is what makes it safe
+class _ArrayUnpickler(pickle.Unpickler):
     """Reads arrays, texts, numbers, lists and dictionaries, and refuses all else.
 
     A pickle can name any function to be called; this knows the ones that arrays are made by.

@@ -308,7 +308,7 @@ def _drop(error: threading.ExceptHookArgs) -> None:
         threading.__excepthook__(error)
 
 
-class _Unpickler(pickle.Unpickler):  # noqa: S301  of a process that this one started
+class _Unpickler(pickle.Unpickler):
     """Reads plain data and classes of known packages, whatever a worker sends."""
 
     def find_class(self, module: str, name: str) -> Any:

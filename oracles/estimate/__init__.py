@@ -1,1 +1,1 @@
-"""What a distance is: value, floor and standard error; and when one exists under heavy tails."""
+"""Estimates of distances: value, floor and standard error; and their existence under heavy tails."""

@@ -1,4 +1,4 @@
-"""A measured distance with what it takes to read it: floor and standard error."""
+"""A measured distance with its floor and standard error."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Floor:
-    """What an exact rule would show, since both sides are finite samples.
+    """Value of a statistic for an exact rule, which is not 0 because both sides are finite samples.
 
     Attributes
     ----------
     mean : float
         Expected value of the statistic for an exact rule at these sample counts.
     upper95 : float
-        95 % point of the same.
+        95 % point of its distribution.
     n : int, optional
-        Points a side that it holds for, where the statistic takes fewer than all samples.
+        Number of points per side, if the statistic uses fewer than all samples.
     """
 
     mean: float
@@ -34,11 +34,11 @@ class Estimate:
     value : float
         The raw estimate; the floor is never subtracted from it.
     floor, floor95 : float
-        Mean and 95 % point of what an exact rule would show at the same sample counts.
+        Mean and 95 % point for an exact rule at the same sample counts.
     stderr : float
         Standard error of `value`.
     n : int, optional
-        Points a side that it was taken on, where that is fewer than all samples.
+        Number of points per side, if fewer than all samples are used.
     """
 
     value: float
@@ -51,7 +51,7 @@ class Estimate:
     def corrected(self) -> float:
         """Root-corrected value, sqrt(max(0, value^2 - floor^2)).
 
-        Noise and distance add nearly in squares; subtracting the floor itself overcorrects.
+        Squares of noise and distance approximately add; subtracting the floor itself would overcorrect.
         """
         if math.isinf(self.value):
             return self.value
@@ -59,24 +59,24 @@ class Estimate:
 
     @property
     def indistinguishable(self) -> bool:
-        """Whether an exact rule would show as much in one of twenty measurements."""
+        """Whether the value is at most the 95 % point of an exact rule."""
         return self.value <= self.floor95
 
 
 @dataclass(frozen=True)
 class Ratio(Estimate):
-    """A ratio estimated from samples: an exact rule shows 1, and both sides of 1 are errors.
+    """A ratio estimated from samples: 1 for an exact rule, with errors on both sides.
 
-    Here `floor` is 1 and `floor95` is such that an exact rule's ratio is within
-    ``1 +- (floor95 - 1)`` in 95 % of measurements.
+    `floor` is 1, and `floor95` is such that the ratio of an exact rule is within ``1 +- (floor95 - 1)`` in 95
+    % of measurements.
     """
 
     @property
     def corrected(self) -> float:
-        """The value itself: the expected ratio of an exact rule has no floor to correct for."""
+        """The value itself: the expected ratio of an exact rule is 1, so there is nothing to correct."""
         return self.value
 
     @property
     def indistinguishable(self) -> bool:
-        """Whether the ratio is as near to 1 as an exact rule's would be, on either side."""
+        """Whether the ratio is as close to 1 as that of an exact rule, on either side."""
         return abs(self.value - self.floor) <= self.floor95 - self.floor

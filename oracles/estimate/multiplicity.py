@@ -1,4 +1,4 @@
-"""Many tests at once."""
+"""Correction for multiple tests."""
 
 from __future__ import annotations
 
@@ -7,17 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 
 def holm(p: ArrayLike) -> NDArray[np.float64]:
-    """p-values adjusted for their number along the last axis (Holm 1979).
-
-    Parameters
-    ----------
-    p : array_like, shape (..., tests)
-
-    Returns
-    -------
-    ndarray, same shape
-        Rejecting those up to alpha errs at least once with probability alpha at most.
-    """
+    """p-values adjusted for their number along the last axis (Holm 1979)."""
     p = np.asarray(p, dtype=float)
     order = np.argsort(p, axis=-1, kind="stable")
     stepped = np.take_along_axis(p, order, -1) * np.arange(p.shape[-1], 0, -1)

@@ -1,4 +1,4 @@
-"""Samples as they are given, and as matrices of numbers."""
+"""Conversion of samples to matrices."""
 
 from __future__ import annotations
 
@@ -12,18 +12,7 @@ Samples = Tensor | NDArray[np.floating]
 
 
 def resident_matrix(samples: Samples) -> Samples:
-    """Samples as a matrix, shape (samples, m), in their own precision and where they are.
-
-    Returns
-    -------
-    ndarray or Tensor, shape (samples, m)
-        An array of those on the CPU, a tensor of those on a device. Shares its memory where it can.
-
-    Raises
-    ------
-    ValueError
-        If they are no such matrix of floating-point numbers, or none.
-    """
+    """Samples as a matrix, shape (samples, m), in their own dtype and on their device."""
     if isinstance(samples, Tensor) and samples.device.type != "cpu":
         there = samples.detach()
         _check_matrix(tuple(there.shape), there.dtype, floating=there.is_floating_point())
@@ -34,22 +23,11 @@ def resident_matrix(samples: Samples) -> Samples:
 
 
 def matrix_of(samples: Samples) -> NDArray[np.floating]:
-    """Samples as an array of shape (samples, m), in their own precision, on the CPU.
-
-    Returns
-    -------
-    ndarray, shape (samples, m)
-
-    Raises
-    ------
-    ValueError
-        As :func:`resident_matrix`.
-    """
+    """Samples as an array of shape (samples, m), in their own dtype, on the CPU."""
     return on_cpu(resident_matrix(samples))
 
 
 def on_cpu(array: Samples) -> NDArray[Any]:
-    """An array, or a tensor of a device, as an array."""
     return array.cpu().numpy() if isinstance(array, Tensor) else array
 
 
@@ -60,23 +38,7 @@ def _check_matrix(shape: tuple[int, ...], dtype: object, *, floating: bool) -> N
 
 
 def finite_matrix(name: str, samples: Tensor | ArrayLike) -> NDArray[np.float64]:
-    """Samples as an array of shape (samples, m), in float64.
-
-    Parameters
-    ----------
-    name : str
-        What they are, for messages.
-    samples : Tensor or array_like
-
-    Returns
-    -------
-    ndarray, shape (samples, m), float64
-
-    Raises
-    ------
-    ValueError
-        If they are no matrix, none, or not finite.
-    """
+    """Samples as an array of shape (samples, m), in float64; raise if it is not finite."""
     numbers = samples.detach().cpu().double().numpy() if isinstance(samples, Tensor) else samples
     matrix = np.asarray(numbers, dtype=np.float64)
     if matrix.ndim != 2 or matrix.size == 0:

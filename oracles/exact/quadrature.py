@@ -1,10 +1,10 @@
-"""The law of one ReLU's output, and exact distances to it: no samples, no bins.
+"""The law of the output of one ReLU, and exact distances to it, without samples or bins.
 
-The image of a continuous law under ReLU is mixed: an atom at 0 and the input's density beyond it. Total
-variation and W1 between such measures are integrals of abs(p - q) and abs(F - G) over the line; both are
-cut where the integrand changes sign. Between cuts the first is a difference of cdfs; the second is
-smooth, for Gauss-Legendre on panels that grow geometrically outwards. Normal and Cauchy laws reach 1e-10
-of the scale, and so do symmetric stable ones (alpha from 0.5 to 1.95).
+The image of a continuous law under ReLU is mixed: an atom at 0 and the input's density above it. Total
+variation and W1 between such measures are integrals of abs(p - q) and abs(F - G) over the line, which are
+split where the integrand changes sign. Between splits, the first is a difference of cdfs. The second is
+smooth, and computed by Gauss-Legendre quadrature on panels that grow geometrically outwards. The accuracy is
+1e-10 of the scale for normal, Cauchy and symmetric stable laws (alpha from 0.5 to 1.95).
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ Array = NDArray[np.float64]
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(10)
 _FINE, _COARSE = 0.1, 0.5  # panels in asinh of the standardised variable: body and tails
 _BODY = 4.0
-_NORMAL_REACH = 40.0  # standard deviations; beyond it the density is zero in float64
-_TAIL_DIGITS = 34.0  # exp(-34) of a heavy tail's integral may be left out
+_NORMAL_REACH = 40.0  # standard deviations, beyond which the density is zero in float64
+_TAIL_DIGITS = 34.0  # exp(-34) of the integral of a heavy tail may be omitted
 _SECTIONS = 32
-_LARGEST = 700.0  # exp(700) is near the largest float
+_LARGEST = 700.0  # exp(700) is close to the largest float
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Location-scale density restricted to the interval (low, high); the scale is positive."""
+    """Location-scale density with positive scale, restricted to the interval (low, high)."""
 
     standard: Standard
     location: float
@@ -48,7 +48,7 @@ class Piece:
         return np.where(inside, self.standard.density((x - self.location) / self.scale) / self.scale, 0.0)
 
     def mass(self, low: Array, high: Array) -> Array:
-        """Mass in each interval (low, high), without loss in either tail."""
+        """Mass in each interval (low, high), without cancellation in either tail."""
         a = (np.clip(low, self.low, self.high) - self.location) / self.scale
         b = (np.clip(high, self.low, self.high) - self.location) / self.scale
         right = a > 0
@@ -78,23 +78,12 @@ class Mixed:
 
     @classmethod
     def point(cls, position: float) -> Mixed:
-        """Dirac's law."""
+        """Return a point mass."""
         return cls(atoms=((float(position), 1.0),))
 
     @classmethod
     def location_scale(cls, standard: Standard, location: float, scale: float) -> Mixed:
-        """Law of location + scale Z, Z standard; scale 0 is a point mass.
-
-        Returns
-        -------
-        Mixed
-            Of one piece, or of one atom.
-
-        Raises
-        ------
-        ValueError
-            If the location is not finite, or the scale is not finite and >= 0.
-        """
+        """Return the law of location + scale Z, Z standard; scale 0 is a point mass."""
         if not math.isfinite(location):
             raise ValueError(f"location must be finite, got {location}")
         if not (math.isfinite(scale) and scale >= 0):
@@ -105,22 +94,9 @@ class Mixed:
 
     @classmethod
     def of(cls, law: Law) -> Mixed:
-        """One-dimensional law of batch 1 as a measure.
+        """Convert a one-dimensional law of batch 1: a (diagonal) Gaussian, Cauchy or symmetric stable one.
 
-        Parameters
-        ----------
-        law : Gaussian, DiagonalGaussian, Cauchy or SymmetricStable
-
-        Returns
-        -------
-        Mixed
-            With atoms where the law has point masses, and a piece of density else.
-
-        Raises
-        ------
-        ValueError
-            If the law has more than one component, its alpha is out of range (below 0.5 or between 1.95
-            and 2), or a rule gave it a negative variance.
+        Alpha must be from 0.5 to 1.95, or 2. A negative variance raises a ValueError.
         """
         if law.batch != 1 or law.dimension != 1:
             raise ValueError(
@@ -142,21 +118,13 @@ class Mixed:
         raise ValueError(f"no exact measure for the family {type(law).__name__}")
 
     def relu(self) -> Mixed:
-        """Law of max(X, 0)."""
+        """Return the law of max(X, 0)."""
         return self.leaky_relu(0.0)
 
     def leaky_relu(self, negative_slope: float) -> Mixed:
-        """Law of max(X, 0) + negative_slope min(X, 0).
+        """Return the law of max(X, 0) + negative_slope min(X, 0).
 
-        Returns
-        -------
-        Mixed
-            With an atom at 0 of the mass below it, if the slope is 0.
-
-        Raises
-        ------
-        ValueError
-            If the slope is not finite and >= 0, where the map would not be monotone.
+        The slope must be >= 0, so that the map is monotone.
         """
         if not (math.isfinite(negative_slope) and negative_slope >= 0):
             raise ValueError(f"negative_slope must be finite and >= 0, got {negative_slope}")
@@ -205,13 +173,8 @@ class Mixed:
 def exact_total_variation(p: Mixed, q: Mixed) -> float:
     """Total variation sup_A abs(P(A) - Q(A)), in [0, 1], to 1e-10.
 
-    Half the differences of the atoms, and half those of the mass between sign changes of the
-    difference of the densities.
-
-    Returns
-    -------
-    float
-        Without a floor or a standard error: nothing is sampled.
+    It is half of the differences of the atoms, plus half of the differences of the mass between sign changes
+    of the difference of the densities.
     """
     atoms = sum(abs(p.atom(x) - q.atom(x)) for x in _positions(p, q))
     cuts = np.array([-math.inf, *_edges(p, q), math.inf])
@@ -219,7 +182,7 @@ def exact_total_variation(p: Mixed, q: Mixed) -> float:
     def difference(x: Array) -> Array:
         return p.density(x) - q.density(x)
 
-    # Beyond this reach both have less mass than rounding can show.
+    # Beyond this reach, the mass of both is below rounding.
     grid = _grid(p, q, lambda standard: _TAIL_DIGITS / standard.alpha)
     crossings = [
         _crossings(difference, grid, low, high)
@@ -232,25 +195,16 @@ def exact_total_variation(p: Mixed, q: Mixed) -> float:
 
 
 def exact_wasserstein(p: Mixed, q: Mixed) -> float:
-    """W1, the integral of abs(F - G) over the line; in units of X.
+    """W1, the integral of abs(F - G) over the line, in units of X.
 
-    To 1e-10 of the larger scale; to 1e-8 where tails with alpha below 0.8 cancel.
-
-    Returns
-    -------
-    float
-        Without a floor or a standard error: nothing is sampled.
-
-    Raises
-    ------
-    ValueError
-        If it is infinite: a tail with alpha <= 1 on one side that the other measure does not share. If
-        alpha is above 1 by less than 0.05, where the tail cannot be followed to the end.
+    The error is 1e-10 of the larger scale, or 1e-8 where tails with alpha below 0.8 cancel. A ValueError is
+    raised if W1 is infinite, because a tail with alpha <= 1 on one side is not shared by the other measure,
+    and if alpha exceeds 1 by less than 0.05, where the integral over the tail is not computable.
     """
     for side, end in (("left", -math.inf), ("right", math.inf)):
         if _heavy(p, end) != _heavy(q, end):
             raise ValueError(f"W1 is infinite: the {side} tails differ and have no mean")
-    # Left of it differences are taken from the left tail, right of it from the right one.
+    # To the left, differences are computed from the left tail, to the right from the right one.
     centre = float(np.mean([piece.location for piece in (*p.pieces, *q.pieces)] or [0.0]))
 
     def reach(standard: Standard) -> float:
@@ -275,7 +229,7 @@ def exact_wasserstein(p: Mixed, q: Mixed) -> float:
 def _cdf_difference(
     p: Mixed, q: Mixed, low: float, high: float, *, from_left: bool
 ) -> Callable[[Array], Array]:
-    """F - G between two neighbouring cuts, taken from the nearer tail so that small values stay exact."""
+    """F - G between two neighbouring splits, from the nearer tail so that small values are accurate."""
     middle = 0.5 * (low + high)
 
     def tail(measure: Mixed, x: Array) -> Array:
@@ -289,16 +243,11 @@ def _cdf_difference(
 def _crossings(function: Callable[[Array], Array], grid: Array, low: float, high: float) -> Array:
     """Sign changes of `function` inside (low, high), from brackets on the grid.
 
-    Where it nearly touches 0 between grid points, the vertex of the parabola through the three nearest
-    is looked at too, so that a close pair of crossings is not passed over.
-
-    Returns
-    -------
-    ndarray, shape (crossings,)
-        Increasing.
+    Where it nearly touches 0 between grid points, the vertex of the parabola through the three nearest points
+    is evaluated, too, so that a close pair of crossings is not missed.
     """
     inside = grid[(grid > low) & (grid < high)]
-    # A hair inside: at an edge itself one density jumps.
+    # Slightly inside, because one density jumps at the edge itself.
     ends = [np.nextafter(end, toward) for end, toward in ((low, high), (high, low)) if math.isfinite(end)]
     points = np.unique(np.concatenate([inside, ends]))
     if len(points) < 2:
@@ -318,12 +267,7 @@ def _crossings(function: Callable[[Array], Array], grid: Array, low: float, high
 def _roots(function: Callable[[Array], Array], low: Array, high: Array) -> Array:
     """One root in each bracket, interpolated linearly in a thousandth of it.
 
-    That is enough: what is cut there is stationary in the cut, so that an error e costs e^2.
-
-    Returns
-    -------
-    ndarray, shape (brackets,)
-        In the order of the brackets.
+    This is sufficient, because the integrals are stationary in the split, so that an error e costs e^2.
     """
     for _ in range(2):
         points = np.linspace(low, high, _SECTIONS + 1)
@@ -337,7 +281,7 @@ def _roots(function: Callable[[Array], Array], low: Array, high: Array) -> Array
 
 
 def _vertices(points: Array, values: Array, middle: NDArray[np.intp]) -> Array:
-    """Abscissae of the extrema of the parabolas through each point of an index and its neighbours."""
+    """Abscissae of the extrema of the parabolas through the points `middle` and their neighbours."""
     a, b, c = points[middle - 1], points[middle], points[middle + 1]
     left = (values[middle] - values[middle - 1]) / (b - a)
     right = (values[middle + 1] - values[middle]) / (c - b)
@@ -347,7 +291,7 @@ def _vertices(points: Array, values: Array, middle: NDArray[np.intp]) -> Array:
 
 @functools.lru_cache
 def _stretched(standard: Standard, reach: float) -> Array:
-    """Grid on the standardised line: even in asinh, fine in the body and coarse in the tails."""
+    """Grid on the standardised line: equidistant in asinh, fine in the body and coarse in the tails."""
     if standard.alpha == 2:
         end = math.asinh(_NORMAL_REACH)
         half = np.linspace(0, end, math.ceil(end / _FINE) + 1)
@@ -364,7 +308,7 @@ def _grid(p: Mixed, q: Mixed, reach: Callable[[Standard], float]) -> Array:
 
 
 def _edges(p: Mixed, q: Mixed) -> list[float]:
-    """Finite ends of the pieces, in order."""
+    """Finite ends of the pieces, sorted."""
     ends = {end for piece in (*p.pieces, *q.pieces) for end in (piece.low, piece.high)}
     return sorted(end for end in ends if math.isfinite(end))
 
@@ -374,7 +318,7 @@ def _positions(p: Mixed, q: Mixed) -> list[float]:
 
 
 def _heavy(measure: Mixed, end: float) -> set[tuple[float, float]]:
-    """Tail without a mean towards one end: its stability and its scale."""
+    """Tail without a mean at one end: its stability and its scale."""
     return {
         (piece.standard.alpha, piece.scale)
         for piece in measure.pieces

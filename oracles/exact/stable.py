@@ -1,9 +1,9 @@
 """Standard symmetric laws on the line (normal, Cauchy, alpha-stable): densities and tails.
 
-Symmetric alpha-stable laws have no closed form. Here their Fourier integrals are taken along a ray of
-the complex plane on which both exp(-t^alpha) and exp(ixt) decay, so that nothing oscillates; with
-t = exp(u + i angle) the trapezoidal rule then converges exponentially. That is done once on a grid, of
-which splines of the logarithms give every other value.
+Symmetric alpha-stable laws have no closed form. Their Fourier integrals are computed along a ray in the
+complex plane on which both exp(-t^alpha) and exp(ixt) decay, so that nothing oscillates; with t = exp(u + i
+angle) the trapezoidal rule then converges exponentially. This is done once on a grid; splines of the
+logarithms interpolate all other values.
 """
 
 from __future__ import annotations
@@ -22,28 +22,20 @@ Array = NDArray[np.float64]
 Function = Callable[[Array], Array]
 
 _SMALLEST_ALPHA = 0.5
-_LARGEST_ALPHA = 1.95  # nearer to 2 the knee between the normal body and the power tail is too sharp
+_LARGEST_ALPHA = 1.95  # closer to 2, the transition from the normal body to the power tail is too sharp
 _STEP = 0.04
 _DIGITS = 40.0  # exp(-40) is below the rounding of one
 _KNOTS = 0.02
-_FAR = 60.0  # asinh of the last knot; from there on the tail is a power to all digits
+_FAR = 60.0  # asinh of the last knot, beyond which the tail is a power to all digits
 
 
 @dataclass(frozen=True, eq=False)
 class Standard:
     """A symmetric law with centre 0 and scale 1.
 
-    Attributes
-    ----------
-    name : str
-    alpha : float
-        Stability: 2 for the normal law, else the power of the tail, P(X > x) ~ x^-alpha.
-    density : callable
-        Of an array of any shape.
-    survival : callable
-        P(X > x), to full relative precision for x > 0; by symmetry also the cdf at -x.
-    width : float
-        Width of the peak: the density is near 0 as 1 - (x / width)^2 / 2 of its height.
+    `alpha` is 2 for the normal law, otherwise the exponent of the tail, P(X > x) ~ x^-alpha. `survival` is
+    P(X > x), to full relative precision for x > 0; by symmetry it is also the cdf at -x. Near 0 the density
+    is 1 - (x / `width`)^2 / 2 of its height.
     """
 
     name: str
@@ -67,24 +59,9 @@ CAUCHY = Standard(
 
 @functools.lru_cache
 def stable(alpha: float) -> Standard:
-    """Standard symmetric alpha-stable law: characteristic function exp(-abs(t)^alpha).
+    """Standard symmetric alpha-stable law with characteristic function exp(-abs(t)^alpha).
 
-    Density and survival are good to a relative 2e-11, near and far.
-
-    Parameters
-    ----------
-    alpha : float
-        From 0.5 to 1.95; 1 is Cauchy's law.
-
-    Returns
-    -------
-    Standard
-        Density, survival and reach of the standard law; made once for an alpha.
-
-    Raises
-    ------
-    ValueError
-        For another alpha.
+    Density and survival function have a relative error of 2e-11 everywhere.
     """
     if alpha == 1:
         return CAUCHY
@@ -107,24 +84,12 @@ def stable(alpha: float) -> Standard:
 
 
 def fourier_integrals(x: Array, alpha: float) -> tuple[Array, Array]:
-    """Density and survival function of the standard symmetric stable law, without a spline.
-
-    Parameters
-    ----------
-    x : ndarray, shape (n,)
-        At least 0.
-    alpha : float
-        In (0, 2].
-
-    Returns
-    -------
-    density, survival : ndarray, shape (n,)
-    """
+    """Density and survival function of the standard symmetric stable law, without a spline."""
     angle = min(math.pi, math.pi / (2 * alpha)) / 2  # middle of the sector where both factors decay
     ray = np.exp(1j * angle)
     density, survival = np.empty_like(x), np.empty_like(x)
 
-    # Below 1 the integral over t itself; above, over x t, so that exp(ixt) has one scale for all x.
+    # For alpha below 1 integrate over t itself, above over x t, so that exp(ixt) has one scale for all x.
     near = x <= 1
     last = math.log(_DIGITS / math.cos(alpha * angle)) / alpha
     radius = np.exp(np.arange(-_DIGITS / min(alpha, 1), last, _STEP))
@@ -132,7 +97,7 @@ def fourier_integrals(x: Array, alpha: float) -> tuple[Array, Array]:
     density[near] = (values @ (radius * ray)).real * _STEP / math.pi
     survival[near] = 0.5 - (angle + values.imag.sum(-1) * _STEP) / math.pi
 
-    # Far out, exp(-t^alpha) - 1 in place of exp(-t^alpha): what it takes away has no part in either
+    # In the tail, use exp(-t^alpha) - 1 instead of exp(-t^alpha): the constant does not contribute to either
     # integral, but would leave small differences of large numbers.
     far = ~near
     radius = np.exp(np.arange(-_DIGITS / alpha, math.log(_DIGITS / math.sin(angle)), _STEP))
@@ -144,7 +109,7 @@ def fourier_integrals(x: Array, alpha: float) -> tuple[Array, Array]:
 
 
 def _spline(stretched: Array, values: Array, power: float) -> Function:
-    """Spline of log(values) over asinh(x) >= 0, continued by the tail's power law x^-power."""
+    """Spline of log(values) over asinh(x) >= 0, continued by the power law x^-power of the tail."""
     spline = PPoly.from_spline(make_interp_spline(stretched, np.log(values), k=7).tck)
     end = stretched[-1]
 

@@ -1,13 +1,13 @@
-"""Theorem 1 of the paper and its corollaries, checked by searching for a counterexample.
+"""Numerical verification of Theorem 1 of the paper and its corollaries, by searching for a counterexample.
 
-Claim: of all laws (location, scale) of the input's family, point masses included, the one nearest in
-total variation to ReLU(X), X with median m and scale s, is (m, s) for m >= 0 and the point mass at 0 for
-m < 0. The image has an atom p0 = P(X <= 0), so a density is at least p0 away and a point mass at least
-1 - p0. At m = 0 both bounds are 1/2 and both are met: a tie.
+Claim: of all laws (location, scale) of the input's family, including point masses, the one closest in total
+variation to ReLU(X), X with median m and scale s, is (m, s) for m >= 0 and the point mass at 0 for m < 0. The
+image has an atom p0 = P(X <= 0), so the distance is at least p0 for a density and at least 1 - p0 for a point
+mass. At m = 0 both bounds are 1/2 and both are attained: a tie.
 
-For m >= 0 no other density meets its bound: it would lie above that of X on all x > 0, so its scale is at
-most s (the peak at m) and at least s (the tail). Total variation sees little of that near m = 0, where
-densities apart by several percent miss the bound by less than any rounding.
+For m >= 0 no other density attains its bound: it would have to exceed that of X on all x > 0, so its scale is
+at most s (the peak at m) and at least s (the tail). Total variation is insensitive to this near m = 0, where
+densities that differ by several percent miss the bound by less than rounding.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sdp_bench.oracles.exact.stable import CAUCHY, NORMAL, Standard, stable
 RATIOS = (-3.0, -2.0, -1.0, -0.5, -0.1, 0.0, 0.1, 0.5, 1.0, 2.0, 3.0)
 TOLERANCE = 1e-9
 
-# The search's first grid, about the input's law and in its scales; it leaves that law itself out.
+# First grid of the search, around the input's law and in its scales; it does not contain that law itself.
 _LOCATIONS = np.linspace(-4.0, 4.0, 8)
 _LOG_SCALES = np.linspace(math.log(0.05), math.log(20.0), 8)
 _STARTS = 2
@@ -47,24 +47,24 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Optimality:
-    """What the search found for one input law of scale 1.
+    """Result of the search for one input law of scale 1.
 
     Attributes
     ----------
     family : str
     alpha : float
-        Stability; 2 for the normal law, 1 for Cauchy's.
+        Stability; 2 for the normal law, 1 for the Cauchy law.
     ratio : float
         Median of the input over its scale.
     atom : float
-        p0 = P(X <= 0). No density is nearer to ReLU(X) than p0, no point mass nearer than 1 - p0.
+        p0 = P(X <= 0): lower bound of the distance of a density to ReLU(X); 1 - p0 is that of a point mass.
     theorem : Candidate
-        The law that the theorem names.
+        The law that the theorem states.
     density, point : Candidate
-        Nearest density and nearest point mass that the search found.
+        Closest density and closest point mass that the search found.
     apart : float
-        Total variation between that density and the theorem's law; for a ratio >= 0, how far apart two
-        laws can be that are equally near to ReLU(X) within the search's precision.
+        Total variation between that density and the theorem's law; for a ratio >= 0, the distance between two
+        laws that are equally close to ReLU(X) within the precision of the search.
     tolerance : float
         In total variation.
     """
@@ -81,20 +81,20 @@ class Optimality:
 
     @property
     def best(self) -> Candidate:
-        """Nearest law that the search found."""
+        """Closest law that the search found."""
         return min(self.density, self.point, key=lambda candidate: candidate.tv)
 
     @property
     def gap(self) -> float:
-        """TV of the best law found, less that of the theorem's: negative where another is nearer."""
+        """TV of the best law minus that of the theorem's law; negative if another law is closer."""
         return self.best.tv - self.theorem.tv
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the theorem's law is nearest.
+        """Whether the theorem's law is the closest.
 
-        fails: a law is nearer by more than the tolerance. tie: the best density and the best point mass
-        are equally near, to within it. holds: otherwise.
+        "fails": a law is closer by more than the tolerance. "tie": the best density and the best point mass
+        are equally close within the tolerance. "holds": otherwise.
         """
         if self.gap < -self.tolerance:
             return "fails"
@@ -112,27 +112,11 @@ def check_theorem(
     *,
     tolerance: float = TOLERANCE,
 ) -> Iterator[Optimality]:
-    """Search for a law nearer to ReLU(X) than the theorem's, for each family and ratio median / scale.
+    """Search for a law closer to ReLU(X) than the theorem's, for each family and ratio median / scale.
 
-    The scale of X is 1: total variation does not depend on the unit, and ReLU commutes with it.
-
-    Parameters
-    ----------
-    families : iterable of Standard, optional
-        By default :func:`theorem_families`.
-    ratios : iterable of float
-    tolerance : float
-        At least 1e-10, the error of the quadrature.
-
-    Returns
-    -------
-    iterator of Optimality
-        Families in turn, the ratios of each inside; each search is made when it is asked for.
-
-    Raises
-    ------
-    ValueError
-        If the tolerance is below 1e-10 or a ratio is not finite.
+    The scale of X is 1: total variation does not depend on the unit, and ReLU commutes with scaling.
+    `families` is by default :func:`theorem_families`. The `tolerance` must be at least 1e-10, the error of
+    the quadrature. The results are computed lazily, family by family.
     """
     ratios = tuple(ratios)
     if not tolerance >= 1e-10:
@@ -163,7 +147,7 @@ def _check(family: Standard, ratio: float, tolerance: float) -> Optimality:
 
 
 def _nearest_density(candidate: Callable[[float, float], Candidate], ratio: float) -> Candidate:
-    """Best of a grid, refined by Nelder and Mead's search from its best cells."""
+    """Best cells of a grid, refined by the Nelder-Mead method."""
 
     def law(x: Sequence[float] | Array) -> Candidate:
         return candidate(ratio + float(x[0]), math.exp(x[1]))
@@ -172,7 +156,7 @@ def _nearest_density(candidate: Callable[[float, float], Candidate], ratio: floa
         return law(x).tv
 
     grid = sorted(itertools.product(_LOCATIONS, _LOG_SCALES), key=lambda x: law(x).tv)
-    # Without derivatives: total variation has kinks where a crossing of the densities comes or goes.
+    # Without derivatives: total variation has kinks where crossings of the densities appear or vanish.
     found = [
         optimize.minimize(
             distance,

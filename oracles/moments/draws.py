@@ -1,4 +1,4 @@
-"""Draws of a sampling rule under several seeds against one oracle's moments."""
+"""Errors of a sampling rule under several seeds, relative to the moments of one oracle."""
 
 from __future__ import annotations
 
@@ -13,22 +13,7 @@ from sdp_bench.oracles.moments.moments import METRICS, Moments, Prediction, chec
 def moment_errors(
     moments: Moments, predictions: Sequence[Prediction], metric: str
 ) -> tuple[NDArray[np.float64], float]:
-    """Distance of each of several predictions to one oracle's moments, and the oracle's share in it.
-
-    Parameters
-    ----------
-    moments : Moments
-    predictions : sequence of Gaussian or DiagonalGaussian, batch 1
-        Draws of a sampling rule under several seeds.
-    metric : {"kl", "bures"}
-
-    Returns
-    -------
-    ndarray, shape (predictions,)
-        Logarithms of the distances; infinite where a distance is.
-    float
-        Standard error that the oracle's own noise adds to their mean.
-    """
+    """Distances of several predictions to the moments of one oracle, and the oracle's share in them."""
     distance, null = METRICS[metric], moments.null_variance
     values = np.empty(len(predictions))
     logs = []
@@ -42,8 +27,8 @@ def moment_errors(
     return _log(values), float(noise.std()) if np.isfinite(noise).all() else 0.0
 
 
-_FEW = 16  # draws whose errors say what the oracle's noise adds; more would say the same
-_TINY = 1e-300  # a distance of 0 has a logarithm all the same
+_FEW = 16  # number of predictions that estimate the oracle's noise; more hardly change it
+_TINY = 1e-300  # keeps the logarithm of a distance of 0 finite
 
 
 def _log(values: NDArray[np.float64]) -> NDArray[np.float64]:

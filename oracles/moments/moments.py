@@ -1,9 +1,9 @@
-"""Distances between the oracle's moments and a rule's, with floors and standard errors.
+"""Distances between the oracle's moments and those of a rule, with floors and standard errors.
 
-The oracle's moments come from samples in blocks. A multiplier bootstrap over the blocks gives
-replicates of them, from which every metric here takes its standard error (spread of the metric over
-the replicates) and its floor (the metric of an exact rule: the oracle's own moments judged
-against the replicates). Blocks that are Sobol scrambles make both right for Sobol draws.
+The oracle's moments are computed from samples in blocks. A multiplier bootstrap over the blocks yields
+replicates of them. The standard error of a metric is its spread over the replicates, and its floor is the
+metric of an exact rule: of the oracle's own moments compared with the replicates. If the blocks are Sobol
+scrambles, both are correct for Sobol samples.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Prediction = Gaussian | DiagonalGaussian
 _REPLICATES = 400
 _NORMAL_975 = 1.959963984540054
 _LEAST_RATIO = 1e-13  # of variances: keeps the logarithm finite
-_ROUNDING = 2.7  # units in the last place; a spread below that of the outputs is none
+_ROUNDING = 2.7  # units in the last place; a smaller spread of outputs counts as none
 
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Mean and covariance of samples, over all and in blocks.
+    """Mean and covariance of samples, in total and by block.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Moments:
     block_covariances : ndarray, shape (blocks, m, m)
         Second moments about the overall mean.
     null_variance : float
-        Variance that rounding alone may make, relative to the squared outputs.
+        Variance that rounding may cause, relative to the squared outputs.
     """
 
     mean: Array
@@ -60,23 +60,9 @@ class Moments:
 
     @classmethod
     def from_samples(cls, samples: Samples, blocks: int = 64) -> Moments:
-        """Moments of a draw, cut into consecutive blocks of equal size.
+        """Compute the moments of samples, shape (N, m), N >= 4, in consecutive blocks of equal size.
 
-        Parameters
-        ----------
-        samples : Tensor or ndarray, shape (N, m), N >= 4
-        blocks : int
-            At least 2; no more than N / 2 are made. For a Sobol draw: 16, its scrambles.
-
-        Returns
-        -------
-        Moments
-            With its blocks, on whose spread standard errors rest.
-
-        Raises
-        ------
-        ValueError
-            If the samples are not a finite matrix with four rows or more, or `blocks` is below 2.
+        At most N / 2 blocks are used. For Sobol samples, use 16 blocks: the independent scrambles.
         """
         matrix = torch.as_tensor(samples)
         if matrix.ndim != 2 or len(matrix) < 4:
@@ -87,23 +73,10 @@ class Moments:
 
     @classmethod
     def from_stream(cls, blocks: Iterable[Samples]) -> Moments:
-        """Moments of a draw given in blocks, none of which is kept. Sums are taken where a block is.
+        """Compute the moments of samples given in at least two blocks, shape (rows, m), without storing them.
 
-        Parameters
-        ----------
-        blocks : iterable of Tensor or ndarray, shape (rows, m)
-            Two at least, as from `stream_outputs`; standard errors rest
-            on their independence, and are sure to about 1 / sqrt(2 blocks).
-
-        Returns
-        -------
-        Moments
-            With its blocks, on whose spread standard errors rest.
-
-        Raises
-        ------
-        ValueError
-            If there are fewer than two blocks or one is not a finite matrix of the first one's width.
+        Standard errors assume independent blocks, as from `stream_outputs`, and have a relative error of
+        about 1 / sqrt(2 blocks). Sums are computed on the device of each block.
         """
         eps = 0.0
         counts: list[int] = []
@@ -135,17 +108,10 @@ class Moments:
         return cls(mean, covariance, sum(counts), weights, np.array(means), covariances, null)
 
     def replicates(self, number: int = _REPLICATES, seed: int = 0) -> tuple[Array, Array]:
-        """Means and covariances of further draws like this one, shapes (number, m), (number, m, m).
+        """Return means and covariances of simulated further samples, shapes (number, m), (number, m, m).
 
-        Each is the estimate plus a random combination of the blocks' deviations from it whose
-        covariance is that of the estimate (multiplier bootstrap).
-
-        Returns
-        -------
-        ndarray, shape (number, m)
-            Means.
-        ndarray, shape (number, m, m)
-            Covariances.
+        Each is the estimate plus a random combination of the blocks' deviations from it whose covariance is
+        that of the estimate (multiplier bootstrap).
         """
         blocks = len(self.block_weights)
         multipliers = np.random.default_rng(seed).standard_normal((number, blocks))
@@ -156,25 +122,11 @@ class Moments:
 
 
 def std_ratio(oracle: Moments | Samples, prediction: Prediction) -> tuple[Ratio, ...]:
-    """Predicted standard deviation over the oracle's, for each output.
+    """Ratio of the predicted standard deviation to the oracle's, one :class:`Ratio` per output.
 
-    A point mass predicted to be one is exact: both standard deviations zero (but for the rounding
-    of float32 outputs) give 1, the oracle's alone infinity.
-
-    Parameters
-    ----------
-    oracle : Moments or samples, shape (N, m)
-    prediction : Gaussian or DiagonalGaussian, batch 1
-
-    Returns
-    -------
-    tuple of Ratio, one per output
-        Without units; 1 is exact, and within ``1 +- (floor95 - 1)`` indistinguishable from it.
-
-    Raises
-    ------
-    ValueError
-        If the prediction is not one law with the oracle's number of outputs.
+    The oracle may be given as samples, shape (N, m); the prediction is a Gaussian of batch 1. A ratio of 1 is
+    exact, and indistinguishable from exact within ``1 +- (floor95 - 1)``. If both standard deviations are
+    zero (up to rounding of float32 outputs), the ratio is 1; if only the oracle's is, infinity.
     """
     moments, _, covariance = checked_arguments(oracle, prediction)
     null = moments.null_variance * moments.mean**2
@@ -194,28 +146,18 @@ def std_ratio(oracle: Moments | Samples, prediction: Prediction) -> tuple[Ratio,
 def mean_error(oracle: Moments | Samples, prediction: Prediction) -> Estimate:
     """Mahalanobis distance of the predicted mean from the oracle's, in the oracle's covariance.
 
-    sqrt(d^T C^-1 d); infinite if the means differ in a direction in which the oracle has no
-    spread. Parameters and errors are those of :func:`std_ratio`.
-
-    Returns
-    -------
-    Estimate
-        In standard deviations of the oracle.
+    sqrt(d^T C^-1 d), in standard deviations of the oracle; infinite if the means differ in a direction in
+    which the oracle has no spread. Arguments are those of :func:`std_ratio`.
     """
     return _estimate(_within_support(_mahalanobis, False), *checked_arguments(oracle, prediction))
 
 
 def bures(oracle: Moments | Samples, prediction: Prediction) -> Estimate:
-    """W2 between the Gaussians with the oracle's moments and with the prediction's.
+    """W2 between the Gaussians with the oracle's moments and with those of the prediction.
 
-    A lower bound on W2 between any laws with these moments (Gelbrich 1990):
-    sqrt(norm(d)^2 + tr(C + P - 2 (C^1/2 P C^1/2)^1/2)), in units of the outputs. Negative
-    eigenvalues of a prediction are taken as zero. Parameters and errors are those of :func:`std_ratio`.
-
-    Returns
-    -------
-    Estimate
-        In units of the outputs.
+    A lower bound on W2 between any laws with these moments (Gelbrich 1990): sqrt(norm(d)^2 + tr(C + P - 2
+    (C^1/2 P C^1/2)^1/2)), in units of the outputs. Negative eigenvalues of a prediction are set to zero.
+    Arguments are those of :func:`std_ratio`.
     """
     return _estimate(_gelbrich, *checked_arguments(oracle, prediction))
 
@@ -223,20 +165,15 @@ def bures(oracle: Moments | Samples, prediction: Prediction) -> Estimate:
 def gaussian_kl(oracle: Moments | Samples, prediction: Prediction) -> Estimate:
     """KL(oracle || prediction) between the Gaussians with these moments, in nats.
 
-    Infinite where one has spread and the other none, or where the prediction's covariance is
-    indefinite. Where neither has, the means must agree, and the divergence is that of the other
-    directions. Parameters and errors are those of :func:`std_ratio`.
-
-    Returns
-    -------
-    Estimate
-        In nats.
+    It is infinite where one of them has spread and the other does not, or where the prediction's covariance
+    is indefinite. In directions in which neither has spread, the means must agree, and the divergence is that
+    of the other directions. Arguments are those of :func:`std_ratio`.
     """
     return _estimate(_within_support(_kl, True), *checked_arguments(oracle, prediction))
 
 
-# of means (R, m) and covariances (R, m, m) of the oracle, a rule's (m,) and (m, m), and the relative
-# variance that counts as none; gives (R,)
+# from means (R, m) and covariances (R, m, m) of the oracle, (m,) and (m, m) of a rule, and the relative
+# variance that counts as zero, to (R,)
 Metric = Callable[[Array, Array, Array, Array, float], Array]
 
 
@@ -251,7 +188,7 @@ def _estimate(metric: Metric, moments: Moments, mean: Array, covariance: Array) 
 
 
 def _within_support(metric: Metric, needs_covariance: bool) -> Metric:
-    """Restrict a metric to the directions in which the oracle has spread; infinite off them."""
+    """Restrict a metric to the directions in which the oracle has spread; infinite outside."""
 
     def restricted(means: Array, covariances: Array, mean: Array, covariance: Array, eps: float) -> Array:
         values, vectors = np.linalg.eigh(covariances.mean(0))
@@ -275,30 +212,14 @@ def _within_support(metric: Metric, needs_covariance: bool) -> Metric:
 
 
 def no_spread(values: Array, null_variance: float, square: float) -> float:
-    """Eigenvalue of an oracle's covariance up to which rounding alone may have made it.
-
-    Parameters
-    ----------
-    values : ndarray, shape (m,)
-        Eigenvalues, the largest last.
-    null_variance : float
-        See :class:`Moments`.
-    square : float
-        Squared norm of the mean.
-
-    Returns
-    -------
-    float
-        In squared units of the outputs: what rounding of the sampled outputs, or of the matrix, may add to
-        an eigenvalue 0, whichever is more.
-    """
+    """Largest eigenvalue of an oracle's covariance that can be rounding error."""
     return max(float(null_variance * (values[-1] + square)), _rounding(values))
 
 
 def _rounding(values: Array) -> float:
-    """What rounding in float64 may make of an eigenvalue 0 beside these, the largest of which is last."""
+    """Rounding error in float64 of an eigenvalue 0 next to these, the largest of which is last."""
     # Eigenvalues of a symmetric m x m matrix C are computed to within p(m) eps norm(C), p a modest function
-    # of m (LAPACK Users' Guide, 4.7), and the entries of C have rounding of that order themselves.
+    # of m (LAPACK Users' Guide, 4.7), and the entries of C have rounding errors of that order, too.
     return float(4 * len(values) * np.finfo(np.float64).eps * values[-1])
 
 
@@ -310,15 +231,15 @@ def _mahalanobis(means: Array, covariances: Array, mean: Array, _: Array, _null:
 
 
 def _gelbrich(means: Array, covariances: Array, mean: Array, covariance: Array, _null: float) -> Array:
-    # The product of covariances has the fourth power of the outputs' scale in it, which is taken out: as a
-    # power of two it changes no digit.
+    # The product of covariances scales with the fourth power of the outputs. Divide by this scale as a
+    # power of two, which is exact.
     shifts = means - mean
     largest = max(np.abs(shifts).max(), math.sqrt(max(np.abs(covariances).max(), np.abs(covariance).max())))
     scale = math.ldexp(1.0, math.frexp(largest)[1] - 1)
     shifts, covariances, covariance = shifts / scale, covariances / scale / scale, covariance / scale / scale
     values, vectors = np.linalg.eigh(covariance)
     root = vectors * np.sqrt(np.maximum(0, values)) @ vectors.T
-    # tr (P^1/2 C P^1/2)^1/2: the prediction's root, and not the oracle's, is the same for all replicates.
+    # tr (P^1/2 C P^1/2)^1/2: unlike the oracle's root, the prediction's is the same for all replicates.
     cross = np.linalg.eigvalsh(root @ covariances @ root)
     squared = (
         np.square(shifts).sum(1)
@@ -332,35 +253,20 @@ def _gelbrich(means: Array, covariances: Array, mean: Array, covariance: Array, 
 
 def _kl(means: Array, covariances: Array, mean: Array, covariance: Array, _null: float) -> Array:
     values, vectors = np.linalg.eigh(covariance)
-    # A prediction has no rounding of sampled outputs in it: only that of the matrix makes it singular.
+    # A prediction has no rounding of sampled outputs; only that of the matrix can make it singular.
     if values[0] <= _rounding(values):
         return np.full(len(means), np.inf)
     whitening = vectors / np.sqrt(values)
     ratios = np.linalg.eigvalsh(whitening.T @ covariances @ whitening)
     shifts = (means - mean) @ whitening
-    # r - 1 - log r of each ratio r, by log1p: near 1 it is half the square of what is left of r.
+    # r - 1 - log r of each ratio r, by log1p: near 1 it is half the square of r - 1.
     excess = np.maximum(ratios, _LEAST_RATIO) - 1
     divergences: Array = (excess - np.log1p(excess)).sum(1) / 2 + np.square(shifts).sum(1) / 2
     return divergences
 
 
 def checked_arguments(oracle: Moments | Samples, prediction: Prediction) -> tuple[Moments, Array, Array]:
-    """The oracle's moments, and a prediction's mean, shape (m,), and covariance, shape (m, m).
-
-    Returns
-    -------
-    Moments
-        Of the oracle.
-    ndarray, shape (m,)
-        Predicted mean, float64.
-    ndarray, shape (m, m)
-        Predicted covariance, float64.
-
-    Raises
-    ------
-    ValueError
-        If the prediction is not one law with the oracle's number of outputs.
-    """
+    """The oracle's moments, and a prediction's mean, shape (m,), and covariance, shape (m, m)."""
     moments = oracle if isinstance(oracle, Moments) else Moments.from_samples(oracle)
     if not isinstance(prediction, Gaussian | DiagonalGaussian):
         raise ValueError(f"the prediction must be Gaussian, got {type(prediction).__name__}")
@@ -377,4 +283,4 @@ def checked_arguments(oracle: Moments | Samples, prediction: Prediction) -> tupl
 
 
 METRICS: dict[str, Metric] = {"kl": _within_support(_kl, True), "bures": _gelbrich}
-"""Distances of many oracles' moments to one prediction's: :func:`gaussian_kl`, :func:`bures`."""
+"""Distances of the moments of many oracles to one prediction: :func:`gaussian_kl`, :func:`bures`."""

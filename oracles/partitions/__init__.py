@@ -1,1 +1,1 @@
-"""Cells frozen before any rule is seen, and total variation of counts in them."""
+"""Partitions that are fixed before any rule is evaluated, and total variation of counts in their cells."""

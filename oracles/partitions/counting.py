@@ -1,9 +1,9 @@
-"""Counting samples in cells: what all partitions share.
+"""Counting samples in cells, for all partitions.
 
-Samples are located in float64: float32 values convert exactly, so an atom of a law falls in one cell
-whatever precision a rule works in. They are counted where they are, and only counts leave a device.
-What locates them is written once, for arrays and for tensors: numpy and torch have most functions by the
-same names (:func:`namespace`). On the CPU it is numpy, which is faster there.
+Samples are located in float64. float32 values convert exactly, so an atom of a law is in one cell for every
+precision of a rule. Samples are counted on their device, and only the counts are copied. The code is the same
+for arrays and tensors, because numpy and torch have most functions under the same names (:func:`namespace`).
+On the CPU numpy is used, which is faster there.
 """
 
 from __future__ import annotations
@@ -18,48 +18,42 @@ from torch import Tensor
 
 from sdp_bench.oracles.estimate.samples import Samples, finite_matrix, matrix_of, on_cpu, resident_matrix
 
-Columns = Any  # shape (m, rows), float64: an ndarray, or a Tensor of a device
-Cells = Any  # shape (rows,), integers: the same
+Columns = Any  # shape (m, rows), float64: an ndarray, or a Tensor on a device
+Cells = Any  # shape (rows,), integers: an ndarray, or a Tensor on a device
 
-_CHUNK_ROWS = 2**14  # located at a time: they stay in cache
-_DEVICE_ROWS = 2**18  # the same on a device: few calls and waits
-_STEPS = 2**10  # of a table: the pilot's edges seldom share one, and it stays in cache
-_ROUNDING = 16  # units in the last place that outputs equal but for rounding may be apart
+_CHUNK_ROWS = 2**14  # rows per chunk, which stays in cache
+_DEVICE_ROWS = 2**18  # the same on a device: few calls and synchronisations
+_STEPS = 2**10  # entries of a table: few edges share one, and it stays in cache
+_ROUNDING = 16  # largest difference between outputs due to rounding, in units in the last place
 
 
 def namespace(columns: Columns) -> Any:
-    """The module whose functions take these columns, numpy or torch."""
+    """The module of these columns, numpy or torch."""
     return torch if isinstance(columns, Tensor) else np
 
 
 def beside(columns: Columns, array: NDArray[Any]) -> Any:
-    """An array that was frozen on the CPU, where columns are."""
+    """Copy an array to the device of the columns."""
     if isinstance(columns, Tensor):
         return torch.from_numpy(np.array(array, order="C")).to(columns.device)
     return array
 
 
 def take(table: Any, index: Cells) -> Any:
-    """Entries of a table that is beside the indices."""
-    # Clipping is for speed: no index is out of bounds.
+    """Index a table on the device of the indices."""
+    # Clipping is for speed; all indices are in bounds.
     return table[index] if isinstance(index, Tensor) else table.take(index, mode="clip")
 
 
 def integers(values: Any) -> Cells:
-    """Whole numbers in float64 as integers."""
     return values.long() if isinstance(values, Tensor) else values.astype(np.intp)
 
 
 class Edges:
-    """Sorted edges of one line, looked up by a table: np.searchsorted for many values.
+    """Sorted edges of one line with a lookup table: a fast np.searchsorted for many values.
 
-    A grid of equal steps lies over the edges; the table tells how many edges lie in the steps before
-    a value's own, and the few edges in that step are compared one by one.
-
-    Parameters
-    ----------
-    edges : ndarray, shape (n,)
-        Ascending; those at the end may be infinite.
+    An equidistant grid lies over the edges; the last edges may be infinite. The table stores the number of
+    edges before each grid step, and the few edges within the step of a value are compared one by one.
     """
 
     def __init__(self, edges: NDArray[np.float64]) -> None:
@@ -79,7 +73,6 @@ class Edges:
         return integers(namespace(place).clip(place, 0, self._last, out=place))
 
     def below(self, values: Columns) -> Cells:
-        """Number of edges below each value."""
         index = take(beside(values, self._before), self._step(values))
         edges = beside(values, self._edges)
         for _ in range(self._most):
@@ -88,7 +81,7 @@ class Edges:
 
 
 def tally(samples: Samples, m: int, cells: int, locate: Callable[[Columns], Cells]) -> NDArray[np.int64]:
-    """Count cells chunk by chunk; `locate` maps columns, shape (m, rows), to cell numbers beside them."""
+    """Count cells chunk by chunk; `locate` maps columns, shape (m, rows), to cell numbers."""
     counts: NDArray[np.int64] = tally_rows(samples, m, 1, cells, lambda columns: [locate(columns)])[0]
     return counts
 
@@ -96,7 +89,7 @@ def tally(samples: Samples, m: int, cells: int, locate: Callable[[Columns], Cell
 def tally_rows(
     samples: Samples, m: int, rows: int, cells: int, locate: Callable[[Columns], Iterable[Cells]]
 ) -> NDArray[np.int64]:
-    """The same of several partitions, shape (rows, cells); `locate` gives cell numbers for each of them."""
+    """Count several partitions, shape (rows, cells); `locate` returns cell numbers for each of them."""
     matrix = resident_matrix(samples)
     if matrix.shape[1] != m:
         raise ValueError(f"samples have {matrix.shape[1]} outputs, the partition {m}")
@@ -112,7 +105,6 @@ def tally_rows(
 
 
 def _columns(matrix: Samples) -> Columns:
-    """A copy, which may be written to."""
     if isinstance(matrix, Tensor):
         return matrix.T.to(torch.float64, memory_format=torch.contiguous_format, copy=True)
     return matrix.T.astype(np.float64, order="C")
@@ -121,7 +113,7 @@ def _columns(matrix: Samples) -> Columns:
 def tally_lines(
     samples: Samples, m: int, edges: NDArray[np.float64], values: Callable[[Columns], Iterable[Columns]]
 ) -> NDArray[np.int64]:
-    """Count bins of lines, shape (lines, bins); `values` maps columns to a row for each line of `edges`."""
+    """Count bins of lines, shape (lines, bins); `values` maps columns to one row per line of `edges`."""
     lines = [Edges(line) for line in edges]
 
     def locate(columns: Columns) -> Iterator[Cells]:
@@ -131,17 +123,16 @@ def tally_lines(
 
 
 def pilot_values(samples: Samples) -> NDArray[np.float64]:
-    """A pilot draw in float64, checked to be finite."""
+    """Pilot samples in float64; raise if they are not finite."""
     return finite_matrix("the pilot", matrix_of(samples))
 
 
 def rounding_of(samples: Samples) -> float:
-    """Relative difference that rounding explains at the samples' precision."""
+    """Relative difference that rounding can cause at the samples' precision."""
     return _ROUNDING * float(np.finfo(matrix_of(samples).dtype).eps)
 
 
 def check_count(name: str, value: int, least: int) -> int:
-    """`value` as an int, checked to be one of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
     return int(value)

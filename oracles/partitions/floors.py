@@ -1,8 +1,8 @@
-"""What an exact rule would show: the floor of a total variation that is counted in cells.
+"""Floors: the total variation of counts in cells that an exact rule would have.
 
-The oracle is a sample, too, so its law is known only as far as its counts tell. Where all cells are
-well filled the relative counts stand for the law. Where some are not, what was not seen matters as much
-as what was, and the floor is taken over all laws that the counts leave open.
+The oracle is a sample, too, so its law is only known up to the uncertainty of its counts. If all cells have
+large counts, the relative counts are used as the law. Otherwise unseen events matter as much as seen ones,
+and the floor is computed over all laws that are compatible with the counts.
 """
 
 from __future__ import annotations
@@ -19,54 +19,32 @@ from sdp_bench.oracles.partitions.counting import check_count
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
-DENSE = 10  # counts in a cell: from there on relative counts stand for the law
-_SPARSE_SHARE = (
-    0.05  # of the noise of all cells, that sparse ones may have and leave relative counts to stand
-)
-_BLOCK_VALUES = 2**18  # of draws at once, 2 MB
+DENSE = 10  # counts from which on the relative count of a cell is used as its probability
+_SPARSE_SHARE = 0.05  # largest share of sparse cells in the noise for which relative counts are used
+_BLOCK_VALUES = 2**18  # values in memory at once: 2 MB
 
 _JEFFREYS = 0.5
-_GAP = 5  # times the next lower count: a cell that far above the rest tells nothing of them
+_GAP = 5  # ratio to the next lower count from which on a cell carries no information about the others
 _CONCENTRATIONS = np.geomspace(0.02, 1e6, 41)[:, None]  # from all mass in few cells to equal cells
 _FEWEST_SCRAMBLES = 4
-_LIVE = 48  # numbers of cells that may hold mass, tried beside all
+_LIVE = 48  # number of candidates for the number of cells with mass, in addition to all cells
 
 
 def total_variation_floor(
     oracle_counts: ArrayLike, rule_total: int, *, pairs: int = 200, seed: int = 0
 ) -> Floor:
-    """Total variation that an exact rule would show, by simulation.
+    """Return the floor of a total variation for `rule_total` samples of a rule, by simulation.
 
-    Where cells of less than ten counts have less than a twentieth of the noise (the sum of the cells'
-    standard deviations), the oracle's relative counts stand for the true law: mean and 95 % point over
-    `pairs` pairs of multinomial draws, one of the oracle's size and one of the rule's. Counts are less even
-    than the law, more so the fewer there are in a cell, which makes such draws too alike; how much is
-    estimated from draws of draws, and added (bootstrap correction of the bias).
+    If cells with fewer than ten counts contribute less than a twentieth of the noise (the sum of the cells'
+    standard deviations), the oracle's relative counts are used as the true law. Mean and 95 % point are
+    computed over `pairs` pairs of multinomial samples, one of the oracle's size and one of the rule's. Counts
+    are less uniform than the law, especially small ones, so such pairs are too similar. This bias is
+    estimated by resampling the samples, and added (bootstrap correction of the bias).
 
-    Elsewhere, and if all counts are in one cell, the floor is the predictive law of the distance between
-    these very counts and a new sample: laws are drawn that the counts leave open, two to five times `pairs`,
-    and a sample of the rule's size from each. The 95 % point is then a value that the distance can take, the
-    smallest that covers 95 %; between few such values it covers more.
-
-    Parameters
-    ----------
-    oracle_counts : array_like of int, shape (cells,)
-    rule_total : int
-        Number of samples of the rule.
-    pairs : int
-        Number of simulated pairs.
-    seed : int
-        For the simulation.
-
-    Returns
-    -------
-    Floor
-        Mean and 95 % point.
-
-    Raises
-    ------
-    ValueError
-        If the counts are not a vector of counts, or a number is not positive.
+    Otherwise, or if all counts are in one cell, the floor is the predictive law of the distance between these
+    counts and a new sample: two to five times `pairs` laws are drawn that are compatible with the counts, and
+    a sample of the rule's size from each. The 95 % point is then a possible value of the distance, the
+    smallest that covers 95 %; if there are few such values it covers more.
     """
     oracle = cell_counts("oracle_counts", oracle_counts)
     rule_total, pairs = check_count("rule_total", rule_total, 1), check_count("pairs", pairs, 1)
@@ -81,23 +59,9 @@ def total_variation_floor(
 def redrawn_distances(
     oracle: Counts, rule_total: int, pairs: int, generator: np.random.Generator
 ) -> tuple[Array, Array]:
-    """Total variation between pairs of multinomial draws from relative counts, and from draws of these.
-
-    Parameters
-    ----------
-    oracle : ndarray of int, shape (cells,)
-    rule_total : int
-        Size of a pair's second draw; the first is of the oracle's.
-    pairs : int
-    generator : Generator
-
-    Returns
-    -------
-    once, twice : ndarray, shape (pairs,)
-        How much smaller the second are on average says by how much draws are too alike.
-    """
+    """Total variation between pairs of multinomial samples from relative counts, and after resampling."""
     total = int(oracle.sum())
-    laws: Array = oracle[oracle > 0] / total  # an empty cell would draw other numbers
+    laws: Array = oracle[oracle > 0] / total  # empty cells would change the random numbers
     rounds = []
     for _ in range(2):
         oracle_side = generator.multinomial(total, laws, size=pairs) / total
@@ -108,47 +72,20 @@ def redrawn_distances(
 
 
 def _is_sparse(counts: Counts) -> bool:
-    """Whether cells that were hardly seen have a part in the noise.
-
-    A grid has hundreds of cells in its corners that never hold any mass.
-
-    Returns
-    -------
-    bool
-    """
+    """Whether cells with few counts contribute to the noise."""
     sparse = counts < DENSE
     deviations = np.sqrt(counts * (1 - counts / counts.sum()))
     return bool(sparse.any() and deviations[sparse].sum() >= _SPARSE_SHARE * deviations.sum())
 
 
 def scrambled_floor(scrambles: ArrayLike, floor: Floor, *, splits: int = 200, seed: int = 0) -> Floor:
-    """Floor under Sobol points, from that of plain samples and the spread of independent scrambles.
+    """Floor for Sobol points, from that of plain samples and the spread of independent scrambles.
 
-    Two halves of the scrambles are two independent samples. How far they are apart, over random halves, as
-    compared with random halves of the same counts one by one, says by how much Sobol points are steadier than
-    plain ones; the floor is as much lower. The 95 % point makes up for the few scrambles that this rests on,
-    as Student's does. The rule's points are taken to be as steady as the oracle's.
-
-    Parameters
-    ----------
-    scrambles : array_like of int, shape (scrambles, cells)
-        The oracle's counts, scramble by scramble: four or more, of equal sizes but for one sample.
-    floor : Floor
-        Of plain samples with these counts in all, :func:`total_variation_floor`.
-    splits : int
-        Number of random halves.
-    seed : int
-        For the halves.
-
-    Returns
-    -------
-    Floor
-        Mean and 95 % point.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than four scrambles, or `splits` is not positive.
+    Two halves of the scrambles are two independent samples. The distances between random halves, compared
+    with those between random halves of the individual samples, show how much smaller the noise of Sobol
+    points is than that of plain samples; the floor is reduced accordingly. The 95 % point is increased to
+    account for the small number of scrambles, as Student's is. The rule's points are assumed to have the same
+    noise as the oracle's.
     """
     counts, splits = np.asarray(scrambles, dtype=np.int64), check_count("splits", splits, 1)
     if counts.ndim != 2 or len(counts) < _FEWEST_SCRAMBLES:
@@ -164,7 +101,8 @@ def scrambled_floor(scrambles: ArrayLike, floor: Floor, *, splits: int = 200, se
         plain += _apart(half, cells - half)
     ratio = steady / plain if plain else 1.0
     spread = floor.upper95 - floor.mean
-    if floor.mean:  # relative to the mean it is wide for one cell and its rest, and narrow for many cells
+    # relative to the mean, the spread is large for one cell and its complement, and small for many cells
+    if floor.mean:
         spread *= 1 + (0.5 + spread / floor.mean) / len(counts)
     return Floor(ratio * floor.mean, ratio * (floor.mean + spread))
 
@@ -174,23 +112,6 @@ def _apart(a: Counts, b: Counts) -> float:
 
 
 def cell_counts(name: str, counts: ArrayLike) -> Counts:
-    """Counts as a vector of integers.
-
-    Parameters
-    ----------
-    name : str
-        For the message.
-    counts : array_like of int, shape (cells,)
-
-    Returns
-    -------
-    ndarray of int64, shape (cells,)
-
-    Raises
-    ------
-    ValueError
-        If they are no counts, or all zero.
-    """
     array = np.asarray(counts)
     if array.ndim != 1 or array.dtype.kind not in "iu" or (array < 0).any() or not array.any():
         raise ValueError(f"{name} must be a vector of counts, some of them positive")
@@ -200,8 +121,8 @@ def cell_counts(name: str, counts: ArrayLike) -> Counts:
 def _predictive(oracle: Counts, rule_total: int, pairs: int, generator: np.random.Generator) -> Floor:
     counts = np.append(
         np.sort(oracle[oracle > 0]), 0
-    )  # a new sample's share of all empty cells is one number
-    draws = int(np.clip(_BLOCK_VALUES // len(counts), 2 * pairs, 5 * pairs))  # the more, the cheaper they are
+    )  # for a new sample, the share of all empty cells is one number
+    draws = int(np.clip(_BLOCK_VALUES // len(counts), 2 * pairs, 5 * pairs))  # more if they are cheap
     distances = []
     for laws in _laws_left_open(counts[:-1], int((oracle == 0).sum()), draws, generator):
         rule = generator.multinomial(rule_total, laws) / rule_total
@@ -213,23 +134,10 @@ def _predictive(oracle: Counts, rule_total: int, pairs: int, generator: np.rando
 def _laws_left_open(
     counts: Counts, empty: int, draws: int, generator: np.random.Generator
 ) -> Iterator[Array]:
-    """Draw laws given the counts: rows of the seen cells' masses, and last the empty ones' together.
+    """Draw laws given the counts; rows contain the masses of the seen cells, and last that of all empty ones.
 
     Cells above a wide gap, and all others together, have Jeffreys' gamma rates. Of the others an unknown
-    number is live, and shares the rate by a symmetric Dirichlet law of unknown concentration.
-
-    Parameters
-    ----------
-    counts : ndarray of int, shape (seen,)
-        Positive and sorted.
-    empty : int
-        Number of further cells.
-    draws : int
-    generator : Generator
-
-    Yields
-    ------
-    ndarray, shape (rows, seen + 1)
+    number has mass, and shares the rate by a symmetric Dirichlet law with unknown concentration.
     """
     gaps = np.flatnonzero(counts > np.maximum(_GAP * np.append(0, counts[:-1]), DENSE))
     alike = int(gaps[0]) if len(gaps) else len(counts)
@@ -247,14 +155,10 @@ def _laws_left_open(
 
 
 def _populations(counts: Counts, empty: int) -> tuple[Array, Array, Array]:
-    """Concentrations and numbers of live cells with their posterior odds.
+    """Concentrations and numbers of cells with mass, with their posterior odds.
 
-    The concentration's logarithm is even beforehand; all cells are live with even odds, or else the
-    logarithm of their number is even.
-
-    Returns
-    -------
-    concentrations, live, odds : ndarray, shape (pairs,)
+    The prior is uniform in the logarithm of the concentration. With even odds all cells have mass, or the
+    logarithm of their number is uniform.
     """
     seen = len(counts)
     live = np.unique(np.geomspace(max(seen, 1), seen + empty, _LIVE).round())
@@ -263,7 +167,7 @@ def _populations(counts: Counts, empty: int) -> tuple[Array, Array, Array]:
     alpha, total = _CONCENTRATIONS, _CONCENTRATIONS * live
     log_odds = ((gammaln(values + alpha) - gammaln(alpha)) * cells).sum(1, keepdims=True)
     log_odds = log_odds + gammaln(total) - gammaln(total + counts.sum())
-    # the seen cells are live, and any of the others
+    # the seen cells have mass, and any of the others may
     log_odds = log_odds + _log_choices(empty, live - seen) - _log_choices(seen + empty, live) + np.log(prior)
     odds = np.exp(log_odds - log_odds.max())
     alpha, live = np.broadcast_arrays(alpha, live)

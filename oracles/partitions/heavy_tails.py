@@ -1,6 +1,7 @@
-"""Partitions for laws without moments: axes and edges from quantiles, which extreme samples do not move.
+"""Partitions for laws without moments, with axes and edges from quantiles.
 
-The outermost cells are unbounded, so the tails are counted in them (overflow cells).
+Quantiles are robust to extreme samples. The outermost cells are unbounded and count the tails (overflow
+cells).
 """
 
 from __future__ import annotations
@@ -17,22 +18,12 @@ from sdp_bench.oracles.partitions.counting import check_count, pilot_values, rou
 def central_axes(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Principal axes of the central half of a pilot: `Axes` for heavy tails.
 
-    Mean and eigenvectors of the covariance of the half of the samples that is nearest to the
-    componentwise median. The covariance of a whole Cauchy draw is that of its few largest samples:
-    cells along their axes count right, but are blind to the thin directions of the bulk.
-
-    Parameters
-    ----------
-    values : ndarray, shape (samples, m)
-        Two samples at least.
-
-    Returns
-    -------
-    centre : ndarray, shape (m,)
-    directions : ndarray, shape (m, m)
-        In columns, the widest first.
+    Returns the mean, shape (m,), and in columns the eigenvectors, shape (m, m), of the covariance of the half
+    of the samples that is closest to the componentwise median, by decreasing variance. The covariance of a
+    whole Cauchy sample is dominated by its few largest values: counts in cells along its axes are correct,
+    but insensitive to the thin directions of the bulk.
     """
-    # About the median, which a few huge samples do not move, as they would a mean.
+    # Around the median, which unlike the mean is robust to a few huge samples.
     distances = np.square(values - np.median(values, axis=0)).sum(1)
     nearest = values[distances <= np.sort(distances)[len(values) // 2]]
     centre = nearest.mean(0)
@@ -42,9 +33,9 @@ def central_axes(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDAr
 
 @dataclass(frozen=True, eq=False)
 class OutputBins:
-    """Each output by itself, in bins of equal mass on its own line.
+    """Bins of equal mass for each output separately.
 
-    Not one partition but m of them: counts have a row for each output.
+    These are m partitions rather than one: counts have one row per output.
 
     Attributes
     ----------
@@ -56,24 +47,10 @@ class OutputBins:
 
     @classmethod
     def from_samples(cls, pilot: Samples, bins: int = 100) -> OutputBins:
-        """Place the edges at a pilot's quantiles.
+        """Set the edges to quantiles of a pilot, shape (samples, m).
 
-        Parameters
-        ----------
-        pilot : Tensor or ndarray, shape (samples, m)
-        bins : int
-            Bins of an output, at least 3. An output that is constant in the pilot but for rounding
-            gets one bin just wide enough to hold the rounding, and one on either side.
-
-        Returns
-        -------
-        OutputBins
-            `bins` cells for each output, the outer two unbounded.
-
-        Raises
-        ------
-        ValueError
-            If the pilot is not a finite matrix, or `bins` is not as above.
+        There are `bins` >= 3 per output. An output that is constant in the pilot up to rounding gets one bin
+        just wide enough to contain the rounding errors, and one on either side.
         """
         values = pilot_values(pilot)
         bins = check_count("bins", bins, 3)
@@ -87,7 +64,7 @@ class OutputBins:
 
     @property
     def cells(self) -> int:
-        """Number of bins of one output."""
+        """Number of bins per output."""
         return int(self.edges.shape[1]) + 1
 
     def counts(self, samples: Samples) -> NDArray[np.int64]:

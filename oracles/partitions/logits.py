@@ -1,8 +1,8 @@
-"""Distances between laws of many logits, where no histogram over all outputs has samples enough.
+"""Distances between laws of many logits, where a joint histogram would need too many samples.
 
-No single one suffices: the decision does not see scale, an energy distance hardly sees skewness, and
-pairs of outputs do not see what three of them share. All but the margin's and the decision's own
-partition ignore a shift of all logits alike, which a softmax does not see either.
+None of them is sufficient alone: the decision is insensitive to scale, an energy distance almost insensitive
+to skewness, and pairs of outputs do not show joint effects of three. All except the partitions of the margin
+and the decision ignore a common shift of all logits, which does not affect a softmax either.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from sdp_bench.oracles.partitions.partition import ScoreDifferences, total_varia
 Array = NDArray[np.float64]
 Matrix = NDArray[np.floating]
 
-_NULL = 1e-10  # of the largest variance: less is rounding
-_ROWS = 2**16  # whose cells are held at a time
-_NORMALS = 2000  # draws behind a standard error: it is sure to 1.6 %
+_NULL = 1e-10  # relative to the largest variance: less is rounding
+_ROWS = 2**16  # rows whose cells are in memory at once
+_NORMALS = 2000  # number of samples for a standard error, whose relative error is then 1.6 %
 
 
 def without_shift(samples: Samples) -> Array:
-    """Samples less the mean of their outputs, shape (samples, m), float64."""
+    """Samples minus the mean of their outputs, shape (samples, m), float64."""
     values = matrix_of(samples).astype(np.float64)
     centred: Array = values - values.mean(1, keepdims=True)
     return centred
@@ -45,39 +45,13 @@ def without_shift(samples: Samples) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Margin:
-    """The largest output less the second largest, in bins of equal mass.
-
-    Attributes
-    ----------
-    edges : ndarray, shape (bins - 1,)
-        The pilot's quantiles; the last bin is unbounded.
-    m : int
-        Number of outputs.
-    """
+    """The largest of m outputs minus the second largest, in bins of equal mass, the last one unbounded."""
 
     edges: Array
     m: int
 
     @classmethod
     def from_samples(cls, pilot: Samples, bins: int = 64) -> Margin:
-        """Place the edges at a pilot's quantiles.
-
-        Parameters
-        ----------
-        pilot : Tensor or ndarray, shape (samples, m), m >= 2
-        bins : int
-            At least 2.
-
-        Returns
-        -------
-        Margin
-            `bins` cells of the highest score less the second highest.
-
-        Raises
-        ------
-        ValueError
-            If the pilot is not a finite matrix with two columns or more, or `bins` is not as above.
-        """
         values = pilot_values(pilot)
         bins = check_count("bins", bins, 2)
         if values.shape[1] < 2:
@@ -86,7 +60,6 @@ class Margin:
 
     @property
     def cells(self) -> int:
-        """Number of bins."""
         return len(self.edges) + 1
 
     def counts(self, samples: Samples) -> NDArray[np.int64]:
@@ -110,7 +83,7 @@ def _margin(columns: Columns) -> Columns:
 
 @dataclass(frozen=True)
 class PairedDifferences:
-    """Total variation of the score differences of all pairs of outputs: the largest, and the mean."""
+    """Total variation of the score differences of all pairs of outputs: maximum and mean."""
 
     largest: Estimate
     mean: Estimate
@@ -119,31 +92,7 @@ class PairedDifferences:
 def pairwise_summary(
     oracle: Samples, rule: Samples, partition: ScoreDifferences, *, redraws: int = 40, seed: int = 0
 ) -> PairedDifferences:
-    """Largest and mean total variation over all pairs of outputs.
-
-    Parameters
-    ----------
-    oracle, rule : Tensor or ndarray, shapes (N, m) and (M, m)
-    partition : ScoreDifferences
-        Fixed by an independent pilot draw.
-    redraws : int
-        Pairs of samples redrawn from the oracle's, behind the floors.
-    seed : int
-
-    Returns
-    -------
-    PairedDifferences
-        Pairs share samples, so floors come from redrawing whole samples (a bootstrap of rows, its bias
-        estimated by a second one), and standard errors from the covariance of all pairs' distances. Far
-        above the floor that is of the events on which the distances rest, at the floor of the redraws;
-        between, 1 - (floor / value)^3 is the share of the former. By simulation of 45 pairs, errors are
-        within a fifth of the spread of repeated draws, whatever the distance.
-
-    Raises
-    ------
-    ValueError
-        If samples are not finite matrices of the partition's width.
-    """
+    """Maximum and mean total variation over all pairs of outputs."""
     redraws = check_count("redraws", redraws, 2)
     ours, theirs = matrix_of(oracle), matrix_of(rule)
     cells = _cells_of(partition, ours)
@@ -176,7 +125,7 @@ def pairwise_summary(
 
 
 def _covariance_given(excess: NDArray[np.bool_], partition: ScoreDifferences, samples: Matrix) -> Array:
-    """Covariance of the shares of samples that lie in given cells of each pair, shape (pairs, pairs)."""
+    """Covariance of the shares of samples in given cells of each pair, shape (pairs, pairs)."""
     pairs = len(excess)
     together = np.zeros((pairs, pairs))
     for start in range(0, len(samples), _ROWS):
@@ -190,7 +139,7 @@ def _covariance_given(excess: NDArray[np.bool_], partition: ScoreDifferences, sa
 
 
 def _blended(values: Array, floors: Array, given: Array, simulated: Array) -> Array:
-    """Covariance of the pairs' distances, each pair between what holds far above its floor and at it."""
+    """Covariance of the pairs' distances, interpolated between its limits far above the floor and at it."""
     near = np.divide(floors, values, out=np.ones(len(values)), where=values > floors) ** 3
     at_floor, above = np.sqrt(near), np.sqrt(1 - near)
     null = np.atleast_2d(np.cov(simulated, rowvar=False))
@@ -199,7 +148,7 @@ def _blended(values: Array, floors: Array, given: Array, simulated: Array) -> Ar
 
 
 def _error_of_largest(values: Array, covariance: Array, seed: int) -> float:
-    """Standard deviation of the largest of normal values about these, less the scatter that is noise."""
+    """Standard deviation of the maximum of normal values around these, without their scatter from noise."""
     scatter = np.square(values - values.mean()).sum()
     noise = np.trace(covariance) - covariance.mean() * len(values)
     kept = math.sqrt(max(0.0, 1 - noise / scatter)) if scatter > 0 else 0.0
@@ -221,9 +170,10 @@ def _distances(first: Cells, second: Cells, cells: int) -> Array:
 
 
 def bootstrapped_floor(statistic: Array, again: Array) -> Floor:
-    """Floor of a bootstrapped statistic, less the bias that bootstrapping once more shows."""
+    """Floor from a bootstrapped statistic, with its bias estimated by a second bootstrap."""
     bias = statistic.mean() - again.mean()
-    upper = float(np.quantile(statistic, 0.95, method="weibull"))  # below which one more draw is in 95 %
+    # exceeds one further value with probability 95 %
+    upper = float(np.quantile(statistic, 0.95, method="weibull"))
     return Floor(float(statistic.mean() + bias), upper + float(bias))
 
 
@@ -238,31 +188,10 @@ def _cells_of(partition: ScoreDifferences, samples: Matrix) -> Cells:
 def sliced_total_variation(
     oracle: Samples, rule: Samples, *, directions: int = 200, bins: int = 64, seed: int = 0
 ) -> Estimate:
-    """Total variation along the direction in which it is largest, of whitened outputs.
+    """Total variation along the direction in which it is largest, for whitened outputs.
 
-    The direction is chosen on one half of the samples, and the distance is taken on the other, so that
-    the choice does not bias it: a lower bound on the largest, up to noise.
-
-    Parameters
-    ----------
-    oracle, rule : Tensor or ndarray, shapes (N, m) and (M, m)
-        Less a shift of all outputs alike, which is removed.
-    directions : int
-        Random candidates, beside the difference of the means and the principal axes of the rule's
-        covariance in the oracle's whitened coordinates.
-    bins : int
-        Of equal mass, placed by the oracle's first half.
-    seed : int
-
-    Returns
-    -------
-    Estimate
-        Of the chosen direction on the second half, with the floor of its bins there.
-
-    Raises
-    ------
-    ValueError
-        If samples are not finite matrices of one width, with at least 4 `bins` of rows each.
+    The direction is chosen on one half of the samples, and the distance is computed on the other, so that
+    the choice does not bias it. It is a lower bound on the maximum, up to noise.
     """
     directions, bins = check_count("directions", directions, 0), check_count("bins", bins, 2)
     x, y = _both(oracle, rule, 4 * bins)
@@ -290,7 +219,7 @@ def _relative(edges: Array, values: Array) -> Array:
 
 
 def _whitening(values: Array) -> tuple[Array, Array]:
-    """Centre, and a map of deviations to uncorrelated ones of unit variance; null directions left out."""
+    """Centre, and a map of deviations to uncorrelated ones of unit variance, without null directions."""
     centre = values.mean(0)
     variances, vectors = np.linalg.eigh(np.atleast_2d(np.cov(values, rowvar=False)))
     support = variances > _NULL * max(variances[-1], np.finfo(np.float64).tiny)
@@ -298,7 +227,6 @@ def _whitening(values: Array) -> tuple[Array, Array]:
 
 
 def _candidates(oracle: Array, rule: Array, count: int, seed: int) -> Array:
-    """Unit vectors, shape (r, candidates)."""
     r = oracle.shape[1]
     if r == 0:
         return np.empty((0, 0))
@@ -314,54 +242,33 @@ def _candidates(oracle: Array, rule: Array, count: int, seed: int) -> Array:
 def energy_distance(
     oracle: Samples, rule: Samples, n: int = 2000, *, halves: int = 100, seed: int = 0, shift: bool = False
 ) -> Estimate:
-    """Energy distance 2 E|X - Y| - E|X - X'| - E|Y - Y'| of the outputs, less their common shift or with it.
+    """Energy distance 2 E|X - Y| - E|X - X'| - E|Y - Y'| of the outputs, with or without their common shift.
 
-    Unbiased (a U-statistic), so that it is about 0, and perhaps a little below, for an exact rule; 0
-    for one law only (Szekely and Rizzo 2013).
-
-    Parameters
-    ----------
-    oracle, rule : Tensor or ndarray, shapes (N, m) and (M, m)
-    n : int
-        Rows of either that are taken, from the first on.
-    halves : int
-        Random halves of the oracle's rows behind the floor.
-    seed : int
-    shift : bool
-        Whether a shift of all outputs alike counts. If it does, one output will do.
-
-    Returns
-    -------
-    Estimate
-        In units of the outputs. Its floor is that of an exact rule with as many rows.
-
-    Raises
-    ------
-    ValueError
-        If samples are not finite matrices of one width, with at least 4 rows each.
+    The estimate is unbiased (a U-statistic), so that it is close to 0, and possibly negative, for an exact
+    rule. The distance is 0 for equal laws only (Szekely and Rizzo 2013).
     """
     halves = check_count("halves", halves, 2)
     x, y = _both(oracle, rule, 4, shift=shift)
     x, y = x[:n], y[:n]
     across, within, other = cdist(x, y), cdist(x, x), cdist(y, y)
     a, b = across.mean(1), across.mean(0)
-    # Without the zeros of a point's distance to itself: that makes the statistic unbiased.
+    # Without the zero distances of points to themselves, which makes the statistic unbiased.
     own, theirs = within.sum(1) / (len(x) - 1), other.sum(1) / (len(y) - 1)
     value = 2 * across.mean() - own.mean() - theirs.mean()
     # Hoeffding's projections: the first-order term of a U-statistic's variance.
     variance = np.var(2 * (a - own)) / len(x) + np.var(2 * (b - theirs)) / len(y)
     generator = np.random.default_rng(seed)
     half = len(x) // 2
-    members = np.zeros((len(x), 2, halves))  # 1 where a row is in the first half, and in the second
+    members = np.zeros((len(x), 2, halves))  # indicators of the first and the second half
     for redraw in range(halves):
         order = generator.permutation(len(x))
         members[order[:half], 0, redraw] = members[order[half : 2 * half], 1, redraw] = 1
-    # Sums of distances within and across halves, as quadratic forms: all in one product of matrices.
+    # Sums of distances within and between halves as quadratic forms, in one matrix product.
     reached = (within @ members.reshape(len(x), -1)).reshape(members.shape)
     inner = (members * reached).sum((0, 1))
     crossed = (members[:, 0] * reached[:, 1]).sum(0)
     simulated = 2 * crossed / half**2 - inner / (half * (half - 1))
-    # Under equal laws the statistic falls as 1/n, from 2 / half rows to 1/n + 1/m.
+    # Under equal laws the statistic scales as 1/n, here from 2 / half rows to 1/n + 1/m.
     scale = (1 / len(x) + 1 / len(y)) / (2 / half)
     upper = scale * float(np.quantile(simulated, 0.95))
     return Estimate(float(value), 0.0, upper, math.sqrt(variance))

@@ -1,7 +1,7 @@
-"""Partitions of the output space, frozen from a pilot draw, and total variation on them.
+"""Partitions of the output space, fixed by a pilot sample, and total variation on them.
 
-The cells are fixed before any rule is seen, from a draw of the oracle that serves nothing else, so
-that every rule is judged on the same cells and these do not move with extreme samples.
+The cells are fixed before any rule is evaluated, from an oracle sample that is not used otherwise. All rules
+are therefore compared on the same cells, which do not depend on extreme samples.
 """
 
 from __future__ import annotations
@@ -48,29 +48,29 @@ _TINY = 1e-300
 
 
 class Partition(Protocol):
-    """Cells that cover the output space."""
+    """Base class of cells that cover the output space."""
 
     def __hash__(self) -> int:
-        """As what never changes."""
+        """Hash by identity, since partitions are immutable."""
 
     @property
     def cells(self) -> int:
         """Number of cells."""
 
     def counts(self, samples: Samples) -> NDArray[np.int64]:
-        """Number of samples in every cell, shape (cells,)."""
+        """Count the samples in every cell, shape (cells,)."""
 
 
 @dataclass(frozen=True, eq=False)
 class AxisBins:
-    """Equal bins along every axis, with a low and a high outer cell on each: (bins + 2)^m cells.
+    """Equidistant bins along every axis, with a low and a high outer bin on each: (bins + 2)^m cells.
 
     Attributes
     ----------
     low, high : ndarray, shape (m,)
-        Where the inner bins of an axis begin and end, both included.
+        Ends of the inner bins of an axis, both included.
     bins : int
-        Number of inner bins on an axis.
+        Number of inner bins per axis.
     """
 
     low: NDArray[np.float64]
@@ -81,27 +81,11 @@ class AxisBins:
     def from_samples(
         cls, pilot: Samples, bins: int = 10, bin_range: Literal["quantiles", "minmax"] = "quantiles"
     ) -> AxisBins:
-        """Place the bins by a pilot draw.
+        """Choose the range of the bins by a pilot sample, shape (samples, m).
 
-        Parameters
-        ----------
-        pilot : Tensor or ndarray, shape (samples, m)
-        bins : int
-            Inner bins on an axis, positive.
-        bin_range : {"quantiles", "minmax"}
-            Inner bins between the pilot's 0.05 % and 99.95 % quantiles on each axis, or between
-            its extremes. An axis on which the pilot is constant but for rounding gets bins just
-            wide enough to hold the rounding.
-
-        Returns
-        -------
-        AxisBins
-            (bins + 2)^m cells, the outer ones unbounded.
-
-        Raises
-        ------
-        ValueError
-            If the pilot is not a finite matrix, or `bins` or `bin_range` is not as above.
+        The `bins` inner bins are between the pilot's 0.05 % and 99.95 % quantiles on each axis ("quantiles"),
+        or between its extremes ("minmax"). An axis on which the pilot is constant up to rounding gets bins
+        just wide enough to contain the rounding errors.
         """
         values = pilot_values(pilot)
         bins = check_count("bins", bins, 1)
@@ -122,14 +106,15 @@ class AxisBins:
 
     @property
     def cells(self) -> int:
-        """Number of cells, the outer ones included."""
+        """Number of cells, including the outer ones."""
         return int((self.bins + 2) ** len(self.low))
 
     def counts(self, samples: Samples) -> NDArray[np.int64]:
-        """Number of samples in every cell, shape (cells,); the first axis varies slowest."""
+        """Count the samples in every cell, shape (cells,); the first axis varies slowest."""
         width = self.high - self.low
-        steps = self.bins / np.maximum(width, _TINY)  # an axis of no width: anything off it is far away
-        # one ulp less where needed, so that `high` itself falls into the last inner bin
+        # on an axis of width zero, all other values are far away
+        steps = self.bins / np.maximum(width, _TINY)
+        # one ulp less if needed, so that `high` itself is in the last inner bin
         steps = np.where(width * steps >= self.bins, np.nextafter(steps, 0), steps)
 
         def locate(columns: Columns) -> Cells:
@@ -162,7 +147,7 @@ class Classes:
         return self.m
 
     def counts(self, samples: Samples) -> NDArray[np.int64]:
-        """Number of samples in every class, shape (m,)."""
+        """Count the samples in every class, shape (m,)."""
 
         def locate(columns: Columns) -> Cells:
             xp = namespace(columns)
@@ -177,9 +162,9 @@ class Classes:
 
 @dataclass(frozen=True, eq=False)
 class ScoreDifferences:
-    """Differences y_i - y_j of every pair i < j, each in bins of equal mass on its own line.
+    """Differences y_i - y_j of all pairs i < j, each in bins of equal mass.
 
-    Not one partition but m (m - 1) / 2 of them: counts have a row for each pair, and
+    These are m (m - 1) / 2 partitions rather than one: counts have one row per pair, and
     :func:`pairwise_total_variation` compares them one by one.
 
     Attributes
@@ -195,24 +180,10 @@ class ScoreDifferences:
 
     @classmethod
     def from_samples(cls, pilot: Samples, bins: int = 64) -> ScoreDifferences:
-        """Place the edges at a pilot's quantiles.
+        """Set the edges to quantiles of a pilot, shape (samples, m), m >= 2.
 
-        Parameters
-        ----------
-        pilot : Tensor or ndarray, shape (samples, m), m >= 2
-        bins : int
-            Bins of a pair, at least 3. A difference that is constant in the pilot but for
-            rounding gets one bin just wide enough to hold the rounding, and one on either side.
-
-        Returns
-        -------
-        ScoreDifferences
-            `bins` cells for each of the m (m - 1) / 2 pairs.
-
-        Raises
-        ------
-        ValueError
-            If the pilot is not a finite matrix with two columns or more, or `bins` is not as above.
+        There are `bins` >= 3 per pair. A difference that is constant in the pilot up to rounding gets one bin
+        just wide enough to contain the rounding errors, and one on either side.
         """
         values = pilot_values(pilot)
         bins = check_count("bins", bins, 3)
@@ -240,11 +211,11 @@ class ScoreDifferences:
 
     @property
     def cells(self) -> int:
-        """Number of bins of one pair."""
+        """Number of bins per pair."""
         return int(self.edges.shape[1]) + 1
 
     def counts(self, samples: Samples) -> NDArray[np.int64]:
-        """Number of samples in every bin of every pair, shape (pairs, cells)."""
+        """Count the samples in every bin of every pair, shape (pairs, cells)."""
 
         def differences(columns: Columns) -> Iterator[Columns]:
             return (columns[i] - columns[j] for i, j in self.pairs)
@@ -255,25 +226,10 @@ class ScoreDifferences:
 def total_variation(
     oracle_samples: Samples, rule_samples: Samples, partition: Partition, *, seed: int = 0
 ) -> Estimate:
-    """Total variation between two laws on the cells of a partition.
+    """Total variation in [0, 1] between two laws on the cells of a partition, from samples (N, m) and (M, m).
 
-    Parameters
-    ----------
-    oracle_samples, rule_samples : Tensor or ndarray, shapes (N, m) and (M, m)
-    partition : AxisBins, EqualMassTree or Classes
-        Fixed by an independent pilot draw.
-    seed : int
-        For the floor's simulation.
-
-    Returns
-    -------
-    Estimate
-        In [0, 1]; see :func:`total_variation_of_counts`.
-
-    Raises
-    ------
-    ValueError
-        If samples are not finite matrices of the partition's width.
+    The partition must be fixed by an independent pilot sample. `seed` is used to simulate the floor; see
+    :func:`total_variation_of_counts`.
     """
     if isinstance(partition, ScoreDifferences):
         raise ValueError("ScoreDifferences is one partition per pair: use pairwise_total_variation")
@@ -287,12 +243,7 @@ def pairwise_total_variation(
 ) -> tuple[Estimate, ...]:
     """Total variation of every score difference, in the order of ``partition.pairs``.
 
-    Parameters, errors and estimates are those of :func:`total_variation`.
-
-    Returns
-    -------
-    tuple of Estimate
-        One a pair.
+    Arguments are those of :func:`total_variation`.
     """
     estimates = []
     for oracle, rule in zip(partition.counts(oracle_samples), partition.counts(rule_samples), strict=True):
@@ -302,27 +253,14 @@ def pairwise_total_variation(
 
 
 def total_variation_of_counts(oracle_counts: ArrayLike, rule_counts: ArrayLike, floor: Floor) -> Estimate:
-    """Total variation between two laws from their counts in the same cells.
+    """Total variation in [0, 1] between two laws, from their counts in the same cells.
 
-    With p and q the relative counts and A = {p > q}, the value is P(A) - Q(A) and the standard
-    error sqrt(P(A) (1 - P(A)) / N + Q(A) (1 - Q(A)) / M): A is taken as given, which is exact to
-    first order away from p = q. Samples are taken as independent; Sobol points are steadier than that.
+    With p and q the relative counts and A = {p > q}, the value is P(A) - Q(A) and the standard error
+    sqrt(P(A) (1 - P(A)) / N + Q(A) (1 - Q(A)) / M). A is treated as given, which is exact to first order away
+    from p = q. Samples are treated as independent; the error of Sobol points is smaller.
 
-    Parameters
-    ----------
-    oracle_counts, rule_counts : array_like of int, shape (cells,)
-    floor : Floor
-        From :func:`total_variation_floor`; the same for all rules with as many samples.
-
-    Returns
-    -------
-    Estimate
-        In [0, 1].
-
-    Raises
-    ------
-    ValueError
-        If the counts are not vectors of one length, or are negative or all zero.
+    The `floor` is that of :func:`total_variation_floor`, which is the same for all rules with equally many
+    samples.
     """
     oracle, rule = cell_counts("oracle_counts", oracle_counts), cell_counts("rule_counts", rule_counts)
     if oracle.shape != rule.shape:

@@ -1,4 +1,4 @@
-"""In which precision a law of outputs has to be drawn: whether float32 moves samples between cells."""
+"""Precision for sampling outputs: whether float32 moves samples between cells."""
 
 from __future__ import annotations
 
@@ -18,30 +18,27 @@ from sdp_bench.oracles.sampling.outputs import sample_outputs
 from sdp_ref.laws import Law
 
 SHARE = 0.5
-"""Of the floor: so many samples may lie in another cell than in float64. The total variation between the two
-laws is no more than that, and less where moves cancel: where the choice is close it was a half of them at
-most. That raises what an exact rule shows by 3 % of the floor; the 95 % point lies 6 % above it."""
+"""Maximum share of samples in different cells than in float64, relative to the floor. The total variation
+between the two laws is at most that, and less where moves cancel: close to the limit it was at most half of
+them. This raises the distance of an exact rule by 3 % of the floor, while the 95 % point is 6 % above the
+floor.
+"""
 
-_CELLS = 512  # those of the headline; fewer cut thin directions too seldom to see what happens there
-_ROWS_OF_CELL = 2  # at least, to grow them
-_ROWS = 2**13  # at most: in both precisions as dear as 2.5 % of 10^6 samples in float32
-_SAMPLES_OF_ROW = 32  # at least
+_CELLS = 512  # as in the headline; fewer cells would rarely divide thin directions and miss effects there
+_ROWS_OF_CELL = 2  # minimum, to construct the cells
+_ROWS = 2**13  # maximum: in both precisions as expensive as 2.5 % of 10^6 samples in float32
+_SAMPLES_OF_ROW = 32  # minimum
 _LEAST_ROWS = 32
 
 
 @dataclass(frozen=True)
 class Rounding:
-    """What float32 does to the law of a net's output.
+    """Effect of float32 on the law of a net's output.
 
-    Attributes
-    ----------
-    moved : float
-        Share of the samples that it puts into another cell: no less than the total variation between the
-        laws in both precisions, counted in these cells.
-    allowed : float
-        Largest share that is no matter: :data:`SHARE` of the floor of as many samples as are to be drawn.
-    single, double : int
-        Directions in which the law has spread, in float32 and in float64.
+    `moved` is the share of the samples in different cells, an upper bound of the total variation between the
+    laws in both precisions, counted in these cells; `allowed` is the largest acceptable share, :data:`SHARE`
+    of the floor for the planned number of samples. `single` and `double` are the numbers of directions in
+    which the law has spread in float32 and in float64.
     """
 
     moved: float
@@ -51,45 +48,22 @@ class Rounding:
 
     @property
     def matters(self) -> bool:
-        """Whether the law has to be drawn in float64."""
+        """Whether the law has to be sampled in float64."""
         return self.moved > self.allowed or self.single != self.double
 
 
 def precise(net: nn.Module, law: Law) -> tuple[nn.Module, Law]:
-    """A copy of a net, and a law, in float64."""
     return copy.deepcopy(net).double(), law.to(dtype=torch.float64)
 
 
 def rounding_by(
     net: nn.Module, law: Law, samples: int, *, seed: Seed, device: torch.device | str | None = None
 ) -> Rounding:
-    """Draw a few samples from the same noise in both precisions, and compare where they lie.
+    """Draw some samples from the same noise in both precisions, and compare their cells.
 
     The cells are those of the headline, of equal mass along the principal axes of the law in float64 (of
-    its central half where tails are heavy). They are grown on one half of the rows and looked up for the
-    other, either way round: an edge lies nearer to the two samples that it was placed between than to others.
-
-    Parameters
-    ----------
-    net : nn.Module
-    law : Law
-        Of the input, batch 1, in the net's dtype.
-    samples : int
-        That are to be drawn of the law. A 32nd of them is drawn here, in both precisions, and no more than
-        2^13 rows; below 2^16 samples cells are fewer for that.
-    seed : int or SeedSequence
-    device : device, optional
-        On which the net is.
-
-    Returns
-    -------
-    Rounding
-        Nothing moved, of a net in float64.
-
-    Raises
-    ------
-    ValueError
-        As :func:`sample_outputs`.
+    its central half if tails are heavy). They are constructed on one half of the rows and used for the
+    other, and vice versa, because edges are closer to the two samples that define them than to others.
     """
     rows = max(_LEAST_ROWS, min(_ROWS, samples // _SAMPLES_OF_ROW))
     cells = min(_CELLS, 2 ** int(math.log2(rows / 2 / _ROWS_OF_CELL)))
@@ -109,7 +83,7 @@ def rounding_by(
 
 
 def _moved(tree: EqualMassTree, single: Tensor, double: Tensor) -> int:
-    # Off the subspace is what rounding in float32 does not explain.
+    # Samples are off the subspace if rounding in float32 does not explain it.
     tolerant = replace(tree, rounding=rounding_of(single))
     cells = (tolerant.located(pilot_values(each).T) for each in (single, double))
     one, other = cells

@@ -1,8 +1,8 @@
-"""The headline's cells in any number of dimensions: all principal axes together, and two by two.
+"""The headline's cells for any number of dimensions: all principal axes together, and pairs of axes.
 
 A tree of 512 cells splits each of three axes three times, each of six once or twice, and a tenth never; one
-median split does not see scale. So where there are more than three axes, each pair of them has a grid too.
-Total variation on any of these is a lower bound of the true one, and so is the largest of them.
+median split is insensitive to scale. With more than three axes, there is therefore also a grid on each pair
+of axes. Total variation on any of these is a lower bound of the true one, and so is their maximum.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from sdp_bench.oracles.partitions.partition import total_variation_of_counts
 from sdp_bench.oracles.partitions.tree import ROUNDING, Axes, EqualMassTree, principal_axes
 
 TREE_AXES = 3
-"""Most axes that the tree alone resolves: 512 cells are 8 of equal mass along each of three."""
+"""Maximum number of axes that the tree alone resolves: 512 cells are 8 of equal mass along each of three."""
 
-_PAIRS = 190  # counted at most: all of 20 axes
-_LEAST_BINS = 4  # of an axis: its median and two tails
+_PAIRS = 190  # maximum number of pairs: all of 20 axes
+_LEAST_BINS = 4  # per axis: its median and two tails
 _TAIL = 0.01
 
 
 @dataclass(frozen=True, eq=False)
 class PrincipalCells:
-    """An equal-mass tree over all principal axes and, where these are more than three, a grid on each pair.
+    """An equal-mass tree over all principal axes and, if there are more than three, a grid on each pair.
 
-    Not one partition but several: counts have a row for each, the tree's first. On a grid both axes
-    have as many bins, of equal mass on their own line but that 1 % at either end are by themselves, where a
-    law that is too wide has its mass; the grid has about as many cells as the tree. Of more than
-    20 axes not all pairs are taken: each axis with those next to it in width, in a ring.
+    These are several partitions: counts have one row for each, that of the tree first. Both axes of a grid
+    have equally many bins of equal mass, except that 1 % at either end are separate bins, because a law that
+    is too wide has its mass there; a grid has about as many cells as the tree. With more than 20 axes not all
+    pairs are used: each axis is paired with those next to it in width, in a ring.
 
     Attributes
     ----------
     tree : EqualMassTree
     edges : ndarray, shape (axes, bins - 1)
-        Inner edges along each axis that has spread; those of an atom fall together and are infinite.
+        Inner edges along each axis that has spread; those of an atom coincide and are infinite.
     """
 
     tree: EqualMassTree
@@ -52,20 +52,9 @@ class PrincipalCells:
 
     @classmethod
     def from_samples(cls, pilot: Samples, cells: int = 512, axes: Axes = principal_axes) -> PrincipalCells:
-        """Fix all cells by a pilot draw.
+        """Fix all cells by a pilot sample, shape (samples, m), as :meth:`EqualMassTree.from_samples` does.
 
-        Parameters, and what is raised, are those of :meth:`EqualMassTree.from_samples`.
-
-        Parameters
-        ----------
-        pilot : Tensor or ndarray, shape (samples, m)
-        cells : int
-        axes : callable
-
-        Returns
-        -------
-        PrincipalCells
-            Of at most three axes with spread the tree alone.
+        With at most three axes that have spread, this is the tree alone.
         """
         tree = EqualMassTree.from_samples(pilot, cells, axes)
         coordinates = (pilot_values(pilot) - tree.centre) @ tree.axes
@@ -77,7 +66,7 @@ class PrincipalCells:
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
-        """The axes that a grid lies on, for every row of counts but the first."""
+        """The axes of the grid, for every row of counts except the first."""
         axes = len(self.edges)
         if axes * (axes - 1) // 2 <= _PAIRS:
             return list(combinations(range(axes), 2))
@@ -86,11 +75,11 @@ class PrincipalCells:
 
     @property
     def cells(self) -> int:
-        """Number of cells of the tree, or of a grid if that has more: the length of a row of counts."""
+        """Number of cells of the tree or of a grid, whichever is larger: the length of a row of counts."""
         return max(self.tree.cells, int(self.edges.shape[1] + 1) ** 2)
 
     def counts(self, samples: Samples) -> NDArray[np.int64]:
-        """Number of samples in every cell, shape (1 + pairs, cells); a grid's rows end in zeros."""
+        """Count the samples in every cell, shape (1 + pairs, cells); rows of grids are padded with zeros."""
         whole = np.pad(self.tree.counts(samples), (0, self.cells - self.tree.cells))[None]
         if not len(self.edges):
             return whole
@@ -106,46 +95,22 @@ class PrincipalCells:
 
 
 def largest_total_variation(oracle: NDArray[np.int64], rule: NDArray[np.int64], floor: Floor) -> Estimate:
-    """The largest total variation among several partitions.
+    """Return the largest total variation among several partitions, with its standard error.
 
-    Parameters
-    ----------
-    oracle, rule : ndarray of int, shape (rows, cells)
-        Counts in the same cells.
-    floor : Floor
-        Of the largest; :func:`floor_of_largest`.
-
-    Returns
-    -------
-    Estimate
-        With the standard error of that partition's own.
+    `oracle` and `rule` are counts in the same cells, shape (rows, cells), and `floor` is that of the maximum,
+    from :func:`floor_of_largest`.
     """
     rows = (total_variation_of_counts(*each, floor) for each in zip(oracle, rule, strict=True))
     return max(rows, key=lambda estimate: estimate.value)
 
 
 def floor_of_largest(counts: ArrayLike, rule_total: int, *, pairs: int = 200, seed: int = 0) -> Floor:
-    """The largest total variation that an exact rule would show, by simulation.
+    """Return the floor of the largest total variation among several partitions, by simulation.
 
-    As :func:`total_variation_floor` for each partition, and the largest of each draw. Partitions are drawn
-    independently of each other, which they are but for the axes that they share. Of dependent ones
-    the largest is smaller: the floor is, if anything, too high, and at most by the little that
-    total variations in hundreds of cells scatter.
-
-    Parameters
-    ----------
-    counts : array_like of int, shape (rows, cells)
-        The oracle's, a row for each partition.
-    rule_total : int
-        Number of samples of the rule.
-    pairs : int
-        Number of simulated pairs of samples.
-    seed : int
-
-    Returns
-    -------
-    Floor
-        Mean and 95 % point.
+    The simulation is that of :func:`total_variation_floor` for each partition, with the maximum over the
+    partitions of each draw. `counts` are those of the oracle, shape (rows, cells). Partitions are simulated
+    independently, although some share axes. The maximum of dependent ones is smaller, so the floor is, if
+    anything, too high, but at most by the small scatter of total variations in hundreds of cells.
     """
     generator = np.random.default_rng(seed)
     rows = [redrawn_distances(row, rule_total, pairs, generator) for row in np.asarray(counts)]
@@ -154,7 +119,7 @@ def floor_of_largest(counts: ArrayLike, rule_total: int, *, pairs: int = 200, se
 
 
 def _edges(ordered: NDArray[np.float64], bins: int, slack: float) -> NDArray[np.float64]:
-    """Edges as near to their mass as can be between two different values: no atom is on one."""
+    """Edges between two different values as close to their mass as possible: no atom is on an edge."""
     levels = np.r_[_TAIL, np.arange(1, bins - 2) / (bins - 2), 1 - _TAIL]
     places = (levels * len(ordered)).astype(np.intp)
     values = ordered[places]

@@ -1,10 +1,10 @@
-"""Distances between the quantiles of an oracle's outputs and of a rule's, with floors and standard errors.
+"""Distances between the quantiles of the outputs of an oracle and a rule, with floors and standard errors.
 
-Quantiles exist for every law, so these stand in for moments and W1 where tails are heavy. Their
-sampling error comes from the bootstrap, which for quantiles needs no resampling: the k-th smallest of n
-draws from an empirical law is its quantile at the k-th smallest of n uniform variates, and a few
-of those are drawn together by their gaps, which are Gamma variates over their sum. Standard errors
-are themselves known to about n^(-1/4).
+Quantiles exist for every law, so these replace moments and W1 if tails are heavy. Their sampling error is
+estimated by the bootstrap, which needs no resampling for quantiles: the k-th smallest of n samples from an
+empirical law is its quantile at the k-th smallest of n uniform variates, and several of those are drawn
+jointly by their gaps, which are Gamma variates over their sum. The relative error of these standard errors is
+about n^(-1/4).
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ Statistic = Callable[[Array, Array], Array]
 """Maps quantiles of the oracle and of the rule, shapes (..., levels, m), to numbers, shape (..., m)."""
 
 LEVELS = np.arange(1, 20) / 20
-"""5 %, 10 % ... 95 %: the quartiles are among them, and the sampling error at the ends is still small."""
+"""5 %, 10 % ... 95 %, which includes the quartiles; the sampling error at the ends is still small."""
 
-_LOWER, _UPPER = 4, 14  # the quartiles' places in LEVELS
+_LOWER, _UPPER = 4, 14  # indices of the quartiles in LEVELS
 _REPLICATES = 400
 
 
 @dataclass(frozen=True, eq=False)
 class Quantiles:
-    """The quantiles of every output's samples.
+    """The quantiles of the samples of every output.
 
     Attributes
     ----------
@@ -44,23 +44,7 @@ class Quantiles:
 
     @classmethod
     def from_samples(cls, samples: Samples) -> Quantiles:
-        """Quantiles of a draw.
-
-        Parameters
-        ----------
-        samples : Tensor or ndarray, shape (N, m)
-            Independent; N of 100 at least.
-
-        Returns
-        -------
-        Quantiles
-            At LEVELS, 5 % to 95 %.
-
-        Raises
-        ------
-        ValueError
-            If the samples are not a finite matrix or fewer than 100.
-        """
+        """Sort at least 100 independent samples, shape (N, m)."""
         ordered = _sorted(resident_matrix(samples))
         if not np.isfinite(ordered[:, [0, -1]]).all():
             raise ValueError("samples have non-finite entries (NaN or infinity)")
@@ -79,33 +63,22 @@ class Quantiles:
         return self.at(LEVELS)
 
     def at(self, levels: Array) -> Array:
-        """Quantiles at some levels, shape (levels, m)."""
+        """Quantiles at the given levels, shape (levels, m)."""
         return np.stack([_between(each, levels * (self.samples - 1)) for each in self.ordered], axis=-1)
 
     def replicates(
         self, number: int = _REPLICATES, *, samples: int | None = None, seed: int = 0, levels: Array = LEVELS
     ) -> Array:
-        """Quantiles of further draws like this one, shape (number, levels, m).
+        """Return quantiles of simulated further samples, shape (number, levels, m), in units of the outputs.
 
-        Parameters
-        ----------
-        number : int
-        samples : int, optional
-            Size of each of them; N if not given.
-        seed : int
-            Other seeds give independent ones.
-        levels : ndarray
-            Ascending, inside (0, 1).
-
-        Returns
-        -------
-        ndarray, shape (number, levels, m)
-            Of gamma spacings between the order statistics (Bayesian bootstrap), in units of the outputs.
+        They follow from gamma spacings between the order statistics (Bayesian bootstrap). `samples` is the
+        size of each sample, by default N; `levels` are ascending, inside (0, 1). Different seeds give
+        independent replicates.
         """
         size = self.samples if samples is None else samples
-        ranks = levels * (size - 1) + 1  # of the order statistics, counted from 1
+        ranks = levels * (size - 1) + 1  # ranks of the order statistics, from 1
         gaps = np.diff(ranks, prepend=0.0, append=size + 1.0)
-        # one column of variates for each output: nothing is said of outputs together
+        # independent variates for each output, since no statistic combines outputs
         shape = (self.ordered.shape[0], number, len(gaps))
         sums = np.random.default_rng([seed, 1]).standard_gamma(gaps, shape).cumsum(-1)
         uniform = sums[..., :-1] / sums[..., -1:]
@@ -116,64 +89,38 @@ class Quantiles:
 def mean_quantile_distance(oracle: Quantiles, rule: Quantiles) -> tuple[Estimate, ...]:
     """Mean distance of the quantiles at 5 %, 10 % ... 95 %, over the oracle's interquartile range.
 
-    A Wasserstein-1 distance of which the tails are cut off (Munk and Czado 1998), and that is finite for
-    every law.
-
-    Parameters
-    ----------
-    oracle, rule : Quantiles
-
-    Returns
-    -------
-    tuple of Estimate, one per output
-        Without units. Infinite where half of the oracle's mass is at one point and the rule's is not.
+    A Wasserstein-1 distance without the tails (Munk and Czado 1998), which is finite for every law. There is
+    one dimensionless estimate per output; it is infinite if half of the oracle's mass is at one point and the
+    rule's is not.
 
     References
     ----------
-    Munk and Czado, "Nonparametric validation of similar distributions and assessment of goodness of
-    fit", JRSS B 1998.
-
-    Raises
-    ------
-    ValueError
-        If the two have different numbers of outputs.
+    Munk and Czado, "Nonparametric validation of similar distributions and assessment of goodness of fit",
+    JRSS B 1998.
     """
     return _estimates(_mean_distance, oracle, rule)
 
 
 def largest_quantile_distance(oracle: Quantiles, rule: Quantiles) -> tuple[Estimate, ...]:
-    """Largest distance of the same quantiles; see :func:`mean_quantile_distance`."""
+    """Maximum distance of the same quantiles; see :func:`mean_quantile_distance`."""
     return _estimates(_largest_distance, oracle, rule)
 
 
 def interquartile_ratio(oracle: Quantiles, rule: Quantiles) -> tuple[Ratio, ...]:
-    """Predicted over true interquartile range: what a ratio of standard deviations is with moments.
+    """Ratio of the predicted to the true interquartile range, per output; below 1 is overconfident.
 
-    Parameters and errors are those of :func:`mean_quantile_distance`.
-
-    Returns
-    -------
-    tuple of Ratio, one per output
-        Without units; 1 is exact, below 1 is overconfident.
+    It replaces the ratio of standard deviations for laws without moments.
     """
     return _ratios(_range_ratio, oracle, rule, LEVELS)
 
 
 def interval_width_ratio(oracle: Quantiles, rule: Quantiles, level: float) -> tuple[Ratio, ...]:
-    """Predicted over true width of the central interval of a level (0.9, say).
-
-    Parameters and errors are those of :func:`mean_quantile_distance`.
-
-    Returns
-    -------
-    tuple of Ratio, one per output
-        Without units; 1 is exact, below 1 is overconfident.
-    """
+    """Ratio of the predicted to the true width of the central interval of a level (0.9, say), per output."""
     return _ratios(_width_ratio, oracle, rule, central(level))
 
 
 def central(level: float) -> Array:
-    """Levels of the two quantiles between which a law has so much of its mass, as much below as above."""
+    """Levels of the two quantiles that enclose the central interval of this mass."""
     return np.array([(1 - level) / 2, (1 + level) / 2])
 
 
@@ -189,7 +136,7 @@ def _estimates(
     exact: float | None = None,
     levels: Array = LEVELS,
 ) -> tuple[Estimate, ...]:
-    """`exact`: what an exact rule shows on either side of which errors lie; none for a distance."""
+    """Estimates of a statistic; `exact` is its value for an exact rule if errors have two sides."""
     check_outputs(oracle, rule)
     values = statistic(oracle.at(levels), rule.at(levels))
     again = statistic(oracle.replicates(seed=0, levels=levels), rule.replicates(seed=1, levels=levels))
@@ -209,13 +156,6 @@ def _estimates(
 
 
 def check_outputs(oracle: Quantiles, rule: Quantiles) -> None:
-    """Refuse samples of different numbers of outputs.
-
-    Raises
-    ------
-    ValueError
-        If so.
-    """
     if len(oracle.ordered) != len(rule.ordered):
         raise ValueError(f"the oracle has {len(oracle.ordered)} outputs, the rule {len(rule.ordered)}")
 
@@ -241,20 +181,20 @@ def _range(quantiles: Array) -> Array:
 
 
 def _over(top: Array, bottom: Array, equal: float) -> Array:
-    """Quotient; over 0 it is infinite, and `equal` where both are 0."""
+    """Quotient; division by 0 yields infinity, or `equal` if both are 0."""
     empty = np.where(top > 0, np.inf, equal)
     return np.where(bottom > 0, top / np.where(bottom > 0, bottom, 1.0), empty)
 
 
 def _sorted(matrix: Samples) -> Array:
-    """Columns in ascending order, as rows; sorted where they are."""
+    """Columns in ascending order, as rows; sorted on their device."""
     if isinstance(matrix, Tensor):
         return on_cpu(matrix.sort(dim=0).values).T.astype(np.float64, order="C")
     return np.sort(matrix.T.astype(np.float64), axis=1)
 
 
 def _between(ordered: Array, places: Array) -> Array:
-    """Values at fractional places of an ordered line, by linear interpolation."""
+    """Values at fractional indices of a sorted array, by linear interpolation."""
     below = np.minimum(places.astype(np.intp), len(ordered) - 2)
     values: Array = ordered[below] + (places - below) * (ordered[below + 1] - ordered[below])
     return values

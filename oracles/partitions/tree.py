@@ -22,16 +22,17 @@ from sdp_bench.oracles.partitions.counting import (
 )
 
 ROUNDING = 4 * float(np.finfo(np.float64).eps)
-"""Of a rotation, relative to the largest coordinate: values that are no further apart may be one."""
+"""Rounding error of a rotation, relative to the largest coordinate: values within it count as equal."""
 
 Axes = Callable[[NDArray[np.float64]], tuple[NDArray[np.float64], NDArray[np.float64]]]
-"""Maps a pilot, shape (samples, m), to a centre, shape (m,), and orthonormal directions, the columns of
-an array of shape (m, m), the widest first."""
+"""Maps a pilot, shape (samples, m), to a centre, shape (m,), and orthonormal directions, the columns of an
+array of shape (m, m), by decreasing width.
+"""
 
 
 def principal_axes(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean, and eigenvectors of the covariance by falling variance: :data:`Axes` of a law with moments."""
-    centre = values.mean(0)  # on the pilot's subspace, as medians are not
+    """Mean, and eigenvectors of the covariance by decreasing variance: :data:`Axes` of a law with moments."""
+    centre = values.mean(0)  # in the pilot's subspace, unlike medians
     covariance = np.atleast_2d(np.cov(values - centre, rowvar=False))
     return centre, np.linalg.eigh(covariance)[1][:, ::-1]
 
@@ -40,23 +41,23 @@ def principal_axes(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], ND
 class EqualMassTree:
     """Cells of equal mass: a k-d tree in the principal coordinates of the oracle.
 
-    Each level splits every cell at the pilot's median along the next principal axis, by falling
-    variance and round again, so thin directions are resolved as finely as wide ones; medians do
-    not see the scale of a coordinate, so whitening is implied. Where an atom sits on the
-    median, the cell is split beside it. A direction in which every pilot sample agrees with the
-    centre but for rounding is null and not split; samples off the pilot's subspace fall
-    into one cell more, the last. A constant pilot is a point mass: one cell at it, the rest off.
+    Each level splits every cell at the pilot's median along the next principal axis, cyclically by decreasing
+    variance, so thin directions are resolved as finely as wide ones. Medians do not depend on the scale of a
+    coordinate, so whitening is implied. If an atom is at the median, the cell is split next to it. A
+    direction in which every pilot sample agrees with the centre up to rounding is null and not split; samples
+    outside the pilot's subspace are counted in an additional last cell. A constant pilot is a point mass: one
+    cell at it, and one for other values.
 
     Attributes
     ----------
     centre : ndarray, shape (m,)
-        Mean of the pilot, or what other :data:`Axes` give.
+        Mean of the pilot, or the centre of other :data:`Axes`.
     axes, null : ndarray, shapes (m, r) and (m, m - r)
         Principal directions with and without spread.
     thresholds : ndarray, shape (leaves,)
         Node i has children 2i (at or below its threshold) and 2i + 1; the root is node 1.
     rounding : float
-        How far off the subspace counts as on it, relative to a sample's largest output.
+        Largest distance from the subspace that counts as rounding, relative to a sample's largest output.
     """
 
     centre: NDArray[np.float64]
@@ -67,27 +68,7 @@ class EqualMassTree:
 
     @classmethod
     def from_samples(cls, pilot: Samples, cells: int = 512, axes: Axes = principal_axes) -> EqualMassTree:
-        """Grow the tree on a pilot draw.
-
-        Parameters
-        ----------
-        pilot : Tensor or ndarray, shape (samples, m)
-            At least as many samples as cells; a hundred times as many make the masses equal to 10 %.
-        cells : int
-            Number of leaves, a power of two.
-        axes : callable
-            Gives the coordinates; `central_axes` for heavy tails.
-
-        Returns
-        -------
-        EqualMassTree
-            `cells` leaves, all boundaries fixed from here on.
-
-        Raises
-        ------
-        ValueError
-            If the pilot is not a finite matrix or too small, or `cells` is not a power of two.
-        """
+        """Construct the tree from a pilot sample, shape (samples, m)."""
         values = pilot_values(pilot)
         cells = check_count("cells", cells, 2)
         if cells & (cells - 1):
@@ -98,7 +79,8 @@ class EqualMassTree:
         rounding = rounding_of(pilot)
         deviations = values - centre
         coordinates = deviations @ directions
-        # Of a sample's largest output, not of its coordinate: a rotation mixes the rounding of all outputs.
+        # Relative to a sample's largest output, not its coordinate: a rotation mixes the rounding of all
+        # outputs.
         slack = rounding * (np.abs(values).max(1) + np.abs(centre).max())
         is_null = (np.abs(coordinates) <= slack[:, None]).all(0)
         thresholds = _grow(coordinates[:, ~is_null], cells, ROUNDING * np.abs(coordinates).max())
@@ -106,15 +88,14 @@ class EqualMassTree:
 
     @property
     def cells(self) -> int:
-        """Number of cells: the leaves and the cell of samples off the pilot's subspace."""
+        """Number of cells: the leaves and the cell of samples outside the pilot's subspace."""
         return len(self.thresholds) + 1
 
     def counts(self, samples: Samples) -> NDArray[np.int64]:
-        """Number of samples in every cell, shape (cells,); the last cell is off the subspace."""
+        """Count the samples in every cell, shape (cells,); the last cell is outside the subspace."""
         return tally(samples, len(self.centre), self.cells, self.located)
 
     def located(self, columns: Columns) -> Cells:
-        """Cell of each sample of columns, shape (m, rows)."""
         xp, leaves = namespace(columns), len(self.thresholds)
         spread = self.axes.shape[1]
         deviations = columns - beside(columns, self.centre[:, None])
@@ -136,7 +117,7 @@ class EqualMassTree:
 
 
 def _grow(coordinates: NDArray[np.float64], leaves: int, slack: float) -> NDArray[np.float64]:
-    """Thresholds of a tree, as a heap; a level splits one column, cycling, but not within `slack`."""
+    """Thresholds of a tree, as a heap; each level splits one column, cyclically, but not within `slack`."""
     thresholds = np.zeros(leaves)
     if coordinates.shape[1] == 0:
         return thresholds
@@ -154,7 +135,7 @@ def _grow(coordinates: NDArray[np.float64], leaves: int, slack: float) -> NDArra
 
 
 def _split(ordered: NDArray[np.float64], slack: float) -> float:
-    """Threshold between two different values, as near to the median as can be."""
+    """Threshold between two different values, as close to the median as possible."""
     if len(ordered) == 0:
         return 0.0
     half = len(ordered) // 2
@@ -166,7 +147,8 @@ def _split(ordered: NDArray[np.float64], slack: float) -> float:
     if not inside:
         return float(ordered[-1] + slack)
     cut = min(inside, key=lambda end: abs(end - half))
-    # Between the two, so that rounding of a sample at either leaves it on its side. Of neighbouring floats
-    # the middle rounds to one, and the lower one alone will do: what is at or below goes left.
+    # Between the two, so that rounding of a sample at either does not move it. The midpoint of adjacent
+    # floats rounds to one of them, and only the lower one is correct: values at or below the threshold go
+    # left.
     middle = (ordered[cut - 1] + ordered[cut]) / 2
     return float(middle if middle < ordered[cut] else ordered[cut - 1])

@@ -1,9 +1,9 @@
 """Forward passes over many samples, in chunks whose activations stay in cache.
 
-One call of a network on 10^6 samples moves every activation through main memory. Chunks of some
-thousand rows through two reused buffers keep them in cache, which makes small fully connected
-networks several times faster. Networks other than chains of linear layers and elementwise
-activations are called as they are, chunk by chunk.
+A single call of a network on 10^6 samples moves every activation through main memory. Chunks of a few
+thousand rows in two reused buffers keep them in cache, which makes small fully connected networks several
+times faster. Networks other than chains of linear layers and elementwise activations are called chunk by
+chunk.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Network = Callable[[Tensor], Tensor]
 T = TypeVar("T")
 
 _CHUNK_ROWS = 4096
-_BUFFER_VALUES = 2**17  # of a buffer of a chain: two of them stay in a core's own cache
-_FEWEST_ROWS = 256  # from which on a product is as fast as one of more rows
-_CHUNK_VALUES = 2**19  # inputs of a chunk, for events so large that fewer rows fill the cache
-_GPU_FACTOR = 32  # a GPU wants larger chunks to be busy
+_BUFFER_VALUES = 2**17  # values in a buffer of a chain: two of them fit in a core's own cache
+_FEWEST_ROWS = 256  # number of rows from which on a matrix product is fully efficient
+_CHUNK_VALUES = 2**19  # input values per chunk, for events so large that fewer rows fill the cache
+_GPU_FACTOR = 32  # a GPU needs larger chunks
 
 _ELEMENTWISE: dict[type[nn.Module], Network | None] = {
     nn.ReLU: torch.relu_,
@@ -36,30 +36,11 @@ _ELEMENTWISE: dict[type[nn.Module], Network | None] = {
     nn.Hardtanh: None,
     nn.SiLU: None,
     nn.Softplus: None,
-}  # how to apply it in place; None is to call the module
+}  # how to apply it in place; None calls the module
 
 
 def chunked_forward(net: Network, event: torch.Size) -> Network:
-    """Function that maps a block of inputs, shape (rows, n), to outputs, shape (rows, m).
-
-    Parameters
-    ----------
-    net : Module or callable
-        Maps (rows, *event) to (rows, m).
-    event : torch.Size
-        Shape of one input; n is its number of elements.
-
-    Returns
-    -------
-    callable
-        A chain of linear layers and element-wise functions uses two buffers by turns; any other net runs as
-        it is.
-
-    Raises
-    ------
-    ValueError
-        If the network does not take n inputs, or (when called) does not give shape (rows, m).
-    """
+    """Return a function that maps a block of inputs, shape (rows, n), to outputs, shape (rows, m)."""
     steps = list(_chain(net)) if len(event) == 1 and isinstance(net, nn.Module) else [None]
     if None in steps or not any(isinstance(step, nn.Linear) for step in steps):
         return _Plain(net, event)
@@ -67,15 +48,10 @@ def chunked_forward(net: Network, event: torch.Size) -> Network:
 
 
 def in_threads(tasks: Iterator[Callable[[], T]]) -> Iterator[T]:
-    """Results of tasks in order, from as many threads as torch uses, with one thread for each task.
+    """Yield results of tasks in order, from as many threads as torch uses, with one thread per task.
 
-    Cheaper than many threads for each small matrix product, which would wait for each other after
-    every one. Only a few tasks are under way at a time.
-
-    Yields
-    ------
-    T
-        Result of each task.
+    This is cheaper than many threads for each small matrix product, which would synchronise after every
+    product. Only a few tasks run or wait at a time.
     """
     threads = torch.get_num_threads()
     if threads == 1:
@@ -88,12 +64,10 @@ def in_threads(tasks: Iterator[Callable[[], T]]) -> Iterator[T]:
                 yield running.popleft().result()
                 running.extend(pool.submit(task) for task in islice(tasks, 1))
     finally:
-        torch.set_num_threads(threads)  # the workers' setting is also the default of threads to come
+        torch.set_num_threads(threads)  # the workers' setting is also the default of new threads
 
 
 class _Plain:
-    """Any network, called on one chunk after the other."""
-
     def __init__(self, net: Network, event: torch.Size) -> None:
         self.net = net
         self.event = event
@@ -117,7 +91,7 @@ class _Plain:
 
 
 class Chain:
-    """Linear layers and elementwise activations, into two buffers that are used by turns."""
+    """Linear layers and elementwise activations with two alternating buffers."""
 
     def __init__(self, steps: list[nn.Module], inputs: int) -> None:
         width = inputs
@@ -149,7 +123,7 @@ class Chain:
             if isinstance(step, nn.Linear):
                 buffers.reverse()
                 target = buffers[0][: rows * step.out_features].view(rows, step.out_features)
-                # the transposed view and not a copy: three times faster where there are few outputs
+                # the transposed view instead of a copy: three times faster for few outputs
                 if step.bias is None:
                     hidden = torch.mm(hidden, step.weight.t(), out=target)
                 else:
@@ -160,7 +134,7 @@ class Chain:
 
 
 def _chain(module: nn.Module) -> Iterator[nn.Module | None]:
-    """Layers of nested Sequentials in order; None for what is no step of a chain."""
+    """Layers of nested Sequentials in order; None if a module is not supported in a chain."""
     hooked = bool(module._forward_hooks or module._forward_pre_hooks)  # old-style spectral norm is a hook
     if type(module) is nn.Sequential and not hooked:
         for child in module:

@@ -1,9 +1,9 @@
-"""Standard noise, drawn on the CPU in blocks that depend on nothing but the seed.
+"""Standard noise, drawn on the CPU in blocks that depend on the seed only.
 
-Block k of a plain Monte Carlo draw comes from a counter-based generator of its own, seeded by
-(seed, k); block sizes depend on the dimension alone. A shorter draw is therefore the beginning of a
-longer one, whatever the number of threads or workers. A Sobol draw is made of 16 independent
-scrambles, one after the other in equal parts, so that their spread gives a standard error.
+Block k of a plain Monte Carlo sample has its own counter-based generator, seeded by (seed, k); block sizes
+depend on the dimension only. A shorter sample is therefore the beginning of a longer one, for any number of
+threads or workers. A Sobol sample consists of 16 independent scrambles of equal size, one after the other,
+whose spread yields a standard error.
 """
 
 from __future__ import annotations
@@ -27,27 +27,20 @@ Quantile = Callable[[NDArray[np.float64]], Block]
 
 SAMPLERS = ("mc", "sobol")
 SCRAMBLES = 16
-_BLOCK_VALUES = 2**18  # 1 MB of float32: stays in cache on its way from the generator to the network
-_HALF_CELL = 2.0**-31  # scipy's Sobol points have 30 bits; half a cell keeps 0 away from quantiles
+_BLOCK_VALUES = 2**18  # 1 MB of float32, which stays in cache between the generator and the network
+_HALF_CELL = 2.0**-31  # scipy's Sobol points have 30 bits; half a cell avoids infinite quantiles at 0
 
 
 def normals(generator: np.random.Generator, shape: tuple[int, int]) -> Block:
-    """Standard normal variates."""
     return generator.standard_normal(shape, dtype=np.float32)
 
 
 def cauchys(generator: np.random.Generator, shape: tuple[int, int]) -> Block:
-    """Standard Cauchy variates."""
     return generator.standard_cauchy(shape)
 
 
 def stables(alpha: float) -> Variates:
     """Symmetric alpha-stable variates with characteristic function exp(-abs(t)^alpha).
-
-    Returns
-    -------
-    callable
-        Draws an array of a shape from a numpy generator.
 
     References
     ----------
@@ -55,9 +48,10 @@ def stables(alpha: float) -> Variates:
     """
 
     def draw(generator: np.random.Generator, shape: tuple[int, int]) -> Block:
-        uniform = generator.random((*shape, 2))  # pairs side by side: a shorter draw begins a longer one
+        # interleaved pairs, so that a shorter sample begins a longer one
+        uniform = generator.random((*shape, 2))
         angle = math.pi * (uniform[..., 0] - 0.5)
-        exponential = -np.log1p(-uniform[..., 1])  # of 1 - U, which is never 0
+        exponential = -np.log1p(-uniform[..., 1])  # log of 1 - U, which is never 0
         tail = np.power(np.cos((1 - alpha) * angle) / exponential, (1 - alpha) / alpha)
         return np.sin(alpha * angle) / np.cos(angle) ** (1 / alpha) * tail
 
@@ -71,17 +65,16 @@ def normal_quantile(probability: NDArray[np.float64]) -> Block:
 
 
 def cauchy_quantile(probability: NDArray[np.float64]) -> Block:
-    """Standard Cauchy quantiles."""
     return np.tan(math.pi * (probability - 0.5))
 
 
 def uniforms(generator: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.float64]:
-    """Uniform variates inside (0, 1): the middles of the cells of numpy's grid."""
+    """Uniform variates inside (0, 1): the midpoints of the cells of numpy's grid."""
     return generator.random(shape) * (1 - 2.0**-53) + 2.0**-54
 
 
 def variates_of(standard: Standard) -> Variates:
-    """How standard variates are drawn: directly where numpy can, else from uniform ones."""
+    """Generator of standard variates: numpy's own where it exists, otherwise from uniform ones."""
     match standard.name:
         case "normal":
             return normals
@@ -94,7 +87,6 @@ def variates_of(standard: Standard) -> Variates:
 
 
 def quantile_of(standard: Standard) -> Quantile:
-    """Quantiles of standard variates."""
     match standard.name:
         case "normal":
             return normal_quantile
@@ -109,14 +101,14 @@ def quantile_of(standard: Standard) -> Quantile:
 
 
 def block_rows(dimension: int) -> int:
-    """Rows of a block: a power of two that depends on the dimension alone."""
+    """Number of rows of a block: a power of two that depends on the dimension only."""
     return 1 << max(6, (_BLOCK_VALUES // dimension).bit_length() - 1)
 
 
 def monte_carlo_blocks(
     variates: Variates, samples: int, dimension: int, seed: Seed
 ) -> Iterator[Callable[[], Block]]:
-    """Recipes of the blocks of independent variates, `samples` rows in all."""
+    """Functions that draw the blocks of independent variates, `samples` rows in total."""
     rows = block_rows(dimension)
 
     def draw(block: int) -> Block:
@@ -128,20 +120,15 @@ def monte_carlo_blocks(
 def sobol_blocks(
     samples: int, dimension: int, seed: Seed, quantile: Quantile = normal_quantile
 ) -> Iterator[Callable[[], Block]]:
-    """Recipes of the blocks of variates from scrambled Sobol points, through a law's quantiles.
+    """Functions that draw the blocks of scrambled Sobol points, transformed by quantile functions.
 
-    Scramble by scramble, each in parts of at most one block.
-
-    Yields
-    ------
-    callable
-        Draws one block, shape (rows, dimension).
+    Scrambles follow each other, each in parts of at most one block.
 
     References
     ----------
     Owen, "Randomly permuted (t,m,s)-nets and (t,s)-sequences", 1995.
     """
-    from scipy.stats import qmc  # slow to import, and seldom needed
+    from scipy.stats import qmc  # slow to import and rarely needed
 
     rows = block_rows(dimension)
 
@@ -149,7 +136,7 @@ def sobol_blocks(
         points = qmc.Sobol(dimension, scramble=True, rng=generator_of(seed, scramble))
         if start:
             points.fast_forward(start)
-        # a power of two, over which the points are balanced
+        # a power of two, for which the points are balanced
         uniform = points.random(2 ** (stop - start - 1).bit_length())[: stop - start]
         return quantile(uniform + _HALF_CELL)
 
@@ -160,7 +147,6 @@ def sobol_blocks(
 
 
 def generator_of(seed: Seed, block: int) -> np.random.Generator:
-    """Generator of a block's own."""
     root = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
     child = np.random.SeedSequence(root.entropy, spawn_key=(*root.spawn_key, block))
     return np.random.Generator(np.random.Philox(child))

@@ -1,4 +1,4 @@
-"""Samples of f(x + eps), the Monte Carlo oracle: seeded, on any device, memory flat in their number."""
+"""Samples of f(x + eps), the Monte Carlo oracle: seeded, on any device, with constant memory."""
 
 from __future__ import annotations
 
@@ -35,22 +35,13 @@ def standard_normals(samples: int, dimension: int, *, seed: Seed, sampler: Sampl
     Parameters
     ----------
     samples, dimension : int
-        Number of rows and columns, positive.
+        Number of rows and columns.
     seed : int or SeedSequence
-        Same seed, same numbers: with any number of threads, and a shorter draw of the "mc"
-        sampler is the beginning of a longer one.
+        The result does not depend on the number of threads, and a shorter sample of the "mc" sampler is the
+        beginning of a longer one.
     sampler : {"mc", "sobol"}
-        Plain Monte Carlo, or scrambled Sobol points: 16 independent scrambles of samples / 16
-        points, one after the other (the first ones one longer where 16 does not divide).
-
-    Returns
-    -------
-    Tensor, shape (samples, dimension), float32
-
-    Raises
-    ------
-    ValueError
-        If a number is not a positive integer, or the seed or the sampler is not one.
+        Plain Monte Carlo, or scrambled Sobol points: 16 independent scrambles of samples / 16 points, one
+        after the other (the first ones have one more if 16 is not a divisor).
     """
     samples, dimension = _positive("samples", samples), _positive("dimension", dimension)
     _check_seed(seed)
@@ -67,42 +58,31 @@ def sample_outputs(
     device: torch.device | str | None = None,
     sampler: Sampler = "mc",
 ) -> Tensor:
-    """Outputs of a network whose input has law `x`.
+    """Outputs of a network whose input has law `x`, shape (samples, m).
+
+    The outputs have the dtype of the network, or of the law if the network has no parameters, and are on
+    `device`. The result does not depend on chunks, threads, workers or device, up to rounding.
 
     Parameters
     ----------
     net : Module or callable
-        Maps (rows, *event) to (rows, m). Used as it is: in the mode (train or eval), the
-        precision and on the device that it is in.
+        Maps (rows, *event) to (rows, m). Its mode (train or eval), precision and device are not changed.
     x : Law, batch 1
-        Law of the input.
     samples : int
-        Number of samples, positive.
     seed : int or SeedSequence
-        The outputs depend on it and not on chunks, threads, workers or device, beyond rounding.
     device : device, optional
-        Where the network runs; where the law is if not given.
+        Device of the network; by default that of the law.
     sampler : {"mc", "sobol"}
-        As in :func:`standard_normals`; "sobol" for laws with quantiles only.
-
-    Returns
-    -------
-    Tensor, shape (samples, m)
-        In the network's dtype, or the law's where the network has no parameters; on `device`.
+        As in :func:`standard_normals`; "sobol" requires a law with quantiles.
 
     Notes
     -----
-    The largest of N Cauchy draws is about N times the scale, far from the end of float32; of
-    alpha-stable ones N^(1 / alpha) times, which may be beyond it for alpha under 0.2: an error. An output
-    that large is known to seven digits of itself, so in float32 its thin directions are not known;
-    that concerns the share of samples beyond 10^4 scales, 10^-4 of a Cauchy law.
-
-    Raises
-    ------
-    ValueError
-        If an argument is not as above, or the network gives NaN, infinity or a wrong shape.
+    The largest of N Cauchy samples is about N times the scale, far from the limit of float32. For
+    alpha-stable ones it is N^(1 / alpha) times the scale, which may overflow for alpha below 0.2 and raise an
+    error. An output of that size has seven digits, so in float32 its thin directions are lost; this affects
+    samples beyond 10^4 scales, a share of 10^-4 of a Cauchy law.
     """
-    # joined at the end: a copy for each block would wake torch's threads beside those at work
+    # concatenate at the end: copying each block would compete with the running threads
     return torch.cat(list(stream_outputs(net, x, samples, seed=seed, device=device, sampler=sampler)))
 
 
@@ -115,18 +95,10 @@ def stream_outputs(
     device: torch.device | str | None = None,
     sampler: Sampler = "mc",
 ) -> Iterator[Tensor]:
-    """Outputs of :func:`sample_outputs` in consecutive blocks, without keeping them.
+    """Yield the outputs of :func:`sample_outputs` in consecutive blocks, without storing them.
 
-    Returns
-    -------
-    iterator of Tensor, shape (rows, m)
-        Blocks of up to 2^18 / n rows, n the input's dimension; the memory used does not grow
-        with `samples`.
-
-    Raises
-    ------
-    ValueError
-        As :func:`sample_outputs`; for the arguments at the call, not at the first block.
+    Blocks have up to 2^18 / n rows, with n the input's dimension, so memory does not grow with `samples`.
+    Arguments are validated at the call, not at the first block.
     """
     if not isinstance(x, Law):
         raise ValueError(f"x must be a law such as DiagonalGaussian, got {type(x).__name__}")
@@ -142,7 +114,7 @@ def stream_outputs(
         dtype = weights.dtype if weights.is_floating_point() else dtype
     push, variates = _draws(x, samples, seed, sampler, place, dtype)
     forward = chunked_forward(net, x.event_shape)
-    if place.type != "cpu":  # variates are drawn, and results looked at, while the device is at work
+    if place.type != "cpu":  # draw variates and check results while the device computes
         drawn = (block() for block in variates) if x.standard is None else in_threads(variates)
         return _one_behind(_outputs(forward, push, block) for block in drawn)
     recipes = (partial(_run, forward, push, block) for block in variates)
@@ -157,7 +129,7 @@ Push = Callable[[Tensor], Tensor]
 def _draws(
     x: Law, samples: int, seed: Seed, sampler: Sampler, device: torch.device, dtype: torch.dtype
 ) -> tuple[Push, Iterator[Callable[[], Tensor]]]:
-    """Map from variates to draws of a law, shape (rows, n), and recipes of the blocks of variates."""
+    """Map from variates to samples of a law, shape (rows, n), and functions that draw blocks of variates."""
     if x.standard is None or (sampler == "sobol" and x.standard.uniforms > 1):
         if sampler == "sobol":
             raise ValueError(f"sampler 'sobol' draws laws with quantiles only, not {x.described}")
@@ -167,12 +139,12 @@ def _draws(
 
 
 def _law_blocks(x: Law, samples: int, seed: Seed) -> Iterator[Callable[[], Tensor]]:
-    """Recipes of the blocks of draws of a law that draws by itself."""
+    """Functions that draw the blocks of a law with its own sampler."""
     rows = block_rows(x.dimension)
 
     def draw(block: int) -> Tensor:
         generator = torch.Generator().manual_seed(int(generator_of(seed, block).integers(2**62)))
-        # whole blocks, so that a shorter draw is the beginning of a longer one
+        # whole blocks, so that a shorter sample is the beginning of a longer one
         return x.sample(rows, generator)[: samples - block * rows, 0].flatten(1)
 
     return (partial(draw, block) for block in range(-(-samples // rows)))
@@ -184,10 +156,9 @@ def _tensor(block: Callable[[], Block]) -> Tensor:
 
 @torch.no_grad()
 def _outputs(forward: Network, push: Push, variates: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Outputs, whether they are finite, and the inputs."""
     inputs = push(variates)
     outputs = forward(inputs)
-    # the sum is much faster to test, but may overflow where no output does
+    # the sum is much faster to test, but may overflow although all outputs are finite
     return outputs, torch.isfinite(outputs.sum()), inputs
 
 
@@ -204,7 +175,7 @@ def _checked(outputs: Tensor, finite: Tensor, inputs: Tensor) -> Tensor:
 
 
 def _one_behind(runs: Iterator[tuple[Tensor, Tensor, Tensor]]) -> Iterator[Tensor]:
-    """Outputs of runs, each looked at when the next one has been given to the device."""
+    """Outputs of runs, each checked after the next one has been submitted to the device."""
     last = next(runs)
     for run in runs:
         yield _checked(*last)
@@ -215,7 +186,7 @@ def _one_behind(runs: Iterator[tuple[Tensor, Tensor, Tensor]]) -> Iterator[Tenso
 def _blocks(
     sampler: str, samples: int, dimension: int, seed: Seed, standard: Standard
 ) -> Iterator[Callable[[], Block]]:
-    """Recipes of the blocks of standard variates."""
+    """Functions that draw the blocks of standard variates."""
     if sampler not in SAMPLERS:
         raise ValueError(f"sampler must be one of {', '.join(SAMPLERS)}, got {sampler!r}")
     if sampler == "sobol":

@@ -1,1 +1,1 @@
-"""Proper scores of predicted laws, and what interval and tail probabilities are worth."""
+"""Proper scores of predicted laws, and errors of interval and tail probabilities."""

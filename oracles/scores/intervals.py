@@ -1,4 +1,4 @@
-"""What a predicted interval, or a predicted probability of a tail, is worth."""
+"""Errors of predicted intervals and of predicted tail probabilities."""
 
 from __future__ import annotations
 
@@ -18,31 +18,12 @@ TAILS = (1e-1, 1e-2, 1e-3, 1e-4)
 """Probabilities of exceeding the thresholds of :class:`Tails`."""
 
 _NORMAL_975 = 1.959963984540054
-_LEAST = 10  # samples expected above a threshold, without which nothing is said of it
-_NULL = 10_000  # draws behind a 95 % point
+_LEAST = 10  # minimum expected number of samples above a threshold
+_NULL = 10_000  # number of samples for a 95 % point
 
 
 def coverage(oracle: Quantiles, rule: Quantiles, level: float) -> tuple[Ratio, ...]:
-    """True mass of a rule's central interval of a level (0.9, say), for each output.
-
-    Parameters
-    ----------
-    oracle, rule : Quantiles
-        Of N and M independent samples.
-    level : float
-        Inside (0, 1).
-
-    Returns
-    -------
-    tuple of Ratio, one per output
-        Its floor is the mass of the oracle's own interval: the level, or more where the law has atoms. An
-        exact rule is within ``floor +- (floor95 - floor)`` in 95 % of measurements.
-
-    Raises
-    ------
-    ValueError
-        If the two have different numbers of outputs.
-    """
+    """True mass of a rule's central interval of a level, such as 0.9, for each output."""
     check_outputs(oracle, rule)
     levels = central(level)
     intervals, again = rule.at(levels), rule.replicates(levels=levels, seed=1)
@@ -58,7 +39,7 @@ def coverage(oracle: Quantiles, rule: Quantiles, level: float) -> tuple[Ratio, .
 
 
 def _mass(ordered: Array, intervals: Array) -> Array:
-    """Share of an ordered sample in intervals, shape (..., 2), ends included."""
+    """Share of a sorted sample in closed intervals, shape (..., 2)."""
     below = np.searchsorted(ordered, intervals[..., 0], side="left")
     upto = np.searchsorted(ordered, intervals[..., 1], side="right")
     mass: Array = (upto - below) / len(ordered)
@@ -67,39 +48,14 @@ def _mass(ordered: Array, intervals: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Tails:
-    """Thresholds that an oracle seldom exceeds, fixed by an independent pilot.
-
-    Attributes
-    ----------
-    probabilities : tuple of float
-        Of exceeding the thresholds, but for the pilot's own error.
-    thresholds : ndarray, shape (probabilities, m)
-    """
+    """Thresholds (probabilities, m) that an oracle rarely exceeds, fixed by an independent pilot."""
 
     probabilities: tuple[float, ...]
     thresholds: Array
 
     @classmethod
     def from_samples(cls, pilot: Samples, samples: int) -> Tails:
-        """Thresholds at the upper quantiles of a pilot.
-
-        Parameters
-        ----------
-        pilot : Tensor or ndarray, shape (rows, m)
-            100 rows at least.
-        samples : int
-            Of the oracle.
-
-        Returns
-        -------
-        Tails
-            At those of :data:`TAILS` that pilot and oracle are expected to exceed ten times or more.
-
-        Raises
-        ------
-        ValueError
-            If the pilot is not a finite matrix, or has fewer rows.
-        """
+        """Thresholds at the upper quantiles of a pilot."""
         quantiles = Quantiles.from_samples(pilot)
         known = tuple(p for p in TAILS if p * min(quantiles.samples, samples) >= _LEAST)
         return cls(known, quantiles.at(1 - np.array(known)))
@@ -107,29 +63,7 @@ class Tails:
     def ratios(
         self, oracle: Quantiles, predicted: Array, draws: int | None = None, *, seed: int = 0
     ) -> list[tuple[Ratio, ...]]:
-        """Predicted over true probabilities of exceeding the thresholds.
-
-        Parameters
-        ----------
-        oracle : Quantiles
-            Of N independent samples, among which the true ones are counted.
-        predicted : ndarray, shape (probabilities, m)
-        draws : int, optional
-            Of which they were counted; none: they are exact.
-        seed : int
-
-        Returns
-        -------
-        list of tuple of Ratio
-            For each probability one an output. 0.5 is a tail that is predicted half as likely as it is.
-            Standard errors are of the counts, binomial on either side: (1 - p) / (N p) is the oracle's part
-            of the squared relative error. It is unknown of a prediction that has no draw there.
-
-        Raises
-        ------
-        ValueError
-            If `predicted` has another shape than the thresholds, or `oracle` other outputs.
-        """
+        """Ratios of the predicted to the true probabilities of exceeding the thresholds."""
         outputs = len(oracle.ordered)
         if not predicted.shape == self.thresholds.shape == (len(self.probabilities), outputs):
             raise ValueError(f"the oracle has {outputs} outputs, the rule {predicted.shape[-1]}")
@@ -147,7 +81,7 @@ class Tails:
 def _exceedance(
     above: int, samples: int, predicted: float, draws: int | None, generator: np.random.Generator
 ) -> Ratio:
-    """Of a predicted probability, exact or counted, over the share of so many samples."""
+    """Ratio of a predicted probability, exact or counted, to the observed share of samples."""
     if above == 0:  # an atom at the threshold
         return Ratio(1.0 if predicted == 0 else math.inf, 1.0, 1.0, math.nan)
     share = above / samples

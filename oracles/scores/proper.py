@@ -1,8 +1,9 @@
-"""Proper scores: what a predicted law is worth to one who sees draws of the true one.
+"""Proper scores of a predicted law, evaluated on samples of the true one.
 
-A score is proper if no other law has a better mean score than the true one. What a rule loses to the true law
-is the score's divergence: Kullback-Leibler's of the log score, the integrated squared difference of
-distribution functions of the CRPS, half the energy distance of the energy score.
+A score is proper if no law has a better mean score than the true one. The difference between the scores of a
+rule and of the true law is the divergence of the score: the Kullback-Leibler divergence for the log score,
+the integrated squared difference of distribution functions for the CRPS, half the energy distance for the
+energy score.
 """
 
 from __future__ import annotations
@@ -20,30 +21,15 @@ from sdp_bench.oracles.partitions.quantiles import Quantiles, check_outputs
 
 Array = NDArray[np.float64]
 
-_BRIDGES = 2000  # behind a 95 % point: it is sure to about 3 %
+_BRIDGES = 2000  # number of bridges for a 95 % point, whose error is then about 3 %
 _GRID = 256  # points of a bridge
 
 
 def log_score(log_densities: ArrayLike) -> Estimate:
-    """Mean negative logarithm of a predicted density at draws of the true law.
+    """Mean negative log of a predicted density at samples of the true law.
 
-    It is the entropy of the true law, which is not known, plus the Kullback-Leibler divergence of the
-    prediction from it: differences between rules are differences of that.
-
-    Parameters
-    ----------
-    log_densities : array_like, shape (N,), N >= 2
-        Logarithms of the predicted density at independent draws.
-
-    Returns
-    -------
-    Estimate
-        In nats. Infinite where the prediction has no density at a draw. No floor is known.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than two, or one is not a number.
+    It is the (unknown) entropy of the true law plus the Kullback-Leibler divergence of the prediction from
+    it, so differences between rules are differences of this divergence.
     """
     losses = -np.asarray(log_densities, dtype=np.float64)
     if losses.ndim != 1 or len(losses) < 2:
@@ -56,32 +42,14 @@ def log_score(log_densities: ArrayLike) -> Estimate:
 
 
 def crps_excess(oracle: Quantiles, rule: Quantiles, *, seed: int = 0) -> tuple[Estimate, ...]:
-    """By how much a rule's CRPS is above that of the true law, for each output.
+    """Difference between the CRPS of a rule and that of the true law, for each output.
 
-    That is the integral of (F - G)^2, F and G the two distribution functions (Cramer's distance): here those
-    of the samples. 0 for one law only.
-
-    Parameters
-    ----------
-    oracle, rule : Quantiles
-        Of N and M independent samples.
-    seed : int
-
-    Returns
-    -------
-    tuple of Estimate, one per output
-        In units of the outputs. The floor is (1/N + 1/M) times the integral of F (1 - F); its 95 % point
-        comes from Brownian bridges, to which F - G tends under equal laws. Under Sobol points both are too
-        high. The standard error is Hoeffding's, less what the noise of F - G itself adds to it on average.
+    It equals the integral of (F - G)^2 over the line, with the two distribution functions F and G (Cramer's
+    distance), here those of the samples. It is 0 for equal laws only.
 
     References
     ----------
     Gneiting and Raftery, "Strictly proper scoring rules, prediction, and estimation", JASA 2007.
-
-    Raises
-    ------
-    ValueError
-        If the two have different numbers of outputs.
     """
     check_outputs(oracle, rule)
     generator = np.random.default_rng(seed)
@@ -89,7 +57,6 @@ def crps_excess(oracle: Quantiles, rule: Quantiles, *, seed: int = 0) -> tuple[E
 
 
 def _cramer(x: Array, y: Array, generator: np.random.Generator) -> Estimate:
-    """Of two ordered samples."""
     together = np.concatenate([x, y])
     order = together.argsort(kind="stable")
     of_x = order < len(x)
@@ -100,13 +67,14 @@ def _cramer(x: Array, y: Array, generator: np.random.Generator) -> Estimate:
     linear = 4 * (above[of_x].var() / len(x) + above[~of_x].var() / len(y))
     bridges = (1 / len(x) + 1 / len(y)) * _bridges(x, generator)
     null = float(bridges.var())
-    # Where F = G the noise of F - G makes `linear` twice the variance on average; far away it is no matter.
+    # Where F = G, the noise of F - G makes `linear` twice the variance on average; elsewhere it is
+    # negligible.
     stderr = math.sqrt(max(linear - null, null))
     return Estimate(value, float(bridges.mean()), float(np.quantile(bridges, 0.95)), stderr)
 
 
 def _bridges(ordered: Array, generator: np.random.Generator) -> Array:
-    """Draws of the integral of B(F)^2, B a Brownian bridge: N times the squared error of F by N samples."""
+    """Samples of the integral of B(F)^2, B a Brownian bridge: N times the squared error of F."""
     levels = np.arange(1, len(ordered)) / len(ordered)
     exact = float((levels * (1 - levels) * np.diff(ordered)).sum())
     if exact == 0:
@@ -117,25 +85,12 @@ def _bridges(ordered: Array, generator: np.random.Generator) -> Array:
     walks = generator.standard_normal((_BRIDGES, _GRID)).cumsum(1) / math.sqrt(_GRID)
     drawn: Array = np.square(walks[:, :-1] - times * walks[:, -1:]) @ widths
     mean = drawn.mean()
-    return drawn * (exact / mean) if mean > 0 else np.full(_BRIDGES, exact)  # nearly a point: half is one
+    # almost a point mass, if half of the mass is one
+    return drawn * (exact / mean) if mean > 0 else np.full(_BRIDGES, exact)
 
 
 def energy_excess(oracle: Samples, rule: Samples, points: int = 2000, *, seed: int = 0) -> Estimate:
-    """By how much a rule's energy score is above that of the true law: half the energy distance.
-
-    Parameters
-    ----------
-    oracle, rule : Tensor or ndarray, shapes (N, m) and (M, m)
-    points : int
-        Rows of either that are taken, from the first on.
-    seed : int
-
-    Returns
-    -------
-    Estimate
-        In units of the outputs; unbiased, so that it may be a little below 0 for an exact rule. See
-        :func:`sdp_bench.oracles.partitions.logits.energy_distance`, which also has the errors.
-    """
+    """Difference between the energy score of a rule and that of the true law: half the energy distance."""
     distance = energy_distance(oracle, rule, points, seed=seed, shift=True)
     return replace(
         distance,

@@ -1,1 +1,1 @@
-"""Wasserstein distances between samples, exact and between proven bounds."""
+"""Wasserstein distances between samples: exact ones, and proven bounds."""

@@ -1,14 +1,14 @@
-"""Wasserstein-1 distance between large samples, in a bracket that is proved.
+"""Wasserstein-1 distance between large samples, with proven bounds.
 
-Both bounds are those of linear programming. The upper one is the cost of a bijection; the lower one is
-the value of Kantorovich potentials, u_i + v_j <= |x_i - y_j|, which are checked on all pairs.
+Both bounds come from linear programming. The upper one is the cost of a bijection. The lower one is the value
+of Kantorovich potentials, u_i + v_j <= |x_i - y_j|, which are verified on all pairs.
 
-The assignment problem is solved on few of its n^2 edges, and the potentials say which ones are missing
-(column generation). What makes this quick is where it begins: clouds of n/2, n/4, ... centres of mass
-are solved first, and the edges that are tight, or nearly so, between centres become all edges between
-their points (Schmitzer, "A sparse multiscale algorithm for dense optimal transport", JMIV 2016), whose
-potentials begin at those of their centres. The bounds of coarse clouds hold for all points as well, so that
-distances far above the floor are known before the finest problem is reached.
+The assignment problem is solved on a few of its n^2 edges, and the potentials identify missing ones (column
+generation). It is fast because of its starting point: clouds of n/2, n/4, ... centres of mass are solved
+first, and the (nearly) tight edges between centres are replaced by all edges between their points (Schmitzer,
+"A sparse multiscale algorithm for dense optimal transport", JMIV 2016), whose potentials start from those of
+their centres. The bounds of coarse clouds are valid for all points, too, so that distances far above the
+floor are known before the finest problem is reached.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from sdp_bench.oracles.transport.clouds import (
 )
 from sdp_bench.oracles.transport.reduced_costs import ReducedCosts, lipschitz_extension
 
-_ALL_EDGES = 300**2  # pairs that are solved without choosing edges
-_NEIGHBOURS = 6  # edges of every point at the start, beside those from the coarser level
-_TIGHT = 4  # edges for each centre that are handed down to the finer level
-_KEPT = 30  # edges for each point that stay from one round to the next
-_ADDED = 20  # edges for each point that a round adds at most
-_COARSE_GAP = 0.02  # of coarse problems that are only to say where the finer one begins
-_LENT_GAP = 0.003  # of those that lend bounds: below the tolerance, since it limits them
-_LENT = 0.05  # of a distance: what a coarse plan costs more for all points, at most, where bounds are lent
+_ALL_EDGES = 300**2  # number of pairs up to which all edges are used
+_NEIGHBOURS = 6  # initial edges per point, in addition to those from the coarser level
+_TIGHT = 4  # edges per centre that are passed to the finer level
+_KEPT = 30  # edges per point that are kept from one round to the next
+_ADDED = 20  # maximum number of edges per point that a round adds
+_COARSE_GAP = 0.02  # gap of coarse problems that only initialise the finer one
+_LENT_GAP = 0.003  # gap of those that provide bounds: below the tolerance, since it limits them
+_LENT = 0.05  # relative additional cost of a coarse plan for all points up to which it provides bounds
 _COARSE_ROUNDS = 8
-_NEGLIGIBLE = 1e-10  # slack of an edge that is not worth adding, to the mean cost
-_UNIT = 2.0**-53  # of rounding in float64
-_PIVOTS = 5e4  # of the network simplex in a second, on the low side, to stop it near the time limit
+_NEGLIGIBLE = 1e-10  # slack of an edge that is not worth adding, relative to the mean cost
+_UNIT = 2.0**-53  # unit roundoff of float64
+_PIVOTS = 5e4  # pivots of the network simplex per second, a low estimate, to stop it close to the time limit
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,13 +58,13 @@ class Bracket:
     ----------
     lower, upper : float
         In the units of the points. `upper` is the mean length of a bijection, in float64; `lower` is
-        ``mean(u) + mean(v)`` less an allowance for rounding, (2 m + 16) 2^-53 times the diameter of
-        all points and the largest potentials, or 0 if that is negative.
+        ``mean(u) + mean(v)`` minus an allowance for rounding, (2 m + 16) 2^-53 times the diameter of all
+        points and the largest potentials, or 0 if that is negative.
     n : int
-        Points a side.
+        Number of points per side.
     u, v : ndarray, shape (n,)
-        Kantorovich potentials of the lower bound at the points x and y, in their order:
-        u_i + v_j <= |x_i - y_j| for every pair, up to that allowance.
+        Kantorovich potentials of the lower bound at the points x and y, in their order: u_i + v_j <= |x_i -
+        y_j| for every pair, up to that allowance.
     """
 
     lower: float
@@ -75,44 +75,28 @@ class Bracket:
 
     @property
     def value(self) -> float:
-        """Middle of the bracket."""
+        """Midpoint of the bracket."""
         return (self.lower + self.upper) / 2
 
     @property
     def gap(self) -> float:
-        """Width of the bracket as a share of its upper end; 0 if both ends are 0."""
+        """Width of the bracket relative to its upper end; 0 if both ends are 0."""
         return (self.upper - self.lower) / self.upper if self.upper > 0 else 0.0
 
 
 def certified_wasserstein(
     x: ArrayLike, y: ArrayLike, *, tolerance: float = 0.01, seconds: float = 60.0
 ) -> Bracket:
-    """Bracket of W1, Euclidean cost, between all points of two samples of the same size.
+    """Bounds of W1, Euclidean cost, between all points of two samples, both of shape (n, m), in float64.
 
-    Fit for clouds of few dimensions: every number of them gives true bounds, but the more there are
-    the slower. n = 30 000 nearly flat points take 0.5 GB; far above the floor less than a second, at the
-    floor about 10 s, between them up to 20 s, and twice that in three full dimensions. The result is
-    the same for the same points, whatever the number of threads, unless the time limit ends the search.
+    It is intended for few dimensions: the bounds are valid for any number, but computing time increases. n =
+    30 000 nearly flat points need 0.5 GB; far above the floor less than a second, at the floor about 10 s, in
+    between up to 20 s, and twice that in three full dimensions. The result is deterministic for any number of
+    threads, unless the time limit ends the search.
 
-    Parameters
-    ----------
-    x, y : array_like, shape (n, m)
-        Points, of equal weight. Computed in float64.
-    tolerance : float
-        The search ends when the bracket's `gap` is at most this; 0 asks for the optimum.
-    seconds : float
-        It also ends at this time, looked at between steps, with the tightest bracket so far. A step at
-        n = 30 000 takes seconds.
-
-    Returns
-    -------
-    Bracket
-
-    Raises
-    ------
-    ValueError
-        If the points are not two finite matrices of one shape, with a row and a column at least, or
-        tolerance or seconds is negative or NaN.
+    The search ends when the bracket's `gap` is at most `tolerance`; 0 requests the optimum. It also ends
+    after `seconds`, with the tightest bracket so far. The time is checked between steps, which take seconds
+    at n = 30 000.
     """
     deadline = time.monotonic() + seconds
     if not tolerance >= 0 or not seconds >= 0:
@@ -151,23 +135,21 @@ class _Bounds:
 
     @classmethod
     def above(cls, a: Cloud, b: Cloud, upper: float) -> _Bounds:
-        """The cost of a plan alone, above zero."""
+        """Bounds from the cost of a plan alone, with lower bound zero."""
         return cls(0.0, upper, np.zeros(len(a)), np.zeros(len(b)))
 
     def tightened(self, other: _Bounds) -> _Bounds:
-        """Better of either bound."""
         dual = other if other.lower > self.lower else self
         upper = min(self.upper, other.upper)
         return _Bounds(min(dual.lower, upper), upper, dual.u, dual.v)
 
     def within(self, tolerance: float) -> bool:
-        """Whether the gap is at most the tolerance."""
         return self.upper - self.lower <= tolerance * self.upper
 
 
 @dataclass(frozen=True, eq=False)
 class _Plan:
-    """Best plan on some edges: `mass` goes from `i`, which is in order, to `j`. Its potentials."""
+    """Optimal plan on some edges, which moves `mass` from `i` (sorted) to `j`, with its potentials."""
 
     i: Ints
     j: Ints
@@ -176,27 +158,26 @@ class _Plan:
     v: Floats
 
     def cost(self, a: Cloud, b: Cloud) -> float:
-        """Mean length of its edges."""
         return float(self.mass @ lengths(a, b, self.i, self.j) / a.mass.sum())
 
 
 class _Restricted:
-    """Transport on some edges (i, j), each given as i len(b) + j, to which those are added that it lacks."""
+    """Transport on some edges (i, j), each encoded as i len(b) + j, to which missing edges are added."""
 
     def __init__(self, a: Cloud, b: Cloud, edges: Ints, guess: Floats) -> None:
         self._a, self._b, self._larger = a, b, max(len(a), len(b))
         self._edges, self._guess, self._cost = edges, guess, math.inf
         self.tight = edges
-        """Edges of the last plan, and those that are most nearly as tight."""
+        """Edges of the last plan, and the next most tight ones."""
         self.complete = False
-        """Whether the last plan lacks none."""
+        """Whether the last plan is optimal among all edges."""
 
     def solved(self, deadline: float) -> _Plan | None:
-        """Best plan on the edges; None if the time is over before."""
+        """Return the optimal plan on the edges, or None if the deadline passes."""
         return _solve(self._a, self._b, self._edges, self._guess, deadline)
 
     def priced(self, plan: _Plan) -> _Bounds:
-        """Bounds of that plan; what it lacks is there for the next."""
+        """Return bounds from a plan, and add the edges that it lacks."""
         a, b, edges = self._a, self._b, self._edges
         bounds, missing = _priced(a, b, plan)
         flow = plan.i * len(b) + plan.j
@@ -204,8 +185,8 @@ class _Restricted:
         slack = lengths(a, b, i, j) - plan.u[i] - plan.v[j]
         self.tight = _distinct(edges[_smallest(slack, _TIGHT * self._larger)], flow)
         self.complete = _distinct(edges, missing).size == edges.size
-        # Only while the cost falls are edges dropped, so that no set of edges comes twice, and potentials
-        # kept: where a plan is the best already, from round to round they would wander off.
+        # Edges are only dropped while the cost decreases, so that no set of edges recurs. Potentials are then
+        # kept: once a plan is optimal, they would otherwise drift from round to round.
         falls = bounds.upper < self._cost
         if falls:
             edges = edges[_smallest(slack, _KEPT * self._larger)]
@@ -215,7 +196,7 @@ class _Restricted:
 
 
 def _levels(a: Cloud, b: Cloud) -> list[tuple[Cloud, Cloud]]:
-    """Clouds from the finest to those between which all edges are few."""
+    """Clouds from the finest to those that are small enough for all edges."""
     levels = [(a, b)]
     while len(a) * len(b) > _ALL_EDGES:
         a, b = a.coarser(), b.coarser()
@@ -224,14 +205,14 @@ def _levels(a: Cloud, b: Cloud) -> list[tuple[Cloud, Cloud]]:
 
 
 def _search(sources: Cloud, targets: Cloud, deadline: float) -> Iterator[_Bounds]:
-    """Bounds for the given clouds, from the coarsest ones to these, until these are solved."""
+    """Bounds for the given clouds, from the coarsest level to these."""
     levels = _levels(sources, targets)
     a, b = levels[-1]
     edges, guess = np.arange(len(a) * len(b)), np.zeros(len(b))
     for depth in reversed(range(1, len(levels))):
         a, b = levels[depth]
         problem, gap, plan = _Restricted(a, b, edges, guess), _COARSE_GAP, None
-        lends = depth == len(levels) - 1  # so that there is a lower bound, whenever the time is over
+        lends = depth == len(levels) - 1  # so that there is a lower bound whenever the time is over
         for rounds in range(_COARSE_ROUNDS):
             solved = problem.solved(deadline)
             if solved is None:
@@ -261,19 +242,19 @@ def _search(sources: Cloud, targets: Cloud, deadline: float) -> Iterator[_Bounds
 
 
 def _solve(a: Cloud, b: Cloud, edges: Ints, guess: Floats, deadline: float) -> _Plan | None:
-    """Transport on the edges alone, by network simplex; None if the time is over before the end."""
-    import ot  # half a second to import
+    """Transport on the given edges by network simplex; None if the deadline passes."""
+    import ot  # takes half a second to import
 
-    # With sparse costs, POT takes no potentials to begin at. What is left of the costs without the guess of
-    # the targets' potentials, and without those of the sources that belong to it, has the same best plans,
-    # and the nearer the guess the fewer pivots lead there. Edges are in order, one or more of each source.
+    # With sparse costs, POT does not accept initial potentials. Subtracting the guess of the targets'
+    # potentials, and the corresponding potentials of the sources, from the costs does not change the optimal
+    # plans, and a good guess reduces the number of pivots. Edges are sorted, at least one per source.
     i, j = np.divmod(edges, len(b))
     left = lengths(a, b, i, j) - guess[j]
     u = np.minimum.reduceat(left, np.searchsorted(i, np.arange(len(a))))
     costs = sparse.coo_matrix((left - u[i], (i, j)), shape=(len(a), len(b)))
     pivots = int(_PIVOTS * min(max(deadline - time.monotonic(), 1.0), 1e4))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that the pivots are over, which the code says as well
+        warnings.simplefilter("ignore")  # warning about the pivot limit, which the code also returns
         flow, log = ot.emd(a.mass, b.mass, costs, numItermax=pivots, log=True, center_dual=False)
     order = np.lexsort((flow.col, flow.row))
     i, j, mass = flow.row[order].astype(np.int64), flow.col[order].astype(np.int64), np.rint(flow.data[order])
@@ -300,13 +281,8 @@ def _refined(a: Cloud, b: Cloud, i: Ints, j: Ints) -> Ints:
 def _lent(sources: Cloud, targets: Cloud, a: Cloud, b: Cloud, plan: _Plan, group: int) -> _Bounds:
     """Bounds for the finest clouds from a plan between coarse ones, each centre of `group` points.
 
-    f(z) = min_j |z - b_j| - v_j is 1-Lipschitz whatever v is, so that f and -f are feasible
-    potentials (Kantorovich and Rubinstein).
-
-    Returns
-    -------
-    _Bounds
-        Of feasible potentials and a feasible plan.
+    f(z) = min_j |z - b_j| - v_j is 1-Lipschitz for any v, so that f and -f are feasible potentials
+    (Kantorovich and Rubinstein).
     """
     to = plan.j[np.searchsorted(plan.i, np.arange(len(a)))]
     u = lipschitz_extension(sources.points, b.points, plan.v, to[np.arange(len(sources)) // group])
@@ -315,7 +291,7 @@ def _lent(sources: Cloud, targets: Cloud, a: Cloud, b: Cloud, plan: _Plan, group
 
 
 def _spread(sources: Cloud, targets: Cloud, plan: _Plan) -> float:
-    """Mean length of a bijection between the finest clouds: a centre's points go where it goes, in order."""
+    """Mean length of a bijection between the finest clouds that follows the plan of the centres, in order."""
     units = plan.mass.astype(np.int64)
     by_target = np.argsort(plan.j, kind="stable")
     begin = np.empty_like(units)
@@ -325,12 +301,12 @@ def _spread(sources: Cloud, targets: Cloud, plan: _Plan) -> float:
 
 
 def _priced(a: Cloud, b: Cloud, plan: _Plan) -> tuple[_Bounds, Ints]:
-    """Bounds of a plan, its potentials made feasible on all pairs, and the edges it misses."""
+    """Bounds of a plan, with potentials that are feasible on all pairs, and the edges it lacks."""
     upper = plan.cost(a, b)
     blocks = ReducedCosts(a.points, plan.u, b.points, plan.v)
 
     def price(rows: Ints) -> tuple[Ints, Ints, Floats]:
-        """Edges of negative slack that is the least of a row or of a column of a tile."""
+        """Edges with the smallest slack of a row or a column of a tile, if it is negative."""
         i, j, least = [rows[:0]], [rows[:0]], [plan.u[:0]]
         for columns, slack in blocks.slack(rows):
             i += [rows, rows[slack.argmin(0)]]
@@ -356,7 +332,7 @@ def _priced(a: Cloud, b: Cloud, plan: _Plan) -> tuple[_Bounds, Ints]:
 
 
 def _most_violated(point: Ints, slack: Floats) -> NDArray[np.bool_]:
-    """Which edges are among the `_ADDED` of least slack of their point."""
+    """Mask of the `_ADDED` edges with the smallest slack per point."""
     order = np.lexsort((slack, point))
     first = np.searchsorted(point[order], point[order])
     chosen = np.empty(len(point), bool)
@@ -365,7 +341,7 @@ def _most_violated(point: Ints, slack: Floats) -> NDArray[np.bool_]:
 
 
 def _distinct(*edges: Ints) -> Ints:
-    """Sorted union; by a sort, which is several times as fast here as the hash of `numpy.unique`."""
+    """Sorted union, by a sort, which is several times as fast here as the hash of `numpy.unique`."""
     union = np.concatenate(edges)
     union.sort()
     return union[np.diff(union, prepend=-1) > 0]
@@ -376,7 +352,7 @@ def _smallest(values: Floats, count: int) -> Ints:
 
 
 def _allowance(a: Cloud, b: Cloud, u: Floats, v: Floats) -> float:
-    """Most that rounding adds to u_i + v_j - |x_i - y_j|, and to the sums of u and v."""
+    """Upper bound of the rounding error of u_i + v_j - |x_i - y_j|, and of the sums of u and v."""
     points = np.concatenate([a.points, b.points])
     largest = np.linalg.norm(np.ptp(points, axis=0)) + np.abs(u).max() + np.abs(v).max()
     return float((2 * points.shape[1] + 16) * _UNIT * largest)

@@ -1,4 +1,4 @@
-"""Clouds of points with masses: what transport between large samples is computed on."""
+"""Clouds of points with masses, for transport between large samples."""
 
 from __future__ import annotations
 
@@ -13,18 +13,14 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 GROUP = 2
-"""Points to a centre of mass, from one level to the next."""
+"""Points per centre of mass, from one level to the next."""
 
 
 @dataclass(frozen=True, eq=False)
 class Cloud:
-    """Distinct points in the order of a k-d tree, so that neighbours in memory are near each other.
+    """Distinct points (k, m) with their multiplicities (k,), in the order of a k-d tree.
 
-    Attributes
-    ----------
-    points : ndarray, shape (k, m)
-    mass : ndarray, shape (k,)
-        How many of the given points each stands for; whole numbers, in float64.
+    Neighbours in memory are therefore close to each other.
     """
 
     points: Floats
@@ -32,7 +28,7 @@ class Cloud:
 
     @classmethod
     def of(cls, points: Floats) -> tuple[Cloud, Ints]:
-        """Cloud, and the place in it of every given point."""
+        """Return the cloud, and the index in it of every given point."""
         distinct, member, counts = np.unique(points, axis=0, return_inverse=True, return_counts=True)
         order = cKDTree(distinct, leafsize=GROUP).indices
         place = np.empty(len(order), np.int64)
@@ -50,20 +46,20 @@ class Cloud:
 
 
 def lengths(a: Cloud, b: Cloud, i: Ints, j: Ints) -> Floats:
-    """|a_i - b_j| of some pairs, shape of `i` and `j`."""
+    """|a_i - b_j| for the given pairs, in the shape of `i` and `j`."""
     distances: Floats = np.linalg.norm(a.points[i] - b.points[j], axis=1)
     return distances
 
 
 def paired_length(a: Cloud, b: Cloud, partner: Ints) -> float:
-    """Mean length of a bijection, of the points of the clouds each as often as its mass says."""
+    """Mean length of a bijection, in which each point of a cloud counts with its mass."""
     x = np.repeat(a.points, a.mass.astype(np.int64), axis=0)
     y = np.repeat(b.points, b.mass.astype(np.int64), axis=0)
     return float(np.linalg.norm(x - y[partner], axis=1).mean())
 
 
 def common_scale(x: Floats, y: Floats) -> float:
-    """Power of two near the extent of all points: dividing by it rounds nothing."""
+    """Power of two close to the extent of all points: dividing by it is exact."""
     with np.errstate(over="ignore"):
         extent = float(np.ptp(np.concatenate([x, y]), axis=0).max())
     if not math.isfinite(extent):

@@ -1,4 +1,4 @@
-"""Wasserstein-1 distances between more points than an exact solver fits: proven bounds."""
+"""Wasserstein-1 distances with proven bounds, for more points than an exact solver supports."""
 
 from __future__ import annotations
 
@@ -19,17 +19,12 @@ def certified(
     seconds: float = 600.0,
     seed: int = 0,
 ) -> tuple[Estimate, Bracket]:
-    """W1 between n points of either sample, with proven bounds: for n where no exact solver fits.
+    """Return W1 between n points of either sample, and its proven bounds, for n beyond exact solvers.
 
-    Parameters, errors and estimate are those of `wasserstein`; see
-    `certified_wasserstein` for `tolerance` and `seconds` (of which the default
-    is there for what is out of the ordinary: a bracket that the clock ends differs from run to run).
-
-    Returns
-    -------
-    Estimate
-        At the middle of the bracket. Half the bracket's width is not in its standard error.
-    Bracket
+    Arguments and estimate are those of `wasserstein`; see `certified_wasserstein` for `tolerance` and
+    `seconds`. The default of `seconds` is only for exceptional cases, because a bracket that the time limit
+    ends is not reproducible. The value is the midpoint of the bracket, whose width is not included in the
+    standard error.
     """
     bracket: list[Bracket] = []
 
@@ -50,7 +45,7 @@ def certified_floor(
     seconds: float = 600.0,
     seed: int = 0,
 ) -> Floor:
-    """Floor of `certified`; parameters as there and for `wasserstein_floor`."""
+    """Return the floor of `certified`; arguments are those of `certified` and `wasserstein_floor`."""
 
     def potentials(x: Points, y: Points) -> tuple[Points, Points]:
         return _centred(certified_wasserstein(x, y, tolerance=tolerance, seconds=seconds))
@@ -59,6 +54,6 @@ def certified_floor(
 
 
 def _centred(bracket: Bracket) -> tuple[Points, Points]:
-    """Potentials shifted so that their means add up to the middle of the bracket."""
+    """Potentials shifted so that their means add up to the midpoint of the bracket."""
     u, v = bracket.u, bracket.v
     return u + (bracket.value - u.mean() - v.mean()), v

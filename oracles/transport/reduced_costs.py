@@ -1,4 +1,4 @@
-"""Reduced costs |x_i - y_j| - u_i - v_j of all pairs, tile by tile: a dual solution is checked on these."""
+"""Reduced costs |x_i - y_j| - u_i - v_j of all pairs, tile by tile, to verify a dual solution."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from sdp_bench.oracles.transport.clouds import Floats, Ints
 
 T = TypeVar("T")
 
-_ROWS = 64  # neighbours in memory, whose box is held against every column
-_TILE = 256  # columns of a block of distances: 128 kB, which stay in cache
+_ROWS = 64  # neighbours in memory, whose bounding box is compared with every column
+_TILE = 256  # columns of a block of distances: 128 kB, which fit in cache
 
 
 class ReducedCosts:
-    """|x_i - y_j| - u_i - v_j by tiles, without those columns where a box says that none is negative."""
+    """|x_i - y_j| - u_i - v_j by tiles, without columns that cannot be negative by a bounding box."""
 
     def __init__(self, x: Floats, u: Floats, y: Floats, v: Floats) -> None:
         self._x, self._u, self._y, self._v = x, u, np.ascontiguousarray(y.T), v
         self._starts = np.arange(0, len(x), _ROWS)
 
     def each(self, function: Callable[[Ints], T]) -> list[T]:
-        """Values of a function of the rows of every block, in order, on the threads that torch has."""
+        """Results of a function of the rows of every block, in order, with as many threads as torch uses."""
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
             return list(pool.map(lambda start: function(self._rows(start)), self._starts))
 
     def slack(self, rows: Ints) -> Iterator[tuple[Ints, Floats]]:
-        """Places of the columns of each tile, and the tile, which the next one overwrites."""
+        """Column indices of each tile, and the tile, which the next one overwrites."""
         x, u = self._x[rows], self._u[rows, None]
         near = self._near(x, float(u.max()))
         tile, work = np.empty((2, len(x), _TILE))
@@ -51,7 +51,7 @@ class ReducedCosts:
         return np.arange(start, min(start + _ROWS, len(self._x)))
 
     def _near(self, x: Floats, most: float) -> Ints:
-        """Columns that are less than `most` and their own potential away from the box around x."""
+        """Columns whose distance to the box around x is less than `most` plus their potential."""
         square = np.zeros(len(self._v))
         for column, other in zip(x.T, self._y, strict=True):
             outside = other - np.clip(other, column.min(), column.max())
@@ -60,7 +60,7 @@ class ReducedCosts:
 
 
 def lipschitz_extension(z: Floats, y: Floats, v: Floats, guess: Ints) -> Floats:
-    """min_j |z - y_j| - v_j; y[guess] is taken to be near the minimum, which saves work."""
+    """min_j |z - y_j| - v_j; y[guess] is expected to be close to the minimiser, which saves time."""
     f: Floats = np.linalg.norm(z - y[guess], axis=1) - v[guess]
     blocks = ReducedCosts(z, f, y, v)
     change = np.zeros(len(z))

@@ -1,12 +1,11 @@
 """Wasserstein-1 distances between samples, with floors and standard errors.
 
-Every distance here is found with its Kantorovich potentials u and v: the distance is
-mean(u) + mean(v), and their spread gives its standard error, sqrt(Var(u) / n + Var(v) / n), by the
-central limit theorem for the empirical cost (del Barrio and Loubes, Ann. Probab. 2019). That
-theorem is about the mean of the empirical distance, which in three dimensions is well above the true
-one: the floor says by how much. For a rule that is exact or nearly so this error is too large (1.4 to
-1.8 times the spread of repeated draws, by simulation). A law without a mean (Cauchy) has no
-finite W1, and samples do not show that: `require_mean` refuses the law itself.
+All distances are computed with Kantorovich potentials u and v: the distance is mean(u) + mean(v), and its
+standard error is sqrt(Var(u) / n + Var(v) / n), by the central limit theorem for the empirical cost (del
+Barrio and Loubes, Ann. Probab. 2019). That theorem is about the mean of the empirical distance, which in
+three dimensions is well above the true distance; the floor shows by how much. For an exact or almost exact
+rule this error is too large (1.4 to 1.8 times the spread of repeated samples, by simulation). A law without a
+mean (Cauchy) has no finite W1, which samples do not show: `require_mean` rejects the law itself.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from sdp_bench.oracles.transport.clouds import common_scale
 Points = NDArray[np.float64]
 Potentials = Callable[[Points, Points], tuple[Points, Points]]
 
-_MOST_PIVOTS = 10**7  # of the network simplex; n = 8000 takes about 10^6
+_MOST_PIVOTS = 10**7  # pivots of the network simplex; n = 8000 needs about 10^6
 
 
 def wasserstein(
@@ -37,71 +36,42 @@ def wasserstein(
 ) -> Estimate:
     """Exact W1, Euclidean cost, between n points of either sample, by network simplex (POT).
 
-    n = 2000 takes about a second and 0.5 GB, and both grow as n^2 or faster.
+    n = 2000 takes about a second and 0.5 GB, and both grow as n^2 or faster. The value is in units of the
+    outputs. A failure of the solver raises a RuntimeError.
 
     Parameters
     ----------
     a, b : Tensor or ndarray, shapes (N, m) and (M, m)
-        Samples of the oracle and of the rule; n points of each are chosen at random.
+        Samples of the oracle and of the rule, from which n points each are chosen at random.
     n : int
-        Number of points a side; all there are where the samples do not have as many. The result
-        says how many it was.
+        Number of points per side, or all if a sample has fewer; the result contains the number used.
     pairs : int
         Pairs of n oracle points for the floor; at least 2.
     floor : Floor, optional
-        From :func:`wasserstein_floor` with the same n, when several rules are judged on one oracle.
+        From :func:`wasserstein_floor` with the same n, to compare several rules with one oracle.
     seed : int
-        Chooses the points; different points for the value and for each pair of the floor.
-
-    Returns
-    -------
-    Estimate
-        In units of the outputs.
-
-    Raises
-    ------
-    ValueError
-        If the samples are not finite matrices of one width, the numbers are not positive, or the
-        floor is of another n.
-    RuntimeError
-        If the solver fails.
+        Selects the points, which are different for the value and for each pair of the floor.
     """
     return estimate_of(_exact, a, b, n, pairs, floor, seed)
 
 
 def wasserstein_floor(a: Samples, n: int = 2000, pairs: int = 8, *, seed: int = 0) -> Floor:
-    """W1 that an exact rule would show: between `pairs` independent pairs of n oracle points.
+    """Floor of W1: its value between `pairs` independent pairs of n oracle points, shape (N, m).
 
-    Parameters
-    ----------
-    a : Tensor or ndarray, shape (N, m)
-    n : int
-        Points a side; at most N.
-    pairs : int
-        At least 2. Disjoint, so independent, where N >= 2 n pairs; else each pair is a fresh random
-        choice of 2 n points.
-    seed : int
-        Chooses the points.
+    The pairs, at least 2, are disjoint and therefore independent if N >= 2 n pairs. Otherwise each pair is a
+    new random choice of 2 n points. For N < 2 n, the floor is computed for N / 2 points per side and
+    extrapolated to n with the rate n^(-1 / max(m, 2)).
 
-    Returns
-    -------
-    Floor
-        Mean, and mean + c sd, the bound that a further distance is below in 95 % of cases: c is that of
-        Gumbel's law for so many pairs, 2.54 for eight. Distances at the floor are skewed, by 0.4 (three
-        outputs alike) to 1.4 (one output, or one that is much wider than the others), Gumbel's law by
-        1.1; Student's bound, 2.01, held 91 to 94 % of them, this one 94 to 97 % (by simulation).
-        That is for disjoint pairs: others are too much alike, and the bound is low.
-        Where N < 2 n, that of N / 2 points a side, brought to n by the rate n^(-1 / max(m, 2)).
+    The 95 % point is mean + c sd, where c is that of Gumbel's law for so many pairs, 2.54 for eight.
+    Distances at the floor have a skewness between 0.4 (three similar outputs) and 1.4 (one output, or one
+    that is much wider than the others); Gumbel's law has 1.1. In simulations, Student's bound, 2.01, covered
+    91 to 94 % and this one 94 to 97 %. This holds for disjoint pairs; others are too similar, and the bound
+    is low.
 
     References
     ----------
-    Fournier and Guillin, "On the rate of convergence in Wasserstein distance of the empirical
-    measure", PTRF 2015, for the rate.
-
-    Raises
-    ------
-    ValueError
-        If the sample is not a finite matrix, or the numbers are not positive.
+    Fournier and Guillin, "On the rate of convergence in Wasserstein distance of the empirical measure", PTRF
+    2015, for the rate.
     """
     return floor_of(_exact, a, n, pairs, seed)
 
@@ -109,19 +79,9 @@ def wasserstein_floor(a: Samples, n: int = 2000, pairs: int = 8, *, seed: int = 
 def wasserstein_1d(
     a: Samples, b: Samples, n: int = 50_000, *, pairs: int = 8, floor: Floor | None = None, seed: int = 0
 ) -> Estimate:
-    """W1 between n points of two scalar samples, shapes (N,) or (N, 1).
+    """W1 between n points of two scalar samples, shapes (N,) or (N, 1), in units of the output.
 
-    Parameters, errors and estimate are those of :func:`wasserstein`.
-
-    Returns
-    -------
-    Estimate
-        In units of the output.
-
-    Raises
-    ------
-    ValueError
-        If a sample has more than one output; else as :func:`wasserstein`.
+    Other arguments are those of :func:`wasserstein`.
     """
     for samples in (a, b):
         if np.ndim(samples) not in (1, 2) or (np.ndim(samples) == 2 and np.shape(samples)[1] != 1):
@@ -139,26 +99,11 @@ def sliced_wasserstein(
     floor: Floor | None = None,
     seed: int = 0,
 ) -> Estimate:
-    """Mean W1 over one-dimensional projections.
+    """Mean W1 over one-dimensional projections, in units of the outputs.
 
-    The directions are random, drawn from `seed` and the number of outputs alone, so that all rules
-    are seen from the same ones; floor and standard error are given these directions. Other
-    parameters, errors and estimate are those of :func:`wasserstein`.
-
-    Parameters
-    ----------
-    directions : int
-        Number of projections, positive.
-
-    Returns
-    -------
-    Estimate
-        In units of the outputs.
-
-    Raises
-    ------
-    ValueError
-        If `directions` is not positive; else as :func:`wasserstein`.
+    The `directions` are random, but depend only on `seed` and the number of outputs, so that all rules
+    are compared along the same ones. Floor and standard error are conditional on these directions. Other
+    arguments are those of :func:`wasserstein`.
 
     References
     ----------
@@ -171,7 +116,7 @@ def sliced_wasserstein(
 
     @scale_free
     def potentials(x: Points, y: Points) -> tuple[Points, Points]:
-        centre = np.median(x, axis=0)  # without it, projections have the rounding of a common offset
+        centre = np.median(x, axis=0)  # otherwise, projections have the rounding error of a common offset
         x, y = x - centre, y - centre
         u, v = np.zeros(len(x)), np.zeros(len(y))
         for axis in axes:
@@ -184,7 +129,7 @@ def sliced_wasserstein(
 
 
 def scale_free(potentials: Potentials) -> Potentials:
-    """Solver on points over a power of two near their extent, so that no square leaves float64."""
+    """Scale points by a power of two close to their extent, so that no square over- or underflows."""
 
     def scaled(x: Points, y: Points) -> tuple[Points, Points]:
         scale = common_scale(x, y) or 1.0
@@ -196,11 +141,12 @@ def scale_free(potentials: Potentials) -> Potentials:
 
 @scale_free
 def _exact(x: Points, y: Points) -> tuple[Points, Points]:
-    import ot  # half a second to import
+    import ot  # takes half a second to import
 
-    cost = cdist(x, y)  # by differences: an expanded square would have the rounding of a common offset
+    # from differences: an expanded square would have the rounding error of a common offset
+    cost = cdist(x, y)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the log says the same
+        warnings.simplefilter("ignore")  # the log contains the same
         _, log = ot.emd2([], [], cost, numItermax=_MOST_PIVOTS, log=True)
     if log["warning"] is not None:
         raise RuntimeError(f"optimal transport failed: {log['warning']}")
@@ -217,14 +163,13 @@ def _line(x: Points, y: Points) -> tuple[Points, Points]:
     slope = np.sign(np.cumsum(step)[:-1])
     potential = np.empty(len(pooled))
     potential[order] = np.concatenate([[0.0], np.cumsum(slope * np.diff(ordered))])
-    potential -= potential.mean()  # any constant will do; this keeps the sums below small
+    potential -= potential.mean()  # the constant is arbitrary; this one keeps the sums small
     return potential[: len(x)], -potential[len(x) :]
 
 
 def estimate_of(
     potentials: Potentials, a: Samples, b: Samples, n: int, pairs: int, floor: Floor | None, seed: int
 ) -> Estimate:
-    """Estimate by a solver that gives potentials; see :func:`wasserstein`."""
     x, y = finite_matrix("a", a), finite_matrix("b", b)
     if x.shape[1] != y.shape[1]:
         raise ValueError(f"the samples have {x.shape[1]} and {y.shape[1]} outputs")
@@ -240,7 +185,6 @@ def estimate_of(
 
 
 def floor_of(potentials: Potentials, a: Samples, n: int, pairs: int, seed: int) -> Floor:
-    """Floor by a solver that gives potentials; see :func:`wasserstein_floor`."""
     x = finite_matrix("a", a)
     _check_numbers(n, pairs)
     if len(x) < 4:
@@ -264,7 +208,7 @@ def floor_of(potentials: Potentials, a: Samples, n: int, pairs: int, seed: int) 
 
 @functools.cache
 def _reach(draws: int) -> float:
-    """Standard deviations above the mean, both of so many draws, that hold 95 % of further ones (Gumbel)."""
+    """Sample standard deviations above the sample mean that cover 95 % of further values (Gumbel)."""
     drawn = np.random.default_rng(0).gumbel(size=(2**14, draws))
     mean, spread = drawn.mean(1), drawn.std(1, ddof=1)
 

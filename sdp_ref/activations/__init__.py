@@ -1,6 +1,6 @@
-"""Elementwise non-linearities and their moments under a normal law: one file a function, found by its place.
+"""Elementwise non-linearities and their moments under a normal law; each file defines one function or family.
 
-Every moment is computed in float64 and cast to the dtype that came in. Variances are exact or centred
+Moments are computed in float64 and cast to the dtype of the input. Variances are exact or centred
 quadratures; covariances follow from Price's theorem (see :mod:`sdp_ref.activations.numerics.covariances`).
 """
 
@@ -21,28 +21,11 @@ else:
 __all__ = ["ACTIVATIONS", "ELEMENTWISE", "Activation", "activation", "activation_of"]
 
 ACTIVATIONS: Members[type[Activation]] = members(__name__, "sdp_ref.activations.base.Activation")
-"""All there are, by name, in the order of tables."""
+"""All non-linearities by name, in the order of tables."""
 
 
 def activation(name: str, **parameters: float) -> Activation:
-    """Non-linearity of that name.
-
-    Parameters
-    ----------
-    name : str
-        One of :data:`ACTIVATIONS`.
-    **parameters : float
-        `leaky_relu` takes ``negative_slope`` (0.01); the others that come with the package take none.
-
-    Returns
-    -------
-    Activation
-
-    Raises
-    ------
-    ValueError
-        If there is no such non-linearity or it has no such parameter; the message names the valid ones.
-    """
+    """Return a non-linearity by name."""
     if name not in ACTIVATIONS:
         raise ValueError(f"unknown activation {name!r}; valid ones are {', '.join(ACTIVATIONS)}")
     kind = ACTIVATIONS[name]

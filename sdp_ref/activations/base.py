@@ -1,4 +1,4 @@
-"""What an elementwise non-linearity is to the rules: a function with its Gaussian moments."""
+"""The interface between non-linearities and rules: a function and its Gaussian moments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sdp_ref.errors import NoFormulaError
 
 TOLERANCE = 1e-6
 SHORT = 1e-5
-"""Relative error of means and standard deviations by short formulas."""
+"""Relative error of means and standard deviations computed by short formulas."""
 _FINEST_TOLERANCE = 1e-10
 
 
@@ -22,102 +22,70 @@ _FINEST_TOLERANCE = 1e-10
 class Activation(ABC):
     """An elementwise non-linearity with its Gaussian moments.
 
-    A subclass is a frozen dataclass whose fields are the parameters, under the names that :attr:`module`
-    gives them. It has to say :meth:`function`, :meth:`derivative` and :meth:`_mean_variance`, with which the
-    marginal rules work; without the other two the rules with full covariances refuse it.
+    A subclass is a frozen dataclass. Its fields are the parameters, with the names that they have in
+    :attr:`module`. It must define :meth:`function`, :meth:`derivative` and :meth:`_mean_variance`, which
+    marginal rules need. Rules with full covariances also need :meth:`_mean_derivative` and
+    :meth:`_covariance`, and reject the non-linearity otherwise.
     """
 
     name: ClassVar[str]
     label: ClassVar[str]
-    """Name for people."""
+    """Display name."""
     rank: ClassVar[int] = 100
-    """Place in tables, the lowest first."""
+    """Sort key in tables."""
     module: ClassVar[type[nn.Module]]
-    """The module that applies it."""
+    """The torch module that applies it."""
     ops: ClassVar[tuple[str, ...]] = ()
     """Names of the ATen operators that apply it; see :meth:`from_op`."""
     kinks: ClassVar[tuple[float, ...]] = ()
-    """Where it has two slopes."""
+    """Points with different one-sided derivatives."""
     moments: ClassVar[bool] = True
-    """Whether it has moments under a normal law."""
+    """Whether its moments under a normal law exist."""
     homogeneous: ClassVar[bool] = False
     """Whether f(a x) = a f(x) for all a > 0."""
     short: ClassVar[bool] = False
-    """Whether there are formulas for its mean and variance that lose little in float32."""
+    """Whether it has formulas for mean and variance that remain accurate in float32."""
     value_seconds: ClassVar[float] = 1e-9
-    """Time of f for one value on one core, about: what a plan of work reckons with."""
+    """Approximate time of f per value on one core, for planning."""
     layer_seconds: ClassVar[float] = 0.1
-    """Time of :meth:`mean_covariance` for a layer of 100 units on one core, about."""
+    """Approximate time of :meth:`mean_covariance` for a layer of 100 units on one core, for planning."""
 
     @classmethod
     def of(cls, module: nn.Module) -> Self:
-        """Non-linearity that a module of type :attr:`module` applies.
+        """Return the non-linearity that a module of type :attr:`module` applies.
 
-        Parameters
-        ----------
-        module : nn.Module
-
-        Returns
-        -------
-        Activation
-
-        Raises
-        ------
-        NoFormulaError
-            If it has options for which there are no formulas.
+        Options of the module without formulas raise :class:`~sdp_ref.errors.NoFormulaError`.
         """
         return cls(**{f.name: getattr(module, f.name) for f in fields(cls) if f.init})
 
     @classmethod
     def from_op(cls, name: str, *args: Any, **kwargs: Any) -> nn.Module:  # noqa: ARG003
-        """Module that does what an ATen operator does.
+        """Return a module that is equivalent to an ATen operator, in evaluation mode and not in place.
 
-        Parameters
-        ----------
-        name : str
-            One of :attr:`ops`.
-        *args, **kwargs
-            What the operator is given after the tensor, under its own names.
-
-        Returns
-        -------
-        nn.Module
-            In evaluation mode, and not in place.
-
-        Raises
-        ------
-        NoFormulaError
-            If there is no formula for these arguments.
+        `name` is one of :attr:`ops`, and the other arguments are those of the operator after the tensor.
+        Arguments without formulas raise :class:`~sdp_ref.errors.NoFormulaError`.
         """
         return cls.module(*args, **kwargs).eval()
 
     def flattened(self, event: torch.Size) -> Self:  # noqa: ARG002
-        """The same for values of shape `event` that were flattened.
+        """Return the same non-linearity for flattened values, whose shape was `event`.
 
-        Parameters
-        ----------
-        event : torch.Size
-            Parameters that are tensors broadcast against values (B, *event).
-
-        Returns
-        -------
-        Activation
-            Itself, if its parameters are numbers.
+        This affects parameters that are tensors, which broadcast against values (B, *event).
         """
         return self
 
     @property
     def uniform(self) -> bool:
-        """Whether it is the same function for all components of a value."""
+        """Whether it is the same function for all components."""
         return True
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What tells it from others of its name."""
+        """Parameters that distinguish it from others of the same name."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.init}
 
     def build(self) -> nn.Module:
-        """Make a module that applies it."""
+        """Return a module that applies it."""
         return self.module(**self.parameters)
 
     @abstractmethod
@@ -126,36 +94,22 @@ class Activation(ABC):
 
     @abstractmethod
     def derivative(self, x: Tensor) -> Tensor:
-        """f'(x), elementwise; at a kink the derivative from the right, as in the paper's eq. 2."""
+        """f'(x), elementwise; the derivative from the right at a kink, as in eq. 2 of the paper."""
 
     def mean_variance(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance of f(X), X ~ N(mean, variance), elementwise.
+        """Return the elementwise mean and variance of f(X), X ~ N(mean, variance).
 
-        Parameters
-        ----------
-        mean, variance : Tensor, one shape and dtype
-            Variances are >= 0; zero is a point mass.
-
-        Returns
-        -------
-        mean, variance : Tensor, shape and dtype of the input
+        `mean` and `variance` have the same shape and dtype; a variance of zero is a point mass.
         """
         m, v = self._mean_variance(mean.double(), variance.double())
         return m.to(mean.dtype), v.to(mean.dtype)
 
     def short_mean_variance(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        """As :meth:`mean_variance`, by :attr:`short` formulas if there are any.
+        """Return the same as :meth:`mean_variance`, by :attr:`short` formulas if there are any.
 
-        Parameters
-        ----------
-        mean, variance : Tensor, one shape and dtype
-            Variances are >= 0; zero is a point mass.
-
-        Returns
-        -------
-        mean, variance : Tensor, shape and dtype of the input
-            Means and standard deviations to a relative :data:`SHORT`, down to 1e-37 of the input's standard
-            deviation; where a mean is a sum of a positive and a negative term, relative to these.
+        Means and standard deviations then have a relative error of :data:`SHORT`, down to 1e-37 of the
+        standard deviation of the input. Where a mean is the sum of a positive and a negative term, the error
+        is relative to these.
         """
         if not self.short:
             return self.mean_variance(mean, variance)
@@ -164,52 +118,24 @@ class Activation(ABC):
         return m.to(mean.dtype), v.to(mean.dtype)
 
     def mean_derivative(self, mean: Tensor, variance: Tensor) -> Tensor:
-        """E[f'(X)], X ~ N(mean, variance), elementwise.
+        """Return E[f'(X)], X ~ N(mean, variance), elementwise; at a point mass this is :meth:`derivative`.
 
-        By Stein's lemma Cov(f(X), Y) = E[f'(X)] Cov(X, Y) for jointly Gaussian X and Y.
-
-        Parameters
-        ----------
-        mean, variance : Tensor, one shape and dtype
-            Variances are >= 0; at a point mass it is :meth:`derivative`.
-
-        Returns
-        -------
-        Tensor, shape and dtype of the input
-
-        Raises
-        ------
-        NoFormulaError
-            If there is none.
+        By Stein's lemma Cov(f(X), Y) = E[f'(X)] Cov(X, Y) for jointly Gaussian X and Y. Raises
+        :class:`~sdp_ref.errors.NoFormulaError` if it is not defined.
         """
         return self._mean_derivative(mean.double(), variance.double()).to(mean.dtype)
 
     def mean_covariance(
         self, mean: Tensor, covariance: Tensor, *, tolerance: float = TOLERANCE
     ) -> tuple[Tensor, Tensor]:
-        """Mean and covariance of f(X), X ~ N(mean, covariance).
+        """Return the mean (B, n) and the covariance (B, n, n) of f(X), X ~ N(mean, covariance).
 
-        Parameters
-        ----------
-        mean : Tensor, shape (B, n)
-        covariance : Tensor, shape (B, n, n)
-            Symmetric positive semi-definite; rows of zero variance are point masses.
-        tolerance : float
-            Largest error of a covariance relative to s_i s_j, the standard deviations that came in. Those of
-            straight pieces, GELU and the elementary functions do not look at it; they are exact to 1e-11.
+        The covariance must be symmetric and positive semidefinite; rows of zero variance are point masses.
+        The result is exactly symmetric, and its diagonal is the variance of :meth:`mean_variance`.
 
-        Returns
-        -------
-        mean : Tensor, shape (B, n)
-        covariance : Tensor, shape (B, n, n)
-            Exactly symmetric; its diagonal is the variance of :meth:`mean_variance`.
-
-        Raises
-        ------
-        ValueError
-            If a shape does not fit, or the tolerance is below 1e-10.
-        NoFormulaError
-            If there is none.
+        `tolerance`, at least 1e-10, is the largest error of a covariance relative to s_i s_j, the standard
+        deviations of the input. Piecewise linear functions, GELU and the elementary functions ignore it; they
+        are exact to 1e-11. Raises :class:`~sdp_ref.errors.NoFormulaError` if there is no formula.
         """
         if mean.ndim != 2 or covariance.shape != (*mean.shape, mean.shape[-1]):
             raise ValueError(
@@ -226,16 +152,16 @@ class Activation(ABC):
 
     @abstractmethod
     def _mean_variance(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        """As :meth:`mean_variance`, in float64."""
+        """:meth:`mean_variance` in float64."""
 
     def _short_mean_variance(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        """As :meth:`short_mean_variance`, in the dtype that comes in; for :attr:`short` formulas."""
+        """:meth:`short_mean_variance` in the dtype of the input, for :attr:`short` formulas."""
         raise NotImplementedError
 
     def _mean_derivative(self, mean: Tensor, variance: Tensor) -> Tensor:  # noqa: ARG002
-        """As :meth:`mean_derivative`, in float64."""
+        """:meth:`mean_derivative` in float64."""
         raise NoFormulaError(f"the mean derivative of {self.label}")
 
     def _covariance(self, mean: Tensor, variance: Tensor, covariance: Tensor, tolerance: float) -> Tensor:  # noqa: ARG002
-        """Off-diagonal covariances (B, n, n), in float64; what stands on the diagonal is of no matter."""
+        """Off-diagonal covariances (B, n, n), in float64; the diagonal is ignored."""
         raise NoFormulaError(f"covariances of {self.label}")

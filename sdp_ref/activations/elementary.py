@@ -1,4 +1,4 @@
-"""Elementary functions whose moments are closed forms, and powers."""
+"""Elementary functions with closed-form moments, and powers."""
 
 from __future__ import annotations
 
@@ -15,57 +15,37 @@ from sdp_ref.errors import NoFormulaError
 
 
 class Exp(nn.Module):
-    """exp(x)."""
-
     def forward(self, x: Tensor) -> Tensor:
-        """Apply it."""
         return x.exp()
 
 
 class Square(nn.Module):
-    """The square of x."""
-
     def forward(self, x: Tensor) -> Tensor:
-        """Apply it."""
         return x.square()
 
 
 class Sin(nn.Module):
-    """sin(x)."""
-
     def forward(self, x: Tensor) -> Tensor:
-        """Apply it."""
         return x.sin()
 
 
 class Cos(nn.Module):
-    """cos(x)."""
-
     def forward(self, x: Tensor) -> Tensor:
-        """Apply it."""
         return x.cos()
 
 
 class Power(nn.Module):
-    """x to the power of an integer above 0.
-
-    Parameters
-    ----------
-    exponent : int
-    """
-
     def __init__(self, exponent: int) -> None:
         super().__init__()
         self.exponent = exponent
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply it."""
         return x**self.exponent
 
 
 @dataclass(frozen=True)
 class _Closed(Activation):
-    """Moments are closed forms of the means, the variances and the covariance of two units."""
+    """A function with closed-form moments and pairwise covariances."""
 
     layer_seconds: ClassVar[float] = 0.002
 
@@ -90,7 +70,7 @@ class _Closed(Activation):
 
 @dataclass(frozen=True)
 class Exponential(_Closed):
-    """exp(x), whose moments are those of the log-normal law; they overflow where the law is wide."""
+    """exp(x), with the moments of the log-normal law; they overflow for large variances."""
 
     name: ClassVar[str] = "exp"
     label: ClassVar[str] = "exp"
@@ -98,11 +78,9 @@ class Exponential(_Closed):
     ops: ClassVar[tuple[str, ...]] = ("exp",)
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return x.exp()
 
     def derivative(self, x: Tensor) -> Tensor:
-        """f'(x), elementwise."""
         return x.exp()
 
     def _mean(self, mean: Tensor, variance: Tensor) -> Tensor:
@@ -112,26 +90,22 @@ class Exponential(_Closed):
         return self._mean(mean, variance)
 
     def _pair(self, m: Tensor, n: Tensor, v: Tensor, w: Tensor, c: Tensor) -> Tensor:
-        # where a point mass is large the product of the means may overflow, and 0 times it is 0 all the same
+        # for a large point mass the product of the means may overflow, but its covariance is 0
         both = m + n + (v + w) / 2
         return torch.where(c == 0, torch.exp(both.clamp(max=700)) * c, torch.exp(both) * torch.expm1(c))
 
 
 @dataclass(frozen=True)
 class Squaring(_Closed):
-    """The square of x."""
-
     name: ClassVar[str] = "square"
     label: ClassVar[str] = "square"
     module: ClassVar[type[nn.Module]] = Square
     ops: ClassVar[tuple[str, ...]] = ("square",)
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return x.square()
 
     def derivative(self, x: Tensor) -> Tensor:
-        """f'(x), elementwise."""
         return 2 * x
 
     def _mean(self, mean: Tensor, variance: Tensor) -> Tensor:
@@ -146,19 +120,15 @@ class Squaring(_Closed):
 
 @dataclass(frozen=True)
 class Sine(_Closed):
-    """sin(x)."""
-
     name: ClassVar[str] = "sin"
     label: ClassVar[str] = "sin"
     module: ClassVar[type[nn.Module]] = Sin
     ops: ClassVar[tuple[str, ...]] = ("sin",)
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return x.sin()
 
     def derivative(self, x: Tensor) -> Tensor:
-        """f'(x), elementwise."""
         return x.cos()
 
     def _mean(self, mean: Tensor, variance: Tensor) -> Tensor:
@@ -174,19 +144,15 @@ class Sine(_Closed):
 
 @dataclass(frozen=True)
 class Cosine(_Closed):
-    """cos(x)."""
-
     name: ClassVar[str] = "cos"
     label: ClassVar[str] = "cos"
     module: ClassVar[type[nn.Module]] = Cos
     ops: ClassVar[tuple[str, ...]] = ("cos",)
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return x.cos()
 
     def derivative(self, x: Tensor) -> Tensor:
-        """f'(x), elementwise."""
         return -x.sin()
 
     def _mean(self, mean: Tensor, variance: Tensor) -> Tensor:
@@ -201,29 +167,17 @@ class Cosine(_Closed):
 
 
 def _damped(v: Tensor, w: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    """exp(-(v + w) / 2) times sinh(c) and cosh(c) - 1, which alone would overflow."""
+    """exp(-(v + w) / 2) times sinh(c) and cosh(c) - 1, which would overflow without the factor."""
     sign = torch.where(c < 0, -1.0, 1.0)
     size = c * sign
     rest = -torch.expm1(-size)
-    # exp(size - (v + w) / 2) / 2, by which both are sums of positive terms
+    # exp(size - (v + w) / 2) / 2; both are this factor times a sum of positive terms
     half = 0.5 * torch.exp(size - (v + w) / 2)
     return sign * half * rest * (2 - rest), half * rest * rest
 
 
 @dataclass(frozen=True)
 class Powers(Quadrature):
-    """x to the power of an integer above 0.
-
-    Parameters
-    ----------
-    exponent : int
-
-    Raises
-    ------
-    ValueError
-        If it is none.
-    """
-
     name: ClassVar[str] = "power"
     label: ClassVar[str] = "power"
     module: ClassVar[type[nn.Module]] = Power
@@ -237,7 +191,7 @@ class Powers(Quadrature):
 
     @classmethod
     def from_op(cls, name: str, exponent: Any) -> nn.Module:
-        """See :class:`Activation`; the exponents 2, 1/2, -1/2 and -1 have modules of their own."""
+        """The exponents 2, 1/2, -1/2 and -1 have their own modules."""
         others = {2: Square, 0.5: Sqrt, -0.5: Rsqrt, -1: Reciprocal}
         if not isinstance(exponent, int | float):
             raise NoFormulaError(f"{name} with an exponent that is no number")
@@ -248,9 +202,7 @@ class Powers(Quadrature):
         return Power(int(exponent)).eval()
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return x**self.exponent
 
     def derivative(self, x: Tensor) -> Tensor:
-        """f'(x), elementwise."""
         return self.exponent * x ** (self.exponent - 1)

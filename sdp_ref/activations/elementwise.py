@@ -1,4 +1,4 @@
-"""Which non-linearity a module of torch applies."""
+"""Look-up of the non-linearity that a torch module or operator applies."""
 
 from __future__ import annotations
 
@@ -13,27 +13,15 @@ ELEMENTWISE: dict[type[nn.Module], type[Activation]] = {
     **{kind.module: kind for kind in ACTIVATIONS.values()},
     Pointwise.module: Pointwise,
 }
-"""All there are, by the module that applies them."""
+"""Non-linearities by the torch module that applies them."""
 
 OPERATORS: dict[str, type[Activation]] = {op: kind for kind in ACTIVATIONS.values() for op in kind.ops}
-"""All that an ATen operator applies, by its name."""
+"""Non-linearities by the ATen operator that applies them."""
 
 
 def activation_of(module: nn.Module) -> Activation:
-    """Non-linearity that a module applies.
+    """Return the non-linearity that a module applies; its type must be in :data:`ELEMENTWISE`.
 
-    Parameters
-    ----------
-    module : nn.Module
-        Of a type in :data:`ELEMENTWISE`.
-
-    Returns
-    -------
-    Activation
-
-    Raises
-    ------
-    NoFormulaError
-        If it has options for which there are no formulas.
+    Options of the module without formulas raise :class:`~sdp_ref.errors.NoFormulaError`.
     """
     return ELEMENTWISE[type_before_parametrizations(module)].of(module)

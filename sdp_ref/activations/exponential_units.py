@@ -22,43 +22,31 @@ class _Unit(Quadrature):
 
     @property
     def scale(self) -> float:
-        """Slope on the right."""
+        """Slope for x > 0."""
         return 1.0
 
     @property
     def depth(self) -> float:
-        """How far it goes down on the left, times the scale."""
+        """Limit for x -> -inf, divided by -scale."""
         return 1.0
 
     def from_flat(self, x: Tensor) -> Tensor:
-        """See :class:`Quadrature`: on the left it tends to -scale depth."""
+        """On the left it tends to -scale depth."""
         below = self.depth * torch.exp(x.clamp(max=0) / self.unit)
         return self.scale * torch.where(x > 0, x + self.depth, below)
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         below = self.depth * torch.expm1(x.clamp(max=0) / self.unit)
         return self.scale * torch.where(x > 0, x, below)
 
     def derivative(self, x: Tensor) -> Tensor:
-        """f'(x), elementwise; at 0 the derivative from the right."""
         below = self.depth / self.unit * torch.exp(x.clamp(max=0) / self.unit)
         return self.scale * torch.where(x >= 0, torch.ones_like(x), below)
 
 
 @dataclass(frozen=True)
 class ELU(_Unit):
-    """x for x > 0, and alpha (exp(x) - 1) below.
-
-    Parameters
-    ----------
-    alpha : float
-
-    Raises
-    ------
-    ValueError
-        If it is not finite.
-    """
+    """x for x > 0, and alpha (exp(x) - 1) below."""
 
     name: ClassVar[str] = "elu"
     label: ClassVar[str] = "ELU"
@@ -74,7 +62,7 @@ class ELU(_Unit):
     def from_op(
         cls, name: str, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0
     ) -> nn.Module:
-        """See :class:`Activation`; SELU and CELU are this operator with other arguments."""
+        """SELU and CELU are this operator with other arguments."""
         if scale == input_scale == 1:
             return nn.ELU(alpha).eval()
         if input_scale == 1 and math.isclose(scale, _SELU_SCALE) and math.isclose(alpha, _SELU_ALPHA):
@@ -85,7 +73,6 @@ class ELU(_Unit):
 
     @property
     def depth(self) -> float:
-        """See :class:`_Unit`."""
         return self.alpha
 
 
@@ -104,18 +91,7 @@ class SELU(_Unit):
 
 @dataclass(frozen=True)
 class CELU(_Unit):
-    """x for x > 0, and alpha (exp(x / alpha) - 1) below.
-
-    Parameters
-    ----------
-    alpha : float
-        Above 0.
-
-    Raises
-    ------
-    ValueError
-        If it is not.
-    """
+    """x for x > 0, and alpha (exp(x / alpha) - 1) below, for alpha > 0."""
 
     name: ClassVar[str] = "celu"
     label: ClassVar[str] = "CELU"
@@ -129,10 +105,8 @@ class CELU(_Unit):
 
     @property
     def depth(self) -> float:
-        """See :class:`_Unit`."""
         return self.alpha
 
     @property
     def unit(self) -> float:
-        """See :class:`_Unit`."""
         return self.alpha

@@ -30,15 +30,13 @@ class GELU(Activation):
 
     @classmethod
     def of(cls, module: nn.Module) -> Activation:  # type: ignore[override]
-        """See :class:`Activation`; the approximation by tanh is another function."""
+        """The tanh approximation is :class:`GELUTanh`."""
         return cls() if module.approximate == "none" else GELUTanh()
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return x * cdf(x)
 
     def derivative(self, x: Tensor) -> Tensor:
-        """f'(x), elementwise."""
         return cdf(x) + x * pdf(x)
 
     def _mean_variance(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
@@ -70,19 +68,15 @@ class GELUTanh(Quadrature):
 
     @classmethod
     def of(cls, module: nn.Module) -> Activation:  # type: ignore[override]
-        """See :class:`Activation`."""
         return GELU.of(module)
 
     def build(self) -> nn.Module:
-        """See :class:`Activation`."""
         return nn.GELU("tanh")
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return x * torch.sigmoid(_inner(x))
 
     def derivative(self, x: Tensor) -> Tensor:
-        """f'(x), elementwise."""
         z = _inner(x)
         slope = 2 * math.sqrt(2 / math.pi) * (1 + 3 * _CUBE * x * x)
         return torch.sigmoid(z) * (1 + x * slope * torch.sigmoid(-z))

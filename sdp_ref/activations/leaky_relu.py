@@ -18,18 +18,7 @@ from sdp_ref.activations.numerics.short_ramp import ramp_moments
 
 @dataclass(frozen=True)
 class LeakyReLU(Activation):
-    """max(x, 0) + a min(x, 0). Closed forms, exactly scale equivariant.
-
-    Parameters
-    ----------
-    negative_slope : float
-        a, finite.
-
-    Raises
-    ------
-    ValueError
-        If it is not.
-    """
+    """max(x, 0) + a min(x, 0) with a = `negative_slope`; moments are closed forms and scale equivariant."""
 
     name: ClassVar[str] = "leaky_relu"
     label: ClassVar[str] = "Leaky-ReLU"
@@ -49,15 +38,13 @@ class LeakyReLU(Activation):
             raise ValueError(f"negative_slope must be a finite number, got {slope!r}")
 
     def _slope(self, x: Tensor) -> Any:  # noqa: ARG002
-        """a, for values of the shape of `x`: a number, or a tensor that broadcasts against them."""
+        """Return a for values of the shape of `x`: a number, or a tensor that broadcasts against them."""
         return self.negative_slope
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return F.leaky_relu(x, self.negative_slope) if self.negative_slope else F.relu(x)
 
     def derivative(self, x: Tensor) -> Tensor:
-        """f'(x), elementwise; the right derivative at 0."""
         return torch.where(x >= 0, torch.ones_like(x), self._slope(x))
 
     def _mean_variance(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
@@ -66,8 +53,8 @@ class LeakyReLU(Activation):
         s = torch.where(point, 1.0, variance).sqrt()
         h = mean / s
         away = torch.where(mean > 0, -h, h)
-        # `spread`, I_1(-abs(h)), is how far the mean of the ramp lies above the ramp of the mean: small where
-        # the law hardly reaches the kink, and so not taken as a difference of the two.
+        # `spread`, I_1(-abs(h)), is the difference between the mean of the ramp and the ramp of the mean. It
+        # is small where the kink is in the tail, so it is not computed as this difference.
         beyond, spread, half = repeated_integrals(away)
         m = self.function(mean) + (1 - a) * s * spread
         # Phi(h) - S(h) S(-h) cancels for h < 0, E[(h + Z)_+^2] - S(h)^2 for h > 0
@@ -84,7 +71,8 @@ class LeakyReLU(Activation):
         if not isinstance(slope, Tensor) and slope == 0:
             return ramp_moments(mean, variance)
         a = torch.as_tensor(slope, dtype=mean.dtype, device=mean.device)
-        # What lies beyond the kink, seen from the mean: terms that are small there are not differences.
+        # The part on the other side of the kink from the mean: small terms there are not computed as
+        # differences.
         away = torch.where(mean > 0, -mean, mean)
         gain, spread = ramp_moments(away, variance)
         point = variance == 0

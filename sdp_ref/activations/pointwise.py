@@ -1,4 +1,4 @@
-"""Non-linearities whose moments are quadratures, and with them any function of one value."""
+"""Non-linearities whose moments are computed by quadrature, including user functions."""
 
 from __future__ import annotations
 
@@ -25,48 +25,48 @@ from sdp_ref.activations.numerics.curves import (
 from sdp_ref.errors import NoFormulaForLawError
 
 _AGREEMENT = 1e-8
-_MISFIT = 1e-4  # of the output's deviation; what a jump that is not known of moves is less than its square
-_LOST = 1e-9  # of the value at the mean, which rounding may take
-_REACH = 9.0  # deviations
+# relative to the output's standard deviation; an undeclared jump changes moments by less than its square
+_MISFIT = 1e-4
+_LOST = 1e-9  # relative to the value at the mean: allowance for rounding
+_REACH = 9.0  # standard deviations
 
 
 @dataclass(frozen=True)
 class Quadrature(Activation):
-    """A function of one value whose moments come from itself, its derivative and the places where it bends.
+    """A scalar function whose moments are computed by quadrature.
 
-    Means and variances are relatively accurate to about 1e-11, also where the function is nearly constant or
-    nearly linear. Covariances are to the `tolerance` asked for. Gradients by mean and covariance are exact to
-    first order; there are none of second order.
+    The quadrature uses the values of the function, its derivative and the points where it bends. Means and
+    variances have a relative error of about 1e-11, including where the function is nearly constant or nearly
+    linear. Covariances have the requested `tolerance`. Gradients with respect to mean and covariance are
+    exact to first order; second-order gradients are not available.
     """
 
     bends: ClassVar[tuple[float, ...]] = (0.0,)
-    """Where it bends; see :class:`Curve`."""
+    """Points where it bends; see :class:`Curve`."""
     knots: ClassVar[tuple[float, ...]] = KNOTS
-    """How far from its bends it still bends, in :attr:`unit`."""
+    """Further panel edges, as distances from the outermost bends in :attr:`unit`."""
     layer_seconds: ClassVar[float] = 0.1
 
     @property
     def corners(self) -> tuple[float, ...]:
-        """Where it has two slopes, which :attr:`kinks` says of its usual parameters."""
+        """Points with different one-sided derivatives, unlike :attr:`kinks` for the actual parameters."""
         return self.kinks
 
     @property
     def jumps(self) -> tuple[Jump, ...]:
-        """Where it has two values."""
+        """Points with different one-sided limits."""
         return ()
 
     @property
     def unit(self) -> float:
-        """Width of its bends."""
         return 1.0
 
     def from_flat(self, x: Tensor) -> Tensor:
-        """f(x) less a constant: what f tends to on one side, if it tends to something other than 0 there."""
+        """f(x) minus its limit on one side, if that is not 0."""
         return self.function(x)
 
     @property
     def curve(self) -> Curve:
-        """What the quadrature goes by."""
         places = (place for place, _, _ in self.jumps)
         bends = tuple(sorted({*self.bends, *self.corners, *places}))
         return Curve(self.from_flat, self.derivative, bends, self.jumps, self.unit, self.knots)
@@ -90,18 +90,18 @@ class Quadrature(Activation):
 
 @dataclass(frozen=True)
 class Pieces(Quadrature):
-    """A function of straight pieces, which may jump between them."""
+    """A piecewise linear function, which may jump between pieces."""
 
     bends: ClassVar[tuple[float, ...]] = ()
     layer_seconds: ClassVar[float] = 0.3
 
     @property
     def slopes(self) -> tuple[float, ...]:
-        """Of the pieces, from left to right: one more than :attr:`corners`."""
+        """Slopes of the pieces from left to right: one more than :attr:`corners`."""
         raise NotImplementedError
 
     def derivative(self, x: Tensor) -> Tensor:
-        """f'(x), elementwise, but for jumps; the right derivative at a corner."""
+        """f'(x), elementwise and without jumps; the right derivative at a corner."""
         corners = torch.tensor(self.corners, dtype=x.dtype, device=x.device)
         slopes = torch.tensor(self.slopes, dtype=x.dtype, device=x.device)
         return slopes[torch.bucketize(x.detach().contiguous(), corners, right=True)]
@@ -109,7 +109,7 @@ class Pieces(Quadrature):
 
 @dataclass(frozen=True)
 class Straight(Pieces):
-    """A continuous function of straight pieces: covariances are sums of those of ramps, exact to 1e-11."""
+    """A continuous piecewise linear function; covariances are sums of those of ramps, exact to 1e-11."""
 
     bends: ClassVar[tuple[float, ...]] = (0.0,)
     layer_seconds: ClassVar[float] = 0.015
@@ -119,16 +119,16 @@ class Straight(Pieces):
 
 
 class Apply(nn.Module):
-    """A function of one value, applied elementwise.
+    """Apply a scalar function elementwise.
 
     Parameters
     ----------
     call : callable
-        The function, of a tensor of any shape.
+        The function of a tensor of any shape.
     kinks : sequence of float
-        Where it has two slopes, or two values.
+        Points with different one-sided derivatives or limits.
     text : str, optional
-        What it is called in messages; by default the name of the function.
+        Name in messages; by default that of the function.
     """
 
     def __init__(
@@ -140,27 +140,27 @@ class Apply(nn.Module):
         self.text = text or getattr(call, "__name__", type(call).__name__)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply it."""
         return self.call(x)
 
 
 @dataclass(frozen=True)
 class Pointwise(Quadrature):
-    """Any function of one value: moments by quadrature, derivatives by autograd.
+    """Any scalar function: moments by quadrature, derivatives by autograd.
 
-    The quadrature is done a second time with twice as many panels. Where the means or the standard deviations
-    of the two differ by more than 1e-8 of the larger of the input's and the output's standard deviation, or
-    are not finite, it is refused: the function bends where `places` does not say so, or grows too fast. So it
-    is where its slope does not add up to it: it jumps elsewhere; and next to a place where it is infinite.
+    The quadrature is repeated with twice as many panels. If the means or the standard deviations of the two
+    differ by more than 1e-8 of the larger of the input's and the output's standard deviation, or are not
+    finite, the function is rejected: it bends at points that `places` does not contain, or grows too fast. It
+    is also rejected if its derivative does not integrate to its values, because it has an undeclared jump,
+    and close to a singularity.
 
     Parameters
     ----------
     call : callable
-        The function, of a tensor of any shape; differentiable by autograd.
+        The function of a tensor of any shape; differentiable by autograd.
     places : tuple of float
-        Where it has two slopes or two values, or bends within less than about 1.
+        Points with different one-sided derivatives or limits, or where it bends within less than about 1.
     text : str
-        What it is called in messages.
+        Name in messages.
     """
 
     module: ClassVar[type[nn.Module]] = Apply
@@ -171,21 +171,18 @@ class Pointwise(Quadrature):
 
     @classmethod
     def of(cls, module: nn.Module) -> Pointwise:
-        """See :class:`Activation`."""
         return cls(module.call, module.kinks, module.text)  # type: ignore[arg-type]  # attributes of an Apply
 
     def build(self) -> nn.Module:
-        """See :class:`Activation`."""
         return Apply(self.call, self.places, self.text)
 
     @property
     def corners(self) -> tuple[float, ...]:
-        """See :class:`Quadrature`."""
         return self.places
 
     @property
     def jumps(self) -> tuple[Jump, ...]:
-        """Where the values next to a place differ."""
+        """Those of `places` where the one-sided limits differ."""
         return tuple(
             (place, left, right)
             for place, left, right in self._sides()
@@ -193,7 +190,7 @@ class Pointwise(Quadrature):
         )
 
     def _sides(self) -> list[Jump]:
-        """Each of `places`, with the values next to it."""
+        """Each of `places` with the neighbouring values."""
         found = []
         for place in self.places:
             beside = torch.tensor([place] * 2, dtype=torch.float64)
@@ -203,11 +200,10 @@ class Pointwise(Quadrature):
         return found
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return self.call(x)
 
     def derivative(self, x: Tensor) -> Tensor:
-        """f'(x), elementwise; at one of `places` the derivative from the right."""
+        """f'(x), elementwise; the derivative from the right at one of `places`."""
         at = x.detach().clone()
         for place in self.places:
             just = torch.nextafter(at, torch.full_like(at, torch.inf))

@@ -1,4 +1,4 @@
-"""PReLU: the leaky ReLU whose slope is learnt, one for all values or one a channel."""
+"""PReLU: the leaky ReLU with learned slopes, one for all values or one per channel."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sdp_ref.errors import NoFormulaError
 
 @dataclass(frozen=True, eq=False)
 class PReLU(LeakyReLU):
-    """max(x, 0) + a min(x, 0), a learnt. Closed forms; gradients flow to the slopes as well.
+    """max(x, 0) + a min(x, 0) with learned a. Moments are closed forms; gradients flow to the slopes as well.
 
     Parameters
     ----------
     weight : float or Tensor, shape (1,) or (C,)
-        a, or one for each channel of values (B, C, ...).
+        a, or one a per channel of values (B, C, ...).
     """
 
     name: ClassVar[str] = "prelu"
@@ -44,7 +44,7 @@ class PReLU(LeakyReLU):
 
     @classmethod
     def from_op(cls, name: str, weight: Any) -> nn.Module:
-        """See :class:`Activation`; the module has the tensor itself, with its history."""
+        """The module holds the given tensor itself, with its graph."""
         if not isinstance(weight, Tensor):
             raise NoFormulaError(f"{name} with slopes that are no tensor")
         module = nn.PReLU(weight.numel(), device="meta")
@@ -53,7 +53,6 @@ class PReLU(LeakyReLU):
         return module.eval()
 
     def build(self) -> nn.Module:
-        """See :class:`Activation`."""
         weight = torch.as_tensor(self.weight).reshape(-1)
         module = nn.PReLU(weight.numel(), dtype=weight.dtype if weight.is_floating_point() else None)
         with torch.no_grad():
@@ -62,11 +61,9 @@ class PReLU(LeakyReLU):
 
     @property
     def uniform(self) -> bool:
-        """See :class:`Activation`."""
         return not isinstance(self.weight, Tensor) or self.weight.numel() == 1
 
     def flattened(self, event: torch.Size) -> PReLU:
-        """See :class:`Activation`."""
         if self.uniform:
             return self
         return replace(self, weight=self._slope(torch.empty(1, *event)).expand(1, *event).flatten())
@@ -78,7 +75,6 @@ class PReLU(LeakyReLU):
         return weight.reshape(-1, *[1] * (x.ndim - 2))
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return torch.where(x > 0, x, self._slope(x) * x)
 
     def _covariance(self, mean: Tensor, variance: Tensor, covariance: Tensor, _tolerance: float) -> Tensor:

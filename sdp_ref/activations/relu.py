@@ -1,4 +1,4 @@
-"""ReLU: the leaky one of slope 0."""
+"""ReLU: the leaky ReLU of slope 0."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ class ReLU(LeakyReLU):
     rank: ClassVar[int] = 10
     module: ClassVar[type[nn.Module]] = nn.ReLU
     ops: ClassVar[tuple[str, ...]] = ("relu",)
-    value_seconds: ClassVar[float] = 0.0  # in place, while the layer's product is in the cache
+    value_seconds: ClassVar[float] = 0.0  # computed in place while the product of the layer is in cache
     negative_slope: float = field(default=0.0, init=False)

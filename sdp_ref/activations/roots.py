@@ -1,4 +1,4 @@
-"""Functions without moments under a normal law, which reaches where they are not finite."""
+"""Functions without moments under a normal law, whose support includes their singularities."""
 
 from __future__ import annotations
 
@@ -13,40 +13,28 @@ from sdp_ref.errors import NoFormulaError
 
 
 class Sqrt(nn.Module):
-    """The square root of x."""
-
     def forward(self, x: Tensor) -> Tensor:
-        """Apply it."""
         return x.sqrt()
 
 
 class Rsqrt(nn.Module):
-    """One over the square root of x."""
-
     def forward(self, x: Tensor) -> Tensor:
-        """Apply it."""
         return x.rsqrt()
 
 
 class Reciprocal(nn.Module):
-    """1 / x."""
-
     def forward(self, x: Tensor) -> Tensor:
-        """Apply it."""
         return x.reciprocal()
 
 
 class Log(nn.Module):
-    """The natural logarithm of x."""
-
     def forward(self, x: Tensor) -> Tensor:
-        """Apply it."""
         return x.log()
 
 
 @dataclass(frozen=True)
 class _Momentless(Activation):
-    """A function that is not defined, or not integrable, under any normal law but a point mass."""
+    """A function that is undefined or not integrable under every normal law except point masses."""
 
     moments: ClassVar[bool] = False
 
@@ -67,71 +55,55 @@ class _Momentless(Activation):
 
 @dataclass(frozen=True)
 class SquareRoot(_Momentless):
-    """The square root of x."""
-
     name: ClassVar[str] = "sqrt"
     label: ClassVar[str] = "sqrt"
     module: ClassVar[type[nn.Module]] = Sqrt
     ops: ClassVar[tuple[str, ...]] = ("sqrt",)
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return x.sqrt()
 
     def derivative(self, x: Tensor) -> Tensor:
-        """f'(x), elementwise."""
         return 0.5 * x.rsqrt()
 
 
 @dataclass(frozen=True)
 class InverseSquareRoot(_Momentless):
-    """One over the square root of x."""
-
     name: ClassVar[str] = "rsqrt"
     label: ClassVar[str] = "rsqrt"
     module: ClassVar[type[nn.Module]] = Rsqrt
     ops: ClassVar[tuple[str, ...]] = ("rsqrt",)
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return x.rsqrt()
 
     def derivative(self, x: Tensor) -> Tensor:
-        """f'(x), elementwise."""
         return -0.5 * x.rsqrt() / x
 
 
 @dataclass(frozen=True)
 class Inverse(_Momentless):
-    """1 / x."""
-
     name: ClassVar[str] = "reciprocal"
     label: ClassVar[str] = "reciprocal"
     module: ClassVar[type[nn.Module]] = Reciprocal
     ops: ClassVar[tuple[str, ...]] = ("reciprocal",)
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return x.reciprocal()
 
     def derivative(self, x: Tensor) -> Tensor:
-        """f'(x), elementwise."""
         return -x.reciprocal().square()
 
 
 @dataclass(frozen=True)
 class Logarithm(_Momentless):
-    """The natural logarithm of x."""
-
     name: ClassVar[str] = "log"
     label: ClassVar[str] = "log"
     module: ClassVar[type[nn.Module]] = Log
     ops: ClassVar[tuple[str, ...]] = ("log",)
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return x.log()
 
     def derivative(self, x: Tensor) -> Tensor:
-        """f'(x), elementwise."""
         return x.reciprocal()

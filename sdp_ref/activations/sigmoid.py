@@ -1,4 +1,4 @@
-"""The logistic function: quadrature, and covariances as of a mixture of normal distribution functions."""
+"""The logistic function: quadrature, and covariances from a mixture of normal distribution functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sdp_ref.activations.numerics.covariances import gate, like_exact
 from sdp_ref.activations.numerics.logistic_mixture import mixture_for
 from sdp_ref.activations.numerics.quadrature import smooth_mean_variance
 
-_LARGEST_SLOPE = 0.25  # at 0
+_LARGEST_SLOPE = 0.25  # attained at 0
 
 
 @dataclass(frozen=True)
@@ -29,15 +29,13 @@ class Sigmoid(Activation):
     layer_seconds: ClassVar[float] = 0.04
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return torch.sigmoid(x)
 
     def derivative(self, x: Tensor) -> Tensor:
-        """f'(x), elementwise."""
         return torch.sigmoid(x) * torch.sigmoid(-x)
 
     def _mean_variance(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        # sigmoid(x) = 1 - sigmoid(-x): on the left it is small, and so are its errors
+        # sigmoid(x) = 1 - sigmoid(-x): on the left its values and their errors are small
         right = mean > 0
         m, v = smooth_mean_variance(
             self.function,
@@ -56,11 +54,11 @@ class Sigmoid(Activation):
             slope = self.derivative(x)
             return slope * (1 - 6 * slope)
 
-        # f' is even and decays on both sides; the quadrature looks for mass to the right of the mean
+        # f' is even and decays on both sides; the quadrature searches for mass to the right of the mean
         return smooth_mean_variance(self.derivative, second, third, -mean.abs(), variance)[0]
 
     def _covariance(self, mean: Tensor, variance: Tensor, covariance: Tensor, tolerance: float) -> Tensor:
-        # Cov(f, g) changes by at most s_i s_j times one's slope error times the other's slope, for each of
-        # the two.
+        # Cov(f, g) changes by at most s_i s_j times the slope error of one times the slope of the other,
+        # twice.
         mixture = mixture_for(tolerance / (2 * _LARGEST_SLOPE), silu=False)
         return like_exact(gate, mixture, mean, variance, covariance, self._mean_variance)

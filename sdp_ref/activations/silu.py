@@ -1,4 +1,4 @@
-"""SiLU: quadrature, and covariances as of a mixture of GELUs of several widths."""
+"""SiLU: quadrature, and covariances from a mixture of GELUs of several widths."""
 
 from __future__ import annotations
 
@@ -29,11 +29,9 @@ class SiLU(Activation):
     layer_seconds: ClassVar[float] = 0.12
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return x * torch.sigmoid(x)
 
     def derivative(self, x: Tensor) -> Tensor:
-        """f'(x), elementwise."""
         y = torch.sigmoid(x)
         return y + x * y * torch.sigmoid(-x)
 
@@ -51,6 +49,6 @@ class SiLU(Activation):
         return smooth_mean_variance(self.derivative, self._second_derivative, third, mean, variance)[0]
 
     def _covariance(self, mean: Tensor, variance: Tensor, covariance: Tensor, tolerance: float) -> Tensor:
-        # The bound is as for the sigmoid.
+        # The same bound as for the sigmoid.
         mixture = mixture_for(tolerance / (2 * _LARGEST_SLOPE), silu=True)
         return like_exact(gated, mixture, mean, variance, covariance, self._mean_variance)

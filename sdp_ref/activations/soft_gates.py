@@ -24,11 +24,9 @@ class Hardswish(Quadrature):
     kinks: ClassVar[tuple[float, ...]] = (-3.0, 3.0)
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return F.hardswish(x)
 
     def derivative(self, x: Tensor) -> Tensor:
-        """f'(x), elementwise; at -3 and 3 the derivative from the right."""
         middle = torch.where(x < -3, torch.zeros_like(x), (2 * x + 3) / 6)
         return torch.where(x < 3, middle, torch.ones_like(x))
 
@@ -44,11 +42,9 @@ class Softsign(Quadrature):
     knots: ClassVar[tuple[float, ...]] = (*KNOTS, *(2.0**k * KNOTS[-1] for k in range(1, 12)))
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return x / (1 + x.abs())
 
     def derivative(self, x: Tensor) -> Tensor:
-        """f'(x), elementwise."""
         return (1 + x.abs()).square().reciprocal()
 
 
@@ -62,15 +58,13 @@ class Tanhshrink(Quadrature):
     ops: ClassVar[tuple[str, ...]] = ("tanhshrink",)
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return x - torch.tanh(x)
 
     def from_flat(self, x: Tensor) -> Tensor:
-        """See :class:`Quadrature`: where x is small the difference above cancels."""
+        """For small x the difference x - tanh(x) cancels."""
         square = x * x
         series = 1 / 3 - square * (2 / 15 - square * (17 / 315 - square * 62 / 2835))
         return torch.where(x.abs() < 0.02, x * square * series, x - torch.tanh(x))
 
     def derivative(self, x: Tensor) -> Tensor:
-        """f'(x), elementwise."""
         return torch.tanh(x).square()

@@ -1,4 +1,4 @@
-"""Softplus, and what is made of it: LogSigmoid and Mish."""
+"""Softplus, and functions derived from it: LogSigmoid and Mish."""
 
 from __future__ import annotations
 
@@ -16,19 +16,9 @@ from sdp_ref.activations.pointwise import Quadrature
 
 @dataclass(frozen=True)
 class Softplus(Quadrature):
-    """log(1 + exp(beta x)) / beta, and x where beta x is above a threshold, as torch has it.
+    """log(1 + exp(beta x)) / beta, and x where beta x is above a threshold, as in torch.
 
-    Parameters
-    ----------
-    beta : float
-        Above 0.
-    threshold : float
-        There it jumps, by 2e-9 at the usual 20.
-
-    Raises
-    ------
-    ValueError
-        If `beta` is not, or one is not finite.
+    At the threshold it jumps, by 2e-9 at the default of 20.
     """
 
     name: ClassVar[str] = "softplus"
@@ -46,22 +36,18 @@ class Softplus(Quadrature):
 
     @property
     def unit(self) -> float:
-        """See :class:`Quadrature`."""
         return 1 / self.beta
 
     @property
     def jumps(self) -> tuple[Jump, ...]:
-        """See :class:`Quadrature`."""
         place = self.threshold / self.beta
         below = max(self.threshold, 0.0) + math.log1p(math.exp(-abs(self.threshold)))
         return () if below == self.threshold else ((place, below / self.beta, place),)
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return F.softplus(x, self.beta, self.threshold)
 
     def derivative(self, x: Tensor) -> Tensor:
-        """f'(x), elementwise."""
         z = x * self.beta
         return torch.where(z >= self.threshold, torch.ones_like(x), torch.sigmoid(z))
 
@@ -76,11 +62,9 @@ class LogSigmoid(Quadrature):
     ops: ClassVar[tuple[str, ...]] = ("log_sigmoid",)
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return F.logsigmoid(x)
 
     def derivative(self, x: Tensor) -> Tensor:
-        """f'(x), elementwise."""
         return torch.sigmoid(-x)
 
 
@@ -94,10 +78,8 @@ class Mish(Quadrature):
     ops: ClassVar[tuple[str, ...]] = ("mish",)
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return F.mish(x)
 
     def derivative(self, x: Tensor) -> Tensor:
-        """f'(x), elementwise."""
         gate = torch.tanh(torch.logaddexp(x, torch.zeros_like(x)))
         return gate + x * (1 - gate) * (1 + gate) * torch.sigmoid(x)

@@ -1,4 +1,4 @@
-"""Continuous functions of straight pieces: clips and the absolute value."""
+"""Continuous piecewise linear functions: clips and the absolute value."""
 
 from __future__ import annotations
 
@@ -14,18 +14,7 @@ from sdp_ref.errors import NoFormulaError
 
 @dataclass(frozen=True)
 class Hardtanh(Straight):
-    """min(max(x, min_val), max_val).
-
-    Parameters
-    ----------
-    min_val, max_val : float
-        The first is below the second; either may be infinite.
-
-    Raises
-    ------
-    ValueError
-        If they are not such numbers.
-    """
+    """min(max(x, min_val), max_val) with min_val < max_val, either of which may be infinite."""
 
     name: ClassVar[str] = "hardtanh"
     label: ClassVar[str] = "Hardtanh"
@@ -41,7 +30,7 @@ class Hardtanh(Straight):
 
     @classmethod
     def from_op(cls, name: str, *args: Any, **kwargs: Any) -> nn.Module:
-        """See :class:`Activation`; clamps may have one bound or two, which are numbers."""
+        """Clamps may have one or two bounds, which must be numbers."""
         if name == "hardtanh":
             return super().from_op(name, *args, **kwargs)
         names = {"clamp_min": ("min",), "clamp_max": ("max",)}.get(name, ("min", "max"))
@@ -56,17 +45,14 @@ class Hardtanh(Straight):
 
     @property
     def corners(self) -> tuple[float, ...]:
-        """See :class:`Quadrature`."""
         return tuple(float(x) for x in (self.min_val, self.max_val) if math.isfinite(x))
 
     @property
     def slopes(self) -> tuple[float, ...]:
-        """See :class:`Straight`."""
         below = (0.0,) if math.isfinite(self.min_val) else ()
         return (*below, 1.0, *((0.0,) if math.isfinite(self.max_val) else ()))
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return x.clamp(self.min_val, self.max_val)
 
 
@@ -82,7 +68,6 @@ class ReLU6(Straight):
     slopes: ClassVar[tuple[float, ...]] = (0.0, 1.0, 0.0)
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return x.clamp(0, 6)
 
 
@@ -98,21 +83,17 @@ class Hardsigmoid(Straight):
     slopes: ClassVar[tuple[float, ...]] = (0.0, 1 / 6, 0.0)
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return (x + 3).clamp(0, 6) / 6
 
 
 class Abs(nn.Module):
-    """The absolute value."""
-
     def forward(self, x: Tensor) -> Tensor:
-        """Apply it."""
         return x.abs()
 
 
 @dataclass(frozen=True)
 class Absolute(Straight):
-    """The absolute value. Exactly scale equivariant."""
+    """The absolute value; exactly scale equivariant."""
 
     name: ClassVar[str] = "abs"
     label: ClassVar[str] = "abs"
@@ -122,7 +103,6 @@ class Absolute(Straight):
     slopes: ClassVar[tuple[float, ...]] = (-1.0, 1.0)
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return x.abs()
 
 

@@ -1,4 +1,4 @@
-"""tanh: the sigmoid, stretched."""
+"""tanh: the sigmoid, rescaled."""
 
 from __future__ import annotations
 
@@ -27,11 +27,9 @@ class Tanh(Activation):
     layer_seconds: ClassVar[float] = 0.05
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return torch.tanh(x)
 
     def derivative(self, x: Tensor) -> Tensor:
-        """f'(x), elementwise."""
         return 4 * torch.sigmoid(2 * x) * torch.sigmoid(-2 * x)
 
     def _mean_variance(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Functions of straight pieces about a threshold: Softshrink, and two that jump, Hardshrink and Threshold."""
+"""Piecewise linear functions with a threshold: Softshrink, and two that jump, Hardshrink and Threshold."""
 
 from __future__ import annotations
 
@@ -16,18 +16,7 @@ from sdp_ref.activations.pointwise import Pieces, Straight
 
 @dataclass(frozen=True)
 class _Shrink(Pieces):
-    """A function that is 0 within lambd of 0, and beyond of slope 1.
-
-    Parameters
-    ----------
-    lambd : float
-        At least 0.
-
-    Raises
-    ------
-    ValueError
-        If it is not.
-    """
+    """A function that is 0 within lambd >= 0 of 0 and has slope 1 beyond."""
 
     kinks: ClassVar[tuple[float, ...]] = (-0.5, 0.5)
     lambd: float = 0.5
@@ -38,18 +27,16 @@ class _Shrink(Pieces):
 
     @property
     def corners(self) -> tuple[float, ...]:
-        """See :class:`Quadrature`."""
         return (-float(self.lambd), float(self.lambd))
 
     @property
     def slopes(self) -> tuple[float, ...]:
-        """See :class:`Pieces`."""
         return (1.0, 0.0, 1.0)
 
 
 @dataclass(frozen=True)
 class Softshrink(_Shrink, Straight):
-    """x less lambd towards 0, and 0 within lambd of it; see :class:`_Shrink`."""
+    """x moved towards 0 by lambd, and 0 within lambd of 0."""
 
     name: ClassVar[str] = "softshrink"
     label: ClassVar[str] = "Softshrink"
@@ -57,13 +44,12 @@ class Softshrink(_Shrink, Straight):
     ops: ClassVar[tuple[str, ...]] = ("softshrink",)
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return F.softshrink(x, self.lambd)
 
 
 @dataclass(frozen=True)
 class Hardshrink(_Shrink):
-    """x, and 0 within lambd of 0; see :class:`_Shrink`."""
+    """x, and 0 within lambd of 0."""
 
     name: ClassVar[str] = "hardshrink"
     label: ClassVar[str] = "Hardshrink"
@@ -72,28 +58,16 @@ class Hardshrink(_Shrink):
 
     @property
     def jumps(self) -> tuple[Jump, ...]:
-        """See :class:`Quadrature`."""
         edge = float(self.lambd)
         return ((-edge, -edge, 0.0), (edge, 0.0, edge)) if edge else ()
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return F.hardshrink(x, self.lambd)
 
 
 @dataclass(frozen=True)
 class Threshold(Pieces):
-    """x above a threshold, and one value up to it.
-
-    Parameters
-    ----------
-    threshold, value : float
-
-    Raises
-    ------
-    ValueError
-        If one is not finite.
-    """
+    """x above a threshold, and a constant up to it."""
 
     name: ClassVar[str] = "threshold"
     label: ClassVar[str] = "Threshold"
@@ -109,24 +83,19 @@ class Threshold(Pieces):
 
     @property
     def corners(self) -> tuple[float, ...]:
-        """See :class:`Quadrature`."""
         return (float(self.threshold),)
 
     @property
     def slopes(self) -> tuple[float, ...]:
-        """See :class:`Pieces`."""
         return (0.0, 1.0)
 
     @property
     def jumps(self) -> tuple[Jump, ...]:
-        """See :class:`Quadrature`."""
         place, before = float(self.threshold), float(self.value)
         return () if place == before else ((place, 0.0, place - before),)
 
     def from_flat(self, x: Tensor) -> Tensor:
-        """See :class:`Quadrature`."""
         return torch.where(x > self.threshold, x - self.value, torch.zeros_like(x))
 
     def function(self, x: Tensor) -> Tensor:
-        """f(x), elementwise."""
         return F.threshold(x, self.threshold, self.value)

@@ -1,4 +1,4 @@
-"""The conformance kit: whether a propagation rule keeps what every rule, or its own claims, promise."""
+"""The conformance kit: tests of general properties of propagation rules, and of the claims of a rule."""
 
 from sdp_ref.conformance.kit import CHECKS, check_rule
 from sdp_ref.conformance.report import CheckResult, ConformanceReport

@@ -1,7 +1,7 @@
-"""Small nets with short weights, and the laws that enter them.
+"""Small nets with short weights, and input laws for them.
 
-Nets are ladders, one unit first, so that the first failing case is the smallest; weights have two
-digits, so that it can be read.
+Nets are ordered by size, starting with one unit, so that the first failing case is the smallest. Weights have
+two digits, so that a reported case is readable.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from sdp_ref.laws import DiagonalGaussian, Gaussian
 from sdp_ref.laws.gaussian import AnyGaussian
 
 WIDTHS = ((1, 1, 1), (2, 2, 2), (3, 3, 2), (4, 4, 3, 2))
-"""Inputs, hidden units, outputs. No layer is wider than the one before, so that no covariance is singular:
-that is for the checks that ask about it."""
+"""Inputs, hidden units, outputs. No layer is wider than the previous one, so that no covariance is singular;
+separate checks test singular covariances.
+"""
 
 
 def tensor(values: object) -> Tensor:
-    """As float64."""
     return torch.as_tensor(np.asarray(values, dtype=np.float64))
 
 
 def linear(weight: object, bias: object = None) -> nn.Linear:
-    """Linear layer of float64 with these weights, without gradients; bias 0 by default."""
+    """Float64 linear layer with these weights and without gradients; the default bias is 0."""
     w = tensor(weight)
     layer = nn.Linear(w.shape[1], w.shape[0], dtype=torch.float64).requires_grad_(False)
     layer.weight.copy_(w)
@@ -51,7 +51,6 @@ class Residual(nn.Module):
         self.branch = branch
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply to a batch."""
         y: Tensor = x + self.branch(x)
         return y
 
@@ -61,22 +60,7 @@ IMAGE = (1, 3, 3)
 
 
 def structured(name: str | None, seed: int) -> dict[str, tuple[nn.Sequential, tuple[int, ...]]]:
-    """Nets that are no plain chain of Linear and activation, with the event shape of their input.
-
-    Parameters
-    ----------
-    name : str, optional
-        Of an activation; without one the nets are affine.
-    seed : int
-        Of the weights.
-
-    Returns
-    -------
-    dict of str to (Sequential, tuple of int)
-        A flattened image, a convolution, a Sequential in a Sequential, a residual connection, batch
-        normalisation, many inputs and outputs and, but for smooth activations, whose pairs some rules
-        integrate, many units and layers; each with the event shape that it takes.
-    """
+    """Nets other than plain chains of Linear and activation, with the event shape of their input."""
     between = [] if name is None else [activation(name).build()]
     first, last, more = dense((2, 2, 2, 2), None, seed)
     conv = _filled(nn.Conv2d(1, 2, 2), seed)
@@ -106,7 +90,7 @@ CONVOLUTIONS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "shuffled": (lambda: nn.PixelShuffle(2), (4, 1, 2)),
     "interpolated": (lambda: nn.Upsample((2, 2), mode="bilinear"), (1, 3, 3)),
 }
-"""Convolutions, and what else is linear over space, with the event shape of their input."""
+"""Convolutions and other linear ops on images, with the event shape of their input."""
 
 
 def convolved(kind: str, name: str | None, seed: int) -> tuple[nn.Sequential, tuple[int, ...]]:
@@ -117,7 +101,7 @@ def convolved(kind: str, name: str | None, seed: int) -> tuple[nn.Sequential, tu
 
 
 def _filled(layer: nn.Module, seed: int) -> nn.Module:
-    """Layer of float64 with random weights and statistics of two digits, without gradients."""
+    """Float64 layer with random two-digit weights and statistics, without gradients."""
     rng = np.random.default_rng([seed, 9])
     layer = layer.double().requires_grad_(False)
     for name, value in layer.state_dict().items():
@@ -132,21 +116,20 @@ _WIDE, _DEEP = 128, 8
 
 
 def _apart(width: int, own: float, bias: float, seed: int) -> nn.Linear:
-    """Square layer whose units have noise of their own, and are above 0 if inputs are above -1."""
+    """Square layer whose units have noise of their own, and are positive if inputs are above -1."""
     rng = np.random.default_rng([seed, width])
     weight = np.round(rng.uniform(0, 0.3, (width, width)) / width**0.5, 3) + own * np.eye(width)
     return linear(weight, np.full(width, bias))
 
 
 def of_shape(x: AnyGaussian, shape: tuple[int, ...]) -> AnyGaussian:
-    """Law over vectors as one over events of this shape."""
     if isinstance(x, Gaussian):
         return Gaussian(x.mean.unflatten(1, shape), x.covariance)
     return DiagonalGaussian(x.mean.unflatten(1, shape), x.variance.unflatten(1, shape))
 
 
 def units(name: str, n: int, *, last: bool = False) -> nn.Sequential:
-    """Activation of each of n inputs by itself; with `last` a layer of sums and differences after it."""
+    """Activation of each of n inputs; with `last` followed by a layer of sums and differences."""
     modules = [linear(np.eye(n)), activation(name).build()]
     if last:
         modules.append(linear([[1.0] * n, [(-1.0) ** i for i in range(n)]]))
@@ -154,12 +137,12 @@ def units(name: str, n: int, *, last: bool = False) -> nn.Sequential:
 
 
 def dense(widths: Sequence[int], name: str | None, seed: int, *, bias: bool = True) -> nn.Sequential:
-    """Net with random weights of two digits; without an activation it is affine."""
+    """Net with random two-digit weights; affine without an activation."""
     rng = np.random.default_rng([seed, *widths])
     modules: list[nn.Module] = []
     for fan_in, out in itertools.pairwise(widths):
         sign = np.where(rng.random((out, fan_in)) < 0.5, -1.0, 1.0)
-        # no small weights: every unit depends on every input
+        # no small weights, so that every unit depends on every input
         weight = sign * np.round(rng.uniform(0.4, 1.4, (out, fan_in)) / fan_in**0.5, 2)
         shift = np.round(rng.uniform(-0.5, 0.5, out), 2) if bias else np.zeros(out)
         modules += [linear(weight, shift)]
@@ -176,7 +159,6 @@ def diagonal(n: int, seed: int, batch: int = 1) -> DiagonalGaussian:
 
 
 def singular(n: int, seed: int) -> Iterator[AnyGaussian]:
-    """Inputs one of which has no noise, and two sources of noise for all."""
     x, rng = diagonal(n, seed), np.random.default_rng([seed, n, 2])
     yield DiagonalGaussian(x.mean, torch.cat([0 * x.variance[:, :1], x.variance[:, 1:]], 1))
     root = np.round(rng.uniform(0.2, 0.9, (1, n, 2)), 1)
@@ -193,7 +175,7 @@ def full(n: int, seed: int, batch: int = 1) -> Gaussian:
 
 
 def generic(subject: Subject, seed: int, *, bias: bool = True) -> Iterator[tuple[nn.Sequential, AnyGaussian]]:
-    """Ladder of nets with one kind of kink and one smooth kind, as far as the rule takes them."""
+    """Nets of increasing size with one kinked and one smooth activation that the rule supports."""
     for name in representative(subject):
         for widths in WIDTHS:
             net = dense(widths, name, seed, bias=bias)
@@ -202,7 +184,7 @@ def generic(subject: Subject, seed: int, *, bias: bool = True) -> Iterator[tuple
 
 
 def representative(subject: Subject) -> list[str]:
-    """First activation with a kink that the rule takes, and tanh, which bends both ways, or a smooth one."""
+    """The first supported activation with a kink, and tanh (curvature of both signs) or a smooth one."""
     names = reference.known(subject.activations) or subject.activations
     kinked = [name for name in names if ACTIVATIONS[name].kinks]
     smooth = sorted((name for name in names if not ACTIVATIONS[name].kinks), key=lambda name: name != "tanh")
@@ -210,21 +192,19 @@ def representative(subject: Subject) -> list[str]:
 
 
 def indices(x: AnyGaussian, whole: AnyGaussian) -> list[int]:
-    """Where each law of `x` is in `whole`, all of whose laws differ."""
+    """Positions of the laws of `x` in `whole`, whose laws are distinct."""
     same = (x.mean.unsqueeze(1) == whole.mean).all(-1)
     same &= (x.covariance.unsqueeze(1) == whole.covariance).all((-2, -1))
     return [int(i) for i in same.int().argmax(1)]
 
 
 def shrunk(x: AnyGaussian, factor: float) -> AnyGaussian:
-    """Law with this multiple of the covariance about the same mean."""
     if isinstance(x, Gaussian):
         return Gaussian(x.mean, factor * x.covariance)
     return DiagonalGaussian(x.mean, factor * x.variance)
 
 
 def scaled(x: AnyGaussian, factor: float) -> AnyGaussian:
-    """Law of factor X."""
     if isinstance(x, Gaussian):
         return Gaussian(factor * x.mean, factor**2 * x.covariance)
     return DiagonalGaussian(factor * x.mean, factor**2 * x.variance)

@@ -1,4 +1,4 @@
-"""A net and the law of its input as Python lines that make them again."""
+"""Python code that reproduces a net and an input law."""
 
 from __future__ import annotations
 
@@ -17,23 +17,7 @@ CALL = "y = rule.propagate(net, x)\nprint(y.mean, y.covariance)"
 
 
 def as_code(net: nn.Module, x: Law, rule: Any, calls: str = "") -> str:
-    """Python lines that build `net` and `x` and call the rule.
-
-    Parameters
-    ----------
-    net : nn.Module
-        Of modules that the kit makes nets from.
-    x : Law
-    rule : Rule or other object
-        Of one that comes with the package the lines make it too; another is left to the reader as `rule`.
-    calls : str
-        Lines after these; by default the prediction is printed.
-
-    Returns
-    -------
-    str
-        Lines to be run as they are.
-    """
+    """Python code that builds `net` and `x` and calls the rule."""
     dtype = str(x.location.dtype)
     lines = ["import torch", "from torch import nn", "import sdp_ref as sr"]
     lines += ["torch.set_printoptions(precision=10)"]
@@ -57,7 +41,7 @@ def as_code(net: nn.Module, x: Law, rule: Any, calls: str = "") -> str:
 
 
 def _is_own(net: nn.Module) -> bool:
-    """Whether a module's class is the kit's own, and not torch's."""
+    """Whether a module's class is defined by the kit rather than by torch."""
     return type(net).__module__.startswith("sdp_ref.")
 
 
@@ -87,5 +71,5 @@ def _values(x: Law) -> list[Any]:
 
 
 def _tensor(value: Tensor) -> str:
-    # float32 numbers are exact in float64, so this text gives the same bits back
+    # float32 numbers are exact in float64, so this text reproduces all bits
     return f"torch.tensor({value.detach().to(torch.float64).tolist()}, dtype={value.dtype})"

@@ -1,10 +1,10 @@
-"""How far two results are apart, in units of what may be.
+"""Comparison of results relative to tolerances.
 
-Deterministic rules are compared in float64 with a relative tolerance of 1e-5, of sqrt(C_ii C_jj) for
-covariances and of the standard deviation (and the mean itself) for means: ten times the quadrature error
-that a rule without closed forms may have (moment matching's default is 1e-6), and thousands of times
-rounding. Sampling rules get six standard errors on top. All checks make fewer than 10^4 such comparisons:
-with a two-sided tail of 2e-9 each, the chance of any false alarm is below 2e-5.
+Deterministic rules are compared in float64 with a relative tolerance of 1e-5, relative to sqrt(C_ii C_jj) for
+covariances and to the standard deviation (and the mean itself) for means. This is ten times the quadrature
+error that is acceptable without closed forms (moment matching's default is 1e-6), and thousands of times
+rounding. Sampling rules get six standard errors in addition. All checks make fewer than 10^4 such
+comparisons: with a two-sided tail probability of 2e-9 each, the probability of any false alarm is below 2e-5.
 """
 
 from __future__ import annotations
@@ -27,13 +27,7 @@ STANDARD_ERRORS = 6.0
 
 @dataclass(frozen=True)
 class Expected:
-    """What a result must be, and how far it may be off.
-
-    Attributes
-    ----------
-    mean, mean_tolerance : Tensor, shape (B, n)
-    covariance, covariance_tolerance : Tensor, shape (B, n, n)
-    """
+    """Expected mean (B, n) and covariance (B, n, n) with tolerances."""
 
     mean: Tensor
     covariance: Tensor
@@ -41,31 +35,29 @@ class Expected:
     covariance_tolerance: Tensor
 
     def rows(self, index: Sequence[int]) -> Expected:
-        """Of some laws of the batch."""
         return Expected(*(getattr(self, f.name)[list(index)] for f in fields(self)))
 
 
 @dataclass(frozen=True)
 class StandardErrors:
-    """Of mean (B, n) and covariance (B, n, n) that :data:`DRAWS` independent samples give."""
+    """Standard errors of mean (B, n) and covariance (B, n, n) from :data:`DRAWS` independent samples."""
 
     mean: Tensor
     covariance: Tensor
 
     def times(self, factor: float) -> StandardErrors:
-        """Those of a law that is scaled by `factor`."""
         return StandardErrors(factor * self.mean, factor**2 * self.covariance)
 
 
 def of_gaussian(covariance: Tensor) -> StandardErrors:
-    """Standard errors where the samples have a Gaussian law: Var(c_ij) = (C_ii C_jj + C_ij^2) / k."""
+    """Standard errors for samples of a Gaussian law: Var(c_ij) = (C_ii C_jj + C_ij^2) / k."""
     v = covariance.diagonal(dim1=-2, dim2=-1)
     product = v.unsqueeze(-1) * v.unsqueeze(-2)
     return StandardErrors((v / DRAWS).sqrt(), ((product + covariance.square()) / DRAWS).sqrt())
 
 
 def simulated(subject: Subject, net: nn.Module, x: AnyGaussian) -> StandardErrors | None:
-    """Of a sampling rule, standard errors where the samples are those of net(X), from 2^13 of it."""
+    """Standard errors of a sampling rule if its samples are those of net(X), from 2^13 samples."""
     if not subject.sampling:
         return None
     noise = _normals(x.dimension) @ x.factor().mT
@@ -91,29 +83,13 @@ def expected(
     relative: float = RELATIVE,
     mean_scale: Tensor | None = None,
 ) -> Expected:
-    """Tolerances around a reference.
-
-    Parameters
-    ----------
-    mean, covariance : Tensor, shapes (B, n) and (B, n, n)
-    errors : StandardErrors, optional
-        Of the difference, for sampling rules.
-    relative : float
-    mean_scale : Tensor, optional
-        In whose units means are compared; by default standard deviation and mean.
-
-    Returns
-    -------
-    Expected
-        Tolerances in units of the outputs, of the covariance in squared ones.
-    """
     s = covariance.diagonal(dim1=-2, dim2=-1).abs().sqrt()
-    # an output that hardly varies is compared at a thousandth of the largest: cancellation is no fault
+    # an output with little variance is compared at a thousandth of the largest, to allow for cancellation
     s = s + 1e-3 * s.amax(-1, keepdim=True)
     scale = s + mean.abs().amax(-1, keepdim=True) if mean_scale is None else mean_scale
     mean_tolerance = relative * scale
     covariance_tolerance = relative * s.unsqueeze(-1) * s.unsqueeze(-2)
-    # a constant output's variance is the square of its value's rounding
+    # the variance of a constant output is the square of the rounding of its value
     rounding = (1e-13 * mean.abs().amax(-1)).square()
     covariance_tolerance = covariance_tolerance + rounding.unsqueeze(-1).unsqueeze(-1)
     if errors is not None:
@@ -123,23 +99,10 @@ def expected(
 
 
 def like(other: Prediction, errors: StandardErrors | None, *, relative: float = RELATIVE) -> Expected:
-    """What a second prediction must be if it is to agree with `other`, both being estimates of one law.
+    """Expected result of a second prediction that estimates the same law as `other`.
 
-    Samples may be others (they may depend on the order of inputs, or on the batch), so both have their
+    The samples may differ (they may depend on the order of inputs, or on the batch), so both have their
     standard error.
-
-    Parameters
-    ----------
-    other : Prediction
-    errors : StandardErrors or None
-        Of either prediction, if it samples.
-    relative : float
-        As :func:`expected` has it.
-
-    Returns
-    -------
-    Expected
-        With tolerances for the difference of the two.
     """
     if errors is not None:
         errors = StandardErrors(2**0.5 * errors.mean, 2**0.5 * errors.covariance)
@@ -147,7 +110,7 @@ def like(other: Prediction, errors: StandardErrors | None, *, relative: float = 
 
 
 def within(got: Prediction, want: Expected, calls: str = "") -> Verdict:
-    """Whether a result is within its tolerances; of a marginal one the diagonal counts."""
+    """Compare a result with its tolerances; for a marginal one, only the diagonal."""
     pairs: list[tuple[str, Tensor, Tensor, Tensor]] = [("mean", got.mean, want.mean, want.mean_tolerance)]
     if got.full:
         pairs.append(("covariance", got.covariance, want.covariance, want.covariance_tolerance))
@@ -162,7 +125,7 @@ def within(got: Prediction, want: Expected, calls: str = "") -> Verdict:
             text = f"{name} has shape {tuple(value.shape)}, not {tuple(reference.shape)}"
             return Verdict(False, text, calls=calls)
         error = (value.double() - reference).abs()
-        # not finite is further off than anything; 0 / 0 is agreement
+        # results that are not finite have the largest error; 0 / 0 is agreement
         share = torch.where(error <= tolerance, error / tolerance.clamp(min=1e-300), error / tolerance)
         share = torch.where(torch.isfinite(error), share, torch.inf)
         index = np.unravel_index(int(share.argmax()), share.shape)

@@ -1,4 +1,4 @@
-"""The checks by name, and the run of them on a rule."""
+"""The table of checks, and the function that runs them on a rule."""
 
 from __future__ import annotations
 
@@ -60,7 +60,6 @@ CHECKS: tuple[Check, ...] = (
     Check("inputs-kept", "Is the input law left as it was?", mutation.inputs_kept),
     Check("net-kept", "Is the net left as it was?", mutation.net_kept),
 )
-"""All checks, in the order in which they run."""
 
 
 def check_rule(
@@ -70,50 +69,37 @@ def check_rule(
     seed: int = 0,
     progress: Callable[[CheckResult], None] | None = None,
 ) -> ConformanceReport:
-    """Check that a propagation rule keeps what every rule, or its own claims, promise.
+    """Test general properties of a propagation rule, and its own claims.
+
+    The rule may be a built-in one as text, ``"monte_carlo:samples=100"``, or any object with a `name` and
+    ``propagate(net, x)`` that returns a law with mean and covariance: a `Gaussian`, a `DiagonalGaussian` or a
+    `Mixture`. These attributes of the rule are optional:
+
+    - claims (collection of str): ``"moments"``: mean and covariance after one hidden layer are those of the
+      true law; ``"marginal moments"``: mean and variance of a unit are; ``"second order"``: the mean is
+      f(m) + 1/2 tr(H S) + o(S).
+    - known_faults (mapping of str to str): names of checks that the published rule fails, and why. They are
+      reported as known.
+    - samples (int): the rule draws so many samples; tolerances are then statistical.
+    - tolerance (float): error of moments that the rule admits, if that exceeds the kit's.
+    - create_graph (bool): set for the check of gradients.
+    - differentiable (bool): False if results carry no meaningful gradients, True if they do.
 
     Parameters
     ----------
     rule : str or object
-        A built-in rule as text, ``"monte_carlo:samples=100"``, or any object with a `name` and
-        ``propagate(net, x)`` that returns a law with mean and covariance: a `Gaussian`, a
-        `DiagonalGaussian`, a `Mixture`. Optional attributes:
-
-        claims : collection of str
-            ``"moments"``: mean and covariance after one hidden layer are those of the true law;
-            ``"marginal moments"``: mean and variance of a unit are; ``"second order"``: the mean is
-            f(m) + 1/2 tr(H S) + o(S).
-        known_faults : mapping of str to str
-            Name of a check that fails, as published, and why. It is reported as known.
-        samples : int
-            That it samples, and how often; tolerances are then statistical.
-        tolerance : float
-            What errors of moments it admits, where that is more than the kit's.
-        create_graph : bool
-            Set for the check of gradients.
-        differentiable : bool
-            False: its results carry no gradients, or none that mean anything. True: they carry a graph.
     only : str or collection of str, optional
         Names of checks; all by default.
     seed : int
-        Of the nets and laws of the cases, at least 0.
+        Seed of the nets and laws of the test cases.
     progress : callable, optional
-        Called with each result as it comes.
-
-    Returns
-    -------
-    ConformanceReport
-
-    Raises
-    ------
-    ValueError
-        If that is no rule, or there is no such check.
+        Called with each result.
 
     Notes
     -----
-    What a rule cannot do, and says so by `UnsupportedError`, is not judged; a check of which nothing is
-    left is skipped, and a rule of which nothing ran has not passed. Any other error fails the check.
-    Global generators, default dtype, grad mode and thread count are put back after every check.
+    Cases for which a rule raises `UnsupportedError` are not judged. A check without any judged case is
+    skipped, and a rule without any judged check has not passed. Any other error fails the check. Global
+    generators, default dtype, grad mode and thread count are restored after every check.
     """
     chosen = built_in(rule) if isinstance(rule, str) else _valid(rule)
     checks, subject = named_checks(only), Subject(chosen, _valid_seed(seed))
@@ -137,21 +123,7 @@ def _valid_seed(seed: int) -> int:
 
 
 def named_checks(only: str | Collection[str] | None) -> list[Check]:
-    """Checks of these names, all for None, in the kit's order.
-
-    Parameters
-    ----------
-    only : str, collection of str or None
-
-    Returns
-    -------
-    list of Check
-
-    Raises
-    ------
-    ValueError
-        If there is no such check.
-    """
+    """Checks of these names, or all for None, in the kit's order."""
     if only is None:
         return list(CHECKS)
     names = [only] if isinstance(only, str) else list(only)
@@ -206,7 +178,7 @@ def _short(value: object) -> str:
 
 
 def _unknown(subject: Subject) -> list[CheckResult]:
-    """What the rule says of itself that no check looks at."""
+    """Claims and known faults of the rule that do not match any check."""
     results = []
     claims = sorted(set(subject.claims) - set(moments.CLAIMS))
     if claims:

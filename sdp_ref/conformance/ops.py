@@ -1,4 +1,4 @@
-"""Ops that read several components of a vector at once: what the kit asks beyond layers of units."""
+"""Ops that read several components of a vector, for the checks beyond layers of units."""
 
 from __future__ import annotations
 
@@ -8,66 +8,44 @@ from torch.nn import functional as F  # noqa: N812
 
 
 class Product(nn.Module):
-    """Elementwise product of the two halves of a vector."""
-
     def forward(self, x: Tensor) -> Tensor:
-        """Apply to a batch."""
         return x[:, :2] * x[:, 2:]
 
 
 class Square(nn.Module):
-    """A vector times itself."""
-
     def forward(self, x: Tensor) -> Tensor:
-        """Apply to a batch."""
         return x * x
 
 
 class MatrixProduct(nn.Module):
-    """The first two components, a row, times the other four, a matrix."""
+    """The first two components, as a row, times the other four, as a matrix."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply to a batch."""
         return (x[:, :2].reshape(-1, 1, 2) @ x[:, 2:].reshape(-1, 2, 2)).flatten(1)
 
 
 class Maximum(nn.Module):
-    """The larger ones of the two halves of a vector."""
-
     def forward(self, x: Tensor) -> Tensor:
-        """Apply to a batch."""
         return x[:, :2].maximum(x[:, 2:])
 
 
 class Minimum(nn.Module):
-    """The smaller ones of the two halves of a vector."""
-
     def forward(self, x: Tensor) -> Tensor:
-        """Apply to a batch."""
         return x[:, :2].minimum(x[:, 2:])
 
 
 class Largest(nn.Module):
-    """The largest component of a vector."""
-
     def forward(self, x: Tensor) -> Tensor:
-        """Apply to a batch."""
         return x.amax(1, keepdim=True)
 
 
 class Quotient(nn.Module):
-    """The first half of a vector by the second."""
-
     def forward(self, x: Tensor) -> Tensor:
-        """Apply to a batch."""
         return x[:, :2] / x[:, 2:]
 
 
 class Length(nn.Module):
-    """Euclidean length of a vector."""
-
     def forward(self, x: Tensor) -> Tensor:
-        """Apply to a batch."""
         length: Tensor = torch.linalg.vector_norm(x, dim=1, keepdim=True)
         return length
 
@@ -76,7 +54,6 @@ class Attention(nn.Module):
     """One query of width 1, two keys, two values."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply to a batch."""
         q, k, v = x[:, :1, None], x[:, 1:3, None], x[:, 3:, None]
         return F.scaled_dot_product_attention(q, k, v).flatten(1)
 
@@ -96,4 +73,3 @@ OPS: dict[str, nn.Module] = {
     "RMS norm": nn.RMSNorm(3, eps=1e-5, elementwise_affine=False),
     "attention": Attention(),
 }
-"""All there are, by name."""

@@ -1,4 +1,4 @@
-"""What the kit found: one result a check, and all of them as a table, as JSON, as a verdict."""
+"""Results of the kit: one per check, and a report as table, JSON and verdict."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Literal
 Status = Literal["passed", "failed", "skipped"]
 
 VERSION = 5
-"""Of the kit: it goes up where a check is added, or asks more, so that reports can be told apart."""
+"""Version of the kit, which increases when a check is added or becomes stricter."""
 
 _WIDTH = 108
 
@@ -23,20 +23,20 @@ class CheckResult:
     Attributes
     ----------
     name, question : str
-        The check, and what it asks.
+        The check, and the property that it tests.
     status : {"passed", "failed", "skipped"}
     detail : str
-        What was seen, or why the check could not run.
+        The observation, or the reason why the check could not run.
     numbers : Mapping of str to float
-        What shows it. ``cases`` is how many were judged; in a failure ``error`` and ``tolerance`` are
-        those of the entry that is furthest off.
+        ``cases`` is the number of judged cases; for a failure ``error`` and ``tolerance`` are those of the
+        entry with the largest error.
     example : str or None
-        Of a failure: Python lines that make the smallest failing net and input law and call `rule`.
+        For a failure: Python code that builds the smallest failing net and input law and calls `rule`.
     known : str or None
-        Of a failure that the rule declares in ``known_faults``: why.
+        For a failure that the rule declares in ``known_faults``: the reason.
     seconds : float
     same_as : str or None
-        Of a failure: the earlier check that failed for the same reason.
+        For a failure: an earlier check that failed for the same reason.
     """
 
     name: str
@@ -50,7 +50,7 @@ class CheckResult:
     same_as: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """As plain JSON; a number that JSON does not have becomes a string."""
+        """Return plain JSON types; numbers that JSON cannot represent become strings."""
         numbers = {k: v if math.isfinite(v) else str(v) for k, v in self.numbers.items()}
         return {
             "name": self.name,
@@ -65,7 +65,6 @@ class CheckResult:
         }
 
     def __str__(self) -> str:
-        """Status, name and detail; of a failure also numbers and example."""
         mark = self.status.upper() if self.status == "failed" else self.status
         if self.same_as is not None:
             return f"{mark:8} {self.name:24} as {self.same_as}"
@@ -81,15 +80,15 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class ConformanceReport:
-    """What :func:`sdp_ref.check_rule` found; ``print`` shows it as a table.
+    """Result of :func:`sdp_ref.check_rule`; ``print`` shows it as a table.
 
     Attributes
     ----------
     rule : str
-        Name of the rule, with its parameters where it tells them.
+        Name of the rule, with its parameters if it declares them.
     checks : tuple of CheckResult
     seed : int
-        Of the cases.
+        Seed of the cases.
     kit : int
         Version of the kit, :data:`VERSION`.
     """
@@ -101,12 +100,12 @@ class ConformanceReport:
 
     @property
     def passed(self) -> bool:
-        """Whether at least one check ran, and every one that ran passed."""
+        """Whether at least one check ran, and all that ran passed."""
         return self.count("passed") > 0 and not self.count("failed")
 
     @property
     def failed(self) -> tuple[CheckResult, ...]:
-        """Checks that failed, known faults included."""
+        """Checks that failed, including known faults."""
         return tuple(check for check in self.checks if check.status == "failed")
 
     @property
@@ -116,15 +115,14 @@ class ConformanceReport:
 
     @property
     def ran(self) -> int:
-        """How many checks judged at least one case."""
+        """Number of checks that judged at least one case."""
         return len(self.checks) - self.count("skipped")
 
     def count(self, status: Status) -> int:
-        """How many checks have that status."""
+        """Number of checks with this status."""
         return sum(check.status == status for check in self.checks)
 
     def __getitem__(self, name: str) -> CheckResult:
-        """Result of the check of that name."""
         for check in self.checks:
             if check.name == name:
                 return check
@@ -132,7 +130,7 @@ class ConformanceReport:
 
     @property
     def summary(self) -> str:
-        """One line: how many checks of which kit ran, passed, failed and did not apply."""
+        """One line: version of the kit, and numbers of checks that ran, passed, failed and did not apply."""
         known = len(self.failed) - len(self.unexpected)
         faults = f" ({known} known)" if known else ""
         return (
@@ -142,7 +140,7 @@ class ConformanceReport:
 
     @property
     def causes(self) -> tuple[str, ...]:
-        """A line for each reason of failures: the checks' names, and what was seen, or why that is known."""
+        """One line per cause of failures: names of the checks, and the observation or the declared reason."""
         return tuple(
             f"failed {', '.join([check.name, *self._like(check)])}: {' '.join(check.detail.split())}"
             if check.known is None
@@ -156,7 +154,7 @@ class ConformanceReport:
 
     @property
     def verdict(self) -> str:
-        """In a few words that follow the rule's name: what it passes, or which checks it fails."""
+        """A few words that follow the rule's name: that it passes, or which checks it fails."""
         if not self.ran:
             return "has shown nothing: no check applies to it"
         every = "the one check that applies" if self.ran == 1 else f"the {self.ran} checks that apply"
@@ -171,11 +169,11 @@ class ConformanceReport:
 
     @property
     def conclusion(self) -> str:
-        """Counts, causes and verdict, a line each."""
+        """Counts, causes and verdict, one per line."""
         return "\n".join([self.summary, *self.causes, f"verdict: {self.rule} {self.verdict}"])
 
     def as_dict(self) -> dict[str, Any]:
-        """As plain JSON."""
+        """Return plain JSON types."""
         return {
             "rule": self.rule,
             "kit": self.kit,
@@ -188,7 +186,6 @@ class ConformanceReport:
         }
 
     def __str__(self) -> str:
-        """Table of all checks, with the conclusion last."""
         return "\n".join([f"rule '{self.rule}'", *map(str, self.checks), self.conclusion])
 
 

@@ -1,4 +1,4 @@
-"""Global state that a check must not see and the kit must not change."""
+"""Isolation of checks from global state."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ import torch
 
 
 def seed_globally(seed: int) -> None:
-    """Set the global generators of torch (CPU), numpy and Python."""
     torch.default_generator.manual_seed(seed)
     np.random.seed(seed)  # noqa: NPY002  the legacy global state is what a rule might read
     random.seed(seed)
 
 
 def generators() -> tuple[Any, ...]:
-    """State of the global generators, in a form that can be compared."""
+    """State of the global generators, in a comparable form."""
     _, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002
     numpy_state = (np.asarray(keys).tobytes(), *rest)
     return bytes(torch.default_generator.get_state().numpy()), numpy_state, random.getstate()
@@ -28,9 +27,9 @@ def generators() -> tuple[Any, ...]:
 
 @contextmanager
 def preserved() -> Iterator[None]:
-    """Put generators, default dtype, grad mode and thread count back; silence warnings.
+    """Restore generators, default dtype, grad mode and thread count; silence warnings.
 
-    Warnings of a rule (that a marginal one drops covariances, say) are no finding here.
+    Warnings of a rule, such as about dropped covariances, are not test results.
     """
     torch_state = torch.default_generator.get_state()
     numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002

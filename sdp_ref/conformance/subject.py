@@ -1,4 +1,4 @@
-"""The rule under test: what it says of itself, and its predictions in one form."""
+"""The rule under test: its declarations, and its predictions in one form."""
 
 from __future__ import annotations
 
@@ -19,24 +19,20 @@ from sdp_ref.graph.trace import Net
 from sdp_ref.laws import DiagonalGaussian, Law, Mixture
 
 DRAWS = 2**13
-"""Samples that a sampling rule is given where it is compared with the truth: enough for the central
-limit theorem to hold at six standard errors, few enough to take milliseconds."""
+"""Number of samples of a sampling rule in comparisons with exact values: enough for the central limit theorem
+to hold at six standard errors, few enough to take milliseconds.
+"""
 
 
 class NotApplicable(Exception):  # noqa: N818  no error: the check has nothing to ask of this rule
-    """A check, or one of its cases, does not apply to a rule; the message says why."""
+    """A check, or one of its cases, does not apply to a rule; the message states the reason."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """A rule's result.
+    """Result of a rule: mean (B, n) and covariance (B, n, n).
 
-    Attributes
-    ----------
-    mean : Tensor, shape (B, n)
-    covariance : Tensor, shape (B, n, n)
-    full : bool
-        False for a marginal result, of which only the diagonal means anything.
+    For a marginal result, `full` is False and only the diagonal is meaningful.
     """
 
     mean: Tensor
@@ -45,34 +41,25 @@ class Prediction:
 
     @property
     def variance(self) -> Tensor:
-        """Diagonal of the covariance, (B, n)."""
         return self.covariance.diagonal(dim1=-2, dim2=-1)
 
     def detached(self) -> Prediction:
-        """Without its graph."""
         return Prediction(self.mean.detach(), self.covariance.detach(), self.full)
 
 
 class Subject:
     """A rule under test.
 
-    A rule samples if it has an integer attribute ``samples``: the number of draws. It is then tested
-    with statistical tolerances, on a copy that takes :data:`DRAWS` of them. A rule whose results depend
-    on its ``seed`` without such an attribute has errors that nobody can state; what compares it with
-    exact values is skipped.
-
-    Parameters
-    ----------
-    rule : object
-        With `name` and `propagate(net, x)`.
-    seed : int
-        For a rule whose own seed is not one integer.
+    A rule with an integer attribute ``samples`` is a sampling rule: it is tested with statistical tolerances,
+    on a copy that draws :data:`DRAWS` samples. If the results of a rule depend on its ``seed`` but it has no
+    such attribute, its errors are unknown, and comparisons with exact values are skipped. `seed` replaces a
+    seed that is not a single integer.
     """
 
     def __init__(self, rule: Any, seed: int = 0) -> None:
         self.name: str = rule.name
         own = getattr(rule, "seed", None)
-        if own is not None and not _is_integer(own):  # one a law: it would fit one size of batch only
+        if own is not None and not _is_integer(own):  # a seed per law would restrict the batch size
             rule = with_attribute(rule, "seed", seed) or rule
         self.rule = rule
         self.claims: Collection[str] = getattr(rule, "claims", None) or ()
@@ -81,30 +68,12 @@ class Subject:
         self.sampling = _is_integer(self.samples)
 
     def predict(self, net: Net, x: Law, rule: Any = None) -> Prediction:
-        """Prediction of the rule (or of a variant of it), as it is configured."""
-        seed_globally(0)  # a rule that draws from there is repeatable everywhere but in `global-rng`
+        """Predict with the rule, or a variant of it, as configured."""
+        seed_globally(0)  # makes rules that use the global generators repeatable, except in `global-rng`
         return as_prediction((self.rule if rule is None else rule).propagate(net, x), x)
 
     def estimate(self, net: Net, x: Law, through: Callable[[Any], Any] = lambda rule: rule) -> Prediction:
-        """Prediction that can be compared with exact values: a sampling rule's with many draws.
-
-        Parameters
-        ----------
-        net : nn.Module or function
-        x : Law
-        through : callable
-            Makes of the rule the one that is asked.
-
-        Returns
-        -------
-        Prediction
-            Without its graph.
-
-        Raises
-        ------
-        NotApplicable
-            If the rule's error cannot be stated.
-        """
+        """Predict for comparison with exact values: a sampling rule draws many samples."""
         return self.predict(net, x, through(self._accurate)).detached()
 
     @cached_property
@@ -121,7 +90,7 @@ class Subject:
         return self.rule
 
     def with_samples(self, samples: int) -> Any:
-        """Copy of the rule that takes so many samples, or None if it cannot be made."""
+        """Copy of the rule that draws so many samples, or None if that is not possible."""
         return with_attribute(self.rule, "samples", samples)
 
     def _depends_on_seed(self) -> bool:
@@ -142,7 +111,7 @@ class Subject:
 
     @cached_property
     def activations(self) -> tuple[str, ...]:
-        """Those of the kit's non-linearities that the rule does not refuse; ReLU if it refuses all."""
+        """The kit's activations that the rule supports; ReLU if it supports none."""
         return tuple(n for n in known(ACTIVATIONS) if self._takes(activation(n).build())) or ("relu",)
 
     def _takes(self, nonlinearity: nn.Module) -> bool:
@@ -168,25 +137,7 @@ _NO_LAW = (
 
 
 def as_prediction(law: object, x: Law) -> Prediction:
-    """Result of a rule, flattened.
-
-    Parameters
-    ----------
-    law : object
-        What the rule gave.
-    x : Law
-        What it was given.
-
-    Returns
-    -------
-    Prediction
-        Of outputs of one dimension, with the graph of `law`.
-
-    Raises
-    ------
-    ValueError
-        If it is no law of this batch with mean and covariance, or its shapes do not fit.
-    """
+    """Flatten the result of a rule."""
     if not isinstance(law, Law) or not hasattr(law, "mean"):
         raise ValueError(_NO_LAW.format(type(law).__name__))
     if isinstance(law, DiagonalGaussian) and not isinstance(law.variance, Tensor):
@@ -216,7 +167,7 @@ def as_prediction(law: object, x: Law) -> Prediction:
 
 
 def with_attribute(rule: Any, name: str, value: Any) -> Any:
-    """Copy of a rule with one attribute set, or None if it has none that can be set."""
+    """Copy of a rule with one attribute set, or None if it cannot be set."""
     try:
         if dataclasses.is_dataclass(rule) and name in {f.name for f in dataclasses.fields(rule) if f.init}:
             return dataclasses.replace(rule, **{name: value})  # type: ignore[type-var]

@@ -1,4 +1,4 @@
-"""One check: cases from small to large, judged until one fails."""
+"""Execution of one check: cases from small to large, until one fails."""
 
 from __future__ import annotations
 
@@ -18,26 +18,18 @@ from sdp_ref.laws import unchecked
 from sdp_ref.laws.gaussian import AnyGaussian
 
 _NOTABLE = 1e-3
-"""Share of a tolerance from which a report prints it: further down it may be rounding, which differs between
-processors."""
+"""Share of a tolerance above which a report prints it: smaller ones may be rounding, which differs between
+processors.
+"""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What one case showed.
+    """Result of one case.
 
-    Attributes
-    ----------
-    passed : bool
-    detail : str
-        Of a failure: what differs, from what.
-    numbers : dict of str to float
-    share : float
-        Error over tolerance of the entry furthest off.
-    calls : str
-        Of a failure: Python lines that show it, given `net`, `x` and `rule`.
-    row : int or None
-        Law of the batch that failed.
+    For a failure, `detail` contains the two differing values, `calls` Python code that shows it, given `net`,
+    `x` and `rule`, and `row` the index of the law that failed. `share` is the largest ratio of error and
+    tolerance.
     """
 
     passed: bool
@@ -53,7 +45,7 @@ Judge = Callable[[nn.Module, AnyGaussian], Verdict]
 
 @dataclass(frozen=True)
 class Case:
-    """A net, the law of its input, and the judge of what a rule does there."""
+    """A net, the law of its input, and a function that judges a rule on them."""
 
     net: nn.Module
     x: AnyGaussian
@@ -62,14 +54,9 @@ class Case:
 
 @dataclass(frozen=True)
 class Check:
-    """A check of the kit.
+    """A check of the kit; `cases` maps a subject and a seed to cases, the smallest first.
 
-    Attributes
-    ----------
-    name : str
-    question : str
-    cases : callable
-        Takes a subject and a seed; gives cases, the smallest first. May raise `NotApplicable`.
+    It may raise `NotApplicable`.
     """
 
     name: str
@@ -80,21 +67,8 @@ class Check:
 def run(check: Check, subject: Subject, seed: int) -> CheckResult:
     """Judge the cases of a check until one fails.
 
-    A case that raises `UnsupportedError` or `NotApplicable` does not count; any other error fails, and so
-    does a `SystemExit`: a rule may not end the process that checks it.
-
-    Parameters
-    ----------
-    check : Check
-    subject : Subject
-        The rule.
-    seed : int
-        Of the cases.
-
-    Returns
-    -------
-    CheckResult
-        "failed" with the smallest example that shows it, "skipped" if no case was judged.
+    A case that raises `UnsupportedError` or `NotApplicable` does not count. Any other error fails, and so
+    does a `SystemExit`, since a rule must not end the process that checks it.
     """
     start = time.perf_counter()
     with preserved():
@@ -116,7 +90,7 @@ def run(check: Check, subject: Subject, seed: int) -> CheckResult:
 
 
 def _smallest(case: Case, failed: Verdict) -> tuple[AnyGaussian, Verdict]:
-    """Fewest laws of the batch beside which the case still fails, and its verdict there."""
+    """Smallest part of the batch with which the case still fails, and its verdict."""
     x, found = case.x, failed
 
     def on(part: AnyGaussian) -> Verdict | None:
@@ -140,7 +114,6 @@ def _smallest(case: Case, failed: Verdict) -> tuple[AnyGaussian, Verdict]:
 
 
 def rows_of(x: AnyGaussian, rows: Sequence[int]) -> AnyGaussian:
-    """Some laws of a batch."""
     values = (getattr(x, f.name) for f in fields(x))
     return unchecked(type(x), *(v[list(rows)] for v in values))
 
@@ -164,7 +137,7 @@ def _judged(check: Check, subject: Subject, seed: int) -> CheckResult:
     try:
         for case in check.cases(subject, seed):
             net, x = case.net, case.x
-            try:  # on copies: a rule that changes them spoils neither the example nor another case
+            try:  # on copies, so that a rule that modifies them affects neither the example nor other cases
                 verdict = case.judge(copy.deepcopy(net), copy.deepcopy(x))
             except (UnsupportedError, NotApplicable) as error:
                 refused.append(message_of(error))

@@ -1,1 +1,1 @@
-"""A net as a graph of ops, and affine ops as maps of means, variances and covariances."""
+"""Nets as graphs of ops, and affine ops as maps of means, variances and covariances."""

@@ -13,15 +13,7 @@ from sdp_ref.errors import NoLinearPartError
 class Attention(nn.Module):
     """softmax(q k^T scale + mask) v, as ``F.scaled_dot_product_attention`` without dropout.
 
-    Parameters
-    ----------
-    is_causal : bool
-        Whether query i sees the keys up to i only.
-    scale : float, optional
-        One over the square root of the queries' width if not given.
-    mask : Tensor, optional
-        Of bool, where a key is seen, or what is added to the scores; without a batch dimension, or with a
-        first dimension of 1.
+    The mask is boolean or added to the scores, without a batch dimension or with a first dimension of 1.
     """
 
     def __init__(
@@ -31,32 +23,14 @@ class Attention(nn.Module):
         self.is_causal, self.scale, self.mask = is_causal, scale, mask
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Attend.
-
-        Parameters
-        ----------
-        q : Tensor, shape (N, *heads, queries, width)
-        k : Tensor, shape (N, *heads, keys, width)
-        v : Tensor, shape (N, *heads, keys, values)
-
-        Returns
-        -------
-        Tensor, shape (N, *heads, queries, values)
-
-        Raises
-        ------
-        NoLinearPartError
-            If they are no matrices, have not as many dimensions or heads, or the mask has a batch dimension.
-        """
         self._check(q, k, v)
         return self.weights(q, k) @ v
 
     def factor(self, q: Tensor) -> float:
-        """What scores are multiplied by."""
         return 1 / math.sqrt(q.shape[-1]) if self.scale is None else self.scale
 
     def weights(self, q: Tensor, k: Tensor) -> Tensor:
-        """How much each query takes of each key, (N, *heads, queries, keys); nothing where it sees none."""
+        """Weight of each key for each query, (N, *heads, queries, keys); 0 for queries that see no key."""
         scores = q @ k.mT * self.factor(q)
         mask = self._mask(scores)
         if mask is None:
@@ -66,7 +40,7 @@ class Attention(nn.Module):
         return scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0)
 
     def _mask(self, scores: Tensor) -> Tensor | None:
-        """What is added to the scores."""
+        """Additive mask of the scores."""
         mask = self.mask
         if self.is_causal:
             if mask is not None:

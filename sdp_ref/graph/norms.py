@@ -1,4 +1,4 @@
-"""Norms by statistics of a row's own components, as one form: layer, group, instance and RMS norms."""
+"""Layer, group, instance and RMS norms, which use statistics of a row's own components, in one form."""
 
 from __future__ import annotations
 
@@ -18,15 +18,8 @@ NORMS = (nn.LayerNorm, nn.GroupNorm, *_INSTANCE, nn.RMSNorm)
 class Norm:
     """Groups of components, each divided by the root of its mean square: (x - mean) / sqrt(square + eps).
 
-    Attributes
-    ----------
-    groups : int
-        Of each row of the batch, one after the other.
-    centred : bool
-        Whether each group's mean is subtracted first.
-    eps : float
-    gain, shift : Tensor or None
-        What follows, broadcast over an event.
+    `groups` is the number of consecutive groups per row; if `centred`, the mean of each is subtracted first.
+    `gain` and `shift` are applied to the result, broadcast over an event.
     """
 
     groups: int
@@ -37,26 +30,7 @@ class Norm:
 
     @classmethod
     def of(cls, module: nn.Module, x: Tensor) -> Norm:
-        """Form of a module for inputs like `x`, (N, *event).
-
-        Parameters
-        ----------
-        module : nn.Module
-            One of :data:`NORMS`.
-        x : Tensor, shape (N, *event)
-
-        Returns
-        -------
-        Norm
-            With parameters in the dtype of `x`.
-
-        Raises
-        ------
-        NoLinearPartError
-            If the module would take the batch for something else, or updates running statistics.
-        NoFormulaError
-            If it has running statistics.
-        """
+        """Form of a module for inputs like `x`, (N, *event)."""
         m: Any = module
         kind = type(module).__name__
         gain, shift = (
@@ -77,7 +51,8 @@ class Norm:
         if isinstance(module, nn.GroupNorm):
             groups = m.num_groups
         elif m.track_running_stats:
-            refused = NoLinearPartError if m.training else NoFormulaError  # to run it would change them
+            # running it in training mode would change its statistics
+            refused = NoLinearPartError if m.training else NoFormulaError
             raise refused(f"{kind} with running statistics (a BatchNorm does the same)")
         else:
             groups = x.shape[1]
@@ -87,23 +62,11 @@ class Norm:
         )
 
     def grouped(self, x: Tensor) -> Tensor:
-        """Components of an event by group, (..., groups, n); of `x` (N, *event) or (N, R, n)."""
+        """Components by group, (..., groups, n); of `x` (N, *event) or (N, R, n)."""
         return x.reshape(*x.shape[:1], self.groups, -1)
 
     def scores(self, x: Tensor, extra: Tensor | float = 0.0) -> tuple[Tensor, Tensor]:
-        """Normalised components before gain and shift, and what they were divided by, inverted.
-
-        Parameters
-        ----------
-        x : Tensor, shape (N, *event)
-        extra : Tensor, shape (N, groups, 1), or float
-            Added to the mean squares.
-
-        Returns
-        -------
-        scores : Tensor, shape (N, groups, n)
-        inverse : Tensor, shape (N, groups, 1)
-        """
+        """Normalised components before gain and shift, and the reciprocal of the divisor."""
         rows = self.grouped(x)
         if self.centred:
             rows = rows - rows.mean(-1, keepdim=True)
@@ -111,7 +74,7 @@ class Norm:
         return rows * inverse, inverse
 
     def finished(self, scores: Tensor, like: Tensor) -> Tensor:
-        """Output from scores: in the shape of `like`, with gain and shift."""
+        """Apply gain and shift to scores, in the shape of `like`."""
         y = scores.reshape(like.shape)
         y = y if self.gain is None else y * self.gain
         return y if self.shift is None else y + self.shift

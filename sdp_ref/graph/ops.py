@@ -1,4 +1,4 @@
-"""Modules that name the ops which torch.nn has no module for."""
+"""Modules for ops that torch.nn has no module for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sdp_ref.errors import NoLinearPartError
 
 
 def set_tensors(module: nn.Module, **tensors: Tensor | None) -> nn.Module:
-    """Give a module plain tensor attributes, so that tensors with a history keep it."""
+    """Set plain tensor attributes of a module, which keep their autograd history."""
     for name, tensor in tensors.items():
         if hasattr(module, name):
             delattr(module, name)
@@ -23,16 +23,10 @@ def set_tensors(module: nn.Module, **tensors: Tensor | None) -> nn.Module:
 
 
 class Unknown(nn.Module):
-    """An op that no table here knows.
+    """An op that is not in any table, described by `text`.
 
-    Parameters
-    ----------
-    text : str
-        What it is, for messages.
-    function : callable, optional
-        What it computes, from values (N, *event) to one, each row by itself and in the dtype that comes in.
-    pointwise : bool
-        Whether each component is made from the like components of values of one shape.
+    `function` maps values (N, *event) to one, row by row and in the dtype of the input. If `pointwise`, each
+    component depends on the corresponding components of values of one shape.
     """
 
     def __init__(
@@ -42,43 +36,25 @@ class Unknown(nn.Module):
         self.text, self.function, self.pointwise = text, function, pointwise
 
     def forward(self, *values: Tensor) -> Tensor:
-        """Compute it.
-
-        Returns
-        -------
-        Tensor, shape (N, *out)
-
-        Raises
-        ------
-        NoLinearPartError
-            If it is not known how.
-        """
         if self.function is None:
             raise NoLinearPartError(self.text)
         return self.function(*values)
 
 
 class Folded(nn.Module):
-    """Another op on each of k parts of an event (k, *rest) by itself.
-
-    Parameters
-    ----------
-    module : nn.Module
-        Of values (N, *rest).
-    """
+    """A module of values (N, *rest), applied to each of k parts of an event (k, *rest)."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
 
     def forward(self, x: Tensor) -> Tensor:
-        """Fold the parts into the batch and back."""
         y: Tensor = self.module(x.flatten(0, 1))
         return y.reshape(*x.shape[:2], *y.shape[1:])
 
 
 def pointwise(module: nn.Module) -> bool:
-    """Whether each component that a module gives is known to be made from the like one that it takes."""
+    """Whether each output component of a module is known to depend on the corresponding input only."""
     known = type_before_parametrizations(module) in ELEMENTWISE
     return known or (isinstance(module, Unknown) and module.pointwise)
 
@@ -87,55 +63,35 @@ class Add(nn.Module):
     """Sum of two values of one shape (a residual connection)."""
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        """Add."""
         return a + b
 
 
 def _aligned(op: str, a: Tensor, b: Tensor) -> None:
-    """Refuse two values whose batch dimensions torch would not broadcast with each other.
-
-    Raises
-    ------
-    NoLinearPartError
-        If so.
-    """
+    """Require two values whose batch dimensions broadcast with each other in torch."""
     if a.ndim != b.ndim:
         raise NoLinearPartError(f"{op} of values of shapes {tuple(a.shape[1:])} and {tuple(b.shape[1:])}")
 
 
 class Multiply(nn.Module):
-    """Elementwise product of two values of as many dimensions, which are broadcast to one shape."""
+    """Elementwise product of two values with the same number of dimensions, which are broadcast."""
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        """Multiply."""
         _aligned("a product", a, b)
         return a * b
 
 
 class Quotient(nn.Module):
-    """a / b, elementwise, of two values of as many dimensions, which are broadcast to one shape."""
+    """Elementwise a / b of two values with the same number of dimensions, which are broadcast."""
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        """Divide."""
         _aligned("a quotient", a, b)
         return a / b
 
 
 class MatrixProduct(nn.Module):
-    """Matrices (N, *more, i, j) of one value times those (N, *more, j, k) of another."""
+    """Product of matrices (N, *more, i, j) and (N, *more, j, k)."""
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        """Multiply.
-
-        Returns
-        -------
-        Tensor, shape (N, *more, i, k)
-
-        Raises
-        ------
-        NoLinearPartError
-            If one of them holds no matrix, or they have not as many dimensions.
-        """
         _aligned("a product of matrices", a, b)
         if a.ndim < 3:
             raise NoLinearPartError("a product of matrices over the batch dimension")
@@ -143,16 +99,15 @@ class MatrixProduct(nn.Module):
 
 
 class Maximum(nn.Module):
-    """The larger of two values, elementwise, of as many dimensions, which are broadcast to one shape."""
+    """Elementwise maximum of two values with the same number of dimensions, which are broadcast."""
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        """Choose."""
         _aligned("a maximum", a, b)
         return torch.maximum(a, b)
 
 
 class MaximumOfPairs(Maximum):
-    """A part of a maximum of more than two: of pairs first, then of pairs of these, and so on."""
+    """A step of a maximum over several components: of pairs first, then of pairs of these, and so on."""
 
 
 class VectorNorm(nn.Module):
@@ -163,26 +118,24 @@ class VectorNorm(nn.Module):
         self.dims, self.keepdim = tuple(dims), keepdim
 
     def forward(self, x: Tensor) -> Tensor:
-        """Measure."""
         if any(d % x.ndim == 0 for d in self.dims):
             raise NoLinearPartError("a norm over the batch")
         length: Tensor = torch.linalg.vector_norm(x, 2, self.dims, self.keepdim)
         return length
 
     def summed(self, x: Tensor) -> Tensor:
-        """Sum over the dimensions of the norm, of `x` (..., *event) with any dimensions before."""
+        """Sum over the dimensions of the norm, for `x` (..., *event) with any leading dimensions."""
         return x.sum(self.dims, self.keepdim)
 
 
 class Cat(nn.Module):
-    """Values side by side along dimension `dim` of an event (never the batch's)."""
+    """Concatenation along dimension `dim` of an event (never that of the batch)."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
         self.dim = dim
 
     def forward(self, *values: Tensor) -> Tensor:
-        """Concatenate."""
         if self.dim % values[0].ndim == 0:
             raise NoLinearPartError("a concatenation along the batch dimension")
         return torch.cat(values, self.dim)
@@ -204,117 +157,72 @@ class _Constant(nn.Module):
 
 
 class Shift(_Constant):
-    """x + constant."""
-
     def forward(self, x: Tensor) -> Tensor:
-        """Add the constant."""
         return x + self.of(x)
 
 
 class Scale(_Constant):
-    """x * constant, elementwise."""
-
     def forward(self, x: Tensor) -> Tensor:
-        """Multiply by the constant."""
         return x * self.of(x)
 
 
 class Divide(_Constant):
-    """x / constant, elementwise."""
-
     def forward(self, x: Tensor) -> Tensor:
-        """Divide by the constant."""
         return x / self.of(x)
 
 
 class Mean(nn.Module):
-    """Mean over dimensions `dims` of an event."""
-
     def __init__(self, dims: Sequence[int], keepdim: bool) -> None:
         super().__init__()
         self.dims, self.keepdim = tuple(dims), keepdim
 
     def forward(self, x: Tensor) -> Tensor:
-        """Average."""
         if any(d % x.ndim == 0 for d in self.dims):
             raise NoLinearPartError("a mean over the batch")
         return x.mean(self.dims, self.keepdim)
 
 
 class Sum(nn.Module):
-    """Sum over dimensions `dims` of an event."""
-
     def __init__(self, dims: Sequence[int], keepdim: bool = False) -> None:
         super().__init__()
         self.dims, self.keepdim = tuple(dims), keepdim
 
     def forward(self, x: Tensor) -> Tensor:
-        """Add up."""
         if any(d % x.ndim == 0 for d in self.dims):
             raise NoLinearPartError("a sum over the batch")
         return x.sum(self.dims, self.keepdim)
 
 
 class Pad(nn.Module):
-    """``F.pad`` by its arguments.
-
-    Parameters
-    ----------
-    pad : sequence of int
-        Widths, those of the last dimension first.
-    mode : str
-        "constant", "reflect", "replicate" or "circular".
-    value : float, optional
-        Of the constant mode; 0 if not given.
-    """
-
     def __init__(self, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> None:
         super().__init__()
         self.pad, self.mode, self.value = tuple(pad), mode, value
 
     def forward(self, x: Tensor) -> Tensor:
-        """Pad."""
         if len(self.pad) // 2 >= x.ndim:
             raise NoLinearPartError("padding of the batch dimension")
         return F.pad(x, self.pad, self.mode, self.value if self.mode == "constant" else None)
 
 
 class LinearFunction(nn.Module):
-    """Any affine function of one value, each row by itself.
-
-    Parameters
-    ----------
-    text : str
-        What it is, for messages.
-    function : callable
-        Of one tensor (N, *event), in its dtype.
-    """
+    """Any affine function of one value (N, *event), row by row and in its dtype."""
 
     def __init__(self, text: str, function: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
         self.text, self.function = text, function
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply it."""
         return self.function(x)
 
 
 class Interpolate(LinearFunction):
-    """Images (N, channels, *space) in another size: linear, each dimension of space by itself.
-
-    Parameters
-    ----------
-    function : callable
-        Of one tensor, as ``F.interpolate`` with its options.
-    """
+    """``F.interpolate`` of images (N, channels, *space), linear in one spatial dimension at a time."""
 
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
         super().__init__("interpolation", function)
 
 
 class BatchNorm(nn.Module):
-    """``F.batch_norm`` by its arguments."""
-
     running_mean: Tensor | None
     running_var: Tensor | None
     weight: Tensor | None
@@ -336,30 +244,20 @@ class BatchNorm(nn.Module):
         self.train(training)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise by the running statistics."""
         mean, variance = self.running_mean, self.running_var
         return F.batch_norm(x, mean, variance, self.weight, self.bias, False, 0.0, self.eps)
 
 
 class Rearrange(nn.Module):
-    """Moves, drops, repeats or zero-pads components; every output is one input or 0.
-
-    Parameters
-    ----------
-    text : str
-        What it is, for messages.
-    function : callable
-        Of one tensor (N, *event).
-    """
+    """Moves, drops, repeats or zero-pads components (N, *event); every output is one input or 0."""
 
     def __init__(self, text: str, function: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
         self.text, self.function = text, function
 
     def forward(self, x: Tensor) -> Tensor:
-        """Rearrange."""
         return self.function(x)
 
 
 class Reshape(Rearrange):
-    """A rearrangement that leaves the order of the components as it is."""
+    """A rearrangement that preserves the order of the components."""

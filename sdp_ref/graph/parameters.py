@@ -1,4 +1,4 @@
-"""Modules called in another dtype than theirs."""
+"""Calls of modules in a dtype other than that of their parameters."""
 
 from __future__ import annotations
 
@@ -10,26 +10,14 @@ from torch.func import functional_call
 
 
 def in_dtype(module: nn.Module, *values: Tensor) -> Tensor:
-    """Output of a module in the dtype of its values, which its parameters need not have.
-
-    Parameters
-    ----------
-    module : nn.Module
-        Left as it is. What a function that it holds reads is the function's own affair.
-    *values : Tensor
-
-    Returns
-    -------
-    Tensor
-        Differentiable in the module's parameters.
-    """
+    """Output of a module in the dtype of its values."""
     dtype = values[0].dtype
 
     def cast(tensors: Any) -> dict[str, Tensor]:
         return {name: each.to(dtype) for name, each in tensors if _foreign(each, dtype)}
 
     if plain := cast(vars(module).items()):
-        module = copy.copy(module)  # a shallow one: parameters are shared
+        module = copy.copy(module)  # shallow: parameters are shared
         vars(module).update(plain)
     own = {**cast(module.named_parameters()), **cast(module.named_buffers())}
     y: Tensor = functional_call(module, own, values) if own else module(*values)

@@ -1,4 +1,4 @@
-"""Max-pooling as a choice of components."""
+"""Max-pooling as a selection of components."""
 
 from __future__ import annotations
 
@@ -23,27 +23,10 @@ MAX_POOLS = (*_POOLS, *_ADAPTIVE)
 
 
 def max_pool(module: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Maxima over windows and where they stand, counted within a channel.
+    """Maxima over windows, and their indices within a channel.
 
-    The paper's section on MaxPool maps (mu, sigma) to (max mu, sigma at the arg max): the
-    linearisation at the location.
-
-    Parameters
-    ----------
-    module : nn.Module
-        One of :data:`MAX_POOLS`.
-    x : Tensor, shape (B, channels, *space)
-
-    Returns
-    -------
-    maxima, index : Tensor, shape (B, channels, *smaller)
-
-    Raises
-    ------
-    NoFormulaError
-        If the event's shape is not that of channels and space.
-    NoLinearPartError
-        If the module returns indices too.
+    The paper's section on MaxPool maps (mu, sigma) to (max mu, sigma at the arg max): the linearisation at
+    the location.
     """
     kind = type(module).__name__
     dimensions, pool = next(form for each, form in (_POOLS | _ADAPTIVE).items() if isinstance(module, each))

@@ -1,4 +1,4 @@
-"""Softmax of Gaussian scores: its mean by a mean-field approximation, and the derivative of that."""
+"""Softmax of Gaussian scores: a mean-field approximation of its mean, and the derivative of that."""
 
 from __future__ import annotations
 
@@ -9,27 +9,12 @@ from torch import Tensor, nn
 
 from sdp_ref.errors import NoLinearPartError
 
-_LAMBDA = math.pi / 8  # logistic(d) under noise of variance V is about logistic(d / sqrt(1 + pi V / 8))
-_LOWEST = -1e30  # in the stead of scores of -inf, of which no difference could be taken
+# E logistic(d) under noise of variance V is approximately logistic(d / sqrt(1 + pi V / 8))
+_LAMBDA = math.pi / 8
+_LOWEST = -1e30  # replaces scores of -inf, whose differences would be NaN
 
 
 def softmax_dim(module: nn.Softmax | nn.LogSoftmax, x: Tensor) -> int:
-    """Dimension of an event that a softmax is over.
-
-    Parameters
-    ----------
-    module : nn.Softmax or nn.LogSoftmax
-    x : Tensor, shape (N, *event)
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    NoLinearPartError
-        If there is none, or it is the batch's.
-    """
     dim = module.dim
     if dim is None or dim % x.ndim == 0:
         text = "without a dimension" if dim is None else "over the batch dimension"
@@ -38,23 +23,11 @@ def softmax_dim(module: nn.Softmax | nn.LogSoftmax, x: Tensor) -> int:
 
 
 def mean_field(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean of a softmax of Gaussian scores, about, and its derivative by the scores' means.
+    """Approximate mean of a softmax of Gaussian scores, and its derivative by the means of the scores.
 
     p_i is proportional to 1 / sum_j exp((m_j - m_i) / sqrt(1 + pi V_ij / 8)), V_ij the variance of X_i - X_j
     (Lu, Ie and Sha 2020, "Mean-field approximation to Gaussian-softmax integral", with all pairs). By Stein's
     lemma the derivative of the mean is the mean of the Jacobian.
-
-    Parameters
-    ----------
-    mean : Tensor, shape (..., n)
-    variance : Tensor, shape (..., n, n)
-        V, at least 0.
-
-    Returns
-    -------
-    mean : Tensor, shape (..., n)
-        Without noise the softmax itself.
-    jacobian : Tensor, shape (..., n, n)
     """
     slope = (1 + _LAMBDA * variance).rsqrt()
     mean = mean.clamp(min=_LOWEST)
@@ -63,5 +36,5 @@ def mean_field(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
     total = own.sum(-1, keepdim=True)
     p = own / total
     pulls = own.unsqueeze(-1) * shares * slope
-    jacobian = torch.diag_embed(pulls.sum(-1)) - pulls  # of `own`
+    jacobian = torch.diag_embed(pulls.sum(-1)) - pulls  # derivative of `own`
     return p, (jacobian - p.unsqueeze(-1) * jacobian.sum(-2, keepdim=True)) / total.unsqueeze(-1)

@@ -1,4 +1,4 @@
-"""A net as a list of steps: one op each, and which values it reads."""
+"""A net as a list of steps: one op each, and the values it reads."""
 
 from __future__ import annotations
 
@@ -10,16 +10,10 @@ from torch import nn
 
 @dataclass(frozen=True)
 class Step:
-    """One op of a traced net.
+    """One op of a traced net on values (N, *event); the module shares its parameters with the net.
 
-    Attributes
-    ----------
-    module : nn.Module
-        What is computed, from values (N, *event). Shares its parameters with the net.
-    inputs : tuple of int
-        Which earlier values it takes: 0 is the net's input, k the result of step k.
-    path : str
-        Where it stands in the net, for messages.
+    `inputs` are the values that it reads: 0 is the input of the net, k the result of step k. `path` is for
+    messages.
     """
 
     module: nn.Module
@@ -28,7 +22,7 @@ class Step:
 
 
 def last_uses(steps: Sequence[Step]) -> list[frozenset[int]]:
-    """For each step the values that nobody reads after it (never the output)."""
+    """For each step, the values that are not read afterwards (never the output)."""
     last: dict[int, int] = {}
     for place, step in enumerate(steps):
         last.update(dict.fromkeys(step.inputs, place))

@@ -1,9 +1,9 @@
-"""A net as a list of steps: what it computes, op by op, with every op named by a module.
+"""Tracing: a net as a list of steps, with every op represented by a module.
 
-The net is run twice, on batches of two sizes (:mod:`sdp_ref.graph.tape.recording`), and the two tapes are
-read as one: what differs between them is what depends on the batch. Each value becomes one of shape
-(N, *event), wherever the net itself holds the batch, so that a layer-wise rule needs one handler an op and
-none for what only moves components about.
+The net is run on batches of two sizes (:mod:`sdp_ref.graph.tape.recording`), and the two tapes are
+compared: their differences show what depends on the batch. Each value is converted to shape (N, *event),
+regardless of the batch dimension in the net. A layer-wise rule therefore needs one handler per op, and no
+handlers for ops that only move components.
 """
 
 from __future__ import annotations
@@ -37,39 +37,17 @@ __all__ = ["Net", "Step", "UntraceableError", "last_uses", "trace"]
 
 Net = Callable[[Tensor], Tensor]
 
-_SIZES = (2, 3)  # of the batches; one is no size to tell a batch by
+_SIZES = (2, 3)  # batch sizes; a size of one could not be distinguished from other dimensions
 _WHOLE = (*AFFINE, *ELEMENTWISE, *MAX_POOLS, nn.Identity, nn.Dropout, nn.Softmax, nn.LayerNorm)
-_SAME = 1e-2  # a step that is another than the net's is wrong by about its whole size, rounding by far less
+_SAME = 1e-2  # an incorrect step is off by about its own size, and rounding by much less
 _ROUNDINGS = 10.0  # an op rounds by a few units in the last place
-_DRAWS = 8  # of roundings: of one alone some outputs hardly move
+_DRAWS = 8  # number of random roundings: with a single one, some outputs hardly change
 
 
 def trace(net: Net, like: Tensor, whole: Collection[type[nn.Module]] = _WHOLE) -> list[Step]:
-    """Trace `net` into steps, in the order in which it computes them.
-
-    Parameters
-    ----------
-    net : nn.Module or function of one tensor
-        Left as it is. It may look at shapes, write in place and hold the batch wherever it likes.
-    like : Tensor, shape (B, *event)
-        What its inputs look like; its numbers and B are of no matter.
-    whole : collection of type
-        Classes of modules that are steps as they are, and not looked into.
-
-    Returns
-    -------
-    list of Step
-        The last one gives the net's output, and each is needed for it. Empty for a net that
-        returns its input.
-
-    Raises
-    ------
-    UntraceableError
-        If the net's control flow depends on values or on the size of the batch, or it does not map one tensor
-        to one tensor, row by row. What the net itself raises on such inputs comes as it is.
-    """
+    """Trace `net` to steps, in order of execution."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the net gives its warnings when it is run
+        warnings.simplefilter("ignore")  # the net will give its warnings when it is run
         kinds = frozenset(whole)
         first, second = (_recorded(net, like, size, kinds) for size in _SIZES)
         steps = _Reader(first, second).read()
@@ -84,14 +62,14 @@ def _recorded(net: Net, like: Tensor, size: int, whole: Collection[type[nn.Modul
         raise
     except Exception as error:
         with torch.no_grad():
-            net(_example(net, like, len(like)))  # what is wrong with the net or its inputs is said as it is
+            net(_example(net, like, len(like)))  # errors of the net or its inputs are passed through
         raise UntraceableError(
             f"a net that cannot be run on a batch of {size} ({message_of(error)})"
         ) from error
 
 
 def _example(net: Net, like: Tensor, size: int) -> Tensor:
-    """Some inputs of the shape and on the device of `like`, in the precision of the net."""
+    """Return inputs of the shape and on the device of `like`, in the dtype of the net."""
     weight = None
     if isinstance(net, nn.Module):
         weight = next((p for p in net.parameters() if p.is_floating_point()), None)
@@ -102,7 +80,7 @@ def _example(net: Net, like: Tensor, size: int) -> Tensor:
 
 
 class _Reader:
-    """Turns two tapes of a net into steps, entry by entry."""
+    """Converts two tapes of a net to steps, entry by entry."""
 
     def __init__(self, first: Tape, second: Tape) -> None:
         alike = len(first.entries) == len(second.entries) and first.output == second.output
@@ -119,13 +97,13 @@ class _Reader:
         self.last_use: dict[int, int] = {first.output: len(first.entries)}
 
     def read(self) -> list[Step]:
-        """Return the steps that the output needs."""
+        """Return the steps that the output depends on."""
         entries = [_unified(*pair) for pair in zip(self.first.entries, self.second.entries, strict=True)]
         for place, entry in enumerate(entries):
             for index in _refs((entry.args, entry.kwargs)):
                 self.last_use[index] = place
         spans: dict[int, Span] = {}
-        for each in self.first.spans:  # of those that start together the outermost, which ends last
+        for each in self.first.spans:  # of several spans with one start, the outermost, which ends last
             if each.stop > each.start:
                 spans[each.start] = each
         place = 0
@@ -143,7 +121,7 @@ class _Reader:
         return _needed(self.steps, output.index)
 
     def _taken_whole(self, span: Span) -> bool:
-        """Make a call of a module one step, if its values are held batch first and no other is read later."""
+        """Turn a module call into one step if its values are batch first and no inner value is read later."""
         entries = self.first.entries[span.start : span.stop]
         made = {o for entry in entries for o in entry.outputs if o is not None}
         inner = made - {span.output}
@@ -186,7 +164,7 @@ class _Reader:
             self.values[output] = self._output(output, replay, shape)
 
     def _output(self, output: int, replay: Replay, shape: tuple[int, ...]) -> Value:
-        """Add the steps of a value, or an unknown one."""
+        """Add the steps of one output of an entry, or an unknown one."""
         before, path = len(self.steps), replay.entry.path
 
         def emit(module: nn.Module, *values: Value) -> Value:
@@ -212,17 +190,7 @@ class _Reader:
         return Value(len(self.steps), replay.layout, shape)
 
     def _made(self, output: int, call: Call) -> Value:
-        """Add the steps of a value of which something is known.
-
-        Returns
-        -------
-        Value
-
-        Raises
-        ------
-        NoFormulaError
-            If nothing is.
-        """
+        """Add the steps of an output that is known."""
         replay, build = call.replay, builder_of(call.replay.entry)
         if build is None or self.fusion.is_one(replay):
             fused = self.fusion.of_one(output)
@@ -239,7 +207,7 @@ class _Reader:
 
     @staticmethod
     def _refused(replay: Replay) -> str:
-        """Why nothing can be made of an entry, whatever its op is; "" if something can."""
+        """Return why an entry is not supported for any op, or ""."""
         entry = replay.entry
         if entry.draws:
             return f"{replay.name}, which draws random numbers"
@@ -253,7 +221,7 @@ class _Reader:
 
 
 def _layout(first: tuple[int, ...], second: tuple[int, ...], taken: Sequence[Value]) -> Layout | None:
-    """Where a result holds the batch, if its shapes and the layouts of what it is made from tell."""
+    """Location of the batch in a result, if it follows from its shapes and the layouts of its inputs."""
     found = batch_dimension(first, second, _SIZES)
     if found is None:
         return None
@@ -265,7 +233,7 @@ def _layout(first: tuple[int, ...], second: tuple[int, ...], taken: Sequence[Val
 
 
 def _unified(a: Entry, b: Entry) -> Entry:
-    """One entry of two tapes; what depends on the size of the batch says how."""
+    """Combine the entries of two tapes; arguments that depend on the batch size become expressions."""
     if len(a.outputs) != len(b.outputs) or a.outputs != b.outputs:
         raise UntraceableError("a net whose control flow depends on the size of the batch")
     return replace(a, args=_same(a.args, b.args), kwargs=_same(a.kwargs, b.kwargs))
@@ -303,19 +271,12 @@ def _same_constant(a: Tensor, b: Tensor) -> Any:
 
 
 def _refs(tree: Any) -> list[int]:
-    """Values that stand among some arguments, each once."""
     return list(dict.fromkeys(leaf.index for leaf in leaves(tree) if isinstance(leaf, Ref)))
 
 
 @torch.no_grad()
 def _check(steps: Sequence[Step], tape: Tape) -> None:
-    """Refuse steps that do not compute what the net did, by whatever way numbers left the tape.
-
-    Raises
-    ------
-    UntraceableError
-        If so.
-    """
+    """Compare the steps with the net, in case a computation bypassed the tape."""
     modules = [step.module for step in steps]
     if any(isinstance(m, Unknown) or (m.training and _differs_in_training(m)) for m in modules):
         return
@@ -326,12 +287,12 @@ def _check(steps: Sequence[Step], tape: Tape) -> None:
             if _within(off, allowed) or _within(off, allowed + _rounding(steps, tape.given, found)):
                 return
     except NoFormulaError:
-        return  # a handler will say so, and where
+        return  # a handler will report it with its path
     raise UntraceableError("a net that reads its input by other ways than torch's ops (NumPy, say)")
 
 
 def _replayed(steps: Sequence[Step], given: Tensor, rounding: torch.Generator | None = None) -> Tensor:
-    """What some steps give, in float64; with a generator, each value is off by a unit in its last place."""
+    """Run steps in float64; with a generator, perturb each value by one unit in its last place."""
 
     def rounded(value: Tensor) -> Tensor:
         if rounding is None or not value.is_floating_point():
@@ -348,24 +309,24 @@ def _replayed(steps: Sequence[Step], given: Tensor, rounding: torch.Generator | 
 
 
 def _apart(found: Tensor, right: Tensor) -> Tensor:
-    """How far each of some numbers is from another; infinite ones and NaN are at none from their like."""
+    """Absolute differences; equal infinities and pairs of NaN differ by 0."""
     alike = (found == right) | (found.isnan() & right.isnan())
     return torch.where(alike, 0.0, (found - right).abs())
 
 
 def _within(off: Tensor, allowed: Tensor) -> bool:
-    return bool((off <= allowed).all())  # what is NaN is not
+    return bool((off <= allowed).all())  # comparisons with NaN are false
 
 
 def _tolerance(right: Tensor, dtype: torch.dtype) -> Tensor:
-    """How far each output may be off: by a share of itself, and where it is 0 by rounding of the others."""
+    """Tolerance of each output: relative to itself, and where it is 0 to the rounding of the others."""
     size, digits = right.abs().nan_to_num(0, 0, 0), torch.finfo(dtype)
     largest = size.amax() if size.numel() else 0.0
     return _SAME * (size + size.amax(0)) + _ROUNDINGS * digits.eps * largest + digits.tiny
 
 
 def _rounding(steps: Sequence[Step], given: Tensor, found: Tensor) -> Tensor:
-    """How far rounding takes each output, over the examples and a few draws, in a net that may blow it up."""
+    """Estimate the rounding error of each output from perturbed runs, since a net may amplify it."""
     generator = torch.Generator().manual_seed(0)
     draws = [_replayed(steps, given, generator) - found for _ in range(_DRAWS)]
     return _ROUNDINGS * torch.stack(draws).nan_to_num(0, 0, 0).square().mean((0, 1)).sqrt()
@@ -379,7 +340,7 @@ def _differs_in_training(module: nn.Module) -> bool:
 
 
 def _needed(steps: list[Step], output: int) -> list[Step]:
-    """Steps that value `output` is made from, numbered anew."""
+    """Steps that value `output` depends on, renumbered."""
     needed = {output}
     for index in range(output, 0, -1):
         if index in needed:

@@ -1,9 +1,9 @@
-"""One walk backward through the graph that autograd keeps, for many outputs at once.
+"""Backward pass through autograd's graph for many outputs at once.
 
-The cotangents of K outputs are stacked in front of the batch. An affine op takes the stack as one larger
-batch, a pointwise op multiplies it by a slope that is computed once, and no gradient of a weight is
-ever formed. Nodes that the tables below do not know are asked one cotangent after the other, by
-their own formula, so that every net that autograd can differentiate is served.
+The cotangents of K outputs are stacked in front of the batch. An affine op treats the stack as one larger
+batch, a pointwise op multiplies it by a slope that is computed once, and gradients of weights are never
+computed. Nodes that are not in the tables below process one cotangent at a time by their own formula, so that
+every net that autograd can differentiate is supported.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from torch.autograd.function import BackwardCFunction
 from torch.nn import functional as F  # noqa: N812
 
 Node = Any
-"""A node of autograd's graph (torch.autograd.graph.Node); what it saves depends on the op."""
+"""A node of autograd's graph (torch.autograd.graph.Node); its saved attributes depend on the op."""
 
 
 @dataclass(frozen=True)
 class _Cotangents:
-    """Cotangents of one value: of shape (K, *value), for K outputs of the net.
+    """Cotangents of one value, shape (K, *value), for K outputs of the net.
 
-    `owned` tells that nothing else holds the tensor, so that an op may write over it.
+    If `owned`, there is no other reference to the tensor, so that an op may overwrite it.
     """
 
     tensor: Tensor
@@ -34,25 +34,16 @@ class _Cotangents:
 
 
 Slot = tuple[Node, int]
-"""A value in autograd's graph: the node that made it and the number of the node's output."""
+"""A value in autograd's graph: its node and the index of the node's output."""
 
 
 @dataclass(frozen=True)
 class Walk:
     """The part of autograd's graph that leads from the input to the value.
 
-    Attributes
-    ----------
-    origin : Node
-        Made the input.
-    end : Slot
-        The net's value.
-    nodes : list of Node
-        From the value to the input, each after all that use its results.
-    wanted : dict
-        For each of them, the numbers of the arguments that the input has a part in.
-    slopes : dict
-        Slopes of the pointwise nodes met so far, which the next outputs need as well.
+    `nodes` are topologically sorted from the value (slot `end`) to the input (node `origin`). `wanted` has
+    for each node the indices of the arguments that depend on the input, and `slopes` caches those of
+    pointwise nodes.
     """
 
     origin: Node
@@ -63,7 +54,7 @@ class Walk:
 
     @classmethod
     def to(cls, origin: Node, value: Tensor) -> Walk:
-        """Walk from `value` to the tensor that `origin` made."""
+        """Return the walk from `value` to the tensor of node `origin`."""
         end: Node = value.grad_fn
         leads: dict[Node, bool] = {origin: True}
         nodes: list[Node] = []
@@ -92,21 +83,8 @@ class Walk:
     def pull_back(self, basis: Tensor, x: Tensor, bound: int) -> Tensor:
         """Pull cotangents (K, B, *out) of the value back to the input: (K, B, *event).
 
-        A stack of cotangents that takes more than `bound` bytes at some node goes on from there in
-        parts, so that the small values near the output are worked on together all the same.
-
-        Parameters
-        ----------
-        basis : Tensor, shape (K, B, *out)
-        x : Tensor, shape (B, *event)
-            The input: its shape and dtype.
-        bound : int
-            Bytes.
-
-        Returns
-        -------
-        Tensor, shape (K, B, *event)
-            Zero where the value does not depend on the input.
+        Where a stack of cotangents takes more than `bound` bytes at a node, it is split from there on, so
+        that the small values near the output are still processed together.
         """
         return self._from(0, {self.end: _Cotangents(basis, False)}, len(basis), x, bound)
 
@@ -143,7 +121,7 @@ class Walk:
         return arrived[self.origin, 0].tensor
 
     def _bytes(self, node: Node) -> int:
-        """Of the largest value that `node` makes or takes."""
+        """Size of the largest input or output of `node`."""
         before = (node.next_functions[i] for i in self.wanted[node])
         values = [*node._input_metadata, *(n._input_metadata[k] for n, k in before)]
         sizes: list[int] = [math.prod(v.shape) * v.dtype.itemsize for v in values]
@@ -170,7 +148,7 @@ class Walk:
 
 
 def _one_by_one(node: Node, given: dict[int, _Cotangents], wanted: list[int]) -> list[_Cotangents | None]:
-    """Ask a node for each cotangent in turn."""
+    """Apply a node to one cotangent at a time."""
     results: list[list[Tensor | None]] = [[] for _ in wanted]
     for row in range(len(next(iter(given.values())).tensor)):
         slots = range(len(node._input_metadata))
@@ -187,7 +165,7 @@ def _one_by_one(node: Node, given: dict[int, _Cotangents], wanted: list[int]) ->
 
 
 def _call(node: Node, cotangents: list[Tensor | None]) -> tuple[Tensor | None, ...]:
-    if isinstance(node, BackwardCFunction):  # an autograd.Function, which autograd never hands a None
+    if isinstance(node, BackwardCFunction):  # an autograd.Function, which autograd never calls with None
         values = node._input_metadata  # type: ignore[attr-defined]
         known = zip(cotangents, values, strict=True)
         filled = [torch.zeros(m.shape, dtype=m.dtype, device=m.device) if c is None else c for c, m in known]
@@ -198,8 +176,8 @@ def _call(node: Node, cotangents: list[Tensor | None]) -> tuple[Tensor | None, .
 
 
 def _slopes(node: Node) -> tuple[Tensor | None, ...]:
-    """Derivatives of a pointwise node in its arguments: what it makes of a cotangent of ones."""
-    if node.name() == "ClampMinBackward0":  # ReLU, several times as fast as by its formula
+    """Derivatives of a pointwise node: its result for a cotangent of ones."""
+    if node.name() == "ClampMinBackward0":  # ReLU: several times as fast as by its formula
         values = node._saved_self.detach()
         return (values.clone(memory_format=_order(values)).ge_(node._saved_min),)
     (result,) = node._input_metadata
@@ -219,7 +197,8 @@ def _times(g: _Cotangents, slope: Tensor | None, *, owned: bool) -> _Cotangents 
     tensor = g.tensor
     if owned and tensor.dtype == slope.dtype and not torch.is_grad_enabled():
         return _Cotangents(tensor.mul_(slope), True)
-    if tensor.ndim > 1 and tensor.stride(1) == 0:  # one for the whole batch: its order becomes the slope's
+    # broadcast over the batch: its memory order becomes that of the slope
+    if tensor.ndim > 1 and tensor.stride(1) == 0:
         product = _channels_last(tensor[:, 0]).unsqueeze(1) * slope
         return _Cotangents(product.expand(tensor.shape), product.shape == tensor.shape)
     return _Cotangents(tensor * slope, True)
@@ -232,7 +211,7 @@ def _sum(a: _Cotangents, b: _Cotangents) -> _Cotangents:
 
 
 def _fitted(g: _Cotangents, value: Any) -> _Cotangents:
-    """Sum over what the op had broadcast and return to the value's dtype, as autograd's engine does."""
+    """Sum over broadcast dimensions and convert to the value's dtype, as autograd's engine does."""
     tensor, shape = g.tensor, tuple(value.shape)
     if tuple(tensor.shape[1:]) != shape:
         extra = tensor.ndim - 1 - len(shape)
@@ -246,19 +225,18 @@ def _fitted(g: _Cotangents, value: Any) -> _Cotangents:
 
 
 def _order(tensor: Tensor) -> torch.memory_format:
-    """Order in which a CPU's convolutions read images; that of other tensors as it is."""
+    """Memory format of images that convolutions on a CPU prefer; other tensors are unchanged."""
     images = tensor.ndim == 4 and tensor.device.type == "cpu" and tensor.dtype == torch.float32
     return torch.channels_last if images else torch.preserve_format
 
 
 def _channels_last(tensor: Tensor) -> Tensor:
-    """In that order."""
     order = _order(tensor)
     return tensor if order is torch.preserve_format else tensor.contiguous(memory_format=order)
 
 
 def _per_row(function: Callable[[Tensor], Tensor], g: Tensor) -> _Cotangents:
-    """Apply a function of a stack of rows to cotangents (K, B, ...), once if all B are the same."""
+    """Apply a function of a stack of rows to cotangents (K, B, ...), only once if all B are equal."""
     if g.stride(1) == 0 and g.shape[1] > 1:
         return _Cotangents(function(g[:, 0]).unsqueeze(1).expand(-1, g.shape[1], *[-1] * (g.ndim - 2)), False)
     return _Cotangents(function(g.flatten(0, 1)).unflatten(0, g.shape[:2]), True)
@@ -272,7 +250,7 @@ def _linear(node: Any, g: _Cotangents, _shape: tuple[int, ...]) -> _Cotangents:
 
 
 _FEW = 4
-"""Input channels up to which a CPU's transposed convolution loses to a product and a sum of patches."""
+"""Number of input channels up to which a CPU's transposed convolution is slower than a product and F.fold."""
 
 _CONVOLVE = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 _TRANSPOSE = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
@@ -292,7 +270,7 @@ def _convolution(node: Any, g: _Cotangents, shape: tuple[int, ...]) -> _Cotangen
         (n - 1) * s - 2 * p + d * (k - 1) + 1
         for n, s, p, d, k in zip(g.tensor.shape[3:], stride, padding, dilation, kernel, strict=True)
     ]
-    beyond = [n - r for n, r in zip(shape[2:], reached, strict=True)]  # rows that a stride leaves out
+    beyond = [n - r for n, r in zip(shape[2:], reached, strict=True)]  # rows that the stride skips
     transpose = _TRANSPOSE[len(kernel)]
 
     def pull(rows: Tensor) -> Tensor:
@@ -345,7 +323,7 @@ _POINTWISE = frozenset(
         *("Sin", "Softplus", "Sqrt", "Tanh", "Where"),
     )
 )
-"""Nodes whose result's components each depend on the like components of the arguments, after broadcasting."""
+"""Nodes whose components depend on the corresponding components of the arguments, after broadcasting."""
 
 _Pull = Callable[[Any, _Cotangents, tuple[int, ...]], "_Cotangents | None"]
 _AFFINE: dict[str, tuple[int, _Pull]] = {
@@ -363,4 +341,4 @@ _AFFINE: dict[str, tuple[int, _Pull]] = {
     "AliasBackward0": (0, _same),
     "MeanBackward1": (0, _mean),
 }
-"""Of nodes that are affine in one argument: the argument's number, and how they pull cotangents back."""
+"""Nodes that are affine in one argument: the index of the argument, and their pull-back."""

@@ -16,32 +16,10 @@ from sdp_ref.jacobian.jacobian import MAX_BYTES, jacobian_of, reverse_jacobian
 
 
 def hessian_of(net: Net, x: Tensor) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
-    """Value and Jacobian of a net whose rows do not see each other, and products with its Hessians.
-
-    Parameters
-    ----------
-    net : nn.Module or function
-        Maps (B, *event) to (B, *out), each row by itself. Left as it is.
-    x : Tensor, shape (B, *event)
-
-    Returns
-    -------
-    value : Tensor, shape (B, *out)
-    jacobian : Tensor, shape (B, m, n)
-        Over the flattened events.
-    product : callable
-        Of a vector v a row, shape (B, n): gives H_i v for each of the m outputs, shape (B, m, n), by m
-        passes backward. No Hessian is built.
-
-    Raises
-    ------
-    NoFormulaError
-        If the net has ReLU, max-pooling or another function whose slope jumps (``torch.where`` and the like
-        are not seen), normalises by statistics of the batch, or draws a dropout mask.
-    """
+    """Value and Jacobian of a net that works row by row, and a function for products with its Hessians."""
 
     def smooth(v: Tensor) -> Tensor:
-        # of torch's kernels for attention only the one made of plain ops has a second derivative
+        # of torch's attention kernels, only the one made of plain ops has a second derivative
         with _NoKinks(), sdpa_kernel(SDPBackend.MATH):
             return net(v)
 
@@ -51,7 +29,7 @@ def hessian_of(net: Net, x: Tensor) -> tuple[Tensor, Tensor, Callable[[Tensor], 
         rows = jacobian.flatten(2)
 
     def product(vectors: Tensor) -> Tensor:
-        # Reverse over reverse: some functions of torch have no forward derivative, or none of their gradient.
+        # Reverse over reverse: some torch functions, or their gradients, have no forward derivative.
         with torch.enable_grad():
             slopes = (rows @ vectors.unsqueeze(2)).squeeze(2)
         with torch.no_grad():
@@ -61,7 +39,7 @@ def hessian_of(net: Net, x: Tensor) -> tuple[Tensor, Tensor, Callable[[Tensor], 
 
 
 class _NoKinks(TorchFunctionMode):
-    """Refuses functions of whose bend a part, or all, is in kinks, where no derivative sees it."""
+    """Rejects functions with kinks, because second derivatives do not include the curvature of a kink."""
 
     _KINKED = frozenset(
         [

@@ -1,4 +1,4 @@
-"""Value and Jacobian of a net, for all outputs in one walk backward or all inputs in one walk forward."""
+"""Value and Jacobian of a net, in reverse mode over outputs or forward mode over inputs."""
 
 from __future__ import annotations
 
@@ -15,49 +15,25 @@ from sdp_ref.graph.trace import Net
 from sdp_ref.jacobian.backward import Walk
 
 MAX_BYTES = 2**30
-"""Default bound on the memory that the walk takes beside the net's activations and the result."""
+"""Default memory limit, in addition to the net's activations and the result."""
 
-# Of a stack of cotangents on a CPU: larger ones leave the cache, which costs more than it saves.
+# For a stack of cotangents on a CPU: larger ones exceed the cache, which costs more than it saves.
 _CACHED_BYTES = 6 * 2**20
-_LIVE = 4  # stacked cotangents that are alive at a time: two branches, an op's input and its output
+_LIVE = 4  # number of stacks alive at once: two branches, an op's input and its output
 
 
 def jacobian_of(
     net: Net, x: Tensor, *, create_graph: bool = False, max_bytes: int = MAX_BYTES
 ) -> tuple[Tensor, Tensor]:
-    """Value and Jacobian of a net whose rows do not see each other.
+    """Value and Jacobian of a net that works row by row.
 
-    Parameters
-    ----------
-    net : nn.Module or function
-        Maps (B, *event) to (B, *out), each row by itself. Left as it is.
-    x : Tensor, shape (B, *event)
-    create_graph : bool
-        Keep the result differentiable in `x` and the net's parameters.
-    max_bytes : int
-        Bound on the memory for intermediate derivatives, kept as far as one output (or input) at a
-        time allows. It does not bound what autograd keeps of the net, nor the result.
-
-    Returns
-    -------
-    value : Tensor, shape (B, *out)
-    jacobian : Tensor, shape (B, m, *event)
-        m is the number of components of one output.
-
-    Raises
-    ------
-    NoFormulaError
-        If the net normalises by statistics of the batch or draws a dropout mask.
-
-    Notes
-    -----
-    At a kink of ReLU or Leaky-ReLU the derivative is the one from the right, so that ReLU keeps the
-    scale at location 0 as eq. 2 of Petersen et al. (2024) does; torch's own convention there is 0.
-    Costs min(m, n) passes, backward or forward ones.
+    At a kink of ReLU or leaky ReLU the derivative is the one from the right, so that ReLU keeps the scale at
+    location 0, as eq. 2 of Petersen et al. (2024) does; torch's own convention is 0. The cost is min(m, n)
+    backward or forward passes.
     """
     point = x if create_graph and x.requires_grad else x.detach().requires_grad_()
     with torch.enable_grad():
-        # A copy, since an op may write over its input and autograd lets none write over a leaf.
+        # Copy: an op may overwrite its input, which autograd does not allow for a leaf.
         start = point.clone()
     origin: Any = start.grad_fn
     with torch.enable_grad(), RightDerivative(lambda tensor: _made_from(tensor, origin)):
@@ -73,16 +49,16 @@ def jacobian_of(
 
 
 def _forward_jacobian(net: Net, x: Tensor, outputs: int, max_bytes: int) -> Tensor | None:
-    """Jacobian column by column; None where an op of the net has no forward derivative."""
+    """Jacobian column by column; None if an op of the net has no forward derivative."""
     n = x[0].numel()
     chunk = max(1, min(n, max_bytes // (_LIVE * max(outputs, n) * len(x) * x.element_size())))
     basis = torch.eye(n, dtype=x.dtype, device=x.device).reshape(n, 1, *x.shape[1:]).expand(n, *x.shape)
 
     def column(tangent: Tensor) -> Tensor:
-        return cast(Tensor, torch.func.jvp(lambda v: net(v.clone()), (x,), (tangent,))[1])  # of one output
+        return cast(Tensor, torch.func.jvp(lambda v: net(v.clone()), (x,), (tangent,))[1])  # for one output
 
     try:
-        with RightDerivative(lambda _: False):  # the run before has asked already
+        with RightDerivative(lambda _: False):  # checked in the previous run
             columns = torch.func.vmap(column, chunk_size=chunk)(basis)
     except (RuntimeError, NotImplementedError):  # no formula for the op, or none under vmap
         return None
@@ -90,23 +66,7 @@ def _forward_jacobian(net: Net, x: Tensor, outputs: int, max_bytes: int) -> Tens
 
 
 def reverse_jacobian(value: Tensor, origin: Any, x: Tensor, max_bytes: int) -> Tensor:
-    """Jacobian of a value whose graph is there, in one walk backward.
-
-    Parameters
-    ----------
-    value : Tensor, shape (B, *out)
-        Its rows depend on the like rows of the input alone.
-    origin : Node
-        Of autograd's graph: what made the input.
-    x : Tensor, shape (B, *event)
-        The input: its shape and dtype.
-    max_bytes : int
-        As of :func:`jacobian_of`.
-
-    Returns
-    -------
-    Tensor, shape (B, m, *event)
-    """
+    """Jacobian of a value with an existing graph, in one backward pass."""
     batch, outputs = value.shape[0], value[0].numel()
     if value.grad_fn is None:
         return x.new_zeros(batch, outputs, *x.shape[1:])
@@ -121,7 +81,7 @@ def reverse_jacobian(value: Tensor, origin: Any, x: Tensor, max_bytes: int) -> T
 
 
 def _made_from(tensor: Tensor, origin: Any) -> bool:
-    """Whether autograd's graph leads from a tensor to what `origin` made."""
+    """Whether autograd's graph connects a tensor to the result of node `origin`."""
     nodes, seen = [tensor.grad_fn], {None}
     while nodes:
         node: Any = nodes.pop()
@@ -134,16 +94,16 @@ def _made_from(tensor: Tensor, origin: Any) -> bool:
 
 
 class RightDerivative(TorchFunctionMode):
-    """Computes ReLU and Leaky-ReLU so that their derivative at 0 is the one from the right.
+    """Computes ReLU and leaky ReLU such that their derivative at 0 is the one from the right.
 
-    Refuses torch's dropout, RReLU and batch normalisation in training mode, which would make the
-    result random or rows see each other. What a net does by other means is its own affair, and so is what it
-    does with its weights alone: standardised ones are often made by a batch normalisation.
+    It rejects torch's dropout, RReLU and batch normalisation in training mode, which make the result random
+    or mix rows. Other implementations of these are not detected. Functions of the weights alone are allowed:
+    weight standardisation often uses batch normalisation.
 
     Parameters
     ----------
     depends : callable
-        Whether a tensor that is normalised by its statistics depends on the net's input, or may do so.
+        Whether a tensor that is normalised by its statistics may depend on the net's input.
     """
 
     _RELUS = frozenset({F.relu, F.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_})
@@ -164,7 +124,7 @@ class RightDerivative(TorchFunctionMode):
         ),
         ({F.rrelu: False, torch.rrelu: False}, "RReLU in training mode", 3),
     )
-    """Functions with the default of their argument `training`, and that argument's position."""
+    """Functions with the default and the position of their argument `training`."""
 
     def __init__(self, depends: Callable[[Tensor], bool] = lambda _: True) -> None:
         super().__init__()

@@ -13,37 +13,16 @@ from sdp_ref.laws.stable import power
 
 Function = Callable[..., Tensor]
 
-_CHUNK = 2**24  # entries of derivatives that are held at a time
-_ROUNDING = 1e-3  # of values of one row in batches of several sizes, in float32 at worst
+_CHUNK = 2**24  # entries of derivatives in memory at once
+_ROUNDING = 1e-3  # difference between values of a row in batches of several sizes, at worst in float32
 _MOST = 2**29
-"""Entries of a Jacobian that is walked through column by column: more would take hours."""
+"""Largest Jacobian, in entries, that is evaluated column by column: more would take hours."""
 
 
 def linear_part(function: Function, points: Sequence[Tensor]) -> tuple[Tensor, Function]:
-    """Value and linear part of a function of several values whose rows do not see each other.
+    """Value and linear part of a function of several values that works row by row.
 
-    Parameters
-    ----------
-    function : callable
-        From values (B, *event) to one (B, *out).
-    points : sequence of Tensor
-        The values at which it is taken.
-
-    Returns
-    -------
-    value : Tensor, shape (B, *out)
-    rows : callable
-        From rows (B, R, *event) of each value to those of the result, (B, R, *out). By forward derivatives
-        where all ops have them, else by the Jacobian.
-
-    Raises
-    ------
-    NoFormulaError
-        If the function gives something else, couples rows, or draws random numbers.
-
-    Notes
-    -----
-    Differentiable where autograd is on, in the points and in what the function reads.
+    If autograd is enabled, both are differentiable with respect to the points and the function's parameters.
     """
     value = _value(function, points)
     points = tuple(points)
@@ -79,28 +58,7 @@ def spread_through(
     exponent: float,
     pointwise: bool = False,
 ) -> Tensor:
-    """Sums of abs(J)^exponent times the spread of each component, J the Jacobian at the points.
-
-    Parameters
-    ----------
-    function, points
-        As of :func:`linear_part`.
-    spreads : sequence of Tensor
-        Of the shapes of the points.
-    exponent : float
-        2 for variances.
-    pointwise : bool
-        Whether each component is made from the like ones of points of one shape: J is then diagonal.
-
-    Returns
-    -------
-    Tensor, shape (B, *out)
-
-    Raises
-    ------
-    NoFormulaError
-        As :func:`linear_part`, and if the Jacobian has too many entries to be walked through.
-    """
+    """Sums of abs(J)^exponent times the spread of each component, J the Jacobian at the points."""
     value = _value(function, points)
     if pointwise and all(each.shape == value.shape for each in points):
         slopes = _slopes(function, points)
@@ -118,20 +76,14 @@ def spread_through(
     except NoFormulaError:
         raise
     except (RuntimeError, NotImplementedError):
-        _fit(m * len(value), n)  # here it is held as a whole
+        _fit(m * len(value), n)  # here it is in memory as a whole
         matrix = _raised(_jacobian(function, points), exponent)
         total = (matrix @ spread.unsqueeze(2)).squeeze(2)
     return total.reshape(value.shape)
 
 
 def _fit(outputs: int, inputs: int) -> None:
-    """Refuse a Jacobian that has too many entries.
-
-    Raises
-    ------
-    NoFormulaError
-        If so.
-    """
+    """Raise an error if a Jacobian has too many entries."""
     if outputs * inputs > _MOST:
         text = f"a Jacobian of {outputs} by {inputs} components, more than {_MOST:,} entries"
         raise NoFormulaError(text)
@@ -152,7 +104,7 @@ def _value(function: Function, points: Sequence[Tensor]) -> Tensor:
 
 
 def _alone(function: Function, points: Sequence[Tensor], value: Tensor) -> bool:
-    """Whether the last row is what it is without the others, but for rounding."""
+    """Whether the last row does not depend on the others, up to rounding."""
     with torch.no_grad():
         row = function(*(each[-1:] for each in points))
     largest = value[-1:].abs().amax().item() if value.numel() else 0.0
@@ -162,7 +114,7 @@ def _alone(function: Function, points: Sequence[Tensor], value: Tensor) -> bool:
 
 
 def _columns(function: Function, points: Sequence[Tensor], value: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """Columns of the Jacobian, (c, B, *out), of the components of all points side by side."""
+    """Columns of the Jacobian, (c, B, *out), for the concatenated components of all points."""
     start = 0
     for place, point in enumerate(points):
         n = point[0].numel()
@@ -186,7 +138,7 @@ def _columns(function: Function, points: Sequence[Tensor], value: Tensor) -> Ite
 
 
 def _slopes(function: Function, points: Sequence[Tensor]) -> list[Tensor]:
-    """Derivative of each component by the like one of each point."""
+    """Derivative of each component by the corresponding one of each point."""
     rows = linear_part(function, points)[1]
     zeros = [torch.zeros_like(each).unsqueeze(1) for each in points]
     ones = [torch.ones_like(each).unsqueeze(1) for each in points]
@@ -194,7 +146,7 @@ def _slopes(function: Function, points: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _jacobian(function: Function, points: Sequence[Tensor]) -> Tensor:
-    """Jacobian (B, m, n) in the components of all points side by side."""
+    """Jacobian (B, m, n) with respect to the concatenated components of all points."""
     sizes = [each[0].numel() for each in points]
 
     def of(side: Tensor) -> Tensor:

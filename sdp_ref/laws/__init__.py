@@ -1,10 +1,10 @@
-"""The laws that rules take and give: Gaussian, stable and other families, mixtures, draws, quantiles.
+"""Distributions ("laws") that rules accept and return: Gaussian, stable, mixtures, samples, quantiles.
 
-One batch dimension comes first in every field, as everywhere in torch; what follows it is the
-event. A law is validated once, where a user builds it; rules build their results with
-:func:`unchecked`, since a published rule may give what no law has (DVIA's covariance can be
-slightly indefinite) and that is for the measurements to show. :func:`law_of` makes a law of what
-others have: a distribution of torch's, or any object that can be sampled.
+The first dimension of every field is the batch, as in torch; the remaining dimensions are the event.
+Constructors validate their arguments. Rules build their results with :func:`unchecked`, because a published
+rule may return something that is not a distribution (the covariance of DVIA can be slightly indefinite), and
+the benchmark has to measure that. :func:`law_of` converts ``torch.distributions`` objects, and any object
+with a ``sample`` method, to a law.
 """
 
 from sdp_ref.laws.base import Law, noted, unchecked

@@ -1,4 +1,4 @@
-"""What a law is: a batch of distributions on one event shape, validated where a user builds it."""
+"""The base class of all laws, and validation of their fields."""
 
 from __future__ import annotations
 
@@ -26,46 +26,46 @@ _MOMENTS = ("mean", "variance", "covariance")
 
 @dataclass(frozen=True, eq=False)
 class Law:
-    """What every family shares: a batch of laws on one event shape.
+    """A batch of probability distributions with a common event shape.
 
-    What a law has not (a Cauchy law its mean) is asked of it like what it has, and refused by an
-    :class:`~sdp_ref.UndefinedError` that names it; ``hasattr(law, "mean")`` tells.
+    Accessing a property that the law does not have (the mean of a Cauchy law) raises
+    :class:`~sdp_ref.UndefinedError`. This is an AttributeError, so ``hasattr(law, "mean")`` works.
     """
 
     joint: ClassVar[bool] = True
-    """Whether it tells its components together, and not one by one."""
+    """Whether the law is a joint law of all components, rather than one law per component."""
     negative: ClassVar[tuple[str, ...]] = ()
-    """Of which of its parameters a negative value makes it no law."""
+    """Names of the parameters that must not be negative."""
 
-    if TYPE_CHECKING:  # properties here at run time would be taken for defaults of a subclass's fields
+    if TYPE_CHECKING:  # at run time, properties would become defaults of the fields of subclasses
 
         @property
         def location(self) -> Tensor:
-            """Centre of the law, shape (B, *event): its mean where it has one."""
+            """Centre of the law, shape (B, *event): its mean if that exists."""
 
         @property
         def mean(self) -> Tensor:
-            """Shape (B, *event)."""
+            """Mean, shape (B, *event)."""
 
         @property
         def variance(self) -> Tensor:
-            """Of each component, shape (B, *event)."""
+            """Variance of each component, shape (B, *event)."""
 
         @property
         def covariance(self) -> Tensor:
-            """Over the flattened event, shape (B, n, n)."""
+            """Covariance of the flattened event, shape (B, n, n)."""
 
     def __getattr__(self, name: str) -> Any:
-        # Reached where nothing else answers: also where a property raised an UndefinedError of a part's.
+        # Python also calls this after a property raised an UndefinedError, which is an AttributeError.
         if name in _MOMENTS:
             raise UndefinedError(f"{self.described} has no {name}")
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Which approximations a rule took to predict it, beside what defines the rule; empty if none.
+        """Approximations that the rule used for this input in addition to those that define the rule.
 
-        They tell where a law is from and are no part of it: no field, and not looked at by anything else.
+        They document the origin of the law. They are not a field, and no computation depends on them.
         """
         parts = (getattr(self, field.name) for field in fields(self))
         inner = (part.notes for part in parts if isinstance(part, Law))
@@ -74,7 +74,7 @@ class Law:
 
     @property
     def described(self) -> str:
-        """In a message: ``a Cauchy law``."""
+        """Name for messages, such as ``a Cauchy law``."""
         return f"a {type(self).__name__} law"
 
     @property
@@ -94,59 +94,39 @@ class Law:
 
     @property
     def draws(self) -> float | None:
-        """Of how many independent draws the law is made, whose noise it has; None if of none."""
+        """Number of independent samples that the law consists of; None if it is not an empirical law."""
         return None
 
     @property
     def standard(self) -> Standard | None:
-        """Variates of which draws of the law are a map; None if they are not known to be one."""
+        """Distribution of the standard variates that :meth:`push` maps to samples, or None."""
         return None
 
     @property
     def variates(self) -> int:
-        """How many of them make one draw."""
+        """Number of standard variates per sample."""
         return self.dimension
 
     def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:  # noqa: ARG002
-        """Map from standard variates, shape (rows, variates), to draws, shape (rows, n), of one law.
+        """Return the map from standard variates to samples of one law, shape (rows, variates) to (rows, n).
 
-        Parameters
-        ----------
-        device, dtype
-            Of the draws; the law's own if not given.
-
-        Raises
-        ------
-        UndefinedError
-            If the law is not known as such a map.
+        `device` and `dtype` are those of the samples, by default those of the law. Laws without a known map
+        raise :class:`~sdp_ref.UndefinedError`.
         """
         raise UndefinedError(f"{self.described} is not known as a map of standard variates")
 
     def sample(self, samples: int, generator: torch.Generator | None = None) -> Tensor:
-        """Independent draws.
+        """Draw independent samples, shape (samples, B, *event).
 
-        Parameters
-        ----------
-        samples : int
-            How many of each law.
-        generator : torch.Generator, optional
-            On the CPU; torch's own if not given.
-
-        Returns
-        -------
-        Tensor, shape (samples, B, *event)
-
-        Raises
-        ------
-        UndefinedError
-            If the law cannot be sampled.
+        The `generator` must be on the CPU; by default the global one is used. Laws that cannot be sampled
+        raise :class:`~sdp_ref.UndefinedError`.
         """
         import torch
 
         if self.standard is None or not self.joint:
             raise UndefinedError(f"{self.described} cannot be sampled")
         shape = samples, self.batch, self.standard.uniforms * self.variates
-        # the middle of a cell of the grid on which they lie, so that no quantile is infinite
+        # Use the midpoints of the grid cells of torch.rand, so that no quantile is infinite.
         uniform = torch.rand(shape, generator=generator, dtype=torch.float64) * (1 - 2.0**-53) + 2.0**-54
         noise = self.standard.from_uniform(uniform).to(self.location.device)
         rows = [self[row].push()(noise[:, row]) for row in range(self.batch)]
@@ -154,63 +134,40 @@ class Law:
         return drawn
 
     def log_prob(self, value: Tensor) -> Tensor:  # noqa: ARG002
-        """Logarithm of the density, shape (..., B), float64.
+        """Return the log-density at `value` of shape (..., B, *event), shape (..., B), float64.
 
-        Parameters
-        ----------
-        value : Tensor, shape (..., B, *event)
-
-        Raises
-        ------
-        UndefinedError
-            If the law has no density, or none that is known.
+        Laws without a known density raise :class:`~sdp_ref.UndefinedError`.
         """
         raise UndefinedError(f"{self.described} has no known density")
 
     def survival(self, value: Tensor) -> Tensor:  # noqa: ARG002
-        """Probability that each component is above a value, shape (..., B, *event), float64.
+        """Return the probability that each component exceeds `value`, shape (..., B, *event), float64.
 
-        Parameters
-        ----------
-        value : Tensor, shape (..., B, *event)
-            One for each component.
-
-        Raises
-        ------
-        UndefinedError
-            If it is not known.
+        Laws whose marginal probabilities are unknown raise :class:`~sdp_ref.UndefinedError`.
         """
         raise UndefinedError(f"{self.described} has no known probabilities of single outputs")
 
     def to_torch(self) -> Distribution:
-        """The same law as torch has it, batch shape (B,) and event shape (n,), float64.
+        """Return the law as a ``torch.distributions`` object of float64.
 
-        Returns
-        -------
-        torch.distributions.Distribution
-            Where torch has no such law, an :class:`~sdp_ref.UndefinedError` says so.
+        Its batch shape is (B,) and its event shape (n,). Laws that torch does not have raise
+        :class:`~sdp_ref.UndefinedError`.
         """
         return self.as_torch(self.location.shape[:1])
 
     def as_torch(self, batch: torch.Size) -> Distribution:  # noqa: ARG002
-        """See :meth:`to_torch`; the batch in another shape."""
+        """Return the same as :meth:`to_torch`, with the batch reshaped to `batch`."""
         raise UndefinedError(f"torch.distributions has no such law as {self.described}")
 
     def unsound(self) -> str:
-        """Why it is no law at all, which a rule may give: ``mean is not finite``; empty if it is one."""
+        """Return why the parameters do not define a law, such as ``mean is not finite``, or "" if they do."""
         return next((said() for said in _failed(self.soundness())), "")
 
     def soundness(self, *, derived: bool = True) -> tuple[Check, ...]:
-        """What has to hold of its parameters, each with what is to be said where it does not.
+        """Return the conditions on the parameters, each with a function that makes the error message.
 
-        Parameters
-        ----------
-        derived : bool
-            Also of what follows from them: the variances in a covariance matrix.
-
-        Returns
-        -------
-        tuple of Check
+        With `derived`, conditions on derived quantities are included, such as the variances in a covariance
+        matrix.
         """
         import torch
         from torch import Tensor
@@ -230,23 +187,10 @@ class Law:
         return tuple(checks)
 
     def __getitem__(self: LawT, index: SupportsIndex | slice) -> LawT:
-        """Law or laws at `index`, still batched: ``x[0]`` has batch 1.
-
-        Returns
-        -------
-        Law
-            Of the same family.
-
-        Raises
-        ------
-        IndexError
-            If there is no such law.
-        ValueError
-            If a slice holds none: there is no batch of 0, here as in the constructors.
-        """
+        """Select laws and keep the batch dimension: ``x[0]`` has batch 1."""
         if not isinstance(index, slice):
             index = operator.index(index)
-            if not -self.batch <= index < self.batch:  # also what ends a plain `for law in laws`
+            if not -self.batch <= index < self.batch:  # ends iteration, too
                 raise IndexError(f"law {index} of a batch of {self.batch}")
             index %= self.batch
             index = slice(index, index + 1)
@@ -255,11 +199,11 @@ class Law:
         return noted(self.rows(index), self.notes)
 
     def rows(self: LawT, index: slice) -> LawT:
-        """Laws of a slice that holds some."""
+        """Select the laws of a slice that is not empty."""
         return unchecked(type(self), *(_row(getattr(self, f.name), index) for f in fields(self)))
 
     def to(self: LawT, *args: Any, **kwargs: Any) -> LawT:
-        """Same law with every tensor moved or cast as by :meth:`torch.Tensor.to`."""
+        """Move or cast every tensor as :meth:`torch.Tensor.to` does."""
         from torch import Tensor
 
         moved = (getattr(self, f.name) for f in fields(self))
@@ -270,17 +214,7 @@ class Law:
 
     @classmethod
     def join(cls: type[LawT], laws: Sequence[LawT]) -> LawT:
-        """See :func:`joined`.
-
-        Returns
-        -------
-        Law
-
-        Raises
-        ------
-        UndefinedError
-            If they do not make one batch: all have one index, one shape of a component.
-        """
+        """Concatenate laws of this class along the batch; see :func:`joined`."""
         import torch
         from torch import Tensor
 
@@ -297,28 +231,16 @@ class Law:
 
 
 def unchecked(family: type[LawT], *values: object) -> LawT:
-    """Build a law of `family` from its fields without validating them (for results of rules)."""
+    """Build a law from its fields without validating them, for results of rules."""
     law = object.__new__(family)
-    names: Any = family.__match_args__  # of its fields; torch.compile does not read `fields`
+    names: Any = family.__match_args__  # the field names; torch.compile cannot trace `fields`
     for name, value in zip(names, values, strict=True):
         object.__setattr__(law, name, value)
     return law
 
 
 def noted(law: LawT, notes: Sequence[str]) -> LawT:
-    """Give a law :attr:`Law.notes`, beside those of its parts.
-
-    Parameters
-    ----------
-    law : Law
-        Left as it is.
-    notes : sequence of str
-
-    Returns
-    -------
-    Law
-        The same where there is nothing to note.
-    """
+    """Return a copy of `law` with `notes` added to :attr:`Law.notes`, or `law` itself if there are none."""
     if not notes:
         return law
     law = copy.copy(law)
@@ -337,21 +259,11 @@ _COMPILED = (
     "positive semi-definite"
 )
 Check = tuple["Tensor", Callable[[], str]]
-"""Whether values are sound, a truth value of no dimension where they are, and what else to say of them."""
+"""A boolean scalar tensor that is true for valid values, and a function that makes the error message."""
 
 
 def require(*checks: Check) -> None:
-    """Refuse values that are not sound, in the order of the checks; a device is waited for once for all.
-
-    Parameters
-    ----------
-    *checks : (Tensor, callable)
-
-    Raises
-    ------
-    ValueError
-        If one is not. In a compiled graph, where nothing can be looked at, a RuntimeError when it runs.
-    """
+    """Raise a ValueError for the first failed check, with one device synchronisation for all checks."""
     import torch
 
     if torch.compiler.is_compiling():
@@ -363,7 +275,7 @@ def require(*checks: Check) -> None:
 
 
 def _failed(checks: Sequence[Check]) -> Iterator[Callable[[], str]]:
-    """What is to be said of checks that fail, in their order; a device is waited for once for all."""
+    """Yield the messages of failed checks, with one device synchronisation for all checks."""
     import torch
 
     sounds = [sound for sound, _ in checks]
@@ -374,7 +286,6 @@ def _failed(checks: Sequence[Check]) -> Iterator[Callable[[], str]]:
 
 
 def finite(name: str, value: Tensor) -> Check:
-    """That a value has neither NaN nor infinite entries."""
     import torch
 
     sound = torch.isfinite(value.detach()).all()
@@ -382,44 +293,14 @@ def finite(name: str, value: Tensor) -> Check:
 
 
 def check_tensor(name: str, value: object, location: Tensor | None = None) -> Tensor:
-    """Give back a field of a law that is a finite floating-point tensor.
-
-    Parameters
-    ----------
-    name : str
-        Of the field, for the message.
-    value : object
-    location : Tensor, optional
-        Of the law, whose dtype and device it must have.
-
-    Returns
-    -------
-    Tensor
-        The value.
-
-    Raises
-    ------
-    ValueError
-        If it is not.
-    """
+    """Require a finite floating-point tensor, and return it."""
     tensor = check_kind(name, value, location)
     require(finite(name, tensor))
     return tensor
 
 
 def check_kind(name: str, value: object, location: Tensor | None = None) -> Tensor:
-    """As :func:`check_tensor`, without a look at the values.
-
-    Returns
-    -------
-    Tensor
-        The value.
-
-    Raises
-    ------
-    ValueError
-        If it is no floating-point tensor, or of another dtype or device than the location.
-    """
+    """Require a floating-point tensor with the dtype and device of `location`; its values are not read."""
     from torch import Tensor
 
     if not isinstance(value, Tensor):
@@ -434,24 +315,7 @@ def check_kind(name: str, value: object, location: Tensor | None = None) -> Tens
 
 
 def check_location(name: str, value: object) -> Tensor:
-    """Give back a location that has a batch dimension, without a look at the values.
-
-    Parameters
-    ----------
-    name : str
-        Of the field, for the message.
-    value : object
-
-    Returns
-    -------
-    Tensor
-        The value.
-
-    Raises
-    ------
-    ValueError
-        If it is none.
-    """
+    """Require a location with a batch dimension; its values are not read."""
     location = check_kind(name, value)
     shape = location.shape
     if len(shape) < 2:
@@ -462,22 +326,7 @@ def check_location(name: str, value: object) -> Tensor:
 
 
 def check_pair(name: str, value: object, scale_name: str, scale_value: object) -> None:
-    """Refuse a location and scales of independent components that are not finite, do not fit or are negative.
-
-    Parameters
-    ----------
-    name : str
-        Of the location, for the message.
-    value : object
-    scale_name : str
-        Of the scales.
-    scale_value : object
-
-    Raises
-    ------
-    ValueError
-        If so.
-    """
+    """Require a finite location and a scale of the same shape that is finite and not negative."""
     location = check_location(name, value)
     scale = check_kind(scale_name, scale_value, location).detach()
     if scale.shape != location.shape:

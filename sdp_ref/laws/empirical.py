@@ -1,4 +1,4 @@
-"""Laws known by draws, or by quantiles of single components."""
+"""Laws given by samples, or by quantiles of each component."""
 
 from __future__ import annotations
 
@@ -15,23 +15,18 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-_SUM = 1e-5  # by which weights may miss a sum of one
+_SUM = 1e-5  # tolerance for the sum of the weights
 
 
 @dataclass(frozen=True, eq=False)
 class Empirical(Law):
-    """Laws of N equally or unequally likely points each: draws of an unknown law.
+    """Discrete laws on N points each: samples of an unknown law.
 
     Parameters
     ----------
     samples : Tensor, shape (B, N, *event)
     weights : Tensor, shape (B, N), optional
-        Of the draws, >= 0; each row sums to one. Equal ones by default.
-
-    Raises
-    ------
-    ValueError
-        If a shape, dtype or value does not fit; the message says which.
+        Probabilities of the points; every row sums to one. Equal by default.
     """
 
     samples: Tensor
@@ -55,47 +50,41 @@ class Empirical(Law):
 
     @property
     def described(self) -> str:
-        """See :class:`Law`."""
         return f"an empirical law of {self.samples.shape[1]} draws"
 
     @property
     def location(self) -> Tensor:
-        """The mean, shape (B, *event)."""
         return self.mean
 
     @property
     def batch(self) -> int:
-        """Number of laws, B."""
         return self.samples.shape[0]
 
     @property
     def event_shape(self) -> torch.Size:
-        """Shape of one draw."""
         return self.samples.shape[2:]
 
     @property
     def draws(self) -> float:
-        """Number of draws, of unequal weights that of equal ones of the same variance of the mean (Kish)."""
+        """Number of samples; for unequal weights the effective number (Kish) for the variance of the mean."""
         if self.weights is None:
             return float(self.samples.shape[1])
         return float((self.weights.sum(1).square() / self.weights.square().sum(1)).min())
 
     @property
     def mean(self) -> Tensor:
-        """Shape (B, *event)."""
         if self.weights is None:
             return self.samples.mean(1)
         return (self._spread(self.weights) * self.samples).sum(1)
 
     @property
     def variance(self) -> Tensor:
-        """Of each component, shape (B, *event): of the points themselves, without a correction for N."""
+        """Population variance of the points, shape (B, *event), without Bessel's correction."""
         centred = (self.samples - self.mean.unsqueeze(1)).square()
         return centred.mean(1) if self.weights is None else (self._spread(self.weights) * centred).sum(1)
 
     @property
     def covariance(self) -> Tensor:
-        """Over the flattened event, shape (B, n, n)."""
         centred = (self.samples - self.mean.unsqueeze(1)).flatten(2)
         if self.weights is None:
             return centred.mT @ centred / centred.shape[1]
@@ -103,16 +92,14 @@ class Empirical(Law):
 
     @property
     def standard(self) -> Standard:
-        """See :class:`Law`."""
         return UNIFORM
 
     @property
     def variates(self) -> int:
-        """See :class:`Law`: one, which chooses the point."""
+        """One: it selects the point."""
         return 1
 
     def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
-        """See :class:`Law`."""
         import torch
 
         points = self.samples[0].detach().flatten(1).to(device, dtype)
@@ -128,7 +115,6 @@ class Empirical(Law):
         return draws
 
     def survival(self, value: Tensor) -> Tensor:
-        """See :class:`Law`."""
         import torch
 
         points = self.samples.detach().double()
@@ -142,7 +128,7 @@ class Empirical(Law):
 
     @classmethod
     def join(cls: type[LawT], laws: Sequence[LawT]) -> LawT:
-        """See :func:`joined`; laws of fewer draws get some of weight 0, their last one again."""
+        """Concatenate laws; those with fewer points repeat their last one with weight 0."""
         import torch
 
         each = [law for law in laws if isinstance(law, Empirical)]
@@ -169,22 +155,17 @@ class Empirical(Law):
 
 @dataclass(frozen=True, eq=False)
 class Quantiles(Law):
-    """Laws of single components by some of their quantiles, linear in between.
+    """Laws of each component by some of its quantiles, with linear interpolation between them.
 
-    Below the lowest level and above the highest one there is nothing: the law ends there, with an atom. It
-    tells its components one by one, so metrics of several outputs together refuse it.
+    The law is cut off at the lowest and the highest level, with an atom at each end. It has no dependence
+    between components, so metrics of joint laws reject it.
 
     Parameters
     ----------
     levels : Tensor, shape (L,)
-        Increasing, inside (0, 1); at least 2.
+        At least 2 increasing levels inside (0, 1).
     values : Tensor, shape (B, L, *event)
-        Quantiles at these levels, which do not decrease.
-
-    Raises
-    ------
-    ValueError
-        If a shape, dtype or value does not fit; the message says which.
+        Quantiles at these levels, not decreasing.
     """
 
     joint: ClassVar[bool] = False
@@ -206,42 +187,35 @@ class Quantiles(Law):
 
     @property
     def described(self) -> str:
-        """See :class:`Law`."""
         return "a law of quantiles of single outputs"
 
     @property
     def location(self) -> Tensor:
-        """The means, shape (B, *event)."""
         return self.mean
 
     @property
     def batch(self) -> int:
-        """Number of laws, B."""
         return self.values.shape[0]
 
     @property
     def event_shape(self) -> torch.Size:
-        """Shape of one draw."""
         return self.values.shape[2:]
 
     @property
     def mean(self) -> Tensor:
-        """Shape (B, *event)."""
         return self._integral(self.values, self.values, 1)
 
     @property
     def variance(self) -> Tensor:
-        """Of each component, shape (B, *event)."""
         centred = self.values - self.mean.unsqueeze(1)
         return self._integral(centred.square(), centred, 2)
 
     @property
     def standard(self) -> Standard:
-        """See :class:`Law`."""
         return UNIFORM
 
     def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
-        """See :class:`Law`: of each component by itself."""
+        """Return the quantile functions, which map each component separately."""
         import torch
 
         place = self.values.device if device is None else device
@@ -259,7 +233,6 @@ class Quantiles(Law):
         return draws
 
     def survival(self, value: Tensor) -> Tensor:
-        """See :class:`Law`."""
         import torch
 
         rows = self.batch, *self.event_shape
@@ -275,22 +248,11 @@ class Quantiles(Law):
         return (1 - below).mT.reshape(flat.shape)
 
     def rows(self, index: slice) -> Quantiles:
-        """See :class:`Law`."""
         return unchecked(Quantiles, self.levels, self.values[index])
 
     @classmethod
     def join(cls: type[LawT], laws: Sequence[LawT]) -> LawT:
-        """See :func:`joined`; all have the same levels.
-
-        Returns
-        -------
-        Law
-
-        Raises
-        ------
-        UndefinedError
-            If they have not.
-        """
+        """Concatenate laws with the same levels."""
         import torch
 
         each = [law for law in laws if isinstance(law, Quantiles)]
@@ -299,7 +261,7 @@ class Quantiles(Law):
         return unchecked(cls, each[0].levels, torch.cat([law.values for law in each]))
 
     def _integral(self, ends: Tensor, values: Tensor, power: int) -> Tensor:
-        """Over the levels of the quantile function to a power, whose values at the levels are `ends`."""
+        """Integrate a power of the quantile function, with values `ends` at the levels."""
         import torch
 
         shape = (-1,) + (1,) * (self.values.ndim - 2)

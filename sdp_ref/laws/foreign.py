@@ -1,4 +1,4 @@
-"""Laws of others: those of ``torch.distributions``, and whatever can be sampled."""
+"""Adapters for ``torch.distributions`` and for objects that can be sampled."""
 
 from __future__ import annotations
 
@@ -20,28 +20,17 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.distributions import Distribution
 
-_PEEK = 1024  # draws by which a law that has no mean tells where it is
+_PEEK = 1024  # number of samples that estimate the median of a law without a mean
 
 
 def law_of(given: object) -> Law:
-    """A law, whatever it is given as.
+    """Convert a distribution to a law.
 
-    Parameters
-    ----------
-    given : Law, torch.distributions.Distribution, or object with ``sample(samples, generator)``
-        A distribution of batch shape (B,) and any event shape of one dimension or more. Of an object,
-        ``sample`` gives draws, shape (samples, B, *event); its ``mean``, ``variance``, ``covariance`` and
-        ``log_prob`` are used where it has them.
-
-    Returns
-    -------
-    Law
-        Of a family of this package where there is one for it.
-
-    Raises
-    ------
-    ValueError
-        If it is none of these, or its shapes are others.
+    `given` may be a law, which is returned as it is; a ``torch.distributions`` object of batch shape (B,)
+    with an event of at least one dimension; or an object whose ``sample(samples, generator)`` returns samples
+    of shape (samples, B, *event). If such an object has ``mean``, ``variance``, ``covariance`` or
+    ``log_prob``, they are used. The result is a family of this package if one matches. Anything else raises a
+    ValueError.
     """
     from torch.distributions import Distribution
 
@@ -68,7 +57,7 @@ def _from_torch(given: Distribution) -> Law:
 
 
 def _known(given: Distribution) -> Law | None:
-    """The same law of this package, if there is one; `given` has a batch of any shape."""
+    """Return the matching law of this package, if there is one; `given` has any batch shape."""
     from torch import distributions
 
     match given:
@@ -108,18 +97,10 @@ def _independent(base: Distribution, event: torch.Size) -> Law | None:
 
 @dataclass(frozen=True, eq=False)
 class ForeignLaw(Law):
-    """What laws of others share: they are asked as a whole batch, of which some rows are taken.
+    """Base of the adapters, which evaluate the whole batch of an object and select rows of the result.
 
-    Attributes
-    ----------
-    given : object
-        The law as it was given.
-    centre : Tensor, shape (B, *event)
-        Its mean, or where it has none the median of some draws. Dtype and device are those of the draws.
-    chosen : tuple of int
-        Which of its rows this law has.
-    whole : int
-        How many rows there are to choose from.
+    `centre` (B, *event) is the mean of the object `given`, or the median of some samples if it has none, with
+    the dtype and device of the samples. `chosen` are the selected rows of its batch of size `whole`.
     """
 
     given: Any
@@ -129,36 +110,21 @@ class ForeignLaw(Law):
 
     @property
     def location(self) -> Tensor:
-        """See `centre`."""
         return self.centre
 
     @property
     def described(self) -> str:
-        """See :class:`Law`."""
         return f"a law given as a {type(self.given).__name__}"
 
     @property
     def mean(self) -> Tensor:
-        """Shape (B, *event)."""
         return self._asked("mean")
 
     @property
     def variance(self) -> Tensor:
-        """Of each component, shape (B, *event)."""
         return self._asked("variance")
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """See :class:`Law`.
-
-        Returns
-        -------
-        Tensor
-
-        Raises
-        ------
-        UndefinedError
-            If it has none.
-        """
         if not hasattr(self.given, "log_prob"):
             raise UndefinedError(f"{self.described} has no density")
         try:
@@ -167,30 +133,18 @@ class ForeignLaw(Law):
             raise UndefinedError(f"{self.described} has no density") from None
 
     def sample(self, samples: int, generator: torch.Generator | None = None) -> Tensor:
-        """See :class:`Law`."""
         return self._drawn(samples, generator)[:, list(self.chosen)].to(self.centre)
 
     def rows(self, index: slice) -> Any:
-        """See :class:`Law`."""
         return unchecked(type(self), self.given, self.centre[index], self.chosen[index], self.whole)
 
     def to(self, *args: Any, **kwargs: Any) -> Any:
-        """See :class:`Law`: draws are made where the given law is, and moved."""
+        """Samples are drawn on the device of the wrapped object and then moved."""
         return unchecked(type(self), self.given, self.centre.to(*args, **kwargs), self.chosen, self.whole)
 
     @classmethod
     def join(cls, laws: Any) -> Any:
-        """See :func:`joined`; they must be rows of one law.
-
-        Returns
-        -------
-        Law
-
-        Raises
-        ------
-        UndefinedError
-            If they are not.
-        """
+        """Concatenate rows of one wrapped object."""
         import torch
 
         if any(law.given is not laws[0].given for law in laws):
@@ -199,26 +153,14 @@ class ForeignLaw(Law):
         return unchecked(cls, laws[0].given, torch.cat([law.centre for law in laws]), chosen, laws[0].whole)
 
     def _each(self, function: Callable[[Tensor], Tensor], value: Tensor, trailing: int) -> Tensor:
-        """A function of values of all rows, shape (..., whole, *event), at one value of each chosen row.
-
-        Parameters
-        ----------
-        function : callable
-            Its results have `trailing` dimensions behind that of the rows.
-        value : Tensor, shape (..., B, *event)
-        trailing : int
-
-        Returns
-        -------
-        Tensor, shape (..., B) and the trailing dimensions
-        """
+        """Evaluate a function of the whole batch, (..., whole, *event), at values of the chosen rows."""
         import torch
 
         event, places = self.event_shape, range(self.batch)
         lead = value.shape[: value.ndim - len(event) - 1]
         values = value.to(self.centre).expand(*lead, self.batch, *event).movedim(len(lead), 0)
         rest, done = dict.fromkeys(places), []
-        while rest:  # at once what stands in different rows: a row may be chosen twice
+        while rest:  # a row may be chosen several times: evaluate as many distinct rows as possible at once
             now = {self.chosen[place]: place for place in reversed(rest)}
             some = values[[now.get(row, next(iter(rest))) for row in range(self.whole)]]
             found = function(some.movedim(0, len(lead)))
@@ -235,17 +177,6 @@ class ForeignLaw(Law):
         raise NotImplementedError
 
     def _asked(self, name: str) -> Tensor:
-        """A moment of the chosen rows.
-
-        Returns
-        -------
-        Tensor
-
-        Raises
-        ------
-        UndefinedError
-            If there is none, or it is not finite.
-        """
         import torch
 
         try:
@@ -261,13 +192,7 @@ class ForeignLaw(Law):
 
 
 class TorchLaw(ForeignLaw):
-    """A distribution of torch's that this package has no family for.
-
-    Parameters
-    ----------
-    distribution : torch.distributions.Distribution
-        Of batch shape (B,).
-    """
+    """A ``torch.distributions`` object of batch shape (B,) that has no equivalent in this package."""
 
     def __init__(self, distribution: Distribution) -> None:
         try:
@@ -281,7 +206,7 @@ class TorchLaw(ForeignLaw):
 
     @property
     def covariance(self) -> Tensor:
-        """Over the flattened event, shape (B, n, n): torch's own, or of independent components."""
+        """The covariance that torch gives, or the diagonal one of independent components."""
         import torch
         from torch.distributions import Independent
 
@@ -295,7 +220,7 @@ class TorchLaw(ForeignLaw):
 
     @property
     def standard(self) -> Standard | None:
-        """See :class:`Law`: uniform where torch has quantiles of independent components."""
+        """Uniform if torch has the quantile functions of independent components."""
         import torch
         from torch.distributions import Independent
 
@@ -308,10 +233,9 @@ class TorchLaw(ForeignLaw):
         return UNIFORM
 
     def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
-        """See :class:`Law`."""
         if self.standard is None:
             return super().push(device, dtype)
-        (row,), base = self.chosen, _placed(self.given, "cpu").base_dist  # where the variates are
+        (row,), base = self.chosen, _placed(self.given, "cpu").base_dist  # the variates are on the CPU
         place = self.centre[:1].flatten(1).to(device, dtype)
 
         def draws(uniform: Tensor) -> Tensor:
@@ -322,7 +246,7 @@ class TorchLaw(ForeignLaw):
         return draws
 
     def survival(self, value: Tensor) -> Tensor:
-        """See :class:`Law`: of independent components whose distribution function torch has."""
+        """Defined for independent components whose distribution function torch has."""
         from torch.distributions import Independent
 
         given = self._here
@@ -330,14 +254,15 @@ class TorchLaw(ForeignLaw):
             return super().survival(value)
         try:
             below = self._each(given.base_dist.cdf, value, len(self.event_shape))
-        except (NotImplementedError, ValueError):  # ValueError: a value outside of its support
+        except (NotImplementedError, ValueError):  # ValueError: a value outside the support
             return super().survival(value)
-        if below.isnan().any():  # the same, where torch looks at no values: from its first compilation on
+        # the same without torch's validation, which torch disables after its first compilation
+        if below.isnan().any():
             return super().survival(value)
         return 1 - below.double()
 
     def _density(self, rows: Tensor) -> Tensor:
-        """Of a value outside of the support it is 0, where torch refuses the value."""
+        """Return the density, which is 0 outside the support, where torch raises."""
         import torch
 
         given: Any = self._here
@@ -351,47 +276,29 @@ class TorchLaw(ForeignLaw):
         return _seeded(self.given, samples, generator)
 
     def as_torch(self, batch: torch.Size) -> Distribution:
-        """See :class:`Law`.
-
-        Returns
-        -------
-        Distribution
-
-        Raises
-        ------
-        UndefinedError
-            If it is a part of the distribution's batch.
-        """
         if self.chosen != tuple(range(self.whole)) or batch != self.given.batch_shape:
             raise UndefinedError(f"{self.described} is a part of a batch, which torch cannot take out of it")
         return self._here
 
     @property
     def _here(self) -> Distribution:
-        """The distribution where the law is, to which it may have been moved."""
+        """The distribution on the device of the law."""
         whole: Distribution = _placed(self.given, self.centre.device)
         return whole
 
 
 class SampledLaw(ForeignLaw):
-    """Whatever has ``sample(samples, generator)``.
-
-    Parameters
-    ----------
-    given : object
-        See :func:`law_of`.
-    """
+    """An object with ``sample(samples, generator)``; see :func:`law_of`."""
 
     def __init__(self, given: Any, centre: Tensor) -> None:
         super().__init__(given, centre, tuple(range(len(centre))), len(centre))
 
     @property
     def covariance(self) -> Tensor:
-        """Over the flattened event, shape (B, n, n)."""
         return self._asked("covariance")
 
     def _density(self, rows: Tensor) -> Tensor:
-        """Asked where its draws are: what is not known from within cannot be moved."""
+        """Evaluate the density on the device of the samples, since the wrapped object cannot be moved."""
         import torch
 
         home = _checked_draws(self.given, 1, torch.Generator().manual_seed(0)).device
@@ -409,17 +316,7 @@ def _sampled(given: Any) -> SampledLaw:
 
 
 def _checked_draws(given: Any, samples: int, generator: torch.Generator | None) -> Tensor:
-    """Draws of a law of someone's.
-
-    Returns
-    -------
-    Tensor
-
-    Raises
-    ------
-    ValueError
-        If they are no finite tensor of shape (samples, B, *event).
-    """
+    """Draw samples from a user's object, and check their shape and dtype."""
     import torch
     from torch import Tensor
 
@@ -438,10 +335,10 @@ def _checked_draws(given: Any, samples: int, generator: torch.Generator | None) 
 
 
 def _seeded(distribution: Distribution, samples: int, generator: torch.Generator | None) -> Tensor:
-    """Draws of torch's, which take no generator: from its global one, seeded by ours and left as it was."""
+    """Sample with torch's global generator, which is seeded from `generator` and restored afterwards."""
     import torch
 
-    # On the CPU as all draws of laws, so that they are the same wherever the law is.
+    # All laws are sampled on the CPU, so that samples do not depend on the device.
     distribution = _placed(distribution, "cpu")
     if generator is None:
         return distribution.sample(torch.Size((samples,)))
@@ -452,7 +349,7 @@ def _seeded(distribution: Distribution, samples: int, generator: torch.Generator
 
 
 def _placed(given: Distribution, device: torch.device | str) -> Any:
-    """A distribution of torch's, which have no ``to``, on a device: itself if all of it is there."""
+    """Return a copy of a torch distribution on a device (they have no ``to``), or itself if it is there."""
     from torch import Tensor
 
     done: dict[int, tuple[Any, Any]] = {}
@@ -462,18 +359,18 @@ def _placed(given: Distribution, device: torch.device | str) -> Any:
 
 
 def _copied(part: Any, device: torch.device | str, done: dict[int, tuple[Any, Any]]) -> Any:
-    """A part of a distribution with its tensors on a device; `done` has each part, and what became of it."""
+    """Copy a part of a distribution to a device; `done` maps the id of each part to the part and its copy."""
     from torch import Tensor
     from torch.distributions import Distribution, Transform
 
-    if id(part) in done:  # a transform and its inverse know each other
+    if id(part) in done:  # a transform and its inverse refer to each other
         return done[id(part)][1]
     if isinstance(part, list | tuple):
         return type(part)(_copied(each, device, done) for each in part)
     if isinstance(part, Tensor):
         done[id(part)] = part, part.to(device)
     elif isinstance(part, Distribution | Transform):
-        copied = object.__new__(type(part))  # copy.copy leaves out what a transform knows of its inverse
+        copied = object.__new__(type(part))  # copy.copy drops a transform's reference to its inverse
         done[id(part)] = part, copied
         vars(copied).update({name: _copied(each, device, done) for name, each in vars(part).items()})
     else:

@@ -1,4 +1,4 @@
-"""Gaussian laws, with a full covariance matrix and with independent components."""
+"""Gaussian laws with a full or a diagonal covariance matrix."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.distributions import Distribution
 
-_ASYMMETRY = 1e-6  # of the largest diagonal entry; float32 products are symmetric to about 1e-7
-_INDEFINITE = 1e-6  # of the largest eigenvalue; float32 products of a factor reach about 1e-7
+_ASYMMETRY = 1e-6  # relative to the largest diagonal entry; float32 products are symmetric to about 1e-7
+_INDEFINITE = 1e-6  # relative to the largest eigenvalue; float32 products of a factor reach about 1e-7
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,12 +37,7 @@ class Gaussian(Law):
     ----------
     mean : Tensor, shape (B, *event)
     covariance : Tensor, shape (B, n, n)
-        Symmetric and positive semi-definite, over the flattened event of n components.
-
-    Raises
-    ------
-    ValueError
-        If a shape, dtype or value does not fit; the message says which.
+        Symmetric positive semidefinite matrix over the flattened event of n components.
     """
 
     negative: ClassVar[tuple[str, ...]] = ("variance",)
@@ -91,21 +86,17 @@ class Gaussian(Law):
 
     @property
     def location(self) -> Tensor:
-        """The mean, shape (B, *event)."""
         return self.mean
 
     @property
     def variance(self) -> Tensor:
-        """Marginal variances, shape (B, *event)."""
         return self.covariance.diagonal(dim1=-2, dim2=-1).reshape(self.mean.shape)
 
     @property
     def standard(self) -> Standard:
-        """See :class:`Law`."""
         return NORMAL
 
     def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
-        """See :class:`Law`."""
         import torch
 
         location = self.mean.detach().reshape(-1).to(device, dtype)
@@ -113,15 +104,13 @@ class Gaussian(Law):
         return lambda noise: torch.addmm(location, noise.to(location), factor)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """See :class:`Law`; where the covariance is singular there is no density."""
         return _log_density(self, value)
 
     def survival(self, value: Tensor) -> Tensor:
-        """See :class:`Law`."""
         return above(_normal_tail, self.mean, _sqrt(self.variance.double()), value)
 
     def as_torch(self, batch: torch.Size) -> Distribution:
-        """See :class:`Law`; torch's covariances are positive definite."""
+        """Raise if the covariance is singular, since torch requires positive definite ones."""
         from torch.distributions import MultivariateNormal
 
         n = self.dimension
@@ -130,16 +119,12 @@ class Gaussian(Law):
         return MultivariateNormal(mean, covariance.reshape(*batch, n, n))
 
     def factor(self) -> Tensor:
-        """A matrix F with F F^T = covariance, shape (B, n, n), float64.
+        """Return a matrix F with F F^T = covariance, shape (B, n, n), float64.
 
-        Cholesky's where the covariance is positive definite; else by eigenvectors, with negative
-        eigenvalues (rounding, or a rule whose covariance is indefinite) clipped to zero. There the
-        gradient leaves out the turning of the eigenvectors, which need not have one.
-
-        Returns
-        -------
-        Tensor, shape (B, n, n), float64
-            In units of the components; lower triangular where it is Cholesky's.
+        It is the lower Cholesky factor if the covariance is positive definite. Otherwise it is computed from
+        eigenvectors, and negative eigenvalues (from rounding, or from a rule with an indefinite covariance)
+        are clipped to zero. Its gradient then omits the rotation of the eigenvectors, whose derivative need
+        not exist.
         """
         import torch
 
@@ -151,7 +136,7 @@ class Gaussian(Law):
             return factor
         rest = covariance[singular]
         vectors = torch.linalg.eigh(rest.detach()).eigenvectors
-        # Rayleigh quotients: equal to the eigenvalues, and their gradient needs no gaps between those.
+        # Rayleigh quotients equal the eigenvalues, and their gradient does not divide by eigenvalue gaps.
         values = (vectors * (rest @ vectors)).sum(-2)
         clipped: Tensor = vectors * _sqrt(values).unsqueeze(-2)
         if not bool(failed.eq(0).any()):
@@ -162,24 +147,19 @@ class Gaussian(Law):
 
 @dataclass(frozen=True, eq=False)
 class CompressedGaussian(Gaussian):
-    """Gaussian laws of a rule that dropped covariances on the way, and knows how much.
+    """Gaussian laws from a rule that dropped covariances, with estimates of how much it dropped.
 
     Parameters
     ----------
     mean : Tensor, shape (B, *event)
     covariance : Tensor, shape (B, n, n)
     dropped : Tensor, shape (B,)
-        The Frobenius norm of the covariances that were dropped, as a share of that of the covariance matrix
-        which they were dropped from, added up over all the places where some were.
+        Frobenius norm of the dropped covariances relative to that of the full matrix, summed over all layers
+        that dropped some.
     beyond : Tensor, shape (B,)
-        As `dropped`, of the covariances that functions of one value and products of components make beyond
-        the first order, which are left out: an estimate of the most that these can be. What products of
-        matrices, maxima, lengths and softmax leave out is not counted.
-
-    Raises
-    ------
-    ValueError
-        If a shape, dtype or value does not fit; the message says which.
+        The same for the higher-order covariances that the rule omits at elementwise functions and products of
+        components: an estimate of their largest size. Omissions at matrix products, maxima, norms and softmax
+        are not counted.
     """
 
     negative: ClassVar[tuple[str, ...]] = ("variance", "dropped", "beyond")
@@ -202,12 +182,7 @@ class DiagonalGaussian(Law):
     Parameters
     ----------
     mean, variance : Tensor, shape (B, *event)
-        Variances are >= 0; zero is a point mass.
-
-    Raises
-    ------
-    ValueError
-        If a shape, dtype or value does not fit; the message says which.
+        A variance of zero is a point mass.
     """
 
     negative: ClassVar[tuple[str, ...]] = ("variance",)
@@ -220,28 +195,23 @@ class DiagonalGaussian(Law):
 
     @property
     def location(self) -> Tensor:
-        """The mean, shape (B, *event)."""
         return self.mean
 
     @property
     def standard(self) -> Standard:
-        """See :class:`Law`."""
         return NORMAL
 
     def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
-        """See :class:`Law`."""
         return scaled(self.mean, self.variance.detach().double().sqrt(), device, dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """See :class:`Law`; where a variance is 0 there is no density."""
         return _log_density(self, value)
 
     def survival(self, value: Tensor) -> Tensor:
-        """See :class:`Law`."""
         return above(_normal_tail, self.mean, self.standard_deviation, value)
 
     def as_torch(self, batch: torch.Size) -> Distribution:
-        """See :class:`Law`; torch's variances are positive."""
+        """Raise if a variance is zero, since torch requires positive ones."""
         from torch.distributions import Independent, Normal
 
         _definite(self)
@@ -252,18 +222,17 @@ class DiagonalGaussian(Law):
 
     @property
     def standard_deviation(self) -> Tensor:
-        """Of each component, shape (B, *event), float64; its gradient at a point mass is 0."""
+        """Standard deviations, shape (B, *event), float64; the gradient at a point mass is 0."""
         return _sqrt(self.variance.double())
 
     @property
     def covariance(self) -> Tensor:
-        """Diagonal covariance as a dense matrix, shape (B, n, n)."""
         import torch
 
         return torch.diag_embed(self.variance.flatten(1))
 
     def factor(self) -> Tensor:
-        """A matrix F with F F^T = covariance, shape (B, n, n), float64."""
+        """Return a matrix F with F F^T = covariance, shape (B, n, n), float64."""
         import torch
 
         return torch.diag_embed(self.standard_deviation.flatten(1))
@@ -272,7 +241,7 @@ class DiagonalGaussian(Law):
 def scaled(
     location: Tensor, scale: Tensor, device: torch.device | str | None, dtype: torch.dtype | None
 ) -> Push:
-    """Map z -> location + scale z of variates, shape (rows, n), for parameters of a batch of one law."""
+    """Return the map z -> location + scale z for variates of shape (rows, n) and parameters of batch one."""
     import torch
 
     centre = location.detach().reshape(-1).to(device, dtype)
@@ -281,19 +250,7 @@ def scaled(
 
 
 def above(tail: Callable[[Tensor], Tensor], location: Tensor, scale: Tensor, value: Tensor) -> Tensor:
-    """Probability of more than a value under laws of a location and a scale; of scale 0 they are points.
-
-    Parameters
-    ----------
-    tail : callable
-        The same of location 0 and scale 1.
-    location, scale : Tensor, shape (B, *event)
-    value : Tensor, shape (..., B, *event)
-
-    Returns
-    -------
-    Tensor, shape (..., B, *event), float64
-    """
+    """Return P(X > value) for location-scale laws; a scale of 0 is a point mass."""
     import torch
 
     centred, scale = value.double() - location.double(), scale.double()
@@ -310,17 +267,7 @@ def _normal_tail(value: Tensor) -> Tensor:
 
 
 def _definite(law: Gaussian | DiagonalGaussian) -> Tensor:
-    """Cholesky factor, shape (B, n, n), or standard deviations, shape (B, n); float64.
-
-    Returns
-    -------
-    Tensor
-
-    Raises
-    ------
-    UndefinedError
-        If the covariance is singular.
-    """
+    """Cholesky factor, shape (B, n, n), or standard deviations, shape (B, n); raise where it is singular."""
     import torch
 
     factor: Tensor
@@ -340,7 +287,7 @@ def _log_density(law: Gaussian | DiagonalGaussian, value: Tensor) -> Tensor:
     centred = (value.double() - law.mean.double()).flatten(value.ndim - len(law.event_shape))
     if isinstance(law, DiagonalGaussian):
         whitened, lengths = centred / factor, factor
-    else:  # the inverse of the factor and not a solution for each value: values are many, components few
+    else:  # invert the factor instead of solving for each value: there are many values and few components
         inverse = torch.linalg.solve_triangular(factor, torch.eye(law.dimension).to(factor), upper=False)
         whitened = torch.einsum("bij,...bj->...bi", inverse, centred)
         lengths = factor.diagonal(dim1=-2, dim2=-1)
@@ -349,11 +296,11 @@ def _log_density(law: Gaussian | DiagonalGaussian, value: Tensor) -> Tensor:
 
 
 AnyGaussian = Gaussian | DiagonalGaussian
-"""A law that has a mean and a covariance."""
+"""A Gaussian law with any covariance."""
 
 
 def _sqrt(x: Tensor) -> Tensor:
-    """Square root, 0 for what is not positive; its gradient there is 0 and not infinite."""
+    """Square root of the positive part, with gradient 0 instead of infinity at 0."""
     import torch
 
     positive = x > 0

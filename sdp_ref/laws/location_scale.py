@@ -1,4 +1,4 @@
-"""Laws of independent components of one shape, each moved and scaled: Laplace, uniform, Student's t."""
+"""Laws with independent Laplace, uniform or Student's t components."""
 
 from __future__ import annotations
 
@@ -19,19 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Shape:
-    """Shape of a component: a symmetric law of location 0 and scale 1.
+    """A symmetric univariate law of location 0 and scale 1.
 
     Attributes
     ----------
     name : str
         ``laplace``, ``uniform`` (on [-1, 1]) or ``student_t``.
     df : float
-        Degrees of freedom of Student's t; of the others nothing.
-
-    Raises
-    ------
-    ValueError
-        If there is no such shape, or `df` is not a positive number.
+        Degrees of freedom of Student's t; ignored otherwise.
     """
 
     name: str
@@ -45,12 +40,12 @@ class Shape:
 
     @property
     def described(self) -> str:
-        """In a message: ``Laplace``, or ``Student t with 3 degrees of freedom``."""
+        """Name for messages, such as ``Laplace`` or ``Student t with 3 degrees of freedom``."""
         named = {"laplace": "Laplace", "uniform": "uniform"}
         return named.get(self.name, f"Student t with {self.df:g} degrees of freedom")
 
     def distribution(self, location: Tensor, scale: Tensor) -> Distribution:
-        """As torch has it, with locations and scales of any shape."""
+        """Return the torch distribution with locations and scales of any shape."""
         from torch import distributions
 
         match self.name:
@@ -62,7 +57,7 @@ class Shape:
 
     @property
     def variance(self) -> float:
-        """Of scale 1; infinite or NaN where there is none."""
+        """Variance at scale 1; infinite or NaN if it does not exist."""
         match self.name:
             case "laplace":
                 return 2.0
@@ -72,15 +67,14 @@ class Shape:
 
     @property
     def has_mean(self) -> bool:
-        """Whether the mean is finite."""
         return self.name != "student_t" or self.df > 1
 
     def quantile(self, probability: Tensor) -> Tensor:
-        """Quantiles at probabilities inside (0, 1), float64."""
+        """Return quantiles at probabilities inside (0, 1), float64."""
         return _SHAPES[self.name](probability, self.df)
 
     def tail(self, value: Tensor) -> Tensor:
-        """Probabilities of more than a value, float64."""
+        """Return the probabilities of exceeding the values, float64."""
         import torch
         from scipy.special import stdtr
 
@@ -100,14 +94,9 @@ class LocationScale(Law):
     Parameters
     ----------
     location, scale : Tensor, shape (B, *event)
-        Scales are positive. The standard deviation is sqrt(2) scales of a Laplace law, scale / sqrt(3) of a
-        uniform one (whose half-width is the scale), sqrt(df / (df - 2)) scales of Student's t.
+        Scales are positive. The standard deviation is sqrt(2) scale for Laplace, scale / sqrt(3) for uniform
+        (the scale is the half-width) and sqrt(df / (df - 2)) scale for Student's t.
     shape : Shape
-
-    Raises
-    ------
-    ValueError
-        If a shape, dtype or value does not fit; the message says which.
     """
 
     negative: ClassVar[tuple[str, ...]] = ("scale",)
@@ -123,57 +112,41 @@ class LocationScale(Law):
 
     @property
     def described(self) -> str:
-        """See :class:`Law`."""
         return f"a {self.shape.described} law"
 
     @property
     def mean(self) -> Tensor:
-        """The location, where there is a mean."""
         if not self.shape.has_mean:
             raise UndefinedError(f"{self.described} has no mean")
         return self.location
 
     @property
     def variance(self) -> Tensor:
-        """Of each component, shape (B, *event)."""
         if self.shape.variance == float("inf"):
             raise UndefinedError(f"{self.described} has no variance")
         return self.shape.variance * self.scale.square()
 
     @property
     def covariance(self) -> Tensor:
-        """Diagonal, shape (B, n, n)."""
         import torch
 
         return torch.diag_embed(self.variance.flatten(1))
 
     @property
     def standard(self) -> Standard:
-        """See :class:`Law`."""
         return Standard(self.shape.name, self.shape.quantile)
 
     def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
-        """See :class:`Law`."""
         return scaled(self.location, self.scale, device, dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """See :class:`Law`.
-
-        Returns
-        -------
-        Tensor
-
-        Raises
-        ------
-        UndefinedError
-            If a scale is 0.
-        """
+        """Raise if a scale is 0."""
         if bool((self.scale <= 0).any()):
             raise UndefinedError(f"{self.described} with a scale of 0 has no density")
         import torch
 
         location, scale = self.location.double(), self.scale.double()
-        if self.shape.name == "uniform":  # torch's raises at values outside
+        if self.shape.name == "uniform":  # torch raises for values outside the support
             inside = (value.double() - location).abs() <= scale
             density = torch.where(inside, -(2 * scale).log(), -torch.inf)
         else:
@@ -181,11 +154,9 @@ class LocationScale(Law):
         return density.flatten(value.ndim - len(self.event_shape)).sum(-1)
 
     def survival(self, value: Tensor) -> Tensor:
-        """See :class:`Law`."""
         return above(self.shape.tail, self.location, self.scale, value)
 
     def as_torch(self, batch: torch.Size) -> Distribution:
-        """See :class:`Law`."""
         from torch.distributions import Independent
 
         shape = *batch, self.dimension

@@ -1,4 +1,4 @@
-"""Mixtures of laws of one family."""
+"""Mixtures of laws of one family, and concatenation of laws."""
 
 from __future__ import annotations
 
@@ -16,25 +16,20 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.distributions import Distribution
 
-_SUM = 1e-5  # by which weights may miss a sum of one: float32 sums of a thousand do by 1e-6
-_VALUES = 2**24  # in memory at once while a density is taken: 128 MB
+_SUM = 1e-5  # tolerance for the sum of the weights: float32 sums of a thousand are off by 1e-6
+_VALUES = 2**24  # numbers in memory at once while a density is computed: 128 MB
 
 
 @dataclass(frozen=True, eq=False)
 class Mixture(Law):
-    """Mixtures of K laws each.
+    """Mixtures of K laws each; :meth:`of` builds them from a list of laws.
 
     Parameters
     ----------
     weights : Tensor, shape (B, K)
-        Of the components, >= 0; each row sums to one.
+        Probabilities of the components; every row sums to one.
     components : Law, batch B K
-        Row b K + j is component j of mixture b. :meth:`of` takes laws one by one.
-
-    Raises
-    ------
-    ValueError
-        If a shape, dtype or value does not fit; the message says which.
+        Row b K + j is component j of mixture b.
     """
 
     weights: Tensor
@@ -62,22 +57,9 @@ class Mixture(Law):
 
     @classmethod
     def of(cls, weights: Tensor, components: Sequence[Law]) -> Mixture:
-        """Mixture of laws that are given one by one.
+        """Build mixtures from K component laws of batch B each and weights of shape (B, K).
 
-        Parameters
-        ----------
-        weights : Tensor, shape (B, K)
-        components : sequence of K Laws, batch B each
-            Of one family; Gaussian laws with full and with diagonal covariances may stand together.
-
-        Returns
-        -------
-        Mixture
-
-        Raises
-        ------
-        ValueError
-            If they do not fit together.
+        The components must be of one family, except that full and diagonal Gaussians can be combined.
         """
         import torch
 
@@ -97,19 +79,18 @@ class Mixture(Law):
                     f"components have one shape, got {tuple(first.location.shape)} and "
                     f"{tuple(law.location.shape)}"
                 )
-        if len({law.described for law in laws}) > 1:  # an index or a shape is the family's, not a component's
+        if len({law.described for law in laws}) > 1:  # the stability index or the shape belongs to the family
             raise ValueError(f"components are of one family, got {first.described} and others")
         rows = joined([law[b] for b in range(first.batch) for law in laws])
         return cls(torch.as_tensor(weights), rows)
 
     @property
     def described(self) -> str:
-        """See :class:`Law`."""
         return f"a mixture with {self.components.described} in it"
 
     @property
     def pieces(self) -> int:
-        """Number of components of each mixture, K."""
+        """Number of components, K."""
         return self.weights.shape[1]
 
     @property
@@ -119,41 +100,35 @@ class Mixture(Law):
 
     @property
     def mean(self) -> Tensor:
-        """Shape (B, *event)."""
         return self._average(self.components.mean)
 
     @property
     def variance(self) -> Tensor:
-        """Of each component of a draw, shape (B, *event)."""
         centred = self._split(self.components.mean) - self.mean.unsqueeze(1)
         within = self._average(self.components.variance)
         return within + self._average(centred.square().flatten(0, 1))
 
     @property
     def covariance(self) -> Tensor:
-        """Over the flattened event, shape (B, n, n)."""
         centred = (self._split(self.components.mean) - self.mean.unsqueeze(1)).flatten(2)
         within = self._average(self.components.covariance)
         return within + (centred * self.weights.unsqueeze(2)).mT @ centred
 
     @property
     def joint(self) -> bool:  # type: ignore[override]
-        """Whether its components are."""
         return self.components.joint
 
     @property
     def standard(self) -> Standard | None:
-        """See :class:`Law`."""
         return UNIFORM if self.components.standard is not None else None
 
     @property
     def variates(self) -> int:
-        """See :class:`Law`: one to choose the component, and those that the component takes."""
+        """One to select the component, plus those of the component."""
         inner = self.components.standard
         return 1 + self.components.variates * (inner.uniforms if inner else 1)
 
     def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
-        """See :class:`Law`."""
         import torch
 
         inner = self.components.standard
@@ -165,12 +140,13 @@ class Mixture(Law):
 
         def draws(uniform: Tensor) -> Tensor:
             uniform = uniform.double().cpu()
-            # right: a component of weight 0 is an empty interval, which nothing falls into
+            # `right` makes a component of weight 0 an empty interval, so it is never selected
             which = torch.searchsorted(bounds, uniform[:, 0].contiguous(), right=True).clamp(
                 max=self.pieces - 1
             )
             noise = inner.from_uniform(uniform[:, 1:])
-            order = which.argsort()  # the component's draws together: one map for each
+            # sort the samples by component and map each component's samples in one call
+            order = which.argsort()
             counts = which.bincount(minlength=self.pieces)
             parts = noise[order].split(counts.tolist())
             drawn = torch.cat([push(part) for push, part in zip(pushes, parts, strict=True) if len(part)])
@@ -181,7 +157,6 @@ class Mixture(Law):
         return draws
 
     def sample(self, samples: int, generator: torch.Generator | None = None) -> Tensor:
-        """See :class:`Law`."""
         import torch
 
         if self.standard is not None:
@@ -195,7 +170,6 @@ class Mixture(Law):
         return chosen
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """See :class:`Law`."""
         import torch
 
         event = self.event_shape
@@ -210,7 +184,6 @@ class Mixture(Law):
         return torch.cat(parts).reshape(values.shape[: values.ndim - len(event)])
 
     def survival(self, value: Tensor) -> Tensor:
-        """See :class:`Law`."""
         event = self.event_shape
         values = value.expand(*value.shape[: value.ndim - len(event) - 1], self.batch, *event)
         each = self.components.survival(
@@ -221,7 +194,6 @@ class Mixture(Law):
         return mixed.reshape(values.shape)
 
     def as_torch(self, batch: torch.Size) -> Distribution:
-        """See :class:`Law`."""
         import torch
         from torch.distributions import Categorical, MixtureSameFamily
 
@@ -230,14 +202,12 @@ class Mixture(Law):
         return MixtureSameFamily(weights, self.components.as_torch(shape))
 
     def soundness(self, *, derived: bool = True) -> tuple[Check, ...]:
-        """See :class:`Law`."""
         weights = self.weights.detach().double()
         sound = (weights >= 0).all() & ((weights.sum(1) - 1).abs() <= _SUM).all()
         reason = "weights are not those of a mixture (>= 0, sum 1)".__str__
         return (sound, reason), *super().soundness(derived=derived)
 
     def rows(self, index: slice) -> Mixture:
-        """See :class:`Law`."""
         chosen = [
             self.components.rows(slice(b * self.pieces, (b + 1) * self.pieces))
             for b in range(self.batch)[index]
@@ -246,7 +216,7 @@ class Mixture(Law):
 
     @classmethod
     def join(cls: type[LawT], laws: Sequence[LawT]) -> LawT:
-        """See :func:`joined`; mixtures of fewer components get some of weight 0, their last one again."""
+        """Concatenate mixtures; those with fewer components repeat their last one with weight 0."""
         import torch
 
         mixtures = [law for law in laws if isinstance(law, Mixture)]
@@ -261,7 +231,6 @@ class Mixture(Law):
         return unchecked(cls, torch.cat(weights), joined(components))
 
     def _split(self, values: Tensor) -> Tensor:
-        """Values of all components, shape (B K, ...), by mixture: (B, K, ...)."""
         split: Tensor = values.unflatten(0, self.weights.shape)
         return split
 
@@ -272,23 +241,11 @@ class Mixture(Law):
 
 
 def joined(laws: Sequence[LawT]) -> LawT:
-    """Batch made of the parts of one: laws of one event shape, one after the other.
+    """Concatenate laws of one event shape along the batch.
 
-    They are of one family; Gaussian laws with full and with diagonal covariances may stand together, and
-    beside mixtures any law of the components' family, as a mixture of one.
-
-    Parameters
-    ----------
-    laws : sequence of Law
-
-    Returns
-    -------
-    Law
-
-    Raises
-    ------
-    UndefinedError
-        If they do not make one batch.
+    They must be of one family, with two exceptions: full and diagonal Gaussians can be combined, and a law
+    can be combined with mixtures of its family, as a mixture with one component. Anything else raises
+    :class:`~sdp_ref.UndefinedError`.
     """
     alike = laws
     if len({type(law) for law in laws}) != 1:
@@ -297,22 +254,7 @@ def joined(laws: Sequence[LawT]) -> LawT:
 
 
 def of_one_family(laws: Sequence[Law]) -> list[Law]:
-    """The same laws as laws of one family: Gaussian ones with full covariances, or mixtures.
-
-    Parameters
-    ----------
-    laws : sequence of Law
-        Of several families.
-
-    Returns
-    -------
-    list of Law
-
-    Raises
-    ------
-    UndefinedError
-        If there is no family for all of them.
-    """
+    """Convert the laws to one family: full-covariance Gaussians, or mixtures."""
     families = {type(law) for law in laws}
     if families == {Gaussian, DiagonalGaussian}:
         return [unchecked(Gaussian, law.location, law.covariance) for law in laws]
@@ -323,5 +265,4 @@ def of_one_family(laws: Sequence[Law]) -> list[Law]:
 
 
 def _alone(law: Law) -> Mixture:
-    """A law as the mixture of one component."""
     return unchecked(Mixture, law.location.new_ones(law.batch, 1), law)

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """A function of n normal variates z that is affine on each of K regions, which cuts in two have made.
+    """A function of n standard normal variates z, affine on each of K regions of a binary space partition.
 
     Attributes
     ----------
     planes : ndarray, shape (K - 1, n + 1)
-        Unit normals a and offsets b: a cut sends z below where a z + b < 0.
+        Unit normals a and offsets b of the cuts: z is below a cut if a z + b < 0.
     below, above : ndarray of int, shape (K - 1,)
-        The next cut on either side of each, or ~k for region k. The first cut is the root.
+        Index of the next cut on each side, or ~k for region k. The first cut is the root.
     maps : ndarray, shape (K, m, n + 1)
-        Matrix and constant of each region.
+        Matrix and constant of the affine function on each region.
     weights : ndarray, shape (K,)
         Probabilities of the regions.
     """
@@ -43,16 +43,7 @@ class Pieces:
     weights: Array
 
     def regions(self, points: Array) -> Indices:
-        """To which region points belong.
-
-        Parameters
-        ----------
-        points : ndarray, shape (rows, n)
-
-        Returns
-        -------
-        ndarray of int, shape (rows,)
-        """
+        """Return the index of the region of each point; `points` has shape (rows, n)."""
         import numpy as np
 
         at = np.full(len(points), 0 if len(self.planes) else ~0)
@@ -67,7 +58,7 @@ class Pieces:
         return ~at
 
     def __call__(self, points: Array) -> Array:
-        """Values at points (rows, n), shape (rows, m)."""
+        """Evaluate the function at points of shape (rows, n), shape (rows, m)."""
         import numpy as np
 
         regions = self.regions(points)
@@ -82,11 +73,10 @@ class Pieces:
 
 @dataclass(frozen=True, eq=False)
 class PiecewiseGaussian(Law):
-    """Laws of piecewise affine functions of normal variates: mixtures of truncated Gaussians.
+    """Laws of g(Z) for a standard normal Z and a function g that is affine on each of several polytopes.
 
-    Rules make them. Each is the law of g(Z) for a standard normal Z, where g is affine on each of a number of
-    polytopes; the components of the mixture are Gaussians that are cut off at the faces of one, and mapped.
-    Draws are g at normal draws.
+    They are mixtures of affine images of truncated Gaussians. Rules create them; samples are g at normal
+    samples.
 
     Parameters
     ----------
@@ -94,9 +84,9 @@ class PiecewiseGaussian(Law):
     covariance : Tensor, shape (B, n, n)
         Over the flattened event.
     missing : Tensor, shape (B,)
-        Most mass on which g is not the function f that it stands for.
+        Upper bound of the probability that g differs from the function f that it stands for.
     mean_bound, covariance_bound : Tensor, shape (B,)
-        How far mean and covariance may be from those of f(Z), in norm, if f is nowhere steeper than g.
+        Bounds of the distance in norm from the mean and covariance of f(Z), if f is nowhere steeper than g.
     pieces : tuple of B Pieces
         The functions, with the probabilities of their regions.
     """
@@ -110,17 +100,14 @@ class PiecewiseGaussian(Law):
 
     @property
     def described(self) -> str:
-        """See :class:`Law`."""
         return "a law of a piecewise affine function"
 
     @property
     def location(self) -> Tensor:
-        """The mean, shape (B, *event)."""
         return self.mean
 
     @property
     def variance(self) -> Tensor:
-        """Of each component, shape (B, *event)."""
         return self.covariance.diagonal(dim1=-2, dim2=-1).reshape(self.mean.shape)
 
     @property
@@ -130,16 +117,14 @@ class PiecewiseGaussian(Law):
 
     @property
     def standard(self) -> Standard:
-        """See :class:`Law`."""
         return NORMAL
 
     @property
     def variates(self) -> int:
-        """See :class:`Law`: the rank of the input's covariance."""
+        """Rank of the input covariance."""
         return max(int(each.maps.shape[2]) - 1 for each in self.pieces)
 
     def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
-        """See :class:`Law`."""
         import torch
 
         pieces = self.pieces[0]
@@ -153,22 +138,11 @@ class PiecewiseGaussian(Law):
         return draws
 
     def rows(self, index: slice) -> PiecewiseGaussian:
-        """See :class:`Law`."""
         return unchecked(PiecewiseGaussian, *(getattr(self, field.name)[index] for field in fields(self)))
 
     @classmethod
     def join(cls: type[LawT], laws: Sequence[LawT]) -> LawT:
-        """See :func:`joined`.
-
-        Returns
-        -------
-        Law
-
-        Raises
-        ------
-        UndefinedError
-            If they have not one shape of a component.
-        """
+        """Concatenate laws of one event shape."""
         import torch
 
         each: list[Any] = list(laws)

@@ -1,4 +1,4 @@
-"""Laws without moments: Cauchy and symmetric alpha-stable ones, and how their scales add up."""
+"""Laws without moments: Cauchy and symmetric alpha-stable, and the scales of their linear combinations."""
 
 from __future__ import annotations
 
@@ -24,12 +24,7 @@ class Cauchy(Law):
     Parameters
     ----------
     location, scale : Tensor, shape (B, *event)
-        Medians and half-widths at half-maximum; scales are >= 0.
-
-    Raises
-    ------
-    ValueError
-        If a shape, dtype or value does not fit; the message says which.
+        Medians, and half-widths at half-maximum; a scale of zero is a point mass.
     """
 
     negative: ClassVar[tuple[str, ...]] = ("scale",)
@@ -42,25 +37,13 @@ class Cauchy(Law):
 
     @property
     def standard(self) -> Standard:
-        """See :class:`Law`."""
         return CAUCHY
 
     def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
-        """See :class:`Law`."""
         return scaled(self.location, self.scale, device, dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """See :class:`Law`; where a scale is 0 there is no density.
-
-        Returns
-        -------
-        Tensor
-
-        Raises
-        ------
-        UndefinedError
-            If a scale is 0.
-        """
+        """Raise if a scale is 0."""
         if bool((self.scale <= 0).any()):
             raise UndefinedError("a Cauchy law with a scale of 0 has no density")
         scale = self.scale.double()
@@ -69,11 +52,9 @@ class Cauchy(Law):
         return density.flatten(value.ndim - len(self.event_shape)).sum(-1)
 
     def survival(self, value: Tensor) -> Tensor:
-        """See :class:`Law`."""
         return above(_cauchy_tail, self.location, self.scale, value)
 
     def as_torch(self, batch: torch.Size) -> Distribution:
-        """See :class:`Law`."""
         from torch.distributions import Cauchy, Independent
 
         shape = *batch, self.dimension
@@ -83,22 +64,17 @@ class Cauchy(Law):
 
 @dataclass(frozen=True, eq=False)
 class SymmetricStable(Law):
-    r"""Symmetric alpha-stable laws with independent components.
+    """Symmetric alpha-stable laws with independent components.
 
-    The characteristic function of a component is exp(i t location - abs(scale t)^alpha), so
-    alpha = 1 is the Cauchy law and alpha = 2 a Gaussian of variance 2 scale^2.
+    The characteristic function of a component is exp(i t location - abs(scale t)^alpha), so alpha = 1 is the
+    Cauchy law and alpha = 2 a Gaussian of variance 2 scale^2.
 
     Parameters
     ----------
     location, scale : Tensor, shape (B, *event)
-        Medians and scales; scales are >= 0.
+        Medians and scales; a scale of zero is a point mass.
     alpha : float
         Stability, in (0, 2].
-
-    Raises
-    ------
-    ValueError
-        If a shape, dtype or value does not fit; the message says which.
     """
 
     negative: ClassVar[tuple[str, ...]] = ("scale",)
@@ -114,45 +90,42 @@ class SymmetricStable(Law):
 
     @property
     def described(self) -> str:
-        """See :class:`Law`."""
         return "a Cauchy law" if self.alpha == 1 else f"a stable law with alpha {self.alpha:g}"
 
     @property
     def mean(self) -> Tensor:
-        """The location, where alpha is above 1."""
+        """The location; undefined for alpha <= 1."""
         if self.alpha <= 1:
             raise UndefinedError(f"{self.described} has no mean")
         return self.location
 
     @property
     def variance(self) -> Tensor:
-        """Of alpha = 2 alone, where the law is Gaussian: twice the squared scales."""
+        """Twice the squared scales for alpha = 2; undefined otherwise."""
         return self._gaussian("variance").variance
 
     @property
     def covariance(self) -> Tensor:
-        """Of alpha = 2 alone."""
+        """Diagonal for alpha = 2; undefined otherwise."""
         return self._gaussian("covariance").covariance
 
     @property
     def standard(self) -> Standard:
-        """See :class:`Law`."""
         return stable(self.alpha)
 
     def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
-        """See :class:`Law`."""
         return scaled(self.location, self.scale, device, dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """See :class:`Law`; in closed form for alpha 1 and 2 alone."""
+        """Available for alpha 1 and 2, where it has a closed form."""
         return self._closed("density").log_prob(value)
 
     def survival(self, value: Tensor) -> Tensor:
-        """See :class:`Law`; in closed form for alpha 1 and 2 alone."""
+        """Available for alpha 1 and 2, where it has a closed form."""
         return self._closed("known probabilities of single outputs").survival(value)
 
     def as_torch(self, batch: torch.Size) -> Distribution:
-        """See :class:`Law`; torch has those of alpha 1 and 2 alone."""
+        """Available for alpha 1 and 2."""
         return self._closed("counterpart in torch.distributions").as_torch(batch)
 
     def _closed(self, what: str) -> Law:
@@ -171,26 +144,10 @@ def _cauchy_tail(value: Tensor) -> Tensor:
 
 
 def stable_scale(weight: Tensor, scale: Tensor, alpha: float) -> Tensor:
-    """Scales of W x for independent symmetric alpha-stable x.
+    """Return the scales of W x for independent symmetric alpha-stable x.
 
-    They are (sum_j abs(w_ij)^alpha s_j^alpha)^(1/alpha). Each sum is taken relative to its largest
-    term, so that no power of a term over- or underflows.
-
-    Parameters
-    ----------
-    weight : Tensor, shape (..., m, n)
-    scale : Tensor, shape (..., n)
-    alpha : float
-        In (0, 2].
-
-    Returns
-    -------
-    Tensor, shape (..., m)
-
-    Raises
-    ------
-    ValueError
-        If a scale, or one of the sums, is beyond the largest number of its dtype.
+    They are (sum_j abs(w_ij)^alpha s_j^alpha)^(1/alpha). Each sum is taken relative to its largest term, so
+    that no power of a term over- or underflows.
     """
     import torch
 
@@ -201,29 +158,15 @@ def stable_scale(weight: Tensor, scale: Tensor, alpha: float) -> Tensor:
 
 
 def bounded(scale: Tensor) -> Tensor:
-    """Give back scales that are not infinite: further on these would turn to NaN, which says nothing.
-
-    Parameters
-    ----------
-    scale : Tensor
-
-    Returns
-    -------
-    Tensor
-
-    Raises
-    ------
-    ValueError
-        If some scale is infinite.
-    """
+    """Require that no scale is infinite, since it would silently turn into NaN in later layers."""
     sound = ~scale.detach().isinf().any()
     require((sound, lambda: f"a scale of the stable law is beyond the largest number of {scale.dtype}"))
     return scale
 
 
 def power(x: Tensor, exponent: float) -> Tensor:
-    """x**exponent for x >= 0; the gradient at 0 is 0, where that of a small power is infinite."""
+    """Return x**exponent for x >= 0, with gradient 0 at 0, where a power below 1 has an infinite gradient."""
     import torch
 
-    positive = ~(x <= 0)  # so that NaN stays NaN
+    positive = ~(x <= 0)  # not `x > 0`, so that NaN stays NaN
     return torch.where(positive, torch.where(positive, x, 1.0).pow(exponent), 0.0)

@@ -1,4 +1,4 @@
-"""Standard variates, of which laws are maps: several laws can be drawn from the same random numbers."""
+"""Standard variates, which laws map to samples: different laws can share one set of random numbers."""
 
 from __future__ import annotations
 
@@ -13,18 +13,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Standard:
-    """A family of independent variates that are made of uniform ones.
+    """Independent standard variates that are functions of uniform numbers.
 
-    Attributes
-    ----------
-    name : str
-        ``normal``, ``cauchy``, ``stable`` or ``uniform``.
-    from_uniform : callable
-        Maps uniform numbers inside (0, 1), shape (..., uniforms k), to k variates, shape (..., k).
-    uniforms : int
-        How many of them make one variate. Where it is one, the map is the quantile function.
-    alpha : float
-        Stability index of a variate of a stable law.
+    `name` is ``normal``, ``cauchy``, ``stable`` or ``uniform``. `from_uniform` maps uniform numbers inside
+    (0, 1), shape (..., uniforms k), to k variates, shape (..., k). If `uniforms` is 1, it is the quantile
+    function. `alpha` is the stability of a stable law.
     """
 
     name: str
@@ -51,15 +44,6 @@ UNIFORM = Standard("uniform", lambda uniform: uniform)
 
 def stable(alpha: float) -> Standard:
     """Symmetric alpha-stable variates with characteristic function exp(-abs(t)^alpha).
-
-    Parameters
-    ----------
-    alpha : float
-        In (0, 2].
-
-    Returns
-    -------
-    Standard
 
     References
     ----------

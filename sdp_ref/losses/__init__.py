@@ -1,9 +1,9 @@
-"""Losses and scores on propagated laws: what a net is trained on, and how sure it is.
+"""Losses and scores of propagated laws, for training and for uncertainty estimates.
 
-Plain functions of the laws that :func:`sdp_ref.propagate` returns. A law of float32 is worked on in
-float64 inside; results have the law's dtype. Values and gradients are the exact ones where the dtype
-has room for them and saturate at 2^-32 of its largest number (7.9e28 in float32) where not, so they
-are finite for every finite law, point masses included; sums over 4 billion terms stay finite too.
+They are plain functions of the laws that :func:`sdp_ref.propagate` returns. Computations on float32 laws use
+float64 internally; results have the dtype of the law. Values and gradients are exact where the dtype can
+represent them, and otherwise saturate at 2^-32 of its largest number (7.9e28 in float32). They are therefore
+finite for every finite law, including point masses, and so are sums of up to 4 billion terms.
 
 >>> import torch, sdp_ref as sr
 >>> law = sr.Cauchy(torch.tensor([[1.0, 0.0, 0.0]]), torch.tensor([[0.5, 0.5, 0.5]]))

@@ -1,4 +1,4 @@
-"""What losses accept: each fault is one line that says what was expected and what came."""
+"""Validation of the arguments of losses; every error message is one line."""
 
 from __future__ import annotations
 
@@ -16,22 +16,9 @@ _FIELDS: dict[type[Law], str] = {Gaussian: "covariance", DiagonalGaussian: "vari
 
 
 def check_law(what: str, law: Law, *families: type[Law]) -> None:
-    """Refuse other families, half precision, wrong shapes and entries that are not finite.
+    """Require one of the families with float32 or float64 dtype, consistent shapes and finite entries.
 
-    Laws that rules return were never validated, so their shapes are looked at here too.
-
-    Parameters
-    ----------
-    what : str
-        Who asks, for the message.
-    law : Law
-    *families : type
-        What it may be.
-
-    Raises
-    ------
-    ValueError
-        If it is anything else.
+    Laws returned by rules were never validated, so their shapes are checked here, too.
     """
     if not isinstance(law, families):
         names = ", ".join(family.__name__ for family in families)
@@ -48,7 +35,7 @@ def check_law(what: str, law: Law, *families: type[Law]) -> None:
 
 
 def check_classes(what: str, location: Tensor) -> None:
-    """Refuse what is not (B, m) with m >= 2 classes."""
+    """Require shape (B, m) with m >= 2 classes."""
     if location.ndim != 2:
         raise ValueError(f"{what} needs scores of shape (B, classes), got {tuple(location.shape)}")
     if location.shape[1] < 2:
@@ -56,7 +43,6 @@ def check_classes(what: str, location: Tensor) -> None:
 
 
 def check_labels(labels: object, location: Tensor) -> Tensor:
-    """Class indices, shape (B,), as int64."""
     batch, classes = location.shape
     if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.is_complex():
         raise ValueError(f"labels must be a tensor of class indices (integers), got {_kind(labels)}")
@@ -72,7 +58,7 @@ def check_labels(labels: object, location: Tensor) -> Tensor:
 
 
 def check_like(name: str, value: object, like: Tensor, what: str) -> Tensor:
-    """A finite floating-point tensor of exactly the shape of `like`: no silent broadcasting."""
+    """Require a finite floating-point tensor of exactly the shape of `like`, without broadcasting."""
     value = check_float(name, value)
     if value.shape != like.shape:
         raise ValueError(f"{name} must have {what}'s shape {tuple(like.shape)}, got {tuple(value.shape)}")
@@ -80,7 +66,6 @@ def check_like(name: str, value: object, like: Tensor, what: str) -> Tensor:
 
 
 def check_float(name: str, value: object) -> Tensor:
-    """A finite float32 or float64 tensor."""
     if not isinstance(value, Tensor) or value.dtype not in _DTYPES:
         raise ValueError(f"{name} must be a float32 or float64 tensor, got {_kind(value)}")
     check_finite(name, value)
@@ -88,12 +73,10 @@ def check_float(name: str, value: object) -> Tensor:
 
 
 def check_finite(name: str, value: Tensor) -> None:
-    """Refuse NaN and infinity."""
     require(finite(name, value))
 
 
 def check_reduction(reduction: str) -> None:
-    """Refuse a reduction that is none of the three."""
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
 

@@ -1,4 +1,4 @@
-"""Numbers that stay finite: float64 inside, saturation at the edges, a log Phi with its true gradient."""
+"""Finite arithmetic for losses: float64 internally, saturation at the limits, and accurate gradients."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-# Far below the smallest positive float32 (1.4e-45), and its square and inverse are floats too: added
-# to a variance or a scale it changes nothing but an exact zero.
+# Far below the smallest positive float32 (1.4e-45), while its square and its inverse are still representable.
+# Added to a variance or scale, it changes exact zeros only.
 FLOOR = 2.0**-500
 
 
 def limit(dtype: torch.dtype) -> float:
-    """Largest size of a value or gradient in `dtype`: room is left for sums of 2^32 of them."""
+    """Largest magnitude of a value or gradient in `dtype`, which leaves room for sums of 2^32 of them."""
     return torch.finfo(dtype).max * 2.0**-32
 
 
 class _Widen(Function):
-    """x in float64; the gradient comes back in x's dtype, saturated."""
+    """Convert x to float64; the gradient is converted back with saturation."""
 
     @staticmethod
     def forward(x: Tensor) -> Tensor:
@@ -36,7 +36,7 @@ class _Widen(Function):
 
 
 class _Narrow(Function):
-    """x in a dtype, saturated; the gradient passes, so that a saturated loss still says where to go."""
+    """Convert x with saturation; the gradient passes through, so that a saturated loss can still decrease."""
 
     @staticmethod
     def forward(x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -55,8 +55,8 @@ class _Narrow(Function):
 class _LogNdtr(Function):
     """Logarithm of Phi(z).
 
-    torch's own gradient, exp(log phi - log Phi), goes wrong far out, where the two logarithms cancel:
-    in float32 by 6.5 times at z = -1e4, and to infinity at -1e10 in float64.
+    The gradient in torch, exp(log phi - log Phi), is inaccurate in the tail, where the two logarithms cancel:
+    in float32 by a factor of 6.5 at z = -1e4, and it is infinite at -1e10 in float64.
     """
 
     @staticmethod
@@ -80,8 +80,8 @@ class _Ratio(Function):
 
     @staticmethod
     def forward(z: Tensor) -> Tensor:
-        # phi / Phi = sqrt(2 / pi) exp(-z^2 / 2) / erfc(-z / sqrt 2): far out both underflow, and their ratio,
-        # which erfcx(x) = exp(x^2) erfc(x) gives, does not.
+        # phi / Phi = sqrt(2 / pi) exp(-z^2 / 2) / erfc(-z / sqrt 2). Both underflow in the tail, but their
+        # ratio, computed from erfcx(x) = exp(x^2) erfc(x), does not.
         ratio: Tensor = math.sqrt(2 / math.pi) / torch.special.erfcx(-z / math.sqrt(2))
         return ratio
 
@@ -98,31 +98,30 @@ class _Ratio(Function):
 
 
 def widen(x: Tensor) -> Tensor:
-    """`x` in float64, its gradient saturated to what its own dtype holds."""
+    """Convert `x` to float64, with a gradient that saturates at the limit of its own dtype."""
     wide: Tensor = _Widen.apply(x)
     return wide
 
 
 def narrow(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """`x` in `dtype`, saturated at :func:`limit`."""
+    """Convert `x` to `dtype`, saturated at :func:`limit`."""
     value: Tensor = _Narrow.apply(x, dtype)
     return value
 
 
 def log_ndtr(z: Tensor) -> Tensor:
-    """Logarithm of the standard normal distribution function, float64, gradients true in both tails."""
+    """Logarithm of the standard normal distribution function, with accurate gradients in both tails."""
     value: Tensor = _LogNdtr.apply(z)
     return value
 
 
 def root(x: Tensor) -> Tensor:
-    """Square root; at 0 its gradient is 0 and not infinite."""
+    """Square root with gradient 0 instead of infinity at 0."""
     positive = x > 0
     return torch.where(positive, torch.where(positive, x, 1.0).sqrt(), 0.0)
 
 
 def reduced(values: Tensor, reduction: str, dtype: torch.dtype) -> Tensor:
-    """Mean or sum of all values, or the values, in `dtype`."""
     if reduction == "mean":
         values = values.mean()
     elif reduction == "sum":

@@ -13,14 +13,14 @@ from sdp_ref.losses._checks import check_float
 
 @dataclass(frozen=True, eq=False)
 class OrthonormalCertificates:
-    r"""Linear certificates, trained to be 0 on training features; large values mark what is unlike them.
+    """Linear certificates that are trained to be 0 on training features; large values indicate other inputs.
 
-    The authors minimise mean_i ||C^T (phi_i - b)||^2 / k + lambda ||C^T C - I||^2 / k^2 over C (d, k)
-    and b by SGD. The minimum is known, so it is computed: b is the mean of the features, and C's left
-    singular vectors are the eigenvectors of their covariance with the k smallest eigenvalues e_j, with
-    squared singular values max(0, 1 - k e_j / (2 lambda)). (The singular values alone decide the second
-    term, and for given ones the first is least with those eigenvectors.) The default, lambda = infinity,
-    makes C orthonormal. C is unique up to a rotation of its columns, which leaves the score as it is.
+    The authors minimise mean_i ||C^T (phi_i - b)||^2 / k + lambda ||C^T C - I||^2 / k^2 over C (d, k) and b
+    by SGD. The minimum is known in closed form and computed directly: b is the mean of the features, and the
+    left singular vectors of C are the eigenvectors of their covariance with the k smallest eigenvalues e_j,
+    with squared singular values max(0, 1 - k e_j / (2 lambda)). (The second term depends on the singular
+    values only, and for given ones these eigenvectors minimise the first.) The default, lambda = infinity,
+    makes C orthonormal. C is unique up to a rotation of its columns, which does not change the score.
 
     Parameters
     ----------
@@ -37,32 +37,22 @@ class OrthonormalCertificates:
     def fit(
         cls, features: Tensor, count: int, penalty: float = math.inf, centered: bool = True
     ) -> OrthonormalCertificates:
-        """Certificates of training features, without random numbers.
+        """Compute the certificates of training features.
 
-        If more than `count` directions share the smallest eigenvalue (features that span a small
-        subspace), which of them are taken depends on rounding, as it depends on the seed under SGD; take
-        more certificates then.
+        The result is deterministic and has the dtype of the features and no gradient. If more than `count`
+        directions share the smallest eigenvalue (the features span a small subspace), rounding decides which
+        of them are used, as the seed does under SGD; use more certificates then.
 
         Parameters
         ----------
         features : Tensor, shape (N, d)
-            phi of the training data: the values that the net's last linear layer reads.
+            phi of the training data: the inputs of the last linear layer of the net.
         count : int
             k, in 1..d.
         penalty : float
             lambda > 0; infinity for exactly orthonormal certificates.
         centered : bool
-            Whether b is fitted (the authors' code has a bias) or 0 (as in their formula).
-
-        Returns
-        -------
-        OrthonormalCertificates
-            In the dtype of the features, without gradient.
-
-        Raises
-        ------
-        ValueError
-            If shape, count or penalty do not fit, or a feature is not finite.
+            Whether b is fitted, as in the authors' code, or 0, as in their formula.
         """
         check_float("features", features)
         if features.ndim != 2 or not len(features):
@@ -81,22 +71,10 @@ class OrthonormalCertificates:
         return cls((vectors * signs * lengths).to(features.dtype), center.to(features.dtype))
 
     def score(self, features: Tensor) -> Tensor:
-        r"""Uncertainty ||C^T (phi - b)||^2: 0 on what varies as the training data do, large off it.
+        """Return the uncertainty ||C^T (phi - b)||^2, shape (B,), in squared units of the features.
 
-        Parameters
-        ----------
-        features : Tensor, shape (B, d)
-            In the dtype of the certificates. Differentiable.
-
-        Returns
-        -------
-        Tensor, shape (B,)
-            In squared units of the features, >= 0.
-
-        Raises
-        ------
-        ValueError
-            If shape or dtype do not fit, or a feature is not finite.
+        `features` have shape (B, d) and the dtype of the certificates. The score is 0 in the directions in
+        which the training data vary, and differentiable.
         """
         check_float("features", features)
         if features.ndim != 2 or features.shape[1] != len(self.center):

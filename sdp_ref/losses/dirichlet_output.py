@@ -1,4 +1,4 @@
-"""Dirichlet output of Gast & Roth (2018): class probabilities as a law on the simplex."""
+"""Dirichlet output of Gast & Roth (2018): a distribution of class probabilities."""
 
 from __future__ import annotations
 
@@ -13,36 +13,20 @@ from sdp_ref.losses._numerics import narrow, reduced, root, widen
 
 Number = float | Tensor
 
-_GUARD = 1e-4  # theirs: the total concentration is at most 1 / _GUARD
-_START = math.log1p(math.exp(-7.0))  # softplus(-7), from where they learn both constants
+_GUARD = 1e-4  # their constant, which bounds the total concentration by 1 / _GUARD
+_START = math.log1p(math.exp(-7.0))  # softplus(-7), their initial value of both learned constants
 
 
 def dirichlet(law: Gaussian | DiagonalGaussian, offset: Number = _START, slope: Number = _START) -> Tensor:
-    r"""Concentrations of a Dirichlet law from Gaussian scores (Gast & Roth 2018).
+    """Return the concentrations, shape (B, m), of a Dirichlet law from Gaussian scores (Gast & Roth 2018).
 
-    alpha = p / (1e-4 + c_1 + c_2 s), with p = softmax(mean) and s^2 = sum_k p_k^2 variance_k: the mean of
-    the Dirichlet law is p, and the more variance, the less concentrated it is. Only marginal variances
-    count. The constants c_1 (`offset`) and c_2 (`slope`) are learnt with the net, as softplus of free
-    parameters; the defaults are their values at the start, softplus(-7) = 9.1e-4.
+    alpha = p / (1e-4 + c_1 + c_2 s), with p = softmax(mean) and s^2 = sum_k p_k^2 variance_k: the Dirichlet
+    law has mean p and is less concentrated for larger variances. Only marginal variances matter. The
+    constants c_1 (`offset`) and c_2 (`slope`), both >= 0, are learned with the net, as softplus of free
+    parameters; the defaults are their initial values, softplus(-7) = 9.1e-4.
 
-    Parameters
-    ----------
-    law : Gaussian or DiagonalGaussian
-        Of scores, shape (B, m), m >= 2.
-    offset, slope : float or scalar Tensor
-        c_1 and c_2, >= 0.
-
-    Returns
-    -------
-    Tensor, shape (B, m)
-        Concentrations, >= 0 (0 where the softmax underflows), with sum 1 / (1e-4 + c_1 + c_2 s). The gradient
-        by a variance is taken as 0 where all are 0, since that of s is infinite there.
-
-    Raises
-    ------
-    ValueError
-        If the law is of another family, has fewer than 2 classes or a wrong shape, or a constant is
-        negative.
+    The law has shape (B, m) with m >= 2 classes. Concentrations are 0 where the softmax underflows. Where all
+    variances are 0, the gradient of s is infinite, and 0 is used instead.
 
     References
     ----------
@@ -54,25 +38,11 @@ def dirichlet(law: Gaussian | DiagonalGaussian, offset: Number = _START, slope: 
 
 
 def dirichlet_probabilities(concentrations: Tensor) -> Tensor:
-    """Class probabilities of a Dirichlet law: its mean, alpha / sum(alpha).
+    """Return the class probabilities of a Dirichlet law, alpha / sum(alpha), shape (B, m).
 
-    Of :func:`dirichlet`'s concentrations this is softmax(mean), whatever the variance is: what the
-    variance changes is the law's spread, ``torch.distributions.Dirichlet(alpha).entropy()``.
-
-    Parameters
-    ----------
-    concentrations : Tensor, shape (B, m)
-        >= 0, at least one of a row > 0.
-
-    Returns
-    -------
-    Tensor, shape (B, m)
-        >= 0, each row sums to 1.
-
-    Raises
-    ------
-    ValueError
-        If an entry is negative or not finite, a row is 0, or there are fewer than 2 classes.
+    For the concentrations of :func:`dirichlet` this is softmax(mean), for any variance. The variance changes
+    the spread of the law, ``torch.distributions.Dirichlet(alpha).entropy()``. Every row needs a positive
+    concentration.
     """
     if not isinstance(concentrations, Tensor) or not concentrations.is_floating_point():
         raise ValueError("concentrations must be a floating-point tensor")
@@ -92,35 +62,15 @@ def dirichlet_nll(
     smoothing: float = 1e-4,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    r"""Negative log-density of the true class under :func:`dirichlet`'s law (Gast & Roth 2018).
+    """Return the negative log-density of the true class under :func:`dirichlet` (Gast & Roth 2018).
 
     sum_k log Gamma(alpha_k) - log Gamma(sum alpha) - sum_k (alpha_k - 1) log t_k, where t is the one-hot
-    vector of the label moved into the simplex: 1 - e + e/m for the true class, e/m for others.
-    log Gamma(alpha) is computed as log Gamma(1 + alpha) - log alpha, so that a softmax that underflows
-    does no harm. (Their code spreads e over the other classes at random; this spreads it evenly.)
+    vector of the label moved into the simplex: 1 - e + e/m for the true class, e/m for others. log
+    Gamma(alpha) is computed as log Gamma(1 + alpha) - log alpha, so that a softmax that underflows is
+    harmless. (Their code distributes e over the other classes at random, this function evenly.)
 
-    Parameters
-    ----------
-    law : Gaussian or DiagonalGaussian
-        Of scores, shape (B, m), m >= 2.
-    labels : Tensor, shape (B,)
-        True classes, integers in 0..m-1.
-    offset, slope : float or scalar Tensor
-        c_1 and c_2, >= 0.
-    smoothing : float
-        e, in (0, 1).
-    reduction : "mean", "sum" or "none"
-        Over the batch.
-
-    Returns
-    -------
-    Tensor, scalar, or shape (B,) with "none"
-        In nats; a density, so it may be negative.
-
-    Raises
-    ------
-    ValueError
-        If the law, the labels or a constant do not fit.
+    `labels` are class indices of shape (B,), and `smoothing` is e, in (0, 1). The loss is in nats, a scalar
+    or of shape (B,) with reduction "none". It is the logarithm of a density and may be negative.
     """
     check_reduction(reduction)
     if not 0 < smoothing < 1:
@@ -139,11 +89,11 @@ def dirichlet_nll(
 def _log_concentrations(
     law: Gaussian | DiagonalGaussian, offset: Number, slope: Number
 ) -> tuple[Tensor, Tensor]:
-    """Logarithms of alpha, shape (B, m), and sum(alpha), shape (B,), float64."""
+    """Logarithms of alpha, shape (B, m), and of sum(alpha), shape (B,), float64."""
     check_law("a Dirichlet output", law, Gaussian, DiagonalGaussian)
     check_classes("a Dirichlet output", law.location)
     c1, c2 = _constant("offset", offset), _constant("slope", slope)
-    # In logarithms: a softmax that underflows still has a concentration, and its gradient.
+    # Use logarithms: where the softmax underflows, they and their gradients are still finite.
     logarithms = torch.log_softmax(widen(law.location), 1)
     variance = widen(law.variance).clamp(min=0)
     deviation = root((logarithms.mul(2).exp() * variance).sum(1))

@@ -1,4 +1,4 @@
-"""Entropies of class probabilities: scores of how unsure a prediction is."""
+"""Entropies of class probabilities, as measures of uncertainty."""
 
 from __future__ import annotations
 
@@ -8,27 +8,15 @@ from torch import Tensor
 from sdp_ref.losses._checks import check_classes, check_float
 from sdp_ref.losses._numerics import narrow, widen
 
-_SUM = 1e-4  # of probabilities; float32 softmaxes of many classes sum to 1 within about 1e-6
+_SUM = 1e-4  # tolerance for the sum; float32 softmaxes of many classes sum to 1 within about 1e-6
 
 
 def entropy(probabilities: Tensor) -> Tensor:
-    r"""Shannon entropy -sum_i p_i log p_i of class probabilities, with 0 log 0 = 0.
+    """Return the Shannon entropy -sum_i p_i log p_i of class probabilities, shape (B,), in nats.
 
-    Parameters
-    ----------
-    probabilities : Tensor, shape (B, m)
-        Each row is >= 0 and sums to 1, such as :func:`pairwise_scores` gives.
-
-    Returns
-    -------
-    Tensor, shape (B,)
-        In nats, between 0 and log m. The gradient at a zero probability, which is infinite, is that
-        at the smallest normal number instead.
-
-    Raises
-    ------
-    ValueError
-        If a row is no probability vector, or there are fewer than 2 classes.
+    Every row of `probabilities`, shape (B, m), must be >= 0 and sum to 1, as the output of
+    :func:`pairwise_scores` does. 0 log 0 is 0. The gradient at a probability of zero, which is infinite, is
+    replaced by that at the smallest normal number.
     """
     check_float("probabilities", probabilities)
     check_classes("entropy", probabilities)
@@ -45,22 +33,9 @@ def entropy(probabilities: Tensor) -> Tensor:
 
 
 def softmax_entropy(logits: Tensor) -> Tensor:
-    """Entropy of softmax(logits), without rounding small probabilities to 0 first.
+    """Return the entropy of softmax(logits), shape (B,), in nats.
 
-    Parameters
-    ----------
-    logits : Tensor, shape (B, m)
-        Scores of m >= 2 classes.
-
-    Returns
-    -------
-    Tensor, shape (B,)
-        In nats, between 0 and log m.
-
-    Raises
-    ------
-    ValueError
-        If a logit is not finite, or there are fewer than 2 classes.
+    `logits` has shape (B, m) with m >= 2 classes. Small probabilities are not rounded to 0 first.
     """
     check_float("logits", logits)
     check_classes("softmax_entropy", logits)

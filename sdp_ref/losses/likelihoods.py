@@ -11,40 +11,23 @@ from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian
 from sdp_ref.losses._checks import Reduction, check_law, check_like, check_reduction
 from sdp_ref.losses._numerics import FLOOR, reduced, widen
 
-# In float64, rounding is 1e-16: what is left of a variance must be well above that to be known, and
-# jitter is chosen such that the likelihood is good to about 1e-6.
+# The rounding error of float64 is 1e-16, so conditional variances below 1e-12 are not reliable, and the
+# jitter is chosen such that the likelihood is accurate to about 1e-6.
 _SINGULAR = 1e-12
 _JITTER = 1e-9
-_LEAST_TRACE = 2.0**-300  # of a covariance of zeros; the square of its inverse is a float
+_LEAST_TRACE = 2.0**-300  # for a zero covariance; the square of its inverse is representable
 
 
 def gaussian_nll(law: Gaussian | DiagonalGaussian, targets: Tensor, reduction: Reduction = "mean") -> Tensor:
-    r"""Negative log-likelihood of targets under Gaussian laws, joint over the event.
+    """Return the negative log-likelihood of targets under Gaussian laws, joint over the event, in nats.
 
-    (n log 2 pi + log det S + r^T S^-1 r) / 2 with r = target - mean, by Cholesky's factor of S in
-    float64. Where S is singular, :func:`gaussian_jitter` is added to its diagonal first (a constant,
-    for the gradient); elsewhere nothing is. Independent components have S's diagonal, plus 2^-500: a point
-    mass has a finite, large loss beside its mean, and a strongly negative one on it.
+    (n log 2 pi + log det S + r^T S^-1 r) / 2 with r = target - mean, by the Cholesky factor of S in float64.
+    Where S is singular, :func:`gaussian_jitter` is first added to its diagonal, as a constant for the
+    gradient. For independent components, S is diagonal, and 2^-500 is added to the variances: a point mass
+    has a large finite loss away from its mean, and a large negative one at its mean.
 
-    Parameters
-    ----------
-    law : Gaussian or DiagonalGaussian
-        Mean of shape (B, *event).
-    targets : Tensor, shape (B, *event)
-        Finite, in the units of the mean.
-    reduction : "mean", "sum" or "none"
-        Over the batch; components are always added up.
-
-    Returns
-    -------
-    Tensor, scalar, or shape (B,) with "none"
-        In nats.
-
-    Raises
-    ------
-    ValueError
-        If shapes do not fit, a target is not finite, or a covariance is far from positive
-        semi-definite.
+    Mean and `targets` have shape (B, *event). The reduction is over the batch; components are always summed.
+    A covariance that is far from positive semidefinite raises a ValueError.
     """
     check_reduction(reduction)
     check_law("gaussian_nll", law, Gaussian, DiagonalGaussian)
@@ -56,7 +39,7 @@ def gaussian_nll(law: Gaussian | DiagonalGaussian, targets: Tensor, reduction: R
         distance = (residual / variance.sqrt()).square().sum(1)
         logarithm = variance.log().sum(1)
     else:
-        # With a jitter: covariances of rules are singular, or slightly indefinite, now and then.
+        # The covariances of rules can be singular or slightly indefinite, hence the jitter.
         covariance = widen(law.covariance)
         factor = torch.linalg.cholesky(_jittered((covariance + covariance.mT) / 2, gaussian_jitter(law)))
         white = torch.linalg.solve_triangular(factor, residual.unsqueeze(2), upper=False)
@@ -66,27 +49,13 @@ def gaussian_nll(law: Gaussian | DiagonalGaussian, targets: Tensor, reduction: R
 
 
 def gaussian_jitter(law: Gaussian) -> Tensor:
-    """What :func:`gaussian_nll` adds to the diagonal of each covariance.
+    """Return what :func:`gaussian_nll` adds to the diagonal of each covariance, shape (B,), float64.
 
-    0 where Cholesky's factorisation succeeds in float64 and leaves every component at least 1e-12 of its
-    variance, given those before it. Else the first of e t, 10 e t, 100 e t, ..., at most t, for which both
-    hold: t = trace / n is the mean variance (at least 2^-300), and e the rounding unit of the law's dtype
-    but at least 1e-9, so 1.2e-7 in float32. It does not depend on the rest of the batch.
-
-    Parameters
-    ----------
-    law : Gaussian
-        With covariance of shape (B, n, n).
-
-    Returns
-    -------
-    Tensor, shape (B,), float64
-        In squared units of the mean, without gradient.
-
-    Raises
-    ------
-    ValueError
-        If even the mean variance is not enough.
+    It is 0 where the Cholesky factorisation succeeds in float64 and the variance of every component given the
+    previous ones is at least 1e-12 of its variance. Otherwise it is the first of e t, 10 e t, 100 e t, ...,
+    at most t, for which both hold: t = trace / n is the mean variance (at least 2^-300), and e the rounding
+    unit of the law's dtype but at least 1e-9, so 1.2e-7 in float32. It does not depend on the rest of the
+    batch and has no gradient. If even the mean variance does not suffice, a ValueError is raised.
     """
     check_law("gaussian_jitter", law, Gaussian)
     covariance = law.covariance.detach().double()
@@ -111,29 +80,13 @@ def gaussian_jitter(law: Gaussian) -> Tensor:
 
 
 def cauchy_nll(law: Cauchy, targets: Tensor, reduction: Reduction = "mean") -> Tensor:
-    r"""Negative log-likelihood of targets under Cauchy laws with independent components.
+    """Return the negative log-likelihood of targets under independent Cauchy components, in nats.
 
-    sum_k log pi + 2 log hypot(g_k, r_k) - log g_k with r = target - location, which equals
-    log(pi g (1 + (r/g)^2)) and does not overflow. A scale of 0 counts as 2^-500.
+    sum_k log pi + 2 log hypot(g_k, r_k) - log g_k with r = target - location, which equals log(pi g (1 +
+    (r/g)^2)) and does not overflow. A scale of 0 counts as 2^-500.
 
-    Parameters
-    ----------
-    law : Cauchy
-        Location of shape (B, *event).
-    targets : Tensor, shape (B, *event)
-        Finite, in the units of the location.
-    reduction : "mean", "sum" or "none"
-        Over the batch; components are always added up.
-
-    Returns
-    -------
-    Tensor, scalar, or shape (B,) with "none"
-        In nats.
-
-    Raises
-    ------
-    ValueError
-        If shapes do not fit or a target is not finite.
+    Location and `targets` have shape (B, *event). The reduction is over the batch; components are always
+    summed.
     """
     check_reduction(reduction)
     check_law("cauchy_nll", law, Cauchy)

@@ -1,4 +1,4 @@
-"""Pairwise distribution losses: the true class's score against each other one's (the paper's section 3.4)."""
+"""Pairwise distribution losses: the true class against every other class (section 3.4 of the paper)."""
 
 from __future__ import annotations
 
@@ -17,84 +17,33 @@ Combine = Literal["mean", "geometric", "minimum"]
 
 
 def pairwise_log_probabilities(law: Scores) -> Tensor:
-    r"""Log-probabilities log P(X_i > X_j) of the scores of m classes.
+    """Return log P(X_i > X_j) for the scores of m >= 2 classes, shape (B, m, m), in nats.
 
-    Gaussian: log Phi((mu_i - mu_j) / s) with s^2 = S_ii + S_jj - 2 S_ij. Cauchy, with independent
-    components: log(1/2 + arctan((x_i - x_j) / (g_i + g_j)) / pi). (Petersen et al. 2024, section on
-    learning with SDP.)
+    Gaussian: log Phi((mu_i - mu_j) / s) with s^2 = S_ii + S_jj - 2 S_ij. Cauchy, with independent components:
+    log(1/2 + arctan((x_i - x_j) / (g_i + g_j)) / pi). (Petersen et al. 2024, section on learning with SDP.)
+    Entry [b, i, j] is log P(X_i > X_j) of row b. The diagonal is log 1/2 without gradient, so that P_ij +
+    P_ji = 1 holds everywhere.
 
-    In the tails these are log Phi by the scaled complementary error function and
-    log(arctan2(g_i + g_j, x_j - x_i) / pi): no probability is rounded to 0 or 1 first. s^2 is never
-    taken below eps (S_ii + S_jj), with the eps of the law's dtype, as a smaller difference is
-    nothing but rounding; a variance or scale of 0 counts as 2^-500. So point masses have the limit: 0 if
-    mu_i > mu_j, -log 2 at a tie, and for mu_i < mu_j what is meant as -infinity: in float32 -7.9e28
-    for a Gaussian (saturated), and log of a probability of about 1e-151 for a Cauchy law.
-
-    Parameters
-    ----------
-    law : Gaussian, DiagonalGaussian or Cauchy
-        Of scores, shape (B, m), m >= 2.
-
-    Returns
-    -------
-    Tensor, shape (B, m, m)
-        [b, i, j] is log P(X_i > X_j) in nats, <= 0; the diagonal is -log 2, without gradient (P = 1/2,
-        so that P_ij + P_ji = 1 throughout).
-
-    Raises
-    ------
-    ValueError
-        If the law is of another family, has fewer than 2 classes, a wrong shape or non-finite
-        entries.
+    In the tails the logarithms are computed from the scaled complementary error function and as
+    log(arctan2(g_i + g_j, x_j - x_i) / pi), so that no probability is rounded to 0 or 1 first. s^2 is at
+    least eps (S_ii + S_jj), with the eps of the law's dtype, since a smaller difference is only rounding
+    error; a variance or scale of 0 counts as 2^-500. Point masses therefore have the limiting values: 0 if
+    mu_i > mu_j, and -log 2 at a tie. For mu_i < mu_j the limit of -infinity is replaced by a large negative
+    number: in float32 by -7.9e28 for a Gaussian (saturated), and by the log of about 1e-151 for a Cauchy law.
     """
     return narrow(_log_matrix(law), law.location.dtype)
 
 
 def pairwise_probabilities(law: Scores) -> Tensor:
-    """Probabilities P(X_i > X_j): the exponential of :func:`pairwise_log_probabilities`.
-
-    Parameters
-    ----------
-    law : Gaussian, DiagonalGaussian or Cauchy
-        Of scores, shape (B, m), m >= 2.
-
-    Returns
-    -------
-    Tensor, shape (B, m, m)
-        In [0, 1]; [b, i, j] + [b, j, i] = 1, and 1/2 on the diagonal.
-
-    Raises
-    ------
-    ValueError
-        As :func:`pairwise_log_probabilities`.
-    """
+    """Return P(X_i > X_j), shape (B, m, m): the exponential of :func:`pairwise_log_probabilities`."""
     return narrow(_log_matrix(law).exp(), law.location.dtype)
 
 
 def pairwise_loss(law: Scores, labels: Tensor, reduction: Reduction = "mean") -> Tensor:
-    r"""Pairwise distribution loss: -1/(m - 1) sum_{j != y} log P(X_y > X_j) for the true class y.
+    """Pairwise distribution loss: -1/(m - 1) sum_{j != y} log P(X_y > X_j) for the true class y, in nats.
 
-    Needs memory of (B, m) beside the law: only the true class's row of
-    :func:`pairwise_log_probabilities` is computed.
-
-    Parameters
-    ----------
-    law : Gaussian, DiagonalGaussian or Cauchy
-        Of scores, shape (B, m), m >= 2.
-    labels : Tensor, shape (B,)
-        True classes, integers in 0..m-1.
-    reduction : "mean", "sum" or "none"
-        Over the batch.
-
-    Returns
-    -------
-    Tensor, scalar, or shape (B,) with "none"
-        In nats, >= 0.
-
-    Raises
-    ------
-    ValueError
-        If the law or the labels do not fit; the message says how.
+    `labels` are class indices of shape (B,). Only the true class's row of :func:`pairwise_log_probabilities`
+    is computed, so the loss needs additional memory of size (B, m).
     """
     check_reduction(reduction)
     _check(law)
@@ -113,38 +62,21 @@ def pairwise_loss(law: Scores, labels: Tensor, reduction: Reduction = "mean") ->
 
 
 def pairwise_scores(law: Scores, combine: Combine = "mean") -> Tensor:
-    r"""Class scores from pairwise probabilities, for prediction and, by their :func:`entropy`, abstention.
+    """Combine pairwise probabilities to class scores, shape (B, m), for prediction and abstention.
 
-    With sums, products and minima over the m - 1 other classes j of class i:
+    Every row is >= 0 and sums to 1; its :func:`entropy` is a criterion for abstention. With sums, products
+    and minima over the m - 1 other classes j of class i, the choices of `combine` are:
 
-    - "mean": 2 / (m (m - 1)) sum_j P_ij. It sums to 1 by itself, since each of the m (m - 1) / 2 pairs adds
-      P_ij + P_ji = 1. No score exceeds 2 / m, so the entropy of a certain prediction is well above 0 for
-      m > 2, and every pair counts, also two classes that nobody would choose.
-    - "geometric": (prod_j P_ij)^(1/(m-1)) / normaliser, the softmax of minus the pairwise loss of each
-      class.
-    - "minimum": min_j P_ij / normaliser, by each class's chance against its strongest rival.
+    - "mean": 2 / (m (m - 1)) sum_j P_ij. It sums to 1 without normalisation, since each of the m (m - 1) / 2
+      pairs adds P_ij + P_ji = 1. No score exceeds 2 / m, so the entropy of a certain prediction is well above
+      0 for m > 2, and every pair counts, including pairs of two improbable classes.
+    - "geometric": (prod_j P_ij)^(1/(m-1)) / normaliser, the softmax of the negative pairwise losses.
+    - "minimum": min_j P_ij / normaliser, the probability of each class against its strongest rival.
 
-    P_ij > 1/2 says location_i > location_j, so the class that beats all others is the one with the
-    largest location. "minimum" always ranks it first (it alone has a minimum above 1/2). "mean" and
-    "geometric" do so for 2 classes and where all pairs have one spread; else a class with a slightly
-    larger location but a far larger spread can come second. The paper does not say how it combines.
-
-    Parameters
-    ----------
-    law : Gaussian, DiagonalGaussian or Cauchy
-        Of scores, shape (B, m), m >= 2.
-    combine : "mean", "geometric" or "minimum"
-        See above.
-
-    Returns
-    -------
-    Tensor, shape (B, m)
-        >= 0, each row sums to 1.
-
-    Raises
-    ------
-    ValueError
-        As :func:`pairwise_log_probabilities`, or for another `combine`.
+    P_ij > 1/2 if and only if location_i > location_j, so the class that beats all others has the largest
+    location. "minimum" always ranks it first, because only this class has a minimum above 1/2. "mean" and
+    "geometric" do so for 2 classes and if all pairs have the same spread; otherwise a class with a slightly
+    larger location but a much larger spread can come second. The paper does not say how it combines them.
     """
     if combine not in ("mean", "geometric", "minimum"):
         raise ValueError(f"combine must be 'mean', 'geometric' or 'minimum', got {combine!r}")
@@ -167,7 +99,7 @@ def _log_matrix(law: Scores) -> Tensor:
     twice: Tensor | float = 0.0
     if isinstance(law, Gaussian):
         covariance = widen(law.covariance)
-        twice = covariance + covariance.mT  # and not 2 S: both triangles alike in the gradient
+        twice = covariance + covariance.mT  # not 2 S, so that both triangles get the same gradient
     logarithms = _log_probability(
         law,
         location.unsqueeze(2) - location.unsqueeze(1),
@@ -179,10 +111,10 @@ def _log_matrix(law: Scores) -> Tensor:
 
 
 def _log_probability(law: Scores, gap: Tensor, total: Tensor, twice: Tensor | float) -> Tensor:
-    """Of P(X > Y), from the gap of locations, the sum of variances or scales, and twice the covariance."""
+    """Log P(X > Y) from the difference of locations, summed variances or scales, and twice the covariance."""
     if isinstance(law, Cauchy):
         width = total + FLOOR
-        # The clamps keep the side that is not taken away from log 0; their gradient at 0 is 1.
+        # The clamps keep log away from 0 on the side that is not selected; their gradient at 0 is 1.
         below = (torch.atan2(width, -gap.clamp(max=0)) / math.pi).log()
         above = torch.log1p(-torch.atan2(width, gap.clamp(min=0)) / math.pi)
         return torch.where(gap < 0, below, above)

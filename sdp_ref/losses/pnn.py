@@ -1,4 +1,4 @@
-"""Gaussian probabilistic neural networks (PNN): nets that also predict a variance, and SDP on top of one."""
+"""Gaussian probabilistic neural networks (PNN), which also predict a variance, and SDP applied to them."""
 
 from __future__ import annotations
 
@@ -13,25 +13,10 @@ from sdp_ref.losses._numerics import FLOOR, reduced, widen
 
 
 def pnn_variance(raw: Tensor, floor: float = 1e-3) -> Tensor:
-    """Variance of a PNN from its unbounded output r: softplus(r) + floor.
+    """Return the variance of a PNN from its unbounded output r: softplus(r) + floor.
 
-    The floor is 1e-3 in the loss and 1e-6 for predictions, as Tagasovska & Lopez-Paz (2019) have it.
-
-    Parameters
-    ----------
-    raw : Tensor, any shape
-    floor : float
-        >= 0, in squared units of the target.
-
-    Returns
-    -------
-    Tensor
-        Variances, shape and dtype of `raw`.
-
-    Raises
-    ------
-    ValueError
-        If `raw` is not a finite float tensor or the floor is negative.
+    Tagasovska & Lopez-Paz (2019) use a floor of 1e-3 in the loss and of 1e-6 for predictions, in squared
+    units of the target.
     """
     check_float("raw", raw)
     if not (math.isfinite(floor) and floor >= 0):
@@ -42,60 +27,28 @@ def pnn_variance(raw: Tensor, floor: float = 1e-3) -> Tensor:
 def pnn_nll(
     mean: Tensor, raw: Tensor, targets: Tensor, floor: float = 1e-3, reduction: Reduction = "mean"
 ) -> Tensor:
-    r"""Loss of a PNN: log(v) / 2 + (y - mu)^2 / (2 v) with v = softplus(r) + floor.
+    """Loss of a PNN: log(v) / 2 + (y - mu)^2 / (2 v) with v = softplus(r) + floor, in nats.
 
-    The Gaussian negative log-likelihood without its constant log(2 pi) / 2, so it may be negative.
-
-    Parameters
-    ----------
-    mean, raw, targets : Tensor, all of one shape, (B,) or (B, k)
-        mu and r are the net's outputs, y the targets, in units of the target.
-    floor : float
-        See :func:`pnn_variance`.
-    reduction : "mean", "sum" or "none"
-        Over all entries.
-
-    Returns
-    -------
-    Tensor, scalar, or the shape of `mean` with "none"
-        In nats.
-
-    Raises
-    ------
-    ValueError
-        If shapes differ (there is no broadcasting) or an entry is not finite.
+    This is the Gaussian negative log-likelihood without its constant log(2 pi) / 2. `mean` (mu), `raw` (r)
+    and `targets` (y) must have the same shape, (B,) or (B, k), since there is no broadcasting. The reduction
+    is over all entries; `floor` is that of :func:`pnn_variance`.
     """
     check_reduction(reduction)
     check_float("mean", mean)
     check_like("raw", raw, mean, "the mean")
     check_like("targets", targets, mean, "the mean")
-    variance = pnn_variance(widen(raw), floor) + FLOOR  # of a floor of 0 and a raw output far below 0
+    variance = pnn_variance(widen(raw), floor) + FLOOR  # for a floor of 0 and a raw output far below 0
     losses = variance.log() / 2 + (widen(targets) - widen(mean)).square() / (2 * variance)
     return reduced(losses, reduction, mean.dtype)
 
 
 def sdp_pnn(law: Gaussian | DiagonalGaussian, variance: Tensor) -> Gaussian | DiagonalGaussian:
-    r"""Predictive law of a PNN under input noise: N(mu, J S J^T + f_S(x)).
+    """Return the predictive law of a PNN under input noise: N(mu, J S J^T + f_S(x)).
 
-    The PNN's own variance is added to that which a rule propagated through the mean's net (Petersen et
-    al. 2024, appendix "Applying SDP to PNNs").
-
-    Parameters
-    ----------
-    law : Gaussian or DiagonalGaussian
-        ``sdp_ref.propagate`` of the net of the mean alone, mean of shape (B, *event).
-    variance : Tensor, shape (B, *event), or (B, n, n) with a Gaussian
-        Variances >= 0 of independent components, or a covariance over the flattened event.
-
-    Returns
-    -------
-    Gaussian or DiagonalGaussian
-        Of the family of `law`.
-
-    Raises
-    ------
-    ValueError
-        If shape or dtype do not fit, or a variance is negative or not finite.
+    The variance that the PNN predicts is added to that of `law`, the result of ``sdp_ref.propagate`` for the
+    net of the mean alone (Petersen et al. 2024, appendix "Applying SDP to PNNs"). `variance` has shape (B,
+    *event) for independent components, or shape (B, n, n) as a covariance over the flattened event if the law
+    is a Gaussian.
     """
     check_law("sdp_pnn", law, Gaussian, DiagonalGaussian)
     check_float("variance", variance)

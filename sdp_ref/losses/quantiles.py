@@ -9,28 +9,11 @@ from sdp_ref.losses._checks import Reduction, check_float, check_like, check_red
 
 
 def pinball(prediction: Tensor, target: Tensor, tau: float | Tensor, reduction: Reduction = "mean") -> Tensor:
-    r"""Pinball loss max(tau u, (tau - 1) u) with u = target - prediction; its minimiser is the tau-quantile.
+    """Pinball loss max(tau u, (tau - 1) u) with u = target - prediction; its minimiser is the tau-quantile.
 
-    At u = 0 the gradient by the prediction is taken from the side of u > 0, -tau.
-
-    Parameters
-    ----------
-    prediction, target : Tensor, of one shape, (B,) or (B, k)
-        In units of the target.
-    tau : float, or Tensor of the shape of `prediction`
-        Levels, in (0, 1).
-    reduction : "mean", "sum" or "none"
-        Over all entries.
-
-    Returns
-    -------
-    Tensor, scalar, or the shape of `prediction` with "none"
-        In units of the target, >= 0.
-
-    Raises
-    ------
-    ValueError
-        If shapes differ (there is no broadcasting), an entry is not finite, or a level is not in (0, 1).
+    `prediction` and `target` have the same shape, (B,) or (B, k). `tau` in (0, 1) is a number or a tensor of
+    that shape. At u = 0 the gradient with respect to the prediction is that of u > 0, -tau. The reduction is
+    over all entries.
     """
     check_reduction(reduction)
     check_float("prediction", prediction)
@@ -46,25 +29,10 @@ def pinball(prediction: Tensor, target: Tensor, tau: float | Tensor, reduction: 
 
 
 def sqr_input(x: Tensor, tau: float | Tensor) -> Tensor:
-    """Input of an SQR net: the features and, as one more, 12 (tau - 1/2).
+    """Return the input of an SQR net: the features of shape (B, d) and, as an additional one, 12 (tau - 1/2).
 
-    A uniform level becomes a feature of mean 0 and standard deviation sqrt(12), as in the authors'
-    code.
-
-    Parameters
-    ----------
-    x : Tensor, shape (B, d)
-    tau : float, or Tensor of shape (B,) or (B, 1)
-        Levels, in (0, 1).
-
-    Returns
-    -------
-    Tensor, shape (B, d + 1)
-
-    Raises
-    ------
-    ValueError
-        If shapes do not fit or a level is not in (0, 1).
+    This maps a uniform level to a feature of mean 0 and standard deviation sqrt(12), as in the authors'
+    code. `tau` in (0, 1) is a number or has shape (B,) or (B, 1).
     """
     check_float("x", x)
     if x.ndim != 2:

@@ -1,4 +1,4 @@
-"""The propagation rules, found by their files, and the one parser of their specs."""
+"""The propagation rules, discovered from the modules of this package, and the parser of their specs."""
 
 from __future__ import annotations
 
@@ -60,34 +60,22 @@ __all__ = [
     "traits",
 ]
 
-# Made here and not at each call: what hashes the code that a function can reach comes by the rules.
+# At import and not in the functions: fingerprints of the code that a function reaches would include the
+# rules.
 _RULES: Mapping[str, type[Rule]] = members(__name__, "sdp_ref.rules.base.Rule")
 
 
 def rules() -> tuple[str, ...]:
-    """Names of the rules that come with the package, in the order of tables."""
+    """Names of the built-in rules, in the order of tables."""
     return tuple(_RULES)
 
 
 def rule(name: str, **parameters: Any) -> Rule:
-    """Make a rule by name.
+    """Return a rule by name.
 
-    Parameters
-    ----------
-    name : str
-        One of :func:`rules`, or such a name with parameters as text:
-        ``"monte_carlo:samples=100"``.
-    **parameters
-        The rule's parameters, ``samples=100`` say.
-
-    Returns
-    -------
-    Rule
-
-    Raises
-    ------
-    ValueError
-        If there is no such rule or parameter, or a value does not fit.
+    `name` is one of :func:`rules`, optionally with parameters as text, such as ``"monte_carlo:samples=100"``.
+    Keyword arguments are parameters, too, such as ``samples=100``. Unknown names and invalid parameters raise
+    a ValueError.
     """
     if not isinstance(name, str):
         raise ValueError(f"a rule is named by a string such as 'sdp', got {name!r}")
@@ -105,21 +93,7 @@ def rule(name: str, **parameters: Any) -> Rule:
 
 
 def rule_of(chosen: str | Propagator) -> Propagator:
-    """A rule that is named as :func:`rule` takes it, or one that is given.
-
-    Parameters
-    ----------
-    chosen : str or Rule
-
-    Returns
-    -------
-    Propagator
-
-    Raises
-    ------
-    ValueError
-        If it is neither, or there is no such rule.
-    """
+    """Return a rule object as it is, or look up a name as :func:`rule` does."""
     if isinstance(chosen, str):
         return rule(chosen)
     if not isinstance(chosen, Propagator):
@@ -128,7 +102,7 @@ def rule_of(chosen: str | Propagator) -> Propagator:
 
 
 def _part(kind: type[Rule], key: str, value: Any) -> Any:
-    """A parameter that is a rule itself, from its spec; any other as it is."""
+    """Build a parameter that is itself a rule from its spec; return other parameters unchanged."""
     (own,) = (field for field in fields(kind) if field.name == key)
     if not (own.metadata.get("rule") and isinstance(value, str)):
         return value
@@ -139,18 +113,7 @@ def _part(kind: type[Rule], key: str, value: Any) -> Any:
 
 
 def parse_parameters(name: str, text: str) -> dict[str, Any]:
-    """Parameters written as ``key=value,...``, for the rule `name`.
-
-    Returns
-    -------
-    dict of str to bool, int, float or str
-        Each value as what it can be read as first.
-
-    Raises
-    ------
-    ValueError
-        If one is written otherwise.
-    """
+    """Parse the text ``key=value,...`` for the rule `name`; values become bool, int, float or str."""
     parsed: dict[str, Any] = {}
     for item in text.split(","):
         key, equals, value = item.partition("=")

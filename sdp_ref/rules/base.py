@@ -1,4 +1,4 @@
-"""What a propagation rule is."""
+"""The interface of propagation rules."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Propagator(Protocol):
-    """All that the suite needs of a rule: a name, and the law of the output."""
+    """The minimal interface of a rule: a name, and a method that predicts the law of the output."""
 
     @property
     def name(self) -> str:
@@ -43,25 +43,11 @@ class Propagator(Protocol):
 
 
 def predicted(rule: Propagator, net: Net, x: Law) -> Law:
-    """Law that a rule predicts for ``net(X)``, if net, input and result are sound.
+    """Return the law that a rule predicts for ``net(X)``, after validating net, input and result.
 
-    Parameters
-    ----------
-    rule : Propagator
-    net : nn.Module or function
-    x : Law, or what `sdp_ref.law_of` takes for one
-
-    Returns
-    -------
-    Law
-
-    Raises
-    ------
-    ValueError
-        If net and law do not fit together, or the result is no law: a parameter is not finite, or a scale or
-        variance that is one is negative. A covariance matrix may be indefinite, as some rules make it.
-    UnsupportedError
-        If the rule has no formula for an op of the net or for the family of `x`.
+    `x` is a law or anything that :func:`sdp_ref.law_of` accepts. A ValueError reports a net and a law that do
+    not match, and results that are not laws: parameters that are not finite, or negative scales or variances.
+    A covariance matrix may be indefinite, since some rules produce such matrices.
     """
     import torch
     from torch import nn
@@ -86,12 +72,13 @@ def predicted(rule: Propagator, net: Net, x: Law) -> Law:
         law = law_of(rule.propagate(net, x))
     except UnsupportedError:
         raise
-    except RuntimeError as error:  # torch's own, of shapes and dtypes
+    except RuntimeError as error:  # torch's errors about shapes and dtypes
         first = str(error).splitlines()[0]
         raise ValueError(f"the net cannot take inputs of shape {tuple(x.location.shape)}: {first}") from error
     located = torch.isfinite(law.location.detach()).all()
     said = f"rule '{rule.name}' gives a non-finite location: does the net return NaN?"
-    # variances in a covariance matrix are left: rounding takes them below zero, and dvia itself
+    # variances in a covariance matrix are not checked: they can be negative from rounding, and for dvia by
+    # design
     sound = [
         (holds, partial("rule '{}' gives no law: its {}".format, rule.name, reason()))
         for holds, reason in law.soundness(derived=False)
@@ -102,65 +89,45 @@ def predicted(rule: Propagator, net: Net, x: Law) -> Law:
 
 @dataclass(frozen=True)
 class Rule(ABC):
-    """A propagation rule: given a net and the law of its input, it predicts the law of its output.
+    """A propagation rule predicts the law of a net's output from the net and the law of its input.
 
-    Subclasses are frozen dataclasses whose fields are the rule's parameters.
+    Subclasses are frozen dataclasses whose fields are the parameters of the rule.
     """
 
     name: ClassVar[str]
     claims: ClassVar[Collection[str]] = frozenset()
-    """What the rule promises. "moments": its mean and covariance are those of the true law after
-    one hidden layer. "marginal moments": its means and variances are, after one activation. "second order":
-    its mean is right to second order in small noise. The conformance kit checks what is claimed."""
+    """Properties that the conformance kit verifies. "moments": mean and covariance equal those of the true
+    law after one hidden layer. "marginal moments": means and variances are exact after one activation.
+    "second order": the mean is correct to second order in small noise.
+    """
     known_faults: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """Checks of :func:`sdp_ref.check_rule` that the rule as published fails, and why."""
+    """Checks of :func:`sdp_ref.check_rule` that the published rule fails, with the reason."""
     title: ClassVar[str | None] = None
-    """Name for people; None leaves it at `name`."""
+    """Display name; None for `name`."""
     colour: ClassVar[str | None] = None
-    """In figures, as ``#rrggbb``; None leaves it to the figure. The built-in rules have those of Okabe and
-    Ito (2008), told apart with every common colour blindness."""
+    """Colour in figures as ``#rrggbb``; None lets the figure choose. The built-in rules use those of Okabe
+    and Ito (2008), which are distinguishable with all common types of colour blindness.
+    """
     marginal: ClassVar[bool] = False
     """Whether the rule drops the correlations between the units of a layer."""
     reference: ClassVar[bool] = False
-    """Whether it is made from the oracle itself, and so has no place in a ranking."""
+    """Whether it is derived from the oracle itself and therefore not ranked."""
     rank: ClassVar[int] = 100
-    """Place in tables, the lowest first: rules that do not sample from 10, sampling ones from 200."""
+    """Sort key in tables: deterministic rules from 10, sampling rules from 200."""
 
     def propagate(self, net: Net, x: Law) -> Law:
-        """Predict the law of ``net(X)``.
+        """Predict the law of ``net(X)`` for X of law `x`.
 
-        Parameters
-        ----------
-        net : nn.Module or function
-            Maps a batch (B, *event) to (B, m), each row by itself.
-        x : Law
-            Law of the input.
-
-        Returns
-        -------
-        Law
-            Of the output; its family depends on the rule and on that of `x`.
-
-        Raises
-        ------
-        UnsupportedError
-            If the rule has no formula for an op of the net or for the family of `x`.
+        The net maps a batch (B, *event) to (B, m), row by row. The family of the result depends on the rule
+        and on the family of `x`. Unsupported ops and families raise :class:`~sdp_ref.UnsupportedError`.
         """
         return self.prepare(net)(x)
 
     @contextmanager
     def at(self, path: str = "") -> Iterator[None]:
-        """Where an op of a net is asked for something: what it has no formula for, the rule does not support.
+        """Context for an op, which turns a NoFormulaError into an :class:`~sdp_ref.UnsupportedError`.
 
-        Parameters
-        ----------
-        path : str
-            Where the op stands in the net; "" for the net as a whole.
-
-        Raises
-        ------
-        UnsupportedError
-            In the stead of a :class:`~sdp_ref.errors.NoFormulaError`.
+        `path` is that of the op in the net, or "" for the net as a whole.
         """
         try:
             yield
@@ -169,70 +136,44 @@ class Rule(ABC):
 
     @abstractmethod
     def prepare(self, net: Net) -> Callable[[Law], Law]:
-        """Do once what depends on the net alone; returns a function of the law of the input."""
+        """Do the work that depends on the net only, and return a function of the law of the input."""
 
     def examine(self, net: Net, x: Law) -> None:  # noqa: ARG002 - a rule that looks at the shapes of inputs does
-        """Look whether the rule takes a net, without propagating anything where that can be told.
+        """Raise :class:`~sdp_ref.UnsupportedError` if the rule is known not to support a net.
 
-        Parameters
-        ----------
-        net : nn.Module or function
-        x : Law
-            What its inputs are like.
-
-        Raises
-        ------
-        UnsupportedError
-            If it is known not to.
+        Nothing is propagated if the rule can decide without it. `x` has the shape and family of the inputs.
         """
         self.prepare(net)
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Parameters that tell this rule from others of its name: those not at their default."""
+        """Parameters that distinguish this rule from others of its name: those not at their default."""
         return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) != f.default}
 
     @property
     def spec(self) -> str:
-        """Rule as text, ``name`` or ``name:key=value,...``; :func:`sdp_ref.rule` reads it back."""
+        """The rule as text, ``name`` or ``name:key=value,...``, which :func:`sdp_ref.rule` parses."""
         options = ",".join(f"{k}={v}" for k, v in self.parameters.items())
         return f"{self.name}:{options}" if options else self.name
 
     @property
     def label(self) -> str:
-        """Name for people, with the parameters that tell this rule from others of its name."""
+        """Display name, with the :meth:`parameters`."""
         options = ", ".join(f"{k}={v}" for k, v in self.parameters.items())
         title = self.title or self.name
         return f"{title} ({options})" if options else title
 
     @property
     def sampling(self) -> int | None:
-        """Samples of the net that the rule draws, 0 if their number is not known; None if it draws none.
+        """Number of samples of the net that the rule draws, 0 if unknown; None for deterministic rules.
 
-        A rule that has a ``seed`` draws some: override this to say how many.
+        Rules with a ``seed`` should override this.
         """
         return 0 if hasattr(self, "seed") else None
 
 
 def check_outputs(inputs: Tensor, outputs: object) -> Tensor:
-    """Outputs of a net, if they are one row of floating-point numbers for each input.
-
-    Parameters
-    ----------
-    inputs : Tensor, shape (B, *event)
-    outputs : object
-        What the net gave for them.
-
-    Returns
-    -------
-    Tensor, shape (B, *out)
-        The outputs.
-
-    Raises
-    ------
-    ValueError
-        If they are not.
-    """
+    """Require outputs with one row of floating-point numbers per input."""
     from torch import Tensor
 
     if not isinstance(outputs, Tensor):
@@ -246,24 +187,6 @@ def check_outputs(inputs: Tensor, outputs: object) -> Tensor:
 
 
 def as_gaussian(rule: str, x: Law) -> Gaussian:
-    """Law `x` with a full covariance matrix.
-
-    Parameters
-    ----------
-    rule : str
-        Name of the rule that asks, for the message.
-    x : Law
-
-    Returns
-    -------
-    Gaussian
-        `x` itself if it is one.
-
-    Raises
-    ------
-    UnsupportedError
-        If `x` has no covariance.
-    """
     if isinstance(x, Gaussian):
         return x
     if isinstance(x, DiagonalGaussian):
@@ -274,13 +197,7 @@ def as_gaussian(rule: str, x: Law) -> Gaussian:
 
 @contextmanager
 def _of_moments(rule: str, x: Law) -> Iterator[None]:
-    """Where the first two moments stand for a law of another family: a warning says so.
-
-    Raises
-    ------
-    UnsupportedError
-        If it has none.
-    """
+    """Replace a law of another family by the Gaussian with its moments, and warn."""
     kind = type(x).__name__
     try:
         yield
@@ -294,23 +211,7 @@ def _of_moments(rule: str, x: Law) -> Iterator[None]:
 
 
 def as_any_gaussian(rule: str, x: Law) -> Gaussian | DiagonalGaussian:
-    """Law `x` as a Gaussian one, without a dense covariance where its components are independent.
-
-    Parameters
-    ----------
-    rule : str
-        Name of the rule that asks, for the message.
-    x : Law
-
-    Returns
-    -------
-    Gaussian or DiagonalGaussian
-
-    Raises
-    ------
-    UnsupportedError
-        If `x` has no covariance.
-    """
+    """Return `x` as a Gaussian, without a dense covariance if its components are independent."""
     if isinstance(x, Gaussian | DiagonalGaussian):
         return x
     if not isinstance(x, LocationScale):
@@ -320,7 +221,7 @@ def as_any_gaussian(rule: str, x: Law) -> Gaussian | DiagonalGaussian:
 
 
 def as_marginal(rule: str, x: Law) -> Law:
-    """Law `x` without its correlations, Gaussian if it is not stable; a warning says what was dropped."""
+    """Return `x` without its correlations, Gaussian unless it is stable, and warn about what was dropped."""
     if isinstance(x, DiagonalGaussian | Cauchy | SymmetricStable):
         return x
     if not isinstance(x, Gaussian):

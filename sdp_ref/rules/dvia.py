@@ -24,11 +24,11 @@ _MEANS = ("propagated", "regular", "regular_covariance")
 class DVIA(FullCovarianceRule):
     """Deterministic variational inference approximation, for ReLU only, as published.
 
-    Its covariance is an approximation with known faults, which are kept: the variance is 12 % too
-    small at mean/std = -2 and 82 % at -4, and the matrix can be slightly indefinite. It is returned
-    as it is; :meth:`Gaussian.factor` clips it for sampling. A hidden unit whose variance it makes
-    negative goes on as a point mass. Beside residual branches its covariance with the values that are
-    read later is by Stein's lemma, and max-pooling takes the component of the largest mean.
+    Its covariance is an approximation with known faults, which are kept: the variance is 12 % too small at
+    mean/std = -2 and 82 % at -4, and the matrix can be slightly indefinite. It is returned as it is;
+    :meth:`Gaussian.factor` clips it for sampling. A hidden unit whose variance it makes negative goes on as a
+    point mass. Beside residual branches its covariance with the values that are read later is by Stein's
+    lemma, and max-pooling takes the component of the largest mean.
 
     Parameters
     ----------
@@ -36,20 +36,15 @@ class DVIA(FullCovarianceRule):
         Means m at which a ReLU evaluates its covariance formula, which depends on m_i / std_i, m_j / std_j
         and the correlation:
 
-        - "propagated": the means of the law that reaches the ReLU, as published by Wu et al. (2019);
+        - "propagated": the means of the law at the ReLU, as published by Wu et al. (2019);
         - "regular": the pre-activations of the regular pass, that is, of the net at the location of the
           input. The predicted law has the location f(x), as in SDP;
         - "regular_covariance": the same covariances; the location is the propagated mean.
 
-        The two variants reproduce the DVIA column of Petersen et al. (2024), Table 28, where "propagated"
+        The last two reproduce the DVIA column of Petersen et al. (2024), Table 28, which "propagated"
         does not.
     max_bytes : int
         See :class:`~sdp_ref.rules.full.rule.FullCovarianceRule`.
-
-    Raises
-    ------
-    ValueError
-        If `means` is none of these.
     """
 
     name: ClassVar[str] = "dvia"
@@ -66,7 +61,6 @@ class DVIA(FullCovarianceRule):
 
     @property
     def known_faults(self) -> Mapping[str, str]:  # type: ignore[override]  # they depend on `means`
-        """See :class:`Rule`."""
         approximated = (
             "the variance is approximated (Wu et al. 2019) and exact for centred units only: "
             "12 % too small at mean/std = -2 and 82 % at -4"
@@ -79,12 +73,11 @@ class DVIA(FullCovarianceRule):
         }
 
     def start(self, x: Law) -> Law:
-        """See :class:`LayerwiseRule`; with two locations each input is walked twice, side by side."""
+        """With two locations, propagate every input twice in one batch."""
         law = super().start(x)
         return joined([law, law]) if self.means == "regular_covariance" else law
 
     def finish(self, law: Law, x: Law) -> Law:
-        """See :class:`FullCovarianceRule`."""
         if self.means == "regular_covariance":
             full = as_gaussian(self.name, law)
             law = unchecked(Gaussian, full.mean[x.batch :], full.covariance[: x.batch])
@@ -99,7 +92,8 @@ def _relu(rule: DVIA, _module: nn.Module, law: Gaussian) -> Law:
     elif rule.means == "regular":
         _, covariance = dvia_relu(mean, covariance)
         mean = mean.relu()
-    else:  # the first half of the batch has the means of the regular pass, the second the propagated ones
+    # means of the regular pass in the first half of the batch, propagated ones in the second
+    else:
         regular, propagated = mean.chunk(2)
         shared = covariance[: len(regular)]
         variance = shared.diagonal(dim1=-2, dim2=-1)
@@ -109,14 +103,15 @@ def _relu(rule: DVIA, _module: nn.Module, law: Gaussian) -> Law:
     return unchecked(Gaussian, mean.reshape(law.mean.shape), covariance)
 
 
-# The difference arcsin p - p costs up to three digits above it, and more below, where nine terms are exact.
+# Above this threshold, arcsin p - p loses up to three digits; below, it would lose more, and nine terms are
+# exact.
 _SERIES_BELOW = 0.1
 # (arcsin p - p) / p^3 = sum_n coefficient_n p^(2n)
 _SERIES = [math.comb(2 * n, n) / (4**n * (2 * n + 1)) for n in range(1, 10)]
 
 
 class _Arc(torch.autograd.Function):
-    """a(p) = arcsin p - p / (1 + r), r = sqrt(1 - p^2); a' = 1 / (1 + r), where autograd finds inf - inf."""
+    """a(p) = arcsin p - p / (1 + r), r = sqrt(1 - p^2); a' = 1 / (1 + r), where autograd has inf - inf."""
 
     @staticmethod
     def forward(ctx: Any, p: Tensor, r: Tensor) -> Tensor:
@@ -132,27 +127,15 @@ class _Arc(torch.autograd.Function):
 def dvia_relu(mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and approximate covariance of ReLU(X), X ~ N(mean, covariance).
 
-    With h, k the means in standard deviations, rho the correlation, r = sqrt(1 - rho^2) and
-    a = arcsin rho - rho / (1 + r), a covariance c becomes
+    With h, k the means in standard deviations, rho the correlation, r = sqrt(1 - rho^2) and a = arcsin rho -
+    rho / (1 + r), a covariance c becomes
 
         c [Phi(h) Phi(k) + a / (2 pi) exp(q)],
         q = -(h^2 + k^2) rho / (2 a (1 + r)) + h k (arcsin rho - rho) / (a rho).
 
-    It is written without absolute epsilons, so that scaling the input scales the output, and with its
-    limits at rho = 0 and abs(rho) = 1. The result may be slightly indefinite. Where its derivative in
-    rho diverges (abs(rho) = 1 between units with different means) the gradient leaves the divergent part out.
-
-    Parameters
-    ----------
-    mean : Tensor, shape (B, n)
-    covariance : Tensor, shape (B, n, n)
-        Rows of zero variance are point masses.
-
-    Returns
-    -------
-    mean : Tensor, shape (B, n)
-    covariance : Tensor, shape (B, n, n)
-        Of the dtype that came in; computed in float64.
+    It is written without absolute epsilons, so that scaling the input scales the output, and uses the limits
+    at rho = 0 and abs(rho) = 1. The result may be slightly indefinite. The gradient omits the divergent part
+    of the derivative by rho (abs(rho) = 1 between units with different means).
     """
     m, c = mean.double(), covariance.double()
     c = 0.5 * (c + c.mT)
@@ -166,7 +149,8 @@ def dvia_relu(mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
     eye = torch.eye(m.shape[-1], dtype=torch.bool, device=m.device)
     rho = torch.where(eye, 1.0, rho.clamp(-1, 1))
     factor = _factor(*torch.broadcast_tensors(h[:, :, None], h[:, None, :], rho))
-    # A point mass keeps its row at 0; off the ramp's kink its variance would pass with slope f'(m)^2.
+    # A point mass keeps a row of 0; away from the kink, the formula would pass its variance with slope
+    # f'(m)^2.
     bare = torch.where(eye & point[:, :, None], (m > 0).double()[:, :, None], factor)
     blank = (point[:, :, None] | point[:, None, :]) & ~eye
     out = c * torch.where(blank, 0.0, bare)
@@ -190,7 +174,7 @@ def _factor(h: Tensor, k: Tensor, rho: Tensor) -> Tensor:
     arc_large = _Arc.apply(p_large, r_large) / p_large
     # a / p = 1 + (arcsin p - p) / p - 1 / (1 + r)
     arc = torch.where(small, excess * q + r / (1 + r), arc_large)
-    # h k's coefficient once (h^2 + k^2) is split into (h - k)^2 + 2 h k, so that 1 / r' cancels at p = 1
+    # coefficient of h k after splitting h^2 + k^2 into (h - k)^2 + 2 h k, so that 1 / r' cancels at p = 1
     both = torch.where(
         small,
         (p * excess - 1 / (1 + r)) / arc,

@@ -1,4 +1,4 @@
-"""The walk that layer-wise rules inherit: the law of each layer's output from that of its input."""
+"""The base class of layer-wise rules, which compute the law of each op's output from that of its input."""
 
 from __future__ import annotations
 
@@ -39,25 +39,20 @@ _HINT = "fallback=linearise takes it for its derivative at the mean"
 
 @dataclass(frozen=True)
 class LayerwiseRule(Rule):
-    """A rule that maps the law of a layer's input to the law of its output, op by op.
+    """A rule that maps the law of an op's input to the law of its output, op by op.
 
-    A subclass says with :meth:`start` which law enters the first layer and declares, with
-    :meth:`handles`, one handler per op. Handlers are inherited.
+    A subclass defines the law that enters the first layer with :meth:`start` and registers one handler per op
+    with :meth:`handles`. Handlers are inherited.
 
     Parameters
     ----------
     fallback : str
-        What is done at an op without a formula, or whose formula does not take what comes in: "none" refuses
-        the net, "linearise" takes the op for its derivative at the mean, where it has one.
-
-    Raises
-    ------
-    ValueError
-        If `fallback` is neither, or the rule has no linearisation.
+        Treatment of ops without a formula, or whose formula does not apply: "none" rejects the net,
+        "linearise" replaces the op by its derivative at the mean, if it has one.
     """
 
     linear: ClassVar[bool] = False
-    """Whether the rule linearises every op. It is then no approximation of the rule, and not noted."""
+    """Whether the rule linearises all ops; linearisation is then part of the rule and not noted."""
 
     _handlers: ClassVar[dict[type[nn.Module], Maker]] = {}
     _approximations: ClassVar[dict[type[nn.Module], str]] = {}
@@ -76,22 +71,12 @@ class LayerwiseRule(Rule):
 
     @classmethod
     def handles(cls, *kinds: type[nn.Module], note: str = "") -> Callable[[HandlerT], HandlerT]:
-        """Declare the decorated function as the handler of modules of these `kinds`.
+        """Register the decorated function as the handler of modules of these classes.
 
-        It is called as ``handler(rule, module, *laws)`` and returns the law of the module's
-        output. A functional form of an op (``F.relu``) arrives as the module that does the same.
-
-        Parameters
-        ----------
-        *kinds : type
-            Classes of modules.
-        note : str
-            How the handler approximates them, for :attr:`Law.notes` ("linearised"); empty if it does not.
-
-        Returns
-        -------
-        callable
-            The decorator, which gives the function back.
+        It is called as ``handler(rule, module, *laws)`` and returns the law of the module's output. A
+        functional form of an op (``F.relu``) is passed as the equivalent module. The `note` names the
+        approximation that the handler makes ("linearised"), for :attr:`Law.notes`; it is empty if there is
+        none.
         """
 
         def register(handler: HandlerT) -> HandlerT:
@@ -105,22 +90,10 @@ class LayerwiseRule(Rule):
 
     @classmethod
     def prepares(cls, *kinds: type[nn.Module], note: str = "") -> Callable[[HandlerT], HandlerT]:
-        """As :meth:`handles`, for ops where something depends on the module alone.
+        """Register a function that prepares a handler, for computations that depend on the module only.
 
-        The decorated function is called once a net, as ``make(rule, module)``, and returns the
-        function of the laws.
-
-        Parameters
-        ----------
-        *kinds : type
-            Classes of modules.
-        note : str
-            As of :meth:`handles`.
-
-        Returns
-        -------
-        callable
-            The decorator, which gives the function back.
+        It is called once per net as ``make(rule, module)`` and returns a function of the laws. The `note` is
+        that of :meth:`handles`.
         """
 
         def register(make: HandlerT) -> HandlerT:
@@ -132,14 +105,14 @@ class LayerwiseRule(Rule):
 
     @abstractmethod
     def start(self, x: Law) -> Law:
-        """Turn the law of the net's input into the one that is walked through the net."""
+        """Convert the law of the net's input to the one that is propagated."""
 
     def finish(self, law: Law, x: Law) -> Law:
-        """Turn the law of the last layer's output into the result."""
+        """Convert the law of the last layer's output to the result."""
         return law.to(dtype=x.location.dtype)
 
     def prepare(self, net: Net) -> Callable[[Law], Law]:
-        """Trace the net and find a handler for each op, once for each shape of inputs; see :class:`Rule`."""
+        """Trace the net and find a handler for each op, once per shape of the input."""
         walks: dict[Any, Callable[[Law], Law]] = {}
 
         def propagate(x: Law) -> Law:
@@ -152,26 +125,13 @@ class LayerwiseRule(Rule):
         return propagate
 
     def examine(self, net: Net, x: Law) -> None:
-        """Trace the net and look for a handler for each op; see :class:`Rule`."""
+        """Trace the net and find a handler for each op."""
         self.prepare_steps(self.steps(net, x.location))
 
     def prepare_steps(self, steps: Sequence[trace.Step]) -> Callable[[Law], Law]:
-        """As :meth:`prepare`, for a net that is given as its steps.
+        """Do the same as :meth:`prepare` for a net given as its steps; the last one is the output.
 
-        Parameters
-        ----------
-        steps : sequence of Step
-            The last one gives the output, and each is needed for it.
-
-        Returns
-        -------
-        callable
-            From the law of value 0 to that of the last one, which notes what was approximated on the way.
-
-        Raises
-        ------
-        UnsupportedError
-            If an op has no handler.
+        The returned function maps the law of value 0 to that of the last one, and notes the approximations.
         """
         operations = self._operations(steps)
 
@@ -193,25 +153,14 @@ class LayerwiseRule(Rule):
                     if refusal.by_law and x.batch > 1:
                         break
                     linear = linear | more
-            # In halves: of a batch only those laws are linearised that have to be.
+            # Split in halves: linearise only those laws of a batch that require it.
             half = x.batch // 2
             return joined([propagate(x[:half], linear), propagate(x[half:], linear)])
 
         return partial(propagate, linear=first)
 
     def walk(self, steps: Sequence[trace.Step], operations: Sequence[Handler]) -> Callable[[Law], Law]:
-        """Function of the law of the input that takes the steps one by one.
-
-        Parameters
-        ----------
-        steps : sequence of Step
-        operations : sequence of callable
-            What this rule does at each.
-
-        Returns
-        -------
-        callable
-        """
+        """Return a function of the input's law that applies the operation of each step."""
         done = trace.last_uses(steps)
 
         def propagate(x: Law) -> Law:
@@ -228,64 +177,27 @@ class LayerwiseRule(Rule):
         return propagate
 
     def operations(self, net: Net, like: Tensor) -> tuple[list[trace.Step], list[Handler]]:
-        """Steps of a net, each with what this rule does there.
+        """Return the steps of a net in order, and this rule's operation at each of them.
 
-        Parameters
-        ----------
-        net : nn.Module or function of one tensor
-        like : Tensor, shape (B, *event)
-            What its inputs look like.
-
-        Returns
-        -------
-        list of Step
-            In the order in which they are taken.
-        list of callable
-            From the laws of a step's inputs to that of its output, or what a subclass makes of it.
-
-        Raises
-        ------
-        UnsupportedError
-            If the net cannot be traced, or an op has no handler.
+        `like` has the shape of the inputs. An operation maps the laws of a step's inputs to that of its
+        output, unless a subclass defines it otherwise. Raises :class:`~sdp_ref.UnsupportedError` if the net
+        cannot be traced or an op has no handler.
         """
         steps = self.steps(net, like)
         return steps, self._despite(self._operations(steps))[1]
 
     def steps(self, net: Net, like: Tensor) -> list[trace.Step]:
-        """Trace a net.
-
-        Parameters
-        ----------
-        net : nn.Module or function
-        like : Tensor, shape (B, *event)
-            What its inputs look like.
-
-        Returns
-        -------
-        list of Step
-
-        Raises
-        ------
-        UnsupportedError
-            If it cannot be traced.
-        """
+        """Trace a net for inputs of the shape of `like`."""
         try:
             return trace.trace(net, like, self._whole())
         except trace.UntraceableError as error:
             raise UnsupportedError(self.name, str(error)) from error
 
     def linearise(self, module: nn.Module) -> Any:
-        """What a declared handler would be, for any differentiable module: its derivative at the mean.
+        """Return a handler for any differentiable module, by its derivative at the mean.
 
-        Parameters
-        ----------
-        module : nn.Module
-            Of one value or several, each row by itself.
-
-        Raises
-        ------
-        NoFormulaError
-            If the rule has none.
+        The module maps one value or several, row by row. Rules without linearisation raise
+        :class:`~sdp_ref.errors.NoFormulaError`.
         """
         raise NoFormulaError(described(module))
 
@@ -295,21 +207,9 @@ class LayerwiseRule(Rule):
 
     @contextmanager
     def taking(self, path: str, *places: int) -> Iterator[None]:
-        """Where steps of a net are taken: what is refused there may be linearised, and the walk done again.
+        """Context for steps at `places`, whose errors are raised as a _RefusedError for the fallback.
 
-        Parameters
-        ----------
-        path : str
-            Where the first one stands in the net.
-        *places : int
-            Values that they make.
-
-        Raises
-        ------
-        CovarianceSizeError
-            As it is.
-        _RefusedError
-            In the stead of any other refusal.
+        A :class:`~sdp_ref.CovarianceSizeError` is not converted.
         """
         try:
             yield
@@ -319,7 +219,7 @@ class LayerwiseRule(Rule):
             raise _RefusedError(error, path, frozenset(places)) from None
 
     def _despite(self, attempt: Callable[[frozenset[int]], MadeT]) -> tuple[frozenset[int], MadeT]:
-        """What is made of the places that are linearised, with as many of them as it takes; these first."""
+        """Repeat an attempt, linearising more steps until it succeeds; return these and the result."""
         linear: frozenset[int] = frozenset()
         while True:
             try:
@@ -328,17 +228,7 @@ class LayerwiseRule(Rule):
                 linear |= self._instead(refusal, linear)
 
     def _instead(self, refusal: _RefusedError, linear: frozenset[int]) -> frozenset[int]:
-        """Places that are linearised for a refusal.
-
-        Returns
-        -------
-        frozenset of int
-
-        Raises
-        ------
-        UnsupportedError
-            If none may be, or they are already.
-        """
+        """Return the steps to linearise after an error, or raise it."""
         can = refusal.linearisable and self._linearises
         if not can or self.fallback == "none" or refusal.places <= linear:
             hint = _HINT if can and self.fallback == "none" else ""
@@ -346,7 +236,7 @@ class LayerwiseRule(Rule):
         return refusal.places
 
     def _operations(self, steps: Sequence[trace.Step]) -> Callable[[frozenset[int]], list[Handler]]:
-        """From the places that are linearised to what is done at each step; each is prepared once."""
+        """Return a function from the set of linearised steps to the operations; each is prepared once."""
 
         @cache
         def operation(place: int, linear: bool) -> Handler:
@@ -371,22 +261,22 @@ class LayerwiseRule(Rule):
             return make(self, module)
 
     def _without_formula(self, module: nn.Module) -> str:
-        """What there is no formula for in a module; empty if there is one."""
+        """Describe what has no formula in a module; empty if it has one."""
         kind = type_before_parametrizations(module)
         if isinstance(module, Unknown) or self.declared("_handlers", kind) is None:
             return described(module)
         if kind not in ELEMENTWISE:
             return ""
         try:
-            activation = activation_of(module)  # refuses options that no handler looks at
+            activation = activation_of(module)  # rejects options that handlers ignore
         except NoFormulaError as error:
             return str(error)
-        # A function without moments (1 / x) has those of a point mass, and a handler may be given one.
+        # A function without moments (1 / x) has them at a point mass, which the handler may encounter.
         needed = not self.linear and self.fallback == "linearise" and not activation.moments
         return described(module) if needed else ""
 
     def _notes(self, steps: Sequence[trace.Step], linear: frozenset[int]) -> list[str]:
-        """How this rule approximates each step that it does approximate, for people."""
+        """Describe the approximation of each step that this rule approximates."""
         if self.linear:
             return []
         notes = []
@@ -400,25 +290,17 @@ class LayerwiseRule(Rule):
         return notes
 
     def _whole(self) -> frozenset[type[nn.Module]]:
-        """Classes of modules that the rule takes as they are."""
+        """Classes of modules that are not decomposed."""
         return frozenset(kind for cls in type(self).__mro__ for kind in vars(cls).get("_handlers", {}))
 
     def declared(self, table: str, kind: type[nn.Module]) -> Any:
-        """What this class declares for a kind of module, or the nearest of its bases that does; else None."""
+        """Look up a module class in a table of this class and its bases; None if it is missing."""
         tables = (vars(cls).get(table, {}) for cls in type(self).__mro__)
         return next((table[kind] for table in tables if kind in table), None)
 
 
 class _RefusedError(Exception):
-    """Inside a rule's walk: steps at some places were refused.
-
-    Parameters
-    ----------
-    error : NoFormulaError or UnsupportedError
-    path : str
-        Where the first one stands in the net.
-    places : frozenset of int
-    """
+    """Steps at some places of a net were rejected."""
 
     def __init__(self, error: NoFormulaError | UnsupportedError, path: str, places: frozenset[int]) -> None:
         super().__init__(str(error))
@@ -426,24 +308,23 @@ class _RefusedError(Exception):
 
     @property
     def linearisable(self) -> bool:
-        """Whether a derivative may stand for them."""
+        """Whether they can be linearised."""
         return not isinstance(self.error, NoLinearPartError)
 
     @property
     def by_law(self) -> bool:
-        """Whether it may be for some laws of a batch only."""
+        """Whether other laws of the batch may be supported."""
         return isinstance(self.error, NoFormulaForLawError)
 
     def unsupported(self, rule: str, hint: str) -> UnsupportedError:
-        """What a rule says of it."""
         error = self.error
-        if isinstance(error, UnsupportedError):  # a handler's own
+        if isinstance(error, UnsupportedError):  # raised by a handler
             return UnsupportedError(error.rule, error.op, error.path or self.path, error.hint or hint)
         return UnsupportedError(rule, str(error), self.path, hint)
 
 
 def described(module: nn.Module) -> str:
-    """What a module is, in messages."""
+    """Name of a module in messages."""
     named = isinstance(module, Apply | LinearFunction | Rearrange | Unknown)
     return str(module.text) if named else type_before_parametrizations(module).__name__
 
@@ -452,7 +333,7 @@ IDENTITIES = (
     nn.Identity,
     *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout),
 )
-"""Ops that do nothing in evaluation mode."""
+"""Ops that are the identity in evaluation mode."""
 
 
 @LayerwiseRule.handles(*IDENTITIES)

@@ -27,20 +27,20 @@ from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs
 class SDP(Rule):
     """Stable distribution propagation: location f(x), scale by the Jacobian J of the whole net.
 
-    A Gaussian input, or any other with a covariance Sigma, gives a :class:`Gaussian` with covariance
-    J Sigma J^T. Cauchy and symmetric
-    alpha-stable inputs give the marginal laws of J x, with scale (abs(J)^alpha gamma^alpha)^(1/alpha);
-    correlations on the way are kept, only those between the outputs are not part of the result.
+    A Gaussian input, or any other with a covariance Sigma, gives a :class:`Gaussian` with covariance J Sigma
+    J^T. Cauchy and symmetric alpha-stable inputs give the marginal laws of J x, with scale (abs(J)^alpha
+    gamma^alpha)^(1/alpha); correlations on the way are kept, only those between the outputs are not part of
+    the result.
 
     Parameters
     ----------
     create_graph : bool
-        Keep the graph of the Jacobian, so that the result is differentiable in the input law and
-        in the net's weights. Without it the result carries no gradient at all.
+        Keep the graph of the Jacobian, so that the result is differentiable with respect to the input law and
+        the weights of the net. Otherwise the result has no gradient at all.
     max_bytes : int
-        Bound on the memory for derivatives, kept as far as one row and one output at a time allow:
-        outputs and, without a graph, rows are taken in parts. What autograd keeps of one forward
-        pass comes on top.
+        Limit on the memory for derivatives, observed as far as one row and one output at a time allow:
+        outputs and, without a graph, rows are processed in parts. The memory of autograd for one forward
+        pass is not included.
     """
 
     name: ClassVar[str] = "sdp"
@@ -52,11 +52,11 @@ class SDP(Rule):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """None: neither graph nor memory bound changes the numbers."""
+        """Empty: neither graph nor memory limit changes the result."""
         return {}
 
     def prepare(self, net: Net) -> Callable[[Law], Law]:
-        """See :class:`Rule`; the Jacobian depends on the input, so nothing is kept."""
+        """Nothing is prepared, since the Jacobian depends on the input."""
         for path, module in net.named_modules() if isinstance(net, nn.Module) else ():
             coupled = isinstance(module, nn.modules.batchnorm._BatchNorm)
             if coupled and (module.training or module.running_mean is None):
@@ -79,18 +79,9 @@ class SDP(Rule):
         return propagate
 
     def linear_image(self, net: Net, location: Tensor) -> Callable[[Tensor], Tensor]:
-        """The net linearised at one input: v -> f(x) + J (v - x).
+        """Return the net linearised at one input x, shape (1, *event): v -> f(x) + J (v - x).
 
-        Parameters
-        ----------
-        net : nn.Module or function
-        location : Tensor, shape (1, *event)
-            x.
-
-        Returns
-        -------
-        callable
-            Of inputs (k, *event); gives (k, m).
+        The function maps inputs (k, *event) to (k, m).
         """
         outputs, jacobian = jacobian_of(net, location)
         centre, value, rows = location.flatten(1), outputs.flatten(1), jacobian[0].flatten(1).mT
@@ -105,24 +96,11 @@ def _draws(module: nn.Module) -> bool:
 
 
 _MANY = 1000
-"""Outputs that a net may have unasked: a batch that would fit with so many is not split."""
+"""Number of outputs assumed before the net is evaluated: a batch that fits with so many is not split."""
 
 
 def _at_a_time(net: Net, location: Tensor, max_bytes: int) -> tuple[int, int | None]:
-    """How many rows' Jacobians fit, twice, in the memory bound, at least one; and how much of that one does.
-
-    Parameters
-    ----------
-    net : nn.Module or function
-    location : Tensor, shape (B, *event)
-    max_bytes : int
-
-    Returns
-    -------
-    rows : int
-    outputs : int or None
-        Of a row, whose Jacobian is to be made at a time; None for all.
-    """
+    """Numbers of rows and of outputs whose Jacobians fit twice in the memory limit; all outputs if None."""
     # Twice: the Jacobian, and its product with the noise.
     of_one_output = 2 * location[0].numel() * location.element_size()
     if len(location) * _MANY * of_one_output <= max_bytes:
@@ -131,21 +109,17 @@ def _at_a_time(net: Net, location: Tensor, max_bytes: int) -> tuple[int, int | N
     rows = max(1, min(len(location), max_bytes // max(1, outputs * of_one_output)))
     if outputs * of_one_output <= max_bytes:
         return rows, None
-    # Two parts at a time, of which the second is put together from pieces.
+    # Two parts at a time, the second of which is assembled from pieces.
     return 1, max(1, max_bytes // (2 * of_one_output))
 
 
 def _in_parts(
     net: Net, x: AnyGaussian | Cauchy | SymmetricStable, outputs: int | None, max_bytes: int
 ) -> Law:
-    """Result for some inputs, with the Jacobian of a few outputs at a time where `outputs` says so.
+    """Compute the result with the Jacobian of at most `outputs` outputs at a time.
 
-    A covariance is made block by block, from two parts of the Jacobian of which the second is made anew for
-    each first one: memory is bought with time. Few columns at a time are taken to float64.
-
-    Returns
-    -------
-    Law
+    A covariance is computed block by block, from two parts of the Jacobian. The second part is recomputed for
+    each first part, which trades time for memory. Few columns at a time are converted to float64.
     """
     if outputs is None:
         return _linearised(net, x, create_graph=False, max_bytes=max_bytes)
@@ -241,34 +215,20 @@ def _absolute(jacobian: Tensor, scale: Tensor) -> Tensor:
     return jacobian.abs() @ scale.unsqueeze(-1)
 
 
-_PART = 2**22  # bytes of a Jacobian in float64 that stay in a CPU's cache
+_PART = 2**22  # bytes of a float64 Jacobian that fit in a CPU cache
 
 
 def _in_double(
     function: Callable[[Tensor, Tensor], Tensor], jacobian: Tensor, noise: Tensor, create_graph: bool
 ) -> Tensor:
-    """Apply `function` in float64 to parts of the batch that are not long in memory.
+    """Apply `function` in float64 to small parts of the batch, to limit memory.
 
-    Thin directions of the output have variances that float32 sums of products would lose.
-
-    Parameters
-    ----------
-    function : callable
-        Of a Jacobian (b, m, n) and the noise of its rows.
-    jacobian : Tensor, shape (B, m, n)
-    noise : Tensor, shape (B, ...)
-        Covariances, variances or scales of the input.
-    create_graph : bool
-        Whether the result keeps its graph: it is then made in one part.
-
-    Returns
-    -------
-    Tensor, shape (B, ...), float64
+    In float32, sums of products would lose the variances of thin directions of the output.
     """
-    rows = max(1, _PART // max(1, 2 * 8 * jacobian[0].numel()))  # with its product with the noise
+    rows = max(1, _PART // max(1, 2 * 8 * jacobian[0].numel()))  # including the product with the noise
     if create_graph or rows >= len(jacobian):
         return function(jacobian.double(), noise.double())
-    # One for all parts: memory that is new costs more than the copy.
+    # Reuse one buffer for all parts: new memory is slower than the copy.
     wide = jacobian.new_empty(rows, *jacobian.shape[1:], dtype=torch.float64)
     parts = zip(jacobian.split(rows), noise.split(rows), strict=True)
     return torch.cat([function(wide[: len(j)].copy_(j), v.double()) for j, v in parts])

@@ -1,7 +1,7 @@
-"""Moment matching (assumed density filtering): each layer's law replaced by the Gaussian of its moments.
+"""Moment matching (assumed density filtering): each layer's law is replaced by the Gaussian with its moments.
 
-Frey & Hinton (1999), Gast & Roth (2018) and others for the marginal form. The full form keeps the
-exact covariance matrix of every layer's output given a Gaussian input to that layer.
+Frey & Hinton (1999), Gast & Roth (2018) and others for the marginal form. The full form keeps the exact
+covariance matrix of every layer's output given a Gaussian input to that layer.
 """
 
 from __future__ import annotations
@@ -40,18 +40,13 @@ class MarginalMomentMatching(MarginalRule):
     Parameters
     ----------
     precision : float
-        Relative error of each unit's mean and standard deviation, given the law before it, that is let
-        through: from 1e-5 on, those of ReLU, leaky ReLU and PReLU are taken by short formulas in the dtype
-        of the net, which is several times as fast in float32; below, and of all others, by integrals in
-        float64, accurate to about 1e-11. The error is a relative one down to 1e-37 of the standard deviation
-        that comes in; where the mean of a leaky ReLU crosses 0 it is relative to the two terms of the mean.
+        Acceptable relative error, from 0 to 1, of each unit's mean and standard deviation given the law of
+        the previous layer. From 1e-5 on, ReLU, leaky ReLU and PReLU use short formulas in the dtype of the
+        net, which is several times as fast in float32. Below, and for all other functions, integrals in
+        float64 are accurate to about 1e-11. The error is relative down to 1e-37 of the standard deviation of
+        the input; where the mean of a leaky ReLU crosses 0 it is relative to the two terms of the mean.
     fallback : str
         See :class:`~sdp_ref.rules.layerwise.LayerwiseRule`.
-
-    Raises
-    ------
-    ValueError
-        If `precision` is not from 0 to 1.
     """
 
     name: ClassVar[str] = "marginal_moment_matching"
@@ -68,7 +63,6 @@ class MarginalMomentMatching(MarginalRule):
             raise ValueError(f"{self.name} needs a precision from 0 to 1, 1e-5 say, got {precision!r}")
 
     def start(self, x: Law) -> Law:
-        """See :class:`LayerwiseRule`."""
         if isinstance(x, Cauchy | SymmetricStable):
             raise UnsupportedError(self.name, f"{type(x).__name__} input, which has no variance")
         return super().start(x)
@@ -123,22 +117,17 @@ class MomentMatching(FullCovarianceRule):
     """Exact mean and full covariance of each layer's output given a Gaussian input to the layer.
 
     At max-pooling, which has no closed form, it takes the component of the largest mean, as SDP does.
-    Branches whose non-linearities are of one kind are taken through them at once. Between values that
-    have been through different ones since they parted, the covariance is the first term of its
-    series, E[f'(X)] E[g'(Y)] Cov(X, Y).
+    Branches whose non-linearities are of one kind are taken through them at once. Between values that have
+    been through different ones since they parted, the covariance is the first term of its series, E[f'(X)]
+    E[g'(Y)] Cov(X, Y).
 
     Parameters
     ----------
     tolerance : float
-        Largest error of a covariance, relative to the two inputs' standard deviations, where it
-        has no closed form (sigmoid, SiLU, tanh); from 1e-10 to 1.
+        Largest error of a covariance without closed form (sigmoid, SiLU, tanh), relative to the two
+        standard deviations of the input; from 1e-10 to 1.
     max_bytes : int
         See :class:`~sdp_ref.rules.full.rule.FullCovarianceRule`.
-
-    Raises
-    ------
-    ValueError
-        If `tolerance` is not in that range.
     """
 
     name: ClassVar[str] = "moment_matching"
@@ -154,7 +143,7 @@ class MomentMatching(FullCovarianceRule):
             raise ValueError(f"moment_matching needs a tolerance from 1e-10 to 1, got {self.tolerance!r}")
 
     def finish(self, law: Law, x: Law) -> Law:
-        """As :class:`FullCovarianceRule`; a variance that rounding made negative is 0."""
+        """Also set variances that are negative from rounding to 0."""
         full = as_gaussian(self.name, law)
         return super().finish(unchecked(Gaussian, full.mean, elementwise_input(full)[1]), x)
 

@@ -41,21 +41,16 @@ class SecondOrder(Rule):
     Parameters
     ----------
     probes : int, optional
-        k, at least 1: the most vectors; by default as many as there are inputs.
+        k, at least 1: the maximum number of vectors; by default the number of inputs.
     seed : int or sequence of int
-        Seed of the signs, or one for each law of the batch, as of :class:`MonteCarlo`.
-
-    Raises
-    ------
-    ValueError
-        If `probes` is no integer of at least 1, or a seed none of at least 0.
+        Seed of the signs, or one for each law of the batch, as in :class:`MonteCarlo`.
 
     References
     ----------
     Athans, Wishner and Bertolini, "Suboptimal state estimation for continuous-time nonlinear systems from
-    discrete noisy measurements", IEEE Trans. Automat. Control 1968.
-    Hutchinson, "A stochastic estimator of the trace of the influence matrix for Laplacian smoothing splines",
-    Comm. Statist. Simulation Comput. 1989.
+    discrete noisy measurements", IEEE Trans. Automat. Control 1968. Hutchinson, "A stochastic estimator of
+    the trace of the influence matrix for Laplacian smoothing splines", Comm. Statist. Simulation Comput.
+    1989.
     """
 
     name: ClassVar[str] = "second_order"
@@ -73,31 +68,30 @@ class SecondOrder(Rule):
 
     @property
     def claims(self) -> Collection[str]:  # type: ignore[override]  # of the exact rule only
-        """See :class:`Rule`; an estimated trace is not that of the noise."""
+        """Empty for estimated traces."""
         return frozenset({"second order"} if self.probes is None else ())
 
     @property
     def known_faults(self) -> Mapping[str, str]:  # type: ignore[override]  # of the estimate only
-        """See :class:`Rule`."""
         drawn = "the signs belong to places, of a law in the batch and of an input in the law"
         return {} if self.probes is None else {"permutation": drawn, "batch": drawn}
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The number of probes, if there is a bound on it; the seed belongs to a run."""
+        """The number of probes, if it is limited; the seed is a property of a run."""
         return {} if self.probes is None else {"probes": self.probes}
 
     @property
     def sampling(self) -> int | None:
-        """See :class:`Rule`; None for exact traces, though there is a seed."""
+        """None for exact traces, although the rule has a seed."""
         return self.probes
 
     def with_seeds(self, seeds: Sequence[int]) -> SecondOrder:
-        """The same rule with one seed for each law of a batch."""
+        """Return the same rule with one seed for each law of a batch."""
         return replace(self, seed=tuple(seeds))
 
     def prepare(self, net: Net) -> Callable[[Law], Law]:
-        """See :class:`Rule`; derivatives depend on the input, so nothing is kept."""
+        """Nothing is prepared, since derivatives depend on the input."""
 
         @torch.no_grad()
         def propagate(x: Law) -> Law:
@@ -105,7 +99,7 @@ class SecondOrder(Rule):
             with self.at():
                 value, jacobian, product = hessian_of(lambda v: check_outputs(v, net(v)), x.mean)
             event, dtype = value.shape[1:], value.dtype
-            # S = F F^T; of independent inputs F is diagonal, and its diagonal is enough
+            # S = F F^T; for independent inputs F is diagonal and stored as its diagonal
             root = x.standard_deviation.flatten(1) if isinstance(x, DiagonalGaussian) else x.factor()
             linear = _times(jacobian.double(), root)
             mean, covariance = value.flatten(1).double(), linear @ linear.mT
@@ -120,7 +114,7 @@ class SecondOrder(Rule):
         return propagate
 
     def _vectors(self, x: Law) -> Iterator[Tensor]:
-        """Vectors z, shape (B, n), float64: the sum of all z z^T is the identity, or is so on average."""
+        """Vectors z, shape (B, n), float64: the sum of all z z^T is the identity, exactly or on average."""
         blank = torch.zeros(x.batch, x.dimension, dtype=torch.float64, device=x.location.device)
         if self.probes is None or self.probes >= x.dimension:
             for component in range(x.dimension):
@@ -133,5 +127,5 @@ class SecondOrder(Rule):
 
 
 def _times(rows: Tensor, factor: Tensor) -> Tensor:
-    """Rows (B, k, n) times a matrix (B, n, n), or a diagonal one, given by its diagonal (B, n)."""
+    """Rows (B, k, n) times a matrix (B, n, n), or a diagonal one given by its diagonal (B, n)."""
     return rows * factor.unsqueeze(1) if factor.ndim == 2 else rows @ factor

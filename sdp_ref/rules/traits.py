@@ -1,4 +1,4 @@
-"""What is to be known of a rule beside its predictions: how it is called, drawn and ranked."""
+"""Metadata of a rule: its label, colour and rank."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from sdp_ref.rules.base import Propagator, Rule
 
 @dataclass(frozen=True)
 class Traits:
-    """What tables, figures and statistics have to know of a rule.
+    """Metadata of a rule for tables, figures and statistics.
 
     Attributes
     ----------
     label : str
-        Name for people, with its parameters.
+        Display name, with the parameters.
     colour : str or None
-        As ``#rrggbb``; None leaves it to the figure.
+        As ``#rrggbb``; None lets the figure choose.
     sampling : int or None
-        Samples of the net that it draws, 0 if their number is not known; None for a rule that draws none.
+        Number of samples of the net that it draws, 0 if unknown; None for deterministic rules.
     marginal : bool
         Whether it drops the correlations between the units of a layer.
     reference : bool
-        Whether it is made from the oracle itself, and so has no place in a ranking.
+        Whether it is derived from the oracle itself and therefore not ranked.
     rank : int
-        Place in tables, the lowest first.
+        Sort key in tables.
     """
 
     label: str
@@ -36,17 +36,10 @@ class Traits:
 
 
 def traits(rule: Propagator) -> Traits:
-    """Traits of a rule, be it a :class:`Rule` or not.
+    """Return the metadata of any rule, from its attributes of these names.
 
-    Parameters
-    ----------
-    rule : Propagator
-        What it declares by attributes of these names counts. One that has a ``seed`` and does not say how
-        many samples it draws is taken for one that draws some: its results may change with the seed.
-
-    Returns
-    -------
-    Traits
+    A rule that has a ``seed`` but does not declare the number of samples counts as sampling, since its
+    results may depend on the seed.
     """
     sampling = getattr(rule, "sampling", 0 if hasattr(rule, "seed") else None)
     return Traits(

@@ -1,1 +1,1 @@
-"""Integrals under the normal law that the activations' moments are made of."""
+"""Integrals under the normal law for the moments of activations."""

@@ -1,14 +1,14 @@
 """Covariances of non-linearities of jointly normal units, for all pairs of a layer.
 
-Each is Price's theorem applied once or twice (Price 1958):
+All are computed by Price's theorem, applied once or twice (Price 1958):
 
     Cov(f(X), g(Y)) = integral_0^c E_r[f'(X) g'(Y)] dr
                     = c E[f'(X)] E[g'(Y)] + integral_0^c (c - r) E_r[f''(X) g''(Y)] dr,
 
-E_r under covariance r. With f'' a point mass (ramp), or a normal density times a polynomial (GELU, and
-sigmoid, tanh and SiLU as mixtures), the integrand is a bivariate normal density times a polynomial.
-A pair i < j is computed once. Shapes throughout: mean and variance (B, n), covariance (B, n, n), float64;
-results are exactly symmetric, and their diagonal is for the caller to fill in.
+E_r under covariance r. If f'' is a point mass (ramp) or a normal density times a polynomial (GELU, and
+sigmoid, tanh and SiLU as mixtures), the integrand is a bivariate normal density times a polynomial. Each pair
+i < j is computed once. Shapes are: mean and variance (B, n), covariance (B, n, n), float64. Results are
+exactly symmetric, and the caller sets their diagonal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sdp_ref.activations.numerics.logistic_mixture import LogisticMixture
 from sdp_ref.activations.numerics.normal_integrals import by_correlation, cdf, pdf, price_integral
 
 _UNDERFLOW = 40.0  # exp(-40^2 / 2) is 0 in float64
-_VARIANCE_FLOOR = 1e-8  # below it a mixture's relative error no longer depends on the variance
+_VARIANCE_FLOOR = 1e-8  # below it the relative error of a mixture does not depend on the variance
 
 MeanVariance = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 Terms = tuple[Tensor, Tensor]
@@ -32,7 +32,7 @@ Terms = tuple[Tensor, Tensor]
 
 
 def with_diagonal(covariance: Tensor, variance: Tensor) -> Tensor:
-    """`covariance` (B, n, n) with `variance` (B, n) for its diagonal."""
+    """Replace the diagonal of `covariance` (B, n, n) by `variance` (B, n)."""
     eye = torch.eye(variance.shape[-1], dtype=torch.bool, device=variance.device)
     return torch.where(eye, variance[:, :, None], covariance)
 
@@ -44,22 +44,7 @@ def ramp_covariance(
     slopes: Sequence[float | Tensor],
     corners: Sequence[float] = (0.0,),
 ) -> Tensor:
-    """Covariances of a continuous function of straight pieces, scale equivariant if its one corner is 0.
-
-    Parameters
-    ----------
-    mean, variance : Tensor, shape (B, n)
-    covariance : Tensor, shape (B, n, n)
-    slopes : sequence of float or of Tensor, shape (n,)
-        Of the pieces, from left to right.
-    corners : sequence of float
-        Between them, one less.
-
-    Returns
-    -------
-    Tensor, shape (B, n, n)
-        Zero on the diagonal.
-    """
+    """Covariances of a continuous piecewise linear function; scale equivariant if its only corner is 0."""
     i, j = pairs(mean)
     point = variance == 0
     s = torch.where(point, 1.0, variance).sqrt()
@@ -68,12 +53,13 @@ def ramp_covariance(
         for corner, (left, right) in zip(corners, itertools.pairwise(slopes), strict=True)
     ]
     rho = off_points(covariance, point, i, j) / s[:, i] / s[:, j]
-    rho = rho + (rho.clamp(-1, 1) - rho).detach()  # rounding beyond 1 must not stop the gradient
+    # clamp without zeroing the gradient where rounding exceeds 1
+    rho = rho + (rho.clamp(-1, 1) - rho).detach()
     bent = []
     for (h, of_i), (k, of_j) in itertools.product(bends, repeat=2):
         h_i, h_j = h[:, i], k[:, j]
         reached = torch.maximum(h_i.abs(), h_j.abs()) < _UNDERFLOW
-        # A pair of which one unit never reaches its corner has no bend: the density there is 0.
+        # If one unit of a pair never reaches its corner, the density there is 0.
         bend = by_correlation(_ramp_bend, torch.where(reached, rho, torch.nan), h_i, h_j, rho)
         bent.append((_product(of_i, of_j, i, j), bend))
     mean_slope = slopes[0] + functools.reduce(torch.add, [bend * cdf(h) for h, bend in bends])
@@ -84,7 +70,7 @@ def ramp_covariance(
 
 
 def _product(a: float | Tensor, b: float | Tensor, i: Tensor, j: Tensor) -> float | Tensor:
-    """a[i] b[j] of values that are one for all units, or one for each."""
+    """a[i] b[j], where each of a and b is one value for all units or a tensor with one per unit."""
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return a[i] * b[j]
     return a**2 if a is b else a * b  # a power and a product may differ in the last digit
@@ -141,8 +127,8 @@ def gated(
     x, y = h[..., None], k[..., None]
 
     def factor(r: Tensor, cosine2: Tensor) -> Tensor:
-        # f'' is a density of scale sigma times 2 - z^2, z = x / sigma: what is left is the mean of
-        # (2 - z_i^2) (2 - z_j^2) under the law of (X, Y) given X + sigma_i Z_i = Y + sigma_j Z_j = 0.
+        # f'' is a density of scale sigma times 2 - z^2, z = x / sigma, which leaves the mean of (2 - z_i^2)
+        # (2 - z_j^2) under the law of (X, Y) given X + sigma_i Z_i = Y + sigma_j Z_j = 0.
         inverse = 1 / cosine2
         mu_i, mu_j = a * (x - r * y) * inverse, b * (y - r * x) * inverse
         across = a * b * r * inverse
@@ -163,7 +149,7 @@ def _over_pairs(
     v_j: Tensor,
     c: Tensor,
 ) -> Tensor:
-    # The least smoothed term has the largest correlation: as many nodes as it needs serve them all.
+    # The least smoothed term has the largest correlation; its number of nodes is sufficient for all terms.
     scales = terms[0]
     narrowest = scales.min()
     correlation = (c / (_smoothed(v_i, narrowest) * _smoothed(v_j, narrowest))[..., 0]).clamp(-1, 1)
@@ -186,25 +172,10 @@ def like_exact(
     covariance: Tensor,
     exact: MeanVariance,
 ) -> Tensor:
-    """Covariances under a mixture, rescaled unit by unit by the exact standard deviation over its own.
+    """Rescale covariances under a mixture so that each unit has its exact standard deviation.
 
-    A congruence, so that the result with its exact diagonal stays positive semi-definite, and no
-    covariance exceeds what its variances allow, even where both are far below the mixture's error.
-
-    Parameters
-    ----------
-    kernel : callable
-        :func:`gate` or :func:`gated`.
-    mixture : LogisticMixture
-    mean, variance : Tensor, shape (B, n)
-    covariance : Tensor, shape (B, n, n)
-    exact : callable
-        Mean and variance of one unit's output, from those of its input.
-
-    Returns
-    -------
-    Tensor, shape (B, n, n)
-        Zero on the diagonal.
+    This is a congruence, so the result with its exact diagonal remains positive semidefinite, and no
+    covariance exceeds the bound from its variances, even where both are far below the error of the mixture.
     """
     terms = (mean.new_tensor(mixture.scales), mean.new_tensor(mixture.weights))
     values = functools.partial(_over_pairs, kernel, terms)
@@ -214,18 +185,19 @@ def like_exact(
     known = (own > 0) & (true > 0)
     ratio = torch.where(known, true, 1.0) / torch.where(known, own, 1.0)
     scale = torch.where(known, ratio.sqrt(), 0.0)
-    return rough * (scale[:, :, None] * scale[:, None, :])  # exactly symmetric, as a product of three is not
+    # exactly symmetric, unlike a product of three factors
+    return rough * (scale[:, :, None] * scale[:, None, :])
 
 
 def pairs(mean: Tensor) -> tuple[Tensor, Tensor]:
-    """Units i < j of all pairs of a layer (B, n), each of shape (P,)."""
+    """Indices i < j of all pairs of a layer (B, n), each of shape (P,)."""
     n = mean.shape[-1]
     i, j = torch.triu_indices(n, n, 1, device=mean.device)
     return i, j
 
 
 def off_points(covariance: Tensor, point: Tensor, i: Tensor, j: Tensor) -> Tensor:
-    """Covariances of the pairs (B, P), both triangles alike in the gradient, zero at point masses."""
+    """Covariances of the pairs (B, P), with equal gradients for both triangles and zero at point masses."""
     c = 0.5 * covariance[:, i, j] + 0.5 * covariance[:, j, i]
     return torch.where(point[:, i] | point[:, j], 0.0, c)
 

@@ -1,13 +1,14 @@
-"""Gaussian moments of any function of one value: from itself, its slope and the places where it bends.
+"""Gaussian moments of any scalar function, from the function, its derivative and the points where it bends.
 
 One variable: composite Gauss-Legendre quadrature of f(X) - f(m), with panels that end where f bends. Where
-the law is narrow or far from the bends, this difference is integrated from the slope: nothing cancels.
+the law is narrow or far from the bends, this difference is integrated from the derivative to avoid
+cancellation.
 
 Two variables: the covariance is Mehler's series, sum over k of rho^k a_k b_k, a_k = E[f(m + s Z) h_k(Z)] with
-the normalised Hermite polynomials h_k (Wright et al. 2024). What K terms leave is at most abs(rho)^(K+1)
-sqrt((Var f - sum a_k^2) (Var g - sum b_k^2)), and a layer takes as many as that asks for. Pairs next to
-abs(rho) = 1 for which the longest series is too short take the mean of one variable given the other, which
-is an expectation of one variable, at the nodes of the other.
+the normalised Hermite polynomials h_k (Wright et al. 2024). The remainder after K terms is at most
+abs(rho)^(K+1) sqrt((Var f - sum a_k^2) (Var g - sum b_k^2)), which determines the number of terms of a layer.
+Pairs close to abs(rho) = 1, for which the longest series is too short, use the mean of one variable given the
+other, which is an expectation of one variable, at the nodes of the other.
 """
 
 from __future__ import annotations
@@ -25,51 +26,39 @@ from torch import Tensor
 from sdp_ref.activations.numerics.covariances import assembled, off_points, pairs
 from sdp_ref.activations.numerics.normal_integrals import gauss_legendre, pdf, recomputed
 
-KNOTS = (0.5, 1.25, 2.5, 5.0, 10.0, 20.0, 40.0)  # beside the bends: a panel is as wide as it is far off
-PANELS = 14  # across the reach of a law, to which the knots are added
+# edges next to the bends: panels are as wide as their distance from the bend
+KNOTS = (0.5, 1.25, 2.5, 5.0, 10.0, 20.0, 40.0)
+PANELS = 14  # panels across the range of a law, in addition to the knots
 _TAIL_PANELS = 10
-_POINTS = 16  # a panel
-# Of pairs, whose covariances are asked for relative to the deviations that came in:
+_POINTS = 16  # per panel
+# Tolerances of covariances, relative to the standard deviations of the input:
 _FEW_PANELS = 8
 _FEW_KNOTS = (1.25, 5.0, 15.0)
 _FEW_POINTS = 12
 _REACH = 9.0  # standard deviations; the mass beyond is 2e-19
-_TAIL_REACH = 30.0  # further ones towards a bend, where a function that decays in its tail has its mass
-_ELEMENTS = 2**18  # of one temporary in a chunk
-_NARROW = 1.0  # standard deviation up to which differences are integrated from the slope
+_TAIL_REACH = 30.0  # additional ones towards a bend, where functions that decay in the tail have their mass
+_ELEMENTS = 2**18  # elements of a temporary in a chunk
+_NARROW = 1.0  # largest standard deviation for which differences are integrated from the derivative
 _FEW_NARROW = 1e-3
-_NEAR = 3.0  # standard deviations within which f moves as its slope there says
-_FAR = 40.0  # standard deviations to the next bend from which they are, too
-_TERMS = (8, 32, 128, 512)  # of the series, each tried where the one before is too short
-_GRADED = (-9.0, -4.0, -1.5, 1.5, 4.0, 9.0)  # beside a bend, in deviations of Y given X
-_LOST = 1e-9  # of a variance
-_LEAST = 1e-16  # of 1 - rho^2: the law of Y given X is no narrower, which changes nothing and keeps gradients
+_NEAR = 3.0  # standard deviations within which f is determined by its derivative there
+_FAR = 40.0  # distance to the next bend, in standard deviations, from which they are, too
+_TERMS = (8, 32, 128, 512)  # lengths of the series, tried in this order
+_GRADED = (-9.0, -4.0, -1.5, 1.5, 4.0, 9.0)  # distances from a bend, in standard deviations of Y given X
+_LOST = 1e-9  # relative to the variance
+_LEAST = 1e-16  # lower bound of 1 - rho^2: it does not change results and keeps gradients finite
 
 Jump = tuple[float, float, float]
-"""A place where a function jumps, its value before, and that after."""
+"""Location of a jump, and the values before and after it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """A function of one value, as the quadrature sees it.
+    """A function of one variable and what the quadrature needs to know about it.
 
-    Attributes
-    ----------
-    function : callable
-        f, elementwise, or f less a constant where that is more accurate. No gradient flows through it.
-    derivative : callable
-        f', elementwise.
-    bends : tuple of float
-        Where f bends, its corners and jumps among them. At a distance d from all of them it is analytic
-        within d or, if that is less, within about 1.
-    jumps : tuple of Jump
-        Where it jumps.
-    unit : float
-        Width of its bends: "about 1" above, and the places of knots are in this unit.
-    knots : tuple of float
-        How far from the outermost bends panels end as well, in that unit: as far as it still bends.
-    panels : int
-        Across the range of a law; twice as many tell the error.
+    `function` may differ from f by a constant where that is more accurate; no gradient flows through it.
+    `bends` include corners and jumps: at a distance d from all of them, f is analytic within min(d, about 1
+    `unit`). `knots` are further panel edges, as distances from the outermost bends in that unit. `panels` is
+    the number of panels across the range of a law; doubling it estimates the error.
     """
 
     function: Callable[[Tensor], Tensor]
@@ -82,7 +71,7 @@ class Curve:
 
 
 class _Tangent(torch.autograd.Function):
-    """A value whose derivatives by some variables are known."""
+    """A value with known derivatives with respect to some variables."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, *pairs_of: Tensor) -> Tensor:
@@ -91,14 +80,13 @@ class _Tangent(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # by create_graph: what came out would count as constant
+        if torch.is_grad_enabled():  # with create_graph, the saved results would be treated as constants
             raise RuntimeError("moments by quadrature have first derivatives only")
         (g,) = gradients
         return (g, *(part for slope in ctx.saved_tensors for part in (None, g * slope)))
 
 
 def _tangent(value: Tensor, *slopes: tuple[Tensor, Tensor]) -> Tensor:
-    """`value` with the derivative `slope` by `x` for each (slope, x); all of one shape but for last axes."""
     flat: list[Tensor] = []
     for slope, x in slopes:
         if x.requires_grad:
@@ -109,20 +97,11 @@ def _tangent(value: Tensor, *slopes: tuple[Tensor, Tensor]) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class _Nodes:
-    """Quadrature of a curve under some laws; each tensor has one row a law.
+    """Quadrature nodes of a curve for several laws; each tensor has one row per law.
 
-    Attributes
-    ----------
-    mean, deviation : Tensor, shape (e,)
-        As they came, with their graph.
-    u, weight : Tensor, shape (e, N)
-        Standardised nodes, and their weights with the density.
-    difference : Tensor, shape (e, N)
-        f - f(m) there.
-    slope : Tensor, shape (e, N)
-        f' there.
-    steps : list of tuple of Tensor, each of shape (e,)
-        Of each jump: its standardised place with its graph, and f - f(m) before and after it.
+    `mean` and `deviation` (e,) carry their graph. `u` and `weight` (e, N) are standardised nodes and their
+    weights including the density, `difference` is f - f(m) and `slope` f' at the nodes. `steps` has for each
+    jump its standardised location with its graph, and f - f(m) before and after it, each (e,).
     """
 
     mean: Tensor
@@ -134,20 +113,6 @@ class _Nodes:
     steps: list[tuple[Tensor, Tensor, Tensor]]
 
     def moving(self, value: Tensor, slope: Tensor, at_step: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """`value`, an expectation, with its derivatives.
-
-        Parameters
-        ----------
-        value : Tensor, shape (e,)
-        slope : Tensor, shape (e, N)
-            What the expectation is of, differentiated by f and multiplied by the weight.
-        at_step : callable
-            What the expectation is of, from the place of a jump and f - f(m).
-
-        Returns
-        -------
-        Tensor, shape (e,)
-        """
         lead = slope * self.slope
         by_steps = []
         for place, before, after in self.steps:
@@ -160,7 +125,7 @@ class _Nodes:
 
 @lru_cache(maxsize=8)
 def _primitive(count: int) -> np.ndarray:
-    """Integrals from 0 to each Gauss-Legendre node on [0, 1] of what has given values at the nodes."""
+    """Matrix that integrates a function from 0 to each Gauss-Legendre node on [0, 1] from its node values."""
     x = np.polynomial.legendre.leggauss(count)[0]
     values = np.polynomial.legendre.legvander(x, count)
     upper = np.stack([(values[:, k + 1] - values[:, max(k - 1, 0)]) / (2 * k + 1) for k in range(count)], 1)
@@ -170,7 +135,7 @@ def _primitive(count: int) -> np.ndarray:
 
 
 def _around(curve: Curve, knots: Sequence[float]) -> list[float]:
-    """The bends of a curve, and places further and further off on both sides of the outermost."""
+    """The bends of a curve, and points at increasing distances on both sides."""
     outermost = {min(curve.bends), max(curve.bends)} if curve.bends else ()
     beside = (bend + sign * x * curve.unit for bend in outermost for x in knots for sign in (-1, 1))
     return sorted({*curve.bends, *beside})
@@ -179,7 +144,7 @@ def _around(curve: Curve, knots: Sequence[float]) -> list[float]:
 def _nodes(
     curve: Curve, mean: Tensor, deviation: Tensor, extra: Tensor | None = None, *, few: bool = False
 ) -> _Nodes:
-    """Quadrature under N(mean, deviation^2), shape (e,); `extra` (e, k) are standardised places for edges."""
+    """Quadrature under N(mean, deviation^2), shape (e,); `extra` (e, k) are additional standardised edges."""
     m, s = mean.detach()[:, None], deviation.detach()[:, None]
 
     def tensor(values: Any) -> Tensor:
@@ -188,7 +153,7 @@ def _nodes(
     points, panels = (_FEW_POINTS, _FEW_PANELS) if few else (_POINTS, curve.panels)
     core = tensor(curve.bends)
     knots = tensor(_around(curve, _FEW_KNOTS if few else curve.knots))
-    # a law reaches towards the bends, which are on one side of it or around it
+    # extend the range towards the bends, which are on one side of the law or around it
     above, below = torch.zeros_like(m), torch.zeros_like(m)
     if len(core):
         above = ((core.min() - m) / s).clamp(0, _TAIL_REACH)
@@ -208,13 +173,14 @@ def _nodes(
     distance = (core - m).abs().amin(-1, keepdim=True) if len(core) else torch.full_like(m, math.inf)
     narrow = (_FEW_NARROW if few else _NARROW) * curve.unit
     integrated = (s <= narrow) | (distance > _FAR * s)
-    # where f(m) is small there is nothing to cancel: f decays, and may do so faster than a panel can follow
+    # where f(m) is small there is no cancellation, and f may decay faster than a panel can resolve
     moves = s * torch.where(u.abs() <= _NEAR, slope, 0.0).abs().flatten(1).amax(-1, keepdim=True)
     at_mean = curve.function(m)
     integrated = integrated & (at_mean.abs() > moves)
     difference = torch.zeros_like(u)
     if bool(integrated.any()):
-        # from the mean outwards, since the slope may be larger at one end by many orders of magnitude
+        # integrate outwards from the mean: the derivative at one end may be larger by many orders of
+        # magnitude
         right = edges[:, :-1] >= 0
         upward = tensor(_primitive(points).T.copy())
         piece = s[..., None] * width * slope
@@ -241,7 +207,7 @@ def _nodes(
 
 
 def _chunked(function: Callable[..., Tensor], count: int, *arguments: Tensor) -> Tensor:
-    """`function` of `arguments` (e, ...), a few rows at a time, where it takes `count` numbers a row."""
+    """Apply `function` to some rows of `arguments` (e, ...) at a time; it needs `count` numbers per row."""
     step = max(1, _ELEMENTS // count)
     chunks = zip(*(a.split(step) for a in arguments), strict=True)
     return torch.cat([function(*chunk) for chunk in chunks])
@@ -252,19 +218,7 @@ def _count(curve: Curve) -> int:
 
 
 def curve_mean_variance(curve: Curve, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean of f(X) less f(m), and variance of f(X), X ~ N(m, variance), elementwise.
-
-    Parameters
-    ----------
-    curve : Curve
-    mean, variance : Tensor, one shape, float64
-        Variances are above 0.
-
-    Returns
-    -------
-    shift, variance : Tensor, shape of the input
-        The gradient of `shift` is that of the mean.
-    """
+    """Mean of f(X) minus f(m), and variance of f(X), X ~ N(m, variance), elementwise."""
 
     def moments(m: Tensor, s: Tensor) -> Tensor:
         nodes = _nodes(curve, m, s)
@@ -283,19 +237,9 @@ def curve_mean_variance(curve: Curve, mean: Tensor, variance: Tensor) -> tuple[T
 
 @torch.no_grad()
 def curve_misfit(curve: Curve, mean: Tensor, variance: Tensor) -> Tensor:
-    """Root mean square by which f(X) - f(m), as the quadrature has it, is not what f itself says in reach.
+    """Root mean square difference between f(X) - f(m) as integrated from the derivative and its direct value.
 
-    The slope does not tell of a jump that the curve does not know of.
-
-    Parameters
-    ----------
-    curve : Curve
-    mean, variance : Tensor, one shape, float64
-        Variances are above 0.
-
-    Returns
-    -------
-    Tensor, shape of the input
+    It reveals jumps that the curve does not declare.
     """
 
     def moment(m: Tensor, s: Tensor) -> Tensor:
@@ -308,13 +252,13 @@ def curve_misfit(curve: Curve, mean: Tensor, variance: Tensor) -> Tensor:
 
 
 def curve_mean_derivative(curve: Curve, mean: Tensor, variance: Tensor) -> Tensor:
-    """E[f'(X)], jumps included, for variances above 0; shapes as of :func:`curve_mean_variance`."""
+    """E[f'(X)] including jumps, for positive variances."""
 
     def moment(m: Tensor, s: Tensor) -> Tensor:
         nodes = _nodes(curve, m, s)
         weighted, u = nodes.weight * nodes.slope, nodes.u
         known = s.detach()
-        # by Stein's lemma: E f'' = E[f' U] / s, and by the deviation E[f' (U^2 - 1)] / s
+        # by Stein's lemma E f'' = E[f' U] / s, and the derivative by s is E[f' (U^2 - 1)] / s
         value = _tangent(
             weighted.sum(-1),
             ((weighted * u).sum(-1) / known, m),
@@ -359,23 +303,7 @@ def _coefficients(curve: Curve, mean: Tensor, deviation: Tensor, terms: int) -> 
 def curve_covariance(
     curve: Curve, mean: Tensor, variance: Tensor, covariance: Tensor, outputs: Tensor, tolerance: float
 ) -> Tensor:
-    """Covariances of f of jointly normal units.
-
-    Parameters
-    ----------
-    curve : Curve
-    mean, variance : Tensor, shape (B, n), float64
-    covariance : Tensor, shape (B, n, n)
-    outputs : Tensor, shape (B, n)
-        Variances of f, which no covariance exceeds.
-    tolerance : float
-        Largest error of a covariance relative to the two standard deviations that came in.
-
-    Returns
-    -------
-    Tensor, shape (B, n, n)
-        Exactly symmetric, zero on the diagonal.
-    """
+    """Covariances of f of jointly normal units, with zero diagonal."""
     i, j = pairs(mean)
     point = variance == 0
     s = torch.where(point, 1.0, variance).sqrt()
@@ -384,13 +312,13 @@ def curve_covariance(
     allowed = 0.5 * tolerance * (s[:, i] * s[:, j]).detach()
     values = torch.zeros_like(rho)
     rows = torch.arange(len(mean), device=mean.device)
-    # One number of terms for a matrix: the series, with the variances for its diagonal, is semi-definite.
+    # All pairs of a matrix use the same number of terms: with the variances as diagonal, it is semidefinite.
     for terms in _TERMS:
         if not len(rows) or not len(i):
             break
         a = _coefficients(curve, mean[rows].flatten(), s[rows].flatten(), terms).unflatten(0, (len(rows), -1))
         rest = (outputs[rows] - a.square().sum(-1)).detach()
-        # a sum above the variance is that of coefficients which the nodes are too few for
+        # a sum above the variance indicates coefficients that the nodes do not resolve
         rest = torch.where(rest < -_LOST * outputs[rows], torch.inf, rest.clamp(min=0)).sqrt()
         bound = rho[rows].detach().abs() ** (terms + 1) * rest[:, i] * rest[:, j]
         enough = (bound <= allowed[rows]) | (rho[rows] == 0)
@@ -430,11 +358,11 @@ def _conditional(curve: Curve, m_i: Tensor, s_i: Tensor, m_j: Tensor, s_j: Tenso
     u, w = outer.u, outer.weight
 
     def conditional_mean(u: Tensor) -> Tensor:
-        """E[f(Y) | X] less f(m_j), at standardised places of X, shape (e, k)."""
+        """E[f(Y) | X] minus f(m_j), at standardised points of X, shape (e, k)."""
         centre = m_j[:, None] + (s_j * rho)[:, None] * u
         nodes = _nodes(curve, centre.flatten(), (s_j * r)[:, None].expand_as(u).flatten(), few=True)
         shift = nodes.moving((nodes.weight * nodes.difference).sum(-1), nodes.weight, lambda _, at: at)
-        # `shift` moves as the mean does: the rest is added without a gradient of its own
+        # `shift` has the gradient of the mean; the rest is added without a gradient
         level = curve.function(centre.detach()) - curve.function(m_j.detach())[:, None]
         return shift.reshape(u.shape) + level
 
@@ -451,7 +379,7 @@ def _conditional(curve: Curve, m_i: Tensor, s_i: Tensor, m_j: Tensor, s_j: Tenso
 
 
 def _edges(curve: Curve, m: Tensor, s: Tensor, rho: Tensor, r: Tensor) -> Tensor:
-    """Standardised places of X at which E[f(Y) | X] bends, or begins to."""
+    """Standardised points of X where E[f(Y) | X] bends or starts to bend."""
     along = torch.where(rho == 0, 1.0, rho)
     bends = curve.bends or (0.0,)
     ends = torch.tensor([*bends, *_around(curve, _FEW_KNOTS)], dtype=m.dtype, device=m.device)

@@ -1,9 +1,9 @@
 """The logistic function as a mixture of normal distribution functions.
 
 If Z is standard normal and K has the Kolmogorov distribution, 2 K Z is logistic (Andrews & Mallows 1974,
-section 3; Stefanski 1991): sigmoid(x) = E[Phi(x / (2 K))]. A Gauss rule for the law of log(2 K) turns
-this into a short mixture, sum_i w_i Phi(x / sigma_i), with which the moments of sigmoid, tanh and SiLU
-under a normal law are sums of closed forms and of normal integrals.
+section 3; Stefanski 1991): sigmoid(x) = E[Phi(x / (2 K))]. A Gauss rule for the law of log(2 K) yields a
+short mixture, sum_i w_i Phi(x / sigma_i). With it, the moments of sigmoid, tanh and SiLU under a normal law
+are sums of closed forms and normal integrals.
 """
 
 from __future__ import annotations
@@ -22,11 +22,7 @@ _LARGEST = 24
 class LogisticMixture:
     """sum_i weights_i Phi(x / scales_i), close to the logistic function.
 
-    Attributes
-    ----------
-    scales, weights : ndarray, shape (terms,)
-    sigmoid_slope_error, silu_slope_error : float
-        Largest error of the mixture's derivative, and of that of x times the mixture.
+    The errors are the largest ones of the mixture's derivative and of that of x times the mixture.
     """
 
     scales: np.ndarray
@@ -37,14 +33,14 @@ class LogisticMixture:
 
 @lru_cache(maxsize=32)
 def logistic_mixture(terms: int) -> LogisticMixture:
-    """Gauss rule with `terms` nodes; its errors fall threefold a term, 2e-8 and 1e-7 at 10 terms."""
+    """Gauss rule with `terms` nodes; its errors decrease threefold per term, to 2e-8 and 1e-7 at 10 terms."""
     # The density of log K vanishes to all orders at both ends, where equal spacing is spectrally accurate.
     grid = np.linspace(np.log(_LOW), np.log(_HIGH), _GRID)
     k = np.exp(grid)
     nodes, weights = _gauss_rule(grid, k * _kolmogorov_density(k), terms)
     scales, weights = 2 * np.exp(nodes), weights / weights.sum()
 
-    # Both errors are even or odd in x, and beyond 60 they are below 1e-26.
+    # Both errors are even or odd in x, and below 1e-26 beyond 60.
     x = np.linspace(0, 60, 6001)[:, None]
     z = x / scales
     density = np.exp(-0.5 * z * z) / (scales * np.sqrt(2 * np.pi))
@@ -57,7 +53,7 @@ def logistic_mixture(terms: int) -> LogisticMixture:
 
 
 def mixture_for(slope_error: float, *, silu: bool) -> LogisticMixture:
-    """Shortest mixture whose slope error is at most `slope_error`, or the longest there is."""
+    """Shortest mixture with a slope error of at most `slope_error`, or the longest available one."""
     for terms in range(2, _LARGEST):
         mixture = logistic_mixture(terms)
         if (mixture.silu_slope_error if silu else mixture.sigmoid_slope_error) <= slope_error:
@@ -73,8 +69,8 @@ def _upper_tail(z: np.ndarray) -> np.ndarray:
 
 
 def _kolmogorov_density(k: np.ndarray) -> np.ndarray:
-    # Two series of one function (Jacobi's transformation of theta functions): the alternating one converges
-    # within a few terms above 1 and cancels below, where the other has but one term that matters.
+    # Two series of the same function (Jacobi's transformation of theta functions): the alternating one
+    # converges within a few terms above 1 and cancels below, where one term of the other suffices.
     j = np.arange(1, 40)[:, None]
     upper = np.maximum(k, 1.0)
     series = 8 * upper * np.sum((-1.0) ** (j - 1) * j**2 * np.exp(-2 * (j * upper) ** 2), axis=0)
@@ -95,7 +91,7 @@ def _gauss_rule(y: np.ndarray, weights: np.ndarray, terms: int) -> tuple[np.ndar
         diagonal.append(float(vector @ basis[-1]))
         for _ in range(
             2
-        ):  # once brings back, by cancellation, what it took away (Parlett 1998: twice is enough)
+        ):  # cancellation in the first pass reintroduces components (Parlett 1998: twice is enough)
             for b in basis:
                 vector = vector - (b @ vector) * b
         off.append(float(np.linalg.norm(vector)))

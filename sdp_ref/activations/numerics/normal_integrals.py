@@ -1,9 +1,9 @@
-"""Integrals of the normal law under the Gaussian moments of non-linearities.
+"""Integrals of the normal law for the Gaussian moments of non-linearities.
 
-Two families suffice. The repeated integrals of the density, I_n(h) = E[(h + Z)_+^n] / n!, give every
-moment of one rectified variable. Price's theorem gives every moment of two: for X, Y jointly normal,
-d/dc E[f(X) g(Y)] = E[f'(X) g'(Y)] with c their covariance (Price 1958), so that a covariance is an
-integral over c of smooth positive functions and never the difference of two large numbers.
+Two families suffice. The repeated integrals of the density, I_n(h) = E[(h + Z)_+^n] / n!, give all
+moments of one rectified variable. Price's theorem gives the covariances of two: for X, Y jointly normal,
+d/dc E[f(X) g(Y)] = E[f'(X) g'(Y)] with c their covariance (Price 1958). A covariance is therefore an
+integral over c of smooth positive functions, and not a difference of two large numbers.
 """
 
 from __future__ import annotations
@@ -18,34 +18,33 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-_CHUNK = 2**16  # of values at a time: few calls, and what they touch stays in cache
-_ELEMENTS = 2**18  # of one temporary in a chunk: 2 MiB, which a cache holds; some tens live at once
-# Below it the repeated integrals are taken from their continued fraction: I_1 = pdf(h) + h I_0(h) cancels to
-# 1 / h^2 of its terms there, and I_2 to 1 / h^4.
+_CHUNK = 2**16  # values per chunk: few calls, and temporaries stay in cache
+_ELEMENTS = 2**18  # elements of a temporary in a chunk: 2 MiB, which fits in cache; some tens exist at once
+# Below it the repeated integrals are computed from their continued fraction: I_1 = pdf(h) + h I_0(h) cancels
+# to 1 / h^2 of its terms, and I_2 to 1 / h^4.
 _TAIL = -2.0
-# Bands of -h, and the terms after which the fraction agrees with a thousand to rounding in them. From 40
-# on the density, and with it every repeated integral, is 0 in float64.
+# Bands of -h, and the number of terms whose result agrees with that of a thousand to rounding. From 40 on the
+# density and all repeated integrals are 0 in float64.
 _TAIL_BANDS = ((2.0, 3.0, 96), (3.0, 5.0, 56), (5.0, 8.0, 28), (8.0, 16.0, 20), (16.0, 40.0, 12))
 
-# Nodes by the largest abs(rho) they serve: the rule of order 2 then errs by less than 1e-12.
+# Number of nodes by the largest abs(rho) for which the rule of order 2 errs by less than 1e-12.
 _NODES = ((0.1, 6), (0.3, 8), (0.6, 12), (0.85, 16), (0.95, 20), (0.99, 32), (0.999, 48), (1.0, 96))
 
 Factor = Callable[[Tensor, Tensor], Tensor]
 
 
 def pdf(h: Tensor) -> Tensor:
-    """Density of the standard normal law at `h`."""
     return torch.exp(-0.5 * h * h) * (1 / math.sqrt(2 * math.pi))
 
 
 def cdf(h: Tensor) -> Tensor:
-    """Distribution function of the standard normal law at `h`, relatively accurate in the left tail."""
-    phi: Tensor = 0.5 * torch.special.erfc(h * -math.sqrt(0.5))  # 1 + erf is 0 from h = -8.3 on
+    """Distribution function of the standard normal law, with small relative error in the left tail."""
+    phi: Tensor = 0.5 * torch.special.erfc(h * -math.sqrt(0.5))  # 1 + erf is 0 below h = -8.3
     return phi
 
 
 class _RepeatedIntegrals(torch.autograd.Function):
-    """I_0, I_1 and I_2, with I_n' = I_{n-1} down to I_{-1} = pdf, so differentiable to any order."""
+    """I_0, I_1 and I_2, with I_n' = I_{n-1} down to I_{-1} = pdf, differentiable to any order."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -64,7 +63,7 @@ class _RepeatedIntegrals(torch.autograd.Function):
 
 
 def _integrate(h: Tensor, out: Tensor) -> None:
-    """I_0, I_1 and I_2 of `h`, shape (n,), into `out`, shape (3, n)."""
+    """Write I_0, I_1 and I_2 of `h`, shape (n,), into `out`, shape (3, n)."""
     density = pdf(h)
     below = torch.mul(torch.special.erfc(h * -math.sqrt(0.5)), 0.5, out=out[0])
     ramp = torch.addcmul(density, h, below, out=out[1])
@@ -82,18 +81,7 @@ def _integrate(h: Tensor, out: Tensor) -> None:
 
 
 def in_bands(values: Tensor, bands: Sequence[tuple[float, float]]) -> tuple[Tensor, ...]:
-    """Places of the values that lie above one number and not above another; a device is waited for twice.
-
-    Parameters
-    ----------
-    values : Tensor, shape (n,)
-    bands : sequence of (float, float)
-
-    Returns
-    -------
-    tuple of Tensor of int
-        One for each band, in ascending order.
-    """
+    """Indices of the values inside each band (low, high]; synchronises twice with a device."""
     inside = torch.stack([(values > low) & (values <= high) for low, high in bands])
     parts = inside.flatten().nonzero().squeeze(1).split(inside.sum(1).tolist())
     return tuple(part - row * len(values) for row, part in enumerate(parts))
@@ -101,8 +89,8 @@ def in_bands(values: Tensor, bands: Sequence[tuple[float, float]]) -> tuple[Tens
 
 def _tail_integrals(a: Tensor, terms: int) -> Tensor:
     """I_1(-a) and I_2(-a), shape (2, n)."""
-    # J_n = I_n(-a) / pdf(a) is the minimal solution of J_{n-1} = a J_n + (n + 1) J_{n+1}, J_{-1} = 1:
-    # its ratios are a continued fraction of positive terms (Gautschi 1961), where the closed form cancels.
+    # J_n = I_n(-a) / pdf(a) is the minimal solution of J_{n-1} = a J_n + (n + 1) J_{n+1}, J_{-1} = 1: its
+    # ratios are a continued fraction of positive terms (Gautschi 1961), while the closed form cancels.
     ratio = torch.zeros_like(a)
     for n in range(terms, 2, -1):
         ratio = torch.add(a, ratio, alpha=n + 1).reciprocal_()
@@ -113,17 +101,7 @@ def _tail_integrals(a: Tensor, terms: int) -> Tensor:
 
 
 def repeated_integrals(h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """I_n(h) = E[(h + Z)_+^n] / n! of a standard normal Z for n = 0, 1 and 2.
-
-    Parameters
-    ----------
-    h : Tensor, any shape, float64
-
-    Returns
-    -------
-    I_0, I_1, I_2 : Tensor, shape of `h`
-        To full relative accuracy on both sides; I_0 is the distribution function.
-    """
+    """I_n(h) = E[(h + Z)_+^n] / n! of a standard normal Z for n = 0, 1 and 2."""
     first, second, third = _RepeatedIntegrals.apply(h)
     return first, second, third
 
@@ -143,45 +121,26 @@ def gauss_legendre(count: int, device: torch.device) -> tuple[Tensor, Tensor]:
 def price_integral(
     h: Tensor, k: Tensor, rho: Tensor, order: int, count: int, limit: float, factor: Factor | None = None
 ) -> Tensor:
-    r"""Integral of the bivariate normal density over its correlation, weighted by what is left to go.
+    r"""Integral of the bivariate normal density over its correlation, weighted by the remaining distance.
 
     .. math:: \int_0^\rho (\rho - r)^{n-1} \, p(h, k; r) \, \mathrm{factor}(r) \, dr
 
     with p the density of two standard normals of correlation r. Without a factor, n = 1 gives the
-    covariance of two Heaviside functions 1(h + U > 0), 1(k + V > 0), and n = 2 that of two ramps but for
+    covariance of two Heaviside functions 1(h + U > 0), 1(k + V > 0), and n = 2 that of two ramps except for
     the term rho Phi(h) Phi(k) (Price 1958).
-
-    Parameters
-    ----------
-    h, k, rho : Tensor, one shape, float64
-    order : int
-        n, 1 or 2.
-    count : int
-        Number of nodes. They lie at r = rho sin(limit (1 - t^2)) / sin(limit), t those of Gauss and
-        Legendre, whose clustering at rho takes up the singularity of the density at abs(r) = 1. They do
-        not depend on the arguments: derivatives of the rule are the rule for the derivatives.
-    limit : float
-        Arc sine of the largest abs(rho).
-    factor : callable, optional
-        factor(r, 1 - r^2) of tensors with a last axis of nodes.
-
-    Returns
-    -------
-    Tensor, shape of `h`
-        The integral; without a factor it has the sign of rho^n.
     """
     t, weight = gauss_legendre(count, h.device)
     left = limit * t * t
     angle = limit - left
     u = torch.sin(angle) / math.sin(limit)
-    # 1 - u as a product: next to rho the sines agree in all their digits
+    # 1 - u as a product: close to rho the sines agree in all their digits
     rest = 2 * torch.cos((limit + angle) / 2) * torch.sin(left / 2) / math.sin(limit)
     # du = 2 t limit cos(angle) / sin(limit) dt, and 1 / (2 pi) of the density
     weight = weight * t * torch.cos(angle) * (limit / math.sin(limit) / math.pi)
     if order == 2:
         weight = weight * rest
 
-    # p(h, k; -r) = p(h, -k; r): the singularity is at r = 1 alone
+    # p(h, k; -r) = p(h, -k; r), so the only singularity is at r = 1
     sign = torch.where(rho < 0, -1.0, 1.0)
     size = rho * sign
     k = k * sign
@@ -199,23 +158,7 @@ def price_integral(
 def by_correlation(
     kernel: Callable[..., Tensor], correlation: Tensor, *arguments: Tensor, width: int = 1
 ) -> Tensor:
-    """Evaluate `kernel` on pairs grouped by abs(correlation), in chunks of bounded memory.
-
-    Parameters
-    ----------
-    kernel : callable
-        kernel(*arguments, count, limit) -> Tensor, for some of the pairs as vectors; `count` and `limit`
-        are those of :func:`price_integral`.
-    correlation : Tensor, any shape
-        Decides how many nodes a pair needs; a NaN skips the pair, its value is 0.
-    arguments : Tensor, shape of `correlation`
-    width : int
-        Integrals a pair.
-
-    Returns
-    -------
-    Tensor, shape of `correlation`
-    """
+    """Evaluate `kernel` on pairs grouped by abs(correlation), in chunks of bounded memory."""
     size = correlation.detach().abs().flatten()
     flat = [a.flatten() for a in arguments]
     places, values = [torch.arange(0, device=size.device)], [torch.zeros_like(size[:0])]
@@ -233,7 +176,7 @@ def by_correlation(
 
 
 def recomputed(kernel: Callable[..., Any], *arguments: Any) -> Any:
-    """Call `kernel`, dropping its temporaries and computing them again in the backward pass."""
+    """Call `kernel` without keeping its temporaries, and recompute them in the backward pass."""
     needed = (isinstance(a, Tensor) and a.requires_grad for a in arguments)
     if torch.is_grad_enabled() and any(needed):
         return checkpoint(kernel, *arguments, use_reentrant=False, preserve_rng_state=False)

@@ -11,12 +11,12 @@ from torch import Tensor
 from sdp_ref.activations.numerics.normal_integrals import gauss_legendre, recomputed
 
 _KNOTS = (0.0, 2.0, 6.0, 14.0, 40.0)  # the non-linearities bend within a few units of 0
-_PANELS = 14  # across the range of the law, to which the knots are added
-_POINTS = 16  # a panel
+_PANELS = 14  # panels across the range of the law, in addition to the knots
+_POINTS = 16  # per panel
 _REACH = 9.0  # standard deviations; the mass beyond is 2e-19
-_TAIL_REACH = 30.0  # further ones towards 0, where a function that decays in its tail has its mass
-_ELEMENTS = 2**18  # of one temporary in a chunk
-_SMALL_VARIANCE = 1e-11  # below it two terms of Taylor's series leave less than rounding
+_TAIL_REACH = 30.0  # additional ones towards 0, where functions that decay in the tail have their mass
+_ELEMENTS = 2**18  # elements of a temporary in a chunk
+_SMALL_VARIANCE = 1e-11  # below it the error of a two-term Taylor series is below rounding
 
 
 def smooth_mean_variance(
@@ -28,20 +28,9 @@ def smooth_mean_variance(
 ) -> tuple[Tensor, Tensor]:
     """Mean and variance of f(X), X ~ N(mean, variance), elementwise.
 
-    The variance is the mean of (f - E f)^2, a sum of non-negative terms, and so relatively accurate
-    where f is nearly constant or nearly linear. Functions with f(x) -> 0 as x -> -inf keep relative accuracy
-    in that tail; reflect one that saturates to the right.
-
-    Parameters
-    ----------
-    function, derivative, second_derivative : callable
-        f, f' and f'', elementwise; analytic within a distance of 3 from the real axis.
-    mean, variance : Tensor, one shape, float64
-        Zero variance is a point mass.
-
-    Returns
-    -------
-    mean, variance : Tensor, shape of the input
+    The variance is the mean of (f - E f)^2, a sum of non-negative terms, and therefore has a small relative
+    error where f is nearly constant or nearly linear. Functions with f(x) -> 0 as x -> -inf keep their
+    relative accuracy in that tail; reflect functions that saturate to the right.
     """
     shape = mean.shape
     m, v = mean.reshape(-1), variance.reshape(-1)
@@ -51,7 +40,7 @@ def smooth_mean_variance(
     chunks = [
         recomputed(_quadrature, function, a, b) for a, b in zip(m.split(step), safe.split(step), strict=True)
     ]
-    # Taylor's series to order v^2: a rule of nodes would take the differences of equal numbers there.
+    # Taylor series to order v^2: quadrature would take differences of equal numbers here.
     f, df, d2f = function(m), derivative(m), second_derivative(m)
     ef = torch.where(small, f + 0.5 * d2f * v, torch.cat([c[0] for c in chunks]))
     varf = torch.where(small, df * df * v + 0.5 * (d2f * v) ** 2, torch.cat([c[1] for c in chunks]))
@@ -60,17 +49,17 @@ def smooth_mean_variance(
 
 def _quadrature(function: Callable[[Tensor], Tensor], m: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     s = v.sqrt()
-    # Where the nodes lie is no part of the integral: moving them adds nothing but the quadrature's own error.
+    # The integral does not depend on the node positions: their gradient would only add quadrature error.
     u, weight = _nodes(m.detach(), s.detach())
     at_mean = function(m)
-    # From f(m), and not from 0: a function that is nearly constant keeps all digits of its variance.
+    # Relative to f(m), not 0: a nearly constant function keeps all digits of its variance.
     difference = function(m[:, None] + s[:, None] * u) - at_mean[:, None]
     shift = (weight * difference).sum(-1)
     return at_mean + shift, (weight * (difference - shift[:, None]) ** 2).sum(-1)
 
 
 def _nodes(m: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
-    """Standardized nodes and their weights, the density included, each of shape (elements, nodes)."""
+    """Standardised nodes and their weights including the density, each of shape (elements, nodes)."""
     low = torch.full_like(m, -_REACH)
     high = _REACH + (-m / s).clamp(0, _TAIL_REACH)
     fractions = torch.linspace(0, 1, _PANELS + 1, dtype=m.dtype, device=m.device)

@@ -1,1 +1,1 @@
-"""The questions that the kit asks of a rule, a family a module."""
+"""The checks of the kit, one module per family."""

@@ -1,4 +1,4 @@
-"""Whether a variance is consistent: with the mean beside it, and in company with alone."""
+"""Consistency of variances with means, and of units in a layer with single units."""
 
 from __future__ import annotations
 
@@ -21,16 +21,12 @@ from sdp_ref.laws.gaussian import AnyGaussian
 
 
 def diagonal(subject: Subject, seed: int) -> Iterator[Case]:
-    """A unit's variance is that of the law whose mean the rule gives, and the same in company.
+    """A unit's variance is that of the law whose mean the rule predicts, alone and in a layer.
 
-    A rule's mean says what it does with the unit's Gaussian input X: E f(X) if it integrates, f(E X) if it
-    linearises. Where the mean is the one or the other, the variance must be Var f(X) or f'(E X)^2 Var X. A
-    rule that does neither (sigma points) is not judged on that, a sampling one by `sampling-error`.
-
-    Yields
-    ------
-    Case
-        One unit of each activation with known moments, then nets of several outputs.
+    The mean shows how a rule treats the Gaussian input X of a unit: E f(X) if it integrates, f(E X) if it
+    linearises. If the mean is one of these, the variance must be Var f(X) or f'(E X)^2 Var X, respectively.
+    Rules that do neither (sigma points) are not tested for this, and sampling rules are tested by
+    `sampling-error`.
     """
     for name in reference.known(subject.activations):
         if name in _POLYNOMIALS:
@@ -41,10 +37,10 @@ def diagonal(subject: Subject, seed: int) -> Iterator[Case]:
     yield from _in_company(subject, seed)
 
 
-_POLYNOMIALS = ("square", "power")  # of degree 3, whose mean sigma points have, but not the variance
-_DISTINCT = 1e-3  # of the standard deviation: E f(X) and f(E X) can be told apart
-_EQUAL = 1e-5  # of the standard deviation of f(X): that is the mean
-_CONSISTENT = 1e-3  # relative, of variances: DVIA's are 12 % off at mean / std = -2, quadratures 1e-6
+_POLYNOMIALS = ("square", "power")  # of degree 3: sigma points have the exact mean but not the variance
+_DISTINCT = 1e-3  # in standard deviations: E f(X) and f(E X) are distinguishable
+_EQUAL = 1e-5  # in standard deviations of f(X): the means count as equal
+_CONSISTENT = 1e-3  # relative error of variances: DVIA's are 12 % off at mean / std = -2, quadratures 1e-6
 
 
 def _judge_of_units(subject: Subject, name: str, rows: Sequence[Unit], whole: AnyGaussian) -> Judge:
@@ -69,7 +65,7 @@ def _judge_of_units(subject: Subject, name: str, rows: Sequence[Unit], whole: An
 
 
 def _consistent(subject: Subject, name: str, unit: Unit, mean: float, variance: float) -> Verdict | None:
-    """Whether the variance is that of the law with this mean; None if the mean does not tell."""
+    """Whether the variance is that of the law with this mean; None if the mean does not determine it."""
     point = tensor([unit.mean]).requires_grad_()
     value = activation(name).build().double()(point)
     (slope,) = torch.autograd.grad(value.sum(), point)
@@ -81,9 +77,9 @@ def _consistent(subject: Subject, name: str, unit: Unit, mean: float, variance: 
         truth, kind = unit.variance, "E f(X), as of a rule that integrates"
     elif abs(mean - linearised) <= _EQUAL * std and unit.mean not in ACTIVATIONS[name].kinks:
         truth, kind = float(slope) ** 2 * unit.std**2, "f(E X), as of a rule that linearises"
-    else:  # at a kink either slope will do
+    else:  # at a kink both slopes are acceptable
         return None
-    # the exact variance's share too, where the linearised one is 0
+    # include the exact variance, in case the linearised one is 0
     tolerance = _CONSISTENT * max(truth, unit.variance) + stated_tolerance(subject)
     error = abs(variance - truth)
     numbers = {"mean": mean, "got": variance, "expected": truth, "error": error, "tolerance": tolerance}
@@ -96,7 +92,7 @@ def _in_company(subject: Subject, seed: int) -> Iterator[Case]:
     def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
         whole = subject.estimate(net, x)
         *before, end = net.children()
-        last = cast(nn.Linear, end)  # as `cases.dense` makes it
+        last = cast(nn.Linear, end)  # as constructed by `cases.dense`
         for i in range(last.out_features):
             alone = chain(*before, linear(last.weight[i : i + 1], last.bias[i : i + 1]))
             part = type(whole)(

@@ -1,4 +1,4 @@
-"""The form of a result: dtype, symmetry, positive semi-definiteness, finiteness in hard places."""
+"""Form of a result: dtype, symmetry, definiteness, and finiteness for extreme inputs."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def dtype(subject: Subject, seed: int) -> Iterator[Case]:
 
 
 _SINGLE = 1e-3
-"""Relative: what cancels may lose four of float32's seven digits; a fault shows from 0.1 % on."""
+"""Relative: cancellation may cost four of the seven digits of float32, while an error exceeds 0.1 %."""
 
 
 def precision(subject: Subject, seed: int) -> Iterator[Case]:
-    """Answers in float32 are those in float64 to the same numbers, 0.1 % apart at most."""
+    """Results in float32 agree with those in float64 to 0.1 %."""
 
     def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
         exact = subject.estimate(net, x)
@@ -51,7 +51,7 @@ def precision(subject: Subject, seed: int) -> Iterator[Case]:
         return within(single, like(exact, simulated(subject, net, x), relative=_SINGLE), _PRECISION)
 
     for net, x in cases.generic(subject, seed):
-        # numbers that float32 has, so that the two are asked about one law
+        # representable in float32, so that both results are for the same law
         yield Case(copy.deepcopy(net).float().double(), x.to(torch.float32).to(torch.float64), judge)
 
 
@@ -61,12 +61,10 @@ _PRECISION = (
 )
 
 _ASYMMETRY = 1e-10
-"""Relative to the standard deviations: far above rounding of J S J^T, far below a formula's fault."""
+"""Relative to the standard deviations: far above the rounding of J S J^T, far below an error in a formula."""
 
 
 def symmetry(subject: Subject, seed: int) -> Iterator[Case]:
-    """C_ij = C_ji."""
-
     def judge(net: nn.Module, x: Law) -> Verdict:
         got = subject.predict(net, x).detached()
         if not got.full:
@@ -88,11 +86,11 @@ def symmetry(subject: Subject, seed: int) -> Iterator[Case]:
 
 
 _INDEFINITE = 1e-5
-"""Of the largest eigenvalue: covariances by quadrature may be 1e-6 of the input's variance off."""
+"""Relative to the largest eigenvalue: covariances by quadrature may be off by 1e-6 of the input variance."""
 
 
 def semidefinite(subject: Subject, seed: int) -> Iterator[Case]:
-    """No eigenvalue (of marginal results: no variance) is negative."""
+    """No eigenvalue (for marginal results: no variance) is negative."""
 
     def judge(net: nn.Module, x: Law) -> Verdict:
         got = subject.predict(net, x).detached()
@@ -113,7 +111,7 @@ def semidefinite(subject: Subject, seed: int) -> Iterator[Case]:
 
     yield from (Case(net, x, judge) for net, x in cases.generic(subject, seed))
     for name in cases.representative(subject):
-        # two sources of noise for all units: where approximations pair by pair lose definiteness
+        # two sources of noise for all units: pairwise approximations lose definiteness here
         for n in (2, 3, 4, 6, 8, 12, 16) if ACTIVATIONS[name].kinks else (2, 3, 4):
             rng = np.random.default_rng(n)
             root = np.round(rng.standard_normal((_ATTEMPTS, n, 2)), 1)
@@ -122,7 +120,7 @@ def semidefinite(subject: Subject, seed: int) -> Iterator[Case]:
             yield Case(units(name, n), x, judge)
 
 
-_ATTEMPTS = 20  # laws of a width: DVIA loses definiteness on some of them only
+_ATTEMPTS = 20  # laws per width: DVIA loses definiteness for some of them only
 
 
 def _finite(subject: Subject) -> Judge:
@@ -140,8 +138,9 @@ def _finite(subject: Subject) -> Judge:
 
 
 _NOT_WIDE = ("exp", "mish")
-"""At a standard deviation of 1e3 the moments of exp are beyond the largest number, and what torch has for the
-second derivative of Mish is NaN where exp is infinite."""
+"""At a standard deviation of 1e3 the moments of exp overflow, and torch's second derivative of Mish is NaN
+where exp is infinite.
+"""
 
 
 def far_tails(subject: Subject, _seed: int) -> Iterator[Case]:

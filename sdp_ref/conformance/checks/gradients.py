@@ -1,4 +1,4 @@
-"""Gradients of what a rule predicts: finite, and those of finite differences."""
+"""Gradients of predictions: finite, and equal to finite differences."""
 
 from __future__ import annotations
 
@@ -19,26 +19,18 @@ from sdp_ref.laws import DiagonalGaussian, Gaussian
 from sdp_ref.laws.gaussian import AnyGaussian
 
 _STEPS = (1e-4, 1e-5, 1e-6, 1e-7)
-"""Of the differences. One that agrees is enough: a sample or sigma point may cross a kink within a step."""
+"""Step sizes of the differences. Agreement for one is sufficient: a sample or sigma point may cross a kink
+within a step.
+"""
 
 _TOLERANCE = 1e-4
-"""Relative to the largest entry: central differences have 1e-8 here, quadratures 1e-5."""
+"""Relative to the largest entry: central differences have errors of 1e-8 here, quadratures of 1e-5."""
 
 
 def gradients(subject: Subject, seed: int) -> Iterator[Case]:
-    """Of a random combination of mean and covariance, in the input law and the weights.
+    """Gradients of a random combination of mean and covariance by the input law and the weights.
 
-    At singular inputs, where a derivative need not exist, they are only asked to be finite.
-
-    Yields
-    ------
-    Case
-        Nets of a hidden layer, then pairs of units with a singular input.
-
-    Raises
-    ------
-    NotApplicable
-        If the rule declares that it is not differentiable.
+    At singular inputs, where a derivative need not exist, they only have to be finite.
     """
     if not getattr(subject.rule, "differentiable", True):
         raise NotApplicable("it declares that it is not differentiable")
@@ -48,7 +40,7 @@ def gradients(subject: Subject, seed: int) -> Iterator[Case]:
     rule = subject.rule if rule is None else rule
     order = cases.representative(subject)
     if subject.sampling:
-        order = order[::-1]  # samples at a kink make differences noisy
+        order = order[::-1]  # samples near a kink make differences noisy
     name = order[0]
     for widths in ((1, 1, 1), (2, 2, 2), (3, 2, 2)):
         net = copy.deepcopy(cases.dense(widths, name, seed)).requires_grad_()
@@ -69,7 +61,7 @@ def _singular() -> Iterator[AnyGaussian]:
 
 
 def _leaves(x: AnyGaussian) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], AnyGaussian]]:
-    """Tensors to differentiate in, and the law that they make: always a valid one."""
+    """Tensors to differentiate by, and a function that builds a valid law from them."""
     if isinstance(x, DiagonalGaussian):
         return [x.mean.clone(), x.variance.clone()], lambda v: DiagonalGaussian(v[0], v[1])
     root = torch.linalg.cholesky(x.covariance)
@@ -87,7 +79,7 @@ def _combined(got: Prediction) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     total = torch.zeros((), dtype=got.mean.dtype)
     for value in (got.mean, got.covariance):
-        # symmetric weights: which of C_ij and C_ji a gradient reaches is the rule's affair
+        # symmetric weights, because rules may assign a gradient to C_ij or to C_ji
         w = torch.rand(value.shape, generator=generator, dtype=torch.float64) + 0.5
         w = (w + w.mT) / 2 if value.ndim == 3 else w
         total = total + (w * value).sum()
@@ -103,7 +95,7 @@ def _repeats(subject: Subject, rule: Any, net: nn.Module, x: AnyGaussian) -> Non
 def _code(
     subject: Subject, x: AnyGaussian, leaf: str, step: float | None = None, index: tuple[int, ...] = ()
 ) -> str:
-    """Lines that print the gradient in a leaf, and with a step what finite differences give beside it."""
+    """Code that prints the gradient in a leaf and, given a step, the finite difference."""
     lines = []
     if hasattr(subject.rule, "create_graph"):
         if dataclasses.is_dataclass(subject.rule):
@@ -166,7 +158,7 @@ def _against_differences(subject: Subject, rule: Any, net: nn.Module, x: AnyGaus
     worst = Verdict(True)
     for name, leaf, gradient in zip(names, [*leaves, *weights.values()], found, strict=True):
         if gradient is None and name in weights:
-            continue  # a rule may take the net as given
+            continue  # a rule may treat the net as constant
         got = torch.zeros_like(leaf) if gradient is None else gradient
         if not bool(torch.isfinite(got).all()):
             text = f"the gradient in the {name} is not finite"

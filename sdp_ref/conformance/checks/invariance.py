@@ -1,4 +1,4 @@
-"""What must change nothing, or only the obvious: scale, order, batch, repetition, global generators."""
+"""Invariances: scale, order, batch, repetition, global random generators."""
 
 from __future__ import annotations
 
@@ -57,15 +57,10 @@ def _scaled_code(x: AnyGaussian) -> str:
 
 
 def permutation(subject: Subject, seed: int) -> Iterator[Case]:
-    """Outputs follow when they are put in another order; hidden units and independent inputs are no matter.
+    """Outputs follow a permutation; permuting hidden units and independent inputs has no effect.
 
-    Correlated inputs keep their order: a factor of their covariance may depend on it, and points that
-    are made with it (the unscented transform's) then differ.
-
-    Yields
-    ------
-    Case
-        Nets of one kind of kink and one smooth kind, each judged beside itself in another order.
+    Correlated inputs keep their order: a factor of their covariance may depend on it, and so do points that
+    are computed from it (those of the unscented transform).
     """
 
     def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
@@ -125,11 +120,11 @@ def _permuted_code(orders: list[list[int]]) -> str:
 
 
 _LARGE = (5, 17)
-"""More laws than a block of four or of sixteen holds, for rules that work in blocks."""
+"""More laws than a block of four or sixteen, for rules that work in blocks."""
 
 
 def batch(subject: Subject, seed: int) -> Iterator[Case]:
-    """A law's prediction does not depend on the laws beside it."""
+    """The prediction for a law does not depend on the rest of the batch."""
 
     def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
         together = subject.estimate(net, x)
@@ -164,7 +159,7 @@ _TWICE = "y, z = rule.propagate(net, x), rule.propagate(net, x)\n"
 _SHOWN = "print(y.mean, z.mean)\nprint(y.covariance, z.covariance)"
 
 _ROUNDING = 1e-10
-"""Of repeated calls, relative: sums of a BLAS may depend on where in memory a matrix lies."""
+"""Relative difference of repeated calls: BLAS sums may depend on the memory alignment of a matrix."""
 
 
 def _same(one: Prediction, other: Prediction, calls: str) -> Verdict:
@@ -172,7 +167,7 @@ def _same(one: Prediction, other: Prediction, calls: str) -> Verdict:
 
 
 def determinism(subject: Subject, seed: int) -> Iterator[Case]:
-    """The same call gives the same numbers again."""
+    """Repeated calls return the same numbers."""
 
     def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
         one, other = (subject.predict(net, x).detached() for _ in range(2))
@@ -184,7 +179,7 @@ def determinism(subject: Subject, seed: int) -> Iterator[Case]:
 
 @dataclass(frozen=True)
 class _Prepared:
-    """A rule that is asked by its `prepare`, and of another law before."""
+    """A rule that is called through its `prepare`, after another law."""
 
     rule: Any
 
@@ -196,7 +191,7 @@ class _Prepared:
 
 
 def prepare(subject: Subject, seed: int) -> Iterator[Case]:
-    """`prepare(net)(x)` is `propagate(net, x)`, also where the function has served before."""
+    """`prepare(net)(x)` equals `propagate(net, x)`, including on repeated use of the function."""
     if not hasattr(subject.rule, "prepare"):
         raise NotApplicable("it has no `prepare`")
 
@@ -213,7 +208,7 @@ def prepare(subject: Subject, seed: int) -> Iterator[Case]:
 
 
 def threads(subject: Subject, seed: int) -> Iterator[Case]:
-    """One thread of torch and two give the same."""
+    """Results with one and two torch threads agree."""
 
     def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
         before, found = torch.get_num_threads(), []
@@ -221,7 +216,7 @@ def threads(subject: Subject, seed: int) -> Iterator[Case]:
             for number in (1, 2):
                 torch.set_num_threads(number)
                 found.append(subject.estimate(net, x))
-        finally:  # a rule may raise here
+        finally:  # the rule may raise
             torch.set_num_threads(before)
         want = compare.like(found[0], compare.simulated(subject, net, x))
         calls = (
@@ -231,12 +226,12 @@ def threads(subject: Subject, seed: int) -> Iterator[Case]:
         return within(found[1], want, calls + _SHOWN)
 
     yield from (Case(net, x, judge) for net, x in cases.generic(subject, seed))
-    wide, (inputs,) = cases.structured(None, seed)["wide"]  # so large that threads are of use
+    wide, (inputs,) = cases.structured(None, seed)["wide"]  # large enough for torch to use several threads
     yield Case(wide, diagonal(inputs, seed), judge)
 
 
 def global_generators(subject: Subject, seed: int) -> Iterator[Case]:
-    """Global generators of torch, numpy and Python neither matter nor move."""
+    """Predictions neither depend on nor change the global generators of torch, numpy and Python."""
 
     def result(net: nn.Module, x: AnyGaussian) -> Prediction:
         return as_prediction(subject.rule.propagate(net, x), x).detached()

@@ -1,4 +1,4 @@
-"""Whether a law that is no plain Gaussian says one thing: its moments, its draws and its density."""
+"""Consistency of moments, samples and density of results other than plain Gaussians."""
 
 from __future__ import annotations
 
@@ -17,13 +17,7 @@ from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
 
 
 def law(subject: Subject, seed: int) -> Iterator[Case]:
-    """Draws have the mean and the covariance, and the density integrates to one and to that mean.
-
-    Yields
-    ------
-    Case
-        Nets of one kind of kink and one smooth kind. A Gaussian law has nothing but its moments to say.
-    """
+    """Samples have the reported mean and covariance, and the density integrates to one and to that mean."""
 
     def judge(net: nn.Module, x: Law) -> Verdict:
         seed_globally(0)
@@ -77,15 +71,10 @@ _DENSITY = (
 
 
 def _integrated(found: Law, got: Prediction) -> Verdict | None:
-    """Integrals of the density, by draws half of which are the law's own and half a Gaussian's.
+    """Integrals of the density by importance sampling, half from the law itself and half from a Gaussian.
 
-    Of that of twice the covariance. With the law's own among them no draw weighs more than two, however
-    narrow the pieces of a mixture are.
-
-    Returns
-    -------
-    Verdict or None
-        None if there is no density or there are no draws.
+    The Gaussian has twice the covariance. Thanks to the samples from the law itself, no weight exceeds two,
+    however narrow the components of a mixture are.
     """
     factor, failed = torch.linalg.cholesky_ex(2 * got.covariance.double())
     if not got.full or bool(failed.any()):

@@ -1,4 +1,4 @@
-"""Where every rule must be exact: affine nets, and noise that goes to zero."""
+"""Cases in which every rule must be exact: affine nets, and vanishing noise."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sdp_ref.laws.gaussian import AnyGaussian
 
 
 def affine(subject: Subject, seed: int) -> Iterator[Case]:
-    """Mean A m + b and covariance A S A^T; of marginal rules one layer and independent inputs."""
+    """Mean A m + b and covariance A S A^T; for marginal rules one layer and independent inputs."""
 
     def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
         return _agrees_with_linearisation(subject, net, x)
@@ -42,12 +42,13 @@ def affine(subject: Subject, seed: int) -> Iterator[Case]:
 
 
 SMALL = 1e-4
-"""Standard deviation of small noise. What a rule adds to f(x) and J S J^T is then 1e-8 relative for smooth
-nets, and nothing near no kink; a covariance from differences of outputs still has twelve digits."""
+"""Standard deviation of small noise. Deviations from f(x) and J S J^T are then 1e-8 relative for smooth nets,
+and 0 away from kinks; a covariance from differences of outputs still has twelve digits.
+"""
 
 
 def small_noise(subject: Subject, seed: int) -> Iterator[Case]:
-    """Mean f(x) and covariance J S J^T; of marginal rules one layer with its activation, and single ops."""
+    """Mean f(x) and covariance J S J^T; for marginal rules one layer with its activation, and single ops."""
 
     def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
         return _agrees_with_linearisation(subject, net, x)
@@ -94,7 +95,7 @@ def _small(make: Callable[[int], Made], judge: Judge, seed: int) -> Iterator[Cas
 
 
 def _away_from_kinks(make: Callable[[int], Made], seed: int) -> tuple[nn.Module, DiagonalGaussian]:
-    """Net and point where no unit is closer to 0 than 500 standard deviations, and the outputs vary."""
+    """Net and point where all units are at least 500 standard deviations from 0, and the outputs vary."""
     for attempt in range(1000):
         net, shape = make(seed + 1000 * attempt)
         flat = diagonal(math.prod(shape), seed + attempt)
@@ -105,9 +106,9 @@ def _away_from_kinks(make: Callable[[int], Made], seed: int) -> tuple[nn.Module,
 
 
 def _nearest(net: nn.Module, mean: Tensor) -> float:
-    """Smallest absolute value that an affine layer gives anywhere in the net."""
+    """Smallest absolute value of the outputs of all affine layers."""
     values: list[Tensor] = []
-    layers = _affine_layers(net) or [*net.children()][:1]  # a pool is none
+    layers = _affine_layers(net) or [*net.children()][:1]  # a pool is not an affine layer
     hooks = [m.register_forward_hook(lambda _m, _x, y: values.append(y)) for m in layers]
     net(mean)
     for hook in hooks:
@@ -124,7 +125,7 @@ def _affine_layers(net: nn.Module) -> list[nn.Module]:
 
 def _agrees_with_linearisation(subject: Subject, net: nn.Module, x: AnyGaussian) -> Verdict:
     got = subject.estimate(net, x)
-    # a residual connection makes units correlated as a second layer does
+    # a residual connection correlates units, as a second layer does
     deep = len(_affine_layers(net)) > 1 or any(isinstance(module, cases.Residual) for module in net.modules())
     if not got.full and (deep or isinstance(x, Gaussian)):
         raise NotApplicable("a marginal rule is exact for one layer and independent inputs only")
@@ -136,7 +137,7 @@ def _agrees_with_linearisation(subject: Subject, net: nn.Module, x: AnyGaussian)
 
 
 def linearised(net: nn.Module, x: AnyGaussian) -> tuple[Tensor, Tensor]:
-    """f(m) and J S J^T, by autograd's own Jacobian."""
+    """f(m) and J S J^T, with the Jacobian from torch.autograd."""
     rows = []
     for m, s in zip(x.mean, x.covariance, strict=True):
         jacobian = torch.autograd.functional.jacobian(lambda v: net(v.unsqueeze(0))[0], m).flatten(1)
@@ -145,7 +146,7 @@ def linearised(net: nn.Module, x: AnyGaussian) -> tuple[Tensor, Tensor]:
 
 
 def point_masses(subject: Subject, seed: int) -> Iterator[Case]:
-    """An input without noise gives f(x) without variance, alone and beside inputs that have some."""
+    """An input without noise yields f(x) without variance, alone and in a batch with noisy inputs."""
 
     def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
         got = subject.predict(net, x).detached()
@@ -153,7 +154,7 @@ def point_masses(subject: Subject, seed: int) -> Iterator[Case]:
         if bool(where.all()):
             want = net(x.mean).detach()
             return compare.within(got, _point(want, torch.zeros_like(got.covariance)))
-        # one unit an input: the rest is only asked to be finite
+        # one unit per input: the other results only have to be finite
         covariance = torch.where(where.unsqueeze(-1) | where.unsqueeze(-2), 0.0, got.covariance)
         mean = torch.where(where, net(x.mean).detach(), got.mean)
         return compare.within(got, _point(mean, covariance))
@@ -173,7 +174,7 @@ def point_masses(subject: Subject, seed: int) -> Iterator[Case]:
 
 
 def _point(mean: Tensor, covariance: Tensor) -> compare.Expected:
-    """Rounding only: 1e-9 of the mean, its square for covariances."""
+    """Tolerances for rounding only: 1e-9 of the mean, and its square for covariances."""
     scale = 1e-9 * (1 + mean.abs().amax(-1, keepdim=True))
     square = scale.unsqueeze(-1).square().expand_as(covariance)
     return compare.Expected(mean, covariance, scale.expand_as(mean), square)

@@ -1,4 +1,4 @@
-"""The moments that a rule claims to match, after one hidden layer."""
+"""Exactness of the claimed moments after one hidden layer."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ from sdp_ref.laws import DiagonalGaussian, Gaussian
 from sdp_ref.laws.gaussian import AnyGaussian
 
 CLAIMS = ("moments", "marginal moments", "second order")
-"""Claims that are checked: of mean and covariance, of mean and variance, of a mean at small noise."""
+"""Claims that are checked: mean and covariance, mean and variance, mean at small noise."""
 
 _ABSOLUTE = 3e-6
-"""Of a covariance, relative to the input's standard deviations: three times the default tolerance of a
-rule that integrates numerically."""
+"""Tolerance of a covariance, relative to the input's standard deviations: three times the default tolerance
+of a rule that integrates numerically.
+"""
 
 _VARIANCE = 1e-9
-"""Of a variance, relative to the input's: one-dimensional integrals are cheap to do well, and a variance
-in the tail (3e-6 four standard deviations below a ReLU's kink) must not hide in the tolerance."""
+"""Tolerance of a variance, relative to that of the input: one-dimensional integrals are cheap to compute
+accurately, and errors of a tail variance (3e-6 four standard deviations below a ReLU's kink) must exceed it.
+"""
 
 
 def joint_moments(subject: Subject, _seed: int) -> Iterator[Case]:
-    """Linear, activation: mean and covariance of both units; with a layer after it of their difference."""
+    """Linear and activation: mean and covariance of two units; with another layer those of a difference."""
     require(subject, "moments")
     for name in reference.known(subject.activations):
         rows = reference.pairs(name)
@@ -53,7 +55,6 @@ def joint_moments(subject: Subject, _seed: int) -> Iterator[Case]:
 
 
 def marginal_moments(subject: Subject, _seed: int) -> Iterator[Case]:
-    """Linear, activation: mean and variance of a unit."""
     require(subject, "marginal moments")
 
     for name in reference.known(subject.activations):
@@ -75,7 +76,7 @@ def marginal_moments(subject: Subject, _seed: int) -> Iterator[Case]:
 
 
 def require(subject: Subject, claim: str) -> None:
-    """Raise NotApplicable for a rule that does not claim that."""
+    """Raise NotApplicable for a rule without this claim."""
     if claim not in subject.claims:
         raise NotApplicable(f'it does not claim "{claim}"')
 
@@ -102,7 +103,7 @@ def _joint_expected(subject: Subject, rows: Sequence[Pair], *, last: bool) -> co
     if not last:
         return want
     a = tensor([[1.0, -1.0]])
-    # |a|: errors of the parts add up at worst
+    # |a|, since in the worst case errors of the parts add
     return compare.Expected(
         mean @ a.T + 0.5,
         a @ covariance @ a.T,
@@ -132,32 +133,28 @@ def _tolerances(
 
 
 def stated_tolerance(subject: Subject) -> float:
-    """What errors of moments a rule admits by a `tolerance` above the usual 1e-6, else 0."""
+    """Error of moments that a rule admits by a `tolerance` above the usual 1e-6, otherwise 0."""
     own = getattr(subject.rule, "tolerance", None)
     return own if isinstance(own, float) and 1e-6 < own < 1 else 0.0
 
 
 _SHIFTS = ((-2.0, 2.0), (4.0, 0.0), (0.0, 4.0))
-"""From and to which mean: along one of them the slope of an activation grows, but for abs and the like."""
+"""Shifts (from, to) of the mean: the slope increases along one of them, except for even functions."""
 
 _COMMON = ("relu", "leaky_relu", "gelu", "silu", "sigmoid", "tanh")
-"""Activations that the question is asked of. Of others (sin, hard steps) rules of few points, which follow
-the mean, have covariances that are off by more than these change."""
+"""Activations of this check. For others (sin, hard steps), rules with few points, which are correct about the
+mean, have covariance errors that exceed these changes.
+"""
 
 _GROWS = 0.2
-"""Least change of the true covariance, and of that by the slopes, as a share of the true one after it."""
+"""Minimum true and linearised change of a covariance, relative to the true covariance after the shift."""
 
 
 def mean_shift(subject: Subject, _seed: int) -> Iterator[Case]:
-    """From a mean where the slope is small to one where it is large, a covariance grows as the truth's does.
+    """If the mean moves from a small to a large slope, the covariance increases as the true one does.
 
-    A tenth of the true change is asked for: linearisation and DVIA show most of it, sigma points at five
+    A tenth of the true change is required: linearisation and DVIA show most of it, and sigma points at five
     standard deviations (kappa = 20) a quarter where a tanh saturates.
-
-    Yields
-    ------
-    Case
-        Two units of each activation with known moments that has such a shift, of the common ones.
     """
 
     def judge_of(name: str, low: float, high: float) -> Case:
@@ -191,7 +188,7 @@ def mean_shift(subject: Subject, _seed: int) -> Iterator[Case]:
 
 
 def _seen_change(name: str, low: float, high: float) -> float:
-    """Smaller one of the true change of a covariance and of that which a linearisation shows."""
+    """The smaller of the true change of a covariance and that of a linearisation."""
     points = tensor([low, high]).requires_grad_()
     (slope,) = torch.autograd.grad(activation(name).build().double()(points).sum(), points)
     linear = 0.5 * float(slope[1].square() - slope[0].square())

@@ -1,4 +1,4 @@
-"""What a rule must leave as it was: the tensors of the input, and the net."""
+"""Objects that a rule must not modify: the tensors of the input, and the net."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sdp_ref.laws import Law
 
 
 def inputs_kept(subject: Subject, seed: int) -> Iterator[Case]:
-    """The input law's tensors keep values, gradients and flags."""
+    """The tensors of the input law keep values, gradients and flags."""
 
     def judge(net: nn.Module, x: Law) -> Verdict:
         tensors = {f.name: v for f in fields(x) if isinstance(v := getattr(x, f.name), Tensor)}
@@ -51,7 +51,7 @@ def inputs_kept(subject: Subject, seed: int) -> Iterator[Case]:
 
 
 def net_kept(subject: Subject, seed: int) -> Iterator[Case]:
-    """Weights, buffers, gradients, hooks and training flags stay, in evaluation and in training mode."""
+    """Weights, buffers, gradients, hooks and training flags are unchanged, in both modes of the net."""
 
     def judge(net: nn.Module, x: Law) -> Verdict:
         before = _state(net)
@@ -88,7 +88,6 @@ def net_kept(subject: Subject, seed: int) -> Iterator[Case]:
 
 
 def _state(net: nn.Module) -> dict[str, Any]:
-    """Everything of a net that a rule could change, by name."""
     state: dict[str, Any] = {"structure": [type(module).__name__ for module in net.modules()]}
     for path, module in net.named_modules():
         at = f"'{path}'" if path else "the whole"

@@ -1,4 +1,4 @@
-"""Whether the error of a sampling rule falls with the number of samples."""
+"""Convergence of sampling rules with the number of samples."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from sdp_ref.conformance.trial import Case, Verdict
 from sdp_ref.laws import DiagonalGaussian, Law
 
 LEVELS = (2**10, 2**14, 2**18)
-"""Numbers of samples. Errors of independent draws fall to a quarter at each step."""
+"""Numbers of samples. Errors of independent samples decrease to a quarter at each step."""
 
 _FALL = 0.6
-"""Errors may be that part of those with sixteen times fewer samples. They are root-mean-squares of 16
-means and 136 covariances of independent units: with chi-square errors of even 60 degrees of freedom the
-chance that a true quarter looks like 0.6 is below 1e-10."""
+"""Maximum ratio of the errors to those with sixteen times fewer samples. The errors are root-mean-squares of
+16 means and 136 covariances of independent units: for chi-square errors with only 60 degrees of freedom the
+probability that a true quarter appears as 0.6 is below 1e-10.
+"""
 
 
 def sampling_error(subject: Subject, _seed: int) -> Iterator[Case]:
-    """The error of mean and covariance of a layer of 16 independent units falls with the samples."""
+    """The errors of mean and covariance of a layer of 16 independent units decrease with the samples."""
     if not subject.sampling:
         raise NotApplicable("it does not sample (it has no integer attribute `samples`)")
     rules = [subject.with_samples(k) for k in LEVELS]
@@ -45,7 +46,7 @@ def sampling_error(subject: Subject, _seed: int) -> Iterator[Case]:
                 parts = [((got.mean - mean) / s).flatten()]
                 gap = (got.covariance - torch.diag_embed(variance)) / s.unsqueeze(-1) / s.unsqueeze(-2)
                 upper = torch.ones(gap.shape[-2:], dtype=torch.bool).triu()
-                # independent units: a marginal result is right to have no covariances
+                # for independent units, a marginal result is correct to have no covariances
                 parts.append(
                     gap[:, upper].flatten() if got.full else gap.diagonal(dim1=-2, dim2=-1).flatten()
                 )
@@ -53,7 +54,8 @@ def sampling_error(subject: Subject, _seed: int) -> Iterator[Case]:
             numbers = {f"error_{k}": error for k, error in zip(LEVELS, errors, strict=True)}
             told = ", ".join(f"{e:.3g} with {k}" for k, e in zip(LEVELS, errors, strict=True))
             good = all(
-                after <= _FALL * before or after <= compare.RELATIVE  # below it, exact for what is asked
+                # below this tolerance, the result counts as exact
+                after <= _FALL * before or after <= compare.RELATIVE
                 for before, after in itertools.pairwise(errors)
             )
             text = f"errors relative to the standard deviations are {told} samples"

@@ -1,4 +1,4 @@
-"""The claim "second order": the mean is right to second order in the noise."""
+"""The claim "second order": the mean is correct to second order in the noise."""
 
 from __future__ import annotations
 
@@ -18,31 +18,21 @@ from sdp_ref.laws import DiagonalGaussian, Gaussian
 from sdp_ref.laws.gaussian import AnyGaussian
 
 _NOISE = (1e-2, 1e-3, 1e-4)
-"""Factors of the covariance S, tenfold smaller at each step."""
+"""Factors of the covariance S, decreasing tenfold."""
 
 _FALL = 0.5
-"""The error of (mean - f(m)) / t falls with t: to a tenth for a right rule and Gaussian noise, not at all for
-one that has another factor before tr(H S)."""
+"""The error of (mean - f(m)) / t decreases with t: to a tenth for a correct rule and Gaussian noise, and not
+at all for another factor of tr(H S).
+"""
 
 _EQUAL = 1e-3
-"""Of 1/2 sum abs r_k' H r_k: below it nothing need fall; quadratures of 1e-6 have 1e-4 here."""
+"""Relative to 1/2 sum abs r_k' H r_k: smaller errors need not decrease; quadratures have 1e-4 here."""
 
 
 def second_order(subject: Subject, seed: int) -> Iterator[Case]:
-    """E f(X) = f(m) + 1/2 tr(H S) + o(S), on nets with smooth activations.
+    """E f(X) = f(m) + 1/2 tr(H S) + o(S), for nets with smooth activations.
 
-    The covariance is another matter: its second-order terms ask for third derivatives, which no claim is
-    made of.
-
-    Yields
-    ------
-    Case
-        Each smooth activation alone, and nets of one of them.
-
-    Raises
-    ------
-    NotApplicable
-        If the rule does not claim it, takes no smooth activation, or samples.
+    The covariance is not tested: its second-order terms require third derivatives, and no claim covers it.
     """
     require(subject, "second order")
     smooth = [name for name in subject.activations if not ACTIVATIONS[name].kinks]
@@ -61,7 +51,7 @@ def second_order(subject: Subject, seed: int) -> Iterator[Case]:
         errors = [(each - half).abs() / scale for each in found]
         bad = torch.zeros_like(half, dtype=torch.bool)
         for before, after in itertools.pairwise(errors):
-            # so written that what is not finite is bad
+            # written such that NaN and infinity fail
             bad |= ~((after <= _FALL * before) | (after <= _EQUAL))
         share = float((errors[-1] / _EQUAL).max())
         if not bool(bad.any()):
@@ -89,27 +79,15 @@ def second_order(subject: Subject, seed: int) -> Iterator[Case]:
             yield Case(net, cases.full(widths[0], seed), judge)
 
 
-_STEP = 1e-3  # truncation of order 4 is 1e-12 there, rounding over its square 1e-10: both far below _EQUAL
+# the truncation error of order 4 is 1e-12, rounding over its square 1e-10: both far below _EQUAL
+_STEP = 1e-3
 
 
 def half_trace(net: nn.Module, x: AnyGaussian) -> tuple[Tensor, Tensor]:
     """1/2 tr(H_k S) of each output, and the sum of the absolute values of its terms.
 
-    With S = R R^T the trace is the sum of the second derivatives along the columns of R. They are central
-    differences of fourth order: no derivative of autograd enters.
-
-    Parameters
-    ----------
-    net : nn.Module
-        Twice differentiable where the law has mass.
-    x : Gaussian or DiagonalGaussian
-
-    Returns
-    -------
-    Tensor, shape (B, m)
-        The halved trace, in units of the outputs.
-    Tensor, shape (B, m)
-        The halved sum of absolute values, at least 5e-7: the scale on which the trace is a cancelling sum.
+    With S = R R^T the trace is the sum of the second derivatives along the columns of R. They are computed by
+    central differences of fourth order, independently of autograd.
     """
     root = x.factor().mT * _STEP  # rows: columns of R
     stencil = {-2: -1 / 12, -1: 4 / 3, 0: -5 / 2, 1: 4 / 3, 2: -1 / 12}

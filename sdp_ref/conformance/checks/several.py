@@ -1,4 +1,4 @@
-"""Ops that read several components at once: the moments that a rule claims to match there."""
+"""Ops that read several components: exactness of the claimed moments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sdp_ref.laws import DiagonalGaussian, Gaussian
 from sdp_ref.laws.gaussian import AnyGaussian
 
 _EXACT = 1e-5
-"""Of standard deviations and variances, where mean and covariance have a closed form."""
+"""Relative to standard deviations and variances, if mean and covariance have a closed form."""
 
 APPROXIMATE = {
     "largest": (0.02, 0.1),
@@ -30,24 +30,15 @@ APPROXIMATE = {
     "RMS norm": (0.2, 0.1),
     "attention": (0.2, 0.15),
 }
-"""What is let through where there is none, at noise of 0.3: of a mean in standard deviations of the output,
-of a covariance in the largest variance."""
+"""Tolerances without a closed form at noise of 0.3: of a mean in standard deviations of the output, of a
+covariance relative to the largest variance.
+"""
 
 
 def several(subject: Subject, _seed: int) -> Iterator[Case]:
-    """Mean and covariance of an op, exact where they have a closed form and else nearly.
+    """Mean and covariance of an op, exact if they have a closed form and otherwise approximate.
 
-    Of a rule with a marginal claim means and variances, of independent components.
-
-    Yields
-    ------
-    Case
-        Each op, with independent components and with others.
-
-    Raises
-    ------
-    NotApplicable
-        If the rule claims no moments.
+    For marginal claims, means and variances for independent components.
     """
     if not {"moments", "marginal moments"}.intersection(subject.claims):
         raise NotApplicable('it claims neither "moments" nor "marginal moments"')

@@ -1,4 +1,4 @@
-"""Affine ops, y = A x + b: what each does to values, to scales and to rows of a matrix."""
+"""Affine ops, y = A x + b, applied to values, to scales and to the rows of a matrix."""
 
 from __future__ import annotations
 

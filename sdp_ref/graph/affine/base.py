@@ -1,9 +1,9 @@
-"""Affine ops, y = A x + b, with A never built: what each does to values, to scales and to rows of a matrix.
+"""Affine ops, y = A x + b, applied to values, to scales and to the rows of a matrix without building A.
 
-Every op is a function that is linear in its input and whose matrix has for its entries those of a
-small weight, or 0. So the same function with ``weight.square()`` maps variances of independent
-components, with ``weight.abs()`` Cauchy scales, with ``weight.abs()**alpha`` the alpha-th powers of
-stable scales, and with the weight itself and no bias the rows of a covariance matrix.
+Every op is a linear function of its input, and the entries of its matrix are entries of a small weight, or 0.
+The same function with ``weight.square()`` therefore maps variances of independent components, with
+``weight.abs()`` Cauchy scales, with ``weight.abs()**alpha`` the alpha-th powers of stable scales, and with
+the weight itself and no bias the rows of a covariance matrix.
 """
 
 from __future__ import annotations
@@ -17,83 +17,56 @@ from torch import Tensor, nn
 from sdp_ref.errors import NoLinearPartError
 from sdp_ref.laws.stable import bounded, power
 
-CHUNK = 2**25  # elements of one temporary when an op is applied to the rows of a matrix
+CHUNK = 2**25  # elements of a temporary when an op is applied to the rows of a matrix
 
 Power = int | float | None
-"""Which power of the weight's absolute value; None is the weight itself."""
+"""Exponent of the weight's absolute value; None is the weight itself."""
 
 
 class Affine(ABC):
-    """One affine op of a net.
+    """An affine op of a net.
 
-    Parameters
-    ----------
-    module : nn.Module
-        The op; its parameters are read at each call.
-
-    Raises
-    ------
-    NoFormulaError
-        If this op with these options is not affine, or is not handled.
+    `module` is the op; its parameters are read at each call. Options that are not affine or not supported
+    raise :class:`~sdp_ref.errors.NoFormulaError`.
     """
 
     diagonal = False
-    """Whether each output has one input, its own."""
+    """Whether each output depends on the corresponding input only."""
 
     def __init__(self, module: nn.Module) -> None:
         self.module: Any = module
         self._cache: tuple[Any, ...] | None = None
 
     def value(self, x: Tensor) -> Tensor:
-        """A x + b for x of shape (N, *event), in the dtype of `x`."""
+        """Return A x + b for x of shape (N, *event), in the dtype of `x`."""
         y: Tensor = self.module(x)
         return y
 
     @abstractmethod
     def weight(self, x: Tensor) -> Tensor:
-        """Entries of A, for inputs like `x`, in a dtype of its own."""
+        """Return the entries of A for inputs like `x`, in their own dtype."""
 
     @abstractmethod
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
-        """A x for x of shape (N, *event), with `weight` for the entries of A."""
+        """Return A x for x of shape (N, *event), with `weight` for the entries of A."""
 
     def check(self, x: Tensor) -> None:  # noqa: B027 - most ops take any event
-        """Refuse inputs that the op would not take for a batch.
-
-        Raises
-        ------
-        NoFormulaError
-            If so.
-        """
+        """Raise a NoFormulaError for inputs that the op would not treat as a batch."""
 
     def rows(self, x: Tensor) -> Tensor:
-        """A x for x of shape (N, *event), in the dtype of `x`."""
+        """Return A x for x of shape (N, *event), in the dtype of `x`."""
         return self.linear(x, self.weight(x).to(x.dtype))
 
     def spread(self, x: Tensor, exponent: Power) -> Tensor:
-        """abs(A)^exponent x, elementwise powers, for x of shape (N, *event)."""
+        """Return abs(A)^exponent x, with an elementwise power, for x of shape (N, *event)."""
         return self.linear(x, self._power(x, exponent))
 
     def stable_scale(self, scale: Tensor, alpha: float) -> Tensor:
         """Scales of A x for independent symmetric alpha-stable x, (abs(A)^alpha scale^alpha)^(1/alpha).
 
-        Taken relative to the largest scale of each input, so that powers of the scales that matter
-        neither over- nor underflow.
-
-        Parameters
-        ----------
-        scale : Tensor, shape (N, *event)
-        alpha : float
-            In (0, 2].
-
-        Returns
-        -------
-        Tensor, shape (N, *out)
-
-        Raises
-        ------
-        ValueError
-            If a scale is beyond the largest number of its dtype.
+        `scale` has shape (N, *event). The sum is computed relative to the largest scale of each input, so
+        that powers of the relevant scales neither over- nor underflow. A scale that overflows its dtype
+        raises a ValueError.
         """
         if self.diagonal:
             return bounded(self.spread(bounded(scale), 1))
@@ -103,18 +76,15 @@ class Affine(ABC):
         return bounded(_like(top, sums) * power(sums, 1 / alpha))
 
     def _power(self, x: Tensor, exponent: Power) -> Tensor:
-        """Power of the weight, kept from call to call where it is a parameter that no gradient goes to.
+        """Power of the weight, cached between calls if it is a parameter that does not require a gradient.
 
-        In the dtype of `x`, and to its precision. Optimisers and ``load_state_dict`` are noticed; writing
-        through ``weight.data`` is not.
-
-        Returns
-        -------
-        Tensor, of the shape of the weight
+        It has the dtype of `x`, and its precision. Updates by optimisers and ``load_state_dict`` invalidate
+        the cache; writing through ``weight.data`` does not.
         """
         weight = self.weight(x).to(x.dtype)
         keep = isinstance(weight, nn.Parameter) and not (
-            torch.compiler.is_compiling() or weight.is_inference()  # a graph does not tell one from the next
+            # a compiled graph cannot distinguish versions of the weight
+            torch.compiler.is_compiling() or weight.is_inference()
         )
         if not keep or (torch.is_grad_enabled() and weight.requires_grad):
             return _raised(weight, exponent)
@@ -143,18 +113,12 @@ def _raised(weight: Tensor, exponent: Power) -> Tensor:
 
 
 def cast(tensor: Tensor | None, like: Tensor) -> Tensor | None:
-    """A parameter in the dtype of a value, if there is one."""
+    """Convert a parameter, if there is one, to the dtype of a value."""
     return None if tensor is None else tensor.to(like.dtype)
 
 
 def check_ndim(module: nn.Module, x: Tensor, ndim: int) -> None:
-    """Refuse values of another number of dimensions, the batch's included.
-
-    Raises
-    ------
-    NoLinearPartError
-        If `x` is one.
-    """
+    """Require a number of dimensions, including that of the batch."""
     if x.ndim != ndim:
         text = (
             f"{type(module).__name__} on an event of shape {tuple(x.shape[1:])}, not of {ndim - 1} dimensions"

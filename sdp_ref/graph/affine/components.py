@@ -1,4 +1,4 @@
-"""Ops on components one by one: by constants, moved about, padded."""
+"""Elementwise ops with constants, rearrangements and padding."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ class Elementwise(Affine):
     diagonal = True
 
     def weight(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         constant: Tensor = self.module.of(x)
         match self.module:
             case Scale():
@@ -32,8 +31,7 @@ class Elementwise(Affine):
         return torch.ones_like(constant)
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
-        """See :class:`Affine`."""
-        # A shift may also repeat components, which the product with ones does.
+        # A shift may also broadcast components, as the product with ones does.
         if isinstance(self.module, Shift) and torch.broadcast_shapes(x.shape, weight.shape) == x.shape:
             return x
         return x * weight
@@ -51,28 +49,24 @@ class Rearrangement(Affine):
         self.keeps_order = isinstance(module, nn.Flatten | nn.Unflatten | nn.Identity | Reshape)
 
     def check(self, x: Tensor) -> None:
-        """See :class:`Affine`."""
         m = self.module
         if not isinstance(m, nn.Flatten | nn.Unflatten):
-            return  # others that would move the batch are refused where they are spelt
+            return  # other ops that would move the batch are rejected where they are created
         if (m.start_dim if isinstance(m, nn.Flatten) else m.dim) % x.ndim == 0:
             raise NoLinearPartError(f"{type(m).__name__} over the batch dimension")
 
     def weight(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         return torch.ones((), dtype=x.dtype, device=x.device)
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:  # noqa: ARG002
-        """See :class:`Affine`."""
         y: Tensor = self.module(x)
         return y
 
 
 class Padding(Rearrangement):
-    """Padding by a constant, or by components of the event."""
+    """Padding with a constant or with components of the event."""
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:  # noqa: ARG002
-        """See :class:`Affine`."""
         m = self.module
         if isinstance(m, Pad) and m.mode != "constant":
             y: Tensor = m(x)

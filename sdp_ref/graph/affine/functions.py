@@ -1,4 +1,4 @@
-"""Affine functions whose matrices are made: any one, and interpolation."""
+"""Affine functions with an explicit matrix: general ones, and interpolation."""
 
 from __future__ import annotations
 
@@ -10,24 +10,13 @@ from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.affine.base import CHUNK, Affine, check_ndim
 
 _DENSE = 2**26
-"""Entries of a matrix that is made of a function: 512 MB in float64."""
+"""Maximum number of entries of an explicit matrix: 512 MB in float64."""
 
 
 class Dense(Affine):
-    """An affine function whose matrix is made for powers of its entries, by a basis of its inputs."""
+    """An affine function whose matrix, and its powers, are built from a basis of its inputs."""
 
     def weight(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`.
-
-        Returns
-        -------
-        Tensor, shape (m, n)
-
-        Raises
-        ------
-        NoFormulaError
-            If the matrix would be too large.
-        """
         n = x[0].numel()
         zero: Tensor = self.module(x.new_zeros(1, *x.shape[1:]))
         if n * zero.numel() > _DENSE:
@@ -39,37 +28,24 @@ class Dense(Affine):
         return torch.cat(columns).mT
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         y: Tensor = F.linear(x.flatten(1), weight)
         shape: tuple[int, ...] = self.module(x[:1]).shape[1:]
         return y.reshape(len(x), *shape)
 
     def rows(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`; by the function itself."""
         y: Tensor = self.module(x) - self.module(torch.zeros_like(x[:1]))
         return y
 
 
 class Interpolation(Affine):
-    """Images in another size: a matrix for each dimension of space, of which the whole is the product."""
+    """Resizing of images: one matrix per spatial dimension, whose product is A."""
 
     def check(self, x: Tensor) -> None:
-        """See :class:`Affine`."""
         if x.ndim < 3:
             check_ndim(self.module, x, 3)
 
     def weight(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`; the matrices of all dimensions, one after the other.
-
-        Returns
-        -------
-        Tensor
-
-        Raises
-        ------
-        NoFormulaError
-            If the function is no product of such matrices.
-        """
+        """The matrices of all dimensions, concatenated."""
         weight = torch.cat([matrix.flatten() for matrix in self._matrices(x)])
         probe = torch.linspace(0, 9, x[0, 0].numel(), dtype=x.dtype, device=x.device).sin()
         probe = probe.reshape(1, 1, *x.shape[2:])
@@ -78,7 +54,6 @@ class Interpolation(Affine):
         return weight
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         space = self.module(x[:1, :1]).shape[2:]
         shapes = [torch.Size(pair) for pair in zip(space, x.shape[2:], strict=True)]
         parts = weight.split([shape.numel() for shape in shapes])
@@ -87,12 +62,11 @@ class Interpolation(Affine):
         return x
 
     def rows(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`; by the function itself."""
         y: Tensor = self.module(x)
         return y
 
     def _matrices(self, x: Tensor) -> list[Tensor]:
-        """Of each dimension (out, in): what becomes of its basis, constant along the others."""
+        """For each dimension, the image (out, in) of its basis, constant along the others."""
         space, matrices = x.shape[2:], []
         for d, n in enumerate(space):
             basis = torch.eye(n, dtype=x.dtype, device=x.device)

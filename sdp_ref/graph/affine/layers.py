@@ -17,23 +17,18 @@ from sdp_ref.laws.stable import stable_scale
 
 
 class LinearMap(Affine):
-    """Linear."""
-
     def value(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         return F.linear(x, self.module.weight.to(x.dtype), cast(self.module.bias, x))
 
     def weight(self, x: Tensor) -> Tensor:  # noqa: ARG002
-        """See :class:`Affine`."""
         weight: Tensor = self.module.weight
         return weight
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         return F.linear(x, weight)
 
     def stable_scale(self, scale: Tensor, alpha: float) -> Tensor:
-        """See :class:`Affine`; relative to each output's largest term."""
+        """The sum is computed relative to the largest term of each output."""
         return stable_scale(self.module.weight, scale, alpha)
 
 
@@ -50,8 +45,8 @@ _CONVOLUTIONS: dict[type[nn.Module], Callable[..., Tensor]] = {
 class Convolution(Affine):
     """Convolutions with any padding.
 
-    Padding by anything but zeros is an op before, and its copies of one component are, to powers of the
-    weights, components of their own: as a marginal rule takes them that has the two ops one by one.
+    Padding with anything but zeros is a separate op. For powers of the weights, its copies of a component are
+    independent components, as in a marginal rule that takes the two ops one by one.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -61,24 +56,20 @@ class Convolution(Affine):
         self._pad = None if mode == "zeros" else Pad(self.module._reversed_padding_repeated_twice, mode)
 
     def check(self, x: Tensor) -> None:
-        """See :class:`Affine`."""
         check_ndim(self.module, x, self.module.weight.ndim)
 
     def value(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         return self._convolved(x, self.module.weight.to(x.dtype), cast(self.module.bias, x))
 
     def weight(self, x: Tensor) -> Tensor:  # noqa: ARG002
-        """See :class:`Affine`."""
         weight: Tensor = self.module.weight
         return weight
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         return self._convolved(x, weight, None)
 
     def rows(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`; in chunks, since torch unfolds a float64 convolution in memory."""
+        """Apply in chunks, since torch unfolds a float64 convolution in memory."""
         step = max(1, CHUNK // max(1, x[0].numel() * self.module.weight[0, 0].numel()))
         weight = self.module.weight.to(x.dtype)
         parts = x.split(step)
@@ -87,7 +78,8 @@ class Convolution(Affine):
             return first
         if first.requires_grad:
             return torch.cat([first, *(self.linear(part, weight) for part in parts[1:])])
-        rows = first.new_empty(len(x), *first.shape[1:])  # filled part by part: the result is there once
+        # filled part by part, so that the result exists only once
+        rows = first.new_empty(len(x), *first.shape[1:])
         for part, place in zip(parts, rows.split(step), strict=True):
             place.copy_(self.linear(part, weight))
         return rows
@@ -100,7 +92,7 @@ class Convolution(Affine):
 
 
 class TransposedConvolution(Convolution):
-    """Transposed convolutions: each entry of A is one of the weight, or 0, here as well."""
+    """Transposed convolutions; each entry of A is an entry of the weight, or 0."""
 
     def _convolved(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         m = self.module
@@ -108,7 +100,7 @@ class TransposedConvolution(Convolution):
 
 
 class Normalisation(Affine):
-    """BatchNorm by its running statistics: a scale and a shift a channel."""
+    """BatchNorm with its running statistics: a scale and a shift per channel."""
 
     diagonal = True
 
@@ -121,23 +113,19 @@ class Normalisation(Affine):
             )
 
     def check(self, x: Tensor) -> None:
-        """See :class:`Affine`."""
         if x.ndim < 2:
             check_ndim(self.module, x, 2)
 
     def value(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         m = self.module
         mean, variance = m.running_mean.to(x.dtype), m.running_var.to(x.dtype)
         y: Tensor = F.batch_norm(x, mean, variance, cast(m.weight, x), cast(m.bias, x), False, 0.0, m.eps)
         return y
 
     def weight(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         root = (self.module.running_var.to(x.dtype) + self.module.eps).sqrt()
         gain: Tensor = 1 / root if self.module.weight is None else self.module.weight.to(x.dtype) / root
         return gain.reshape(-1, *[1] * (x.ndim - 2))
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         return x * weight

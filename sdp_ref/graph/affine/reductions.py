@@ -12,27 +12,23 @@ from sdp_ref.graph.affine.base import Affine, check_ndim
 
 
 class AveragePool(Affine):
-    """AvgPool1d, AvgPool2d and AvgPool3d, in every mode: sums over windows times one weight an output.
+    """AvgPool1d, AvgPool2d and AvgPool3d in all modes: sums over windows times one weight per output.
 
-    All entries of a row of A are equal, so that a power of that one weight is that of them all.
+    All entries of a row of A are equal, so a power of this weight is the power of all entries.
     """
 
     def check(self, x: Tensor) -> None:
-        """See :class:`Affine`."""
         check_ndim(self.module, x, _space(self.module) + 2)
 
     def weight(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         ones = torch.ones_like(x[:1, :1])
         weight: Tensor = self.module(ones) / self._summed(ones)  # (inside / divisor) / inside
         return weight
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         return self._summed(x) * weight
 
     def rows(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         y: Tensor = self.module(x)
         return y
 
@@ -50,29 +46,23 @@ class AveragePool(Affine):
 
 
 class AdaptiveAveragePool(Affine):
-    """AdaptiveAvgPool1d, AdaptiveAvgPool2d and AdaptiveAvgPool3d."""
-
     def check(self, x: Tensor) -> None:
-        """See :class:`Affine`."""
         check_ndim(self.module, x, _space(self.module) + 2)
 
     def weight(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         return 1 / self._counts(x)
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
-        """See :class:`Affine`."""
-        # A mean times its count: torch has no adaptive sum.
+        # A mean times its count, since torch has no adaptive sum.
         y: Tensor = self.module(x) * self._counts(x) * weight
         return y
 
     def rows(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         y: Tensor = self.module(x)
         return y
 
     def _counts(self, x: Tensor) -> Tensor:
-        """How many inputs each output averages: window i of m over n is [i n // m, ceil((i + 1) n / m))."""
+        """Numbers of inputs per output: window i of m over n is [i n // m, ceil((i + 1) n / m))."""
         space = x.shape[2:]
         given = self.module.output_size
         wanted = given if isinstance(given, tuple | list) else (given,) * len(space)
@@ -86,41 +76,32 @@ class AdaptiveAveragePool(Affine):
 
 
 class MeanOver(Affine):
-    """Mean over dimensions of an event."""
-
     def weight(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         count = 1
         for d in self.module.dims:
             count *= x.shape[d]
         return torch.full((), 1 / count, dtype=x.dtype, device=x.device)
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         y: Tensor = x.sum(self.module.dims, self.module.keepdim) * weight
         return y
 
     def rows(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         y: Tensor = self.module(x)
         return y
 
 
 class SumOver(Affine):
-    """Sum over dimensions of an event."""
-
     def weight(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         return torch.ones((), dtype=x.dtype, device=x.device)
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:  # noqa: ARG002
-        """See :class:`Affine`."""
         y: Tensor = self.module(x)
         return y
 
 
 def _space(module: nn.Module) -> int:
-    """Dimensions of space of a pool, which its name ends with."""
+    """Number of spatial dimensions of a pool, from the suffix of its name."""
     return int(type(module).__name__[-2])
 
 

@@ -1,4 +1,4 @@
-"""The affine form of each op."""
+"""The affine forms of all ops."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from sdp_ref.graph.ops import (
 
 
 class FoldedAffine(Affine):
-    """An affine op on each part of an event by itself."""
+    """An affine op that is applied to each part of an event separately."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__(module)
@@ -39,27 +39,21 @@ class FoldedAffine(Affine):
         self.diagonal = self.op.diagonal
 
     def value(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         return _unfolded(self.op.value(x.flatten(0, 1)), x)
 
     def check(self, x: Tensor) -> None:
-        """See :class:`Affine`."""
         self.op.check(x.flatten(0, 1))
 
     def weight(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         return self.op.weight(x.flatten(0, 1))
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         return _unfolded(self.op.linear(x.flatten(0, 1), weight), x)
 
     def rows(self, x: Tensor) -> Tensor:
-        """See :class:`Affine`."""
         return _unfolded(self.op.rows(x.flatten(0, 1)), x)
 
     def spread(self, x: Tensor, exponent: Power) -> Tensor:
-        """See :class:`Affine`."""
         return _unfolded(self.op.spread(x.flatten(0, 1), exponent), x)
 
 
@@ -90,7 +84,6 @@ AFFINE: dict[type[nn.Module], type[Affine]] = {
     **dict.fromkeys((Interpolate, nn.Upsample), Interpolation),
     Folded: FoldedAffine,
 }
-"""Affine form of each op."""
 
 
 def _unfolded(y: Tensor, like: Tensor) -> Tensor:

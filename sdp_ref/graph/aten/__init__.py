@@ -1,1 +1,1 @@
-"""What the ops of ATen are to the rules: a module each."""
+"""Translation of ATen ops to modules."""

@@ -27,7 +27,6 @@ from sdp_ref.graph.tape.replay import PerExample, Value
 
 
 def add(call: Call, a: Any, b: Any, *, alpha: float = 1) -> Value:
-    """``a + alpha b``."""
     if isinstance(b, Value):
         b = b if alpha == 1 else Value(call.emit(Scale(alpha), b).index, b.layout, b.shape)
     elif alpha != 1:
@@ -39,17 +38,14 @@ def add(call: Call, a: Any, b: Any, *, alpha: float = 1) -> Value:
 
 
 def sub(call: Call, a: Any, b: Any, *, alpha: float = 1) -> Value:
-    """``a - alpha b``."""
     return add(call, a, b, alpha=-alpha)
 
 
 def rsub(call: Call, a: Any, b: Any, alpha: float = 1) -> Value:
-    """``b - alpha a``."""
     return add(call, b, a, alpha=-alpha)
 
 
 def mul(call: Call, a: Any, b: Any) -> Value:
-    """``a b``, elementwise."""
     if isinstance(a, Value) and isinstance(b, Value):
         return call.made(call.emit(Multiply(), *call.together(a, b)))
     value, constant = (a, b) if isinstance(a, Value) else (b, a)
@@ -57,7 +53,6 @@ def mul(call: Call, a: Any, b: Any) -> Value:
 
 
 def div(call: Call, a: Any, b: Any, *, rounding_mode: str | None = None) -> Value:
-    """``a / b``, elementwise."""
     if rounding_mode is not None:
         raise NoFormulaError(f"a division with rounding_mode={rounding_mode!r}")
     if isinstance(a, Value) and isinstance(b, Value):
@@ -75,7 +70,6 @@ def addcmul(call: Call, a: Any, b: Any, c: Any, *, value: float = 1) -> Value:
 
 
 def neg(call: Call, x: Any) -> Value:
-    """``-x``."""
     return call.made(call.emit(Scale(-1), as_value(x)))
 
 
@@ -112,14 +106,13 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Value:
-    """Scaled dot-product attention."""
     if isinstance(attn_mask, Value):
         raise NoFormulaError("attention with a mask that is a value")
     q, k, v = (as_value(x) for x in (query, key, value))
     if not q.layout == k.layout == v.layout or held(q).dim >= len(q.shape) - 2:
         raise NoFormulaError("attention between the examples of a batch")
     mask: Any = None if attn_mask is None else call.constant(attn_mask, len(q.shape), held(q))
-    if enable_gqa:  # heads of queries share those of keys and values
+    if enable_gqa:  # several query heads share one head of keys and values
         k, v = (_repeated(call, x, q.shape[-3] // x.shape[-3]) for x in (k, v))
     return call.made(call.emit(Attention(is_causal, scale, mask), q, k, v))
 

@@ -1,4 +1,4 @@
-"""An op of a tape, and what is needed to make steps of it."""
+"""An op of a tape, and helpers that build its steps."""
 
 from __future__ import annotations
 
@@ -15,26 +15,18 @@ from sdp_ref.graph.tape.entries import Ref
 from sdp_ref.graph.tape.layout import Layout
 from sdp_ref.graph.tape.replay import Multiple, PerExample, Replay, Value
 
-_N = 2  # examples that tell whether a constant is the same for all
+_N = 2  # number of examples that test whether a constant is the same for all
 
 Builder = Callable[..., Value]
-"""Makes the steps of a call: it is given the call, and what the op was called with."""
+"""Builds the steps of a call from the call and the arguments of the op."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """An entry of a tape, and what is needed to make steps of it.
+    """An entry of a tape, and what is needed to build its steps.
 
-    Attributes
-    ----------
-    replay : Replay
-        Its output as a function.
-    shape : tuple of int
-        Of its output, as the net holds it.
-    emit : callable
-        Adds a step: ``emit(module, *values)`` gives the value that it makes.
-    steps : sequence of Step
-        All steps so far: value k is the result of the one before place k.
+    `replay` is its output as a function, and `shape` that of the output in the net. ``emit(module, *values)``
+    adds a step and returns its value. `steps` are all steps so far.
     """
 
     replay: Replay
@@ -44,11 +36,10 @@ class Call:
 
     @property
     def taken(self) -> Mapping[int, Value]:
-        """The values that it reads."""
         return self.replay.taken
 
     def arguments(self) -> tuple[list[Any], dict[str, Any]]:
-        """What the op was called with, values in the place of references."""
+        """The arguments of the op, with values in place of references."""
 
         def put(leaf: Any) -> Any:
             match leaf:
@@ -62,31 +53,11 @@ class Call:
         return [put(a) for a in entry.args], {k: put(v) for k, v in entry.kwargs.items()}
 
     def made(self, value: Value, layout: Layout | None = None) -> Value:
-        """Give a value of a step the shape of the output and its layout."""
+        """Assign the shape of the output and a layout to a value of a step."""
         return Value(value.index, layout or self.replay.layout, self.shape)
 
     def constant(self, c: Any, ndim: int, layout: Layout) -> float | Tensor:
-        """Constant that broadcasts against values (N, *event) as `c` does against the net's tensors.
-
-        Parameters
-        ----------
-        c : number, Tensor or PerExample
-        ndim : int
-            Of the net's tensor.
-        layout : Layout
-            How it holds the batch.
-
-        Returns
-        -------
-        float or Tensor
-
-        Raises
-        ------
-        TypeError
-            If it has a batch dimension of its own, or is no number.
-        NoFormulaError
-            If it is the size of the batch.
-        """
+        """Return a constant that broadcasts with values (N, *event) as `c` does with the net's tensors."""
         if isinstance(c, Multiple):
             raise NoFormulaError("arithmetic with the size of the batch")
         if isinstance(c, PerExample):
@@ -114,7 +85,7 @@ class Call:
         return c
 
     def lifted(self, value: Value, ndim: int) -> Value:
-        """Value with leading dimensions of one, as broadcasting gives them."""
+        """Add leading dimensions of size one, as broadcasting does."""
         missing = ndim - len(value.shape)
         layout = held(value)
         if not missing:
@@ -129,17 +100,7 @@ class Call:
         return Value(made.index, moved, (*[1] * missing, *value.shape))
 
     def together(self, a: Value, b: Value) -> tuple[Value, Value]:
-        """Two values for an elementwise op: of one number of dimensions, their batches in one place.
-
-        Returns
-        -------
-        Value, Value
-
-        Raises
-        ------
-        TypeError
-            If the batches cannot be brought there.
-        """
+        """Align two values for an elementwise op: same number of dimensions and same batch dimension."""
         ndim = max(len(a.shape), len(b.shape))
         a, b = self.lifted(a, ndim), self.lifted(b, ndim)
         if a.layout != b.layout:
@@ -155,40 +116,18 @@ class Call:
 
 
 def width(layout: Layout) -> int:
-    """How many dimensions of (N, *event) the batch's own one is."""
+    """Number of dimensions of (N, *event) that the batch dimension of the net's tensor corresponds to."""
     return 1 + (layout.outer > 1) + (layout.inner > 1)
 
 
 def held(value: Value) -> Layout:
-    """Layout of a value.
-
-    Returns
-    -------
-    Layout
-
-    Raises
-    ------
-    TypeError
-        If no dimension of it holds the batch.
-    """
     if value.layout is None:
         raise TypeError("a value without a batch dimension")
     return value.layout
 
 
 def rowwise(value: Value, module: nn.Module, what: str) -> nn.Module:
-    """Module for a value that holds its batch first, alone or with other dimensions folded into it.
-
-    Returns
-    -------
-    nn.Module
-        `module` itself, or one that folds (N, k, *rest) into (N k, *rest) for it.
-
-    Raises
-    ------
-    NoFormulaError
-        If the batch stands elsewhere.
-    """
+    """Module for a value whose first dimension is the batch, possibly with others folded into it."""
     layout = held(value)
     if layout.dim or layout.outer > 1:
         raise NoFormulaError(f"{what} of a value that does not hold its batch first")
@@ -196,19 +135,13 @@ def rowwise(value: Value, module: nn.Module, what: str) -> nn.Module:
 
 
 def plain(value: Value, what: str) -> None:
-    """Refuse a value that does not hold its batch first.
-
-    Raises
-    ------
-    NoFormulaError
-        If it does not.
-    """
+    """Require a value whose first dimension is the batch."""
     if not held(value).plain:
         raise NoFormulaError(f"{what} of a value that does not hold its batch first")
 
 
 def place(value: Value, dim: int, what: str) -> int:
-    """Dimension of (N, *event), counted from the end, that a dimension of the net's tensor is."""
+    """Convert a dimension of the net's tensor to one of (N, *event), counted from the end."""
     place = held(value).place(dim, len(value.shape))
     if place is None:
         raise NoFormulaError(f"{what} over the batch dimension")
@@ -217,29 +150,19 @@ def place(value: Value, dim: int, what: str) -> int:
 
 
 def last(value: Value, count: int, what: str) -> None:
-    """Refuse a value whose batch is among its last dimensions."""
+    """Require a value whose last dimensions do not contain the batch."""
     if held(value).dim >= len(value.shape) - count:
         raise NoFormulaError(f"{what} over the batch dimension")
 
 
 def as_value(x: Any) -> Value:
-    """Argument of an op that must be a value.
-
-    Returns
-    -------
-    Value
-
-    Raises
-    ------
-    TypeError
-        If it is none.
-    """
+    """Require that an argument of an op is a value."""
     if not isinstance(x, Value):
         raise TypeError("a constant where a value is expected")
     return x
 
 
 def fixed(*constants: Any) -> None:
-    """Refuse values, and constants of the batch, among the parameters of an op."""
+    """Require that parameters of an op are neither values nor depend on the batch."""
     if any(isinstance(c, Value | PerExample | Multiple) for c in constants):
         raise TypeError("a value among the parameters")

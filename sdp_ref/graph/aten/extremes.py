@@ -1,4 +1,4 @@
-"""Maxima and minima: of two values, over dimensions, and by bounds."""
+"""Maxima and minima of two values, over dimensions, and with bounds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sdp_ref.graph.tape.replay import Value
 
 
 def of_two(sign: int) -> Builder:
-    """``torch.maximum``, or with a sign of -1 ``torch.minimum``."""
+    """``torch.maximum``, or ``torch.minimum`` for a sign of -1."""
 
     def build(call: Call, a: Any, b: Any) -> Value:
         if isinstance(a, Value) and isinstance(b, Value):
@@ -29,7 +29,7 @@ def of_two(sign: int) -> Builder:
 
 
 def over(sign: int) -> Builder:
-    """``torch.amax`` or, with a sign of -1, ``torch.amin``; the values of ``torch.max`` over a dimension."""
+    """``torch.amax``, or ``torch.amin`` for a sign of -1; the values of ``torch.max`` over a dimension."""
 
     def build(call: Call, x: Any, dim: Any = None, keepdim: bool = False) -> Value:
         dims = [dim] if isinstance(dim, int) else dim
@@ -50,13 +50,13 @@ def over(sign: int) -> Builder:
 
 
 def _last(x: Tensor, places: list[int]) -> Tensor:
-    """Dimensions of a tensor as its last one."""
+    """Flatten dimensions of a tensor to its last one."""
     count = len(places)
     return x.movedim(places, list(range(-count, 0))).flatten(-count)
 
 
 def _halved(n: int) -> list[int]:
-    """Lengths of rows from which one half is compared with the other."""
+    """Lengths of the rows whose halves are compared successively."""
     lengths = []
     while n > 1:
         lengths.append(n)
@@ -65,7 +65,7 @@ def _halved(n: int) -> list[int]:
 
 
 def _of_pairs(call: Call, rows: Value, n: int) -> Value:
-    """The larger ones of the first and the second half of rows, and the one that is left over."""
+    """Maxima of the first and the second half of rows, and the remaining element, if any."""
 
     def part(start: int, stop: int) -> Value:
         return call.emit(Rearrange("slice", lambda t: t[..., start:stop]), rows)
@@ -83,7 +83,7 @@ def _signed(call: Call, sign: int, value: Value) -> Value:
 
 
 def clamp(call: Call, x: Any, min: Any = None, max: Any = None) -> Value:
-    """``torch.clamp`` by a constant for each component, or by one value."""
+    """``torch.clamp`` with a constant for each component, or with one value."""
     for bound, pick in ((min, of_two(1)), (max, of_two(-1))):
         if isinstance(bound, Value):
             if min is not None and max is not None:
@@ -103,7 +103,7 @@ def clamp(call: Call, x: Any, min: Any = None, max: Any = None) -> Value:
 
 
 def _clipped(call: Call, x: Value, bounds: tuple[float, float], shift: Tensor, scale: Tensor | None) -> Value:
-    """Clip (x - shift) / scale by two numbers, and take it back."""
+    """Clip (x - shift) / scale with two numbers, and invert the transformation."""
     module = Hardtanh(*bounds).build()
     value = call.with_constant(Shift, x, -shift)
     if scale is not None:

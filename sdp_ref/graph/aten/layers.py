@@ -1,4 +1,4 @@
-"""Ops that torch.nn has a module for: linear maps, normalisations, pools, softmax."""
+"""Ops with a torch.nn module: linear maps, normalisations, pools, softmax."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from sdp_ref.graph.tape.replay import Value
 
 
 def linear(call: Call, input: Any, weight: Any, bias: Any = None) -> Value:
-    """``F.linear``."""
     fixed(weight, bias)
     last(as_value(input), 1, "a linear map")
     if weight.ndim != 2:
@@ -24,14 +23,14 @@ def linear(call: Call, input: Any, weight: Any, bias: Any = None) -> Value:
 
 
 def linear_layer(weight: Tensor, bias: Tensor | None = None) -> nn.Module:
-    """Module of a linear map, with these very tensors."""
+    """Module of a linear map that shares the given tensors."""
     layer = nn.Linear(1, 1, bias=bias is not None, device="meta")
     layer.in_features, layer.out_features = weight.shape[1], weight.shape[0]
     return set_tensors(layer, weight=weight, bias=bias)
 
 
 def _each(value: Any, dims: int) -> Any:
-    """One number a dimension: lists of one stand for all."""
+    """One number per dimension; lists of length one are repeated."""
     if isinstance(value, str):
         return value
     given = list(value) if isinstance(value, list | tuple) else [value]
@@ -51,7 +50,7 @@ def any_convolution(
     groups: int,
     *_flags: Any,
 ) -> Value:
-    """``aten.convolution``, which all others are cases of."""
+    """``aten.convolution``, the general case."""
     fixed(weight, bias)
     n = weight.ndim - 2
     outer, inner = weight.shape[0], weight.shape[1] * groups
@@ -81,7 +80,7 @@ def convolution(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Value:
-    """``F.conv1d`` and its like."""
+    """``F.conv1d``, ``F.conv2d`` and ``F.conv3d``."""
     return any_convolution(call, input, weight, bias, stride, padding, dilation, False, 0, groups)
 
 
@@ -96,7 +95,7 @@ def transposed(
     groups: int = 1,
     dilation: Any = 1,
 ) -> Value:
-    """``F.conv_transpose1d`` and its like."""
+    """``F.conv_transpose1d``, ``F.conv_transpose2d`` and ``F.conv_transpose3d``."""
     return any_convolution(call, input, weight, bias, stride, padding, dilation, True, output_padding, groups)
 
 
@@ -112,7 +111,6 @@ def batch_norm(
     eps: float,
     cudnn_enabled: bool = True,  # noqa: ARG001
 ) -> Value:
-    """``F.batch_norm``."""
     fixed(weight, bias, running_mean, running_var)
     layer = BatchNorm(running_mean, running_var, weight, bias, training, momentum, eps)
     return call.made(call.emit(rowwise(as_value(input), layer, "BatchNorm"), input))
@@ -127,7 +125,6 @@ def layer_norm(
     eps: float | None = 1e-5,
     cudnn_enable: bool = True,  # noqa: ARG001
 ) -> Value:
-    """``F.layer_norm``."""
     fixed(weight, bias)
     last(as_value(input), len(normalized_shape), "a LayerNorm")
     layer = nn.LayerNorm(list(normalized_shape), eps=1e-5 if eps is None else eps, elementwise_affine=False)
@@ -137,7 +134,7 @@ def layer_norm(
 def native_layer_norm(
     call: Call, input: Any, shape: Sequence[int], weight: Any, bias: Any, eps: float
 ) -> Value:
-    """``aten.native_layer_norm``, of whose outputs the first is the norm."""
+    """``aten.native_layer_norm``, whose first output is the norm."""
     if call.replay.which:
         raise NoFormulaError("the statistics of a LayerNorm")
     return layer_norm(call, input, shape, weight, bias, eps)
@@ -146,7 +143,6 @@ def native_layer_norm(
 def rms_norm(
     call: Call, input: Any, normalized_shape: Sequence[int], weight: Any = None, eps: float | None = None
 ) -> Value:
-    """``F.rms_norm``."""
     fixed(weight)
     last(as_value(input), len(normalized_shape), "an RMSNorm")
     layer = nn.RMSNorm(list(normalized_shape), eps=eps, elementwise_affine=False)
@@ -162,7 +158,6 @@ def group_norm(
     eps: float = 1e-5,
     cudnn_enabled: bool = True,  # noqa: ARG001
 ) -> Value:
-    """``F.group_norm``."""
     fixed(weight, bias)
     plain(as_value(input), "GroupNorm")
     layer = nn.GroupNorm(num_groups, input.shape[1], eps=eps, affine=False)
@@ -181,7 +176,6 @@ def instance_norm(
     eps: float,
     cudnn_enabled: bool,
 ) -> Value:
-    """``F.instance_norm``."""
     fixed(weight, bias, running_mean, running_var)
     if not use_input_stats:
         return batch_norm(
@@ -196,8 +190,6 @@ def instance_norm(
 
 
 def softmax(kind: type[nn.Module]) -> Builder:
-    """``F.softmax`` and ``F.log_softmax``."""
-
     def build(call: Call, input: Any, dim: int, dtype: Any = None) -> Value:
         if isinstance(dtype, torch.dtype) and not dtype.is_floating_point:
             raise TypeError("a dtype without fractions")
@@ -210,13 +202,11 @@ def softmax(kind: type[nn.Module]) -> Builder:
 def rrelu(
     call: Call, input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False
 ) -> Value:
-    """``F.rrelu``, which draws its slopes in training."""
+    """``F.rrelu``, which samples its slopes in training mode."""
     return call.made(call.emit(nn.RReLU(lower, upper).train(training), as_value(input)))
 
 
 def reduced(kind: type[nn.Module], what: str) -> Builder:
-    """A mean or a sum over dimensions."""
-
     def build(call: Call, input: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:  # noqa: ARG001
         dims = [dim] if isinstance(dim, int) else dim
         dims = dims or list(range(len(as_value(input).shape)))
@@ -227,7 +217,7 @@ def reduced(kind: type[nn.Module], what: str) -> Builder:
 
 
 def pool(kind: type[nn.Module], names: tuple[str, ...]) -> Builder:
-    """Pooling by its arguments after the input, under the names that its module gives them."""
+    """Pooling, whose arguments after the input have these `names` in the module."""
 
     def build(call: Call, input: Any, *args: Any, **options: Any) -> Value:
         if call.replay.which:

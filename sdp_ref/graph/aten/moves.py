@@ -1,4 +1,4 @@
-"""Ops that move components about, and others that are linear without a module of their own."""
+"""Ops that move components, and other linear ops without a module."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from sdp_ref.graph.tape.replay import Value
 
 
 def cat(call: Call, tensors: Sequence[Any], dim: int = 0) -> Value:
-    """``torch.cat``."""
     if not all(isinstance(t, Value) for t in tensors):
         return rearranged(call)
     if any(t.layout != tensors[0].layout for t in tensors):
@@ -24,14 +23,13 @@ def cat(call: Call, tensors: Sequence[Any], dim: int = 0) -> Value:
 
 
 def dropout(call: Call, input: Any, p: float, train: bool) -> Value:
-    """Every kind of dropout."""
     if not train:
         return call.made(as_value(input))
     return call.made(call.emit(nn.Dropout(p).train(train), as_value(input)))
 
 
 def rearranged(call: Call, *_args: Any, **_options: Any) -> Value:
-    """An op whose every output is a component of a value, a constant, or 0."""
+    """An op whose outputs are components of a value, constants, or 0."""
     found = call.replay.sources()
     if found is None:
         raise NoFormulaError(f"{call.replay.name} that does not keep the batch dimension")
@@ -64,19 +62,19 @@ def _reshape(event: tuple[int, ...]) -> nn.Module:
 
 
 def cumulated(call: Call, input: Any, dim: Any, **_options: Any) -> Value:
-    """Sums of what comes before along a dimension, which is not the batch."""
+    """Cumulative sums along a dimension other than the batch."""
     place(as_value(input), dim, call.replay.name)
     return linear_function(call)
 
 
 def folded(call: Call, input: Any, *_args: Any, **_options: Any) -> Value:
-    """Patches put together to images."""
+    """``F.fold``: patches summed to images."""
     last(as_value(input), 2, call.replay.name)
     return linear_function(call)
 
 
 def linear_function(call: Call) -> Value:
-    """An op that is linear in its one value, and has no module of its own."""
+    """An op that is linear in its only value and has no module."""
     (taken,) = call.taken.values()
     if not call.replay.works:
         raise NoFormulaError(f"{call.replay.name} that does not keep the batch dimension")
@@ -84,11 +82,11 @@ def linear_function(call: Call) -> Value:
 
 
 def interpolated(call: Call, input: Any, *_args: Any, **_options: Any) -> Value:
-    """``F.interpolate`` by linear or cubic weights, the dimensions of space one by one."""
+    """``F.interpolate`` with linear or cubic weights, one spatial dimension at a time."""
     plain(as_value(input), "an interpolation")
     return call.made(call.emit(Interpolate(call.replay), input))
 
 
 def same(call: Call, x: Any, *_args: Any, **_options: Any) -> Value:
-    """An op that changes no number."""
+    """An op that does not change values."""
     return call.made(as_value(x))

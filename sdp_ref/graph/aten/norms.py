@@ -16,7 +16,7 @@ from sdp_ref.graph.ops import Rearrange, Scale, Sum, VectorNorm
 from sdp_ref.graph.tape.replay import Value
 
 _NO_LENGTH = 1e-4
-"""Least length up to which a vector may be divided by the root of a sum instead: larger ones are clamps."""
+"""Largest lower bound of a length that counts as numerical protection; larger ones are clamps."""
 
 
 def vector_norm(
@@ -28,7 +28,6 @@ def vector_norm(
     *,
     dtype: Any = None,  # noqa: ARG001  a cast is to the precision of who asks
 ) -> Value:
-    """``torch.linalg.vector_norm``."""
     dims = [dim] if isinstance(dim, int) else dim
     dims = list(dims) if dims else list(range(len(as_value(x).shape)))
     if ord == 2:
@@ -42,13 +41,7 @@ def vector_norm(
 
 
 def normalised(call: Call, above: Value, below: Value) -> Value | None:
-    """X divided by its own length, as ``F.normalize`` divides it: an RMSNorm, whose moments know of that.
-
-    Returns
-    -------
-    Value or None
-        None for any other quotient, and for a length of which the least one is no rounding.
-    """
+    """Express x divided by its own length, as in ``F.normalize``, as an RMSNorm, which has better moments."""
     found = _length_of(call, above, below)
     if found is None or found[1] > _NO_LENGTH:
         return None
@@ -70,7 +63,7 @@ def normalised(call: Call, above: Value, below: Value) -> Value | None:
 
 
 def _length_of(call: Call, above: Value, below: Value) -> tuple[list[int], float] | None:
-    """Dimensions over which a value is divided by its length, and the least that this may be."""
+    """Dimensions over which a value is divided by its length, and the lower bound of the length."""
     least, index = 0.0, below.index
     while index:
         step = call.steps[index - 1]

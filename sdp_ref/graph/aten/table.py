@@ -1,7 +1,7 @@
-"""Which module each ATen op is: one table, for :mod:`sdp_ref.graph.trace`.
+"""The table of modules for ATen ops, for :mod:`sdp_ref.graph.trace`.
 
-What only moves components about needs no entry of its own: it is run once on the places of the components,
-and what comes out says where they went.
+Ops that only move components do not need an entry: they are run once on component indices, and the result
+shows where the components went.
 """
 
 from __future__ import annotations
@@ -189,20 +189,11 @@ _TABLE: dict[str, Builder] = {
     ),
 }
 KNOWN = frozenset(name.partition(".")[0] for name in _TABLE)
-"""Names of the ATen ops that are read whole; composite ones that are not here are taken apart."""
+"""Names of the ATen ops that are recorded as a whole; other composite ops are decomposed."""
 
 
 def builder_of(entry: Entry) -> Builder | None:
-    """What makes the steps of an entry, if there is anything of its own.
-
-    Parameters
-    ----------
-    entry : Entry
-
-    Returns
-    -------
-    callable or None
-    """
+    """Return the builder of an entry's steps, if there is one."""
     plain = "overwritten" if entry.function is overwritten else getattr(entry.function, "_opname", "")
     whole = f"{plain}.{getattr(entry.function, '_overloadname', '')}"
     return _TABLE.get(whole, _TABLE.get(plain))

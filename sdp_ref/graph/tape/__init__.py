@@ -1,1 +1,1 @@
-"""What a net computes as a tape of ATen ops, and what can be read off that."""
+"""Recording of a net as a tape of ATen ops, and analysis of the tape."""

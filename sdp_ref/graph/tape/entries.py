@@ -1,4 +1,4 @@
-"""What a net computed, as a tape: its ops, the values that they took and made, and calls of whole modules."""
+"""Tapes: the ops of a net with their inputs and outputs, and calls of whole modules."""
 
 from __future__ import annotations
 
@@ -16,31 +16,18 @@ class UntraceableError(ValueError):
 
 @dataclass(frozen=True)
 class Ref:
-    """Place of a value on a tape: 0 is the net's input."""
+    """Reference to a value on a tape; 0 is the input of the net."""
 
     index: int
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One op on a tape.
+    """One op on a tape, with a :class:`Ref` in place of each value among its arguments.
 
-    Attributes
-    ----------
-    function : callable
-        What was called: an op of ATen, or :func:`overwritten`.
-    args, kwargs
-        With what: a :class:`Ref` for a value, anything else as it was.
-    outputs : tuple of int or None
-        The values that it made; None for an output that is no tensor of numbers.
-    shapes : tuple of tuple of int
-        Their shapes.
-    real : tuple of bool
-        Whether they are real numbers, and no whole ones or truth values.
-    path : str
-        The innermost module of the net that was at work.
-    draws : bool
-        Whether the result is random.
+    `function` is an ATen op or :func:`overwritten`. `outputs` contains None for outputs that are not tensors,
+    and `real` states which outputs are floating-point. `path` is the innermost active module of the net, and
+    `draws` marks random results.
     """
 
     function: Callable[..., Any]
@@ -55,20 +42,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Span:
-    """A call of a module of which a rule knows what it does as a whole.
-
-    Attributes
-    ----------
-    module : nn.Module
-    inputs : tuple of int
-        The values that it took.
-    output : int
-        The value that it gave back.
-    start, stop : int
-        Its ops are entries ``start`` to ``stop - 1`` of the tape.
-    path : str
-        Its name in the net.
-    """
+    """A call of a module that a rule handles as a whole: entries ``start`` to ``stop - 1`` of the tape."""
 
     module: nn.Module
     inputs: tuple[int, ...]
@@ -80,17 +54,7 @@ class Span:
 
 @dataclass
 class Tape:
-    """What a net computed.
-
-    Attributes
-    ----------
-    entries : list of Entry
-    spans : list of Span
-    output : int
-        The value that it returned.
-    given, result : Tensor
-        Its input and its output, in numbers.
-    """
+    """The recording of a net, with its actual input `given` and output `result`."""
 
     entries: list[Entry] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
@@ -106,23 +70,7 @@ def overwritten(
     written: tuple[Any, Any, int],
     length: int,
 ) -> Tensor:
-    """Return a view of some memory after another view of it was written.
-
-    Parameters
-    ----------
-    old : Tensor
-        What the view showed before.
-    new : Tensor
-        What the other one shows now.
-    place, written : tuple of sizes, strides and offset
-        Of the two in the memory.
-    length : int
-        Numbers in the memory.
-
-    Returns
-    -------
-    Tensor, of the shape of `old`
-    """
+    """Return a view of memory after a write to another view of it."""
     memory = torch.zeros(length, dtype=new.dtype, device=new.device)
     memory.as_strided(*place).copy_(old)
     memory.as_strided(*written).copy_(new)
@@ -130,7 +78,6 @@ def overwritten(
 
 
 def leaves(tree: Any) -> list[Any]:
-    """What stands in lists, tuples and dicts, however nested."""
     if isinstance(tree, dict):
         tree = tree.values()
     elif not isinstance(tree, tuple | list):
@@ -145,7 +92,7 @@ def leaves(tree: Any) -> list[Any]:
 
 
 def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
-    """Lists, tuples and dicts with what a function makes of their leaves."""
+    """Apply a function to the leaves of nested lists, tuples and dicts."""
     if isinstance(tree, dict):
         return {key: mapped(function, part) for key, part in tree.items()}
     if isinstance(tree, tuple | list):

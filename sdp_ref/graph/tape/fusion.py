@@ -1,8 +1,8 @@
-"""Pointwise ops of a tape as one function: what a net makes of one value, component by component.
+"""Fusion of pointwise ops of a tape to one function of one value.
 
-A comparison gives no real numbers, and so no law; but ``where(x > 0, f(x), g(x))`` is one function of x, with
-the moments that any such function has. An op that reads truth values, or several values that come from one,
-is taken together with what it reads, back to that one value.
+The result of a comparison has no law; but ``where(x > 0, f(x), g(x))`` is a function of x, with moments like
+any other. An op that reads booleans, or several values that derive from one, is therefore fused with the ops
+that it depends on, back to that value.
 """
 
 from __future__ import annotations
@@ -20,34 +20,27 @@ from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.tape.entries import Entry, Ref, leaves, mapped
 from sdp_ref.graph.tape.replay import PerExample, Replay, Value
 
-_KEEPS = frozenset(  # every component where it is; torch has no tag for it
+_KEEPS = frozenset(  # keep every component in its position; torch has no tag for this
     ["to", "_to_copy", "float", "double", "type_as", "detach", "contiguous", "alias", "lift_fresh"]
 )
-_POINTWISE = frozenset(["where", "masked_fill"])  # of which not all forms have the tag
+_POINTWISE = frozenset(["where", "masked_fill"])  # not all overloads have the tag
 _LARGER = frozenset(["maximum", "minimum", "max", "min", "fmax", "fmin"])
 _STEPS = frozenset(["sign", "sgn", "floor", "ceil", "round", "trunc", "fix"])  # constant between jumps
-_GRID = torch.linspace(-21, 21, 20001, dtype=torch.float64).sinh() * 1e-3  # to 7e5, 1/500 apart at most
-_TINY = 1e-30  # what a bisection makes of 0
+# up to 7e5, with a relative spacing of at most 1/500
+_GRID = torch.linspace(-21, 21, 20001, dtype=torch.float64).sinh() * 1e-3
+_TINY = 1e-30  # a bisection does not reach 0 exactly
 _MOST_BENDS = 64
 
 
 @dataclass(frozen=True)
 class _Node:
-    """One op on components.
-
-    Attributes
-    ----------
-    replay : Replay
-        Whose constants are single numbers.
-    output : int
-        Value of the tape that it makes.
-    """
+    """A pointwise op with scalar constants, which returns value `output` of the tape."""
 
     replay: Replay
     output: int
 
     def corners(self, made: Mapping[int, Tensor]) -> Iterator[Tensor]:
-        """Values that change where the op has two slopes or two values, and nowhere else."""
+        """Values that change at kinks and jumps of the op, and nowhere else."""
         name, taken = self.replay.name, [made[i] for i in self.replay.taken]
         if name in _STEPS or not made[self.output].is_floating_point():
             yield made[self.output]
@@ -63,21 +56,13 @@ class _Node:
 
 
 class Composition:
-    """Ops on components of values of one shape, one after the other.
-
-    Parameters
-    ----------
-    nodes : sequence of nodes
-        In the order of the tape.
-    sources : sequence of int
-        Values of the tape that it is a function of.
-    """
+    """A sequence of pointwise ops on values of one shape, as a function of values `sources` of the tape."""
 
     def __init__(self, nodes: Sequence[_Node], sources: Sequence[int]) -> None:
         self.nodes, self.sources = tuple(nodes), tuple(sources)
 
     def __call__(self, *values: Tensor) -> Tensor:
-        """Apply it to tensors of one shape, whatever that is."""
+        """Apply to tensors of one shape, which is arbitrary."""
         return self._made(*values)[self.nodes[-1].output]
 
     def _made(self, *values: Tensor) -> dict[int, Tensor]:
@@ -88,19 +73,10 @@ class Composition:
 
     @torch.no_grad()
     def bends(self) -> tuple[float, ...]:
-        """Where a function of one value has two slopes or two values, to rounding.
+        """Kinks and jumps of a function of one value, to rounding.
 
-        They are looked for on a grid of 20 001 places up to 7e5 on both sides, densest at 0; two that fall
-        between the same places are missed.
-
-        Returns
-        -------
-        tuple of float
-
-        Raises
-        ------
-        NoFormulaError
-            If there are more than 64.
+        They are located on a grid of 20 001 points up to 7e5 on both sides, densest at 0. Two that are
+        between the same points are missed.
         """
         flips = [(number, i) for number, s in enumerate(self._signals(_GRID)) for i in _changes(s)]
         if len(flips) > _MOST_BENDS:
@@ -113,7 +89,8 @@ class Composition:
                 same = bool(self._signals(middle)[number] == before)
                 low, high = (middle, high) if same else (low, middle)
             ends = [0.0 if abs(float(end)) < _TINY else float(end) for end in (low, high)]
-            found.add(min(ends, key=lambda end: len(repr(end))))  # the one that was written
+            # prefer the end that looks like a literal of the source
+            found.add(min(ends, key=lambda end: len(repr(end))))
         return tuple(sorted(found))
 
     def _signals(self, x: Tensor) -> list[Tensor]:
@@ -126,25 +103,17 @@ def _changes(signal: Tensor) -> list[int]:
 
 
 class Fusion:
-    """Which values of a tape are made component by component, and from which."""
+    """Values of a tape that are computed pointwise, and their inputs."""
 
     def __init__(self) -> None:
         self._nodes: dict[int, _Node] = {}
-        self._from: dict[int, int] = {}  # the nearest value that it is a function of, it alone
-        self._truths: set[int] = set()  # values that are no real numbers
-        self._levels: set[int] = set()  # those made of them alone that are: few different numbers
+        self._from: dict[int, int] = {}  # the nearest value that determines it alone
+        self._truths: set[int] = set()  # values that are not floating-point numbers
+        # floating-point values derived from these only, with few distinct numbers
+        self._levels: set[int] = set()
 
     def note(self, output: int, replay: Replay, made: Value) -> None:
-        """Remember a value, if each component of it is made from the like ones of those that it reads.
-
-        Parameters
-        ----------
-        output : int
-            Its number on the tape.
-        replay : Replay
-            What makes it.
-        made : Value
-        """
+        """Record a value if its components depend on the corresponding components of its inputs."""
         real = replay.entry.real[replay.which]
         if not real:
             self._truths.add(output)
@@ -160,47 +129,26 @@ class Fusion:
             self._from[output] = origin
 
     def reads_truths(self, replay: Replay) -> bool:
-        """Whether an op reads what is no real number: a comparison, say."""
+        """Whether an op reads values that are not floating-point numbers, such as comparisons."""
         return not self._truths.isdisjoint(replay.taken)
 
     def is_one(self, replay: Replay) -> bool:
-        """Whether an op, which goes by comparisons, is better taken together with what it reads."""
+        """Whether an op depends on comparisons, so that it is better fused with its inputs."""
         reads = self._levels.intersection(replay.taken) or self.reads_truths(replay)
         return bool(reads) or replay.name in _LARGER
 
     def of_one(self, output: int) -> Composition | None:
-        """A noted value as a function of the nearest one that it is a function of, if there is one.
-
-        Parameters
-        ----------
-        output : int
-            Its number on the tape.
-
-        Returns
-        -------
-        Composition or None
-        """
+        """A recorded value as a function of the nearest value that determines it, if there is one."""
         origin = self._from.get(output)
         return None if origin is None else self._composed(output, lambda index: index == origin)
 
     def of_real(self, output: int) -> Composition | None:
-        """A noted value as a function of real numbers: truth values are made of what they are made from.
-
-        Parameters
-        ----------
-        output : int
-            Its number on the tape.
-
-        Returns
-        -------
-        Composition or None
-            None if it is not made component by component.
-        """
+        """A recorded value as a function of floating-point values, replacing booleans by their inputs."""
         noted = output in self._nodes
         return self._composed(output, lambda index: index not in self._truths) if noted else None
 
     def _origin(self, taken: list[int]) -> int | None:
-        """The nearest value of real numbers that all of some are functions of."""
+        """The nearest floating-point value that determines all of the given values."""
         lines = []
         for index in taken:
             line = [index]
@@ -225,7 +173,7 @@ class Fusion:
 
 
 def _of_numbers(replay: Replay, made: Value) -> Entry | None:
-    """The entry of an op on components, with single numbers for its constants; None if it is no such op."""
+    """A pointwise entry with scalar constants; None if it is not pointwise."""
     tagged = torch.Tag.pointwise in getattr(replay.entry.function, "tags", ())
     taken = list(replay.taken.values())
     if not (tagged or replay.name in _KEEPS | _POINTWISE) or replay.entry.draws or made.layout is None:
@@ -246,7 +194,7 @@ def _of_numbers(replay: Replay, made: Value) -> Entry | None:
             return leaf
         return flat[0]
 
-    if replay.name in _KEEPS:  # of what else they take, only a dtype matters
+    if replay.name in _KEEPS:  # only the dtype of other arguments matters
         dtypes = [v for v in leaves((replay.entry.args, replay.entry.kwargs)) if isinstance(v, torch.dtype)]
         function = torch.ops.aten.to.dtype if dtypes else torch.ops.aten.alias.default
         return replace(replay.entry, function=function, args=(replay.entry.args[0], *dtypes), kwargs={})

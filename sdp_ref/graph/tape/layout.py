@@ -1,7 +1,7 @@
-"""Where the examples of a batch stand in a tensor.
+"""Location of the batch in a tensor of the net.
 
-Nets move the batch about: sequence first, heads folded into it, windows. Every value of a trace is kept as
-(N, *event); a layout says how the net itself holds it.
+Nets move the batch: sequences first, heads folded into it, windows. Every value of a trace is stored as
+(N, *event); a layout describes its shape in the net.
 """
 
 from __future__ import annotations
@@ -14,14 +14,9 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Layout:
-    """One dimension of a tensor that holds the batch: ``outer`` x B x ``inner`` entries long.
+    """Tensor dimension `dim` that contains the batch, of size ``outer`` x B x ``inner``.
 
-    Attributes
-    ----------
-    dim : int
-        Which one, from 0.
-    outer, inner : int
-        What is folded into it, before and after the batch.
+    Other dimensions of these sizes are folded into it before and after the batch.
     """
 
     dim: int = 0
@@ -30,16 +25,16 @@ class Layout:
 
     @property
     def folded(self) -> int:
-        """Entries of the dimension for one example."""
+        """Entries of the dimension per example."""
         return self.outer * self.inner
 
     @property
     def plain(self) -> bool:
-        """Whether the batch comes first and alone."""
+        """Whether the first dimension is the batch and nothing else."""
         return self == Layout()
 
     def event_first(self, x: Tensor) -> Tensor:
-        """Return a value (N, *event) as the net holds it."""
+        """Convert a value (N, *event) to its shape in the net."""
         if self.plain:
             return x
         n = len(x)
@@ -50,7 +45,7 @@ class Layout:
         return inside.reshape(shape)
 
     def batch_first(self, x: Tensor) -> Tensor:
-        """Return a tensor as the net holds it as (N, *event)."""
+        """Convert a tensor of the net to (N, *event)."""
         if self.plain:
             return x
         shape = list(x.shape)
@@ -60,19 +55,7 @@ class Layout:
         return x.reshape(shape).movedim(self.dim + (self.outer > 1), 0)
 
     def place(self, dim: int, ndim: int) -> int | None:
-        """Dimension of (N, *event) that a dimension of the net's tensor is; None for the batch's own.
-
-        Parameters
-        ----------
-        dim : int
-            May be negative.
-        ndim : int
-            Of the net's tensor.
-
-        Returns
-        -------
-        int or None
-        """
+        """Convert a dimension of the net's tensor to one of (N, *event); None for that of the batch."""
         dim %= max(ndim, 1)
         if dim == self.dim:
             return None
@@ -83,13 +66,7 @@ class Layout:
 def batch_dimension(
     first: tuple[int, ...], second: tuple[int, ...], sizes: tuple[int, int]
 ) -> tuple[int, int] | None:
-    """Which dimension grows with the batch, from the shapes of one tensor for batches of two sizes.
-
-    Returns
-    -------
-    tuple of int or None
-        The dimension, and its entries for one example; None if there is no such dimension, or several.
-    """
+    """Find the dimension that grows with the batch, from the shapes of a tensor for two batch sizes."""
     if len(first) != len(second):
         return None
     moved = [d for d, (a, b) in enumerate(zip(first, second, strict=True)) if a != b]
@@ -103,20 +80,7 @@ def batch_dimension(
 
 
 def row_of(first: Tensor, second: Tensor, sizes: tuple[int, int]) -> tuple[Layout, Tensor] | None:
-    """What a constant that is repeated for each example of a batch holds for one.
-
-    Parameters
-    ----------
-    first, second : Tensor
-        The constant for batches of two sizes.
-    sizes : tuple of int
-        These sizes.
-
-    Returns
-    -------
-    Layout and Tensor, shape (1, *event), or None
-        None if the examples differ.
-    """
+    """Return the part for one example of a constant that is repeated for each example of a batch."""
     found = batch_dimension(tuple(first.shape), tuple(second.shape), sizes)
     if found is None:
         return None

@@ -1,9 +1,9 @@
-"""What a net computes, as a tape: every ATen op that its input reaches, in the order in which they ran.
+"""Recording of a net: every ATen op that depends on its input, in order of execution.
 
-The net is run on real numbers, under torch's dispatch mode and below autograd: a layer, a function and a
-method of a tensor are one op there, composite ops (``linear``, ``softmax``, attention) are still whole, and
-shapes are plain numbers, so that a net may look at them. What is written in place becomes a value of its own,
-and so does every view of the same memory that somebody still holds.
+The net is run on actual numbers, under torch's dispatch mode and below autograd. At this level, a layer, a
+function and a method of a tensor are the same op, composite ops (``linear``, ``softmax``, attention) are
+still whole, and shapes are plain integers, so control flow may depend on them. The result of an in-place op
+becomes a new value, and so does every live view of the same memory.
 """
 
 from __future__ import annotations
@@ -37,35 +37,21 @@ _READS_NUMBERS = {"_local_scalar_dense", "is_nonzero", "item", "equal", "allclos
 _OF_SHAPES = frozenset(
     ["new_zeros", "new_ones", "new_full", "new_empty", "zeros_like", "ones_like", "full_like", "empty_like"]
 )
-_WRITES_UNSAID = {"batch_norm", "native_batch_norm", "instance_norm"}  # running statistics, in training mode
+# running statistics in training mode, which the schema does not declare
+_WRITES_UNSAID = {"batch_norm", "native_batch_norm", "instance_norm"}
 ItemT = TypeVar("ItemT")
-_LOCK = threading.RLock()  # what is noted of modules, and how torch runs them, is one for all threads
+_LOCK = threading.RLock()  # module hooks and torch's settings are shared by all threads
 
 
 def record(
     net: Callable[[Tensor], Tensor], x: Tensor, known: Collection[str], whole: Collection[type]
 ) -> Tape:
-    """Run a net and note what it computes from its input.
+    """Run a net and record its computations on its input.
 
-    Parameters
-    ----------
-    net : nn.Module or function of one tensor
-        Left as it is: what it writes into its own tensors is put back.
-    x : Tensor, shape (B, *event)
-    known : collection of str
-        Names of the ATen ops that are kept whole; composite ones that are not are taken apart.
-    whole : collection of type
-        Classes of modules whose calls are noted as spans.
-
-    Returns
-    -------
-    Tape
-
-    Raises
-    ------
-    UntraceableError
-        If the net reads the values of its input, or does not map one tensor to one tensor. Errors of the net
-        itself come as they are.
+    `known` are the names of ATen ops that are recorded as a whole (other composite ops are decomposed), and
+    `whole` the module classes whose calls are recorded as spans. Tensors that the net modifies are restored.
+    Raises :class:`UntraceableError` if the net reads the values of its input or does not map one tensor to
+    one tensor; errors of the net itself are passed through.
     """
     with _LOCK, _as_it_was(x.device), _by_ordinary_ops():
         given = x.clone()
@@ -84,7 +70,7 @@ def record(
 
 
 class _Known(Generic[ItemT]):
-    """What is known of tensors, as long as they live; tensors are told apart by what they are."""
+    """A dictionary from live tensors, by identity."""
 
     def __init__(self) -> None:
         self._items: dict[int, tuple[weakref.ref[Tensor], ItemT]] = {}
@@ -101,7 +87,7 @@ class _Known(Generic[ItemT]):
 
 
 class _Recorder(TorchDispatchMode):
-    """Notes every op that reads a value, and keeps track of which tensors are values."""
+    """Records every op that reads a value, and tracks which tensors are values."""
 
     def __init__(self, x: Tensor, known: Collection[str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -111,17 +97,18 @@ class _Recorder(TorchDispatchMode):
         self.values = _Known[int]()
         self.values[x] = 0
         self.memory: dict[int, list[weakref.ref[Tensor]]] = {}
-        self.made = _Known[bool]()  # tensors that the net made while it ran
-        self.saved: list[tuple[Tensor, Tensor]] = []  # what it wrote over that was there before
-        self.changed: set[int] = set()  # its memory
+        self.made = _Known[bool]()  # tensors that the net created during the run
+        # previously existing tensors that it modified, and their original contents
+        self.saved: list[tuple[Tensor, Tensor]] = []
+        self.changed: set[int] = set()  # their memory
         self.read: set[int] = set()  # memory of constants that entries hold
         self.path: list[str] = []
-        self.layer = [False]  # whether the module at work is a layer of torch, whose name says what is done
+        self.layer = [False]  # whether the active module is a torch layer, whose name describes the op
         self._note(x)
         self.made[x] = True
 
     def restore(self) -> None:
-        """Put back what the net has written into tensors that were there before it ran."""
+        """Restore the tensors that existed before the run and that the net modified."""
         with torch.no_grad():
             for tensor, before in reversed(self.saved):
                 tensor.copy_(before)
@@ -148,7 +135,7 @@ class _Recorder(TorchDispatchMode):
                 if tensor not in self.values:
                     self._keep(tensor)
         if not reads and not draws:
-            with _below_autograd(excluded=False):  # constants keep what autograd knows of them
+            with _below_autograd(excluded=False):  # constants keep their autograd history
                 return self._made(func(*args, **kwargs))
         result = func(*args, **kwargs)
         self._enter(func, args, kwargs, result, draws)
@@ -162,7 +149,7 @@ class _Recorder(TorchDispatchMode):
         return result
 
     def _note(self, tensor: Tensor) -> None:
-        """Remember who shares which memory."""
+        """Record which tensors share memory."""
         self.memory.setdefault(tensor.untyped_storage()._cdata, []).append(weakref.ref(tensor))
 
     def _enter(self, func: Any, args: Any, kwargs: Any, result: Any, draws: bool) -> None:
@@ -173,7 +160,7 @@ class _Recorder(TorchDispatchMode):
                 outputs.append(None)
                 shapes.append(())
                 continue
-            if tensor in self.values and not draws:  # the op gave back what it took
+            if tensor in self.values and not draws:  # the op returned its input
                 outputs.append(None)
             else:
                 outputs.append(self.count)
@@ -192,7 +179,7 @@ class _Recorder(TorchDispatchMode):
         self._made(result)
 
     def _referring(self, tree: Any) -> Any:
-        """Arguments of an op with references in the place of values; constants as they are now."""
+        """Replace values in arguments by references, and keep the current contents of constants."""
 
         def referred(leaf: Any) -> Any:
             if not isinstance(leaf, Tensor):
@@ -200,7 +187,7 @@ class _Recorder(TorchDispatchMode):
             if leaf in self.values:
                 return Ref(self.values[leaf])
             memory = leaf.untyped_storage()._cdata
-            if memory in self.changed:  # it will be put back
+            if memory in self.changed:  # it will be restored after the run
                 return leaf.clone()
             self.read.add(memory)
             return leaf
@@ -208,7 +195,7 @@ class _Recorder(TorchDispatchMode):
         return mapped(referred, tree)
 
     def _change(self, tensor: Tensor) -> None:
-        """Keep what entries have read of a constant that is about to be written over."""
+        """Copy constants that entries have read before they are overwritten."""
         memory = tensor.untyped_storage()._cdata
         if memory not in self.read:
             return
@@ -233,7 +220,7 @@ class _Recorder(TorchDispatchMode):
     def _write(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], reads: bool, draws: bool
     ) -> Any:
-        """Note an op in place as the one out of place, and what it does to all who see the memory."""
+        """Record an in-place op as its out-of-place variant, and its effect on all views of the memory."""
         written = [
             value
             for argument, value in _arguments(func, args, kwargs)
@@ -252,7 +239,7 @@ class _Recorder(TorchDispatchMode):
         others = [t for t in seers if t is not target and _overlaps(t, target)]
         before = {id(t): Ref(self.values[t]) if t in self.values else t.clone() for t in others}
         referring = self._referring((args, kwargs))
-        if target not in self.values:  # a constant that becomes a value: its numbers before
+        if target not in self.values:  # a constant becomes a value: keep its previous contents
             was = target.clone()
             referring = mapped(lambda v: was if v is target else v, referring)
         result = func(*args, **kwargs)
@@ -280,7 +267,7 @@ class _Recorder(TorchDispatchMode):
             self._note(tensor)
 
     def _keep(self, tensor: Tensor) -> None:
-        """Save what is written over, if it was there before the net ran."""
+        """Save a tensor before it is overwritten if it existed before the run."""
         memory = tensor.untyped_storage()._cdata
         own = any((t := r()) is not None and t in self.made for r in self.memory.get(memory, ()))
         if not own:
@@ -290,7 +277,7 @@ class _Recorder(TorchDispatchMode):
 
     @contextmanager
     def watching(self, net: Any, whole: Collection[type]) -> Iterator[None]:
-        """While this lasts, calls of modules in this thread are noted: where an op stands, and spans."""
+        """Record calls of modules in this thread, for the paths of ops and for spans."""
         names = {id(m): name for name, m in net.named_modules()} if isinstance(net, nn.Module) else {}
         calls: list[tuple[tuple[int, ...], int]] = []
         thread = threading.get_ident()
@@ -319,7 +306,7 @@ class _Recorder(TorchDispatchMode):
             after.remove()
 
     def _taken(self, module: nn.Module, args: tuple[Any, ...], whole: Collection[type]) -> tuple[int, ...]:
-        """Values that a module takes which is noted as a whole; none if it is not."""
+        """Values that a module reads if its call is recorded as a span; otherwise empty."""
         hooked = module._forward_hooks or module._forward_pre_hooks
         if type_before_parametrizations(module) not in whole or hooked or getattr(module, "inplace", False):
             return ()
@@ -329,7 +316,6 @@ class _Recorder(TorchDispatchMode):
 
 
 def _arguments(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
-    """Arguments of an op by the schema, with what they were given."""
     for place, argument in enumerate(func._schema.arguments):
         if place < len(args):
             yield argument, args[place]
@@ -338,7 +324,7 @@ def _arguments(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iter
 
 
 def _switched_off(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether an op that may draw does not: dropout in evaluation mode, attention without one."""
+    """Whether a random op is deterministic here: dropout in evaluation mode, attention without dropout."""
     given = {argument.name: argument.default_value for argument in func._schema.arguments}
     given |= {argument.name: value for argument, value in _arguments(func, args, kwargs)}
     if "train" in given:
@@ -349,7 +335,7 @@ def _switched_off(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> b
 
 
 def _out_of_place(func: Any, args: Any, kwargs: Any, shape: torch.Size) -> tuple[Any, Any, Any]:
-    """What gives the same numbers as an op in place, without writing them over its input."""
+    """Return the out-of-place variant of an in-place op."""
     aten, name = torch.ops.aten, func._opname
     if name == "copy_":
         return aten.expand.default, (args[1], list(shape)), {}
@@ -365,7 +351,6 @@ def _geometry(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int]:
 
 
 def _overlaps(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors show the same memory somewhere."""
     if a.untyped_storage()._cdata != b.untyped_storage()._cdata or not a.numel() or not b.numel():
         return False
     if a.dtype != b.dtype:
@@ -377,7 +362,7 @@ def _overlaps(a: Tensor, b: Tensor) -> bool:
 
 @contextmanager
 def _below_autograd(*, excluded: bool) -> Iterator[None]:
-    """Leave autograd out of what is called, so that composite ops arrive whole; or let it in again."""
+    """Exclude autograd from dispatch, so that composite ops arrive whole, or include it again."""
     with ExitStack() as stack:
         for key in _AUTOGRAD:
             stack.enter_context(torch._C._SetExcludeDispatchKeyGuard(key, excluded))
@@ -386,17 +371,18 @@ def _below_autograd(*, excluded: bool) -> Iterator[None]:
 
 @contextmanager
 def _as_it_was(device: torch.device) -> Iterator[None]:
-    """Leave the random numbers of torch as they were."""
+    """Restore torch's random state."""
     with torch.random.fork_rng([device] if device.type == "cuda" else [], enabled=True):
         yield
 
 
 @contextmanager
 def _by_ordinary_ops() -> Iterator[None]:
-    """Attention and recurrent layers by their ordinary ops, not by one fused op of inference."""
+    """Compute attention and recurrent layers by ordinary ops instead of fused inference kernels."""
     attention, mkldnn = torch.backends.mha.get_fastpath_enabled(), torch._C._get_mkldnn_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
-    torch._C._set_mkldnn_enabled(False)  # torch.backends.mkldnn.flags warns of what it leaves alone
+    # torch.backends.mkldnn.flags warns about settings that it does not change
+    torch._C._set_mkldnn_enabled(False)
     try:
         yield
     finally:

@@ -12,8 +12,8 @@ from torch import Tensor
 from sdp_ref.graph.tape.entries import Entry, Ref
 from sdp_ref.graph.tape.layout import Layout
 
-_N = 3  # examples of a probe
-_IN_ANY_MEMORY: dict[Any, Any] = {  # views need the strides that the net had
+_N = 3  # number of examples in a probe
+_IN_ANY_MEMORY: dict[Any, Any] = {  # views require the strides of the net's tensors
     torch.ops.aten.view.default: torch.ops.aten.reshape.default,
     torch.ops.aten._unsafe_view.default: torch.ops.aten.reshape.default,
     torch.ops.aten.view_as.default: torch.ops.aten.reshape_as.default,
@@ -29,40 +29,27 @@ class Multiple:
 
 @dataclass(frozen=True)
 class PerExample:
-    """A constant that is repeated for each example.
-
-    Attributes
-    ----------
-    layout : Layout
-        Of the repeated one.
-    row : Tensor, shape (1, *event)
-    """
+    """A constant that is repeated for each example: `row` (1, *event), and the layout of the repeated one."""
 
     layout: Layout
     row: Tensor
 
     def held(self, n: int) -> Tensor:
-        """The constant for `n` examples, as the net holds it."""
+        """The constant for `n` examples, in its shape in the net."""
         return self.layout.event_first(self.row.expand(n, *self.row.shape[1:]))
 
 
 @dataclass(frozen=True)
 class Varies:
-    """A constant that is another one for each example."""
+    """A constant that differs between examples."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """A value of a trace.
+    """A value of a trace: `index` 0 is the input of the net, k the result of step k.
 
-    Attributes
-    ----------
-    index : int
-        0 is the net's input, k the result of step k.
-    layout : Layout or None
-        How the net holds the batch of it; None if there is no such dimension.
-    shape : tuple of int
-        That of the net's own tensor, for a batch of the first size.
+    `layout` locates the batch in the net's tensor and is None if it has none; `shape` is that of the net's
+    tensor, for a batch of the first size.
     """
 
     index: int
@@ -71,7 +58,6 @@ class Value:
 
     @property
     def event(self) -> tuple[int, ...]:
-        """Shape of one example."""
         if self.layout is None:
             raise TypeError("a value without a batch dimension")
         return tuple(self.layout.batch_first(torch.empty(self.shape, device="meta")).shape[1:])
@@ -79,44 +65,27 @@ class Value:
 
 @dataclass(frozen=True)
 class Source:
-    """Where the components of a result come from.
-
-    Attributes
-    ----------
-    index : Tensor of int64, shape (*event)
-        Component of the flattened value, -1 for none.
-    """
+    """Origin of the components of a result: indices (*event) into the flattened value, or -1."""
 
     index: Tensor
 
     @property
     def in_order(self) -> bool:
-        """Whether it is all components as they were."""
         flat = self.index.reshape(-1)
         return bool((flat == torch.arange(len(flat))).all())
 
     def of(self, x: Tensor) -> Tensor:
-        """Components of `x` (N, *event)."""
+        """Select components of `x` (N, *event)."""
         index = self.index.to(x.device)
         picked = x.reshape(len(x), -1)[:, index.clamp(min=0).reshape(-1)].reshape(len(x), *index.shape)
         return torch.where(index >= 0, picked, 0.0) if bool((index < 0).any()) else picked
 
 
 class Replay:
-    """One output of an entry, computed again from values batch first.
+    """One output of an entry as a function of batch-first values.
 
-    Parameters
-    ----------
-    entry : Entry
-        Read from tapes of two sizes.
-    which : int
-        Of its outputs.
-    taken : mapping of int to Value
-        The values that it reads, in the order in which they are given.
-    layout : Layout or None
-        Of the result.
-    dtype : torch.dtype
-        The net's own.
+    The entry is combined from tapes of two batch sizes, and `which` is the index of the output. `taken` are
+    the values that it reads, in the order of the arguments of the function. `layout` is that of the result.
     """
 
     def __init__(
@@ -126,26 +95,25 @@ class Replay:
 
     @property
     def name(self) -> str:
-        """Name of the op, for people."""
         name = getattr(self.entry.function, "_opname", getattr(self.entry.function, "__name__", "op"))
         return str(name).strip("_")
 
     @property
     def pointwise(self) -> bool:
-        """Whether each component is made from the like components of values of one shape."""
+        """Whether each component depends on the corresponding components of values of one shape."""
         tags = getattr(self.entry.function, "tags", ())
         return self.works and torch.Tag.pointwise in tags and len({v.event for v in self.taken.values()}) == 1
 
     @property
     def works(self) -> bool:
-        """Whether there is such a function: all that is read and made has a batch, and nothing is drawn."""
+        """Whether the function exists: all inputs and outputs have a batch, and nothing is random."""
         known = self.layout is not None and all(v.layout is not None for v in self.taken.values())
         drawn = self.entry.draws or any(isinstance(p, Varies) for p in self._parts)
         return known and self.entry.real[self.which] and not drawn
 
     @property
     def _parts(self) -> list[Any]:
-        """What the op is called with, one by one; of lists the outermost."""
+        """Arguments of the op, with the outermost lists flattened."""
         parts = [*self.entry.args, *self.entry.kwargs.values()]
         return [leaf for part in parts for leaf in (part if isinstance(part, list | tuple) else [part])]
 
@@ -156,7 +124,6 @@ class Replay:
         return self.layout.batch_first(self._held(*values))
 
     def _held(self, *values: Tensor) -> Tensor:
-        """The output as the net holds it."""
         held = {
             index: value.layout.event_first(given)  # type: ignore[union-attr]
             for (index, value), given in zip(self.taken.items(), values, strict=True)
@@ -164,23 +131,9 @@ class Replay:
         return self.applied_to(held, len(values[0]), values[0])
 
     def applied_to(self, held: Mapping[int, Tensor], n: int, like: Tensor) -> Tensor:
-        """The output as the net holds it.
+        """The output in its shape in the net, from values in theirs."""
 
-        Parameters
-        ----------
-        held : mapping of int to Tensor
-            The values that it reads, as the net holds them.
-        n : int
-            Examples of the batch.
-        like : Tensor
-            Of whose dtype and device constants are.
-
-        Returns
-        -------
-        Tensor
-        """
-
-        def put(leaf: Any) -> Any:  # noqa: PLR0911  a table
+        def put(leaf: Any) -> Any:
             match leaf:
                 case Ref():
                     return held[leaf.index]
@@ -195,7 +148,7 @@ class Replay:
                     return {k: put(v) for k, v in leaf.items()}
                 case list() | tuple():
                     return type(leaf)(put(v) for v in leaf)
-                case torch.dtype():  # a cast is to the precision of who asks
+                case torch.dtype():  # a cast is to the dtype of the caller
                     return like.dtype if leaf.is_floating_point else leaf
             return leaf
 
@@ -206,14 +159,9 @@ class Replay:
 
     @torch.no_grad()
     def sources(self) -> tuple[Layout, list[Source]] | None:
-        """Where each component comes from, if the op only moves them about (and adds constants).
+        """Origin of each component if the op only moves components (and adds constants).
 
-        The op is run on the places themselves.
-
-        Returns
-        -------
-        Layout and list of Source, or None
-            How the net holds the result; one source for each value taken. None if examples mix.
+        This is determined by running the op on component indices.
         """
         if self.layout is None:
             return None
@@ -233,22 +181,11 @@ class Replay:
         return None
 
     def at(self, layout: Layout) -> Replay:
-        """The same with another layout of the result."""
+        """Return the same op with another layout of the result."""
         return Replay(self.entry, self.which, self.taken, layout, self.dtype)
 
     def constant(self) -> Tensor | None:
-        """What the output is for values of zero.
-
-        Returns
-        -------
-        Tensor, shape (*event), or None
-            None if it is 0, too.
-
-        Raises
-        ------
-        TypeError
-            If it differs from example to example.
-        """
+        """The output for values of zero."""
         device = next((p.device for p in self._parts if isinstance(p, Tensor)), torch.device("cpu"))
         zeros = [torch.zeros(_N, *v.event, dtype=self.dtype, device=device) for v in self.taken.values()]
         rows = self(*zeros)
@@ -258,13 +195,13 @@ class Replay:
 
 
 def _foldings(layout: Layout) -> list[Layout]:
-    """All ways in which a dimension may hold the batch, it outermost first."""
+    """All ways in which a dimension may contain the batch, with the batch outermost first."""
     m = layout.folded
     return [replace(layout, outer=outer, inner=m // outer) for outer in range(1, m + 1) if m % outer == 0]
 
 
 def _source(rows: Tensor, count: int) -> Source | None:
-    """Read off the places, shape (N, *event), where components went; None if examples mix."""
+    """Read the origins from the resulting indices, shape (N, *event); None if examples mix."""
     first = rows[0]
     offsets = torch.arange(len(rows), dtype=rows.dtype).reshape(-1, *[1] * first.ndim) * count
     expected = torch.where(first > 0, first + offsets, 0.0)

@@ -1,1 +1,1 @@
-"""The exact law of a piecewise affine net: its linear regions, and the Gaussian mass and moments of each."""
+"""The exact law of a piecewise affine net: its linear regions with their Gaussian masses and moments."""

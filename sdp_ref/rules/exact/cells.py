@@ -1,8 +1,8 @@
-"""Polytopes by their vertices, and cuts of them by hyperplanes, near the origin.
+"""Polytopes near the origin, represented by their vertices, and cuts of them by hyperplanes.
 
-All are simple: each vertex lies on n facets, and two vertices share an edge where they have n - 1 of them in
-common. Hyperplanes through a vertex count as if they passed beside it, so that cuts of simple polytopes are
-simple, whatever the position.
+All polytopes are simple: every vertex lies on n facets, and two vertices are joined by an edge if they share
+n - 1 of them. A hyperplane through a vertex is treated as if it passed next to it, so that cuts of simple
+polytopes are always simple.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ Flags = NDArray[np.bool_]
 Indices = NDArray[np.intp]
 
 ON = 1e-9
-"""Distance of a point from a hyperplane that is none. The unit is a standard deviation of the input."""
+"""Distance below which a point counts as on a hyperplane, in standard deviations of the input."""
 
 _STEPS = 64
-"""Of the search for the point of a polytope that is next to the origin. Few take more than three."""
+"""Maximum number of iterations of the search for the point closest to the origin; three usually suffice."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a cell hangs in the tree of cuts: below which cut, and on which side of it (0 or 1)."""
+    """Position of a cell in the tree of cuts: the cut above it and the side (0 or 1)."""
 
     cut: int
     side: int
@@ -35,17 +35,11 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """A simple polytope.
+    """A simple polytope: each of its `vertices` (k, n) lies on n facets.
 
-    Attributes
-    ----------
-    vertices : ndarray, shape (k, n)
-    facets : ndarray of bool, shape (k, facets)
-        On which facets a vertex lies: n of them.
-    planes : ndarray, shape (facets, n + 1)
-        Outer unit normals a and offsets b of the facets: a z + b <= 0 inside.
-    place : Place, optional
-        In the tree of cuts; None for its root.
+    `facets` (k, facets) is the incidence matrix. `planes` (facets, n + 1) are outer unit normals a and
+    offsets b of the facets: a z + b <= 0 inside. `place` is the position in the tree of cuts, and None for
+    its root.
     """
 
     vertices: Array
@@ -55,25 +49,13 @@ class Cell:
 
     @classmethod
     def box(cls, n: int, half: float) -> Cell:
-        """The cube of n dimensions about the origin whose edges are twice `half`."""
         high = np.array(list(itertools.product((False, True), repeat=n)), dtype=bool).reshape(2**n, n)
         normals = np.concatenate([np.eye(n), -np.eye(n)])
         planes = np.concatenate([normals, np.full((2 * n, 1), -half)], 1)
         return cls(np.where(high, half, -half), np.concatenate([high, ~high], 1), planes)
 
     def cut(self, plane: Array) -> tuple[Cell, Cell, Array] | None:
-        """Both sides of a hyperplane, and the vertices on it.
-
-        Parameters
-        ----------
-        plane : ndarray, shape (n + 1,)
-            Unit normal and offset.
-
-        Returns
-        -------
-        tuple of Cell, Cell, ndarray, or None
-            The side below, the side above and the new vertices; None where all the cell is on one side.
-        """
+        """Cut by a hyperplane; return both sides and the new vertices, or None if it does not cut."""
         n = self.vertices.shape[1]
         distance = self.vertices @ plane[:n] + plane[n]
         above = distance > -ON
@@ -81,7 +63,7 @@ class Cell:
             return None
         high, low = np.flatnonzero(above), np.flatnonzero(~above)
         own = self.facets.astype(np.float32)
-        i, j = np.nonzero(own[high] @ own[low].T > n - 1.5)  # edges that cross it
+        i, j = np.nonzero(own[high] @ own[low].T > n - 1.5)  # edges that cross the hyperplane
         i, j = high[i], low[j]
         share = np.clip(distance[i] / (distance[i] - distance[j]), 0, 1)[:, None]
         fresh = self.vertices[i] + share * (self.vertices[j] - self.vertices[i])
@@ -100,17 +82,10 @@ class Cell:
         return side(low, plane), side(high, -plane), fresh
 
     def surface(self) -> tuple[Indices, Indices]:
-        """Simplices that make up the facets.
+        """Triangulate the facets by pulling vertices.
 
-        Each is a chain of faces F1 > F2 > ..., given by their first vertices, where no face holds the first
-        vertex of the one before: the triangulation by pulling vertices.
-
-        Returns
-        -------
-        simplices : ndarray of int, shape (simplices, n)
-            Vertices.
-        facet : ndarray of int, shape (simplices,)
-            On which each lies.
+        Every simplex is a chain of faces F1 > F2 > ..., represented by their first vertices, in which no face
+        contains the first vertex of its predecessor.
 
         References
         ----------
@@ -132,25 +107,13 @@ class Cell:
 
 @functools.cache
 def _flags(n: int) -> tuple[Indices, Indices]:
-    """Orders of n facets, and the subsets, as bits, that grow by one facet of an order after the other."""
+    """Orderings of n facets, and the bit sets that grow by one facet of an ordering at a time."""
     orders = np.array(list(itertools.permutations(range(n))), dtype=np.intp)
     return orders, (2**orders).cumsum(1)
 
 
 def nearest(points: Array, radius: float) -> tuple[Array, bool]:
-    """A point of the convex hull that is within a radius of the origin, if there is one.
-
-    Parameters
-    ----------
-    points : ndarray, shape (k, n)
-    radius : float
-
-    Returns
-    -------
-    point : ndarray, shape (n,)
-        Of the hull, near the origin.
-    inside : bool
-        Whether the hull may come so near; False where it does not.
+    """Return a point of the convex hull within a radius of the origin, if there is one.
 
     References
     ----------

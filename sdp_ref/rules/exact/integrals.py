@@ -1,8 +1,8 @@
 """Masses and moments of polytopes under the standard normal law, by integrals over their facets.
 
-With phi the density and r the distance from the origin, z h(r) has the divergence phi where (r^n h)' is
-r^(n - 1) phi. So the mass is a sum over facets of their distance times an integral of h, and the moments are
-sums of integrals of phi and z phi: in one dimension less than the polytope has.
+With phi the density and r the distance from the origin, z h(r) has the divergence phi if (r^n h)' is r^(n -
+1) phi. The mass is therefore a sum over facets of their distance times an integral of h, and the moments are
+sums of integrals of phi and z phi, in one dimension less than the polytope has.
 """
 
 from __future__ import annotations
@@ -23,44 +23,25 @@ Flags = NDArray[np.bool_]
 Indices = NDArray[np.intp]
 
 _LONGEST = 8.0
-"""Edge of a simplex near the origin whose points may miss what is between them."""
+"""Largest edge of a simplex near the origin such that the density cannot hide between the points."""
 
 _AWAY = 1.0
-"""Distance from the origin from which on a polytope takes the h that vanishes far from it."""
+"""Distance from the origin beyond which a polytope uses the h that vanishes at infinity."""
 
 _SURE = 0.1
-"""Part of the difference of two rules that the error of the better one is at most. A hundredth is usual."""
+"""Upper bound of the error of the better rule relative to the difference of the two; 0.01 is typical."""
 
 _NEAR = 0.1
-"""Half a squared distance, up to which 1 - Q(n / 2, x) has lost digits."""
+"""Half of the squared distance up to which 1 - Q(n / 2, x) loses digits."""
 
 _MOST = 10_000_000
-"""Simplices that are looked at: a minute or so."""
+"""Maximum number of simplices, which takes about a minute."""
 
-_CHUNK = 2**17  # points of a cubature at once
+_CHUNK = 2**17  # cubature points per chunk
 
 
 def moments(cells: Sequence[Cell], tolerance: float) -> Array:
-    """Integrals of (z, 1) (z, 1)^T times the density over polytopes.
-
-    Parameters
-    ----------
-    cells : sequence of Cell
-        Of one dimension, at least 1.
-    tolerance : float
-        Error of the integrals over all polytopes together, about; half of it in shares of their masses, half
-        in equal ones.
-
-    Returns
-    -------
-    ndarray, shape (cells, n + 1, n + 1)
-        Symmetric; the mass last.
-
-    Raises
-    ------
-    NoFormulaError
-        If too many simplices would be needed.
-    """
+    """Integrals of (z, 1) (z, 1)^T times the density over polytopes."""
     if not cells:
         return np.empty((0, 0, 0))
     surfaces = [cell.surface() for cell in cells]
@@ -72,7 +53,7 @@ def moments(cells: Sequence[Cell], tolerance: float) -> Array:
 
 
 def _integrated(simplices: Array, planes: Array, owner: Indices, outer: Flags, tolerance: float) -> Array:
-    """Sums over simplices of the facets, cut in two where two rules of different degrees differ."""
+    """Sums over simplices of the facets; a simplex on which rules of different degrees disagree is halved."""
     count, n = len(outer), simplices.shape[2]
     total, order, seen = np.zeros((count, n + 1, n + 1)), 2, 0
     while len(simplices):
@@ -87,7 +68,7 @@ def _integrated(simplices: Array, planes: Array, owner: Indices, outer: Flags, t
         done = (error <= allowed) & ~_coarse(simplices, edges, areas, outer[owner], allowed)
         np.add.at(total, owner[done], found[done])
         simplices, planes, owner = simplices[~done], planes[~done], owner[~done]
-        if order > 2:  # the first rule is for what is small
+        if order > 2:  # the first rule is for small simplices
             simplices = _halved(simplices, edges[~done])
             planes, owner = np.repeat(planes, 2, axis=0), np.repeat(owner, 2)
         order = 4
@@ -96,7 +77,7 @@ def _integrated(simplices: Array, planes: Array, owner: Indices, outer: Flags, t
 
 
 def _coarse(simplices: Array, edges: Array, areas: Array, outer: Flags, allowed: Array) -> Flags:
-    """Whether simplices are so large that the density may hide between the points of a rule."""
+    """Whether simplices are so large that the density may be concentrated between the points of a rule."""
     centre = simplices.mean(1)
     reach = np.sqrt(np.square(simplices - centre[:, None]).sum(2).max(1))
     distance = np.sqrt(np.square(centre).sum(1)) - reach
@@ -108,14 +89,13 @@ def _coarse(simplices: Array, edges: Array, areas: Array, outer: Flags, allowed:
 
 
 def _edges(simplices: Array) -> Array:
-    """Squared lengths, shape (simplices, pairs)."""
     i, j = np.triu_indices(simplices.shape[1], 1)
     lengths: Array = np.square(simplices[:, i] - simplices[:, j]).sum(2)
     return lengths
 
 
 def _halved(simplices: Array, edges: Array) -> Array:
-    """Each simplex cut in two at the middle of its longest edge."""
+    """Bisect every simplex at the middle of its longest edge."""
     i, j = np.triu_indices(simplices.shape[1], 1)
     longest = edges.argmax(1)
     rows, i, j = np.arange(len(simplices)), i[longest], j[longest]
@@ -127,7 +107,7 @@ def _halved(simplices: Array, edges: Array) -> Array:
 
 
 def _cubature(simplices: Array, areas: Array, planes: Array, outer: Flags, order: int) -> tuple[Array, Array]:
-    """What each simplex of a facet adds to (z, 1) (z, 1)^T - (1, 0), and how sure that is."""
+    """Contribution of each simplex of a facet to (z, 1) (z, 1)^T - (1, 0), and its error estimate."""
     count, n = simplices.shape[0], simplices.shape[2]
     points, weights = grundmann_moeller(n - 1, order)
     products = np.einsum("pi,pj->ijp", points, points).reshape(n * n, -1)
@@ -139,7 +119,7 @@ def _cubature(simplices: Array, areas: Array, planes: Array, outer: Flags, order
         gram = part @ part.transpose(0, 2, 1)
         square = np.maximum(gram.reshape(len(part), -1) @ products, 0)
         area = areas[rows]
-        # Of barycentric coordinates times phi, and of h: by the higher degree and by the lower.
+        # Means of barycentric coordinates times phi and of h, by the rules of higher and lower degree.
         phi = np.exp(square / -2) * (area * (2 * math.pi) ** (-n / 2))[:, None]
         h = _potential(square, n, outer[rows]) * area[:, None]
         own, other = ((phi * w) @ points for w in weights.T)
@@ -156,7 +136,6 @@ def _cubature(simplices: Array, areas: Array, planes: Array, outer: Flags, order
 
 
 def _areas(simplices: Array) -> Array:
-    """Of simplices of n points in n dimensions."""
     n = simplices.shape[2]
     sides = simplices[:, 1:] - simplices[:, :1]
     gram = sides @ sides.transpose(0, 2, 1)
@@ -165,7 +144,7 @@ def _areas(simplices: Array) -> Array:
 
 
 def _potential(square: Array, n: int, outer: Flags) -> Array:
-    """Values of h at squared distances: finite at the origin; for outer polytopes vanishing far from it."""
+    """Values of h at squared distances: finite at the origin, or vanishing at infinity if `outer`."""
     half = square / 2
     beyond = special.erfc(np.sqrt(half)) if n % 2 else np.exp(-half)  # Q(1/2, x), Q(1, x)
     for place in np.arange(2 - n % 2, n, 2) / 2:
@@ -182,21 +161,7 @@ def _potential(square: Array, n: int, outer: Flags) -> Array:
 
 @functools.cache
 def grundmann_moeller(n: int, order: int) -> tuple[Array, Array]:
-    """Points and weights of a rule of degree 2 order + 1 for the mean over a simplex, and the one before.
-
-    Parameters
-    ----------
-    n : int
-        Dimension of the simplex.
-    order : int
-        At least 1.
-
-    Returns
-    -------
-    points : ndarray, shape (points, n + 1)
-        Barycentric.
-    weights : ndarray, shape (points, 2)
-        Of degree 2 order + 1, and of degree 2 order - 1, which takes some of the points only.
+    """Points and weights for the mean over a simplex of a rule of degree 2 order + 1 and of the previous one.
 
     References
     ----------
@@ -213,7 +178,7 @@ def grundmann_moeller(n: int, order: int) -> tuple[Array, Array]:
 
 
 def _weight(n: int, order: int, level: int) -> float:
-    """Of a point of a level, for the mean: order - level is i of the paper."""
+    """Weight of a point of a level, for the mean; order - level is i of the paper."""
     degree, i = 2 * order + 1, order - level
     power = (degree + n - 2 * i) ** degree
     below = math.factorial(i) * math.factorial(degree + n - i)
@@ -221,7 +186,7 @@ def _weight(n: int, order: int, level: int) -> float:
 
 
 def _compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
-    """All ways to write a number as a sum of so many, each at least 0."""
+    """All ways to write `total` as a sum of `parts` integers >= 0."""
     if parts == 1:
         yield (total,)
         return

@@ -16,20 +16,19 @@ from sdp_ref.graph.trace import Step, last_uses
 from sdp_ref.rules.exact.cells import ON, Array, Cell, Flags, Indices, Place, nearest
 
 MOST_INPUTS = 5
-"""Variates whose polytopes are made: the simplices of their facets are too many for six."""
+"""Largest supported number of variates: for six, the facets have too many simplices."""
 
 _BEYOND = 6.0
-"""Half the edge of the box that all cells are in, at least: outside are 2e-9 of the mass for each variate."""
+"""Minimum half-width of the box around all cells, which contains all but 2e-9 of the mass per variate."""
 
 
 @dataclass(frozen=True)
 class Map:
-    """An affine op, as a map of affine functions: (C, n + 1, *event), the constant last, to the same."""
+    """An affine op as a map of affine functions, shape (C, n + 1, *event) with the constant last."""
 
     op: Affine
 
     def __call__(self, value: Tensor) -> Tensor:
-        """Apply to the function of each cell."""
         constant, slopes = value[:, -1], value[:, :-1]
         self.op.check(constant)
         mapped = self.op.value(constant).unsqueeze(1)
@@ -51,24 +50,6 @@ Bend = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 def walk(steps: Sequence[Step], operations: Sequence[Operation], start: Tensor, bend: Bend) -> Tensor:
-    """Take affine functions through a net.
-
-    Parameters
-    ----------
-    steps : sequence of Step
-    operations : sequence of Operation
-        One a step.
-    start : Tensor, shape (C, n + 1, *event), float64
-        Of each cell: the input as a function of n variates, the constant last.
-    bend : callable
-        Makes of the units before a kink the cells after it: from which cell each comes, and whether units are
-        above the kink there, (cells, *event).
-
-    Returns
-    -------
-    Tensor, shape (cells, n + 1, *out)
-        The output as a function of the variates in each cell.
-    """
     values = {0: start}
     numbered = enumerate(zip(steps, operations, last_uses(steps), strict=True), start=1)
     for number, (step, operation, unneeded) in numbered:
@@ -86,21 +67,7 @@ def walk(steps: Sequence[Step], operations: Sequence[Operation], start: Tensor, 
 
 
 def as_rows(value: Tensor) -> Array:
-    """Affine functions of cells, a row for each unit.
-
-    Parameters
-    ----------
-    value : Tensor, shape (cells, n + 1, *event)
-
-    Returns
-    -------
-    ndarray, shape (cells, units, n + 1)
-
-    Raises
-    ------
-    ValueError
-        If they are not finite.
-    """
+    """Affine functions of cells, one row per unit."""
     rows: Array = value.flatten(2).mT.cpu().numpy()
     if not np.isfinite(rows).all():
         raise ValueError("an op of the net gives values that are not finite: has it weights that are NaN?")
@@ -109,8 +76,8 @@ def as_rows(value: Tensor) -> Array:
 
 def _normalised(planes: Array) -> Array:
     """Hyperplanes (..., n + 1) with normals of length one, or 0."""
-    with np.errstate(over="ignore"):  # of an offset, where the hyperplane is nowhere near
-        # By the largest entry first: squares of large and of small ones are no numbers.
+    with np.errstate(over="ignore"):  # an offset may overflow where the hyperplane is far away
+        # Divide by the largest entry first: squares of large and of small entries over- or underflow.
         size = np.abs(planes[..., :-1]).max(-1, keepdims=True, initial=0)
         planes = planes / np.where(size > 0, size, 1)
         size = np.linalg.norm(planes[..., :-1], axis=-1, keepdims=True)
@@ -119,55 +86,27 @@ def _normalised(planes: Array) -> Array:
 
 
 class TooManyRegions(Exception):  # noqa: N818  the caller knows what to say about it
-    """There are more regions than may be."""
+    """The number of regions exceeds the limit."""
 
 
 class Regions:
-    """Cells on which a net is affine, as far as they come near the origin, and the cuts that made them.
+    """Cells on which a net of n variates is affine, within a radius of the origin, and their cuts.
 
-    A cell is cut by a hyperplane that meets it within a radius. Beyond the radius cells go on, up to the box
-    that holds them all, and with them the affine function that the net is in them.
-
-    Parameters
-    ----------
-    n : int
-        Number of variates.
-    radius : float
-        Within which the regions are those of the net.
-    most : int
-        Regions.
+    A hyperplane cuts a cell if it meets the cell within the radius. Outside the radius, cells continue up to
+    the box around all of them, and so do the affine functions of the net on them. `most` limits the number of
+    cells.
     """
 
     def __init__(self, n: int, radius: float, most: int) -> None:
         self.radius, self.most = radius, most
-        # Until the first cut all that is known is that the origin is inside: so nets that do not bend within
-        # the radius may have any number of inputs.
+        # Until the first cut, only the origin is known to be inside, so nets without kinks within the radius
+        # may have any number of inputs.
         self.cells = [Cell(np.zeros((1, n)), np.zeros((1, 0), dtype=bool), np.zeros((0, n + 1)))]
         self.planes: list[Array] = []
         self.children: list[list[int]] = []
 
     def bend(self, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Cut all cells where units are zero; see :func:`walk`.
-
-        Parameters
-        ----------
-        value : Tensor, shape (cells, n + 1, *event)
-            Units, as functions of the variates.
-
-        Returns
-        -------
-        parents : Tensor of int, shape (new cells,)
-        above : Tensor of bool, shape (new cells, *event)
-
-        Raises
-        ------
-        TooManyRegions
-            If there are more than may be.
-        NoFormulaError
-            If there are more variates than polytopes are made of.
-        ValueError
-            If units are not finite.
-        """
+        """Cut all cells where units are zero; see :func:`walk`."""
         planes = _normalised(as_rows(value))
         cells: list[Cell] = []
         parents: list[int] = []
@@ -183,14 +122,7 @@ class Regions:
         return torch.tensor(parents, device=value.device), sides.to(value.device)
 
     def tree(self) -> tuple[Array, Indices]:
-        """Cuts that made the cells.
-
-        Returns
-        -------
-        planes : ndarray, shape (cuts, n + 1)
-        children : ndarray of int, shape (cuts, 2)
-            The cut that follows on either side, or ~k for cell k.
-        """
+        """Cuts that made the cells."""
         for number, cell in enumerate(self.cells):
             self._hang(cell, ~number)
         planes = np.array(self.planes).reshape(-1, self.cells[0].planes.shape[1])
@@ -229,7 +161,7 @@ class Regions:
         return Cell.box(n, max(_BEYOND, self.radius))
 
     def _above(self, cell: Cell, planes: Array) -> Flags:
-        """On which side of each hyperplane a cell is, near the origin where it is on both."""
+        """Side of each hyperplane on which a cell is; if it is on both, that of its part near the origin."""
         distance = cell.vertices @ planes[:, :-1].T + planes[:, -1]
         low, high = distance.min(0), distance.max(0)
         point, _ = nearest(cell.vertices, self.radius)
@@ -238,21 +170,17 @@ class Regions:
         return above
 
     def _hang(self, cell: Cell, number: int) -> None:
-        """Note what stands at a cell's place in the tree of cuts."""
+        """Store a region or a cut at the cell's position in the tree of cuts."""
         if cell.place:
             self.children[cell.place.cut][cell.place.side] = number
 
 
 @dataclass(frozen=True)
 class Census:
-    """How many regions some draws fall into.
+    """Estimate of the number of regions from samples.
 
-    Attributes
-    ----------
-    least : int
-        Number of regions that there are at least, by Chao's estimate.
-    share : float
-        Of the mass that is in the regions that are likeliest, as many as were asked about.
+    `least` is a lower bound of the number, by Chao's estimator, and `share` the mass of the likeliest
+    regions, as many as requested.
     """
 
     least: int
@@ -262,19 +190,7 @@ class Census:
     def of(
         cls, steps: Sequence[Step], operations: Sequence[Operation], points: Tensor, likeliest: int
     ) -> Census:
-        """Count the patterns of units above their kink.
-
-        Parameters
-        ----------
-        steps : sequence of Step
-        operations : sequence of Operation
-        points : Tensor, shape (draws, *event), float64
-        likeliest : int
-            Regions whose share is asked.
-
-        Returns
-        -------
-        Census
+        """Count the activation patterns of samples.
 
         References
         ----------
@@ -292,7 +208,7 @@ class Census:
         rows = names.view(np.dtype((np.void, names.shape[1]))).ravel()
         _, which, counts = np.unique(rows, return_inverse=True, return_counts=True)
         once, twice = (int((counts == times).sum()) for times in (1, 2))
-        # Which regions are likely, half of the draws say; how likely they are, the others.
+        # Half of the samples select the likely regions, the other half estimates their mass without bias.
         half = len(rows) // 2
         first = np.bincount(which[:half], minlength=len(counts))
         chosen = np.argsort(-first, kind="stable")[:likeliest]

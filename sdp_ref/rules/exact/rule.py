@@ -1,4 +1,4 @@
-"""The exact law of the output of a net that is affine in pieces, under Gaussian noise in a few inputs."""
+"""The exact law of the output of a piecewise affine net under Gaussian noise in a few inputs."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from sdp_ref.rules.exact.regions import Census, Kink, Map, Operation, Regions, T
 from sdp_ref.rules.layerwise import LayerwiseRule
 
 _DRAWS = 2**16
-"""By which the regions that there are too many of are counted."""
+"""Number of samples for the estimate of the number of regions, if there are too many."""
 
 _NO_NOISE = 1e-7
-"""Of the widest direction of the noise: what is narrower is rounding."""
+"""Relative to the widest direction of the noise: narrower directions are rounding error."""
 
 
 @dataclass(frozen=True)
@@ -44,34 +44,28 @@ class Exact(LayerwiseRule):
     Parameters
     ----------
     mass : float
-        Inside (0, 1): of the noise, where the function is the net. Elsewhere it is the net continued, so that
-        most of what is missing is not lost.
+        Mass of the noise, inside (0, 1), on which the function is the net. Outside, the net is continued, so
+        that most of the remaining mass is not lost.
     regions : int
-        Most polytopes. A net that has more is refused, with the number that it would take.
+        Maximum number of polytopes. A net that needs more is rejected, with an estimate of their number.
     tolerance : float
-        Inside (0, 1): error of mass and second moments of the noise over all polytopes together, as cubatures
-        of degree 9 show it by what they differ from such of degree 7.
-
-    Raises
-    ------
-    ValueError
-        If a parameter does not fit.
+        Error of the mass and second moments of the noise, inside (0, 1), summed over all polytopes. It is
+        estimated from the difference between cubatures of degree 9 and 7.
 
     Notes
     -----
-    The result is a :class:`~sdp_ref.laws.piecewise.PiecewiseGaussian`: draws, mean, covariance, the mass that
-    is missing, and bounds of what it can do to mean and covariance; `pieces` has map and probability of every
-    polytope. It carries no gradient and has no known density. Where no unit has its kink within `mass` the
-    net is taken for affine there, and any number of inputs will do. Each law of a batch is worked out by
-    itself, in float64. Other laws of the input, noise in more inputs and other non-linearities are refused.
+    The result is a :class:`~sdp_ref.laws.piecewise.PiecewiseGaussian`: samples, mean, covariance, the missing
+    mass, and bounds of its effect on mean and covariance; `pieces` has the map and probability of every
+    polytope. It has no gradient and no known density. If no unit has its kink within `mass`, the net is
+    treated as affine, and any number of inputs is supported. The laws of a batch are processed one by one, in
+    float64. Other input laws, noise in more inputs and other non-linearities are rejected.
 
     References
     ----------
     Montufar, Pascanu, Cho and Bengio, "On the number of linear regions of deep neural networks", NeurIPS
-    2014.
-    Grundmann and Moeller, "Invariant integration formulas for the n-simplex by combinatorial methods", SIAM
-    J. Numer. Anal. 1978: the cubatures.
-    Lasserre, "Integration on a convex polytope", Proc. AMS 1998: from polytopes to their faces.
+    2014. Grundmann and Moeller, "Invariant integration formulas for the n-simplex by combinatorial methods",
+    SIAM J. Numer. Anal. 1978: the cubatures. Lasserre, "Integration on a convex polytope", Proc. AMS 1998:
+    from polytopes to their faces.
     """
 
     name: ClassVar[str] = "exact"
@@ -79,7 +73,7 @@ class Exact(LayerwiseRule):
     claims: ClassVar[Collection[str]] = frozenset({"moments"})
     rank: ClassVar[int] = 48
     differentiable: ClassVar[bool] = False
-    """For the conformance kit."""
+    """Read by the conformance kit."""
     mass: float = 0.9999
     regions: int = 20_000
     tolerance: float = 1e-4
@@ -93,13 +87,13 @@ class Exact(LayerwiseRule):
             raise ValueError(f"exact needs a whole number of regions, at least 1, got {self.regions!r}")
 
     def start(self, x: Law) -> Gaussian | DiagonalGaussian:
-        """The law of the input, if it is Gaussian."""
+        """Require a Gaussian input."""
         if not isinstance(x, Gaussian | DiagonalGaussian):
             raise UnsupportedError(self.name, f"{type(x).__name__} input; it is for Gaussian ones")
         return x
 
     def walk(self, steps: Sequence[Step], operations: Sequence[Any]) -> Callable[[Law], Law]:
-        """See :class:`LayerwiseRule`; a net is taken as a whole."""
+        """Process the net as a whole."""
 
         @torch.no_grad()
         def propagate(x: Law) -> Law:
@@ -124,7 +118,7 @@ class Exact(LayerwiseRule):
         within = self._moments(regions.cells, n)
         planes, children = regions.tree()
         pieces = Pieces(planes, children[:, 0], children[:, 1], maps, within[:, n, n])
-        with np.errstate(over="ignore", invalid="ignore"):  # of outputs whose squares are no numbers
+        with np.errstate(over="ignore", invalid="ignore"):  # squares of outputs may overflow
             mean, covariance = _pushed(maps, within)
             steepest = np.linalg.norm(maps[:, :, :n], 2, axis=(1, 2)).max() if n else np.float64(0)
             bounds = _bounds(n, radius, steepest, self.tolerance)
@@ -134,7 +128,7 @@ class Exact(LayerwiseRule):
         return unchecked(PiecewiseGaussian, *tensors, (pieces,))
 
     def _moments(self, cells: Sequence[Cell], n: int) -> Array:
-        """Integrals of (z, 1) (z, 1)^T over each polytope; of one about the origin, what the others leave."""
+        """Integrals of (z, 1) (z, 1)^T over each polytope; the one around the origin is the complement."""
         inmost = int(np.argmin([cell.planes[:, n].max(initial=-math.inf) for cell in cells]))
         others = [number for number in range(len(cells)) if number != inmost]
         within = np.zeros((len(cells), n + 1, n + 1))
@@ -146,10 +140,10 @@ class Exact(LayerwiseRule):
     def _refuse(
         self, steps: Sequence[Step], operations: Sequence[Operation], start: Tensor, radius: float
     ) -> NoReturn:
-        """Raise the error of a net with too many polytopes."""
+        """Raise the error for a net with too many polytopes."""
         n, rng = start.shape[1] - 1, np.random.default_rng(0)
         normals = rng.standard_normal((_DRAWS, n))
-        # Even over the ball: regions far out count as much as those where the mass is.
+        # Uniform over the ball: distant regions count as much as those with most of the mass.
         even = normals / np.linalg.norm(normals, axis=1, keepdims=True)
         even *= radius * rng.random((_DRAWS, 1)) ** (1 / n)
 
@@ -166,7 +160,7 @@ class Exact(LayerwiseRule):
 
 
 def _whitened(x: Gaussian | DiagonalGaussian) -> Tensor:
-    """Input as a function of standard normal variates, shape (1, n + 1, *event), the constant last."""
+    """The input as a function of standard normal variates, shape (1, n + 1, *event), the constant last."""
     mean = x.mean.double()
     if isinstance(x, DiagonalGaussian):
         sizes = x.standard_deviation.flatten(1)
@@ -181,7 +175,7 @@ def _whitened(x: Gaussian | DiagonalGaussian) -> Tensor:
 
 def _pushed(maps: Array, within: Array) -> tuple[Array, Array]:
     """Mean and covariance of the output, from the maps of the polytopes and the integrals over them."""
-    # About the value in the likeliest polytope: about 0 the digits of a small covariance would be lost.
+    # Relative to the value in the likeliest polytope: about 0, a small covariance would lose its digits.
     centre = maps[within[:, -1, -1].argmax(), :, -1]
     moved = maps.copy()
     moved[:, :, -1] -= centre
@@ -193,14 +187,10 @@ def _pushed(maps: Array, within: Array) -> tuple[Array, Array]:
 
 
 def _bounds(n: int, radius: float, steepest: np.float64, tolerance: float) -> tuple[float, float]:
-    """How far mean and covariance may be off, in norm, where no polytope is steeper than the steepest known.
+    """Bounds of the errors of mean and covariance in norm, if no polytope is steeper than the known ones.
 
-    With L for the slope and R for the radius: the net f and its continuation g are at most 2 L (abs(z) + R)
-    apart beyond R, and nearer than L abs(z) and L (abs(z) + 2 R) to f(0).
-
-    Returns
-    -------
-    tuple of float, float
+    With slope L and radius R: beyond R, the net f and its continuation g differ by at most 2 L (abs(z) + R),
+    and their distances from f(0) are at most L abs(z) and L (abs(z) + 2 R).
     """
     if not n:
         return 0.0, 0.0

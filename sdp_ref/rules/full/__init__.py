@@ -1,1 +1,1 @@
-"""Rules that carry the covariance between all values still to be read."""
+"""Rules that propagate the covariance between all values that are read later."""

@@ -1,4 +1,4 @@
-"""How much memory the covariance matrices of a step may take."""
+"""Memory limits for the covariance matrices of a step."""
 
 from __future__ import annotations
 
@@ -7,45 +7,19 @@ from dataclasses import dataclass
 from sdp_ref.errors import CovarianceSizeError
 from sdp_ref.rules.full.joint import Joint
 
-_NUMBER = 8  # bytes
+_NUMBER = 8  # bytes per number
 _HINT = "rule 'low_rank' carries covariances as factors of low rank, which fit"
 
 
 @dataclass(frozen=True)
 class Budget:
-    """Memory that a rule may use at one place of a net.
-
-    Attributes
-    ----------
-    rule, path : str
-        Who may, and where; for the message.
-    max_bytes : float
-        How much.
-    """
+    """Memory that a rule may use at one op of a net."""
 
     rule: str
     path: str
     max_bytes: float
 
     def fit(self, joint: Joint, n: int, *, built: int = 1, entries: int = 0) -> None:
-        """Refuse a step whose matrices would not fit.
-
-        Parameters
-        ----------
-        joint : Joint
-            What is held already.
-        n : int
-            Components of the step's output.
-        built : int
-            How many (B, n, n) matrices the step takes.
-        entries : int
-            Numbers, for one input of the batch, that it takes besides.
-
-        Raises
-        ------
-        CovarianceSizeError
-            If they would not.
-        """
         batch = len(next(iter(joint.means.values())))
         needed = _NUMBER * (joint.entries + batch * (built * n * n + entries))
         if needed > self.max_bytes:

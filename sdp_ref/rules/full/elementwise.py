@@ -1,4 +1,4 @@
-"""What an elementwise function does to the joint law of a net's live values."""
+"""Elementwise functions of the joint law of a net's live values."""
 
 from __future__ import annotations
 
@@ -16,44 +16,26 @@ from sdp_ref.rules.full.steps import JointStep, copied
 
 
 def elementwise_input(law: Gaussian) -> tuple[Tensor, Tensor]:
-    """Mean and covariance of a law that an elementwise function is applied to.
+    """Mean and covariance at the input of an elementwise function.
 
-    A unit whose variance is negative, by rounding or by an indefinite covariance of DVIA, is taken
-    for a point mass.
-
-    Parameters
-    ----------
-    law : Gaussian
-
-    Returns
-    -------
-    mean : Tensor, shape (B, n)
-    covariance : Tensor, shape (B, n, n)
+    A unit with a negative variance, from rounding or from the indefinite covariance of DVIA, is treated as a
+    point mass.
     """
     covariance = law.covariance
     negative = covariance.diagonal(dim1=-2, dim2=-1) < 0
-    if covariance.device.type != "cpu" or bool(negative.any()):  # to look would be to wait for a device
+    if covariance.device.type != "cpu" or bool(negative.any()):  # avoid waiting for another device
         covariance = covariance.masked_fill(negative.unsqueeze(-1) | negative.unsqueeze(-2), 0.0)
     return law.mean.flatten(1), covariance
 
 
 @dataclass(frozen=True)
 class ElementwiseStep(JointStep):
-    """A function of one value, or the same one of several values at once.
+    """An elementwise function of one value, or of several values at once.
 
-    The covariance of what it makes is its handler's; that with the values which are read later is
-    Cov(f(X), Y) = E[f'(X)] Cov(X, Y) (Stein's lemma).
-
-    Attributes
-    ----------
-    handler : callable
-        From the law of the value, or of all values side by side, to that of the result.
-    module : nn.Module
-        Which applies the function.
-    derivative : callable or None
-        E[f'(X)] from the module, the mean and the variance of X; None if there is no formula.
-    temporaries : int
-        Matrices that the handler takes at its peak.
+    `handler` maps the law of the value, or of all values concatenated, to that of the result, and needs up to
+    `temporaries` matrices. `derivative` is E[f'(X)] from the module, the mean and the variance of X, or None
+    if there is no formula. The covariance with values that are read later is Cov(f(X), Y) = E[f'(X)] Cov(X,
+    Y) (Stein's lemma).
     """
 
     handler: Callable[[Gaussian], Law]
@@ -64,7 +46,7 @@ class ElementwiseStep(JointStep):
     def take(
         self, joint: Joint, budget: Budget, number: int, inputs: tuple[int, ...], others: tuple[int, ...]
     ) -> None:
-        """Make a value of each of the `inputs`, `number` and those after it; see :class:`JointStep`."""
+        """Add the results for `inputs` as the values `number`, `number` + 1, ..."""
         values = tuple(dict.fromkeys(inputs))
         sizes = [joint.size(v) for v in values]
         n = sum(sizes)

@@ -1,8 +1,8 @@
-"""Joint Gaussian law of the values of a net that are still to be read, block by block.
+"""Joint Gaussian law of the values of a net that are read later, in blocks.
 
-A residual branch reads a value again after others have been made from it; what it adds depends on
-the covariance between the two. For an affine op that is Cov(A X, Y) = A Cov(X, Y); for an elementwise
-function f of jointly Gaussian X and Y it is Cov(f(X), Y) = E[f'(X)] Cov(X, Y) (Stein's lemma).
+A residual branch reads a value again after others have been computed from it, and the variance of the sum
+depends on their covariance. For an affine op this is Cov(A X, Y) = A Cov(X, Y); for an elementwise function f
+of jointly Gaussian X and Y it is Cov(f(X), Y) = E[f'(X)] Cov(X, Y) (Stein's lemma).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from torch import Tensor
 from sdp_ref.laws import Gaussian, unchecked
 
 Rows = Callable[..., Tensor]
-"""Linear part of an op: one matrix of rows (B, R, *event) for each input to (B, R, *out)."""
+"""Linear part of an op: maps one matrix of rows (B, R, *event) per input to (B, R, *out)."""
 
 
 class Live(Protocol):
-    """What an op has to know of the live values to be taken for a linear one."""
+    """The interface through which an op reads the live values in order to be linearised."""
 
     means: dict[int, Tensor]
 
@@ -28,25 +28,21 @@ class Live(Protocol):
         """Number of components of a value."""
 
     def within(self, value: int, places: Tensor) -> Tensor:
-        """Covariances (B, groups, n, n) within groups of components, which stand at `places` (groups, n)."""
+        """Covariances (B, groups, n, n) within groups of components, with indices `places` (groups, n)."""
 
     def group_sums(self, value: int, groups: int) -> tuple[Tensor, Tensor]:
-        """Sums of the variances and of all covariances within groups of neighbours, (B, groups, 1)."""
+        """Sums of variances and of all covariances within groups of adjacent components, (B, groups, 1)."""
 
     def side_by_side(self, one: int, other: int, shape: torch.Size) -> Tensor:
-        """Covariances of two values place by place, both broadcast to an event, (B, *shape)."""
+        """Covariances of corresponding components of two values, both broadcast to an event, (B, *shape)."""
 
 
 class Joint:
-    """Means and covariance blocks of the live values of one walk through a net.
+    """Means and covariance blocks of the live values during the walk through a net.
 
-    Parameters
-    ----------
-    mean : Tensor, shape (B, *event), float64
-        Of value 0, the net's input.
-    covariance : Tensor, shape (B, n, n), or variance : Tensor, shape (B, *event)
-        Of value 0; its variance where its components are independent. The matrix is then built
-        only when an op needs it.
+    Value 0 is the input of the net, given by its mean (B, *event), float64, and its covariance (B, n, n), or
+    its variance (B, *event) if its components are independent. The matrix is then built only when an op needs
+    it.
     """
 
     def __init__(
@@ -54,21 +50,19 @@ class Joint:
     ) -> None:
         self.means = {0: mean}
         self._variances = {} if variance is None else {0: variance.flatten(1)}
-        # Of pairs i <= j only: the other half is theirs, transposed.
+        # Only pairs i <= j; the others are their transposes.
         self._blocks = {} if covariance is None else {(0, 0): covariance}
 
     @property
     def live(self) -> tuple[int, ...]:
-        """Values there are."""
         return tuple(self.means)
 
     @property
     def entries(self) -> int:
-        """Numbers held in all covariance blocks."""
         return sum(block.numel() for block in self._blocks.values())
 
     def independent(self, value: int) -> Tensor | None:
-        """Variances (B, n) of a value whose matrix has not been built, None of others."""
+        """Variances (B, n) of a value whose matrix has not been built, otherwise None."""
         return None if (value, value) in self._blocks else self._variances[value]
 
     def block(self, i: int, j: int) -> Tensor:
@@ -78,24 +72,21 @@ class Joint:
         return self._blocks[i, j] if i <= j else self._blocks[j, i].mT
 
     def law(self, value: int) -> Gaussian:
-        """Law of one value."""
         return unchecked(Gaussian, self.means[value], self.block(value, value))
 
     def law_of_all(self, values: Sequence[int]) -> Gaussian:
-        """Law of several values side by side, each flattened."""
+        """Joint law of several values, flattened and concatenated."""
         mean = torch.cat([self.means[v].flatten(1) for v in values], 1)
         rows = [torch.cat([self.block(i, j) for j in values], 2) for i in values]
         return unchecked(Gaussian, mean, torch.cat(rows, 1))
 
     def within(self, value: int, places: Tensor) -> Tensor:
-        """See :class:`Live`."""
         variance = self.independent(value)
         if variance is not None:
             return torch.diag_embed(variance[:, places])
         return self.block(value, value)[:, places.unsqueeze(2), places.unsqueeze(1)]
 
     def side_by_side(self, one: int, other: int, shape: torch.Size) -> Tensor:
-        """See :class:`Live`."""
         rows, columns = (
             torch.arange(self.size(v)).reshape(self.means[v].shape[1:]).expand(shape).flatten()
             for v in (one, other)
@@ -105,7 +96,6 @@ class Joint:
         return taken.reshape(-1, *shape)
 
     def group_sums(self, value: int, groups: int) -> tuple[Tensor, Tensor]:
-        """See :class:`Live`."""
         variance = self.independent(value)
         if variance is not None:
             trace = variance.reshape(len(variance), groups, -1).sum(-1, keepdim=True)
@@ -115,23 +105,16 @@ class Joint:
         return trace, own.sum((2, 3)).unsqueeze(-1)
 
     def size(self, value: int) -> int:
-        """Number of components of a value."""
         return self.means[value][0].numel()
 
     def replace(self, old: int, new: int, mean: Tensor, variance: Tensor) -> None:
-        """Put in the place of the only value one whose components are independent too."""
+        """Replace the only value by one with independent components."""
         if self.live != (old,):
             raise ValueError(f"value {old} is not the only live one: {self.live}")
         self.means, self._variances, self._blocks = {new: mean}, {new: variance.flatten(1)}, {}
 
     def add(self, value: int, mean: Tensor, covariance: Tensor, cross: dict[int, Tensor]) -> None:
-        """Take a new value, with its covariance with each live one, (B, n_live, n).
-
-        Raises
-        ------
-        ValueError
-            If its number is not above those of the live ones.
-        """
+        """Add a value, with its covariance with each live one, (B, n_live, n)."""
         if any(other >= value for other in self.means):
             raise ValueError(f"value {value} does not come after the live ones: {self.live}")
         self.means[value] = mean
@@ -139,13 +122,12 @@ class Joint:
         self._blocks.update({(other, value): block for other, block in cross.items()})
 
     def drop(self, values: Iterable[int]) -> None:
-        """Forget values that nobody reads any more."""
         gone = set(values)
         self.means = {v: mean for v, mean in self.means.items() if v not in gone}
         self._blocks = {k: block for k, block in self._blocks.items() if not gone & set(k)}
 
     def rename(self, old: int, new: int, mean: Tensor) -> None:
-        """Give value `old` another number and a mean of another shape, the same components in order."""
+        """Renumber value `old`, whose components keep their order in the new shape."""
 
         def name(v: int) -> int:
             return new if v == old else v
@@ -159,13 +141,13 @@ class Joint:
         self.means = {name(v): m for v, m in self.means.items()} | {new: mean}
 
     def linear_cross(self, inputs: Sequence[int], rows: Rows, others: Iterable[int]) -> dict[int, Tensor]:
-        """Covariances (B, n_other, m) of the values `others` with what `rows` makes of values `inputs`."""
+        """Covariances (B, n_other, m) of the values `others` with the image of `inputs` under `rows`."""
         return {
             other: rows(*(self._rows(self.block(other, i), i) for i in inputs)).flatten(2) for other in others
         }
 
     def linear_covariance(self, inputs: Sequence[int], rows: Rows, cross: dict[int, Tensor]) -> Tensor:
-        """Covariance (B, m, m) of what `rows` makes of values `inputs`, given their covariance with it."""
+        """Covariance (B, m, m) of the image of `inputs` under `rows`, given their covariance with it."""
         return rows(*(self._rows(cross[i].mT, i) for i in inputs)).flatten(2)
 
     def _rows(self, block: Tensor, value: int) -> Tensor:

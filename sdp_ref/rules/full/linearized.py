@@ -1,4 +1,4 @@
-"""Ops without exact moments beside the values that are read later: linearised at the mean."""
+"""Ops without exact moments in a joint law, linearised at the mean."""
 
 from __future__ import annotations
 
@@ -18,17 +18,7 @@ from sdp_ref.rules.full.steps import LinearStep, MeanStep
 
 
 def linearised(module: nn.Module) -> MeanStep:
-    """Step of any differentiable op: its value at the means, and its derivative there.
-
-    Parameters
-    ----------
-    module : nn.Module
-        Of one value or several, each row by itself.
-
-    Returns
-    -------
-    MeanStep
-    """
+    """Step of any differentiable op: its value and its derivative at the means."""
 
     def bind(*means: Tensor) -> tuple[Tensor, Rows]:
         return linear_part(partial(in_dtype, module), means)
@@ -37,19 +27,15 @@ def linearised(module: nn.Module) -> MeanStep:
 
 
 class NormStep(LinearStep):
-    """A norm, linearised with its mean scale: the mean of the mean squares in the stead of that at the mean.
+    """A norm, linearised at its mean scale: the mean square under the law replaces that at the mean.
 
-    Parameters
-    ----------
-    module : nn.Module
-        One of :data:`~sdp_ref.graph.norms.NORMS`.
+    The module is one of :data:`~sdp_ref.graph.norms.NORMS`.
     """
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
 
     def bound(self, joint: Live, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
-        """See :class:`LinearStep`."""
         (value,) = inputs
         mean = joint.means[value]
         form = Norm.of(self.module, mean)
@@ -68,19 +54,14 @@ class NormStep(LinearStep):
 
 
 def _excess(form: Norm, joint: Live, value: int) -> Tensor:
-    """By how much noise raises the mean squares of groups on average, (B, groups, 1)."""
+    """Mean increase of the mean squares of groups by the noise, (B, groups, 1)."""
     trace, total = joint.group_sums(value, form.groups)
     n = joint.size(value) // form.groups
     return trace / n - total / n**2 if form.centred else trace / n
 
 
 class SoftmaxStep(LinearStep):
-    """A softmax by its mean-field mean, and by the derivative of that.
-
-    Parameters
-    ----------
-    module : nn.Softmax
-    """
+    """A softmax with its mean-field mean and the derivative of that."""
 
     def __init__(self, module: nn.Softmax) -> None:
         self.module = module
@@ -88,14 +69,12 @@ class SoftmaxStep(LinearStep):
     def take(
         self, joint: Joint, budget: Budget, number: int, inputs: tuple[int, ...], others: tuple[int, ...]
     ) -> None:
-        """See :class:`JointStep`; the Jacobian of each softmax comes first."""
         mean = joint.means[inputs[0]]
         n = mean.shape[softmax_dim(self.module, mean)]
         budget.fit(joint, joint.size(inputs[0]), entries=5 * n * joint.size(inputs[0]))
         super().take(joint, budget, number, inputs, others)
 
     def bound(self, joint: Live, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
-        """See :class:`LinearStep`."""
         (value,) = inputs
         mean = joint.means[value]
         dim = softmax_dim(self.module, mean) % mean.ndim

@@ -1,4 +1,4 @@
-"""The larger of two values, and lengths of vectors: moments of their own, a slope for what is read later."""
+"""The larger of two values, and lengths of vectors: exact or gamma moments, and a slope for covariances."""
 
 from __future__ import annotations
 
@@ -18,15 +18,11 @@ from sdp_ref.rules.full.steps import LinearStep
 
 
 class MaximumStep(LinearStep):
-    """The larger of two values: max(X, Y) = Y + (X - Y)_+, of which all moments are known.
+    """The larger of two values: max(X, Y) = Y + (X - Y)_+, with known moments.
 
-    Mean, covariance, and covariances with what is read later are exact where the law of all is Gaussian
-    (Clark 1961, "The greatest of a finite set of random variables"): those with a third value Z are
-    P(X > Y) Cov(X, Z) + P(Y > X) Cov(Y, Z), by Stein's lemma.
-
-    Parameters
-    ----------
-    module : Maximum
+    Mean, covariance, and covariances with values that are read later are exact under a jointly Gaussian law
+    (Clark 1961, "The greatest of a finite set of random variables"): those with a third value Z are P(X > Y)
+    Cov(X, Z) + P(Y > X) Cov(Y, Z), by Stein's lemma.
     """
 
     temporaries = 16
@@ -35,7 +31,6 @@ class MaximumStep(LinearStep):
         self.module = module
 
     def bound(self, joint: Live, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
-        """See :class:`LinearStep`."""
         difference, variance = self.apart(joint, inputs)
         gain = ReLU().mean_variance(difference, variance)[0]
         passed = ReLU().mean_derivative(difference, variance).unsqueeze(1)
@@ -46,7 +41,7 @@ class MaximumStep(LinearStep):
         return joint.means[inputs[1]] + gain, rows
 
     def apart(self, joint: Live, inputs: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-        """Mean and variance of the first value less the second, (B, *out)."""
+        """Mean and variance of the difference of the values, (B, *out)."""
         a, b = inputs
         shape = self.module(joint.means[a], joint.means[b]).shape[1:]
         difference = joint.means[a] - joint.means[b]
@@ -55,13 +50,12 @@ class MaximumStep(LinearStep):
         return difference, variance.clamp(min=0)
 
     def entries(self, joint: Joint, inputs: tuple[int, ...], mean: Tensor) -> int:  # noqa: ARG002
-        """See :class:`LinearStep`."""
         return self.temporaries * mean[0].numel() ** 2
 
     def completed(
         self, joint: Joint, inputs: tuple[int, ...], mean: Tensor, covariance: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """See :class:`LinearStep`; by what the covariance of ramps differs from that of their slopes."""
+        """Add the difference between the covariance of ramps and that of their linear parts."""
         difference, between = elementwise_input(self._difference(joint, inputs, mean.shape))
         ramps = ReLU().mean_covariance(difference, between)[1]
         passed = ReLU().mean_derivative(difference, between.diagonal(dim1=1, dim2=2))
@@ -69,7 +63,7 @@ class MaximumStep(LinearStep):
 
     @staticmethod
     def _difference(joint: Joint, inputs: tuple[int, ...], shape: torch.Size) -> Gaussian:
-        """Law of the first value less the second, both broadcast to `shape`."""
+        """Law of the difference of the values, both broadcast to `shape`."""
         a, b = inputs
         places = (places_in(joint.means[v].shape[1:], shape[1:]) for v in inputs)
         left, right, both = broadcast((joint.block(a, a), joint.block(b, b), joint.block(a, b)), *places)
@@ -80,19 +74,15 @@ class MaximumStep(LinearStep):
 class VectorNormStep(LinearStep):
     """Euclidean lengths, by the exact moments of their squares.
 
-    The root of each is taken for that of a gamma variable (:func:`~sdp_ref.graph.lengths.root_moments`), and
-    its covariances for those of the square times a slope, by which its standard deviation is right.
-
-    Parameters
-    ----------
-    module : VectorNorm
+    The square is approximated by a gamma variable to compute its root
+    (:func:`~sdp_ref.graph.lengths.root_moments`). Covariances are those of the square times a slope that
+    yields the correct standard deviation.
     """
 
     def __init__(self, module: VectorNorm) -> None:
         self.module = module
 
     def bound(self, joint: Live, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
-        """See :class:`LinearStep`."""
         length, gain, _ = self.lengths(joint, inputs)
 
         def rows(x: Tensor) -> Tensor:
@@ -101,20 +91,19 @@ class VectorNormStep(LinearStep):
         return length, rows
 
     def entries(self, joint: Joint, inputs: tuple[int, ...], mean: Tensor) -> int:  # noqa: ARG002
-        """See :class:`LinearStep`."""
         return 3 * joint.size(inputs[0]) ** 2
 
     def completed(
         self, joint: Joint, inputs: tuple[int, ...], mean: Tensor, covariance: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """See :class:`LinearStep`; what squares of covariances add."""
+        """Add the contribution of squared covariances."""
         (value,) = inputs
         slope = self._moments(joint, value)[1].unsqueeze(2)
         squared = self._summed(2 * joint.block(value, value).square(), joint.means[value])
         return mean, covariance + slope * squared * slope.mT
 
     def lengths(self, joint: Live, inputs: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
-        """Mean lengths (B, *out), weights of the linear part (B, *event), variances beyond it (B, *out)."""
+        """Mean lengths (B, *out), weights of the linear part (B, *event), remaining variances (B, *out)."""
         (value,) = inputs
         mean = joint.means[value]
         length, slope, beyond = self._moments(joint, value)
@@ -123,7 +112,7 @@ class VectorNormStep(LinearStep):
         return length.reshape(out), gain, beyond.reshape(out)
 
     def _moments(self, joint: Live, value: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Of each length its mean, the slope of its square's linear part, and its variance beyond that."""
+        """For each length: mean, slope of the linear part of its square, and remaining variance."""
         mean = joint.means[value]
         event = mean.shape[1:]
         dims = sorted(d % mean.ndim - 1 for d in self.module.dims)
@@ -142,12 +131,11 @@ class VectorNormStep(LinearStep):
         return length, slope, slope.square() * squared
 
     def _summed(self, matrix: Tensor, mean: Tensor) -> Tensor:
-        """Sums over the components of each pair of lengths, (B, m, m) of (B, n, n)."""
+        """Sums over the components of each pair of lengths, from (B, n, n) to (B, m, m)."""
         half = self.module.summed(matrix.reshape(*matrix.shape[:2], *mean.shape[1:])).flatten(2).mT
         return self.module.summed(half.reshape(*half.shape[:2], *mean.shape[1:])).flatten(2)
 
     def _spread(self, lengths: Tensor, mean: Tensor) -> Tensor:
-        """For each component what there is of its length."""
         if not self.module.keepdim:
             for dim in sorted(d % mean.ndim for d in self.module.dims):
                 lengths = lengths.unsqueeze(dim)

@@ -1,7 +1,7 @@
-"""Products of two jointly Gaussian values: their moments, by the theorem of Isserlis (1918).
+"""Moments of products of two jointly Gaussian values, by the theorem of Isserlis (1918).
 
 For centred X, Y, Z, W: E[XY] = Cov(X, Y), and Cov(XY, ZW) = Cov(X, Z) Cov(Y, W) + Cov(X, W) Cov(Y, Z).
-Means make a linear part beside it, which is all that a third value sees of a product.
+Nonzero means add a linear part, which alone determines the covariance of a product with a third value.
 """
 
 from __future__ import annotations
@@ -19,11 +19,7 @@ from sdp_ref.rules.full.steps import LinearStep
 class ProductStep(LinearStep):
     """A product of two values, elementwise or of matrices.
 
-    Mean, covariance, and covariances with what is read later are exact where the law of all is Gaussian.
-
-    Parameters
-    ----------
-    module : Multiply or MatrixProduct
+    Mean, covariance, and covariances with values that are read later are exact under a jointly Gaussian law.
     """
 
     def __init__(self, module: Multiply | MatrixProduct) -> None:
@@ -31,7 +27,6 @@ class ProductStep(LinearStep):
         self.quadratic = _of_matrices if isinstance(module, MatrixProduct) else _elementwise
 
     def bound(self, joint: Live, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
-        """See :class:`LinearStep`."""
         left, right = (joint.means[v] for v in inputs)
 
         def rows(of_left: Tensor, of_right: Tensor) -> Tensor:
@@ -42,7 +37,6 @@ class ProductStep(LinearStep):
         return self.module(left, right), rows
 
     def entries(self, joint: Joint, inputs: tuple[int, ...], mean: Tensor) -> int:
-        """See :class:`LinearStep`."""
         a, b = (joint.size(v) for v in inputs)
         m = mean[0].numel()
         if not isinstance(self.module, MatrixProduct):
@@ -55,7 +49,7 @@ class ProductStep(LinearStep):
     def completed(
         self, joint: Joint, inputs: tuple[int, ...], mean: Tensor, covariance: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """See :class:`LinearStep`; what the covariances add to both."""
+        """Add the contribution of the covariances to mean and covariance."""
         a, b = inputs
         events = joint.means[a].shape[1:], joint.means[b].shape[1:]
         blocks = joint.block(a, a), joint.block(b, b), joint.block(a, b)
@@ -70,13 +64,13 @@ Events = tuple[torch.Size, torch.Size]
 
 
 def _elementwise(events: Events, out: torch.Size, blocks: Blocks) -> tuple[Tensor, Tensor]:
-    """What covariances add to the mean (B, m) and to the covariance (B, m, m) of an elementwise product."""
+    """Contribution of covariances to mean (B, m) and covariance (B, m, m) of an elementwise product."""
     left, right, both = broadcast(blocks, *(places_in(event, out) for event in events))
     return both.diagonal(dim1=1, dim2=2), left * right + both * both.mT
 
 
 def _of_matrices(events: Events, out: torch.Size, blocks: Blocks) -> tuple[Tensor, Tensor]:
-    """As :func:`_elementwise`, of matrices (*heads, i, j) and (*heads, j, k)."""
+    """The same as :func:`_elementwise` for matrices (*heads, i, j) and (*heads, j, k)."""
     heads, (i, k), j = out[:-2], out[-2:], events[0][-1]
     h = math.prod(heads)
     of_left = places_in(events[0], (*heads, i, j))
@@ -92,14 +86,14 @@ def _of_matrices(events: Events, out: torch.Size, blocks: Blocks) -> tuple[Tenso
 
 
 def places_in(event: torch.Size, out: tuple[int, ...]) -> Tensor | None:
-    """Which component of a value each one is that it is broadcast to; None where that changes nothing."""
+    """Index of the source component of each broadcast component; None for the identity."""
     if tuple(event) == tuple(out):
         return None
     return torch.arange(math.prod(event)).reshape(event).expand(out).flatten()
 
 
 def broadcast(blocks: Blocks, of_left: Tensor | None, of_right: Tensor | None) -> Blocks:
-    """Covariances of two values that are broadcast, by their :func:`places_in` the result."""
+    """Covariances of two values after broadcasting, given their :func:`places_in` the result."""
 
     def taken(block: Tensor, rows: Tensor | None, columns: Tensor | None) -> Tensor:
         block = block if rows is None else block[:, rows.to(block.device)]

@@ -1,7 +1,7 @@
-"""What the rules share that carry a full covariance matrix from layer to layer.
+"""The base class of rules that propagate a full covariance matrix.
 
-Affine ops map covariances exactly; an elementwise function gives the moments of its output by the
-rule's own handler, and its covariance with values that are read again later by Stein's lemma.
+Affine ops map covariances exactly. For an elementwise function, the rule's handler computes the moments of
+the output, and its covariance with values that are read later follows from Stein's lemma.
 """
 
 from __future__ import annotations
@@ -50,27 +50,22 @@ _DEFAULT_BYTES = 4 * 2**30
 
 @dataclass(frozen=True)
 class FullCovarianceRule(LayerwiseRule):
-    """What the rules share that carry a full covariance matrix from layer to layer.
+    """Base class of rules that propagate a full covariance matrix from layer to layer.
 
-    They walk in float64 whatever the input's dtype: thin directions of the output have variances
-    far below float32's rounding of the large ones. The values that are read again later (those that
-    residual branches add, say) are walked as one joint Gaussian.
+    They compute in float64 for every dtype of the input, because thin directions of the output can have
+    variances far below the float32 rounding of the large ones. Values that are read again later, for example
+    in residual branches, are propagated as one joint Gaussian.
 
     Parameters
     ----------
     max_bytes : int
-        What the covariance matrices of one step and the temporaries of computing them may take. A
-        step that would take more, for one input of the batch, is refused before anything is allocated
-        for it; batches are cut to fit. What autograd keeps, where gradients are on, comes on top.
-
-    Raises
-    ------
-    ValueError
-        If `max_bytes` is not a positive number.
+        Memory for the covariance matrices of one step and the temporaries of computing them. A step that
+        needs more for a single input is rejected before anything is allocated; batches are split to fit. The
+        memory of autograd, if gradients are enabled, is not included.
     """
 
     temporaries: ClassVar[int] = 16
-    """Matrices (B, n, n) that an elementwise handler takes at its peak, the result included."""
+    """Peak number of matrices (B, n, n) that an elementwise handler needs, including the result."""
 
     _derivatives: ClassVar[dict[type[nn.Module], Callable[..., Tensor]]] = {}
 
@@ -87,21 +82,11 @@ class FullCovarianceRule(LayerwiseRule):
 
     @classmethod
     def mean_derivatives(cls, *kinds: type[nn.Module]) -> Callable[[HandlerT], HandlerT]:
-        """Declare the decorated function as E[f'(X)] for elementwise modules of some kinds.
+        """Register the decorated function as E[f'(X)] for elementwise modules of the given classes.
 
         It is called as ``function(module, mean, variance)`` with float64 tensors (B, *event) and returns
-        another. A net needs it where a value is read again after the module, beside a residual
-        branch say; :meth:`handles` alone will do in a chain.
-
-        Parameters
-        ----------
-        *kinds : type
-            Classes of modules.
-
-        Returns
-        -------
-        callable
-            The decorator, which gives the function back.
+        such a tensor. It is required if a value is read again after the module, for example in a residual
+        branch; :meth:`handles` suffices in a chain.
         """
 
         def register(function: HandlerT) -> HandlerT:
@@ -111,22 +96,22 @@ class FullCovarianceRule(LayerwiseRule):
         return register
 
     def start(self, x: Law) -> Law:
-        """See :class:`LayerwiseRule`; independent components are left as such."""
+        """Keep independent components as they are."""
         law = x if isinstance(x, DiagonalGaussian) else as_gaussian(self.name, x)
         return law.to(dtype=torch.float64)
 
     def finish(self, law: Law, x: Law) -> Law:
-        """Symmetrise the rounding away and go back to the dtype of `x`."""
+        """Symmetrise away rounding errors, and convert to the dtype of `x`."""
         full = as_gaussian(self.name, law)
         covariance = (full.covariance + full.covariance.mT) / 2
         return unchecked(Gaussian, full.mean, covariance).to(dtype=x.location.dtype)
 
     def linearise(self, module: nn.Module) -> JointStep:
-        """See :class:`LayerwiseRule`; by forward derivatives of the rows of covariances."""
+        """Use forward derivatives along the rows of covariances."""
         return linearised(module)
 
     def walk(self, steps: Sequence[trace.Step], operations: Sequence[Any]) -> Callable[[Law], Law]:
-        """See :class:`LayerwiseRule`; the values that are read later are walked as one joint Gaussian."""
+        """Propagate the values that are read later as one joint Gaussian."""
         joint_steps = [
             self._joint_step(place, *pair)
             for place, pair in enumerate(zip(steps, operations, strict=True), start=1)
@@ -152,7 +137,7 @@ class FullCovarianceRule(LayerwiseRule):
             except CovarianceSizeError:
                 if x.batch == 1:
                     raise
-            # In halves: what a batch takes is known at its largest step only.
+            # Split in halves, because the required memory is only known at the largest step.
             parts = [propagate(x[: x.batch // 2]), propagate(x[x.batch // 2 :])]
             fields = ([getattr(part, name) for part in parts] for name in ("mean", "covariance"))
             return unchecked(Gaussian, *(torch.cat(field) for field in fields))
@@ -160,7 +145,7 @@ class FullCovarianceRule(LayerwiseRule):
         return propagate
 
     def _joint_step(self, place: int, step: trace.Step, handler: Callable[..., Any]) -> JointStep:
-        """What a handler does there to a joint law: itself, or how an elementwise function is applied."""
+        """Convert the result of a handler to a step of a joint law."""
         if isinstance(handler, JointStep):
             return handler
         kind = type_before_parametrizations(step.module)
@@ -201,7 +186,7 @@ def _add(_rule: FullCovarianceRule, _module: nn.Module) -> JointStep:
 @FullCovarianceRule.prepares(Cat)
 def _cat(_rule: FullCovarianceRule, module: Cat) -> JointStep:
     def bind(*means: Tensor) -> tuple[Tensor, Rows]:
-        dim = module.dim % means[0].ndim + 1  # rows have one dimension more
+        dim = module.dim % means[0].ndim + 1  # rows have an additional dimension
         return module(*means), lambda *rows: torch.cat(rows, dim)
 
     return MeanStep(bind, single=True)
@@ -249,7 +234,7 @@ def _norm(_rule: FullCovarianceRule, module: nn.Module) -> JointStep:
 
 @FullCovarianceRule.prepares(*MAX_POOLS, note="by its largest mean")
 def _max_pool(_rule: FullCovarianceRule, module: nn.Module) -> JointStep:
-    """Take the component with the largest mean of each window, as the paper's MaxPool section does."""
+    """Select the component with the largest mean of each window, as in the paper's section on MaxPool."""
 
     def bind(mean: Tensor) -> tuple[Tensor, Rows]:
         maxima, index = max_pool(module, mean)

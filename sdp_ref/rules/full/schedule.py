@@ -1,4 +1,4 @@
-"""In which order a walk with a joint law takes the steps of a net, and which of them at once."""
+"""The order in which a joint law takes the steps of a net, and which of them it takes together."""
 
 from __future__ import annotations
 
@@ -15,22 +15,10 @@ from sdp_ref.rules.full.steps import JointStep
 
 @dataclass(frozen=True)
 class Move:
-    """One move of a walk: a step, or several that apply one function and are taken at once.
+    """A step, or several steps that apply the same function and are taken together.
 
-    Attributes
-    ----------
-    operation : JointStep
-        What the rule does there.
-    number : int
-        Value that the first step makes; the others make the next ones.
-    inputs : tuple of int
-        Values that the steps read; of several steps, which have one input each, one a step.
-    path : str
-        Where the first one stands in the net.
-    unneeded : frozenset of int
-        Values that nobody reads afterwards.
-    places : tuple of int
-        Values that the steps make in the order of the net.
+    The results are numbered from `number` on; `places` are their numbers in the net. `inputs` has one value
+    per step if there are several steps. `unneeded` are the values that are not read afterwards.
     """
 
     operation: JointStep
@@ -42,21 +30,10 @@ class Move:
 
 
 def scheduled(steps: Sequence[trace.Step], operations: Sequence[JointStep]) -> list[Move]:
-    """Order the steps so that one function that stands in several branches is applied at once.
+    """Order the steps so that a function that occurs in several branches is applied to all of them at once.
 
-    The covariance between its results is then as good as that within each. Where no function can be
-    taken together the order is that of the net.
-
-    Parameters
-    ----------
-    steps : sequence of Step
-    operations : sequence of JointStep
-        What the rule does at each.
-
-    Returns
-    -------
-    list of Move
-        The values in them are numbered anew, in the order of the moves.
+    The covariance between its results is then as accurate as that within each. If no function can be shared,
+    the order is that of the net.
     """
     groups = _groups(steps, [_function(*pair) for pair in zip(steps, operations, strict=True)])
     if all(len(group) == 1 for group in groups):
@@ -77,7 +54,7 @@ def scheduled(steps: Sequence[trace.Step], operations: Sequence[JointStep]) -> l
 
 
 def _function(step: trace.Step, operation: JointStep) -> Activation | None:
-    """Elementwise function of the registry that a step applies to all components alike, if it does."""
+    """Return the elementwise function of a step if it is registered and the same for all components."""
     if type_before_parametrizations(step.module) not in ELEMENTWISE:
         return None
     activation = activation_of(step.module)
@@ -85,7 +62,7 @@ def _function(step: trace.Step, operation: JointStep) -> Activation | None:
 
 
 def _groups(steps: Sequence[trace.Step], functions: Sequence[Activation | None]) -> list[list[int]]:
-    """All other steps as early as they can be, then one function on every value that waits for it."""
+    """Schedule all other steps as early as possible, then one function for all values that wait for it."""
     done, waiting, groups = {0}, list(range(len(steps))), []
     while waiting:
         ready = [i for i in waiting if done.issuperset(steps[i].inputs)]

@@ -1,4 +1,4 @@
-"""What the steps of a net do to the joint law of its live values: affine ones, sums, choices and copies."""
+"""Steps of a net on the joint law of its live values: affine ops, sums, selections and copies."""
 
 from __future__ import annotations
 
@@ -15,43 +15,24 @@ from sdp_ref.rules.full.joint import Joint, Live, Rows
 
 
 class JointStep(ABC):
-    """An op that knows how to take the joint law of its inputs and of what is read later."""
+    """An op that maps the joint law of its inputs and of the values that are read later."""
 
     @abstractmethod
     def take(
         self, joint: Joint, budget: Budget, number: int, inputs: tuple[int, ...], others: tuple[int, ...]
     ) -> None:
-        """Add what the op makes to a joint law.
+        """Add value `number`, computed from `inputs`, and its covariance with `others` to the joint law.
 
-        Parameters
-        ----------
-        joint : Joint
-            Is changed.
-        budget : Budget
-            What the step may take.
-        number : int
-            Value that it makes.
-        inputs : tuple of int
-            Values that it is made from.
-        others : tuple of int
-            Values that are read later, with which its covariance is wanted.
-
-        Raises
-        ------
-        CovarianceSizeError
-            If its matrices do not fit in the budget.
-        NoFormulaError
-            If it cannot take these values.
+        Raises :class:`~sdp_ref.CovarianceSizeError` if the matrices do not fit in the budget.
         """
 
 
 class LinearStep(JointStep):
-    """An op that is taken for a linear one, up to a constant, and perhaps for what comes on top of that."""
+    """An op that is linear up to a constant and, optionally, additional moments."""
 
     def take(
         self, joint: Joint, budget: Budget, number: int, inputs: tuple[int, ...], others: tuple[int, ...]
     ) -> None:
-        """See :class:`JointStep`."""
         mean, rows = self.bound(joint, inputs)
         _check_event(mean)
         m = mean[0].numel()
@@ -66,10 +47,10 @@ class LinearStep(JointStep):
 
     @abstractmethod
     def bound(self, joint: Live, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
-        """Mean of the output and linear part."""
+        """Return the mean of the output and the linear part."""
 
     def entries(self, joint: Joint, inputs: tuple[int, ...], mean: Tensor) -> int:  # noqa: ARG002
-        """Numbers, for one input of the batch, that :meth:`completed` takes."""
+        """Number of entries per input of the batch that :meth:`completed` allocates."""
         return 0
 
     def completed(
@@ -79,43 +60,30 @@ class LinearStep(JointStep):
         mean: Tensor,
         covariance: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """Mean and covariance of the output, from those by the linear part."""
         return mean, covariance
 
 
 class MeanStep(LinearStep):
-    """An op that is linear once the means of its inputs are known.
+    """An op that is linear given the means of its inputs.
 
-    Parameters
-    ----------
-    bind : callable
-        From the means to the mean of the output and the linear part.
-    single : bool
-        Whether each component of the output reads no more than one of each value.
+    `bind` maps the means to the mean of the output and the linear part. If `single`, each component of the
+    output reads at most one component of each value.
     """
 
     def __init__(self, bind: Callable[..., tuple[Tensor, Rows]], single: bool = False) -> None:
         self.bind, self.single = bind, single
 
     def bound(self, joint: Live, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
-        """See :class:`LinearStep`."""
         return self.bind(*(joint.means[i] for i in inputs))
 
 
 class AffineStep(LinearStep):
-    """An affine op of one value, with shorter ways where there are some.
-
-    Parameters
-    ----------
-    op : Affine
-    """
+    """An affine op of one value, with shortcuts for common cases."""
 
     def __init__(self, op: Affine) -> None:
         self.op = op
 
     def bound(self, joint: Live, inputs: tuple[int, ...]) -> tuple[Tensor, Rows]:
-        """See :class:`LinearStep`."""
-
         def rows(x: Tensor) -> Tensor:
             y = self.op.rows(x.flatten(0, 1))
             return y.reshape(*x.shape[:2], *y.shape[1:])
@@ -125,7 +93,6 @@ class AffineStep(LinearStep):
     def take(
         self, joint: Joint, budget: Budget, number: int, inputs: tuple[int, ...], others: tuple[int, ...]
     ) -> None:
-        """See :class:`JointStep`."""
         (value,) = inputs
         mean = joint.means[value]
         self.op.check(mean)
@@ -152,7 +119,7 @@ class AffineStep(LinearStep):
     def _multiplied(
         self, joint: Joint, budget: Budget, number: int, value: int, others: tuple[int, ...]
     ) -> None:
-        """Products with the weight matrix, without the input's own matrix where it is diagonal."""
+        """Multiply by the weight matrix, without building the input's covariance matrix if it is diagonal."""
         weight = self.op.module.weight.double()
         m, n = weight.shape
         variance, mean = joint.independent(value), self.op.value(joint.means[value])
@@ -163,36 +130,16 @@ class AffineStep(LinearStep):
 
 
 class CopyStep(JointStep):
-    """An op that gives back what it took."""
-
     def take(
         self, joint: Joint, budget: Budget, number: int, inputs: tuple[int, ...], others: tuple[int, ...]
     ) -> None:
-        """See :class:`JointStep`."""
         copied(joint, budget, number, inputs[0], others, joint.means[inputs[0]])
 
 
 def copied(
     joint: Joint, budget: Budget, number: int, value: int, others: tuple[int, ...], mean: Tensor
 ) -> None:
-    """Add a value with the covariance of another; nothing is computed and nothing copied.
-
-    Parameters
-    ----------
-    joint, budget, number, others
-        As of :meth:`JointStep.take`.
-    value : int
-        The other one.
-    mean : Tensor, shape (B, *event)
-        Of the value: that of the other one, perhaps shifted or of another shape.
-
-    Raises
-    ------
-    CovarianceSizeError
-        If a matrix that is built for it does not fit in the budget.
-    NoFormulaError
-        If the value has no event dimension.
-    """
+    """Add a value with the covariance of another, without computing or copying it."""
     _check_event(mean)
     if value not in others:
         joint.rename(value, number, mean)

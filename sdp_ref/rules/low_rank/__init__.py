@@ -1,1 +1,1 @@
-"""Covariances of low rank with a diagonal, for nets whose covariance matrices do not fit."""
+"""Low-rank plus diagonal covariances, for nets whose covariance matrices do not fit in memory."""

@@ -1,14 +1,14 @@
-"""Compression of a factor with many columns to one with few, by its action on vectors only.
+"""Compression of a factor with many columns to one with few, using matrix-vector products only.
 
-An op that mixes independent components makes of n of them n columns, M = [A L, A sqrt(D)] in all. They are
-projected on few orthonormal directions W, and the law is that of M W beside independent components:
+An op that mixes n independent components turns them into n columns, M = [A L, A sqrt(D)] in total. They are
+projected on a few orthonormal directions W, and the resulting law is that of M W plus independent components:
 
     M W W^T M^T + diag(M (I - W W^T) M^T).
 
-Whatever W is, the diagonal is not negative, since I - W W^T is semi-definite, and variances are those of
-M M^T: only covariances are lost. W spans what M^T M M^T makes of random directions in the space of the
-outputs, a randomised range finder with one subspace iteration (Halko, Martinsson and Tropp 2011, algorithm
-4.4, of M^T), so that M is needed in products alone.
+For any W, the diagonal is not negative, since I - W W^T is positive semidefinite, and variances are those of
+M M^T: only covariances are lost. W spans the image under M^T M M^T of random directions in the output space,
+a randomised range finder with one subspace iteration (Halko, Martinsson and Tropp 2011, algorithm 4.4, for
+M^T), so that only products with M are needed.
 """
 
 from __future__ import annotations
@@ -24,27 +24,16 @@ from sdp_ref.rules.full.joint import Rows
 Values = dict[int, Tensor]
 
 _PROBES = 8
-"""Random signs from which the norm of what is dropped is estimated; with so few components it is exact."""
+"""Number of random sign vectors that estimate the norm of the dropped part; exact for as few components."""
 
 
 @dataclass(frozen=True)
 class Expansion:
-    """M, from standard normal components to the live values after an op.
+    """M, the map from standard normal components to the live values after an op.
 
-    Attributes
-    ----------
-    factors : mapping of int to Tensor, shape (B, R, *event)
-        Of the values before the op, in the components that they share.
-    roots : mapping of int to Tensor, shape (B, *event)
-        Standard deviations of the independent parts that become components, value by value.
-    others : tuple of int
-        Values that are live after the op as they are.
-    number : int, optional
-        Value that the op makes.
-    inputs : tuple of int
-        From which values.
-    rows : callable, optional
-        Its linear part.
+    `factors` (B, R, *event) are those of the values before the op, and `roots` (B, *event) the standard
+    deviations of the independent parts that become components. `others` are values that stay live unchanged.
+    The op computes value `number` from `inputs`, with linear part `rows`.
     """
 
     factors: Mapping[int, Tensor]
@@ -56,12 +45,11 @@ class Expansion:
 
     @property
     def latent(self) -> int:
-        """Components that the values share already, R."""
+        """Number of components that the values already share, R."""
         return next(iter(self.factors.values())).shape[1]
 
     @property
     def width(self) -> int:
-        """Components, K."""
         return self.latent + sum(root[0].numel() for root in self.roots.values())
 
     def image(self, sources: Mapping[int, Tensor]) -> Values:
@@ -101,11 +89,7 @@ class Expansion:
     def basis(self, columns: int, generator: torch.Generator) -> Tensor:
         """Orthonormal directions of M's components, shape (B, K, at most `columns`).
 
-        All that matter where there are no more: of the components, or of the values' own.
-
-        Returns
-        -------
-        Tensor
+        It is complete if there are no more components or values than columns.
         """
         like = self._like()
         size = sum(value[0].numel() for value in like.values())
@@ -115,28 +99,13 @@ class Expansion:
         if size <= columns:
             return _orthonormal(self.transpose(_identity(like)))
         found = _orthonormal(self.transpose(_drawn(torch.randn, columns, like, generator)))
-        return _orthonormal(self.transpose(self.apply(found)))  # nearer to the leading ones
+        return _orthonormal(self.transpose(self.apply(found)))  # one subspace iteration
 
     @torch.no_grad()
     def dropped(
         self, basis: Tensor, linear: Tensor | None, kept: Values, generator: torch.Generator
     ) -> Tensor:
-        """Frobenius norm of the covariances that a basis drops, a share of that of M M^T.
-
-        Parameters
-        ----------
-        basis : Tensor, shape (B, K, q)
-        linear : Tensor, shape (B, *out), or None
-            Variances that M gives the value which the op makes.
-        kept : dict of int to Tensor, shape (B, q, *event)
-            M times the basis.
-        generator : torch.Generator
-            For an estimate, where there are many components (Hutchinson 1989).
-
-        Returns
-        -------
-        Tensor, shape (B,)
-        """
+        """Frobenius norm of the covariances that a basis drops, relative to that of M M^T."""
         if basis.shape[2] == self.width:
             return basis.new_zeros(len(basis))
         variances = {v: self._variance(v) for v in self.others}
@@ -155,12 +124,11 @@ class Expansion:
         return torch.where(whole > 0, _norm(missing) / torch.where(whole > 0, whole, 1.0), 0.0)
 
     def _variance(self, value: int) -> Tensor:
-        """That M gives a value which the op leaves as it is, (B, *event)."""
+        """Variance (B, *event) from M of a value that the op does not change."""
         common = self.factors[value].square().sum(1)
         return common + self.roots[value].square() if value in self.roots else common
 
     def _like(self) -> Values:
-        """A row of each live value."""
         return {
             v: rows[:, 0]
             for v, rows in self.image(
@@ -184,7 +152,7 @@ def adjoint(rows: Rows, events: list[torch.Size], cotangents: Tensor) -> tuple[T
             for shape in shapes
         ]
         image = rows(*inputs)
-    if not image.requires_grad:  # it depends on none of them
+    if not image.requires_grad:  # it does not depend on the inputs
         return tuple(torch.zeros_like(each, requires_grad=False) for each in inputs)
     found = torch.autograd.grad(image, inputs, cotangents, allow_unused=True, materialize_grads=True)
     return tuple(each.detach() for each in found)
@@ -196,7 +164,7 @@ def _orthonormal(columns: Tensor) -> Tensor:
 
 
 def _identity(like: Values) -> Values:
-    """All components of all values, one a row."""
+    """All components of all values, one per row."""
     sizes = [value[0].numel() for value in like.values()]
     first = next(iter(like.values()))
     parts = torch.eye(sum(sizes)).to(first).split(sizes, 1)
@@ -207,7 +175,7 @@ def _identity(like: Values) -> Values:
 
 
 def _drawn(draw: Callable[..., Tensor], count: int, like: Values, generator: torch.Generator) -> Values:
-    """Random rows, the same ones for each law of the batch: none depends on the others."""
+    """Random rows that are the same for each law of the batch, so that laws do not depend on each other."""
     return {
         v: draw(1, count, *value.shape[1:], generator=generator, dtype=value.dtype)
         .to(value.device)
@@ -221,5 +189,4 @@ def _signs(*shape: int, generator: torch.Generator, dtype: torch.dtype) -> Tenso
 
 
 def _norm(values: Values) -> Tensor:
-    """Root of the sum of all squares of each law, shape (B,)."""
     return torch.stack([value.flatten(1).square().sum(1) for value in values.values()]).sum(0).sqrt()

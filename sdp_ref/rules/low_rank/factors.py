@@ -1,4 +1,4 @@
-"""Joint Gaussian law of the live values of a walk: factors of low rank beside independent remainders.
+"""Joint Gaussian law of the live values of a walk: low-rank factors plus independent remainders.
 
 Value v is m_v + L_v z + sqrt(d_v) e_v, with one standard normal z for all values and an e_v for each.
 """
@@ -16,26 +16,17 @@ from sdp_ref.rules.low_rank.compression import Expansion, Values
 
 _SEED = 0
 _ROUNDING = 2.0**-44
-"""Share of a variance below which a remainder is what rounding left."""
+"""Remainders below this share of the variance are rounding error."""
 
 
 @dataclass(frozen=True)
 class Image:
-    """What an op makes of values.
+    """Result of an op.
 
-    Attributes
-    ----------
-    mean : Tensor, shape (B, *out)
-    rows : callable
-        Linear part, from rows (B, R, *event) of each input to (B, R, *out).
-    linear : Tensor, shape (B, *out)
-        Variances by the linear part.
-    variance : Tensor, shape (B, *out)
-        Variances; what they have beyond the linear ones is independent.
-    parallel : bool
-        Whether components that are independent remain so.
-    beyond : Tensor, shape (B,), or float
-        As of :class:`~sdp_ref.laws.CompressedGaussian`, of this op.
+    `rows` is the linear part, from rows (B, R, *event) of each input to (B, R, *out), and `linear` (B, *out)
+    the variances of the linear part. The excess of `variance` over these is independent. If `parallel`,
+    independent components remain independent. `beyond` is this op's term in that of
+    :class:`~sdp_ref.laws.CompressedGaussian`.
     """
 
     mean: Tensor
@@ -47,23 +38,11 @@ class Image:
 
 
 class Factors:
-    """Means, factors and remainders of the live values of one walk through a net.
+    """Means, factors and remainders of the live values during the walk through a net.
 
-    Parameters
-    ----------
-    mean : Tensor, shape (B, *event), float64
-        Of value 0, the net's input.
-    factor : Tensor, shape (B, R, *event)
-        Columns of its factor, one after the other; R may be 0.
-    remainder : Tensor, shape (B, *event)
-        Variances of its independent part.
-    columns : int
-        How many a factor may have.
-
-    Attributes
-    ----------
-    dropped, beyond : Tensor, shape (B,)
-        As of :class:`~sdp_ref.laws.CompressedGaussian`.
+    Value 0, the input of the net, has a factor (B, R, *event), where R may be 0, and a remainder (B, *event),
+    the variances of its independent part. `columns` limits the number of columns of a factor; `dropped` and
+    `beyond` are those of :class:`~sdp_ref.laws.CompressedGaussian`.
     """
 
     def __init__(self, mean: Tensor, factor: Tensor, remainder: Tensor, columns: int) -> None:
@@ -72,60 +51,43 @@ class Factors:
         self.dropped, self.beyond = mean.new_zeros(2, len(mean))
         self._generator = torch.Generator().manual_seed(
             _SEED
-        )  # its own: a rule's results depend on nothing else
+        )  # a separate generator: the result does not depend on the global one
         if factor.shape[1] > columns:
             self._compress(Expansion({0: factor}, {}, (0,)), None, self.means, {0: self.variance(0)})
 
     @property
     def latent(self) -> int:
-        """Components of z."""
         return next(iter(self.factors.values())).shape[1]
 
     @property
     def entries(self) -> int:
-        """Numbers held in all factors."""
         return sum(factor.numel() for factor in self.factors.values())
 
     def size(self, value: int) -> int:
-        """Number of components of a value."""
         return self.means[value][0].numel()
 
     def variance(self, value: int) -> Tensor:
-        """Of each component, (B, *event)."""
         return self.factors[value].square().sum(1) + self.remainders[value]
 
     def within(self, value: int, places: Tensor) -> Tensor:
-        """Covariances (B, groups, n, n) within groups of components, which stand at `places` (groups, n)."""
         factor = self.factors[value].flatten(2)[:, :, places]
         own = torch.einsum("brgi,brgj->bgij", factor, factor)
         return own + torch.diag_embed(self.remainders[value].flatten(1)[:, places])
 
     def group_sums(self, value: int, groups: int) -> tuple[Tensor, Tensor]:
-        """Sums of the variances and of all covariances within groups of neighbours, (B, groups, 1)."""
         variance = self.variance(value).reshape(len(self.dropped), groups, -1)
-        factor = self.factors[value]  # perhaps of no column at all
+        factor = self.factors[value]  # it may have no columns
         common = factor.reshape(*factor.shape[:2], *variance.shape[1:]).sum(-1).square().sum(1)
         own = self.remainders[value].reshape(variance.shape).sum(-1)
         return variance.sum(-1, keepdim=True), (common + own).unsqueeze(-1)
 
     def side_by_side(self, one: int, other: int, shape: torch.Size) -> Tensor:
-        """Covariances of two values place by place, both broadcast to an event, (B, *shape)."""
         common = (self.factors[one] * self.factors[other]).sum(1)
         own = common + self.remainders[one] if one == other else common
         return own.expand(-1, *shape)
 
     def push(self, number: int, inputs: Sequence[int], image: Image, others: Sequence[int]) -> None:
-        """Add what an op makes of values, and forget those that are not among `others`.
-
-        Parameters
-        ----------
-        number : int
-            Of the new value.
-        inputs : sequence of int
-        image : Image
-        others : sequence of int
-            Values that are read later.
-        """
+        """Add the result of an op, and delete the values that are not among `others`."""
         self.beyond = self.beyond + image.beyond
         taken = dict.fromkeys(inputs)
         mixed = not image.parallel or any(v in others for v in taken)
@@ -150,7 +112,7 @@ class Factors:
         self._set_remainders(variances)
 
     def _set_remainders(self, variances: Values) -> None:
-        """Give each value what its factor leaves of its variances."""
+        """Set each remainder to the difference between the variance and that of the factor."""
         self.remainders = {v: _remainder(variances[v], factor) for v, factor in self.factors.items()}
 
 
@@ -160,6 +122,6 @@ def _remainder(variance: Tensor, factor: Tensor) -> Tensor:
 
 
 def _root(variance: Tensor) -> Tensor:
-    """Square root whose gradient at 0 is 0 and not infinite."""
+    """Square root with gradient 0 instead of infinity at 0."""
     positive = variance > 0
     return torch.where(positive, torch.where(positive, variance, 1.0).sqrt(), 0.0)

@@ -1,4 +1,4 @@
-"""Moment matching with covariances of low rank beside a diagonal, for nets whose covariances do not fit."""
+"""Moment matching with low-rank plus diagonal covariances, for nets whose covariances are too large."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from sdp_ref.rules.full.rule import FullCovarianceRule
 from sdp_ref.rules.low_rank.factors import Factors
 from sdp_ref.rules.low_rank.steps import ElementwiseFactors, FactorStep, factor_step
 
-_NUMBER = 8  # bytes
-_ROUNDING = 1e-12  # of the norm of a covariance matrix
+_NUMBER = 8  # bytes per number
+_ROUNDING = 1e-12  # relative to the norm of a covariance matrix
 _HELD = 6
-"""Factors of a step's values that are there at a time: old and new, what is pulled back, and autograd's."""
+"""Number of factors of a step's values in memory: old, new, adjoint, and those of autograd."""
 
 
 @dataclass(frozen=True)
@@ -47,16 +47,12 @@ class LowRank(FullCovarianceRule):
     Parameters
     ----------
     columns : int
-        Of L: its rank, 128 if not given, with which layers of up to 128 units in a chain are exact.
+        Number of columns of L: its rank. With the default of 128, layers of up to 128 units in a chain are
+        exact.
     fallback : str
         See :class:`~sdp_ref.rules.layerwise.LayerwiseRule`.
     max_bytes : int
         See :class:`~sdp_ref.rules.full.rule.FullCovarianceRule`.
-
-    Raises
-    ------
-    ValueError
-        If `columns` is not a whole number above 0.
     """
 
     name: ClassVar[str] = "low_rank"
@@ -71,7 +67,6 @@ class LowRank(FullCovarianceRule):
             raise ValueError(f"low_rank needs columns, a whole number above 0, got {self.columns!r}")
 
     def walk(self, steps: Sequence[trace.Step], operations: Sequence[Any]) -> Callable[[Law], Law]:
-        """See :class:`LayerwiseRule`."""
         factor_steps = [
             self._factor_step(place, *pair)
             for place, pair in enumerate(zip(steps, operations, strict=True), start=1)
@@ -115,13 +110,6 @@ class LowRank(FullCovarianceRule):
         return Factors(full.mean, rows, torch.zeros_like(full.mean), self.columns)
 
     def _fit(self, factors: Factors, mean: Tensor, step: trace.Step, others: Sequence[int]) -> None:
-        """Refuse a step whose factors would not fit in `max_bytes`.
-
-        Raises
-        ------
-        CovarianceSizeError
-            If so.
-        """
         batch, n = len(mean), mean[0].numel()
         live = n + sum(factors.size(v) for v in {*others, *step.inputs})
         needed = _NUMBER * _HELD * batch * live * min(self.columns, live)

@@ -1,4 +1,4 @@
-"""What an op makes of values whose covariances are factors and remainders: its linear part and variances."""
+"""Ops on values with low-rank plus diagonal covariances: their linear parts and variances."""
 
 from __future__ import annotations
 
@@ -20,53 +20,32 @@ from sdp_ref.rules.full.steps import AffineStep, CopyStep, JointStep, LinearStep
 from sdp_ref.rules.low_rank.compression import adjoint
 from sdp_ref.rules.low_rank.factors import Factors, Image
 
-_CHUNK = 2**24  # entries of images of components that are held at a time
+_CHUNK = 2**24  # entries of images of components in memory at once
 _MOST = 2**29
-"""Entries of a linear part that is walked through component by component: more would take hours."""
+"""Largest linear part, in entries, that is evaluated component by component: more would take hours."""
 _SAME = 1e-9
 _ROWS = 128
-"""Components of a value whose covariances beyond the first order are looked at, the others by these."""
+"""Number of components whose covariances beyond the first order are computed, as a sample of all."""
 
 
 class FactorStep(ABC):
-    """An op that knows what it makes of values with factors and remainders."""
+    """An op on values with factors and remainders."""
 
     @abstractmethod
     def image(self, factors: Factors, inputs: Sequence[int]) -> Image:
-        """What the op makes of some of the live values.
-
-        Parameters
-        ----------
-        factors : Factors
-        inputs : sequence of int
-
-        Returns
-        -------
-        Image
-
-        Raises
-        ------
-        NoFormulaError
-            If the op cannot take them.
-        """
+        """Compute the result of the op from live values."""
 
 
 class CopyFactors(FactorStep):
-    """An op that gives back what it took."""
-
     def image(self, factors: Factors, inputs: Sequence[int]) -> Image:
-        """See :class:`FactorStep`."""
         variance = factors.variance(inputs[0])
         return Image(factors.means[inputs[0]], lambda x: x, variance, variance, parallel=True)
 
 
 class LinearFactors(FactorStep):
-    """An op that is taken for a linear one, up to a constant, and perhaps for what comes on top of that.
+    """An op that is linear up to a constant and, optionally, additional moments.
 
-    Parameters
-    ----------
-    step : LinearStep
-        As the rules with full covariances take it.
+    `step` is that of the rules with full covariances.
     """
 
     def __init__(self, step: LinearStep) -> None:
@@ -74,7 +53,6 @@ class LinearFactors(FactorStep):
         self.single: bool = getattr(step, "single", False)
 
     def image(self, factors: Factors, inputs: Sequence[int]) -> Image:
-        """See :class:`FactorStep`."""
         mean, rows = self.step.bound(factors, tuple(inputs))
         if mean.ndim < 2:
             raise NoLinearPartError("a value of one number a row (keep a dimension: x[:, :1])")
@@ -92,7 +70,7 @@ class LinearFactors(FactorStep):
         )
 
     def squares(self, factors: Factors, inputs: Sequence[int], rows: Rows, mean: Tensor) -> Tensor:
-        """Variances that the remainders give the output, (B, *out)."""
+        """Variances (B, *out) of the output from the remainders."""
         total = torch.zeros_like(mean)
         for value in dict.fromkeys(inputs):
             root = factors.remainders[value].sqrt().unsqueeze(1)
@@ -116,7 +94,7 @@ class LinearFactors(FactorStep):
         inputs: Sequence[int],  # noqa: ARG002
         linear: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """What the output's means and variances have beyond those by the linear part."""
+        """Means and variances of the output in addition to those of the linear part."""
         return torch.zeros_like(linear), torch.zeros_like(linear)
 
     def left_out(
@@ -126,20 +104,17 @@ class LinearFactors(FactorStep):
         rows: Rows,  # noqa: ARG002
         variance: Tensor,  # noqa: ARG002
     ) -> Tensor | float:
-        """Share of the covariances that the linear part leaves out, as of :class:`Image`."""
+        """Share of the covariances that the linear part omits, as in :class:`Image`."""
         return 0.0
 
 
 class AffineFactors(LinearFactors):
-    """An affine op: variances of independent components by the squares of its weights."""
-
     def __init__(self, step: AffineStep) -> None:
         super().__init__(step)
         self.op = step.op
         self.single = step.op.diagonal
 
     def image(self, factors: Factors, inputs: Sequence[int]) -> Image:
-        """See :class:`FactorStep`."""
         self.op.check(factors.means[inputs[0]])
         return super().image(factors, inputs)
 
@@ -150,12 +125,11 @@ class AffineFactors(LinearFactors):
         rows: Rows,  # noqa: ARG002
         mean: Tensor,  # noqa: ARG002
     ) -> Tensor:
-        """See :class:`FactorStep`."""
         return self.op.spread(factors.remainders[inputs[0]], 2)
 
 
 class ProductFactors(LinearFactors):
-    """An elementwise product of two values, by the theorem of Isserlis: exact means and variances."""
+    """An elementwise product of two values: exact means and variances, by the theorem of Isserlis."""
 
     def __init__(self, step: ProductStep) -> None:
         super().__init__(step)
@@ -167,7 +141,6 @@ class ProductFactors(LinearFactors):
         inputs: Sequence[int],
         linear: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """See :class:`FactorStep`."""
         a, b = inputs
         both = factors.side_by_side(a, b, linear.shape[1:])
         return both, factors.variance(a) * factors.variance(b) + both.square()
@@ -176,7 +149,7 @@ class ProductFactors(LinearFactors):
     def left_out(
         self, factors: Factors, inputs: Sequence[int], rows: Rows, variance: Tensor
     ) -> Tensor | float:
-        """See :class:`LinearFactors`; Cov(X, Z) Cov(Y, W) + Cov(X, W) Cov(Y, Z) of products XY and ZW."""
+        """Share of Cov(X, Z) Cov(Y, W) + Cov(X, W) Cov(Y, Z) for products XY and ZW."""
         if not factors.latent:
             return 0.0
         image = rows(*(factors.factors[v] for v in inputs)).flatten(2)
@@ -207,7 +180,7 @@ class MaximumFactors(LinearFactors):
         inputs: Sequence[int],
         linear: Tensor,  # noqa: ARG002
     ) -> tuple[Tensor, Tensor]:
-        """See :class:`FactorStep`; what the variance of a ramp has beyond that of its slope."""
+        """Difference between the variance of a ramp and that of its linear part."""
         difference, variance = self.step.apart(factors, tuple(inputs))
         ramp = ReLU().mean_variance(difference, variance)[1]
         passed = ReLU().mean_derivative(difference, variance)
@@ -215,7 +188,7 @@ class MaximumFactors(LinearFactors):
 
 
 class LengthFactors(LinearFactors):
-    """Euclidean lengths of groups of components, as the rules with full covariances take them."""
+    """Euclidean lengths of groups of components, as in the rules with full covariances."""
 
     def __init__(self, step: VectorNormStep) -> None:
         super().__init__(step)
@@ -228,21 +201,18 @@ class LengthFactors(LinearFactors):
         rows: Rows,  # noqa: ARG002
         mean: Tensor,  # noqa: ARG002
     ) -> Tensor:
-        """See :class:`FactorStep`."""
         _, gain, _ = self.step.lengths(factors, tuple(inputs))
         return self.step.module.summed(gain.square() * factors.remainders[inputs[0]])
 
     def beyond(self, factors: Factors, inputs: Sequence[int], linear: Tensor) -> tuple[Tensor, Tensor]:
-        """See :class:`FactorStep`."""
         _, _, more = self.step.lengths(factors, tuple(inputs))
         return torch.zeros_like(linear), more
 
 
 class MatrixFactors(LinearFactors):
-    """A product of matrices, by the theorem of Isserlis: exact means and variances."""
+    """A product of matrices: exact means and variances, by the theorem of Isserlis."""
 
     def squares(self, factors: Factors, inputs: Sequence[int], rows: Rows, mean: Tensor) -> Tensor:
-        """See :class:`FactorStep`."""
         a, b = inputs
         if a == b:
             return super().squares(factors, inputs, rows, mean)
@@ -250,7 +220,6 @@ class MatrixFactors(LinearFactors):
         return left @ factors.means[b].square() + factors.means[a].square() @ right
 
     def beyond(self, factors: Factors, inputs: Sequence[int], linear: Tensor) -> tuple[Tensor, Tensor]:
-        """See :class:`FactorStep`."""
         a, b = inputs
         if a == b and bool((factors.remainders[a] > 0).any()):
             raise NoFormulaForLawError("a product of matrices of a value with itself")
@@ -266,21 +235,16 @@ class MatrixFactors(LinearFactors):
 
 
 class ElementwiseFactors(FactorStep):
-    """An elementwise function by the first term of its covariances, E[f'(X)] E[f'(Y)] Cov(X, Y).
+    """An elementwise function with the first term of its covariances, E[f'(X)] E[f'(Y)] Cov(X, Y).
 
-    Means and variances are its own. E[f'(X)]^2 Var X is no more than Var f(X) (Cacoullos 1982), so that what
-    variances have beyond the linear part is not negative.
-
-    Parameters
-    ----------
-    activation : Activation
+    Means and variances are exact. E[f'(X)]^2 Var X is at most Var f(X) (Cacoullos 1982), so the variance in
+    addition to the linear part is not negative.
     """
 
     def __init__(self, activation: Activation) -> None:
         self.activation = activation
 
     def image(self, factors: Factors, inputs: Sequence[int]) -> Image:
-        """See :class:`FactorStep`."""
         (value,) = inputs
         before = factors.variance(value)
         mean, variance = self.activation.mean_variance(factors.means[value], before)
@@ -292,14 +256,10 @@ class ElementwiseFactors(FactorStep):
     @staticmethod
     @torch.no_grad()
     def _left_out(factor: Tensor, before: Tensor, slope: Tensor, variance: Tensor) -> Tensor | float:
-        """As of :class:`Image`.
+        """Share of the covariances beyond the first order.
 
-        By their Hermite series, what f(X) and f(Y) share beyond the first order is at most the square of the
-        correlation of X and Y times the standard deviations of what each has beyond it.
-
-        Returns
-        -------
-        Tensor, shape (B,), or float
+        By their Hermite series, the covariance of f(X) and f(Y) beyond the first order is at most the square
+        of the correlation of X and Y times the standard deviations of their parts beyond the first order.
         """
         if not factor.shape[1]:
             return 0.0
@@ -322,25 +282,10 @@ _FORMS: Mapping[type[LinearStep], Callable[[Any], FactorStep]] = {
     VectorNormStep: LengthFactors,
     LinearStep: LinearFactors,
 }
-"""What steps are to factors, the particular ones first."""
+"""Factor steps by joint steps, the most specific ones first."""
 
 
 def factor_step(step: JointStep | FactorStep) -> FactorStep:
-    """What a step of the rules with full covariances is to factors.
-
-    Parameters
-    ----------
-    step : JointStep or FactorStep
-
-    Returns
-    -------
-    FactorStep
-
-    Raises
-    ------
-    NoFormulaError
-        If it has no linear part.
-    """
     match step:
         case FactorStep():
             return step
@@ -357,23 +302,10 @@ def factor_step(step: JointStep | FactorStep) -> FactorStep:
 def _share(
     covariances: Callable[[Tensor], tuple[Tensor, Tensor]], variance: Tensor, at_a_time: int
 ) -> Tensor:
-    """Frobenius norm of covariances that are left out, a share of that of all.
-
-    Parameters
-    ----------
-    covariances : callable
-        From some components (s,) to their covariances with each, (B, s, n): those that are kept, and those
-        that are left out. What stands for their variances is of no matter.
-    variance : Tensor, shape (B, n)
-    at_a_time : int
-        Components that are asked for at once.
-
-    Returns
-    -------
-    Tensor, shape (B,)
-    """
+    """Frobenius norm of omitted covariances, relative to that of all."""
     n, top = variance.shape[1], variance.amax(1)
-    unit = torch.where(top > 0, top, 1.0)[:, None, None]  # squares of what is far from 1 would not be numbers
+    # squares of values far from 1 may over- or underflow
+    unit = torch.where(top > 0, top, 1.0)[:, None, None]
     generator = torch.Generator().manual_seed(0)
     some = torch.arange(n) if n <= _ROWS else torch.randperm(n, generator=generator)[:_ROWS]
     missing, there = variance.new_zeros(2, len(variance))
@@ -397,13 +329,9 @@ def _alone(factors: Factors, inputs: Sequence[int], value: int, rows: Rows, give
 
 @torch.no_grad()
 def _parallel(factors: Factors, inputs: Sequence[int], rows: Rows, out: torch.Size) -> bool:
-    """Whether no component of an input is read twice, as windows that overlap read it, or copies.
+    """Whether no component of an input is read twice, as in overlapping windows or copies.
 
-    The linear part A of each input is then one with a diagonal A A^T. It is asked of two random vectors.
-
-    Returns
-    -------
-    bool
+    The linear part A of each input then has a diagonal A A^T, which is tested on two random vectors.
     """
     generator = torch.Generator().manual_seed(0)
     for value in dict.fromkeys(inputs):

@@ -1,1 +1,1 @@
-"""Rules that carry each component's own law, and no correlations."""
+"""Rules that propagate the law of each component, without correlations."""

@@ -43,7 +43,7 @@ def _linearise(_rule: LayerwiseRule, module: nn.Module) -> Callable[[Law], Law]:
     def propagate(law: Law) -> Law:
         location = activation.function(law.location)
         spread = spread_of(law)
-        if isinstance(activation, ReLU):  # its slope is 0 or 1: one pass less
+        if isinstance(activation, ReLU):  # its slope is 0 or 1, which saves a pass
             return with_spread(law, location, _passed(law.location, spread))
         slope = activation.derivative(law.location)
         slope = slope.square() if isinstance(law, DiagonalGaussian) else slope.abs()
@@ -53,8 +53,8 @@ def _linearise(_rule: LayerwiseRule, module: nn.Module) -> Callable[[Law], Law]:
 
 
 def _passed(location: Tensor, spread: Tensor) -> Tensor:
-    """Spread where a ramp has the slope 1; a product takes a quarter of the time of torch.where."""
+    """Spread where a ramp has slope 1; a product takes a quarter of the time of torch.where."""
     slope = torch.ge(location.detach(), 0, out=torch.empty_like(spread))
     if torch.is_grad_enabled() and spread.requires_grad:
         return spread * slope
-    return slope.mul_(spread)  # in its place: memory that is new costs more than the product
+    return slope.mul_(spread)  # in place: allocating new memory is slower than the product

@@ -1,4 +1,4 @@
-"""Ops linearised at the location whose outputs each read many components: softmax, norms, attention, any."""
+"""Ops linearised at the location whose outputs read many components: softmax, norms, attention and others."""
 
 from __future__ import annotations
 
@@ -21,17 +21,12 @@ from sdp_ref.laws import DiagonalGaussian, Law, SymmetricStable
 from sdp_ref.laws.stable import stable_scale
 from sdp_ref.rules.marginal.spread import additive, raised, spread_of, with_spread
 
-_CHUNK = 2**24  # entries of one batch of Jacobians
-_MOST = 2**28  # of one Jacobian
+_CHUNK = 2**24  # entries of a batch of Jacobians
+_MOST = 2**28  # entries of one Jacobian
 
 
 def linearised(module: nn.Module, *laws: Law) -> Law:
-    """Any differentiable op of one value or several, by its Jacobian, column by column if it is not diagonal.
-
-    Returns
-    -------
-    Law
-    """
+    """Any differentiable op of one or several values by its Jacobian, column by column if not diagonal."""
     distinct = {id(law): law for law in laws}
     places = [list(distinct).index(id(law)) for law in laws]
 
@@ -45,12 +40,7 @@ def linearised(module: nn.Module, *laws: Law) -> Law:
 
 
 def softmax(module: nn.Softmax, law: Law) -> Law:
-    """Softmax; each component's scale is the combination of all by its row of the Jacobian.
-
-    Returns
-    -------
-    Law
-    """
+    """Softmax; the spread of each output combines those of all inputs by its row of the Jacobian."""
     x, dim = law.location, softmax_dim(module, law.location)
 
     def jacobian(rows: Tensor) -> Tensor:
@@ -58,7 +48,7 @@ def softmax(module: nn.Softmax, law: Law) -> Law:
         off = (
             -p.unsqueeze(-1) * p.unsqueeze(-2) * (1 - torch.eye(p.shape[-1], dtype=p.dtype, device=p.device))
         )
-        return off - torch.diag_embed(off.sum(-1))  # p (1 - p) without its cancellation at p = 1
+        return off - torch.diag_embed(off.sum(-1))  # p (1 - p) without cancellation at p = 1
 
     spread = spread_of(law).movedim(dim, -1)
     through = _through(jacobian, x.movedim(dim, -1), spread, law).movedim(-1, dim)
@@ -66,17 +56,6 @@ def softmax(module: nn.Softmax, law: Law) -> Law:
 
 
 def softmax_by_mean_field(module: nn.Softmax, law: DiagonalGaussian) -> Law:
-    """Softmax by :func:`~sdp_ref.graph.softmax.mean_field`.
-
-    Returns
-    -------
-    Law
-
-    Raises
-    ------
-    NoFormulaError
-        If its rows are too long.
-    """
     dim = softmax_dim(module, law.location)
     x, variance = (each.movedim(dim, -1) for each in (law.mean, law.variance))
     n = _fitting(x.shape[-1])
@@ -90,12 +69,7 @@ def softmax_by_mean_field(module: nn.Softmax, law: DiagonalGaussian) -> Law:
 
 
 def log_softmax(module: nn.LogSoftmax, law: Law) -> Law:
-    """X - log sum exp x, whose Jacobian is I - 1 p^T.
-
-    Returns
-    -------
-    Law
-    """
+    """X - log sum exp x, whose Jacobian is I - 1 p^T."""
     dim = softmax_dim(module, law.location)
     location = module(law.location)
     (measure,), exponent, back = additive(law)
@@ -106,17 +80,6 @@ def log_softmax(module: nn.LogSoftmax, law: Law) -> Law:
 
 
 def layer_norm(module: nn.LayerNorm, law: Law) -> Law:
-    """LayerNorm by its Jacobian.
-
-    Returns
-    -------
-    Law
-
-    Raises
-    ------
-    NoLinearPartError
-        If it is over the batch dimension.
-    """
     x, dims = law.location, len(module.normalized_shape)
     if dims >= x.ndim:
         raise NoLinearPartError("a LayerNorm over the batch dimension")
@@ -137,22 +100,12 @@ def layer_norm(module: nn.LayerNorm, law: Law) -> Law:
 
 
 def norm(module: nn.Module, law: Law) -> Law:
-    """Any norm of :data:`~sdp_ref.graph.norms.NORMS`, J = (I - (1 1^T + z z^T) / n) / s, z the scores.
-
-    Returns
-    -------
-    Law
-    """
+    """Any norm of :data:`~sdp_ref.graph.norms.NORMS`, J = (I - (1 1^T + z z^T) / n) / s, z the scores."""
     return _normalised(Norm.of(module, law.location), law, 0.0)
 
 
 def norm_at_mean_scale(module: nn.Module, law: DiagonalGaussian) -> Law:
-    """As :func:`norm`, with s^2 the mean of the mean squares under the law, and not that at the mean.
-
-    Returns
-    -------
-    Law
-    """
+    """Same as :func:`norm`, with s^2 the mean square under the law instead of that at the mean."""
     form = Norm.of(module, law.location)
     variance = form.grouped(law.variance)
     extra = variance.mean(-1, keepdim=True) * (1 - 1 / variance.shape[-1] if form.centred else 1)
@@ -186,12 +139,7 @@ def _measure(gain: Tensor | None, law: Law) -> Tensor | None:
 
 
 def vector_norm(module: VectorNorm, law: Law) -> Law:
-    """Euclidean length r, whose Jacobian is x^T / r; where the location is 0 there is none, and no spread.
-
-    Returns
-    -------
-    Law
-    """
+    """Euclidean length r with Jacobian x^T / r; at location 0, where it is undefined, the spread is 0."""
     x, location = law.location, module(law.location)
     whole = location if module.keepdim else VectorNorm(module.dims, True)(x)
     (measure,), exponent, back = additive(law)
@@ -200,12 +148,7 @@ def vector_norm(module: VectorNorm, law: Law) -> Law:
 
 
 def vector_norm_by_its_square(module: VectorNorm, law: DiagonalGaussian) -> Law:
-    """Euclidean length by the moments of its square, see :func:`~sdp_ref.graph.lengths.root_moments`.
-
-    Returns
-    -------
-    Law
-    """
+    """Euclidean length by the moments of its square; see :func:`~sdp_ref.graph.lengths.root_moments`."""
     x, v = law.mean, law.variance
     square, variance = module.summed(x.square() + v), module.summed(v * (4 * x.square() + 2 * v))
     mean, spread = root_moments(square, variance)
@@ -216,10 +159,6 @@ def attention(module: Attention, q: Law, k: Law, v: Law) -> Law:
     """Scaled dot-product attention, in closed form.
 
     With weights A and outputs o = A v: d o_ld / d v_jd = A_lj and d o_ld / d score_lj = A_lj (v_jd - o_ld).
-
-    Returns
-    -------
-    Law
     """
     if len({id(q), id(k), id(v)}) < 3:
         return linearised(module, q, k, v)
@@ -238,19 +177,19 @@ def attention(module: Attention, q: Law, k: Law, v: Law) -> Law:
 
 
 def _through_heads(exponent: float, *head: Tensor) -> Tensor:
-    """Measures of the outputs of some heads of attention, (heads, queries, values)."""
+    """Measures of the outputs of some attention heads, (heads, queries, values)."""
     location, weights, of_q, of_k, of_v, q, k, v = head
-    # by score, of shape (heads, queries, keys, values)
+    # derivatives by scores, shape (heads, queries, keys, values)
     slopes = weights.unsqueeze(-1) * (v.unsqueeze(-3) - location.unsqueeze(-2))
-    of_scores = raised(q, exponent) @ of_k.mT  # what keys do to scores, of shape (heads, queries, keys)
-    by_query = slopes.mT @ k.unsqueeze(-3)  # of shape (heads, queries, values, width)
+    of_scores = raised(q, exponent) @ of_k.mT  # measures of scores from keys, shape (heads, queries, keys)
+    by_query = slopes.mT @ k.unsqueeze(-3)  # shape (heads, queries, values, width)
     total = raised(weights, exponent) @ of_v
     total = total + (raised(slopes, exponent) * of_scores.unsqueeze(-1)).sum(-2)
     return total + (raised(by_query, exponent) * of_q.unsqueeze(-2)).sum(-1)
 
 
 def _through(jacobian: Callable[[Tensor], Tensor], x: Tensor, spread: Tensor, law: Law) -> Tensor:
-    """Spreads of J x for independent components, J (n, n) made from each of the rows `x` (..., n)."""
+    """Spreads of J x for independent components, with a Jacobian (n, n) for each of the rows `x` (..., n)."""
     n = _fitting(x.shape[-1])
     step = max(1, _CHUNK // max(1, n * n))
     parts = []
@@ -265,17 +204,7 @@ def _through(jacobian: Callable[[Tensor], Tensor], x: Tensor, spread: Tensor, la
 
 
 def _fitting(n: int) -> int:
-    """Give back the length of a row whose Jacobian can be held.
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    NoFormulaError
-        If it cannot.
-    """
+    """Return the length of a row, or raise if its Jacobian is too large."""
     if n * n > _MOST:
         raise NoFormulaError(f"a Jacobian of {n} by {n} components, more than {_MOST:,} entries")
     return n

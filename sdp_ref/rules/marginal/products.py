@@ -12,12 +12,7 @@ from sdp_ref.rules.marginal.spread import additive, raised, with_spread
 
 
 def linear_product(module: nn.Module, a: Law, b: Law) -> Law:
-    """Product of two values, elementwise or of matrices, linearised; a value times itself is its square.
-
-    Returns
-    -------
-    Law
-    """
+    """Linearised product of two values, elementwise or of matrices; a value times itself is its square."""
     location = module(a.location, b.location)
     (left, right), exponent, back = additive(a, b)
     by_left, by_right = (raised(law.location, exponent) for law in (a, b))
@@ -31,10 +26,6 @@ def product_moments(module: nn.Module, a: DiagonalGaussian, b: DiagonalGaussian)
 
     Exact for independent components, Var XY = E[X]^2 Var Y + E[Y]^2 Var X + Var X Var Y, and for the
     square of a value, Var X^2 = 4 E[X]^2 Var X + 2 Var(X)^2.
-
-    Returns
-    -------
-    Law
     """
     mean: Tensor = module(a.mean, b.mean)
     if a is b and not isinstance(module, MatrixProduct):
@@ -45,12 +36,7 @@ def product_moments(module: nn.Module, a: DiagonalGaussian, b: DiagonalGaussian)
 
 
 def linear_quotient(module: nn.Module, a: Law, b: Law) -> Law:
-    """A / b linearised; a value by itself is 1.
-
-    Returns
-    -------
-    Law
-    """
+    """Linearised a / b; a value divided by itself is 1."""
     location = module(a.location, b.location)
     if a is b:
         return with_spread(a, location, 0 * additive(a)[0][0])
@@ -60,14 +46,10 @@ def linear_quotient(module: nn.Module, a: Law, b: Law) -> Law:
 
 
 def maximum_moments(a: DiagonalGaussian, b: DiagonalGaussian) -> Law:
-    """Mean and variance of the larger of two values, which are exact for independent components.
+    """Mean and variance of the larger of two values, exact for independent components.
 
     Clark (1961), "The greatest of a finite set of random variables": max(X, Y) = X + (Y - X)_+, with X the
-    one of the larger mean, and Cov(X, (Y - X)_+) = -P(Y > X) Var X by Stein's lemma.
-
-    Returns
-    -------
-    Law
+    one with the larger mean, and Cov(X, (Y - X)_+) = -P(Y > X) Var X by Stein's lemma.
     """
     if a is b:
         return a

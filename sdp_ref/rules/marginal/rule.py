@@ -1,4 +1,4 @@
-"""What the marginal rules share: each component's own law through affine ops, sums and pools.
+"""The base class of marginal rules, which propagate each component's law through affine ops, sums and pools.
 
 Correlations that affine layers create are dropped, so every op sees independent components.
 """
@@ -39,16 +39,15 @@ from sdp_ref.rules.marginal.spread import spread_of, with_spread
 
 @dataclass(frozen=True)
 class MarginalRule(LayerwiseRule):
-    """A layer-wise rule that keeps a location and a scale for each component, and no correlation."""
+    """A layer-wise rule that propagates a location and a scale for each component, without correlations."""
 
     marginal: ClassVar[bool] = True
 
     def start(self, x: Law) -> Law:
-        """See :class:`LayerwiseRule`."""
         return as_marginal(self.name, x)
 
     def linearise(self, module: nn.Module) -> Callable[..., Law]:
-        """See :class:`LayerwiseRule`; by squared entries of the Jacobian, in chunks."""
+        """Use squared entries of the Jacobian, computed in chunks."""
         return partial(linearized.linearised, module)
 
 
@@ -75,7 +74,7 @@ def _affine(_rule: MarginalRule, module: nn.Module) -> Callable[[Law], Law]:
 @MarginalRule.handles(Add)
 def _add(_rule: MarginalRule, _module: nn.Module, a: Law, b: Law) -> Law:
     location = a.location + b.location
-    # Spreads add up as those of independent values: what correlates the two branches is dropped.
+    # Spreads add as for independent values: the correlation of the two branches is dropped.
     first, second = torch.broadcast_tensors(spread_of(a), spread_of(b))
     if isinstance(a, SymmetricStable):
         both = torch.stack([first, second], -1)

@@ -1,4 +1,4 @@
-"""How wide the components of a marginal law are, and how the widths of independent terms add up."""
+"""Scale parameters of marginal laws, and their sums for independent terms."""
 
 from __future__ import annotations
 
@@ -13,17 +13,7 @@ from sdp_ref.laws.stable import bounded, power
 
 
 def spread_of(law: Law) -> Tensor:
-    """Variance of a :class:`DiagonalGaussian`, scale of the other marginal families.
-
-    Returns
-    -------
-    Tensor, shape (B, *event)
-
-    Raises
-    ------
-    NoFormulaError
-        If the law is of no marginal family.
-    """
+    """Variance of a :class:`DiagonalGaussian`, scale of the other marginal families."""
     match law:
         case DiagonalGaussian():
             return law.variance
@@ -40,23 +30,7 @@ def with_spread(law: Law, location: Tensor, spread: Tensor) -> Law:
 
 
 def additive(*laws: Law) -> tuple[list[Tensor], float, Callable[[Tensor], Tensor]]:
-    """Spreads in a form in which those of independent terms add up.
-
-    Parameters
-    ----------
-    *laws : Law
-        Of one marginal family.
-
-    Returns
-    -------
-    measures : list of Tensor, shape (B, *event)
-        Of each law: variances, scales of Cauchy laws, alpha-th powers of stable scales, relative to the
-        largest one of a row.
-    exponent : float
-        By which power of its absolute value a factor enters: 2, 1, alpha.
-    back : callable
-        From a sum of measures (B, *out) to spreads.
-    """
+    """Convert spreads to a measure that adds for independent terms."""
     spreads = [spread_of(law) for law in laws]
     law = laws[0]
     if not isinstance(law, SymmetricStable):
@@ -73,7 +47,7 @@ def additive(*laws: Law) -> tuple[list[Tensor], float, Callable[[Tensor], Tensor
 
 
 def raised(factor: Tensor, exponent: float) -> Tensor:
-    """Power of the absolute values of factors, by which measures are multiplied."""
+    """Power of the absolute values of factors, which multiplies such a measure."""
     if exponent == 2:
         return factor.square()
     return factor.abs() if exponent == 1 else power(factor.abs(), exponent)

@@ -1,1 +1,1 @@
-"""Rules that evaluate the net at fixed points with weights."""
+"""Rules that evaluate the net at fixed weighted points."""

@@ -1,4 +1,4 @@
-"""Rules that evaluate the net at some points and take the moments of what comes out."""
+"""The base class of rules that use the moments of the net's outputs at some points."""
 
 from __future__ import annotations
 
@@ -20,33 +20,18 @@ class PointRule(Rule):
 
     @abstractmethod
     def points(self, dimension: int) -> tuple[Tensor, Tensor]:
-        """Points and weights for a standard normal input.
+        """Return points (p, n) and weights (p,) for a standard normal input with n components, both float64.
 
-        Parameters
-        ----------
-        dimension : int
-            Of the input, n.
-
-        Returns
-        -------
-        points : Tensor, shape (p, n), float64
-        weights : Tensor, shape (p,), float64
-            Their sum is 1.
-
-        Raises
-        ------
-        NoFormulaError
-            If there are none for so many components.
+        The weights sum to 1. Raises :class:`~sdp_ref.errors.NoFormulaError` if there are no points for this
+        dimension.
         """
 
     @property
     def bend(self) -> float:
-        """Weight in the covariance of d d^T, d from the output at the mean to the mean of the outputs."""
+        """Weight in the covariance of d d^T, with d the mean of the outputs minus the output at the mean."""
         return 0.0
 
     def prepare(self, net: Net) -> Callable[[Law], Law]:
-        """See :class:`Rule`; nothing is kept."""
-
         def propagate(x: Law) -> Law:
             x = as_any_gaussian(self.name, x)
             with self.at():
@@ -55,11 +40,11 @@ class PointRule(Rule):
             outputs = check_outputs(inputs, net(inputs)).unflatten(0, (x.batch, len(points)))
             event = outputs.shape[2:]
             values, weights = outputs.flatten(2).double(), weights.unsqueeze(1)
-            # Far weights of both signs cancel: what is left must not be of the outputs themselves.
+            # Large weights of both signs cancel: keep the outputs themselves out of these sums.
             origin = values[:, :1] if self.bend else torch.zeros_like(values[:, :1])
             values = values - origin
             mean = (weights * values).sum(1)
-            # Not E[y y^T] - m m^T, which cancels where the mean is large, and may then be indefinite.
+            # Not E[y y^T] - m m^T, which cancels where the mean is large and may then be indefinite.
             centred = values - mean.unsqueeze(1)
             covariance = centred.mT @ (weights * centred)
             if self.bend:
@@ -73,18 +58,6 @@ class PointRule(Rule):
 
 
 def placed(x: Gaussian | DiagonalGaussian, normals: Tensor) -> Tensor:
-    """Points of laws from those of a standard normal.
-
-    Parameters
-    ----------
-    x : Gaussian or DiagonalGaussian, batch B
-    normals : Tensor, shape (B, p, n), float64
-
-    Returns
-    -------
-    Tensor, shape (B, p, *event)
-        In the law's dtype.
-    """
     if isinstance(x, DiagonalGaussian):
         noise = normals * x.standard_deviation.flatten(1).unsqueeze(1)
     else:

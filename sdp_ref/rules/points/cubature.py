@@ -38,11 +38,6 @@ class Cubature(PointRule):
         Odd and positive; 3 or 5 for "spherical".
     scheme : {"spherical", "tensor", "sparse"}
 
-    Raises
-    ------
-    ValueError
-        If there is no such scheme, or none of the degree.
-
     References
     ----------
     McNamee and Stenger, "Construction of fully symmetric numerical integration formulas", Numer. Math. 1967.
@@ -68,13 +63,11 @@ class Cubature(PointRule):
 
     @property
     def known_faults(self) -> Mapping[str, str]:  # type: ignore[override]  # of some parameters only
-        """See :class:`Rule`."""
         if self.scheme == "tensor" or (self.degree == 3 and self.scheme == "spherical"):
             return {}
         return {"positive-semidefinite": "some weights of this scheme are negative"}
 
     def points(self, dimension: int) -> tuple[Tensor, Tensor]:
-        """See :class:`PointRule`."""
         points, weights = _SCHEMES[self.scheme](dimension, self.degree)
         return torch.from_numpy(points), torch.from_numpy(weights)
 
@@ -108,23 +101,23 @@ def _tensor(dimension: int, degree: int) -> tuple[Array, Array]:
 
 def _sparse(dimension: int, degree: int) -> tuple[Array, Array]:
     level = (degree + 1) // 2
-    # Of each sum of levels the grids, times the points of the largest: more than there are, but soon known.
+    # For each sum of levels, the number of grids times the points of the largest: a cheap upper bound.
     _check_count(math.comb(dimension + level - 1, level - 1) * level)
     weights: dict[tuple[float, ...], float] = defaultdict(float)
     for excess in range(max(0, level - dimension), level):
         sign = (-1) ** (level - 1 - excess) * math.comb(dimension - 1, level - 1 - excess)
         for raised in itertools.combinations_with_replacement(range(dimension), excess):
             directions, extra = np.unique(np.array(raised, dtype=np.intp), return_counts=True)
-            point = np.zeros(dimension)  # the one node of a direction that is not raised
+            point = np.zeros(dimension)  # the only node of a direction at the lowest level
             for place, weight in zip(*_product([1 + int(each) for each in extra]), strict=True):
-                # The same node of two grids is the same but for rounding, and 0 may be -0.
+                # Equal nodes of two grids may differ by rounding, and 0 may be -0.
                 point[directions] = np.round(place, 12) + 0.0
                 weights[tuple(point)] += sign * weight
     return np.array(list(weights)), np.array(list(weights.values()))
 
 
 def _product(levels: Sequence[int]) -> tuple[Array, Array]:
-    """Tensor product of Gauss and Hermite's nodes, so many in each direction."""
+    """Tensor product of the given numbers of Gauss-Hermite nodes."""
     from numpy.polynomial.hermite_e import hermegauss
 
     lines = [hermegauss(level) for level in levels]

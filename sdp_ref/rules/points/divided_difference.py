@@ -25,20 +25,15 @@ class DividedDifference(Rule):
 
     The net is evaluated at the mean and at mean +- h s_i, for the columns s_i of a square root of the
     covariance (the axes of a diagonal one). With a_i = (f+ - f-) / 2 and d_i = (f+ + f-) / 2 - f the mean is
-    f + sum d_i / h^2 and the covariance sum a_i a_i^T / h^2 + (h^2 - 1) / h^4 sum d_i d_i^T.
-    The covariance is positive semi-definite, and exact for sums of quadratic functions of one axis each where
-    h^2 = 3. What two axes do together is not seen.
+    f + sum d_i / h^2 and the covariance sum a_i a_i^T / h^2 + (h^2 - 1) / h^4 sum d_i d_i^T. The covariance
+    is positive semi-definite, and exact for sums of quadratic functions of one axis each where h^2 = 3. What
+    two axes do together is not seen.
 
     Parameters
     ----------
     step : float
-        h, at least 1. The published sqrt(3), the kurtosis of a Gaussian, serves one wide law; pieces of a
-        mixture do better with shorter steps.
-
-    Raises
-    ------
-    ValueError
-        If `step` is below 1 or not finite.
+        h, at least 1. The published sqrt(3), the kurtosis of a Gaussian, suits a single wide law; pieces of a
+        mixture are more accurate with shorter steps.
     """
 
     name: ClassVar[str] = "divided_difference"
@@ -53,7 +48,6 @@ class DividedDifference(Rule):
             raise ValueError(f"divided_difference needs a step of at least 1, got {step!r}")
 
     def prepare(self, net: Net) -> Callable[[Law], Law]:
-        """See :class:`Rule`; nothing is kept."""
         square = float(self.step) ** 2
 
         def propagate(x: Law) -> Law:

@@ -20,26 +20,21 @@ from sdp_ref.rules.points.base import PointRule
 class Unscented(PointRule):
     """Unscented transform: 2 n + 1 evaluations of the net for an input of n components.
 
-    Points mean +- sqrt(n + lambda) times the columns of a square root of the covariance (the
-    symmetric axes of a diagonal one), weights 1 / (2 (n + lambda)), and the mean itself with weight
-    lambda / (n + lambda), lambda = alpha^2 (n + kappa) - n. In the covariance the output at the mean has
-    1 - alpha^2 + beta more: with kappa and beta of at least 0 it is positive semi-definite.
+    Points mean +- sqrt(n + lambda) times the columns of a square root of the covariance (the symmetric axes
+    of a diagonal one), weights 1 / (2 (n + lambda)), and the mean itself with weight lambda / (n + lambda),
+    lambda = alpha^2 (n + kappa) - n. In the covariance the output at the mean has 1 - alpha^2 + beta more:
+    with kappa and beta of at least 0 it is positive semi-definite.
 
     Parameters
     ----------
     kappa : float, optional
-        At least 0. By default max(0, 3 - n), which matches the fourth moments of a Gaussian where it can.
+        At least 0. By default max(0, 3 - n), which matches the fourth moments of a Gaussian if possible.
     alpha : float
-        How far the points lie out, as a multiple of sqrt(n + kappa): 1, the first publication's, or less,
-        often .001. The outputs' differences are divided by its square, so where it is small a net in float32
-        has no digits left.
+        Distance of the points, as a multiple of sqrt(n + kappa): 1, as first published, or less, often 0.001.
+        Differences of outputs are divided by its square, so a net in float32 has no digits left for small
+        values.
     beta : float
-        What is known of the fourth moments: 2 is best for a Gaussian with small `alpha`; at least 0.
-
-    Raises
-    ------
-    ValueError
-        If `kappa` or `beta` is negative, `alpha` not inside (0, 1], or one of them no number.
+        At least 0, depends on the fourth moments: 2 is best for a Gaussian with small `alpha`.
 
     References
     ----------
@@ -64,18 +59,15 @@ class Unscented(PointRule):
 
     @property
     def known_faults(self) -> Mapping[str, str]:  # type: ignore[override]
-        """See :class:`Rule`."""
         if self.alpha >= _SINGLE:
             return {}
         return {"precision": "it divides differences of outputs, which float32 rounds, by alpha squared"}
 
     @property
     def bend(self) -> float:
-        """See :class:`PointRule`."""
         return 1 - self.alpha**2 + self.beta
 
     def points(self, dimension: int) -> tuple[Tensor, Tensor]:
-        """See :class:`PointRule`."""
         n = dimension
         kappa = max(0.0, 3.0 - n) if self.kappa is None else float(self.kappa)
         spread = self.alpha**2 * (n + kappa)  # n + lambda
@@ -85,7 +77,7 @@ class Unscented(PointRule):
         return torch.cat([torch.zeros_like(axes[:1]), axes, -axes]), weights
 
 
-_SINGLE = 0.1  # from here on float32 outputs give two digits of second differences at least
+_SINGLE = 0.1  # from here on, float32 outputs yield at least two digits of second differences
 
 
 def _is_number(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""Monte Carlo estimates less what is known without sampling: the net's linear part."""
+"""Monte Carlo estimates with the net's linear part as control variate."""
 
 from __future__ import annotations
 
@@ -24,22 +24,16 @@ class ControlVariate(MonteCarlo):
 
     Of f(X) = f(mu) + A (X - mu) + R only R is sampled: the linear part has the mean f(mu) and the covariance
     A S A^T. With A by least squares over the samples the bias is of order 1 / k, and the variance hardly ever
-    above that without it. With the Jacobian at mu for A the mean is unbiased, and with independent
-    draws so is the covariance; but that may be indefinite, and where the net bends within the noise it is
-    less steady than that of the plain estimate.
+    above that without it. With the Jacobian at mu for A the mean is unbiased, and with independent draws so
+    is the covariance; but that may be indefinite, and where the net bends within the noise it is less steady
+    than that of the plain estimate.
 
     Parameters
     ----------
     samples, sampler, seed
         See :class:`MonteCarlo`.
     coefficient : {"regression", "jacobian"}
-        A. "regression" takes at least two samples (pairs of antithetic ones) more than the input has
-        components.
-
-    Raises
-    ------
-    ValueError
-        As of :class:`MonteCarlo`, or if there is no such coefficient.
+        A. "regression" needs at least two more samples (or antithetic pairs) than the input has components.
 
     References
     ----------
@@ -61,18 +55,15 @@ class ControlVariate(MonteCarlo):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """See :class:`MonteCarlo`."""
         coefficient = {} if self.coefficient == "regression" else {"coefficient": self.coefficient}
         return {**super().parameters, **coefficient}
 
     @property
     def label(self) -> str:
-        """See :class:`MonteCarlo`."""
         return super().label + ("" if self.coefficient == "regression" else f", {self.coefficient.title()}")
 
     @property
     def known_faults(self) -> Mapping[str, str]:  # type: ignore[override]  # of one coefficient only
-        """See :class:`Rule`."""
         if self.coefficient == "regression":
             return {}
         unsteady = "its error is larger than that of plain draws where the net bends within the noise"
@@ -83,8 +74,6 @@ class ControlVariate(MonteCarlo):
         }
 
     def prepare(self, net: Net) -> Callable[[Law], Law]:
-        """See :class:`Rule`; nothing is kept."""
-
         def propagate(x: Law) -> Law:
             if not isinstance(x, Gaussian | DiagonalGaussian):
                 raise UnsupportedError(self.name, f"{type(x).__name__} input: its draws are Gaussian")
@@ -103,9 +92,10 @@ class ControlVariate(MonteCarlo):
             rest = values - centre.unsqueeze(1) - linear
             mean = centre + rest.mean(1)
             covariance = self._covariance(rest - rest.mean(1, keepdim=True))
-            if regression and self._block:  # as many degrees of freedom less as there are slopes
+            if regression and self._block:  # minus one degree of freedom per slope
                 covariance = covariance * ((self.samples - 1) / (self.samples - 1 - x.dimension))
-            if not regression:  # whose rest is uncorrelated with the samples by construction
+            # the residuals of a regression are uncorrelated with the samples by construction
+            if not regression:
                 cross = linear.mT @ rest / self.samples
                 covariance = covariance + cross + cross.mT
             covariance = covariance + slope @ slope.mT
@@ -123,9 +113,9 @@ class ControlVariate(MonteCarlo):
 
 
 def _fitted(normals: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-    """Least squares with an intercept: that, shape (B, m), and the slopes, shape (B, m, n)."""
+    """Least squares with an intercept, shape (B, m), and slopes, shape (B, m, n)."""
     centre, middle = normals.mean(1, keepdim=True), values.mean(1, keepdim=True)
-    # By QR, and not by `lstsq`, whose result does not scale with the values to the last bit.
+    # QR instead of `lstsq`, whose result does not scale exactly with the values.
     basis, triangle = torch.linalg.qr(normals - centre)
     slope = torch.linalg.solve_triangular(triangle, basis.mT @ (values - middle), upper=True).mT
     return (middle - centre @ slope.mT).squeeze(1), slope

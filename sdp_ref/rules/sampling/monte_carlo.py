@@ -33,27 +33,22 @@ class MonteCarlo(Rule):
     Parameters
     ----------
     samples : int
-        k, at least 2; of antithetic draws even, and at least 4; of whitened ones more than the input has
+        k, at least 2. For antithetic samples even and at least 4; for whitened ones more than the input has
         components.
     sampler : {"mc", "antithetic", "whitened", "sobol", "lattice"}
-        Independent draws; pairs on either side of the mean; independent draws moved and turned so that their
-        own mean and covariance are the input's; the first k points of a scrambled Sobol sequence; or a
+        Independent samples; pairs on either side of the mean; independent samples transformed so that their
+        mean and covariance are those of the input; the first k points of a scrambled Sobol sequence; or a
         lattice of k points with a random shift.
     seed : int or sequence of int
-        Seed of the draws, or one for each law of the batch. The draws of a law depend on its seed
-        (and, given a single one, on its place in the batch), not on the device or on global state.
-
-    Raises
-    ------
-    ValueError
-        If `samples` does not fit, a seed is no integer of at least 0, or there is no such sampler.
+        Seed of the samples, or one for each law of the batch. The samples of a law depend on its seed
+        (and, for a single seed, on its index in the batch), not on the device or on global state.
 
     References
     ----------
     Hammersley and Morton, "A new Monte Carlo technique: antithetic variates", Proc. Camb. Phil. Soc. 1956.
-    Owen, "Scrambled net variance for integrals of smooth functions", Ann. Statist. 1997.
-    Cranley and Patterson, "Randomization of number theoretic methods for multiple integration", SIAM J.
-    Numer. Anal. 1976.
+    Owen, "Scrambled net variance for integrals of smooth functions", Ann. Statist. 1997. Cranley and
+    Patterson, "Randomization of number theoretic methods for multiple integration", SIAM J. Numer. Anal.
+    1976.
     """
 
     name: ClassVar[str] = "monte_carlo"
@@ -80,28 +75,25 @@ class MonteCarlo(Rule):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The number of samples, always; the seed belongs to a run."""
+        """The number of samples, always; the seed is a property of a run."""
         sampler = {} if self.sampler == "mc" else {"sampler": self.sampler}
         return {"samples": self.samples, **sampler}
 
     @property
     def label(self) -> str:
-        """``MC estimate k=100``, and the sampler where it is not the plain one."""
+        """``MC estimate k=100``, with the sampler unless it is the default."""
         sampler = "" if self.sampler == "mc" else f", {self.sampler.title()}"
         return f"{self.title} k={self.samples}{sampler}"
 
     @property
     def sampling(self) -> int:
-        """See :class:`Rule`."""
         return self.samples
 
     def with_seeds(self, seeds: Sequence[int]) -> MonteCarlo:
-        """The same rule with one seed for each law of a batch."""
+        """Return the same rule with one seed for each law of a batch."""
         return replace(self, seed=tuple(seeds))
 
     def prepare(self, net: Net) -> Callable[[Law], Law]:
-        """See :class:`Rule`; nothing is kept."""
-
         def propagate(x: Law) -> Law:
             if not hasattr(x, "variance"):
                 raise UnsupportedError(self.name, f"{type(x).__name__} input, whose samples have no moments")
@@ -118,11 +110,10 @@ class MonteCarlo(Rule):
 
     @property
     def _block(self) -> int:
-        """How many draws, one after the other, are independent of those before; 0 where none are."""
+        """Number of consecutive samples that are independent of the previous ones; 0 if there are none."""
         return {"mc": 1, "antithetic": 2}.get(self.sampler, 0)
 
     def _covariance(self, centred: Tensor) -> Tensor:
-        """Covariance by deviations from the samples' mean, shape (B, k, m)."""
         covariance = centred.mT @ centred / self.samples
         if self._block:
             means = centred.unflatten(1, (-1, self._block)).mean(2)
@@ -130,7 +121,6 @@ class MonteCarlo(Rule):
         return covariance
 
     def _inputs(self, x: Law) -> Tensor:
-        """Draws of the input, shape (B, k, *event)."""
         if isinstance(x, Gaussian | DiagonalGaussian):
             return placed(x, self._normals(x, x.dimension))
         if x.standard is not None:
@@ -165,7 +155,7 @@ def _sobol(seed: Any, samples: int, dimension: int) -> Tensor:
         raise NoFormulaError(f"more than {SobolEngine.MAXDIM} inputs under the sobol sampler ({dimension})")
     word = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]) >> 1
     points = SobolEngine(dimension, scramble=True, seed=word).draw(samples, dtype=torch.float64)
-    # a scrambled point lies on a grid of 2^-30: its left end may be 0, where the quantile is infinite
+    # scrambled points are on a grid of 2^-30; use midpoints, since the quantile at the left end 0 is infinite
     normals: Tensor = torch.special.ndtri(points + 2.0**-31)
     return normals
 
@@ -189,21 +179,17 @@ def _lattice(seed: Any, samples: int, dimension: int) -> Tensor:
     generator = np.random.default_rng(seed)
     points = np.outer(np.arange(samples), _korobov(samples, dimension)) / samples
     points = (points + generator.random(dimension)) % 1
-    # the middle of a cell of the grid on which numpy's uniform numbers lie, so that none is 0
+    # midpoints of the grid of numpy's uniform numbers, so that none is 0
     normals: Tensor = torch.special.ndtri(torch.from_numpy(points * (1 - 2.0**-53) + 2.0**-54))
     return normals
 
 
 @functools.lru_cache
 def _korobov(samples: int, dimension: int) -> NDArray[np.int64]:
-    """Generator 1, a, a^2, ... of the lattice with the least squared worst-case error (P2) of some.
+    """Generator 1, a, a^2, ... of the candidate lattice with the smallest squared worst-case error (P2).
 
-    Directions count the less the later they come, as 1 / j^2: a lattice of few points can serve the first of
-    many alone.
-
-    Returns
-    -------
-    ndarray of int, shape (dimension,)
+    Weights of the dimensions decrease as 1 / j^2: a lattice of few points can be good in the first dimensions
+    only.
 
     References
     ----------
@@ -212,7 +198,7 @@ def _korobov(samples: int, dimension: int) -> NDArray[np.int64]:
     weights = 1 / np.arange(1, dimension + 1) ** 2
     best, least = np.ones(dimension, dtype=np.int64), math.inf
     steps = np.arange(samples)
-    prime = np.flatnonzero(np.gcd(np.arange(samples), samples) == 1)  # else points share coordinates
+    prime = np.flatnonzero(np.gcd(np.arange(samples), samples) == 1)  # otherwise points share coordinates
     for root in prime[np.unique(np.linspace(0, len(prime) - 1, _ROOTS).round().astype(np.int64))]:
         generator = np.empty(dimension, dtype=np.int64)
         error, power = np.ones(samples), 1
@@ -226,7 +212,7 @@ def _korobov(samples: int, dimension: int) -> NDArray[np.int64]:
     return best
 
 
-_ROOTS = 64  # tried; more find hardly better ones
+_ROOTS = 64  # number of candidates; more are hardly better
 
 _SAMPLERS: Mapping[str, Callable[[Any, int, int], Tensor]] = {
     "mc": _independent,

@@ -1,4 +1,4 @@
-"""Seeds of a rule's draws: one for all laws of a batch, or one for each."""
+"""Seeds of a rule's samples: one for all laws of a batch, or one for each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 
 def integer(value: object) -> int | None:
-    """A parameter as an integer; None if it is none."""
     try:
         return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -16,23 +15,6 @@ def integer(value: object) -> int | None:
 
 
 def checked(rule: str, seed: object) -> int | tuple[int, ...]:
-    """Give back a rule's parameter `seed`.
-
-    Parameters
-    ----------
-    rule : str
-        Its name, for the message.
-    seed : object
-
-    Returns
-    -------
-    int or tuple of int
-
-    Raises
-    ------
-    ValueError
-        If it is neither an integer of at least 0 nor a sequence of such.
-    """
     given = seed if isinstance(seed, Sequence) and not isinstance(seed, str) else [seed]
     seeds = tuple(each for each in map(integer, given) if each is not None and each >= 0)
     if len(seeds) < len(given):
@@ -41,25 +23,6 @@ def checked(rule: str, seed: object) -> int | tuple[int, ...]:
 
 
 def of_rows(rule: str, seed: int | Sequence[int], batch: int) -> Sequence[Any]:
-    """What each law's draws are seeded by.
-
-    Parameters
-    ----------
-    rule : str
-        Its name, for the message.
-    seed : int or sequence of int
-    batch : int
-
-    Returns
-    -------
-    sequence, of length `batch`
-        Of what numpy takes for a seed; of a single one, another for each place in the batch.
-
-    Raises
-    ------
-    ValueError
-        If there are more seeds than laws, or fewer.
-    """
     seeds: Sequence[Any] = [(seed, row) for row in range(batch)] if isinstance(seed, int) else seed
     if len(seeds) != batch:
         raise ValueError(f"{rule} has {len(seeds)} seeds for a batch of {batch}")

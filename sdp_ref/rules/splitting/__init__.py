@@ -1,1 +1,1 @@
-"""Splitting: an input law as a mixture of narrower ones, each of which a base rule takes through the net."""
+"""Splitting: an input law as a mixture of narrower laws, which a base rule propagates."""

@@ -1,4 +1,4 @@
-"""Standard coordinates of an input law: along which directions it may be split, and what its pieces are."""
+"""Standard coordinates of an input law: directions in which it can be split, and the laws of the pieces."""
 
 from __future__ import annotations
 
@@ -17,23 +17,18 @@ from sdp_ref.rules.base import check_outputs
 from sdp_ref.rules.splitting.tree import Array, Pieces
 
 MOST = 16
-"""Directions. Inputs of more components are split along the leading singular vectors of the Jacobian, so that
-no matrix of inputs by inputs is made."""
+"""Maximum number of directions. Inputs with more components are split along the leading singular vectors of
+the Jacobian, so that no matrix of inputs by inputs is needed.
+"""
 
 Splittable = Gaussian | DiagonalGaussian | Cauchy | SymmetricStable
 
 
 @dataclass(frozen=True)
 class Frame:
-    """Directions of a batch of laws.
+    """Directions of a batch of laws, which may be rotated if `turning`.
 
-    Attributes
-    ----------
-    law : Law
-    steps : Tensor, shape (B, n, r), float64
-        Columns: where one step along each direction leads, in units of the inputs.
-    turning : bool
-        Whether directions may be turned into each other.
+    The columns of `steps` (B, n, r), float64, are one step along each direction, in units of the inputs.
     """
 
     law: Splittable
@@ -42,19 +37,7 @@ class Frame:
 
     @classmethod
     def of(cls, net: Net, law: Splittable, *, axes: bool) -> Frame:
-        """Directions along which `net` varies most.
-
-        Parameters
-        ----------
-        net : nn.Module or function
-        law : Law
-        axes : bool
-            Whether they are the inputs themselves, since the pieces are to have independent components.
-
-        Returns
-        -------
-        Frame
-        """
+        """Directions along which `net` varies most."""
         axes = axes or not isinstance(law, Gaussian | DiagonalGaussian)
         n, scales = law.dimension, None if isinstance(law, Gaussian) else _scales(law)
         if n <= MOST:
@@ -68,14 +51,14 @@ class Frame:
             chosen = torch.nn.functional.one_hot(leading, n).mT.to(rows)
         else:
             _, sizes, vectors = torch.linalg.svd(rows, full_matrices=False)
-            # Directions that do not reach the outputs are any: none is better than one of chance.
+            # Directions that do not affect the outputs are arbitrary: random ones will do.
             reached = sizes > _LEAST * sizes[:, :1]
             chosen = (vectors * reached.unsqueeze(-1))[:, :MOST].mT
         steps = law.factor() @ chosen if scales is None else scales.unsqueeze(-1) * chosen
         return cls(law, steps, not axes)
 
     def evaluate(self, net: Net) -> Callable[[Array], Array]:
-        """The net at points (B, p, r) in standard coordinates, in the law's own dtype."""
+        """The net at points (B, p, r) in standard coordinates, in the dtype of the law."""
         location, event = self.law.location.detach(), self.law.event_shape
         centre, steps = location.flatten(1).double().unsqueeze(1), self.steps.detach().mT
 
@@ -97,7 +80,7 @@ class Frame:
         moved = law.location.flatten(1).double().unsqueeze(1) + centres @ self.steps.mT
         location = moved.flatten(0, 1).unflatten(1, event).to(dtype)
         if not self.turning:
-            # In directions of its own each: what remains of a component's scale.
+            # Each piece has its own directions: what remains of a component's scale.
             narrowed = 1 - axes.diagonal(dim1=-2, dim2=-1)
             share = 1 - narrowed @ (self.steps.detach() != 0).double().mT
             scale = (_scales(law).unsqueeze(1) * share).flatten(0, 1).unflatten(1, event).to(dtype)
@@ -119,13 +102,12 @@ _LEAST = 1e-6
 
 
 def _scales(law: Splittable) -> Tensor:
-    """Of the components, shape (B, n), float64."""
     scale = law.scale.double() if isinstance(law, Cauchy | SymmetricStable) else law.standard_deviation
     return scale.flatten(1)
 
 
 def _check_size(count: int, n: int) -> None:
-    """Covariances of pieces are dense: say so before they are made."""
+    """Covariances of pieces are dense: raise an error before allocating too many."""
     size = 8 * count * n * n
     if size > 4 * MAX_BYTES:
         raise NoFormulaError(

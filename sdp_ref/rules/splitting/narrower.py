@@ -1,4 +1,4 @@
-"""A standard law as a mixture of a few narrower ones of its family."""
+"""A standard law as a mixture of a few narrower laws of its family."""
 
 from __future__ import annotations
 
@@ -15,17 +15,9 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Narrower:
-    """Pieces of a standard law along one direction: `weights` at `offsets`, each as wide as `width`.
+    """Pieces of a standard law along one direction: `weights` at symmetric `offsets`, each of width `width`.
 
-    Attributes
-    ----------
-    weights, offsets : tuple of float
-        In units of the standard law; the offsets are symmetric about 0.
-    width : float
-        Of each piece, below 1.
-    worth : float
-        Score from which on such a split does more good than the gap between the mixture and the law itself
-        does harm.
+    `worth` is the score above which the benefit of a split exceeds the error of the mixture.
     """
 
     weights: tuple[float, ...]
@@ -35,15 +27,14 @@ class Narrower:
 
     @property
     def count(self) -> int:
-        """Number of pieces."""
         return len(self.weights)
 
 
 _FEW = 20
-"""Pieces up to which halves are better than thirds: they leave more splits to be placed."""
+"""Number of pieces up to which halves are better than thirds, because they allow more splits."""
 
-# Weights of thirds minimise the total variation distance to the standard normal at their width (.027;
-# that of halves is .059): among mixtures of its variance, so that a split of an affine net keeps its moments.
+# Weights of thirds minimise the total variation distance to the standard normal at their width (0.027;
+# that of halves is 0.059), among mixtures with its variance, so that splits preserve moments in affine nets.
 _WEIGHTS = {2: (0.5, 0.5), 3: (0.2297, 0.5406, 0.2297)}
 _UNITS = {2: (-1.0, 1.0), 3: (-1.0, 0.0, 1.0)}
 _WIDTHS = {2: 0.7, 3: 0.6}
@@ -51,18 +42,7 @@ _WORTH = {2: 0.1, 3: 0.02}
 
 
 def narrower(k: int, alpha: float | None = None) -> Narrower:
-    """How one piece is split where there are `k` in the end.
-
-    Parameters
-    ----------
-    k : int
-    alpha : float, optional
-        Stability of the law, in (0, 2]; without it the law is a standard normal.
-
-    Returns
-    -------
-    Narrower
-    """
+    """How to split one piece, for `k` pieces in total."""
     count = 2 if k <= _FEW else 3
     weights, width = _WEIGHTS[count], _WIDTHS[count]
     far = _far(count, alpha)
@@ -71,10 +51,10 @@ def narrower(k: int, alpha: float | None = None) -> Narrower:
 
 @functools.lru_cache
 def _far(count: int, alpha: float | None) -> float:
-    """Distance of the outer pieces: it keeps the variance or, where there is none, nearly the law."""
+    """Offset of the outer pieces: it preserves the variance or, if there is none, approximately the law."""
     weights, width = np.array(_WEIGHTS[count]), _WIDTHS[count]
     if alpha is None or alpha == 2:
-        variance = 1.0 if alpha is None else 2.0  # of the stable law of scale 1
+        variance = 1.0 if alpha is None else 2.0  # variance of the stable law of scale 1
         return math.sqrt(variance * (1 - width**2) / (2 * weights[0]))
     from scipy.optimize import minimize_scalar
 

@@ -1,4 +1,4 @@
-"""Splitting a law into narrower ones, each of which a base rule takes through the net."""
+"""Splitting a law into narrower ones, which a base rule propagates."""
 
 from __future__ import annotations
 
@@ -37,21 +37,16 @@ class Split(Rule):
     Parameters
     ----------
     base : str or Rule
-        Rule of the pieces, as text such as ``"sdp"``, or an object; not splitting itself. What it cannot
-        take, splitting cannot.
+        Rule for the pieces, as text such as ``"sdp"`` or an object; it must not sample or split itself.
+        Inputs that the base does not support are not supported.
     k : int
-        Most pieces, at least 1; 1 is the base itself.
-
-    Raises
-    ------
-    ValueError
-        If `base` is no rule, samples or is splitting itself, or `k` does not fit.
+        Maximum number of pieces, at least 1; with 1 the result is that of the base.
 
     Notes
     -----
     For inputs of more than 16 components the directions are the leading right singular vectors of J L,
-    for J the Jacobian at the location and L L^T the covariance: only directions that reach the outputs.
-    The choice of the pieces is not differentiated; their predictions are, where the base's are.
+    for J the Jacobian at the location and L L^T the covariance, that is, directions that affect the outputs.
+    The choice of the pieces is not differentiated. The predictions for them are, if those of the base are.
 
     References
     ----------
@@ -78,10 +73,10 @@ class Split(Rule):
             raise ValueError(
                 f"base of split must be a rule, got {self.base!r}; sdp_ref.rule('split:base=...') reads text"
             )
-        # Not by `traits`: what the predictions of a rule rest on would then be what it is called, too.
+        # Not by `traits`: the fingerprint of the predictions would then include the label of a rule.
         if self.base.name == self.name:
             raise ValueError("split takes any rule for its base but split")
-        if hasattr(self.base, "seed"):  # all pieces of all inputs would share its draws
+        if hasattr(self.base, "seed"):  # all pieces of all inputs would share its random numbers
             raise ValueError(f"split takes a base that does not sample, got {self.base.name}")
 
     @property
@@ -91,7 +86,7 @@ class Split(Rule):
 
     @property
     def label(self) -> str:
-        """``split k=9``, and the base where it is another: ``split SDP k=9``."""
+        """``split k=9``, with the base unless it is the default: ``split SDP k=9``."""
         base = (
             "" if self.base == DividedDifference(1.25) else f" {getattr(self.base, 'label', self.base.name)}"
         )
@@ -99,12 +94,10 @@ class Split(Rule):
 
     @property
     def marginal(self) -> bool:  # type: ignore[override]  # as its base is
-        """See :class:`Rule`."""
         return bool(getattr(self.base, "marginal", False))
 
     @property
     def known_faults(self) -> Mapping[str, str]:  # type: ignore[override]  # the base's, and its own
-        """See :class:`Rule`."""
         own = {
             "gradients": "the choice of the pieces is not differentiated",
             "diagonal": "mean and variance of many pieces come near those of f(X), each by itself",
@@ -114,7 +107,7 @@ class Split(Rule):
         return {**getattr(self.base, "known_faults", {}), **own}
 
     def prepare(self, net: Net) -> Callable[[Law], Law]:
-        """See :class:`Rule`; what the base prepares is kept."""
+        """Prepare the base only."""
         base = self.base
         prepare = getattr(base, "prepare", None)
         predict: Callable[[Law], Law] = prepare(net) if prepare else partial(base.propagate, net)
@@ -150,7 +143,7 @@ class Split(Rule):
         return propagate
 
     def _of_mixture(self, net: Net, x: Mixture) -> Mixture:
-        """Each component with its share of the pieces, one at least."""
+        """Split each component into its share of the pieces, at least one."""
         y = replace(self, k=max(1, self.k // x.pieces)).propagate(net, x.components)
         if not isinstance(y, Mixture):
             return unchecked(Mixture, x.weights, y)

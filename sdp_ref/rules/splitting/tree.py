@@ -1,7 +1,7 @@
-"""Which pieces: one piece is split again and again, where and along what the net bends most within it.
+"""Selection of the pieces, which are split repeatedly where the net bends most.
 
-All of it is arithmetic on small arrays in float64, once for a batch of laws. Nothing here is differentiated:
-a net's prediction is, given the pieces.
+Everything is arithmetic on small float64 arrays, once for a batch of laws. Nothing here is differentiated;
+predictions are differentiable given the pieces.
 """
 
 from __future__ import annotations
@@ -16,24 +16,16 @@ from sdp_ref.rules.splitting.narrower import Narrower
 
 Array = NDArray[np.float64]
 Evaluate = Callable[[Array], Array]
-"""The net at points (B, p, r) in standard coordinates of the laws of a batch; gives (B, p, m)."""
+"""The net at points (B, p, r) in standard coordinates of the laws of a batch; returns (B, p, m)."""
 
 
 @dataclass(frozen=True)
 class Pieces:
     """Pieces of a batch of standard laws in r directions, and how the net bends along the axes of each.
 
-    Attributes
-    ----------
-    weights : ndarray, shape (B, K)
-        Zero for what only fills up a row.
-    centres : ndarray, shape (B, K, r)
-    axes : ndarray, shape (B, K, r, r)
-        Columns: what the standard axes of the piece are.
-    value : ndarray, shape (B, K, m)
-        The net at the centres.
-    slopes, bends : ndarray, shape (B, K, r, m)
-        First and second differences of the net over one step along each axis.
+    Rows are padded with pieces of weight 0. The columns of `axes` (B, K, r, r) are the images of the standard
+    axes. `value` (B, K, m) is the net at the centres, and `slopes` and `bends` (B, K, r, m) are first and
+    second differences over one step along each axis.
     """
 
     weights: Array
@@ -44,13 +36,13 @@ class Pieces:
     bends: Array
 
     def __getitem__(self, index: NDArray[np.intp]) -> Pieces:
-        """Some of each row, by their places, shape (B, k)."""
+        """Select pieces of each row by index, shape (B, k)."""
         rows = np.arange(len(index))[:, None]
         return Pieces(*(getattr(self, f.name)[rows, index] for f in fields(self)))
 
     @property
     def scatter(self) -> Array:
-        """Covariance of the net's values within each piece, as far as its differences tell."""
+        """Covariance of the net's values within each piece, as estimated from the differences."""
         return _scatter(self.slopes) + _scatter(self.bends)
 
 
@@ -61,31 +53,11 @@ def _joined(parts: Sequence[Pieces]) -> Pieces:
 def grown(
     evaluate: Evaluate, shape: tuple[int, int], k: int, split: Narrower, *, turning: bool, rounding: float
 ) -> Pieces:
-    """At most `k` pieces of standard laws.
+    """Split standard laws into at most `k` pieces.
 
-    Round after round the more pressing half of the pieces is split, each along the axis where the net bends
-    most. The number of rounds depends on `k` alone and each law looks at its own pieces only, so it has the
-    same ones beside others as alone.
-
-    Parameters
-    ----------
-    evaluate : callable
-        The net in standard coordinates.
-    shape : tuple of int
-        Number of laws B and of directions r.
-    k : int
-        Most pieces of a law.
-    split : Narrower
-        How one is split.
-    turning : bool
-        Whether the axes of a piece may be turned: a Gaussian's may.
-    rounding : float
-        Of the net's values, relative.
-
-    Returns
-    -------
-    Pieces
-        As many of each law; some may have no weight.
+    Every round splits the half of the pieces with the higher scores, each along the axis where the net bends
+    most. The number of rounds depends on `k` only, and each law depends on its own pieces only, so its
+    pieces do not depend on the rest of the batch.
     """
     batch, r = shape
     turn = _Turn.of(evaluate, shape) if turning else None
@@ -103,7 +75,7 @@ def grown(
         first, rest = order[:, :splits], order[:, splits:]
         rows = np.arange(batch)[:, None]
         parts = _parts(pieces[first], axis[rows, first], urgency[rows, first] > 0, split)
-        if splits == room:  # the last ones: nothing is asked of them
+        if splits == room:  # the last pieces are not split, so no differences are needed
             blank = np.zeros((batch, splits * split.count, *pieces.slopes.shape[2:]))
             children = Pieces(*parts, blank[:, :, 0], blank, blank)
         else:
@@ -114,7 +86,7 @@ def grown(
 def _parts(
     pieces: Pieces, axis: NDArray[np.intp], worth: NDArray[np.bool_], split: Narrower
 ) -> tuple[Array, Array, Array]:
-    """Weights, centres and axes of the parts of pieces; one that is not worth it is its own first part."""
+    """Weights, centres and axes of the parts of pieces; pieces not worth a split are their own first part."""
     batch, count, r = pieces.centres.shape
     chosen = np.arange(r) == axis[..., None]
     weights = np.where(worth[..., None], split.weights, np.eye(split.count)[0])
@@ -128,24 +100,19 @@ def _parts(
 
 
 _LEVEL = 1e-3
-"""Of the trace: so much tells directions apart along which the net is flat. It is far above rounding, even of
-float32, and far below what a direction is chosen for."""
+"""Relative to the trace: it separates directions along which the net is flat. It is far above rounding, even
+of float32, and far below anything that determines the choice of a direction.
+"""
 
 
 @dataclass(frozen=True)
 class _Turn:
-    """Axes of pieces, turned to where the net varies.
+    """Axes of pieces, rotated to the directions in which the net varies.
 
-    What LAPACK makes of directions of equal eigenvalues depends on rounding and on the order of the inputs.
-    So none are equal: the inputs are put in the order of their effect once, and every axis keeps some of
-    its rank.
-
-    Attributes
-    ----------
-    axes : ndarray, shape (B, 1, r, r)
-        Of the whole laws, those of the most effect first.
-    size : ndarray, shape (B, 1)
-        Squared variation of the net over the whole laws.
+    The eigenvectors of equal eigenvalues in LAPACK depend on rounding and on the order of the inputs. Equal
+    eigenvalues are therefore avoided: the inputs are sorted by their effect once, and every axis keeps some
+    of its rank. `axes` (B, 1, r, r) are those of the whole laws, sorted by decreasing effect, and `size` (B,
+    1) is the squared variation of the net over the whole laws.
     """
 
     axes: Array
@@ -161,21 +128,22 @@ class _Turn:
         return cls(np.take_along_axis(eye, order[:, :, None], 3), effects.sum(2))
 
     def __call__(self, axes: Array, slopes: Array, bends: Array) -> Array:
-        # Bends as well as slopes: where the net has few outputs, or is flat at the centre, slopes leave
-        # most directions open. Products of two bends would depend on the sense of an axis, which is free.
+        # Bends as well as slopes: for a net with few outputs, or one that is flat at the centre, slopes leave
+        # most directions undetermined. Products of two bends would depend on the sign of an axis, which is
+        # arbitrary.
         r = slopes.shape[2]
         scatter = slopes @ slopes.swapaxes(-1, -2) + np.square(bends).sum(3)[..., None] * np.eye(r)
         level = _LEVEL * (np.trace(scatter, axis1=2, axis2=3) + _LEVEL**2 * self.size)
         ranks = np.diag(np.arange(r, 0.0, -1.0) / r)
         turns = np.linalg.eigh(scatter + level[..., None, None] * ranks)[1][..., ::-1]
-        # Of two directions the one in which the outputs grow: pieces on either side keep their places.
+        # Choose the sign for which the outputs increase, so that pieces on either side keep their order.
         grows = (turns.swapaxes(-1, -2) @ slopes).sum(3) >= 0
         turned: Array = axes @ (turns * np.where(grows, 1.0, -1.0)[:, :, None])
         return turned
 
 
 def _measured(evaluate: Evaluate, weights: Array, centres: Array, axes: Array, turn: _Turn | None) -> Pieces:
-    """Pieces with what the net does in them."""
+    """Pieces with the values and differences of the net."""
     value, slopes, bends = _differences(evaluate, centres, axes)
     if turn is not None and axes.shape[-1] > 1:
         axes = turn(axes, slopes, bends)
@@ -188,37 +156,40 @@ def _differences(evaluate: Evaluate, centres: Array, axes: Array) -> tuple[Array
     steps, centre = axes.swapaxes(-1, -2), centres[:, :, None]
     points = np.concatenate([centre, centre + steps, centre - steps], 2)
     values = evaluate(points.reshape(batch, -1, r)).reshape(batch, count, 2 * r + 1, -1)
-    # where the net has no value there is nothing to go by
+    # where the net is not finite there is no criterion
     values = np.where(np.isfinite(values).all((2, 3), keepdims=True), values, 0.0)
     value, above, below = values[:, :, 0], values[:, :, 1 : r + 1], values[:, :, r + 1 :]
     return value, (above - below) / 2, (above + below) / 2 - value[:, :, None]
 
 
 _WHOLE = 0.1
-"""Share of the whole law's covariance that is added to a piece's own. A bend is no matter where the piece is
-small beside the whole; without it those in flat places would be split for ever."""
+"""Share of the whole law's covariance that is added to that of a piece. A bend does not matter if the piece
+is small compared with the whole; otherwise pieces in flat regions would be split forever.
+"""
 
 
 _DIGITS = 5
 _NOISE = 256.0
-"""Roundings of a value below which a bend is none: a second difference of values has four, a net more."""
+"""Multiple of the rounding error of a value below which a bend counts as 0: a second difference has four
+rounding errors, and a net more.
+"""
 
 
 def _scores(pieces: Pieces, noise: float) -> tuple[Array, NDArray[np.intp]]:
-    """Largest bend of each piece relative to its own spread, and along which axis."""
+    """Largest bend of each piece relative to its own spread, and its axis."""
     own, weights = pieces.scatter, pieces.weights[..., None]
     mean = pieces.value + pieces.bends.sum(2)
     centred = mean - (weights * mean).sum(1, keepdims=True)
     whole = (weights[..., None] * own).sum(1) + (weights * centred).swapaxes(1, 2) @ centred
     size = np.trace(whole, axis1=1, axis2=2)
     square = 1e-12 * size + np.square(noise * np.abs(pieces.value)).max((1, 2))
-    # a piece of little weight may spread further than the whole
+    # a piece of small weight may have a larger spread than the whole
     square = np.maximum(square[:, None], 1e-12 * np.trace(own, axis1=2, axis2=3))
     floor = np.where(square > 0, square, 1.0)[..., None, None] * np.eye(whole.shape[-1])
     bends = pieces.bends.swapaxes(-1, -2)
     relative = np.linalg.solve(own + _WHOLE * whole[:, None] + floor, bends)
     squares = np.maximum((bends * relative).sum(2), 0.0)
-    # Pieces that mirror each other bend alike but for rounding: the first of them is taken.
+    # Mirrored pieces bend equally except for rounding: take the first one.
     scores = np.round(np.sqrt(squares), _DIGITS)
     return scores.max(-1), scores.argmax(-1)
 
