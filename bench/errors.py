@@ -32,12 +32,7 @@ NOT_DEFINED = "not defined: "
 
 
 class RefusedError(UserError, ValueError):
-    """A metric is not defined for a law, which is the fault of neither.
-
-    Parameters
-    ----------
-    reason : str
-    """
+    """A metric is not defined for a law, which is the fault of neither."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"{NOT_DEFINED}{reason}")
@@ -53,10 +48,6 @@ def outside() -> Iterator[None]:
 
     This is the one place where errors of any kind are caught: a measurement that fails is recorded and others
     go on, while a mistake in the machinery around it stops a run with its traceback.
-
-    Yields
-    ------
-    None
 
     Raises
     ------

@@ -52,10 +52,6 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     path : Path
         As there; it has its new content when the block is done.
 
-    Yields
-    ------
-    binary file
-
     Raises
     ------
     RunFailedError
@@ -131,14 +127,6 @@ def _move(moves: Sequence[tuple[Path, Path]]) -> None:
 def read_json(path: Path) -> Any:
     """Plain values of a JSON file.
 
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    object
-
     Raises
     ------
     OSError
@@ -154,10 +142,6 @@ def read_json(path: Path) -> Any:
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """Read the arrays of a file that ``numpy.save`` or ``numpy.savez`` wrote.
-
-    Parameters
-    ----------
-    path : Path
 
     Returns
     -------
@@ -182,14 +166,6 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 def read_array(path: Path) -> np.ndarray:
     """Read the array of a file that ``numpy.save`` wrote, of which nothing is in memory yet.
 
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    ndarray
-
     Raises
     ------
     UserError
@@ -206,17 +182,7 @@ def read_array(path: Path) -> np.ndarray:
 
 @contextmanager
 def _loaded(path: Path) -> Iterator[Any]:
-    """What ``numpy.load`` makes of a file, whose errors become a line each.
-
-    Yields
-    ------
-    ndarray or NpzFile
-
-    Raises
-    ------
-    UserError
-        If there is no such file or it holds something else.
-    """
+    """What ``numpy.load`` makes of a file, whose errors become a line each."""
     import zipfile
     import zlib
 

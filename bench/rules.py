@@ -39,10 +39,6 @@ def rule_of(spec: str, plugins: Sequence[Plugin] = ()) -> Propagator | Reference
     plugins : sequence of Plugin
         Those that may be meant.
 
-    Returns
-    -------
-    Propagator or Reference
-
     Raises
     ------
     ValueError

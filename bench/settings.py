@@ -178,10 +178,6 @@ class Settings:
             Fields of these settings, of the design, of the sampling and of `Recipe`, and options of metrics.
             `samples` takes the place of every experiment's own number, too.
 
-        Returns
-        -------
-        Settings
-
         Raises
         ------
         UserError

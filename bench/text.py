@@ -27,10 +27,6 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 def printable(text: str) -> str:
     """Text whose characters a terminal shows and does not obey; what XML cannot hold is none of them.
 
-    Parameters
-    ----------
-    text : str
-
     Returns
     -------
     str
@@ -47,10 +43,6 @@ def shown(value: object) -> str:
 
 def public(text: str) -> str:
     """Text without the folders of this machine, for what is kept and shown to others.
-
-    Parameters
-    ----------
-    text : str
 
     Returns
     -------
@@ -82,10 +74,6 @@ def code(text: str) -> str:
 def cell(value: object) -> object:
     """Value of a table that spreadsheets open: text that would be a formula there gets a ``'`` before it.
 
-    Parameters
-    ----------
-    value : object
-
     Returns
     -------
     object
@@ -101,10 +89,6 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
     """Table for people, who open it in a spreadsheet and send it on: each text is a :func:`cell`.
 
     Not for what is read back to the last letter, as an export of results is.
-
-    Parameters
-    ----------
-    frame : DataFrame
 
     Returns
     -------

@@ -33,10 +33,6 @@ def names(kind: type[D]) -> tuple[str, ...]:
     ----------
     kind : type
         :class:`~sdp_bench.bench.datasets.base.TabularClassification`, say.
-
-    Returns
-    -------
-    tuple of str
     """
     brought = [
         name
@@ -54,10 +50,6 @@ def dataset(name: str, kind: type[D]) -> D:
     name : str
     kind : type
         What it is to be.
-
-    Returns
-    -------
-    Dataset
 
     Raises
     ------

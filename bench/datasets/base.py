@@ -146,7 +146,6 @@ class LabelledImages(LabelledExamples):
 
     @staticmethod
     def scaled(kept: Tensor) -> Tensor:
-        """See `LabelledExamples`."""
         return kept.float() / 255
 
 
@@ -157,7 +156,6 @@ class LabelledSequences(LabelledExamples):
 
     @staticmethod
     def scaled(kept: Tensor) -> Tensor:
-        """See `LabelledExamples`."""
         return kept
 
 
@@ -226,7 +224,6 @@ class TabularClassification(Dataset):
 
     @property
     def files(self) -> tuple[DataFile, ...]:
-        """See :class:`Dataset`."""
         return self.published
 
     def load(self, scaling: str = "raw") -> LabelledTable:
@@ -236,10 +233,6 @@ class TabularClassification(Dataset):
         ----------
         scaling : {"raw", "standardised"}
             "standardised" subtracts each feature's mean and divides by its population sd.
-
-        Returns
-        -------
-        LabelledTable
 
         Raises
         ------
@@ -280,15 +273,10 @@ class TabularRegression(Dataset):
 
     @property
     def files(self) -> tuple[DataFile, ...]:
-        """See :class:`Dataset`."""
         return (self.file,)
 
     def load(self) -> RegressionTable:
         """Read the set.
-
-        Returns
-        -------
-        RegressionTable
 
         Raises
         ------
@@ -378,10 +366,6 @@ class SequenceClassification(SplitClassification):
     def load(self, split: str = "train", parts: Sequence[str] | None = None) -> LabelledSequences:
         """Draw a split; its one part has its name.
 
-        Returns
-        -------
-        LabelledSequences
-
         Raises
         ------
         ValueError
@@ -421,7 +405,6 @@ class ImageClassification(SplitClassification):
 
     @property
     def files(self) -> tuple[DataFile, ...]:
-        """See :class:`Dataset`."""
         return tuple(file for parts in self.splits.values() for part in parts for file in part.files)
 
     def load(self, split: str = "train", parts: Sequence[str] | None = None) -> LabelledImages:
@@ -496,16 +479,6 @@ def stratified_rows(labels: Tensor, count: int, order: int = 0) -> tuple[int, ..
     A longer choice begins with a shorter one, so that presets share their inputs. Each `order` (a
     seed) is another one and begins with another class, so that single rows are stratified over
     orders.
-
-    Parameters
-    ----------
-    labels : Tensor, shape (N,), int64
-    count : int
-    order : int
-
-    Returns
-    -------
-    tuple of int
 
     Raises
     ------

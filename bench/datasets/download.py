@@ -62,10 +62,6 @@ class DataFile:
 def local_copy() -> Path | None:
     """The folder that ``SDP_BENCH_DATA`` names, or None if it names none.
 
-    Returns
-    -------
-    Path or None
-
     Raises
     ------
     DataMissingError
@@ -90,10 +86,6 @@ def contents(files: Sequence[DataFile]) -> dict[str, bytes]:
     """Contents, by path, of those of `files` that are there or can be downloaded.
 
     With a local copy nothing is downloaded.
-
-    Parameters
-    ----------
-    files : sequence of DataFile
 
     Returns
     -------
@@ -134,10 +126,6 @@ def partial_copy(file: DataFile) -> tuple[str, bytes] | None:
     ----------
     file : DataFile
         With a pattern of such copies; the last in alphabetical order is taken.
-
-    Returns
-    -------
-    (str, bytes) or None
 
     Raises
     ------

@@ -62,11 +62,6 @@ def grey_images(
     names : sequence of str
         For messages.
 
-    Returns
-    -------
-    images : ndarray of uint8, shape (N, 1, H, W)
-    labels : ndarray of uint8, shape (N,)
-
     Raises
     ------
     RunFailedError
@@ -80,11 +75,6 @@ def grey_images(
 
 def cifar_batch(content: bytes, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Images and labels of a CIFAR-10 batch in its Python version.
-
-    Returns
-    -------
-    images : ndarray of uint8, shape (N, 3, 32, 32)
-    labels : ndarray of int64, shape (N,)
 
     Raises
     ------
@@ -112,10 +102,6 @@ def columns(content: bytes, name: str) -> np.ndarray:
     content : bytes
     name : str
         For messages.
-
-    Returns
-    -------
-    ndarray, shape (rows, columns), float64
 
     Raises
     ------

@@ -36,10 +36,6 @@ class Tls:
     def security(self) -> Security:
         """The same for Dask; nothing goes unencrypted then.
 
-        Returns
-        -------
-        Security
-
         Raises
         ------
         UserError
@@ -214,17 +210,7 @@ def _has_certificate() -> bool:
 
 
 def _in_time(make: Callable[[], T]) -> T:
-    """What `make` gives, if it does within twice the time that Dask is given: a mute port it would wait for.
-
-    Returns
-    -------
-    object
-
-    Raises
-    ------
-    TimeoutError
-        If it does not; the thread that waits ends with this process.
-    """
+    """What `make` gives, if it does within twice the time that Dask is given: a mute port it would wait for."""
     made: Future[T] = Future()
 
     def work() -> None:

@@ -144,10 +144,6 @@ def apart(
     told : callable
         Called here with each thing that the call hands to :func:`tell`.
 
-    Returns
-    -------
-    object
-
     Raises
     ------
     WorkerError

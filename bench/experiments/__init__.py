@@ -23,12 +23,7 @@ ENTRY_POINTS = "sdp_bench.experiments"
 
 @functools.cache
 def experiments() -> Mapping[str, Experiment]:
-    """Experiments by name, in the order of lists: those of this folder's modules, and of installed packages.
-
-    Returns
-    -------
-    mapping of str to Experiment
-    """
+    """Experiments by name, in the order of lists: those of this folder's modules, and of installed packages."""
     found = instances(__name__, Experiment)
     for name, point in installed(ENTRY_POINTS, found).items():
         found[name] = loaded(point, Experiment)
@@ -37,14 +32,6 @@ def experiments() -> Mapping[str, Experiment]:
 
 def experiment(name: str) -> Experiment:
     """Experiment by name.
-
-    Parameters
-    ----------
-    name : str
-
-    Returns
-    -------
-    Experiment
 
     Raises
     ------

@@ -67,16 +67,7 @@ class Group(ABC):
 
     @classmethod
     def shared(cls, groups: Sequence[Self]) -> Sequence[Self]:
-        """Groups of several experiments as they are worked on: those that ask about the same law together.
-
-        Parameters
-        ----------
-        groups : sequence of this class
-
-        Returns
-        -------
-        sequence of this class
-        """
+        """Groups of several experiments as they are worked on: those that ask about the same law together."""
         return groups
 
 

@@ -76,10 +76,6 @@ class ImageSplits:
     ) -> ImageSplits:
         """Both splits of a named set.
 
-        Returns
-        -------
-        ImageSplits
-
         Raises
         ------
         DataMissingError
@@ -138,7 +134,6 @@ class ClassifierGroup(ReplicateGroup):
     kind: ClassVar[type[TrainingImages]] = TrainingImages
 
     def unit(self, seed: int) -> Unit:
-        """See :class:`ReplicateGroup`."""
         objective = self.objective
         return Unit(
             self.replicated.key(seed),
@@ -151,7 +146,6 @@ class ClassifierGroup(ReplicateGroup):
 
     @property
     def title(self) -> str:
-        """See :class:`ReplicateGroup`."""
         scale = f" at {self.objective.sigma:g}" if self.objective.rule else ""
         return f"{self.name} {self.dataset} {self.objective.name}{scale} seed {self.seeds[0]}"
 
@@ -176,7 +170,6 @@ class ClassifierGroup(ReplicateGroup):
         raise NotImplementedError
 
     def records(self, methods: Sequence[str]) -> Iterator[Record]:
-        """See :class:`ReplicateGroup`."""
         for seed in self.seeds:
             with outside():
                 images = ImageSplits.load(self.dataset, self.trained, self.tested, self.kind)
@@ -206,10 +199,6 @@ def expanded(
         As :class:`ClassifierGroup` has it.
     design : plain values
         What else the numbers depend on.
-
-    Returns
-    -------
-    Expansion
 
     Raises
     ------

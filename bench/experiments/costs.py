@@ -42,10 +42,6 @@ def seconds(net: Net, samples: int, oracles: int, rules: Sequence[str], measurin
         Specs of the rules that are compared.
     measuring : float
         Time (s) that the metrics take.
-
-    Returns
-    -------
-    float
     """
     architecture = net.architecture
     if isinstance(architecture, ClassifierArchitecture):
@@ -132,10 +128,6 @@ def of_drilldown(net: Net, samples: int, rule: str) -> Effort:
         Of the oracle.
     rule : str
         Its spec.
-
-    Returns
-    -------
-    Effort
     """
     architecture = net.architecture
     page = _PAGE + 1e-6 * samples

@@ -104,7 +104,6 @@ class LawGroup(Group):
 
     @property
     def units(self) -> tuple[Unit, ...]:
-        """See `Group`."""
         net, noise = self.net.digest, self.noise.family
         return tuple(
             Unit(s.key.hex, net, s.row, noise, self.sigma, s.key.sampler, s.key.samples)
@@ -113,30 +112,25 @@ class LawGroup(Group):
 
     @property
     def members(self) -> tuple[tuple[str, str], ...]:
-        """See `Group`."""
         return tuple(dict.fromkeys((each.experiment, s.key.hex) for s in self.subjects for each in s.asked))
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """See `Group`."""
         return tuple(
             dict.fromkeys((s.key.hex, rule, metric) for s in self.subjects for metric, rule in s.pairs)
         )
 
     @property
     def title(self) -> str:
-        """See `Group`."""
         noise = self.noise.parameter if self.noise == GAUSSIAN else f"{self.noise.name} noise"
         return f"{self.net.architecture.label} seed {self.net.seed} {noise} {self.sigma:g}"
 
     @property
     def note(self) -> str:
-        """See `Group`."""
         return self.noise.note
 
     @property
     def seconds(self) -> float:
-        """See `Group`."""
         return 1.0 + sum(self._seconds(subject) for subject in self.subjects)
 
     def _seconds(self, subject: Subject) -> float:
@@ -147,7 +141,6 @@ class LawGroup(Group):
         return costs.seconds(self.net, samples, oracles, rules, measuring)
 
     def fingerprint(self, rule: str, metric: str) -> str:
-        """See `Group`."""
         return fingerprints.of_measurement(rule, metric, self.settings.plugins)
 
     @classmethod

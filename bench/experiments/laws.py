@@ -82,11 +82,9 @@ class LawExperiment(Experiment):
 
     @property
     def has_oracle(self) -> bool:
-        """See `Experiment`."""
         return True
 
     def extent(self, settings: Settings) -> str:
-        """See `Experiment`."""
         depths: dict[str, list[int]] = {}
         for architecture in self._own_architectures(settings):
             depths.setdefault(architecture.activation, []).append(architecture.depth)
@@ -119,7 +117,6 @@ class LawExperiment(Experiment):
         return list(dict.fromkeys(metric(text, settings.metric_options) for text in self.metrics))
 
     def kinds(self, settings: Settings) -> list[tuple[Architecture, Recipe]]:
-        """See `Experiment`."""
         design = settings.design
         found: dict[tuple[Architecture, Recipe], None] = {}
         for own in self._own_architectures(settings):
@@ -145,7 +142,6 @@ class LawExperiment(Experiment):
         return [replace(recipe, **epochs) for recipe in self.recipes]
 
     def check(self, settings: Settings) -> None:
-        """See `Experiment`."""
         canonical_rules(settings.rules or self.rules, settings.plugins)
         inputs = self.size(settings).inputs or 0
         for architecture, recipe in self.kinds(settings):
@@ -177,7 +173,6 @@ class LawExperiment(Experiment):
             noise.check(event, scales, settings.sampling.sampler)
 
     def expand(self, scope: Scope) -> Expansion:
-        """See `Experiment`."""
         from sdp_bench.bench.experiments.law_group import Asked
 
         settings = scope.settings

@@ -144,12 +144,6 @@ def own_experiment(net: OwnNet, settings: Settings) -> tuple[OwnNetExperiment, S
     settings : Settings
         With noise levels, in the units of the net's inputs.
 
-    Returns
-    -------
-    experiment : OwnNetExperiment
-    settings : Settings
-    notes : list of str
-
     Raises
     ------
     UserError

@@ -65,10 +65,6 @@ def unsaid() -> Iterator[None]:
     """Let rules not warn, at each input, that they take another law in the place of the noise.
 
     What they take is said once, where people read: see :attr:`sdp_bench.bench.noise.Noise.note`.
-
-    Yields
-    ------
-    None
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ReplacedLawWarning)
@@ -81,10 +77,6 @@ def prediction_of(rule: Propagator, law: Law, oracle: Oracle) -> Prediction:
     A stable law has independent components: it tells the outputs one by one. What a rule that linearises
     the net, one with a method `linear_image`, says of them together, the law of f(x) + J eps, has no closed
     form and is sampled, from the same noise for all.
-
-    Returns
-    -------
-    Prediction
     """
     if hasattr(rule, "linear_image") and isinstance(law, Cauchy | SymmetricStable):
         return Prediction(law, oracle, functools.partial(_samples_of_image, rule.linear_image, oracle))
@@ -111,10 +103,6 @@ def prepared(rule: Propagator, net: nn.Module, seeds: Sequence[int]) -> Callable
     net : nn.Module
     seeds : sequence of int
         Of :func:`seeds_of`, one for each law; all at once for a rule with a method `with_seeds`.
-
-    Returns
-    -------
-    callable
     """
     if not seeds:
         return _of_net(rule, net)

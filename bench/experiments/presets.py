@@ -37,10 +37,6 @@ def preset(name: str, overrides: Mapping[str, Any] = MappingProxyType({})) -> Se
     overrides : mapping of str to value
         As :meth:`sdp_bench.bench.settings.Settings.but` takes them; rules may be addresses of plug-ins.
 
-    Returns
-    -------
-    Settings
-
     Raises
     ------
     UserError

@@ -31,7 +31,6 @@ class ReplicateExperiment(Experiment):
     options: frozenset[str] = frozenset()
 
     def takes(self, option: str) -> bool:
-        """See `Experiment`."""
         return option in {"nets", "device", *self.options}
 
     @property
@@ -49,7 +48,6 @@ class ReplicateExperiment(Experiment):
 
     @property
     def has_oracle(self) -> bool:
-        """See `Experiment`."""
         return False
 
     def size(self, settings: Settings) -> Size:
@@ -58,7 +56,6 @@ class ReplicateExperiment(Experiment):
         return replace(own, samples=settings.design.samples or own.samples)
 
     def extent(self, settings: Settings) -> str:
-        """See `Experiment`."""
         return f"{', '.join(self.rules)}; {self.size(settings).nets} seeds"
 
     def fingerprint(self, objective: str | None = None) -> str:
@@ -101,10 +98,6 @@ class Replicated:
         """Key of the unit of one seed, 16 hexadecimal digits.
 
         In the form that the first results files had, so that what they measured is still known.
-
-        Returns
-        -------
-        str
         """
         nets = {"label": self.label, "activation": self.activation, "depth": self.depth}
         recipe = {"experiment": self.experiment, "text": self.text, "identity": self.identity}
@@ -148,14 +141,6 @@ class ReplicateGroup(Group):
     def records(self, methods: Sequence[str]) -> Iterator[Record]:
         """Train, and score some methods for all seeds, one after the other.
 
-        Parameters
-        ----------
-        methods : sequence of str
-
-        Yields
-        ------
-        Record
-
         Raises
         ------
         OutsideError
@@ -164,17 +149,14 @@ class ReplicateGroup(Group):
 
     @property
     def units(self) -> tuple[Unit, ...]:
-        """See `Group`."""
         return tuple(self.unit(seed) for seed in self.seeds)
 
     @property
     def members(self) -> tuple[tuple[str, str], ...]:
-        """See `Group`."""
         return tuple((self.name, unit.key) for unit in self.units)
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """See `Group`."""
         return tuple(
             (unit.key, method, metric)
             for unit in self.units

@@ -51,10 +51,6 @@ class Scope:
         net : Net
             It stands for all nets of its activation.
         noise : Noise
-
-        Returns
-        -------
-        LeftOut or None
         """
         activation, where = net.architecture.activation, f"{noise.name} noise"
         attempts: tuple[tuple[str, Callable[[], str]], ...] = (
@@ -113,10 +109,6 @@ def _refusal(rule: Propagator | Plugin, place: Net | Noise) -> str:
     """Why a rule does not support what it is asked to do; empty if it does.
 
     Whatever else is wrong with it is for its groups to record.
-
-    Returns
-    -------
-    str
     """
     try:
         with outside(), no_exit(), unsaid():

@@ -126,10 +126,6 @@ class Baseline:
 def read(path: Path) -> Baseline:
     """Baseline in a file.
 
-    Returns
-    -------
-    Baseline
-
     Raises
     ------
     UserError

@@ -90,7 +90,6 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """See :func:`sdp_bench.bench.gate.verdict.exit_code`."""
         return exit_code(self.verdicts)
 
     @property
@@ -127,10 +126,6 @@ class Outcome:
 
 def rules_of(specs: Sequence[str]) -> dict[str, Asked]:
     """Rules by spec, of specs and addresses of plug-ins.
-
-    Parameters
-    ----------
-    specs : sequence of str
 
     Returns
     -------
@@ -178,10 +173,6 @@ def check(
         How times are taken.
     step : callable
         Told how far it is: number, of how many, and what.
-
-    Returns
-    -------
-    Outcome
 
     Raises
     ------

@@ -45,10 +45,6 @@ class Guest:
         *args
             What can be pickled.
 
-        Returns
-        -------
-        object
-
         Raises
         ------
         OutsideError

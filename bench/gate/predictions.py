@@ -74,10 +74,6 @@ class Predicted:
         scope : Scope
             That the rule was asked about.
 
-        Returns
-        -------
-        Predicted
-
         Raises
         ------
         KeyError, TypeError, ValueError

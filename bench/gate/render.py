@@ -66,16 +66,7 @@ def badge(outcome: Outcome) -> Badge:
 
 
 def next_steps(outcome: Outcome) -> list[str]:
-    """Commands to go on with, each after what it is for; none where all is well and nothing is to take up.
-
-    Parameters
-    ----------
-    outcome : Outcome
-
-    Returns
-    -------
-    list of str
-    """
+    """Commands to go on with, each after what it is for; none where all is well and nothing is to take up."""
     steps = []
     for verdict in outcome.verdicts:
         broken = [outcome.addresses.get(rule, rule) for rule in _rules(verdict.having(Status.FAILED))]

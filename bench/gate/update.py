@@ -39,10 +39,6 @@ def make(
     step : callable
         Told how far it is: number, of how many, and what.
 
-    Returns
-    -------
-    Baseline
-
     Raises
     ------
     UserError

@@ -128,10 +128,6 @@ class Metric(ABC):
     def of(cls, written: Mapping[str, str], options: Mapping[str, Any]) -> Self:
         """Metric with some options as text, others as values; what neither has takes its default.
 
-        Returns
-        -------
-        Metric
-
         Raises
         ------
         UserError
@@ -326,7 +322,6 @@ class RatioMetric(TwoSidedMetric):
             return np.where(values > 0, np.abs(np.log(values)), math.inf)
 
     def score_error(self, values: Array, errors: Array) -> Array:
-        """See `Metric.score_error`."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return errors / np.abs(values)
 

@@ -127,10 +127,6 @@ class Oracle:
         """Samples of net(x), x of `law` (on the CPU): as many as the oracle's, for a prediction; float64.
 
         All rules' samples are made from the same noise, but not the oracle's.
-
-        Returns
-        -------
-        Tensor, shape (samples, m), float64
         """
         seed = self.key.seed("rule")
         return sample_outputs(net, law, self.key.samples, seed=seed, sampler=self.sampler).double()

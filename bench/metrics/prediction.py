@@ -118,14 +118,6 @@ class Prediction:
     def log_prob(self, values: Tensor) -> Tensor:
         """Logarithm of the predicted density of all outputs together.
 
-        Parameters
-        ----------
-        values : Tensor, shape (rows, m)
-
-        Returns
-        -------
-        Tensor, shape (rows,), float64
-
         Raises
         ------
         UndefinedError
@@ -138,10 +130,6 @@ class Prediction:
 
     def survival(self, values: Array) -> tuple[Array, int | None]:
         """Predicted probability of each output above some values: exact where the law tells it, else counted.
-
-        Parameters
-        ----------
-        values : ndarray, shape (rows, m)
 
         Returns
         -------

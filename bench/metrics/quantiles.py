@@ -51,7 +51,6 @@ class MeanQuantileDistance(QuantileMetric):
     seconds_per_sample = 0.3e-6  # for all three of this module: they share the sorted samples
 
     def distance(self, oracle: Quantiles, predicted: Quantiles) -> Sequence[Estimate]:
-        """See :func:`sdp_bench.oracles.partitions.quantiles.mean_quantile_distance`."""
         from sdp_bench.oracles.partitions.quantiles import mean_quantile_distance
 
         return mean_quantile_distance(oracle, predicted)
@@ -68,7 +67,6 @@ class LargestQuantileDistance(QuantileMetric):
     rank = 140
 
     def distance(self, oracle: Quantiles, predicted: Quantiles) -> Sequence[Estimate]:
-        """See :func:`sdp_bench.oracles.partitions.quantiles.largest_quantile_distance`."""
         from sdp_bench.oracles.partitions.quantiles import largest_quantile_distance
 
         return largest_quantile_distance(oracle, predicted)
@@ -88,7 +86,6 @@ class InterquartileRatio(RatioMetric, QuantileMetric):
     rank = 150
 
     def distance(self, oracle: Quantiles, predicted: Quantiles) -> Sequence[Estimate]:
-        """See :func:`sdp_bench.oracles.partitions.quantiles.interquartile_ratio`."""
         from sdp_bench.oracles.partitions.quantiles import interquartile_ratio
 
         return interquartile_ratio(oracle, predicted)

@@ -60,13 +60,11 @@ class OracleMoments(Reference):
     oracles = 0
 
     def predict(self, oracle: Oracle) -> Prediction:
-        """See `Reference.predict`."""
         from sdp_bench.bench.metrics.prediction import Prediction
 
         return Prediction(_gaussian(oracle.moments), oracle)
 
     def refusal(self, law: Law) -> str:
-        """See `Reference.refusal`."""
         from sdp_bench.oracles.estimate.tails import lacking
 
         found = lacking("variance", law)
@@ -82,7 +80,6 @@ class OracleAgain(Reference):
     oracles = 1
 
     def predict(self, oracle: Oracle) -> Prediction:
-        """See `Reference.predict`."""
         from sdp_bench.bench.metrics.prediction import Prediction
         from sdp_bench.oracles.estimate.tails import heavy_tailed
         from sdp_bench.oracles.moments.moments import Moments

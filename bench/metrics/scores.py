@@ -37,7 +37,6 @@ class LogScore(Metric):
     score_samples: int = count(2**16, 2)
 
     def refusal(self, oracle: Oracle, prediction: Prediction) -> str:
-        """See `Metric.refusal`."""
         try:
             prediction.log_prob(oracle.samples[:1])
         except UndefinedError as error:
@@ -99,7 +98,6 @@ class EnergyScore(Metric):
 
     @property
     def points(self) -> int:
-        """See `Metric.points`."""
         return self.energy_points
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:

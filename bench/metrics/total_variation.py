@@ -63,7 +63,6 @@ class EqualMassTotalVariation(CellTotalVariation):
         """How the axes come from a pilot."""
 
     def partition(self, oracle: Oracle) -> EqualMassTree:
-        """See `CellTotalVariation.partition`."""
         from sdp_bench.oracles.partitions.partition import EqualMassTree
 
         return oracle.of_pilot(
@@ -96,17 +95,14 @@ class HeadlineTotalVariation(EqualMassTotalVariation):
 
     @property
     def variant(self) -> str:
-        """See `Metric.variant`."""
         return f"{self.convention}, {self.cells} cells"
 
     @property
     def convention(self) -> str:
-        """See `Metric.convention`."""
         return "headline"
 
     @property
     def axes(self) -> Axes:
-        """See `EqualMassTotalVariation.axes`."""
         from sdp_bench.oracles.partitions.tree import principal_axes
 
         return principal_axes
@@ -163,7 +159,6 @@ class AxisTotalVariation(CellTotalVariation):
 
     @property
     def variant(self) -> str:
-        """See `Metric.variant`."""
         ranges = {"quantiles": "pilot quantiles", "minmax": "min-max of the pilot", "joint": "joint extremes"}
         return f"paper-like, {self.bins} bins, {ranges[self.bin_range]}"
 
@@ -214,12 +209,10 @@ class SingleTotalVariation(SharedMass):
 
     @property
     def variant(self) -> str:
-        """See `Metric.variant`."""
         return f"{self.convention}, {self.bins} bins, joint extremes"
 
     @property
     def convention(self) -> str:
-        """See `Metric.convention`."""
         return "single outputs"
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
@@ -253,7 +246,6 @@ class CentralTotalVariation(EqualMassTotalVariation):
 
     @property
     def axes(self) -> Axes:
-        """See `EqualMassTotalVariation.axes`."""
         from sdp_bench.oracles.partitions.heavy_tails import central_axes
 
         return central_axes
@@ -303,16 +295,13 @@ class ClassTotalVariation(CellTotalVariation):
 
     @property
     def variant(self) -> str:
-        """See `Metric.variant`."""
         return f"{self.convention} (class)"
 
     @property
     def convention(self) -> str:
-        """See `Metric.convention`."""
         return "decision"
 
     def partition(self, oracle: Oracle) -> Classes:
-        """See `CellTotalVariation.partition`."""
         from sdp_bench.oracles.partitions.partition import Classes
 
         return Classes(oracle.resident.shape[1])

@@ -54,7 +54,6 @@ class Wasserstein(WassersteinMetric):
 
     @property
     def points(self) -> int:
-        """See `Metric.points`."""
         return self.w1_points
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
@@ -65,7 +64,6 @@ class Wasserstein(WassersteinMetric):
         yield None, wasserstein(oracle.samples, prediction.samples, self.w1_points, floor=floor)
 
     def check(self, sampling: Sampling, samples: int) -> None:  # noqa: ARG002
-        """See `Metric.check`."""
         self._check_points(self.w1_points, self.w1_pairs, samples)
 
     def seconds(self, samples: int, rules: int) -> float:  # noqa: ARG002
@@ -92,7 +90,6 @@ class CertifiedWasserstein(WassersteinMetric):
 
     @property
     def points(self) -> int:
-        """See `Metric.points`."""
         return self.certified_points
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
@@ -106,7 +103,6 @@ class CertifiedWasserstein(WassersteinMetric):
         yield "upper", replace(estimate, value=bracket.upper)
 
     def check(self, sampling: Sampling, samples: int) -> None:  # noqa: ARG002
-        """See `Metric.check`."""
         self._check_points(self.certified_points, self.w1_pairs, samples)
 
     def seconds(self, samples: int, rules: int) -> float:  # noqa: ARG002

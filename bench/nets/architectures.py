@@ -192,10 +192,6 @@ ClassifierArchitecture = ImageArchitecture | SequenceArchitecture
 def network_of(name: str) -> Network[Any]:
     """Network by name.
 
-    Returns
-    -------
-    Network
-
     Raises
     ------
     ValueError
@@ -216,10 +212,6 @@ def architecture_of(network: str, event: tuple[int, ...], classes: int = 10) -> 
     event : tuple of int
         (channels, size, size) of images, (length, features) of sequences.
     classes : int
-
-    Returns
-    -------
-    ClassifierArchitecture
 
     Raises
     ------

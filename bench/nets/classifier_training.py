@@ -69,10 +69,6 @@ def get_classifier(
     report : callable, optional
         Told how far training has come.
 
-    Returns
-    -------
-    TrainedClassifier
-
     Raises
     ------
     DataMissingError
@@ -186,10 +182,6 @@ def augment(pixels: Tensor, generator: torch.Generator) -> Tensor:
     pixels : Tensor, shape (B, C, H, W)
     generator : torch.Generator
         On the CPU, so that every device sees the same images.
-
-    Returns
-    -------
-    Tensor, shape (B, C, H, W)
     """
     count, _, height, width = pixels.shape
     shift = torch.randint(0, 2 * PADDING + 1, (2, count, 1), generator=generator)
@@ -303,7 +295,6 @@ class _Run:
         return loss / count, right / count
 
     def to_bytes(self) -> bytes:
-        """See :class:`sdp_bench.bench.nets.storage.Training`."""
         about = {
             "of": _identity(self.architecture, self.recipe),
             "step": self.step,
@@ -313,7 +304,6 @@ class _Run:
         return storage.to_file(storage.packed(self.net, self.optimizer) | {"sums": self.sums}, about)
 
     def restore(self, content: bytes) -> None:
-        """See :class:`sdp_bench.bench.nets.storage.Training`."""
         tensors, about = storage.from_file(content)
         if about["of"] != _identity(self.architecture, self.recipe):
             raise ValueError("it is of another recipe")

@@ -188,10 +188,6 @@ class TrainedClassifier:
     def from_bytes(cls, content: bytes, source: str) -> TrainedClassifier:
         """Inverse of :meth:`to_bytes`.
 
-        Returns
-        -------
-        TrainedClassifier
-
         Raises
         ------
         ValueError
@@ -224,10 +220,6 @@ def taken(
         Which it must be.
     source : {"cache", "committed"}
         Where the file is.
-
-    Returns
-    -------
-    TrainedClassifier
 
     Raises
     ------

@@ -72,10 +72,6 @@ class TrainedNet:
     def from_bytes(cls, content: bytes, source: str) -> TrainedNet:
         """Inverse of :meth:`to_bytes`.
 
-        Returns
-        -------
-        TrainedNet
-
         Raises
         ------
         ValueError

@@ -25,10 +25,6 @@ Net = TrainedNet | TrainedClassifier | OwnNet
 def net_from_bytes(content: bytes, source: str) -> Net:
     """Inverse of ``to_bytes``, whichever kind of net it is.
 
-    Returns
-    -------
-    TrainedNet, TrainedClassifier or OwnNet
-
     Raises
     ------
     ValueError

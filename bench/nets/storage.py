@@ -92,10 +92,6 @@ def read(
     sealed : bool
         Whether one without a seal, as older versions wrote it, counts as damaged.
 
-    Returns
-    -------
-    object or None
-
     Raises
     ------
     RunFailedError
@@ -251,10 +247,6 @@ def trained(
         Gives the training as it is before its first step.
     steps : callable
         Does what is left of a training; between two steps it may be saved.
-
-    Returns
-    -------
-    Training
 
     Raises
     ------

@@ -53,12 +53,7 @@ class EncoderBlock(nn.Module):
 
 
 class ViT(nn.Module):
-    """Vision transformer (Dosovitskiy et al. 2021) of two blocks on 4 x 4 patches, read by their mean.
-
-    Parameters
-    ----------
-    channels, size, classes, width : int
-    """
+    """Vision transformer (Dosovitskiy et al. 2021) of two blocks on 4 x 4 patches, read by their mean."""
 
     def __init__(self, channels: int = 1, size: int = 28, classes: int = 10, width: int = 32) -> None:
         super().__init__()

@@ -261,10 +261,6 @@ def mixture(parts: tuple[tuple[float, float], ...]) -> Noise:
     ----------
     parts : tuple of (weight, relative scale)
         The standard deviation of a component is sigma all the same: only the ratios of scales count.
-
-    Returns
-    -------
-    Noise
     """
     text = "+".join(f"{weight!r}*{relative!r}" for weight, relative in parts)
     return Noise(f"mixture:{text},", functools.partial(_mixed, parts=parts), f"mixture:{text}")
@@ -279,10 +275,6 @@ def scales(values: NDArray[np.float64], name: str, text: str) -> Noise:
     name : str
         What tells them apart from others, for the label.
     text : str
-
-    Returns
-    -------
-    Noise
     """
     return Noise(f"scales:{name},", functools.partial(_scaled, scales=values), text, values, values.shape)
 

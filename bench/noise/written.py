@@ -50,10 +50,6 @@ def noise_of(text: str, values: Array | None = None) -> Noise:
     values : array-like, optional
         What the file that the text names holds; it is then not read.
 
-    Returns
-    -------
-    Noise
-
     Raises
     ------
     UserError
@@ -85,10 +81,6 @@ def stored(noise: Noise) -> dict[str, Any]:
 
 def restored(plain: Mapping[str, Any]) -> Noise:
     """Inverse of :func:`stored`, after JSON.
-
-    Returns
-    -------
-    Noise
 
     Raises
     ------

@@ -51,10 +51,6 @@ class Peer(Rule):
     def installed(cls) -> str:
         """Version of the package that is installed here.
 
-        Returns
-        -------
-        str
-
         Raises
         ------
         ValueError
@@ -70,10 +66,6 @@ class Peer(Rule):
 
     def code(self) -> Any:
         """The package itself.
-
-        Returns
-        -------
-        module
 
         Raises
         ------

@@ -33,7 +33,6 @@ class Distprop(Peer):
     differentiable: ClassVar[bool] = False
 
     def prepare(self, net: Net) -> Callable[[Law], Law]:
-        """See `Rule`."""
         package, outputs = self.code(), list[int]()
 
         def propagate(x: Law) -> Law:

@@ -46,7 +46,6 @@ class PyTAGI(Peer, LayerwiseRule):
     """Its activations that stand for torch's."""
 
     def start(self, x: Law) -> Law:
-        """See `LayerwiseRule`."""
         law = as_marginal(self.name, x)
         with self.at():
             if not isinstance(law, DiagonalGaussian):

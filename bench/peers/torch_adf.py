@@ -44,7 +44,6 @@ class TorchADF(Peer, LayerwiseRule):
     }
 
     def start(self, x: Law) -> Law:
-        """See `LayerwiseRule`."""
         law = as_marginal(self.name, x)
         with self.at():
             if not isinstance(law, DiagonalGaussian):
@@ -77,7 +76,6 @@ class TorchADFFull(TorchADF):
     }
 
     def start(self, x: Law) -> Law:
-        """See `LayerwiseRule`."""
         return as_gaussian(self.name, x)
 
     def through(self, layer: nn.Module, law: AnyGaussian) -> Law:

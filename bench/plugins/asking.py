@@ -27,10 +27,6 @@ def limited(limits: Limits) -> Iterator[None]:
     ----------
     limits : Limits
         What is None there is as outside the block.
-
-    Yields
-    ------
-    None
     """
     outer = _limits.get()
     given = {name: value for name, value in vars(limits).items() if value is not None}

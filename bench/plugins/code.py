@@ -164,10 +164,6 @@ def find(place: str, attribute: str, address: str) -> Code:
     address : str
         The two as they were written; messages begin with it.
 
-    Returns
-    -------
-    Code
-
     Raises
     ------
     UserError

@@ -151,10 +151,6 @@ def find(address: str, kind: Kind[T]) -> Plugin:
     kind : Kind
         What it must be.
 
-    Returns
-    -------
-    Plugin
-
     Raises
     ------
     UserError
@@ -183,10 +179,6 @@ def of(found: Code, kind: Kind[T]) -> Plugin:
     found : Code
     kind : Kind
         What it must be.
-
-    Returns
-    -------
-    Plugin
 
     Raises
     ------

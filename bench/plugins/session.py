@@ -48,10 +48,6 @@ def code_of(thing: object, carried: Collection[Tensor] = ()) -> Code:
     carried : collection of Tensor
         Tensors whose values go another way: here they are zeros.
 
-    Returns
-    -------
-    Code
-
     Raises
     ------
     UserError
@@ -73,15 +69,7 @@ def code_of(thing: object, carried: Collection[Tensor] = ()) -> Code:
 
 
 class _Writer:
-    """Lines of a module that has what one thing needs.
-
-    Parameters
-    ----------
-    subject : str
-        Name of the thing, for messages.
-    carried : set of int
-        Identities of tensors that are written without their values.
-    """
+    """Lines of a module that has what one thing needs."""
 
     def __init__(self, subject: str, carried: set[int]) -> None:
         self.lines: list[str] = []

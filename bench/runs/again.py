@@ -32,17 +32,7 @@ class Part:
 
 
 def parts_of(groups: Mapping[Cell, Group], chosen: Collection[Cell]) -> tuple[Part, ...]:
-    """What was chosen, by groups, the longest first: no worker is left alone with the last long one.
-
-    Parameters
-    ----------
-    groups : dict of (unit, rule, metric) to group
-    chosen : collection of (unit, rule, metric)
-
-    Returns
-    -------
-    tuple of Part
-    """
+    """What was chosen, by groups, the longest first: no worker is left alone with the last long one."""
     cells: dict[int, set[Cell]] = {}
     for cell in chosen:
         cells.setdefault(id(groups[cell]), set()).add(cell)

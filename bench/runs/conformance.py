@@ -40,10 +40,6 @@ def conformance(
     told : callable
         Called with each result as it comes.
 
-    Returns
-    -------
-    ConformanceReport
-
     Raises
     ------
     WorkerError

@@ -207,17 +207,6 @@ def nets_of(
 
     But for classifiers, which may take hours: these are left out.
 
-    Parameters
-    ----------
-    experiments : sequence of Experiment
-    settings : Settings
-    jobs : int
-    progress : Progress
-
-    Returns
-    -------
-    list of Net
-
     Raises
     ------
     UserError
@@ -259,17 +248,7 @@ def nets_of(
 
 
 def kinds_of(experiments: Sequence[Experiment], settings: Settings) -> dict[tuple[Architecture, Recipe], int]:
-    """How many nets of each kind experiments ask for together (seeds 0, 1, ...).
-
-    Parameters
-    ----------
-    experiments : sequence of Experiment
-    settings : Settings
-
-    Returns
-    -------
-    dict of (Architecture, Recipe) to int
-    """
+    """How many nets of each kind experiments ask for together (seeds 0, 1, ...)."""
     counts: dict[tuple[Architecture, Recipe], int] = {}
     for experiment in experiments:
         for kind in experiment.kinds(settings):

@@ -38,11 +38,6 @@ def _outside(record: Record) -> str:
 def run_group(group: Group, cells: Collection[Cell]) -> GroupResult:
     """Measure some cells of a group.
 
-    Parameters
-    ----------
-    group : Group
-    cells : collection of Cell
-
     Returns
     -------
     GroupResult
@@ -63,17 +58,7 @@ def run_group(group: Group, cells: Collection[Cell]) -> GroupResult:
 
 
 def current(store: Store, groups: Sequence[Group]) -> Current:
-    """Cells of some groups that the store holds as today's code would make them.
-
-    Parameters
-    ----------
-    store : Store
-    groups : sequence of Group
-
-    Returns
-    -------
-    frozenset of Cell
-    """
+    """Cells of some groups that the store holds as today's code would make them."""
     marks = {cell: group.fingerprint(cell[1], cell[2]) for group in groups for cell in group.cells}
     units = {unit for unit, _, _ in marks}
     measured = store.measured(units)

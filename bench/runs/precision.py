@@ -80,10 +80,6 @@ def distances(kinds: Collection[str], sampling: Sampling) -> Iterator[Distance]:
     kinds : collection of str
         Non-linearity and hidden layers, ``relu-9``; without any, those of which a net is here.
     sampling : Sampling
-
-    Yields
-    ------
-    Distance
     """
     settings = replace(Settings(), sampling=sampling)
     asked: dict[Kind, dict[tuple[Noise, float], None]] = {}
@@ -113,10 +109,6 @@ def distance(net: TrainedNet, noise: Noise, scale: float, sampling: Sampling) ->
     scale : float
         Of the noise.
     sampling : Sampling
-
-    Returns
-    -------
-    Distance
     """
     data = inputs_of(net)
     x = data.batch(list(stratified_rows(data.labels, 1)))

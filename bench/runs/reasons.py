@@ -52,10 +52,6 @@ class Reason:
 def reasons(failures: Iterable[Told]) -> list[Reason]:
     """Failures of one rule and error together.
 
-    Parameters
-    ----------
-    failures : iterable of Told
-
     Returns
     -------
     list of Reason

@@ -66,10 +66,6 @@ def sized(name: str) -> Mlp | ImageNet:
         hidden layers of 100 units; ``mlp-4x100-10`` has 10 outputs and not 3, ``mlp-4x100-10-50`` 50 inputs
         too. ``cnn3-8x4`` is cnn3 with 4 channels first, on 3x8x8 images, ``cnn3-28x64-1`` one on 1x28x28.
 
-    Returns
-    -------
-    Mlp or ImageNet
-
     Raises
     ------
     ValueError

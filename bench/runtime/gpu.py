@@ -74,10 +74,6 @@ class State:
 def state() -> State:
     """Of the first GPU, as ``nvidia-smi`` says it.
 
-    Returns
-    -------
-    State
-
     Raises
     ------
     NotImplementedError

@@ -137,10 +137,6 @@ def measure(
     on_row : function
         Is told each row when it is measured.
 
-    Returns
-    -------
-    list of Row
-
     Raises
     ------
     ValueError
@@ -221,10 +217,6 @@ def save(rows: list[Row], path: str | Path) -> None:
 
 def load(path: str | Path) -> list[Row]:
     """Read what :func:`save` wrote.
-
-    Returns
-    -------
-    list of Row
 
     Raises
     ------

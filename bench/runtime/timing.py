@@ -82,10 +82,6 @@ class Ratio:
     def of(cls, numerator: list[float], denominator: list[float]) -> Ratio:
         """Ratios of the like rounds of two lists of times.
 
-        Returns
-        -------
-        Ratio
-
         Raises
         ------
         ValueError

@@ -75,13 +75,7 @@ def build(name: str, seed: int = 0) -> tuple[nn.Module, tuple[int, ...]]:
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """A net and a batch of noisy inputs, on a device.
-
-    Parameters
-    ----------
-    net : nn.Module
-    inputs : Tensor, shape (B, *event)
-    """
+    """A net and a batch of noisy inputs, on a device."""
 
     net: nn.Module
     inputs: Tensor

@@ -20,17 +20,12 @@ class LayerOfIntroduction(ReplicateExperiment):
 
     @property
     def code(self) -> tuple[object, ...]:
-        """See `ReplicateExperiment`."""
         from sdp_bench.bench.methods.introduction.training import TRAINING, accuracy
 
         return (*TRAINING, accuracy)
 
     def expand(self, scope: Scope) -> Expansion:
         """See `Experiment`: its groups are layers times scales times seeds.
-
-        Returns
-        -------
-        Expansion
 
         Raises
         ------

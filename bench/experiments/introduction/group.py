@@ -22,13 +22,11 @@ class IntroductionGroup(ClassifierGroup):
 
     @property
     def seconds(self) -> float:
-        """See :class:`ReplicateGroup`."""
         return _FIXED + self.batches * _STEP
 
     def numbers(
         self, images: ImageSplits, seed: int, methods: Sequence[str]
     ) -> Iterator[tuple[str, str, float, str | None]]:
-        """See :class:`ClassifierGroup`."""
         share = accuracy(self.model(images, seed), *images.tests)
         for method in methods:
             yield method, "accuracy", share, None

@@ -92,10 +92,6 @@ def groups(rules: Sequence[str] | None = None, **options: Any) -> list[LawGroup]
         Instead of those of :data:`SETTINGS` (``plugins``, say), as
         :meth:`sdp_bench.bench.settings.Settings.but` takes them.
 
-    Returns
-    -------
-    list of LawGroup
-
     Raises
     ------
     UserError

@@ -17,10 +17,6 @@ def architectures(**depths: Sequence[int]) -> tuple[Architecture, ...]:
     ----------
     **depths : sequence of int
         Hidden layers: ``relu=(1, 2)``.
-
-    Returns
-    -------
-    tuple of Architecture
     """
     return tuple(Architecture(depth, kind) for kind, each in depths.items() for depth in each)
 

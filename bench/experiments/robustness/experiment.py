@@ -22,7 +22,6 @@ class Robustness(ReplicateExperiment):
 
     @property
     def code(self) -> tuple[object, ...]:
-        """See `ReplicateExperiment`."""
         from sdp_bench.bench.methods.robustness.evaluation import Victim, evaluate
         from sdp_bench.bench.methods.robustness.training import TRAINING
 
@@ -42,10 +41,6 @@ class Robustness(ReplicateExperiment):
 
     def expand(self, scope: Scope) -> Expansion:
         """See `Experiment`: its groups are sets times objectives times scales times seeds.
-
-        Returns
-        -------
-        Expansion
 
         Raises
         ------

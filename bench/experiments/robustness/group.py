@@ -34,7 +34,6 @@ class RobustnessGroup(ClassifierGroup):
 
     @property
     def seconds(self) -> float:
-        """See :class:`ReplicateGroup`."""
         step, gradient, scores = _TIMES[self.objective.name]
         attacked = _STANDING * len(RADII[self.dataset]) * self.steps * (self.tested or 10_000) / BATCH
         by_gradients = RESTARTS * (gradient + max(2 * scores, _TIMES["softmax"][1]))
@@ -43,7 +42,6 @@ class RobustnessGroup(ClassifierGroup):
     def numbers(
         self, images: ImageSplits, seed: int, methods: Sequence[str]
     ) -> Iterator[tuple[str, str, float, str | None]]:
-        """See :class:`ClassifierGroup`."""
         victim = Victim(self.model(images, seed), self.objective)
         seeds = SeedRoot(self.replicated.key(seed))
         yield from evaluate(victim, methods, *images.tests, RADII[self.dataset], self.steps, seeds)

@@ -26,7 +26,6 @@ class SelectivePrediction(ReplicateExperiment):
 
     @property
     def code(self) -> tuple[object, ...]:
-        """See `ReplicateExperiment`."""
         from sdp_bench.bench.experiments.selective.group import numbers_of
         from sdp_bench.bench.methods.classifiers.training import TRAINING
         from sdp_bench.bench.methods.selective.scores import evaluate
@@ -35,17 +34,12 @@ class SelectivePrediction(ReplicateExperiment):
 
     @property
     def objectives(self) -> Mapping[str, object]:
-        """See `ReplicateExperiment`."""
         from sdp_bench.bench.methods.selective.training import OBJECTIVES
 
         return OBJECTIVES
 
     def expand(self, scope: Scope) -> Expansion:
         """See `Experiment`: its groups are objectives, one of them at several scales, times seeds.
-
-        Returns
-        -------
-        Expansion
 
         Raises
         ------

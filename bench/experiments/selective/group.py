@@ -160,7 +160,6 @@ class SelectiveGroup(ReplicateGroup):
         return None if self.objective in OBJECTIVES.values() else self.objective.sigma
 
     def unit(self, seed: int) -> Unit:
-        """See :class:`ReplicateGroup`."""
         return Unit(
             self.replicated.key(seed),
             sigma=self.scale,
@@ -172,19 +171,16 @@ class SelectiveGroup(ReplicateGroup):
 
     @property
     def title(self) -> str:
-        """See :class:`ReplicateGroup`."""
         scale = f" at {self.scale:g}" if self.scale else ""
         return f"selective {self.objective.name}{scale} seed {self.seeds[0]}"
 
     @property
     def seconds(self) -> float:
-        """See :class:`ReplicateGroup`."""
         name = self.objective.name
         fit = _FIT if "orthonormal_certificates" in SCORES[name] else 0.0
         return self.steps * _STEPS[name] + self.tested * _LAWS[name] + fit
 
     def records(self, methods: Sequence[str]) -> Iterator[Record]:
-        """See :class:`ReplicateGroup`."""
         (seed,) = self.seeds
         with outside():
             images = load(self.limit)

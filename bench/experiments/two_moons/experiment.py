@@ -20,17 +20,12 @@ class TwoMoons(ReplicateExperiment):
 
     @property
     def code(self) -> tuple[object, ...]:
-        """See `ReplicateExperiment`."""
         from sdp_bench.bench.methods.two_moons.training import TRAINING
 
         return TRAINING
 
     def expand(self, scope: Scope) -> Expansion:
         """See `Experiment`: its groups are recipes times seeds.
-
-        Returns
-        -------
-        Expansion
 
         Raises
         ------

@@ -29,7 +29,6 @@ class TwoMoonsGroup(ReplicateGroup):
     steps: int
 
     def unit(self, seed: int) -> Unit:
-        """See :class:`ReplicateGroup`."""
         return Unit(
             self.replicated.key(seed),
             sigma=SCALE,
@@ -41,16 +40,13 @@ class TwoMoonsGroup(ReplicateGroup):
 
     @property
     def title(self) -> str:
-        """See :class:`ReplicateGroup`."""
         return f"{self.name} {self.objective} seed {self.seeds[0]}"
 
     @property
     def seconds(self) -> float:
-        """See :class:`ReplicateGroup`."""
         return _FIXED + self.steps * (_PROPAGATED if RECIPES[self.objective].propagated else _STEP)
 
     def records(self, methods: Sequence[str]) -> Iterator[Record]:
-        """See :class:`ReplicateGroup`."""
         recipe = RECIPES[self.objective]
         for seed in self.seeds:
             with outside():

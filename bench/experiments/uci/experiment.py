@@ -31,7 +31,6 @@ class PredictionIntervals(ReplicateExperiment):
 
     @property
     def code(self) -> tuple[object, ...]:
-        """See `ReplicateExperiment`."""
         from sdp_bench.bench.experiments.uci.group import numbers_of
         from sdp_bench.bench.methods.uci import intervals
         from sdp_bench.bench.methods.uci.methods import evaluate
@@ -41,10 +40,6 @@ class PredictionIntervals(ReplicateExperiment):
 
     def expand(self, scope: Scope) -> Expansion:
         """See `Experiment`: its groups are sets times objectives.
-
-        Returns
-        -------
-        Expansion
 
         Raises
         ------

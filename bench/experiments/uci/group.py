@@ -47,18 +47,15 @@ class UciGroup(ReplicateGroup):
     training: str = field(repr=False)
 
     def unit(self, seed: int) -> Unit:
-        """See :class:`ReplicateGroup`."""
         replicated = self.replicated
         return Unit(replicated.key(seed), dataset=self.dataset, seed=seed, design=replicated.text)
 
     @property
     def title(self) -> str:
-        """See :class:`ReplicateGroup`."""
         return f"UCI {self.dataset} {self.objective}"
 
     @property
     def seconds(self) -> float:
-        """See :class:`ReplicateGroup`."""
         nets = len(self.seeds) * len(self.grid)
         train, validation = 0.72 * self.rows, 0.18 * self.rows
         steps = self._members(self.methods) * self.epochs * -(-train // BATCH)
@@ -74,7 +71,6 @@ class UciGroup(ReplicateGroup):
         return max(METHODS[name].members for name in methods)
 
     def records(self, methods: Sequence[str]) -> Iterator[Record]:
-        """See :class:`ReplicateGroup`."""
         with outside():
             parts = intervals.splits(dataset(self.dataset, TabularRegression).load(), self.seeds)
             features = {part: x.to(self.device) for part, x in parts.features.items()}

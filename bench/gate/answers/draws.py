@@ -58,10 +58,6 @@ class Units:
         ----------
         drawn : sequence of PredictedMoments
             With as many outputs as the reference.
-
-        Returns
-        -------
-        ndarray, shape (draws, 2 m + m (m - 1) / 2 + 4)
         """
         scale = np.outer(self.deviation, self.deviation)
         centre = self.reference.mean / self.deviation
@@ -130,18 +126,7 @@ class Draws:
 
     @classmethod
     def of(cls, numbers: Array, metric: str = "", errors: Array | None = None) -> Draws:
-        """Summary of the numbers of some draws, and of their errors.
-
-        Parameters
-        ----------
-        numbers : ndarray, shape (draws, numbers)
-        metric : str
-        errors : ndarray, shape (draws,), optional
-
-        Returns
-        -------
-        Draws
-        """
+        """Summary of the numbers of some draws, and of their errors."""
         found = cls(len(numbers), numbers.mean(0).tolist(), numbers.std(0, ddof=1).tolist())
         if errors is None:
             return found

@@ -49,10 +49,6 @@ class PredictedMoments:
         seed : int, optional
             That it was drawn from.
 
-        Returns
-        -------
-        PredictedMoments
-
         Raises
         ------
         ValueError
@@ -100,10 +96,6 @@ class PredictedMoments:
         ----------
         entry : dict
             As :meth:`to_json` gives them.
-
-        Returns
-        -------
-        PredictedMoments
 
         Raises
         ------

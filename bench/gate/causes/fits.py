@@ -128,10 +128,6 @@ def best(places: Sequence[Points], *forms: Form) -> Fit | None:
     places : sequence of Points
     *forms : callable
         The first of those that do as well.
-
-    Returns
-    -------
-    Fit or None
     """
     found = [fit for fit in (Fit(form, places) for form in forms) if fit.explains]
     return min(found, key=lambda fit: fit.misfit, default=None)

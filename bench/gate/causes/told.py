@@ -58,10 +58,6 @@ def accepting(baseline: Path, rules: Iterable[str] = (), options: Sequence[str] 
         As a command line names them.
     options : sequence of str
         That leave a part of them out.
-
-    Returns
-    -------
-    str
     """
     named = ["--rules", ",".join(rules)] if rules else []
     return shlex.join(["sdp-bench", "check", "--baseline", str(baseline), *named, "--update", *options])

@@ -51,10 +51,6 @@ def traits(place: Cell | Probe) -> tuple[str, ...]:
 def shared(some: Sequence[Cell | Probe], others: Sequence[Cell | Probe]) -> str:
     """What some places have in common that no other has, in words; empty if there is no such thing.
 
-    Parameters
-    ----------
-    some, others : sequence of Cell or Probe
-
     Returns
     -------
     str

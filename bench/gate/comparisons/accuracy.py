@@ -99,10 +99,6 @@ def judge(
         Root of the seeds of the fresh oracles, and of a sampling rule's fresh draws.
     step : callable
         Told about each fresh oracle: number, of how many, and the cell.
-
-    Returns
-    -------
-    Verdict
     """
     findings: list[Finding] = []
     compared: list[_Comparison] = []

@@ -30,10 +30,6 @@ def finding(rule: str, name: str, old: Answer, new: Answer, moved: Drift) -> Fin
     old, new : Answer
     moved : Drift
         Of :func:`compare`.
-
-    Returns
-    -------
-    Finding
     """
     numbers = moved.numbers
     if moved.size <= THRESHOLD:

@@ -67,10 +67,6 @@ def checks_of(oracle: Oracle, statistics: Statistics, tree: EqualMassTree) -> It
         Of its samples.
     tree : EqualMassTree
         Of its pilot: the cells of the chi-squared test.
-
-    Yields
-    ------
-    Check
     """
     finite = bool(torch.isfinite(oracle.samples).all())
     yield Check("finite", finite, "all samples are finite" if finite else "some samples are not finite")

@@ -213,11 +213,6 @@ def _model() -> str:
     """Family and model of the processor, and what the environment asks of its BLAS.
 
     Clouds give one name to processors of several generations.
-
-    Returns
-    -------
-    str
-        To be put behind the processor's name; empty where the system does not say.
     """
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].splitlines()
@@ -252,10 +247,6 @@ def record(group: LawGroup, place: int, oracle: Oracle) -> Manifest:
     place : int
         Of the oracle's input in the group.
     oracle : Oracle
-
-    Returns
-    -------
-    Manifest
 
     Raises
     ------

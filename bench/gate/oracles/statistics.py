@@ -157,10 +157,6 @@ SAME_PLATFORM = Tolerance(samples=0.0, mean=1e-6, covariance=1e-6, cells=0.0, cl
 def distances(stored: Statistics, again: Statistics) -> dict[str, tuple[float, str, str]]:
     """How far apart two draws are.
 
-    Parameters
-    ----------
-    stored, again : Statistics
-
     Returns
     -------
     dict of str to (float, str, str)

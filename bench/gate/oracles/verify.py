@@ -29,10 +29,6 @@ def rotating_shard(parts: int = SHARDS) -> tuple[tuple[int, int], str]:
     By the number of the run on GitHub Actions, else by the day of the year (UTC): consecutive runs or days
     go through all parts.
 
-    Parameters
-    ----------
-    parts : int
-
     Returns
     -------
     (int, int)
@@ -114,10 +110,6 @@ def compare(manifest: Manifest, oracle: Oracle, *, bitwise: bool) -> list[Findin
     oracle : Oracle
     bitwise : bool
         Whether all samples must be equal to the last bit.
-
-    Returns
-    -------
-    list of Finding
     """
     found = []
     seeds = (

@@ -230,12 +230,10 @@ class Trainer:
         return Model(self.net.eval(), offset, slope)
 
     def to_bytes(self) -> bytes:
-        """See :class:`sdp_bench.bench.nets.storage.Training`."""
         tensors = storage.packed(self.net, self.optimizer) | {"raw": self.raw}
         return storage.to_file(tensors, {"step": self.step})
 
     def restore(self, content: bytes) -> None:
-        """See :class:`sdp_bench.bench.nets.storage.Training`."""
         tensors, about = storage.from_file(content)
         storage.unpack(tensors, self.net, self.optimizer)
         with torch.no_grad():
@@ -271,10 +269,6 @@ def get_model(
         parse all of it again.
     device : str
     report : callable, optional
-
-    Returns
-    -------
-    Model
 
     Raises
     ------

@@ -31,7 +31,6 @@ class FlatImages(TrainingImages):
         return Architecture(LAYERS - 1, width=WIDTH, inputs=inputs, outputs=self.classes)
 
     def build(self, seed: int) -> nn.Sequential:
-        """See :class:`TrainingImages`."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return nn.Sequential(nn.Flatten(), *self.architecture.build()).eval()
@@ -51,18 +50,7 @@ TRAINING = (*training.TRAINING, FlatImages.build, OBJECTIVES)
 @torch.no_grad()
 @exact_products()
 def accuracy(model: Model, pixels: Tensor, labels: Tensor) -> float:
-    """Share of images that are classified rightly, by the net's own value, which is the law's location.
-
-    Parameters
-    ----------
-    model : Model
-    pixels : Tensor, shape (N, C, H, W), uint8
-    labels : Tensor, shape (N,), int64
-
-    Returns
-    -------
-    float
-    """
+    """Share of images that are classified rightly, by the net's own value, which is the law's location."""
     device = next(model.net.parameters()).device
     predicted = [model.net(rows.to(device).float() / 255).argmax(1).cpu() for rows in pixels.split(_ROWS)]
     return float((torch.cat(predicted) == labels).double().mean())

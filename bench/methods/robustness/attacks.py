@@ -91,10 +91,6 @@ def pgd(
         Of the CPU, for starting points.
     restarts : int
         Starts: the first is the image itself, the others are drawn uniformly in the ball.
-
-    Returns
-    -------
-    Attacked
     """
     low, high = _ball(pixels, radius)
     found = Attacked.none_yet(pixels)

@@ -84,10 +84,6 @@ def evaluate(
         Of attacks by gradients.
     seeds : SeedRoot
         Of noise, starting points and squares.
-
-    Returns
-    -------
-    list of Measured
     """
     images, truth = pixels.float().to(victim.device) / _LEVELS, labels.to(victim.device)
     return [

@@ -81,10 +81,6 @@ def perfect(outside: float) -> RiskCoverage:
     outside : float
         Share of inputs without a right class, in [0, 1]. Half of them give an area of 12.5 %.
 
-    Returns
-    -------
-    RiskCoverage
-
     Raises
     ------
     ValueError

@@ -95,10 +95,6 @@ def moons(seed: int) -> Moons:
     ----------
     seed : int
         Below 1000; that of the points to test on is 1000 larger.
-
-    Returns
-    -------
-    Moons
     """
     from sklearn.datasets import make_moons
 
@@ -168,12 +164,6 @@ def uncertainty(recipe: Recipe, net: nn.Module, points: Tensor) -> Tensor:
 @torch.no_grad()
 def numbers(recipe: Recipe, net: nn.Module, data: Moons) -> Mapping[str, float]:
     """What a net is uncertain about.
-
-    Parameters
-    ----------
-    recipe : Recipe
-    net : nn.Module
-    data : Moons
 
     Returns
     -------

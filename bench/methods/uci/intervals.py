@@ -192,10 +192,6 @@ def best_variance(validation: Scores, shape: tuple[int, int]) -> Tensor:
         Candidates are settings times variances.
     shape : (int, int)
         Settings and variances.
-
-    Returns
-    -------
-    Tensor, shape (S, settings), int64
     """
     coverage, width = (t.unflatten(1, shape) for t in (validation.picp, validation.mpiw))
     fits = qualified(coverage)
@@ -214,10 +210,6 @@ def best_of_first(validation: Scores, variances: int) -> int:
     validation : Scores
         Candidates are settings times variances.
     variances : int
-
-    Returns
-    -------
-    int
     """
     first = Scores(*(each[:1] for each in validation.all))
     return int(best_variance(first, (1, first.picp.shape[1]))) % variances

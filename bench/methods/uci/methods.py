@@ -183,11 +183,6 @@ def _moments(how: Method, stacks: Sequence[Nets], x: Tensor, seeds: int) -> tupl
 
     Of an ensemble mean and variance are those of the mixture of its members' laws (Lakshminarayanan et al.,
     "Simple and scalable predictive uncertainty estimation using deep ensembles", NeurIPS 2017).
-
-    Returns
-    -------
-    tuple of Tensor
-        In standardised targets, and squares of these.
     """
     means, gains, owns = [], [], []
     for nets in stacks:

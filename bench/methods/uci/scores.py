@@ -21,10 +21,6 @@ def picp(y: Tensor, low: Tensor, high: Tensor) -> Tensor:
     y, low, high : Tensor, shape (..., rows)
         Broadcast against each other.
 
-    Returns
-    -------
-    Tensor, shape (...)
-
     Raises
     ------
     ValueError
@@ -46,10 +42,6 @@ def mpiw(low: Tensor, high: Tensor, y_range: float) -> Tensor:
     y_range : float
         Largest less smallest target of the whole set, in the same units.
 
-    Returns
-    -------
-    Tensor, shape (...)
-
     Raises
     ------
     ValueError
@@ -67,10 +59,6 @@ def gaussian_nll(y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
     ----------
     y, mean, variance : Tensor, shape (..., rows)
         A variance of 0 gives infinity where a target is missed, and minus infinity where all such are met.
-
-    Returns
-    -------
-    Tensor, shape (...)
 
     Raises
     ------

@@ -249,7 +249,6 @@ class Trainer:
             torch.set_flush_denormal(not before)
 
     def to_bytes(self) -> bytes:
-        """See :class:`sdp_bench.bench.nets.storage.Training`."""
         return save({name: tensor.cpu().contiguous() for name, tensor in self._state().items()})
 
     def _state(self) -> dict[str, Tensor]:

@@ -136,10 +136,6 @@ class OwnNet:
     def build(self) -> nn.Module:
         """The net itself in evaluation mode, on the CPU, with outputs of shape (B, m).
 
-        Returns
-        -------
-        nn.Module
-
         Raises
         ------
         UserError
@@ -241,10 +237,6 @@ def of(
         Weights and buffers that it gets; without any, those that it is made with.
     inputs, rows, noisy, output
         As there.
-
-    Returns
-    -------
-    OwnNet
 
     Raises
     ------
@@ -364,18 +356,6 @@ def _made(code: Code | Program) -> tuple[nn.Module, bool]:
     """Net on the CPU, made from a fixed state of torch's generator, and whether it had half precision.
 
     Such weights are taken as float32, which is the least that oracles and rules are measured in.
-
-    Returns
-    -------
-    nn.Module
-        A copy of its own.
-    bool
-        Whether a parameter or buffer was of half precision.
-
-    Raises
-    ------
-    UserError
-        If the code gives no module.
     """
     made = code.load()
     if not isinstance(made, nn.Module):

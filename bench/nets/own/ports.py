@@ -84,10 +84,6 @@ class _Chosen(nn.Module):
 def picked(made: Any, path: str) -> Any:
     """What stands in the result of a net under keys, fields and places with dots between them.
 
-    Returns
-    -------
-    object
-
     Raises
     ------
     UserError

@@ -47,10 +47,6 @@ class Program:
     def find(cls, address: str) -> Program:
         """Read a file, of which nothing is run yet.
 
-        Returns
-        -------
-        Program
-
         Raises
         ------
         UserError
@@ -76,10 +72,6 @@ class Program:
 
     def load(self) -> nn.Module:
         """Module on the CPU.
-
-        Returns
-        -------
-        nn.Module
 
         Raises
         ------
