@@ -268,7 +268,7 @@ class TwoSidedMetric(Metric):
         return np.abs(values - floor) <= floor95 - floor
 
     def with_floor(self, estimate: Estimate, exact: Array) -> Estimate:
-        """Return the estimate with the distance from the floor that exact rules stay within in 95 % of cases."""
+        """Return the estimate with the 95 % point of the distances of exact rules from the floor."""
         if not np.isfinite(exact).all():
             return replace(estimate, floor95=math.nan)
         width = _student(len(exact), 0.975) * np.sqrt(np.square(exact - estimate.floor).mean())

@@ -129,7 +129,7 @@ class Oracle:
 
     @functools.cached_property
     def moments(self) -> Moments:
-        """Mean and covariance of the samples, and their standard errors; a ValueError if the noise has none."""
+        """Mean and covariance of the samples, with standard errors; a ValueError if the noise has none."""
         require_moments(self.law)
         return Moments.from_samples(self.resident, independent_blocks(self.sampler))
 

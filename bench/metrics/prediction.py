@@ -115,7 +115,7 @@ class Prediction:
         return 1 - np.array(upto).T / ordered.shape[1], ordered.shape[1]
 
     def exact(self) -> Iterator[Prediction]:
-        """Yield predictions of exact rules with the same number of draws and weights, if this one has draws."""
+        """Yield predictions of exact rules with the same number of draws, if this one has draws."""
         law = self.law
         if law is None or law.draws is None:
             return
