@@ -1,4 +1,4 @@
-"""Why things were not measured, each reason once: a law lacks the same thing for many metrics and inputs."""
+"""Reasons for missing measurements, each listed once for all metrics and inputs that it affects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sdp_bench.bench.metrics import recorded_metric
 
 
 class Told(NamedTuple):
-    """A failure as it is told: what is not known of it is empty."""
+    """A failure; unknown fields are empty."""
 
     rule: str
     metric: str
@@ -27,14 +27,14 @@ class Reason:
     Attributes
     ----------
     rule : str
-        Its spec; empty if it is not about one rule.
+        Spec; empty if the reason is not about one rule.
     metrics : tuple of str
-        Their labels, each once; none if it is not about single metrics.
+        Distinct labels; empty if the reason is not about single metrics.
     error : str
     places : tuple of str
-        Where, each once.
+        Distinct settings.
     seconds : float
-        After how long, at most.
+        Longest time until the failure.
     """
 
     rule: str
@@ -50,13 +50,7 @@ class Reason:
 
 
 def reasons(failures: Iterable[Told]) -> list[Reason]:
-    """Failures of one rule and error together.
-
-    Returns
-    -------
-    list of Reason
-        In the order in which they are met first.
-    """
+    """Group failures by rule and error, in order of first occurrence."""
     found: dict[tuple[str, str], list[Told]] = {}
     for each in failures:
         found.setdefault((each.rule, each.error), []).append(each)
