@@ -1,4 +1,4 @@
-"""What is timed: a forward pass and a training step of each method, on nets by name."""
+"""Timed work: a forward pass and a training step of each method, on nets by name."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from .timing import REGULAR
 
 RULES = ("marginal_moment_matching", "marginal_sdp", "sdp")
 DISTPROP = "distprop"
-"""The paper's own package, where it is installed."""
+"""The authors' package, if installed."""
 
 STANDARD_DEVIATION = 0.1
 
 
 class NotAtThisCommitError(NotImplementedError):
-    """A net or rule that is not there: asv skips what raises this while it is set up."""
+    """A net or rule does not exist at this commit; asv skips the benchmark."""
 
 
 def mlp(named: Mlp) -> nn.Sequential:
-    """The net with torch's own initial weights, in evaluation mode."""
+    """Build the net with torch's initial weights, in evaluation mode."""
     widths = [named.inputs, *[named.width] * named.depth]
     layers: list[nn.Module] = []
     for n, m in itertools.pairwise(widths):
@@ -38,26 +38,10 @@ def mlp(named: Mlp) -> nn.Sequential:
 
 
 def build(name: str, seed: int = 0) -> tuple[nn.Module, tuple[int, ...]]:
-    """Net and the shape of one input, by name.
+    """Return the net with this name, in evaluation mode, and the shape of one input.
 
-    Parameters
-    ----------
-    name : str
-        As :func:`sdp_bench.bench.runtime.dimensions.sized` takes it.
-    seed : int
-        Of the weights.
-
-    Returns
-    -------
-    nn.Module
-        In evaluation mode.
-    tuple of int
-        Shape of one input.
-
-    Raises
-    ------
-    NotAtThisCommitError
-        If this version of the project does not have the net.
+    Names are those of `sdp_bench.bench.runtime.dimensions.sized`; `seed` determines the weights. A net that
+    this version does not have raises a NotAtThisCommitError.
     """
     net = sized(name)
     with torch.random.fork_rng(devices=[]):
@@ -75,45 +59,38 @@ def build(name: str, seed: int = 0) -> tuple[nn.Module, tuple[int, ...]]:
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """A net and a batch of noisy inputs, on a device."""
+    """A net and a batch of inputs, shape (B, *event), with noise, on a device."""
 
     net: nn.Module
     inputs: Tensor
 
     @classmethod
     def of(cls, name: str, batch: int, device: str = "cpu", seed: int = 0) -> Workload:
-        """Net by name (see :func:`build`) with random weights, and uniform inputs from a seed."""
+        """Return a named net with random weights and uniform inputs; see `build`."""
         net, shape = build(name, seed)
         generator = torch.Generator().manual_seed(seed)
         return cls(net.to(device), torch.rand(batch, *shape, generator=generator).to(device))
 
     @property
     def law(self) -> sr.DiagonalGaussian:
-        """Inputs with independent noise of standard deviation :data:`STANDARD_DEVIATION`."""
+        """The inputs with independent noise of standard deviation `STANDARD_DEVIATION`."""
         return sr.DiagonalGaussian(self.inputs, torch.full_like(self.inputs, STANDARD_DEVIATION**2))
 
     def methods(self) -> tuple[str, ...]:
-        """Methods that can be timed here: the net itself, the rules, and distprop if installed."""
+        """Methods available here: the net itself, the rules, and distprop if installed."""
         installed = importlib.util.find_spec(DISTPROP) is not None
         return (REGULAR, *RULES, *([DISTPROP] if installed else []))
 
     def forward(self, method: str) -> Callable[[], tuple[Tensor, Tensor | None]]:
-        """A forward pass without gradients, once ready.
+        """Return a forward pass without gradients, ready to run.
 
-        Returns
-        -------
-        callable
-            Gives the location (B, m), and covariance or variance, None of the net itself.
-
-        Raises
-        ------
-        UnsupportedError
-            If a rule cannot take the net.
+        It returns the location (B, m), and the covariance or variance (None for the net itself). An
+        UnsupportedError is raised if a rule does not support the net.
         """
         if method == DISTPROP:
             return self._distprop(create_graph=False)
         if method == REGULAR:
-            self._regular()  # once, as the others: memory and kernels are set up
+            self._regular()  # one warm-up, as for the rules: sets up memory and kernels
             return lambda: (self._regular(), None)
         prepared, law = sr.rule(method).prepare(self.net), self.law
 
@@ -125,17 +102,9 @@ class Workload:
         return run
 
     def training_step(self, method: str) -> Callable[[], Tensor]:
-        """Loss on location and scale, and its gradient in the weights.
+        """Return a function that computes a loss on location and scale, and the parameters' gradients.
 
-        Returns
-        -------
-        callable
-            Leaves the gradients in the parameters, and gives the loss.
-
-        Raises
-        ------
-        UnsupportedError
-            If a rule cannot take the net.
+        An UnsupportedError is raised if a rule does not support the net.
         """
         propagate = self._differentiable(method)
 
@@ -157,7 +126,7 @@ class Workload:
             return lambda: (self.net(self.inputs), None)
         options: dict[str, Any] = {"create_graph": True} if method == "sdp" else {}
         rule, law = sr.rule(method, **options), self.law
-        propagate = rule.prepare(self.net)  # reads the parameters anew at every call
+        propagate = rule.prepare(self.net)  # reads the parameters at every call
         return lambda: _moments(propagate(law))
 
     def _regular(self) -> Tensor:
