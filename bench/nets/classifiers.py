@@ -1,4 +1,4 @@
-"""Classifiers of images and sequences: the recipe of one, and one that has been trained by it."""
+"""Recipes of classifiers of images and sequences, and trained classifiers."""
 
 from __future__ import annotations
 
@@ -22,37 +22,31 @@ PRECISIONS = ("float32", "bfloat16")
 
 @dataclass(frozen=True)
 class ImageRecipe:
-    """How a classifier is trained, by cross-entropy on images in [0, 1], or on sequences.
+    """Training of a classifier by cross-entropy on images in [0, 1], or on sequences.
 
-    Parameters
+    Attributes
     ----------
     dataset : str
         Name of a set of images or sequences with classes.
     parts : tuple of str
-        Files of the training split that are used, as `LabelledExamples.parts` names them.
+        Files of the training split to use, as named by `LabelledExamples.parts`.
     optimizer : {"sgd", "adam"}
     learning_rate : float
-        At its highest.
+        Peak learning rate.
     momentum : float
-        Of SGD; Adam has its own.
+        Momentum of SGD; Adam has its own.
     weight_decay : float
     schedule : {"constant", "cosine"}
-        "cosine" goes to 0 at the last step.
+        "cosine" decays to 0 at the last step.
     warmup : float
-        Epochs in which the rate rises linearly to its height.
+        Epochs of linear increase to the peak rate.
     epochs, batch_size : int
     augmentation : {"none", "crop_flip"}
-        "crop_flip": random crops of the image padded by 4, mirrored in half of the cases.
+        "crop_flip": random crops of the image padded by 4, half of them mirrored.
     precision : {"float32", "bfloat16"}
-        Of the products in training ("bfloat16": mixed); the weights, and all that is measured on
-        them, are float32.
+        Precision of products in training ("bfloat16": mixed). Weights and measurements are float32.
     seed : int
-        Of initial weights, order and augmentation.
-
-    Raises
-    ------
-    ValueError
-        If an option is unknown or out of range.
+        Seed of initial weights, order and augmentation.
     """
 
     dataset: str
@@ -88,7 +82,7 @@ class ImageRecipe:
 
     @property
     def label(self) -> str:
-        """In few words: ``cifar10 (data_batch_1), sgd 0.1 cosine, 100 epochs of batch 128, crop_flip``."""
+        """Description: ``cifar10 (data_batch_1), sgd 0.1 cosine, 100 epochs of batch 128, crop_flip``."""
         mixed = "" if self.precision == "float32" else f", {self.precision}"
         augmented = "" if self.augmentation == "none" else f", {self.augmentation}"
         return (
@@ -98,17 +92,12 @@ class ImageRecipe:
 
 
 def default_recipe(network: str, images: str, parts: tuple[str, ...], *, short: bool = False) -> ImageRecipe:
-    """The project's own recipe for a network on a set.
+    """Return the project's recipe for a network on a data set, with seed 0.
 
-    SGD with momentum .9, cosine from .1, weight decay 5e-4, batch 128, what the set says of augmentation and
-    100 epochs, as for ``resnet18``, of which the paper says nothing; but for what the network says of its own
-    (:data:`sdp_bench.bench.nets.architectures.NETWORKS`): ``cnn3`` has the paper's recipe, Adam 1e-3.
-    `short` is for a CPU and minutes.
-
-    Returns
-    -------
-    ImageRecipe
-        With seed 0.
+    SGD with momentum .9, cosine decay from .1, weight decay 5e-4, batch 128, the data set's augmentation and
+    100 epochs, as for ``resnet18``, for which the paper states no recipe. Networks may override these
+    (`sdp_bench.bench.nets.architectures.NETWORKS`): ``cnn3`` has the paper's recipe, Adam with rate 1e-3.
+    `short` gives a recipe for a few minutes on a CPU.
     """
     own = NETWORKS[network]
     of_set = dataset(images, SplitClassification).training
@@ -119,7 +108,7 @@ def default_recipe(network: str, images: str, parts: tuple[str, ...], *, short: 
 
 @dataclass(frozen=True)
 class Epoch:
-    """One epoch of training: mean loss and accuracy over its (augmented) images as they were met."""
+    """Mean loss and accuracy of one epoch, over its (augmented) images during training."""
 
     loss: float
     accuracy: float
@@ -127,21 +116,21 @@ class Epoch:
 
 @dataclass(frozen=True, eq=False)
 class TrainedClassifier:
-    """A trained classifier, where it came from and how well it learned.
+    """A trained classifier, with its origin and accuracy.
 
     Attributes
     ----------
     architecture : ClassifierArchitecture
     recipe : ImageRecipe
     accuracy : float
-        On `tested_on`.
+        Accuracy on `tested_on`.
     state : dict of str to Tensor
         Weights, on the CPU.
     trained_on, tested_on : str
         Descriptions of the images.
     history : tuple of Epoch
     seconds : float
-        Spent in training, over all calls that it took.
+        Training time, over all calls.
     source : str
         "trained" (now), "cache" or "committed" (with the package).
     """
@@ -167,14 +156,14 @@ class TrainedClassifier:
         return keys.digest(asdict(self.architecture), self.state)[:16]
 
     def build(self) -> nn.Module:
-        """The net itself, in evaluation mode, float32."""
+        """Return the net in evaluation mode, float32."""
         net = self.architecture.build()
         net.load_state_dict(self.state)
         return net
 
     def to_bytes(self) -> bytes:
-        """As a safetensors file with all that is not weights in its metadata."""
-        # Fields alone: what is worked out once and kept, such as the digest, is no part of the file.
+        """Return a safetensors file, with everything but the weights in its metadata."""
+        # Fields only: cached properties such as the digest are not part of the file.
         names = (each.name for each in fields(self) if each.name not in ("state", "source"))
         about = {name: getattr(self, name) for name in names}
         about |= {
@@ -186,13 +175,7 @@ class TrainedClassifier:
 
     @classmethod
     def from_bytes(cls, content: bytes, source: str) -> TrainedClassifier:
-        """Inverse of :meth:`to_bytes`.
-
-        Raises
-        ------
-        ValueError
-            If `content` is not such a file.
-        """
+        """Inverse of `to_bytes`; a ValueError for any other content."""
         try:
             state, about = storage.from_file(content)
             about["recipe"]["parts"] = tuple(about["recipe"]["parts"])
@@ -211,20 +194,9 @@ class TrainedClassifier:
 def taken(
     content: bytes, kind: tuple[ClassifierArchitecture, ImageRecipe] | None = None, source: str = "cache"
 ) -> TrainedClassifier:
-    """Classifier in a file.
+    """Return the classifier in a file, which must be of this `kind` if given.
 
-    Parameters
-    ----------
-    content : bytes
-    kind : (ClassifierArchitecture, ImageRecipe), optional
-        Which it must be.
-    source : {"cache", "committed"}
-        Where the file is.
-
-    Raises
-    ------
-    ValueError
-        If it is another, or its weights are not those of a classifier.
+    A ValueError is raised for another kind, or weights that do not fit.
     """
     found = TrainedClassifier.from_bytes(content, source)
     if kind is not None and kind != (found.architecture, found.recipe):
@@ -234,6 +206,6 @@ def taken(
 
 
 def file_name(architecture: ClassifierArchitecture, recipe: ImageRecipe) -> str:
-    """Name under which a classifier is cached: readable, and unique by a hash of the recipe."""
+    """Return the file name of a classifier in the cache: readable, and unique by a hash of the recipe."""
     key = keys.digest(asdict(architecture), asdict(recipe))[:8]
     return f"{recipe.dataset}-{architecture.name}-{key}-seed{recipe.seed}.safetensors"
