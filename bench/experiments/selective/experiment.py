@@ -1,4 +1,4 @@
-"""Selective prediction: digits to predict on, letters to abstain from (paper: Tables 5 and 39)."""
+"""Selective prediction: predict digits, abstain from letters (paper: Tables 5 and 39)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 EPOCHS = 100
 METRICS = ("rcauc", "accuracy", "risk")
-"""Area under risk over coverage, by reading; accuracy on digits; risk of the default reading, by coverage."""
+"""Area under risk over coverage, by reading; accuracy on digits; the default reading's risk by coverage."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SelectivePrediction(ReplicateExperiment):
-    """Which predictions to abstain from."""
+    """Choice of the predictions to abstain from."""
 
     @property
     def code(self) -> tuple[object, ...]:
@@ -39,15 +39,7 @@ class SelectivePrediction(ReplicateExperiment):
         return OBJECTIVES
 
     def expand(self, scope: Scope) -> Expansion:
-        """See `Experiment`: its groups are objectives, one of them at several scales, times seeds.
-
-        Raises
-        ------
-        DataMissingError
-            If the images are not there.
-        UserError
-            As :class:`Images`.
-        """
+        """Return the groups: objectives, one of them at several scales, times seeds."""
         from sdp_bench.bench.experiments.selective.group import SelectiveGroup, load
         from sdp_bench.bench.identity.fingerprint import reached
         from sdp_bench.bench.methods.classifiers.training import BATCH, TRAINING

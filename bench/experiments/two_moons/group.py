@@ -16,14 +16,7 @@ _FIXED = 0.2  # s, for the uncertainties
 
 @dataclass(frozen=True, eq=False)
 class TwoMoonsGroup(ReplicateGroup):
-    """A recipe and a seed.
-
-    Attributes
-    ----------
-    objective : str
-        Of :data:`sdp_bench.bench.methods.two_moons.training.RECIPES`.
-    steps : int
-    """
+    """A recipe and a seed; `objective` is a key of `sdp_bench.bench.methods.two_moons.training.RECIPES`."""
 
     objective: str
     steps: int
