@@ -1,4 +1,4 @@
-"""What the gate found, and what it says of it."""
+"""Findings and verdicts of the gate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REGRESSION_CODE = 1
 
 
 class Status(StrEnum):
-    """What became of one thing that was looked at; the values are the words that people read."""
+    """Status of one comparison; the values are shown to readers."""
 
     UNCHANGED = "unchanged"
     ROUNDING = "rounding"
@@ -28,12 +28,12 @@ class Status(StrEnum):
 
 
 STOPPING = (Status.WORSE, Status.CHANGED, Status.GONE)
-"""What a person has to look at; ``--update`` accepts it."""
+"""Statuses that need attention; ``--update`` accepts them."""
 
 REGRESSION, CHANGED, FAILED, NOTHING = "regression", "changed", "failed", "nothing compared"
 PASSED = "passed"
 RANKED = (REGRESSION, CHANGED, FAILED, NOTHING)
-"""What a verdict may say other than that all is well, the gravest first."""
+"""Statuses of a verdict that does not pass, most severe first."""
 
 _COMPARED = (*STOPPING[:2], Status.UNCHANGED, Status.ROUNDING, Status.REDRAWN, Status.BETTER)
 
@@ -45,12 +45,12 @@ class Finding:
     Attributes
     ----------
     subject : str
-        Spec of the rule; key of the oracle.
+        Spec of the rule, or key of the oracle.
     cell : str
-        In words; empty where it is about all of them.
+        Description of the cell; empty for all cells together.
     status : Status
     text : str
-        What was seen, in one line.
+        Observation, in one line.
     numbers : dict of str to float
         The same as numbers.
     """
@@ -63,7 +63,7 @@ class Finding:
 
     @property
     def stops(self) -> bool:
-        """Whether a person has to look at it."""
+        """Whether it needs attention."""
         return self.status in STOPPING
 
     def __str__(self) -> str:
@@ -71,13 +71,13 @@ class Finding:
         return f"{self.subject}{where}: {self.status}; {self.text}".rstrip("; ")
 
     def as_dict(self) -> dict[str, Any]:
-        """As plain JSON; a number that JSON does not have becomes a string."""
+        """Return plain JSON; numbers that JSON does not support become strings."""
         numbers = {name: x if math.isfinite(x) else str(x) for name, x in self.numbers.items()}
         return {**asdict(self), "numbers": numbers}
 
 
 class What(StrEnum):
-    """What kind of change keeps a rule from passing."""
+    """The kind of change that keeps a rule from passing."""
 
     MEAN = "mean"
     COVARIANCE = "covariance"
@@ -90,7 +90,7 @@ class What(StrEnum):
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a rule does not pass, from all that was found of it.
+    """Why a rule does not pass, from all of its findings.
 
     Attributes
     ----------
@@ -98,7 +98,7 @@ class Cause:
         Spec of the rule.
     what : What
     text : str
-        What has changed, by how much and where, in one line.
+        What changed, by how much and where, in one line.
     numbers : dict of str to float
         The same as numbers.
     """
@@ -119,9 +119,9 @@ class Verdict:
         ``accuracy``, ``speed`` or ``oracle``.
     findings : tuple of Finding
     note : str
-        What a reader should know beside the findings, in one line; may be empty.
+        Remark for readers, in one line; may be empty.
     causes : tuple of Cause
-        Of rules that do not pass.
+        Reasons for rules that do not pass.
     """
 
     kind: str
@@ -131,7 +131,7 @@ class Verdict:
 
     @property
     def status(self) -> str:
-        """In few words: one of :data:`RANKED`, or :data:`PASSED`."""
+        """One of `RANKED`, or `PASSED`."""
         if self.having(Status.WORSE):
             return REGRESSION
         if self.having(*STOPPING):
@@ -142,7 +142,7 @@ class Verdict:
 
     @property
     def compared(self) -> list[Finding]:
-        """Findings of what was compared with something."""
+        """Findings of actual comparisons."""
         return self.having(*_COMPARED)
 
     @property
@@ -155,11 +155,11 @@ class Verdict:
         return f"{self.kind}: {self.status.upper()}{of} ({', '.join(parts) or 'no findings'})"
 
     def having(self, *statuses: Status) -> list[Finding]:
-        """Findings of some statuses."""
+        """Return findings with these statuses."""
         return [finding for finding in self.findings if finding.status in statuses]
 
     def as_dict(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return plain values."""
         return {
             "kind": self.kind,
             "status": self.status,
@@ -170,15 +170,9 @@ class Verdict:
 
 
 def exit_code(verdicts: Iterable[Verdict]) -> int:
-    """0 fine, 1 something to look at, 3 nothing to look at but something could not be run or compared.
+    """Return 0 (passed), 1 (needs attention), or 3 (else fine, but something could not run or be compared).
 
-    What has to be looked at outranks a failure: 1 is what stops a change, and a failure of another rule must
-    not hide it.
-
-    Returns
-    -------
-    int
-        0, 1 or 3.
+    Attention outranks a failure: 1 stops a change, and a failure of another rule must not hide it.
     """
     statuses = {verdict.status for verdict in verdicts}
     if statuses & {REGRESSION, CHANGED}:
