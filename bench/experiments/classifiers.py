@@ -91,28 +91,16 @@ class ImageSplits:
 
 @dataclass(frozen=True, eq=False)
 class ClassifierGroup(ReplicateGroup):
-    """One model: trained or cached, and measured.
-
-    Attributes
-    ----------
-    dataset : str
-    objective : Objective
-    epochs : int
-    trained, tested : int or None
-        As in `ImageSplits`.
-    steps : int
-        Steps of an attack; 0 without attacks.
-    training : str
-        Hash of the training code, part of the cache key.
-    """
+    """One model: trained or cached, and measured."""
 
     dataset: str
     objective: Objective = field(repr=False)
     epochs: int
+    # as in `ImageSplits`
     trained: int | None
     tested: int | None
-    steps: int
-    training: str = field(repr=False)
+    steps: int  # steps of an attack; 0 without attacks
+    training: str = field(repr=False)  # hash of the training code, part of the cache key
     kind: ClassVar[type[TrainingImages]] = TrainingImages
 
     def unit(self, seed: int) -> Unit:

@@ -83,17 +83,10 @@ def samples_by_layer(samples: int, units: Iterable[int]) -> int:
 
 @dataclass(frozen=True)
 class Effort:
-    """Estimated time (s) of a drill-down on two cores.
+    """Estimated time (s) of a drill-down on two cores."""
 
-    Attributes
-    ----------
-    truth : float
-        Sampling of the net, shared by all rules.
-    rule, page : float
-        The rule's errors, and the page.
-    """
-
-    truth: float
+    truth: float  # sampling of the net, shared by all rules
+    # the rule's errors, and the page
     rule: float
     page: float
 

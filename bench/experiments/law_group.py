@@ -69,23 +69,12 @@ class Subject:
 
 @dataclass(frozen=True, eq=False)
 class LawGroup(Group):
-    """A net and a noise level with all inputs.
-
-    Attributes
-    ----------
-    net : Net
-    sigma : float
-        Scale of the input noise; its standard deviation if it is Gaussian.
-    subjects : tuple of Subject
-    locations : Tensor, shape (number of subjects, *event), float32
-    settings : Settings
-    noise : Noise
-    """
+    """A net and a noise level with all inputs."""
 
     net: Net
-    sigma: float
+    sigma: float  # scale of the input noise; its standard deviation if it is Gaussian
     subjects: tuple[Subject, ...]
-    locations: Tensor = field(repr=False)
+    locations: Tensor = field(repr=False)  # shape (number of subjects, *event), float32
     settings: Settings = field(repr=False)
     noise: Noise = GAUSSIAN
 

@@ -32,45 +32,26 @@ _MOST_DEVIATIONS = 1e6
 
 @dataclass(frozen=True)
 class Speed:
-    """Time of a rule relative to a regular forward pass, with interleaved timing.
+    """Time of a rule relative to a regular forward pass, with interleaved timing."""
 
-    Attributes
-    ----------
-    median, lower, upper : float
-        Median and quartiles of the ratios of single rounds.
-    least : float
-        Ratio of the shortest times.
-    """
-
+    # median and quartiles of the ratios of single rounds
     median: float
     lower: float
     upper: float
-    least: float
+    least: float  # ratio of the shortest times
 
 
 @dataclass(frozen=True, eq=False)
 class RuleBaseline:
-    """Baseline of one rule.
+    """Baseline of one rule."""
 
-    Attributes
-    ----------
-    predictions : dict of str to PredictedMoments
-        By the key of the cell's oracle.
-    draws : dict of str to Draws
-        For a sampling rule, by the key of the cell, or of a probe with a law.
-    probes : dict of str to Answer
-        By the key of the probe (`sdp_bench.bench.gate.probes`).
-    cpu : str
-        Processor on which `speed` was measured.
-    speed : dict of str to Speed
-        By the net's label; may be empty.
-    """
-
-    predictions: dict[str, PredictedMoments]
+    predictions: dict[str, PredictedMoments]  # by the key of the cell's oracle
+    # for a sampling rule, by the key of the cell, or of a probe with a law
     draws: dict[str, Draws] = field(default_factory=dict)
+    # by the key of the probe (`sdp_bench.bench.gate.probes`)
     probes: dict[str, Answer] = field(default_factory=dict)
-    cpu: str = ""
-    speed: dict[str, Speed] = field(default_factory=dict)
+    cpu: str = ""  # processor on which `speed` was measured
+    speed: dict[str, Speed] = field(default_factory=dict)  # by the net's label; may be empty
 
     @cached_property
     def moments(self) -> dict[str, PredictedMoments]:
@@ -81,27 +62,14 @@ class RuleBaseline:
 
 @dataclass(frozen=True, eq=False)
 class Baseline:
-    """The whole file.
+    """The whole file."""
 
-    Attributes
-    ----------
-    environment : dict of str to value
-        Environment of its predictions, for information.
-    nets : dict of str to str
-        Label to digest.
-    cells : dict of str to dict
-        Key of a cell's oracle to the components of the key, with a description of the cell.
-    probes : dict of str to str
-        Key of a probe to its name.
-    rules : dict of str to RuleBaseline
-        By spec.
-    """
-
-    environment: dict[str, Any]
-    nets: dict[str, str]
+    environment: dict[str, Any]  # environment of its predictions, for information
+    nets: dict[str, str]  # label to digest
+    # key of a cell's oracle to the components of the key, with a description of the cell
     cells: dict[str, dict[str, Any]]
-    probes: dict[str, str]
-    rules: dict[str, RuleBaseline]
+    probes: dict[str, str]  # key of a probe to its name
+    rules: dict[str, RuleBaseline]  # by spec
 
     def check_scope(self, scope: Scope) -> None:
         """Raise a UserError if nets, cells or probes differ from the scope's."""

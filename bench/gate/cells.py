@@ -20,17 +20,10 @@ from sdp_ref.laws import Law
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """One input of a net under one noise.
-
-    Attributes
-    ----------
-    group : LawGroup
-    place : int
-        Index of the input in the group.
-    """
+    """One input of a net under one noise."""
 
     group: LawGroup
-    place: int
+    place: int  # index of the input in the group
 
     @property
     def key(self) -> OracleKey:
@@ -64,19 +57,10 @@ class Cell:
 
 @dataclass(frozen=True, eq=False)
 class Scope:
-    """The default rules, and the cells and probes.
+    """The default rules, and the cells and probes."""
 
-    Attributes
-    ----------
-    rules : tuple of str
-        Specs of the rules to check if none are named.
-    groups : tuple of LawGroup
-        Cells with oracles.
-    probes : tuple of Probe
-    """
-
-    rules: tuple[str, ...]
-    groups: tuple[LawGroup, ...]
+    rules: tuple[str, ...]  # specs of the rules to check if none are named
+    groups: tuple[LawGroup, ...]  # cells with oracles
     probes: tuple[Probe, ...]
 
     @classmethod

@@ -38,49 +38,26 @@ Step = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class Options:
-    """What to check.
+    """What to check."""
 
-    Attributes
-    ----------
-    rules : tuple of str, optional
-        Specs and addresses of plug-ins; by default all rules of the scope.
-    seed : int, optional
-        Seed of the fresh oracles; random by default.
-    accuracy, speed, oracles : bool
-        Which checks to run.
-    allow_new : bool
-        Whether rules without predictions or times in the baseline pass.
-    """
-
-    rules: tuple[str, ...] | None = None
-    seed: int | None = None
+    rules: tuple[str, ...] | None = None  # specs and addresses of plug-ins; by default all rules of the scope
+    seed: int | None = None  # seed of the fresh oracles; random by default
+    # which checks to run
     accuracy: bool = True
     speed: bool = True
     oracles: bool = False
-    allow_new: bool = False
+    allow_new: bool = False  # whether rules without predictions or times in the baseline pass
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """The result of a check.
-
-    Attributes
-    ----------
-    verdicts : tuple of Verdict
-    seed : int
-        Seed of the fresh oracles; the same seed gives the same verdict on accuracy.
-    environment : dict of str to value
-    file : Path
-        Path of the baseline.
-    addresses : mapping of str to str
-        Addresses of plug-ins, by spec.
-    """
+    """The result of a check."""
 
     verdicts: tuple[Verdict, ...]
-    seed: int
+    seed: int  # seed of the fresh oracles; the same seed gives the same verdict on accuracy
     environment: dict[str, Any]
-    file: Path = Path("ci.json")
-    addresses: Mapping[str, str] = field(default_factory=dict)
+    file: Path = Path("ci.json")  # the baseline
+    addresses: Mapping[str, str] = field(default_factory=dict)  # addresses of plug-ins, by spec
 
     @property
     def status(self) -> str:

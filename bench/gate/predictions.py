@@ -29,24 +29,12 @@ _AT_ONCE = 128  # draws: more would only take more memory
 
 @dataclass(frozen=True, eq=False)
 class Predicted:
-    """A rule's predictions, or the reason why there are none.
+    """A rule's predictions, or the reason why there are none."""
 
-    Attributes
-    ----------
-    moments : dict of str to PredictedMoments
-        By the key of the cell's oracle.
-    answers : dict of str to Answer
-        By the key of the probe.
-    error : str
-        Why there are no predictions; empty if there are.
-    samples : bool
-        Whether the rule has seeds.
-    """
-
-    moments: dict[str, PredictedMoments] = field(default_factory=dict)
-    answers: dict[str, Answer] = field(default_factory=dict)
-    error: str = ""
-    samples: bool = False
+    moments: dict[str, PredictedMoments] = field(default_factory=dict)  # by the key of the cell's oracle
+    answers: dict[str, Answer] = field(default_factory=dict)  # by the key of the probe
+    error: str = ""  # why there are no predictions; empty if there are
+    samples: bool = False  # whether the rule has seeds
 
     @property
     def laws(self) -> dict[str, PredictedMoments]:

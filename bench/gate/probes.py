@@ -66,24 +66,12 @@ class Way(Enum):
 
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """A net and a law of its input.
+    """A net and a law of its input."""
 
-    Attributes
-    ----------
-    name : str
-        Unique display name.
-    build : callable
-        Picklable function that returns the net in evaluation mode.
-    law : Law
-        Batch 1, with the dtype of the net.
-    way : Way
-        How the rule is called for its prediction; fresh draws always use PREPARED.
-    """
-
-    name: str
-    build: Callable[[], nn.Module]
-    law: Law
-    way: Way = Way.PREPARED
+    name: str  # unique display name
+    build: Callable[[], nn.Module]  # picklable function that returns the net in evaluation mode
+    law: Law  # batch 1, with the dtype of the net
+    way: Way = Way.PREPARED  # how the rule is called for its prediction; fresh draws always use PREPARED
 
     @cached_property
     def key(self) -> str:

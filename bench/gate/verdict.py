@@ -40,26 +40,13 @@ _COMPARED = (*STOPPING[:2], Status.UNCHANGED, Status.ROUNDING, Status.REDRAWN, S
 
 @dataclass(frozen=True)
 class Finding:
-    """One rule in one cell, or one recorded oracle.
+    """One rule in one cell, or one recorded oracle."""
 
-    Attributes
-    ----------
-    subject : str
-        Spec of the rule, or key of the oracle.
-    cell : str
-        Description of the cell; empty for all cells together.
-    status : Status
-    text : str
-        Observation, in one line.
-    numbers : dict of str to float
-        The same as numbers.
-    """
-
-    subject: str
-    cell: str
+    subject: str  # spec of the rule, or key of the oracle
+    cell: str  # description of the cell; empty for all cells together
     status: Status
-    text: str = ""
-    numbers: dict[str, float] = field(default_factory=dict)
+    text: str = ""  # observation, in one line
+    numbers: dict[str, float] = field(default_factory=dict)  # the numbers in `text`
 
     @property
     def stops(self) -> bool:
@@ -90,44 +77,22 @@ class What(StrEnum):
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a rule does not pass, from all of its findings.
+    """Why a rule does not pass, from all of its findings."""
 
-    Attributes
-    ----------
-    subject : str
-        Spec of the rule.
-    what : What
-    text : str
-        What changed, by how much and where, in one line.
-    numbers : dict of str to float
-        The same as numbers.
-    """
-
-    subject: str
+    subject: str  # spec of the rule
     what: What
-    text: str
-    numbers: dict[str, float] = field(default_factory=dict)
+    text: str  # what changed, by how much and where, in one line
+    numbers: dict[str, float] = field(default_factory=dict)  # the numbers in `text`
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Outcome of one kind of check.
+    """Outcome of one kind of check."""
 
-    Attributes
-    ----------
-    kind : str
-        ``accuracy``, ``speed`` or ``oracle``.
-    findings : tuple of Finding
-    note : str
-        Remark for readers, in one line; may be empty.
-    causes : tuple of Cause
-        Reasons for rules that do not pass.
-    """
-
-    kind: str
+    kind: str  # ``accuracy``, ``speed`` or ``oracle``
     findings: tuple[Finding, ...]
-    note: str = ""
-    causes: tuple[Cause, ...] = ()
+    note: str = ""  # remark for readers, in one line; may be empty
+    causes: tuple[Cause, ...] = ()  # reasons for rules that do not pass
 
     @property
     def status(self) -> str:

@@ -116,34 +116,18 @@ class Epoch:
 
 @dataclass(frozen=True, eq=False)
 class TrainedClassifier:
-    """A trained classifier, with its origin and accuracy.
-
-    Attributes
-    ----------
-    architecture : ClassifierArchitecture
-    recipe : ImageRecipe
-    accuracy : float
-        Accuracy on `tested_on`.
-    state : dict of str to Tensor
-        Weights, on the CPU.
-    trained_on, tested_on : str
-        Descriptions of the images.
-    history : tuple of Epoch
-    seconds : float
-        Training time, over all calls.
-    source : str
-        "trained" (now), "cache" or "committed" (with the package).
-    """
+    """A trained classifier, with its origin and accuracy."""
 
     architecture: ClassifierArchitecture
     recipe: ImageRecipe
-    accuracy: float
-    state: dict[str, Tensor]
+    accuracy: float  # on `tested_on`
+    state: dict[str, Tensor]  # weights, on the CPU
+    # descriptions of the images
     trained_on: str
     tested_on: str
     history: tuple[Epoch, ...]
-    seconds: float
-    source: str = "trained"
+    seconds: float  # training time, over all calls
+    source: str = "trained"  # "trained" (now), "cache" or "committed" (with the package)
 
     @property
     def seed(self) -> int:

@@ -52,26 +52,16 @@ class Progress(Protocol):
 
 @dataclass(frozen=True)
 class Request:
-    """The request for a run.
-
-    Attributes
-    ----------
-    experiments : sequence of Experiment
-    settings : Settings
-    nets : sequence of Net, optional
-        Nets to measure; by default those of the experiments, cached or trained.
-    command, preset : str
-        As the user wrote them, for the record.
-    shard : (int, int)
-        Part i of n of the groups, counted from 1.
-    """
+    """The request for a run."""
 
     experiments: Sequence[Experiment]
     settings: Settings
+    # nets to measure; by default those of the experiments, cached or trained
     nets: Sequence[Net] | None = None
+    # as the user wrote them, for the record
     command: str = ""
     preset: str = ""
-    shard: tuple[int, int] = (1, 1)
+    shard: tuple[int, int] = (1, 1)  # part i of n of the groups, counted from 1
 
 
 def run(

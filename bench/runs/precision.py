@@ -40,29 +40,17 @@ Kind = tuple[Architecture, Recipe]
 
 @dataclass(frozen=True)
 class Distance:
-    """Distance of a law in float32, and as its oracle draws it, from float64 with the same noise.
-
-    Attributes
-    ----------
-    net, noise : str
-    rounding : Rounding
-        Basis of the choice of the precision.
-    precision : str
-        Precision of the oracle's draws.
-    single, drawn : float
-        Total variation in the headline's cells (along the central axes for heavy tails) of all the oracle's
-        samples, in float32 and as drawn. Samples are paired, so only moved samples contribute.
-    floor95 : float
-        95 % point of the floor of as many independent samples.
-    """
+    """Distance of a law in float32, and as its oracle draws it, from float64 with the same noise."""
 
     net: str
     noise: str
-    rounding: Rounding
-    precision: str
+    rounding: Rounding  # basis of the choice of the precision
+    precision: str  # precision of the oracle's draws
+    # total variation in the headline's cells (along the central axes for heavy tails) of all the oracle's
+    # samples, in float32 and as drawn. Samples are paired, so only moved samples contribute.
     single: float
     drawn: float
-    floor95: float
+    floor95: float  # 95 % point of the floor of as many independent samples
 
     def __str__(self) -> str:
         """Return the table row."""

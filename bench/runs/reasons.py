@@ -22,26 +22,13 @@ class Told(NamedTuple):
 
 @dataclass(frozen=True)
 class Reason:
-    """Why some metrics of a rule were not measured.
+    """Why some metrics of a rule were not measured."""
 
-    Attributes
-    ----------
-    rule : str
-        Spec; empty if the reason is not about one rule.
-    metrics : tuple of str
-        Distinct labels; empty if the reason is not about single metrics.
-    error : str
-    places : tuple of str
-        Distinct settings.
-    seconds : float
-        Longest time until the failure.
-    """
-
-    rule: str
-    metrics: tuple[str, ...]
+    rule: str  # spec; empty if the reason is not about one rule
+    metrics: tuple[str, ...]  # distinct labels; empty if the reason is not about single metrics
     error: str
-    places: tuple[str, ...] = ()
-    seconds: float = 0.0
+    places: tuple[str, ...] = ()  # distinct settings
+    seconds: float = 0.0  # longest time until the failure
 
     @property
     def line(self) -> str:

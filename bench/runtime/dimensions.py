@@ -26,22 +26,13 @@ class Mlp:
 
 @dataclass(frozen=True)
 class ImageNet:
-    """An image classifier.
+    """An image classifier."""
 
-    Attributes
-    ----------
-    kind : str
-        Name of its architecture.
-    size, channels : int
-        Size of the images.
-    width : int, optional
-        Width of the first layer; by default all sizes are the architecture's own.
-    """
-
-    kind: str
+    kind: str  # name of its architecture
+    # size of the images
     size: int = 32
     channels: int = 3
-    width: int | None = None
+    width: int | None = None  # width of the first layer; by default all sizes are the architecture's own
 
     @property
     def name(self) -> str:

@@ -43,19 +43,12 @@ def peak_bytes(work: Work) -> int:
 
 @dataclass(frozen=True)
 class State:
-    """Clock rates of a GPU.
+    """Clock rates of a GPU."""
 
-    Attributes
-    ----------
-    clock, highest : float
-        Clock of the multiprocessors (MHz), now and at most.
-    reasons : int
-        Bits of NVML's reasons for a lower clock, 0 for no reason.
-    """
-
+    # clock of the multiprocessors (MHz), now and at most
     clock: float
     highest: float
-    reasons: int
+    reasons: int  # bits of NVML's reasons for a lower clock, 0 for no reason
 
     @property
     def throttled(self) -> bool:

@@ -22,26 +22,13 @@ PHASES = ("forward", "training_step")
 
 @dataclass(frozen=True)
 class Preset:
-    """The amount of work to time.
+    """The amount of work to time."""
 
-    Attributes
-    ----------
-    batch : int
-        Images per pass; the paper's is 128.
-    rounds : int
-        Rounds, in which methods take turns.
-    architectures : tuple of str
-    phases : tuple of str
-        A subset of `PHASES`.
-    methods : tuple of str
-        Methods in addition to the regular pass; empty for all.
-    """
-
-    batch: int
-    rounds: int
+    batch: int  # images per pass; the paper's is 128
+    rounds: int  # rounds, in which methods take turns
     architectures: tuple[str, ...] = ("cnn3", "resnet18")
-    phases: tuple[str, ...] = PHASES
-    methods: tuple[str, ...] = ()
+    phases: tuple[str, ...] = PHASES  # a subset of `PHASES`
+    methods: tuple[str, ...] = ()  # methods in addition to the regular pass; empty for all
 
 
 _SIDES = (1, 3, 10, 30, 100)
@@ -77,35 +64,20 @@ PRESETS = {
 
 @dataclass(frozen=True)
 class Row:
-    """The time of one method on one net.
-
-    Attributes
-    ----------
-    architecture, phase, method : str
-    batch : int
-    device, torch : str
-        Model of the device, and version.
-    threads : int
-        Torch threads on the CPU.
-    rounds : int
-    seconds : float
-        Median time of one pass or step.
-    epoch_seconds : float
-        Time of `TRAINING_IMAGES` images.
-    ratio, ratio_lower, ratio_upper : float
-        Ratio to the regular pass or step: median and quartiles over rounds.
-    """
+    """The time of one method on one net."""
 
     architecture: str
     phase: str
     method: str
     batch: int
+    # model of the device, and version
     device: str
     torch: str
-    threads: int
+    threads: int  # torch threads on the CPU
     rounds: int
-    seconds: float
-    epoch_seconds: float
+    seconds: float  # median time of one pass or step
+    epoch_seconds: float  # time of `TRAINING_IMAGES` images
+    # ratio to the regular pass or step: median and quartiles over rounds
     ratio: float
     ratio_lower: float
     ratio_upper: float
@@ -217,20 +189,13 @@ def load(path: str | Path) -> list[Row]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A method's cost next to the paper's, both as multiples of the regular pass.
-
-    Attributes
-    ----------
-    architecture, phase, method : str
-    measured : Ratio
-    paper : float or None
-        From the paper's Table 6, which times whole epochs of training; None if it is not listed there.
-    """
+    """A method's cost next to the paper's, both as multiples of the regular pass."""
 
     architecture: str
     phase: str
     method: str
     measured: Ratio
+    # from the paper's Table 6, which times whole epochs of training; None if it is not listed there
     paper: float | None
 
 

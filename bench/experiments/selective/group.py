@@ -110,26 +110,15 @@ def load(limit: int | None = None) -> Images:
 
 @dataclass(frozen=True, eq=False)
 class SelectiveGroup(ReplicateGroup):
-    """One objective and seed: the model is trained or cached, and scored.
-
-    Attributes
-    ----------
-    objective : Objective
-    epochs : int
-    limit : int or None
-        As in `Images`.
-    steps, tested : int
-        Training steps, and images to score.
-    training : str
-        Hash of the training code, part of the cache key.
-    """
+    """One objective and seed: the model is trained or cached, and scored."""
 
     objective: Objective = field(repr=False)
     epochs: int
-    limit: int | None
+    limit: int | None  # as in `Images`
+    # training steps, and images to score
     steps: int
     tested: int
-    training: str = field(repr=False)
+    training: str = field(repr=False)  # hash of the training code, part of the cache key
 
     @property
     def scale(self) -> float | None:

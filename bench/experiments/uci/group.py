@@ -25,26 +25,16 @@ _SAMPLE = 4e-9  # s per net, row, input variance and sample
 
 @dataclass(frozen=True, eq=False)
 class UciGroup(ReplicateGroup):
-    """All seeds and settings of one data set and objective, trained together.
-
-    Attributes
-    ----------
-    dataset, objective : str
-    epochs : int
-    rows, features : int
-        Size of the data set.
-    grid : tuple of Setting
-    training : str
-        Hash of the training code, part of the cache key.
-    """
+    """All seeds and settings of one data set and objective, trained together."""
 
     dataset: str
     objective: str
     epochs: int
+    # size of the data set
     rows: int
     features: int
     grid: tuple[Setting, ...]
-    training: str = field(repr=False)
+    training: str = field(repr=False)  # hash of the training code, part of the cache key
 
     def unit(self, seed: int) -> Unit:
         replicated = self.replicated

@@ -92,24 +92,15 @@ _NONE = Extended(0.0)
 
 @dataclass(frozen=True)
 class Draws:
-    """Summary of draws with many seeds in one cell or probe.
+    """Summary of draws with many seeds in one cell or probe."""
 
-    Attributes
-    ----------
-    number : int
-        Number of seeds.
-    mean, sd : list of float
-        Mean and standard deviation over seeds of `Units.numbers`.
-    metric : str
-        "kl" or "bures" if there is an oracle; the error is the logarithm of that distance to its moments.
-    error, error_sd : float
-        Mean and standard deviation of the error; infinite if a draw has no distance, or an infinite one.
-    """
-
-    number: int
+    number: int  # seeds
+    # mean and standard deviation over seeds of `Units.numbers`
     mean: list[float]
     sd: list[float]
+    # "kl" or "bures" if there is an oracle; the error is the logarithm of that distance to its moments
     metric: str = ""
+    # mean and standard deviation of the error; infinite if a draw has no distance, or an infinite one
     error: Extended = _NONE
     error_sd: Extended = _NONE
 

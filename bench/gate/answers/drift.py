@@ -24,17 +24,10 @@ REPEATABLE = 1e-10
 
 @dataclass(frozen=True)
 class Drift:
-    """Distance of two predictions, relative to the older one.
+    """Distance of two predictions, relative to the older one."""
 
-    Attributes
-    ----------
-    mean : float
-        Norm of ``L^-1 d`` for a mean that moved by d, in standard deviations.
-    covariance : float
-        Frobenius norm of ``L^-1 D L^-T`` over sqrt(m), for a covariance that changed by D (relative).
-    """
-
-    mean: float
+    mean: float  # norm of ``L^-1 d`` for a mean that moved by d, in standard deviations
+    # Frobenius norm of ``L^-1 D L^-T`` over sqrt(m), for a covariance that changed by D (relative)
     covariance: float
 
     @property

@@ -25,19 +25,11 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class PredictedMoments:
-    """Predicted mean and covariance of one cell, or variances for a marginal rule.
+    """Predicted mean and covariance of one cell, or variances for a marginal rule."""
 
-    Attributes
-    ----------
-    mean : ndarray, shape (m,)
-    spread : ndarray, shape (m, m) or (m,)
-    seed : int, optional
-        Seed of a sampling rule.
-    """
-
-    mean: Array
-    spread: Array
-    seed: int | None = None
+    mean: Array  # shape (m,)
+    spread: Array  # shape (m, m) or (m,)
+    seed: int | None = None  # of a sampling rule
 
     @classmethod
     def of(cls, law: Law, seed: int | None = None) -> PredictedMoments:
@@ -109,21 +101,12 @@ GAUSSIAN = "Gaussian"
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """Prediction for a probe: a law, or a refusal.
+    """Prediction for a probe: a law, or a refusal."""
 
-    Attributes
-    ----------
-    family : str
-        ``Gaussian``, ``Cauchy``, ``stable, alpha 1.5``; empty for a refusal.
-    moments : PredictedMoments or None
-        Moments; for a law without moments, locations and squared scales.
-    refusal : str
-        Type and message of the error; empty if there is a law.
-    """
-
-    family: str = ""
+    family: str = ""  # ``Gaussian``, ``Cauchy``, ``stable, alpha 1.5``; empty for a refusal
+    # moments; for a law without moments, locations and squared scales
     moments: PredictedMoments | None = None
-    refusal: str = ""
+    refusal: str = ""  # type and message of the error; empty if there is a law
 
     @classmethod
     def of(cls, law: Law) -> Answer:

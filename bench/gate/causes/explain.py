@@ -31,27 +31,17 @@ _CORRELATED = 0.02  # the loss of a smaller correlation is not reported
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """Predictions of a rule in one cell or probe, in the baseline and now.
-
-    Attributes
-    ----------
-    place : Cell or Probe
-    status : Status
-    old, new : PredictedMoments, optional
-        None if there is no law; for a sampling rule, means over many seeds.
-    noise : tuple of ndarray, optional
-        Standard errors of the means and of the covariances (m, m), in standard deviations; None for a
-        deterministic prediction.
-    comparable : bool
-        Whether family and number of outputs are equal.
-    """
+    """Predictions of a rule in one cell or probe, in the baseline and now."""
 
     place: Cell | Probe
     status: Status
+    # None if there is no law; for a sampling rule, means over many seeds
     old: PredictedMoments | None
     new: PredictedMoments | None
+    # standard errors of the means and of the covariances (m, m), in standard deviations; None for a
+    # deterministic prediction
     noise: tuple[Array, Array] | None = None
-    comparable: bool = True
+    comparable: bool = True  # whether family and number of outputs are equal
 
     @classmethod
     def of_draws(cls, place: Cell | Probe, status: Status, units: Units, old: Draws, new: Draws) -> Seen:

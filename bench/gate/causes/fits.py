@@ -18,22 +18,13 @@ _SHARE = 0.05  # of the change: a form explains a change if the residual is smal
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """Some numbers of one cell, in the baseline and now.
+    """Some numbers of one cell, in the baseline and now."""
 
-    Attributes
-    ----------
-    old, new : ndarray, shape (n,)
-        In standard deviations, or their squares.
-    noise : ndarray, shape (n,)
-        Standard errors of the change.
-    unit : ndarray, shape (n,)
-        Standard deviations, or their products, that these numbers are multiples of.
-    """
-
+    # shape (n,), in standard deviations, or their squares
     old: Array
     new: Array
-    noise: Array
-    unit: Array
+    noise: Array  # shape (n,); standard errors of the change
+    unit: Array  # shape (n,); standard deviations, or their products, of which these numbers are multiples
 
     @property
     def change(self) -> Array:

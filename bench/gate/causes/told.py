@@ -13,20 +13,11 @@ from sdp_bench.bench.gate.verdict import Cause, What
 
 @dataclass(frozen=True)
 class Told:
-    """Everything that keeps one rule from passing.
-
-    Attributes
-    ----------
-    causes : tuple of Cause
-    accept : str
-        Command that accepts the rule into the baseline.
-    alone : bool
-        Whether all other comparisons of the rule are unchanged.
-    """
+    """Everything that keeps one rule from passing."""
 
     causes: tuple[Cause, ...]
-    accept: str
-    alone: bool = False
+    accept: str  # command that accepts the rule into the baseline
+    alone: bool = False  # whether all other comparisons of the rule are unchanged
 
     def __str__(self) -> str:
         return f"{self.causes[0].subject}: {self.text}; accept with: {self.accept}"

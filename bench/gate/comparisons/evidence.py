@@ -22,26 +22,14 @@ K = TypeVar("K")
 
 @dataclass(frozen=True)
 class Evidence:
-    """One measure of a change; positive differences are for the worse.
-
-    Attributes
-    ----------
-    measure : str
-    difference, stderr : float
-    practical : float
-        Largest difference without practical relevance.
-    p : float
-        Two-sided p-value (one-sided for `nearness`); `adjust` corrects it for all tests of the run.
-    neutral : bool
-        Whether the change is neither good nor bad by itself.
-    """
+    """One measure of a change; positive differences are for the worse."""
 
     measure: str
     difference: float
     stderr: float
-    practical: float
-    p: float
-    neutral: bool = False
+    practical: float  # largest difference without practical relevance
+    p: float  # two-sided p-value (one-sided for `nearness`); `adjust` corrects it for all tests of the run
+    neutral: bool = False  # whether the change is neither good nor bad by itself
 
     @property
     def shown(self) -> bool:

@@ -44,25 +44,13 @@ def fresh_seeds(spec: str, place: Cell | Probe, draw: int, number: int = DRAWS) 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Draws of a sampling rule in one cell or probe.
-
-    Attributes
-    ----------
-    units : Units
-    numbers : ndarray, shape (draws, numbers)
-        In these units.
-    metric : str
-        Metric of the errors; empty if there is no oracle.
-    errors : ndarray, shape (draws,), optional
-    noise : float
-        Standard error of the mean error caused by the oracle.
-    """
+    """Draws of a sampling rule in one cell or probe."""
 
     units: Units
-    numbers: Array
-    metric: str = ""
-    errors: Array | None = None
-    noise: float = 0.0
+    numbers: Array  # shape (draws, numbers), in `units`
+    metric: str = ""  # metric of the errors; empty if there is no oracle
+    errors: Array | None = None  # shape (draws,)
+    noise: float = 0.0  # standard error of the mean error caused by the oracle
 
     @property
     def summary(self) -> Draws:

@@ -43,23 +43,11 @@ Step = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class Timing:
-    """How times are measured.
+    """How times are measured."""
 
-    Attributes
-    ----------
-    now : callable
-        Clock, in seconds.
-    rounds : int
-        Rounds of the first measurement.
-    rounds_again : int
-        Rounds of the two repetitions if a rule looks slower, and of a baseline.
-    cpu : str
-        Name of the processor.
-    """
-
-    now: Clock = clock
-    rounds: int = 15
-    rounds_again: int = 45
+    now: Clock = clock  # clock, in seconds
+    rounds: int = 15  # rounds of the first measurement
+    rounds_again: int = 45  # rounds of the two repetitions if a rule looks slower, and of a baseline
     cpu: str = field(default_factory=cpu_name)
 
 
@@ -119,18 +107,10 @@ def works(rules: Mapping[str, Propagator], group: LawGroup) -> tuple[dict[str, W
 
 @dataclass(frozen=True)
 class Ratios:
-    """Times of a rule relative to a regular pass.
+    """Times of a rule relative to a regular pass."""
 
-    Attributes
-    ----------
-    rounds : tuple of float
-        Ratios of single rounds.
-    least : float
-        Ratio of the shortest times, which other load on the machine affects least.
-    """
-
-    rounds: tuple[float, ...]
-    least: float
+    rounds: tuple[float, ...]  # ratios of single rounds
+    least: float  # ratio of the shortest times, which other load on the machine affects least
 
     @classmethod
     def of(cls, rounds: Iterable[float], least: float) -> Ratios:

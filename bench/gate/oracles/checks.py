@@ -35,20 +35,12 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Check:
-    """The outcome of a check.
-
-    Attributes
-    ----------
-    name : str
-    passed : bool
-    detail : str
-    numbers : dict of str to float
-        Its basis: the largest z-score, for example, and the probability of one as large.
-    """
+    """The outcome of a check."""
 
     name: str
     passed: bool
     detail: str
+    # the largest z-score, for example, and the probability of one as large
     numbers: dict[str, float] = field(default_factory=dict)
 
 

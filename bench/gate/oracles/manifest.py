@@ -46,38 +46,18 @@ class Pilot:
 
 @dataclass(frozen=True)
 class Manifest:
-    """An oracle with everything needed to recompute it.
+    """An oracle with everything needed to recompute it."""
 
-    Attributes
-    ----------
-    oracle : OracleKey
-        Net, input, noise, sampler and number of samples.
-    net : str
-        Display name of the net.
-    row : int
-        Row of the input in the data set.
-    sigma : float
-    method : str
-    seed : int
-        Seed of the samples.
-    pilot : Pilot
-    statistics : Statistics
-    cells : Cells
-    checks : tuple of Check
-        Checks when it was recorded; all passed.
-    versions : dict of str to str
-    """
-
-    oracle: OracleKey
-    net: str
-    row: int
+    oracle: OracleKey  # net, input, noise, sampler and number of samples
+    net: str  # display name of the net
+    row: int  # row of the input in the data set
     sigma: float
     method: str
-    seed: int
+    seed: int  # seed of the samples
     pilot: Pilot
     statistics: Statistics
     cells: Cells
-    checks: tuple[Check, ...]
+    checks: tuple[Check, ...]  # checks when it was recorded; all passed
     versions: dict[str, str]
 
     @property

@@ -23,36 +23,21 @@ ROWS = 16
 
 @dataclass(frozen=True)
 class Statistics:
-    """Statistics of a draw of N outputs, as nested lists of plain numbers.
-
-    Attributes
-    ----------
-    dtype : str
-    digest : str
-        Hash of all bits of all samples.
-    rows : list, shape (ROWS, m)
-        Samples 0, N // ROWS, ...
-    mean, mean_stderr : list, shape (m,)
-        Standard errors come from the blocks of the draw (scrambles, for a Sobol draw).
-    covariance, covariance_stderr : list, shape (m, m)
-    quantiles : list, shape (levels, m)
-        At `LEVELS`.
-    cells, pilot_cells : list of int
-        Samples of the draw, and of its pilot, in the frozen cells.
-    classes : list of int, length m
-    """
+    """Statistics of a draw of N outputs, as nested lists of plain numbers."""
 
     dtype: str
-    digest: str
-    rows: list[list[float]]
+    digest: str  # hash of all bits of all samples
+    rows: list[list[float]]  # shape (ROWS, m); samples 0, N // ROWS, ...
+    # shape (m,); standard errors come from the blocks of the draw (scrambles, for a Sobol draw)
     mean: list[float]
     mean_stderr: list[float]
-    covariance: list[list[float]]
-    covariance_stderr: list[list[float]]
-    quantiles: list[list[float]]
+    covariance: list[list[float]]  # shape (m, m)
+    covariance_stderr: list[list[float]]  # shape (m, m)
+    quantiles: list[list[float]]  # shape (levels, m); at `LEVELS`
+    # samples of the draw, and of its pilot, in the frozen cells
     cells: list[int]
     pilot_cells: list[int]
-    classes: list[int]
+    classes: list[int]  # length m
 
     @classmethod
     def of(cls, samples: Tensor, moments: Moments, pilot: Tensor, tree: EqualMassTree) -> Statistics:
@@ -117,25 +102,14 @@ class Cells:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Allowed differences between two draws of one oracle with one seed.
+    """Allowed differences between two draws of one oracle with one seed."""
 
-    Attributes
-    ----------
-    samples : float
-        Single samples and quantiles, in standard deviations of the output.
-    mean, covariance : float
-        In their standard errors.
-    cells : float
-        Share of samples in other cells.
-    classes : float
-        Share of samples of another class.
-    """
-
-    samples: float
+    samples: float  # single samples and quantiles, in standard deviations of the output
+    # in units of their standard errors
     mean: float
     covariance: float
-    cells: float
-    classes: float
+    cells: float  # share of samples in other cells
+    classes: float  # share of samples of another class
 
 
 OTHER_PLATFORM = Tolerance(samples=5e-5, mean=0.1, covariance=0.01, cells=2e-3, classes=1e-4)

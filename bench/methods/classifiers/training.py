@@ -38,30 +38,14 @@ Report = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Objective:
-    """The training objective of a classifier.
+    """The training objective of a classifier."""
 
-    Attributes
-    ----------
-    name : str
-        "softmax" and "dirichlet" select these likelihoods; every other name has the pairwise loss.
-    rule : Rule, optional
-        Rule that propagates a law in training.
-    sigma : float
-        Scale of the noise; on the input, in units of pixels in [0, 1].
-    noise : Noise
-        Family of the noise.
-    skipped : int
-        Number of modules before the noise.
-    learning_rate : float
-        Adam's learning rate.
-    """
-
-    name: str
-    rule: Rule | None = None
-    sigma: float = 0.0
-    noise: Noise = GAUSSIAN
-    skipped: int = 0
-    learning_rate: float = 1e-3
+    name: str  # "softmax" and "dirichlet" select these likelihoods; every other name has the pairwise loss
+    rule: Rule | None = None  # rule that propagates a law in training
+    sigma: float = 0.0  # scale of the noise; on the input, in units of pixels in [0, 1]
+    noise: Noise = GAUSSIAN  # family of the noise
+    skipped: int = 0  # number of modules before the noise
+    learning_rate: float = 1e-3  # Adam's learning rate
 
     def at(self, scales: Iterable[float]) -> Iterator[Objective]:
         """Yield the objective at some noise scales, or itself if it has no noise."""
@@ -115,17 +99,11 @@ class Objective:
 class TrainingImages:
     """Training images.
 
-    Attributes
-    ----------
-    pixels : Tensor, shape (N, C, H, H), uint8
-    labels : Tensor, shape (N,), int64
-    classes : int
-
     A UserError is raised if there are fewer than two classes among the labels, or a label is out of range.
     """
 
-    pixels: Tensor
-    labels: Tensor
+    pixels: Tensor  # shape (N, C, H, H), uint8
+    labels: Tensor  # shape (N,), int64
     classes: int = 10
 
     def __post_init__(self) -> None:

@@ -39,24 +39,14 @@ _HALVINGS = (
 
 @dataclass(frozen=True, eq=False)
 class Attacked:
-    """The result of an attack.
+    """The result of an attack."""
 
-    Attributes
-    ----------
-    pixels : Tensor, shape (B, C, H, W)
-        The first misclassified image found; otherwise the last one tried, or the best one of a query attack.
-    fooled : Tensor of bool, shape (B,)
-        Whether the image is misclassified.
-    vanished : Tensor of bool, shape (B,)
-        Whether the gradient was zero at every pixel in some step.
-    vanished_pixel : Tensor of bool, shape (B,)
-        Whether it was zero at one pixel or more.
-    """
-
+    # shape (B, C, H, W); the first misclassified image found; otherwise the last one tried, or the best one
+    # of a query attack
     pixels: Tensor
-    fooled: Tensor
-    vanished: Tensor
-    vanished_pixel: Tensor
+    fooled: Tensor  # shape (B,); whether the image is misclassified
+    vanished: Tensor  # shape (B,); whether the gradient was zero at every pixel in some step
+    vanished_pixel: Tensor  # shape (B,); whether it was zero at one pixel or more
 
     @classmethod
     def none_yet(cls, pixels: Tensor) -> Attacked:

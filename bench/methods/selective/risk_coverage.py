@@ -10,18 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 
 @dataclass(frozen=True, eq=False)
 class RiskCoverage:
-    """Risk as a piecewise linear function of coverage, starting at (0, 0).
+    """Risk as a piecewise linear function of coverage, starting at (0, 0)."""
 
-    Attributes
-    ----------
-    coverage : ndarray, shape (K,)
-        Share of inputs with a prediction, increasing from 0 to 1.
-    risk : ndarray, shape (K,)
-        Wrong predictions among those, as a share of **all** inputs.
-    """
-
-    coverage: NDArray[np.float64]
-    risk: NDArray[np.float64]
+    coverage: NDArray[np.float64]  # shape (K,); share of inputs with a prediction, increasing from 0 to 1
+    risk: NDArray[np.float64]  # shape (K,); wrong predictions among those, as a share of all inputs
 
     @property
     def area(self) -> float:

@@ -40,18 +40,11 @@ _TINY = 1e-300  # a concentration of 0 has no entropy; every positive softmax in
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """Predictions and uncertainties of a classifier.
+    """Predictions and uncertainties of a classifier."""
 
-    Attributes
-    ----------
-    predicted : Tensor, shape (N,), int64
-        The class with the largest location for every score; pairwise, it beats each other class.
-    uncertainty : dict of (score, reading) to Tensor, shape (N,), float64
-        Larger is less certain.
-    """
-
+    # shape (N,), int64; the class with the largest location for every score; pairwise, it beats all others
     predicted: Tensor
-    uncertainty: dict[tuple[str, str], Tensor]
+    uncertainty: dict[tuple[str, str], Tensor]  # shape (N,), float64; larger is less certain
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,19 +35,10 @@ _LOW, _HIGH, _SIDE = (-2.5, -2.5), (3.5, 3.0), 40
 
 @dataclass(frozen=True)
 class Recipe:
-    """A net, the noise of its uncertainty, and whether training uses the law of its scores.
+    """A net, the noise of its uncertainty, and whether training uses the law of its scores."""
 
-    Attributes
-    ----------
-    how : str
-        Description of net and noise.
-    propagated : bool
-        Trained with the pairwise loss of the law predicted by ``sdp`` rather than with cross-entropy.
-    activation : str
-    noise : Noise
-    """
-
-    how: str
+    how: str  # description of net and noise
+    # trained with the pairwise loss of the law predicted by ``sdp`` rather than with cross-entropy
     propagated: bool
     activation: str = "gelu"
     noise: Noise = CAUCHY

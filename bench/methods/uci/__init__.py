@@ -7,27 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Method:
-    """A method to predict intervals.
+    """A method to predict intervals."""
 
-    Attributes
-    ----------
-    objective : str
-        Training objective of its nets.
-    propagates : bool
-        Whether it uses noise of the inputs, whose variance is scanned.
-    own_variance : bool
-        Whether it uses a variance predicted by the net.
-    samples : int
-        Number of noisy inputs that estimate the effect of noise; 0 if it is linearised.
-    members : int
-        Number of nets whose predictions are mixed.
-    """
-
-    objective: str
-    propagates: bool = False
-    own_variance: bool = False
-    samples: int = 0
-    members: int = 1
+    objective: str  # training objective of its nets
+    propagates: bool = False  # whether it uses noise of the inputs, whose variance is scanned
+    own_variance: bool = False  # whether it uses a variance predicted by the net
+    samples: int = 0  # number of noisy inputs that estimate the effect of noise; 0 if it is linearised
+    members: int = 1  # number of nets whose predictions are mixed
 
 
 METHODS = {

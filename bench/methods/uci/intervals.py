@@ -30,20 +30,11 @@ _LEAST_ROWS = 10
 
 @dataclass(frozen=True)
 class Splits:
-    """Rows of a set for several seeds: training, validation and test, in standardised units.
+    """Rows of a set for several seeds: training, validation and test, in standardised units."""
 
-    Attributes
-    ----------
-    features : dict of str to Tensor, shape (S, rows, n)
-        By "train", "validation" and "test".
-    targets : dict of str to Tensor, shape (S, rows)
-    ranges : Tensor, shape (S,)
-        Range of the targets of the whole set, in each seed's units.
-    """
-
-    features: dict[str, Tensor]
-    targets: dict[str, Tensor]
-    ranges: Tensor
+    features: dict[str, Tensor]  # shape (S, rows, n); by "train", "validation" and "test"
+    targets: dict[str, Tensor]  # shape (S, rows)
+    ranges: Tensor  # shape (S,); range of the targets of the whole set, in each seed's units
 
 
 def rows_of(count: int, seed: int) -> dict[str, np.ndarray]:
@@ -95,19 +86,13 @@ def splits(data: RegressionTable, seeds: Sequence[int], dtype: torch.dtype = tor
 
 @dataclass(frozen=True)
 class Intervals:
-    """Predicted intervals, and the corresponding Gaussians.
+    """Predicted intervals, and the corresponding Gaussians."""
 
-    Attributes
-    ----------
-    low, high : Tensor, shape (S, C, rows)
-        For each seed, the candidates for selection.
-    mean, variance : Tensor, same shape
-    """
-
+    # shape (S, C, rows); for each seed, the candidates for selection
     low: Tensor
     high: Tensor
-    mean: Tensor
-    variance: Tensor
+    mean: Tensor  # same shape
+    variance: Tensor  # same shape
 
     @classmethod
     def of_gaussians(cls, mean: Tensor, variance: Tensor) -> Intervals:

@@ -25,25 +25,14 @@ _COLUMNS = 256  # noisy inputs at a time: the hidden units of a seed's nets (1 M
 
 @dataclass(frozen=True)
 class Selected:
-    """The candidate selected for one seed, its scores, and how many settings were candidates.
+    """The candidate selected for one seed, its scores, and how many settings were candidates."""
 
-    Attributes
-    ----------
-    setting : Setting or None
-        None if no setting qualified; then there are no scores.
-    input_variance : float
-        In units of standardised features; NaN for methods without one.
-    test, validation : dict of str to float
-        `picp`, `mpiw` and `nll`.
-    qualified : int
-        Settings with a qualified candidate.
-    """
-
-    setting: Setting | None
-    input_variance: float
+    setting: Setting | None  # None if no setting qualified; then there are no scores
+    input_variance: float  # in units of standardised features; NaN for methods without one
+    # `picp`, `mpiw` and `nll`
     test: dict[str, float]
     validation: dict[str, float]
-    qualified: int
+    qualified: int  # settings with a qualified candidate
 
 
 Predict = Callable[[str, Tensor | None], Intervals]

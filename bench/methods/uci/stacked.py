@@ -40,22 +40,12 @@ class Setting:
 
 @dataclass(frozen=True)
 class Problem:
-    """Training data of several seeds, all of the same size.
+    """Training data of several seeds, all of the same size."""
 
-    Attributes
-    ----------
-    features : Tensor, shape (S, N, n)
-    targets : Tensor, shape (S, N)
-    seeds : tuple of int
-        Seeds of the initial weights, the order of minibatches and the quantile levels.
-    member : int
-        Index in an ensemble; each member has other random numbers.
-    """
-
-    features: Tensor
-    targets: Tensor
-    seeds: tuple[int, ...]
-    member: int = 0
+    features: Tensor  # shape (S, N, n)
+    targets: Tensor  # shape (S, N)
+    seeds: tuple[int, ...]  # seeds of the initial weights, the order of minibatches and the quantile levels
+    member: int = 0  # index in an ensemble; each member has other random numbers
 
     def generator(self, seed: int, purpose: str, number: int) -> torch.Generator:
         """Return an independent generator for a seed, purpose, number and member."""
@@ -68,28 +58,17 @@ class Problem:
 
 @dataclass(frozen=True)
 class Objective:
-    """A loss, defined by its gradient with respect to the outputs.
-
-    Attributes
-    ----------
-    name : str
-    outputs : int
-    gradient : callable of (outputs (N, o, B), targets (N, 1, B), levels (N, 1, B) or None) to Tensor
-        Gradient of the loss's mean over the minibatch.
-    levels : bool
-        Whether a quantile level is an additional input: 12 (tau - 1/2).
-    fixed : tuple of float
-        Levels at which every row is learned in each step; by default one is drawn for each row.
-    propagated : bool
-        Whether the likelihood's variance is that of SDP: exp(s) times the squared norm of the Jacobian, with
-        a trained parameter s, plus `VARIANCE_FLOOR`.
-    """
+    """A loss, defined by its gradient with respect to the outputs."""
 
     name: str
     outputs: int
+    # gradient of the loss's mean over the minibatch
     gradient: Callable[[Tensor, Tensor, Tensor | None], Tensor]
-    levels: bool = False
+    levels: bool = False  # whether a quantile level is an additional input: 12 (tau - 1/2)
+    # levels at which every row is learned in each step; by default one is drawn for each row
     fixed: tuple[float, ...] = ()
+    # whether the likelihood's variance is that of SDP: exp(s) times the squared norm of the Jacobian, with a
+    # trained parameter s, plus `VARIANCE_FLOOR`
     propagated: bool = False
 
 
@@ -133,25 +112,13 @@ OBJECTIVES = {each.name: each for each in (SQUARED_ERROR, GAUSSIAN, QUANTILES, T
 
 @dataclass(frozen=True)
 class Nets:
-    """A stack of nets, seed by seed, each seed with all settings.
+    """A stack of nets, seed by seed, each seed with all settings."""
 
-    Attributes
-    ----------
-    weight : Tensor, shape (N, hidden, n)
-    bias : Tensor, shape (N, hidden, 1)
-        First layer.
-    second : Tensor, shape (N, o, hidden)
-    offset : Tensor, shape (N, o, 1)
-        Second layer.
-    log_variance : Tensor, shape (N, 1, 1), or (N, 1, 0)
-        Logarithm of the input variance, if it is trained.
-    """
-
-    weight: Tensor
-    bias: Tensor
-    second: Tensor
-    offset: Tensor
-    log_variance: Tensor
+    weight: Tensor  # shape (N, hidden, n)
+    bias: Tensor  # shape (N, hidden, 1); first layer
+    second: Tensor  # shape (N, o, hidden)
+    offset: Tensor  # shape (N, o, 1); second layer
+    log_variance: Tensor  # shape (N, 1, 1), or (N, 1, 0); logarithm of the input variance, if it is trained
 
     @property
     def tensors(self) -> dict[str, Tensor]:

@@ -38,22 +38,13 @@ _ALIKE = 1e-3  # of the largest output: single rows and batches differ by float3
 
 @dataclass(frozen=True)
 class OwnArchitecture:
-    """Properties of a net that are visible from outside.
+    """Properties of a net that are visible from outside."""
 
-    Attributes
-    ----------
-    name : str
-        File and attribute, ``my_net.py:build``.
-    event, output_shape : tuple of int
-        Shapes of one input and of one output.
-    depth : int
-        Number of modules with weights.
-    """
-
-    name: str
+    name: str  # file and attribute: ``my_net.py:build``
+    # shapes of one input and of one output
     event: tuple[int, ...]
     output_shape: tuple[int, ...]
-    depth: int
+    depth: int  # number of modules with weights
 
     @property
     def activation(self) -> str:
@@ -86,33 +77,17 @@ class OwnRecipe:
 
 @dataclass(frozen=True, eq=False)
 class OwnNet:
-    """A user's net with its inputs.
-
-    Attributes
-    ----------
-    architecture : OwnArchitecture
-    recipe : OwnRecipe
-    code : Code or Program
-        Source that constructs it, or its file.
-    state : dict of str to Tensor
-        Weights and buffers when the net was found, on the CPU; empty for a file, which contains them.
-    inputs : Tensor, shape (B, *event), float32
-    notes : tuple of str
-        Conversions of net or inputs, for display.
-    row_seconds : float
-        Time (s) of a forward pass on one thread, per row of a batch.
-    ports : Ports
-        The input with the noise, and the selected output.
-    """
+    """A user's net with its inputs."""
 
     architecture: OwnArchitecture
     recipe: OwnRecipe
-    code: Code | Program
+    code: Code | Program  # source that constructs it, or its file
+    # weights and buffers when the net was found, on the CPU; empty for a file, which contains them
     state: dict[str, Tensor]
-    inputs: Tensor
-    notes: tuple[str, ...] = ()
-    row_seconds: float = 0.0
-    ports: Ports = field(default_factory=Ports)
+    inputs: Tensor  # shape (B, *event), float32
+    notes: tuple[str, ...] = ()  # conversions of net or inputs, for display
+    row_seconds: float = 0.0  # time (s) of a forward pass on one thread, per row of a batch
+    ports: Ports = field(default_factory=Ports)  # the input with the noise, and the selected output
     seed: int = 0
     accuracy: None = None
     source: str = "yours"

@@ -14,21 +14,12 @@ from sdp_bench.bench.errors import UserError
 
 @dataclass(frozen=True, eq=False)
 class Ports:
-    """The selected input and output.
+    """The selected input and output."""
 
-    Attributes
-    ----------
-    noisy : str
-        Index or name of the input with the noise.
-    given : dict of str to Tensor, shape (1, ...)
-        The other inputs by index or name, the same for all examples.
-    output : str
-        Keys, fields and indices, separated by dots; empty if the net returns one tensor.
-    """
-
-    noisy: str = "0"
+    noisy: str = "0"  # index or name of the input with the noise
+    # shape (1, ...); the other inputs by index or name, the same for all examples
     given: Mapping[str, Tensor] = field(default_factory=dict)
-    output: str = ""
+    output: str = ""  # keys, fields and indices, separated by dots; empty if the net returns one tensor
 
     @property
     def names(self) -> dict[str, str]:

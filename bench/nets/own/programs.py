@@ -28,19 +28,11 @@ DYNAMIC = (
 
 @dataclass(frozen=True)
 class Program:
-    """Content of a file, which is sufficient to run the net elsewhere.
+    """Content of a file, which is sufficient to run the net elsewhere."""
 
-    Attributes
-    ----------
-    address : str
-        Where it was found, for display.
-    content : bytes
-    trusted : bool
-        Whether it may be loaded; False for a results file. All formats except ONNX can run code.
-    """
-
-    address: str
+    address: str  # where it was found, for display
     content: bytes = field(repr=False)
+    # whether it may be loaded; False for a results file. All formats except ONNX can run code.
     trusted: bool = True
 
     @classmethod
