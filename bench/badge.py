@@ -40,7 +40,6 @@ class Badge:
 
     @property
     def svg(self) -> str:
-        """Return an image without external resources."""
         label, message = _short(self.label), _short(self.message)
         left, right = (_LETTER * len(text) + 2 * _MARGIN for text in (label, message))
         return _SVG.format(
@@ -57,7 +56,6 @@ class Badge:
 
     @property
     def json(self) -> str:
-        """Return the response of a shields.io endpoint."""
         plain = {"schemaVersion": 1, "label": _short(self.label), "message": _short(self.message)}
         return json.dumps(plain | {"color": _COLOURS[self.good]}, ensure_ascii=False) + "\n"
 

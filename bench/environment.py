@@ -53,7 +53,6 @@ def describe(device: str, jobs: int, threads: int) -> dict[str, Any]:
 
 
 def libraries() -> dict[str, str]:
-    """Return the versions of the `LIBRARIES`."""
     return {name: version(name) for name in LIBRARIES}
 
 

@@ -251,7 +251,6 @@ def _names(part: Any) -> frozenset[str]:
 
 
 def _tuples(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert JSON lists back to tuples."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 

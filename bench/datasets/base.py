@@ -99,7 +99,6 @@ class LabelledExamples(ABC):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one example."""
         return tuple(self.kept.shape[1:])
 
     @property
@@ -141,7 +140,6 @@ class LabelledImages(LabelledExamples):
 
     @property
     def pixels(self) -> Tensor:
-        """The stored images."""
         return self.kept
 
     @staticmethod
@@ -285,7 +283,6 @@ class Part:
 
     @property
     def name(self) -> str:
-        """Name of the first file."""
         return self.files[0].name
 
 

@@ -55,7 +55,6 @@ class DataFile:
 
     @property
     def name(self) -> str:
-        """File name without the folder."""
         return self.path.rpartition("/")[2]
 
 
@@ -115,7 +114,6 @@ def partial_copy(file: DataFile) -> tuple[str, bytes] | None:
 
 
 def _fetch(file: DataFile, folder: Path) -> None:
-    """Download a file, unless it is present with its hash."""
     import pooch
 
     if not file.url:

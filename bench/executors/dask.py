@@ -140,7 +140,6 @@ class DaskWorkers(Executor):
 
     @property
     def workers(self) -> int:
-        """Number of connected workers."""
         return len(self._client.scheduler_info(n_workers=-1)["workers"])
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:

@@ -82,7 +82,6 @@ class LocalProcesses(Executor):
         return self._slots.submit(self._run, fn, args, kwargs)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Shut down; `cancel_futures` also stops running calls."""
         self._slots.shutdown(wait=False, cancel_futures=cancel_futures)
         if cancel_futures:
             self._is_closed = True
@@ -144,8 +143,6 @@ def main_hidden() -> Iterator[None]:
 
 
 class _Call:
-    """A call in a process started for it."""
-
     def __init__(
         self,
         fn: Callable[..., Any],
@@ -242,7 +239,7 @@ _SERVER = _Server()
 
 
 def begin_server() -> None:
-    """Start the fork server, which imports in parallel to this process."""
+    """Start the fork server, which imports in parallel with this process."""
     from multiprocessing import forkserver
 
     _ = _SERVER.context

@@ -70,7 +70,6 @@ class ImageSplits:
 
     @cached_property
     def problem(self) -> TrainingImages:
-        """The training images."""
         rows = self.train.in_turn(self.trained)
         return self.kind(self.train.pixels[rows], self.train.labels[rows])
 
@@ -82,7 +81,6 @@ class ImageSplits:
 
     @property
     def description(self) -> str:
-        """Description of the images used."""
         return (
             f"trained on {len(self.problem.labels)} images of {self.train.description}; tested on "
             f"{len(self.tests[1])} of {self.test.description}, classes in turn"
@@ -126,7 +124,6 @@ class ClassifierGroup(ReplicateGroup):
 
     @property
     def batches(self) -> int:
-        """Number of training steps."""
         return self.epochs * -(-(self.trained or _PUBLISHED) // BATCH)
 
     def model(self, images: ImageSplits, seed: int) -> Model:

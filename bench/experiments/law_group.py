@@ -63,7 +63,6 @@ class Subject:
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """Return all rules, in order."""
         return tuple(dict.fromkeys(rule for each in self.asked for rule in each.rules))
 
 
@@ -204,7 +203,6 @@ class _Predictor:
     seconds: float = 0.0
 
     def predict(self, oracle: Oracle, place: int) -> tuple[Prediction, float]:
-        """Return the prediction for the oracle's input, and its time (s)."""
         begun = time.perf_counter()
         if isinstance(self.rule, Reference):
             prediction = self.rule.predict(oracle)

@@ -127,7 +127,6 @@ def read(path: Path) -> Baseline:
 
 
 def write(path: Path, baseline: Baseline) -> None:
-    """Write a baseline atomically."""
     text = as_text({"format": FORMAT, "version": VERSION, **unstructure(baseline)})
     files.write(path, f"{text}\n")
 

@@ -27,7 +27,6 @@ class Cell:
 
     @property
     def key(self) -> OracleKey:
-        """Key of its oracle."""
         return self.group.subjects[self.place].key
 
     @property
@@ -71,23 +70,19 @@ class Scope:
 
     @cached_property
     def cells(self) -> dict[str, Cell]:
-        """Cells by the keys of their oracles."""
         cells = (Cell(group, place) for group in self.groups for place in range(len(group.subjects)))
         return {cell.key.hex: cell for cell in cells}
 
     @cached_property
     def places(self) -> dict[str, Cell | Probe]:
-        """Cells and probes by their keys."""
         return {**self.cells, **{probe.key: probe for probe in self.probes}}
 
     @cached_property
     def nets(self) -> dict[str, str]:
-        """Digests of nets by label."""
         return {net_label(group): group.net.digest for group in self.groups}
 
     @cached_property
     def probe_names(self) -> dict[str, str]:
-        """Names of probes by key."""
         return {probe.key: probe.name for probe in self.probes}
 
 

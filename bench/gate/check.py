@@ -90,7 +90,6 @@ class Outcome:
         return accepting(self.file, [self.addresses.get(rule, rule) for rule in rules], only)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values."""
         return {
             "exit code": self.exit_code,
             "causes": [told.as_dict() for told in self.told],

@@ -22,12 +22,10 @@ class Guest:
 
     @property
     def name(self) -> str:
-        """Its spec."""
         return self.plugin.name
 
     @property
     def address(self) -> str:
-        """Address as on a command line."""
         return ":".join(filter(None, (self.plugin.address, self.plugin.options)))
 
     def ask(self, fn: Callable[..., T], /, *args: Any) -> T:

@@ -43,7 +43,6 @@ class Predicted:
         return {**self.moments, **found}
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values, which `from_json` reads."""
         return {
             "moments": {key: each.to_json() for key, each in self.moments.items()},
             "answers": {key: each.to_json() for key, each in self.answers.items()},

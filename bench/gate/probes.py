@@ -45,11 +45,9 @@ class Way(Enum):
 
     @property
     def laws(self) -> int:
-        """Number of laws in a batch."""
         return _COMPANY + 1 if self is Way.COMPANY else 1
 
     def ask(self, rule: Rule, x: Law) -> Law:
-        """Return a rule's prediction for a law, batch 1."""
         match self:
             case Way.COMPANY:
                 # other laws first, whose results are discarded
@@ -81,7 +79,6 @@ class Probe:
 
     @property
     def root(self) -> SeedRoot:
-        """Root of a sampling rule's seeds."""
         return SeedRoot(self.key)
 
 

@@ -112,7 +112,6 @@ class Verdict:
 
     @property
     def summary(self) -> str:
-        """The verdict in one line."""
         counts = {status: len(self.having(status)) for status in Status}
         parts = [f"{number} {status}" for status, number in counts.items() if number]
         names = dict.fromkeys(f.subject for f in self.findings if f.stops)
@@ -120,11 +119,9 @@ class Verdict:
         return f"{self.kind}: {self.status.upper()}{of} ({', '.join(parts) or 'no findings'})"
 
     def having(self, *statuses: Status) -> list[Finding]:
-        """Return findings with these statuses."""
         return [finding for finding in self.findings if finding.status in statuses]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values."""
         return {
             "kind": self.kind,
             "status": self.status,

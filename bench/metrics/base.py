@@ -246,7 +246,7 @@ class Metric(ABC):
         return errors
 
     def indistinguishable(self, values: Array, floor: Array, floor95: Array) -> NDArray[np.bool_]:  # noqa: ARG002
-        """Return whether an exact rule would score as high in 5 % of measurements."""
+        """Return whether at least 5 % of the measurements of an exact rule would be as large."""
         return values <= floor95
 
 
@@ -293,7 +293,6 @@ class RatioMetric(TwoSidedMetric):
 
 
 def _student(freedom: int, level: float) -> float:
-    """Return a quantile of Student's t."""
     from scipy.special import stdtrit  # imported here because listing metrics does not need scipy
 
     return float(stdtrit(freedom, level))

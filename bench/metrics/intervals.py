@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from sdp_bench.bench.metrics.prediction import Prediction
 
 LEVELS = (0.5, 0.9, 0.95)
-"""Levels of the central intervals."""
 
 
 @dataclass(frozen=True)

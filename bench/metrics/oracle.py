@@ -141,12 +141,10 @@ class Oracle:
 
     @functools.cached_property
     def quantiles(self) -> Quantiles:
-        """Quantiles of the samples of each output."""
         return Quantiles.from_samples(self.resident)
 
     @functools.cached_property
     def extremes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Smallest and largest sample of each output."""
         low, high = self.resident.aminmax(dim=0)
         return low.double().cpu().numpy(), high.double().cpu().numpy()
 

@@ -87,7 +87,6 @@ class Prediction:
 
     @functools.cached_property
     def quantiles(self) -> Quantiles:
-        """Quantiles of each output."""
         return Quantiles.from_samples(self.outputs)
 
     def log_prob(self, values: Tensor) -> Tensor:

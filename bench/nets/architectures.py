@@ -41,7 +41,6 @@ class Architecture:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Layer widths from input to output."""
         return (self.inputs, *[self.width] * self.depth, self.outputs)
 
     @property
@@ -59,7 +58,6 @@ class Architecture:
         return nn.Sequential(*layers[:-1]).eval()
 
     def nonlinearity(self) -> nn.Module:
-        """Return a module that applies the activation."""
         return activation(self.activation, **PARAMETERS.get(self.activation, {})).build()
 
 
@@ -96,7 +94,6 @@ class ImageArchitecture:
 
     @property
     def event(self) -> tuple[int, ...]:
-        """Shape of one image."""
         return (self.channels, self.size, self.size)
 
     @property
@@ -142,7 +139,6 @@ class SequenceArchitecture:
 
     @property
     def event(self) -> tuple[int, ...]:
-        """Shape of one sequence."""
         return (self.length, self.features)
 
     @property

@@ -46,7 +46,6 @@ class UnfinishedError(RunFailedError):
 
 
 def checkpoint_path(architecture: ClassifierArchitecture, recipe: ImageRecipe) -> Path:
-    """Return the path of the checkpoint of an unfinished training."""
     return (storage.cache_folder() / file_name(architecture, recipe)).with_suffix(storage.CHECKPOINT)
 
 
@@ -234,7 +233,6 @@ class _Run:
         return torch.randperm(len(self.labels), generator=generator).to(self.device)
 
     def _take(self, rows: Tensor) -> None:
-        """Take one step on the images `rows`."""
         inputs, labels = self.kept[rows], self.labels[rows]
         if self.recipe.augmentation == "crop_flip":
             inputs = augment(inputs, _generator(self.recipe.seed, 2, self.step))

@@ -131,7 +131,6 @@ class TrainedClassifier:
 
     @property
     def seed(self) -> int:
-        """Seed of the recipe."""
         return self.recipe.seed
 
     @functools.cached_property

@@ -7,8 +7,6 @@ from torch import Tensor, nn
 
 
 class ChannelNorm(nn.LayerNorm):
-    """LayerNorm over the channels of each pixel."""
-
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
@@ -47,7 +45,6 @@ class ConvNeXt(nn.Module):
         self.head = nn.Linear(2 * width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map images (B, channels, H, W) to scores (B, classes)."""
         x = self.stage2(self.downsample(self.stage1(self.stem(x))))
         scores: Tensor = self.head(self.norm(x.mean((2, 3))))
         return scores

@@ -35,6 +35,5 @@ class Mixer(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map images (B, channels, size, size) to scores (B, classes)."""
         scores: Tensor = self.head(self.norm(self.blocks(self.patches(x))).mean(1))
         return scores

@@ -5,7 +5,6 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 GRID = 4
-"""Patches per side of an image."""
 
 
 class Patches(nn.Module):

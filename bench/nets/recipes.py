@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 OPTIMIZERS = ("sgd", "adam")
 EPOCHS = 5000
-"""Epochs in the paper."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +142,6 @@ def to_frame(trials: Iterable[Trial]) -> pd.DataFrame:
 
 @functools.cache
 def evidence() -> tuple[Trial, ...]:
-    """Return the committed trials."""
     import pandas as pd
 
     rows = pd.read_csv(EVIDENCE).to_dict("records")

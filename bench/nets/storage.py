@@ -55,7 +55,6 @@ TrainingT = TypeVar("TrainingT", bound=Training)
 
 
 def cache_folder() -> Path:
-    """Return the folder of trained nets."""
     return files.cache_folder("nets")
 
 

@@ -58,7 +58,6 @@ class ViT(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map images (B, channels, size, size) to scores (B, classes)."""
         x = self.blocks(self.patches(x) + self.position)
         scores: Tensor = self.head(self.norm(x).mean(1))
         return scores

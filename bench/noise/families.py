@@ -109,7 +109,6 @@ class Noise:
 
     @property
     def name(self) -> str:
-        """Display name: ``Cauchy``."""
         return name_of(self.family)
 
     @property

@@ -25,7 +25,6 @@ class Peer(Rule):
     package: ClassVar[str]
     """Name of the distribution on PyPI."""
     module: ClassVar[str]
-    """Import name."""
     tested: ClassVar[str]
     """Version that the adapter was written for."""
     method: ClassVar[str]
@@ -62,5 +61,4 @@ class Peer(Rule):
 
     @property
     def label(self) -> str:
-        """Package, version and method."""
         return f"{self.package} {self.version} ({self.method})"

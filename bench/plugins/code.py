@@ -250,7 +250,6 @@ class _Shipped(MetaPathFinder, ExecutionLoader):
 
     @cached_property
     def files(self) -> dict[str, tuple[str, str]]:
-        """Paths and sources, by full module name."""
         folder = Path(self.code.folder or f"<{self.package}>")
         place = self.code.address.partition(":")[0]
         main = f"{self.code.module.replace('.', '/')}.py" if self.code.module else Path(place).name
@@ -262,7 +261,6 @@ class _Shipped(MetaPathFinder, ExecutionLoader):
 
     @cached_property
     def tops(self) -> frozenset[str]:
-        """Top-level names of the modules."""
         return frozenset(name.split(".")[1] for name in self.files if "." in name)
 
     @contextmanager

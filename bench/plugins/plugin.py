@@ -89,7 +89,6 @@ class Plugin:
 
     @property
     def address(self) -> str:
-        """Where it was found, for display: ``my_rule.py:MyRule``."""
         return self.code.address
 
     @property

@@ -70,7 +70,6 @@ class _Writer:
         self._made: dict[int, tuple[str, Any]] = {}  # keeps the objects alive, so that their ids stay unique
 
     def bind(self, name: str, value: Any) -> None:
-        """Assign a value to a name in the module."""
         if name in self._bound:
             return
         self._bound[name] = value
@@ -86,7 +85,6 @@ class _Writer:
             self._write(f"{name} = {self.expression(value)}")
 
     def expression(self, value: Any) -> str:
-        """Return an expression for a value."""
         kind = type(value)
         if kind in _ATOMS or (kind is float and math.isfinite(value)):
             return repr(value)
@@ -115,7 +113,6 @@ class _Writer:
         return f"[{text}]" if isinstance(value, list) else f"{type(value).__name__}([{text}])"
 
     def _reference(self, value: Any) -> str:
-        """Return an expression for a class or function."""
         if isinstance(value, type | FunctionType) and _is_of_session(value):
             name = value.__name__
             if self._bound.get(name, value) is not value:

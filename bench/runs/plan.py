@@ -47,7 +47,6 @@ class Plan:
 
     @property
     def units(self) -> list[Unit]:
-        """Return the distinct units."""
         return list(dict.fromkeys(unit for group in self.groups for unit in group.units))
 
     @property
@@ -57,7 +56,6 @@ class Plan:
 
     @property
     def rules(self) -> dict[str, Traits]:
-        """Traits of all rules, by spec."""
         specs = dict.fromkeys(rule for selection in self.experiments.values() for rule in selection.rules)
         return {spec: traits_of(spec, self.settings.plugins) for spec in specs}
 

@@ -53,7 +53,6 @@ class Distance:
     floor95: float  # 95 % point of the floor of as many independent samples
 
     def __str__(self) -> str:
-        """Return the table row."""
         directions = f"{self.rounding.single} of {self.rounding.double}"
         numbers = (self.rounding.moved, self.single, self.drawn, self.floor95)
         return _line(self.net, self.noise, directions, *(f"{x:.4f}" for x in numbers), self.precision)

@@ -76,7 +76,6 @@ class Accuracy:
             raise NotImplementedError("no CI cells at this commit")
 
     def track_total_variation(self, errors: Errors, cells: str, rule: str) -> float:
-        """Headline total variation."""
         return _error(errors, cells, rule, "tv_headline")
 
     def track_gaussian_kl(self, errors: Errors, cells: str, rule: str) -> float:

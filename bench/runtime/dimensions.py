@@ -20,7 +20,6 @@ class Mlp:
 
     @property
     def name(self) -> str:
-        """Name accepted by `sized`."""
         return f"{_MLP}-{self.depth}x{self.width}-{self.outputs}-{self.inputs}"
 
 
@@ -36,7 +35,6 @@ class ImageNet:
 
     @property
     def name(self) -> str:
-        """Name accepted by `sized`."""
         return f"{self.kind}-{self.size}x{self.width}-{self.channels}" if self.width else self.kind
 
 

@@ -51,15 +51,12 @@ class _Works:
 
 
 class _Grid(_Works):
-    """Times."""
-
     @staticmethod
     def timer() -> float:
         """Return CPU seconds of this process, or wall time on a GPU."""
         return clock("cuda" if torch.cuda.is_initialized() else "cpu")
 
     def time_pass(self, *_params: str) -> None:
-        """Seconds of one pass."""
         self.work()
 
 
@@ -67,11 +64,9 @@ class _OnGPU(_Works):
     """Measurements that only a GPU provides."""
 
     def track_device_seconds(self, *_params: str) -> float:
-        """Seconds of one pass between CUDA events."""
         return gpu.event_seconds(self.work)
 
     def track_peak_memory(self, *_params: str) -> int:
-        """Bytes on the device."""
         return gpu.peak_bytes(self.work)
 
     track_device_seconds.unit = "s"  # type: ignore[attr-defined]
@@ -84,7 +79,6 @@ class Forward(_Grid):
     params: ClassVar = [["mlp-4x100", "cnn3", "resnet18"], [REGULAR, *RULES], PLACES]
 
     def peakmem_pass(self, *_params: str) -> None:
-        """Largest memory of the process."""
         self.work()
 
 
@@ -95,7 +89,6 @@ class TrainingStep(_Grid):
     phase = "training step"
 
     def peakmem_pass(self, *_params: str) -> None:
-        """Largest memory of the process."""
         self.work()
 
 
@@ -135,7 +128,6 @@ class Clocks:
             work()
 
     def track_share_of_highest_clock(self) -> float:
-        """Return the clock as a share of its maximum."""
         found = gpu.state()
         return found.clock / found.highest
 

@@ -155,7 +155,6 @@ def _rows(
 
 
 def device_name(device: str) -> str:
-    """Return the model of the GPU or CPU."""
     import torch
 
     from sdp_bench.bench.environment import cpu_name

@@ -25,7 +25,6 @@ class LayerOfIntroduction(ReplicateExperiment):
         return (*TRAINING, accuracy)
 
     def expand(self, scope: Scope) -> Expansion:
-        """Return the groups: layers times scales times seeds."""
         from sdp_bench.bench.experiments.classifiers import expanded
         from sdp_bench.bench.experiments.introduction.group import IntroductionGroup
         from sdp_bench.bench.identity.fingerprint import reached

@@ -34,7 +34,6 @@ class Robustness(ReplicateExperiment):
                 raise UserError(f"{self.name} attacks images of {', '.join(RADII)}, not of '{name}'")
 
     def expand(self, scope: Scope) -> Expansion:
-        """Return the groups: data sets times objectives times scales times seeds."""
         from sdp_bench.bench.experiments.classifiers import expanded
         from sdp_bench.bench.experiments.robustness.group import RobustnessGroup
         from sdp_bench.bench.identity.fingerprint import reached

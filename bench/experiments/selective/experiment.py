@@ -39,7 +39,6 @@ class SelectivePrediction(ReplicateExperiment):
         return OBJECTIVES
 
     def expand(self, scope: Scope) -> Expansion:
-        """Return the groups: objectives, one of them at several scales, times seeds."""
         from sdp_bench.bench.experiments.selective.group import SelectiveGroup, load
         from sdp_bench.bench.identity.fingerprint import reached
         from sdp_bench.bench.methods.classifiers.training import BATCH, TRAINING

@@ -70,7 +70,6 @@ class Images:
 
     @cached_property
     def problem(self) -> TrainingImages:
-        """The training images."""
         rows = self.train.in_turn(self.limit)
         return TrainingImages(self.train.pixels[rows], self.train.labels[rows])
 
@@ -83,7 +82,6 @@ class Images:
 
     @property
     def alphabet(self) -> str:
-        """The letters among the test images."""
         rows = self.letters.in_turn(self._half)
         return "".join(chr(64 + int(label)) for label in self.letters.labels[rows].unique())
 
@@ -93,7 +91,6 @@ class Images:
 
     @property
     def description(self) -> str:
-        """Description of the images used."""
         labels = self.tested[1]
         trained, digits, letters = len(self.problem.labels), int((labels >= 0).sum()), int((labels < 0).sum())
         return (

@@ -39,7 +39,6 @@ class PredictionIntervals(ReplicateExperiment):
         return (*TRAINING, intervals.splits, evaluate, numbers_of)
 
     def expand(self, scope: Scope) -> Expansion:
-        """Return the groups: data sets times objectives."""
         from sdp_bench.bench.experiments.uci.group import UciGroup
         from sdp_bench.bench.identity.fingerprint import reached
         from sdp_bench.bench.methods.uci import intervals

@@ -24,7 +24,6 @@ LOGIT_METRICS = (
 
 NETWORKS = ("vit", "convnext", "resnet8", "mixer")
 EVENTS = ((1, 28, 28), (3, 32, 32))
-"""Shapes of images in MNIST and CIFAR-10."""
 
 VISION = LawExperiment(
     name="vision",

@@ -44,7 +44,6 @@ class Units:
 
     @property
     def width(self) -> int:
-        """Count of numbers per draw."""
         return 2 * len(self.deviation) + len(self.pairs[0]) + OVERALL
 
     def numbers(self, drawn: Sequence[PredictedMoments]) -> Array:
@@ -62,7 +61,6 @@ class Units:
         return np.hstack([means, variances, correlations, overall])
 
     def moments(self, numbers: Sequence[float]) -> PredictedMoments:
-        """Inverse of `numbers` for one row."""
         mean, variance, correlation, _ = parts(np.asarray(numbers), len(self.deviation))
         scale = np.outer(self.deviation, self.deviation)
         covariance = self.symmetric(variance, correlation) * scale

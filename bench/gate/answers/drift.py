@@ -32,12 +32,10 @@ class Drift:
 
     @property
     def size(self) -> float:
-        """The larger of the two."""
         return max(self.mean, self.covariance)
 
     @property
     def numbers(self) -> dict[str, float]:
-        """Return both numbers."""
         return {"mean drift": self.mean, "covariance drift": self.covariance}
 
 

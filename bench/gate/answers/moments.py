@@ -47,7 +47,6 @@ class PredictedMoments:
 
     @property
     def covariance(self) -> Array:
-        """Covariance, shape (m, m)."""
         return self.spread if self.spread.ndim == 2 else np.diag(self.spread)
 
     @property
@@ -59,11 +58,9 @@ class PredictedMoments:
         return unchecked(Gaussian, mean, spread)
 
     def equals(self, other: PredictedMoments) -> bool:
-        """Return whether all numbers are bitwise equal."""
         return np.array_equal(self.mean, other.mean) and np.array_equal(self.spread, other.spread)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values, which `from_json` reads."""
         name = "covariance" if self.spread.ndim == 2 else "variance"
         seed = {} if self.seed is None else {"seed": self.seed}
         return {**seed, "mean": self.mean.tolist(), name: self.spread.tolist()}
@@ -127,7 +124,6 @@ class Answer:
         return self.refusal.partition(":")[0]
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values, which `from_json` reads."""
         if self.moments is None:
             return {"refused": self.refusal}
         return {"family": self.family, **self.moments.to_json()}

@@ -53,7 +53,6 @@ class Seen:
 
     @property
     def is_told(self) -> bool:
-        """Whether there are moments to compare."""
         return self.comparable and self.old is not None and self.new is not None
 
     @property

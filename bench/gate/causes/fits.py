@@ -28,7 +28,6 @@ class Points:
 
     @property
     def change(self) -> Array:
-        """New minus old."""
         return self.new - self.old
 
     @property
@@ -37,7 +36,6 @@ class Points:
         return THRESHOLD + _SURE * self.noise
 
     def at(self, chosen: Array) -> Points:
-        """Return some of the numbers."""
         return Points(self.old[chosen], self.new[chosen], self.noise[chosen], self.unit[chosen])
 
 
@@ -117,5 +115,4 @@ def unchanged(places: Sequence[Points]) -> bool:
 
 
 def largest(places: Sequence[Points]) -> float:
-    """Return the largest change."""
     return max((float(abs(each.change).max()) for each in places if each.change.size), default=0.0)

@@ -24,12 +24,10 @@ class Told:
 
     @property
     def text(self) -> str:
-        """Changes, in one line."""
         only = f"{What.SPEED} only: " if self.alone and self.causes[0].what is What.SPEED else ""
         return only + "; ".join(cause.text for cause in self.causes)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values."""
         return {
             "subject": self.causes[0].subject,
             "what": [cause.what for cause in self.causes],

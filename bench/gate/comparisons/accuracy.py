@@ -40,7 +40,6 @@ class _Comparison:
 
     @cached_property
     def drifts(self) -> dict[str, Drift]:
-        """Drifts by the keys of cells and probes."""
         found = {key: drift(moments, self.new.moments[key]) for key, moments in self.old.predictions.items()}
         for key, answer in self.old.probes.items():
             found[key] = probes.compare(answer, self.new.answers[key])
@@ -71,7 +70,7 @@ class _Asked:
     failures: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def keeps_its_draws(self, name: str) -> bool:
-        """Return whether a rule provably uses the baseline's random numbers, with other results."""
+        """Return whether a rule significantly reuses the baseline's random numbers, with other results."""
         return sampling.keeps_its_draws(self.evidence.get((name, ""), ()))
 
 
@@ -185,7 +184,6 @@ def _of_evidence(
 
 
 def _causes(compared: _Comparison, scope: Scope, found: Sequence[Finding], asked: _Asked) -> Iterator[Cause]:
-    """Yield the reasons why a rule does not pass."""
     statuses = {finding.cell: finding.status for finding in found}
     drawn = asked.samples if not asked.keeps_its_draws(compared.name) else {}
     now = compared.new.laws

@@ -58,7 +58,6 @@ class Evidence:
 
     @property
     def numbers(self) -> dict[str, float]:
-        """Return the numbers."""
         name = self.measure
         return {
             f"{name} difference": self.difference,

@@ -54,7 +54,6 @@ class Sample:
 
     @property
     def summary(self) -> Draws:
-        """Return the summary stored in a baseline."""
         return Draws.of(self.numbers, self.metric, self.errors)
 
     def nearer(self, today: PredictedMoments) -> list[tuple[float, int]]:
@@ -186,7 +185,7 @@ def evidence(
 
 
 def keeps_its_draws(evidence: Sequence[Evidence]) -> bool:
-    """Return whether a rule provably uses the baseline's random numbers, with other results."""
+    """Return whether a rule significantly reuses the baseline's random numbers, with other results."""
     return any(each.measure in KEPT and each.shown for each in evidence)
 
 

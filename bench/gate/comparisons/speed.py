@@ -122,7 +122,6 @@ class Ratios:
 
     @property
     def summary(self) -> Speed:
-        """Return the summary stored in a baseline."""
         found = Ratio.of(list(self.rounds), [1.0] * len(self.rounds))
         return Speed(found.median, found.lower, found.upper, self.least)
 
@@ -226,7 +225,6 @@ def _causes(findings: Sequence[Finding]) -> Iterator[Cause]:
 def _judged(
     baseline: Baseline, rules: Mapping[str, Asked], group: LawGroup, timing: Timing
 ) -> Iterator[Finding]:
-    """Yield the findings on one net."""
     label = net_label(group)
     stored = {name: baseline.rules[name].speed for name in rules if name in baseline.rules}
     known = {name: speeds[label] for name, speeds in stored.items() if label in speeds}

@@ -62,12 +62,10 @@ class Manifest:
 
     @property
     def key(self) -> str:
-        """Key of the oracle, 16 hexadecimal digits."""
         return self.oracle.hex
 
     @property
     def title(self) -> str:
-        """Display name."""
         return f"{self.key} ({self.net}, input {self.row}, sigma {self.sigma:g})"
 
     @property
@@ -80,7 +78,6 @@ class Manifest:
         return all(self.versions.get(name) == here[name] for name in _PLATFORM)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values, with the hash."""
         return {"key": self.key, **asdict(self), "hash": self.hash}
 
     @classmethod

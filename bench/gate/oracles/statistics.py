@@ -86,7 +86,6 @@ class Cells:
 
     @classmethod
     def of(cls, tree: EqualMassTree) -> Cells:
-        """Return a tree as plain numbers."""
         centre, axes, null, thresholds = (
             array.tolist() for array in (tree.centre, tree.axes, tree.null, tree.thresholds)
         )
@@ -94,7 +93,6 @@ class Cells:
 
     @property
     def tree(self) -> EqualMassTree:
-        """Return the partition."""
         m = len(self.centre)
         axes, null = (np.array(each, dtype=float).reshape(m, -1) for each in (self.axes, self.null))
         return EqualMassTree(np.array(self.centre), axes, null, np.array(self.thresholds), self.rounding)

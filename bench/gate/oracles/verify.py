@@ -126,7 +126,6 @@ def _not_covered(manifests: Sequence[Manifest], today: Mapping[str, Source]) -> 
 
 
 def _inner(manifest: Manifest, written: str) -> list[Finding]:
-    """Return the internal errors of a manifest."""
     found = []
     if manifest.hash != written:
         said = f"the content gives {manifest.hash}, written is {written}: it was changed by hand"

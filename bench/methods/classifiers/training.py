@@ -31,7 +31,6 @@ START = -7.0
 Constants = tuple[Tensor | float, Tensor | float]
 """Offset and slope of a Dirichlet output."""
 Reduction = Literal["mean", "sum", "none"]
-"""Reduction of losses over a batch."""
 Report = Callable[[int, int], None]
 """Callback (steps done, steps in total)."""
 
@@ -189,7 +188,6 @@ class Trainer:
 
     @property
     def model(self) -> Model:
-        """Return a copy of the current net."""
         offset, slope = F.softplus(self.raw.detach().double()).tolist()
         return Model(self.net.eval(), offset, slope)
 

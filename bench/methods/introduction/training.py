@@ -13,7 +13,6 @@ from sdp_bench.bench.nets.architectures import Architecture
 from sdp_ref.rules import MarginalSDP
 
 LAYERS = 5
-"""Number of linear layers."""
 WIDTH = 256
 LEARNING_RATE = 1e-4
 """Adam's learning rate; the paper gives it for its robust nets and does not state one for these."""
@@ -45,7 +44,6 @@ def _introduced(layer: int) -> Objective:
 
 OBJECTIVES = tuple(_introduced(layer) for layer in range(LAYERS + 1))
 TRAINING = (*training.TRAINING, FlatImages.build, OBJECTIVES)
-"""Code that determines the training."""
 
 
 @torch.no_grad()

@@ -50,7 +50,6 @@ class Attacked:
 
     @classmethod
     def none_yet(cls, pixels: Tensor) -> Attacked:
-        """Return the state before the first try."""
         no = torch.zeros(len(pixels), dtype=torch.bool, device=pixels.device)
         return cls(pixels.clone(), no, no.clone(), no.clone())
 

@@ -33,7 +33,6 @@ class Victim:
 
     @property
     def device(self) -> torch.device:
-        """Device of the model."""
         return next(self.model.net.parameters()).device
 
     def scores(self, pixels: Tensor) -> Tensor:
@@ -46,7 +45,6 @@ class Victim:
         return self.objective.assess(self.model.net, pixels, labels, constants)
 
     def cross_entropy(self, pixels: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return scores and cross-entropies."""
         scores = self.scores(pixels)
         return scores, F.cross_entropy(scores, labels, reduction="none")
 

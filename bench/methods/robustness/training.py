@@ -24,4 +24,3 @@ and without covariances and of a Cauchy law, whose scales are propagated layer b
 theorem.
 """
 TRAINING = (*training.TRAINING, OBJECTIVES)
-"""Code that determines the training."""

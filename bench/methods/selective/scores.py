@@ -82,7 +82,6 @@ class _View:
         return cast(sr.Cauchy, propagated).to(torch.float64)  # like the noise
 
     def score(self, name: str) -> dict[str, Tensor]:
-        """Return uncertainties by reading."""
         if name == "softmax_entropy":
             return {"": losses.softmax_entropy(self.location)}
         if name == "orthonormal_certificates":

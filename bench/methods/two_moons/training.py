@@ -16,7 +16,6 @@ from sdp_bench.bench.noise import CAUCHY, GAUSSIAN, Noise
 from sdp_ref import losses
 
 Scored = sr.Gaussian | sr.Cauchy
-"""Laws of the scores."""
 
 SCALE = 0.3
 """Scale of the noise, in the units of the points."""
@@ -45,12 +44,10 @@ class Recipe:
 
     @property
     def label(self) -> str:
-        """Full description."""
         return f"{self.how}, trained {'with propagation' if self.propagated else 'as usual'}"
 
     @property
     def architecture(self) -> Architecture:
-        """Architecture of the net."""
         return Architecture(HIDDEN, self.activation, width=WIDTH, inputs=2, outputs=2)
 
 
@@ -151,4 +148,3 @@ TRAINING = (
     *(moons, train, uncertainty, numbers, RECIPES),
     *(SCALE, POINTS, SPREAD, LEARNING_RATE, WIDTH, HIDDEN, FAR, TESTED, _LOW, _HIGH, _SIDE),
 )
-"""Code that determines the numbers."""

@@ -120,7 +120,6 @@ class Scores:
 
     @property
     def all(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the three scores in order."""
         return self.picp, self.mpiw, self.nll
 
 

@@ -122,23 +122,19 @@ class Nets:
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """Return the tensors by name."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @property
     def outputs(self) -> int:
-        """Number of outputs of a net."""
         return self.second.shape[1]
 
     def __len__(self) -> int:
         return len(self.weight)
 
     def __getitem__(self, part: slice) -> Nets:
-        """Return some of the nets, as views."""
         return Nets(**{name: tensor[part] for name, tensor in self.tensors.items()})
 
     def zeros(self) -> Nets:
-        """Return a stack of the same shapes filled with zeros."""
         return Nets(**{name: torch.zeros_like(tensor) for name, tensor in self.tensors.items()})
 
     @classmethod

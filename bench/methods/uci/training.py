@@ -13,7 +13,6 @@ from sdp_bench.bench.methods.uci.stacked import OBJECTIVES, Nets, Objective, Pro
 from sdp_bench.bench.nets import storage
 
 TRAINING = (Trainer, Trainer.run, Problem, *OBJECTIVES.values())
-"""Code that determines the training."""
 
 Report = Callable[[int, int], None]
 """Callback (epochs done, epochs in total)."""

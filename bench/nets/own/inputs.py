@@ -47,7 +47,6 @@ def read_inputs(
 
 
 def _chosen(path: Path, names: list[str], noisy: str | None) -> str:
-    """Return the name of the array with the noise."""
     for name in names:
         if not (name.isdecimal() or name.isidentifier()):
             raise UserError(f"'{name}' in {path} is no name of an input; numpy.savez(file, x=..., mask=...)")

@@ -53,7 +53,6 @@ class OwnArchitecture:
 
     @property
     def outputs(self) -> int:
-        """Number of values in one output."""
         return int(np.prod(self.output_shape, dtype=int))
 
     @property
@@ -105,7 +104,6 @@ class OwnNet:
 
     @property
     def data(self) -> LabelledTable:
-        """The inputs as a data set without classes."""
         return LabelledTable(self.inputs, torch.zeros(len(self.inputs), dtype=torch.int64))
 
     def build(self) -> nn.Module:
@@ -319,8 +317,6 @@ def _flat(net: nn.Module, dimensions: int) -> nn.Module:
 
 
 class _Column(nn.Module):
-    """From shape (B,) to (B, 1)."""
-
     def forward(self, x: Tensor) -> Tensor:
         return x.unsqueeze(1)
 

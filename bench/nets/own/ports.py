@@ -23,7 +23,6 @@ class Ports:
 
     @property
     def names(self) -> dict[str, str]:
-        """Return noisy input and output as stored."""
         return {"noisy": self.noisy, "output": self.output}
 
     @property

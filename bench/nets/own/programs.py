@@ -48,7 +48,6 @@ class Program:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the content."""
         return hashlib.sha256(self.content).hexdigest()
 
     @property
