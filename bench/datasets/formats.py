@@ -85,10 +85,7 @@ def _encode(text: str, encoding: str) -> bytes:
 
 
 class _ArrayUnpickler(pickle.Unpickler):  # noqa: S301  this is what makes it safe
-    """Unpickle arrays, strings, numbers, lists and dictionaries only.
-
-    A pickle can call any function by name; this class allows only those that construct arrays.
-    """
+    """Unpickle arrays and plain values only, since a pickle can call any function by name."""
 
     def find_class(self, module: str, name: str) -> Any:
         if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":

@@ -316,10 +316,7 @@ def _send(message: bytes) -> None:
 
 
 def _answer(content: bytes, threads: int, memory: float | None, teller: Connection) -> None:
-    """Send the answer of a call, a pickle of (value, pickled error, error in one line, its traceback).
-
-    The process then ends at once, without waiting for threads or exit handlers.
-    """
+    """Send a call's (value, pickled error, its line, its traceback) and end without waiting for threads."""
     global _teller
     _teller = teller
     with suppress(OSError):

@@ -29,11 +29,7 @@ _TRAINING = 1.2e-6  # s per epoch, net and hidden unit
 
 
 def seconds(net: Net, samples: int, oracles: int, rules: Sequence[str], measuring: float) -> float:
-    """Return the time (s) of one input of a net on one core.
-
-    `samples` is the number per oracle, `oracles` the number of oracles, and `measuring` the time (s) of the
-    metrics.
-    """
+    """Return the time (s) of one input of a net on one core; `measuring` is the time of the metrics."""
     architecture = net.architecture
     if isinstance(architecture, ClassifierArchitecture):
         network, names = NETWORKS[architecture.name], [rule.partition(":")[0] for rule in rules]

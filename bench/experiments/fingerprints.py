@@ -41,11 +41,7 @@ _COMPARISON = (*_LAWS, Oracle, Prediction, OracleKey)
 
 
 def of_measurement(rule: str, metric: str, plugins: Sequence[Plugin] = ()) -> str:
-    """Return a hash, 16 hexadecimal digits, of all code that determines a measurement.
-
-    `plugins` may contain the rule. An unknown rule raises a ValueError. A UserError is raised if the metric
-    is unknown, or a plug-in cannot be run or has no source.
-    """
+    """Return a hash, 16 hexadecimal digits, of all code that determines a measurement."""
     return _of_pair(rule, metric, plugin_of(rule, plugins))
 
 

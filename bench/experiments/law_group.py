@@ -241,10 +241,7 @@ def _compared(
 
 
 def measured(oracle: Oracle, prediction: Prediction, rule: str, metric: str, seconds: float) -> list[Record]:
-    """Return the records of one metric of one prediction, one per component.
-
-    `seconds` is the rule's time for one input. A ValueError is raised if the metric is NaN.
-    """
+    """Return the records of one metric of one prediction, one per component; a ValueError if it is NaN."""
     definition = metric_of(metric)
     records = []
     for component, estimate in definition.measure(oracle, prediction):

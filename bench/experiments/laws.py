@@ -225,10 +225,7 @@ def oracle_key(net: Net, x: Tensor, noise: str, sampler: str, samples: int) -> O
 
 
 def canonical_rules(specs: Sequence[str], plugins: Sequence[Plugin] = ()) -> tuple[str, ...]:
-    """Return rule specs in canonical form, in order and without duplicates; `plugins` are unchanged.
-
-    An unknown rule or parameter, or a value out of range, raises a UserError.
-    """
+    """Return rule specs in canonical form, in order and without duplicates; `plugins` are unchanged."""
     for spec in specs:
         if "seed=" in spec:
             raise UserError(f"rule '{spec}': the experiments seed a rule themselves, from each oracle's key")

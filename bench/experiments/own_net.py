@@ -103,10 +103,7 @@ def heavy_measures_for(outputs: int) -> Measure:
 
 
 def samples_for(net: OwnNet, oracles: int, outputs: int) -> tuple[int, str]:
-    """Return the number of samples of an oracle, and the reason if it is not a million.
-
-    `oracles` counts pairs of an input and a sigma.
-    """
+    """Return the samples of each of `oracles` oracles, and the reason if it is not a million."""
     if outputs > HISTOGRAM_OUTPUTS:
         most, why = _MANY_OUTPUTS, f"{outputs} outputs"
     else:
@@ -123,10 +120,7 @@ def samples_for(net: OwnNet, oracles: int, outputs: int) -> tuple[int, str]:
 
 
 def own_experiment(net: OwnNet, settings: Settings) -> tuple[OwnNetExperiment, Settings, list[str]]:
-    """Return the experiment on a user's net, settings that fit it, and notes on the choices made.
-
-    `settings` contain noise levels in the units of the net's inputs.
-    """
+    """Return the experiment on a user's net, settings that fit it, and notes on the choices made."""
     sigmas = settings.design.sigmas
     if not sigmas:
         raise UserError("--net needs --sigma: scales of the noise on each input, in its units")

@@ -140,10 +140,7 @@ class ReplicateGroup(Group):
 
     @abstractmethod
     def records(self, methods: Sequence[str]) -> Iterator[Record]:
-        """Train, and yield scores of some methods for all seeds in order.
-
-        An error of the training or a method is raised as an OutsideError.
-        """
+        """Train, and yield scores of some methods for all seeds in order; errors become OutsideError."""
 
     @property
     def units(self) -> tuple[Unit, ...]:

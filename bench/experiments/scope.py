@@ -36,10 +36,7 @@ class Scope:
     _refusals: dict[tuple[str, str], str] = field(default_factory=dict, repr=False)
 
     def left_out(self, rule: str, net: Net, noise: Noise) -> LeftOut | None:
-        """Return why a rule does not run on a net under a family of noise, or None.
-
-        The net represents all nets with its activation.
-        """
+        """Return why a rule does not run on nets with this activation under a family of noise, or None."""
         activation, where = net.architecture.activation, f"{noise.name} noise"
         attempts: tuple[tuple[str, Callable[[], str]], ...] = (
             (activation, lambda: self._refused_net(rule, net)),

@@ -101,10 +101,7 @@ class Outcome:
 
 
 def rules_of(specs: Sequence[str]) -> dict[str, Asked]:
-    """Return rules or guests by canonical spec, given specs and addresses of plug-ins.
-
-    An unknown rule, or a reference, raises a UserError.
-    """
+    """Return rules or guests by canonical spec, given specs and addresses of plug-ins."""
     names, found = plugins.resolve(specs)
     rules: dict[str, Asked] = {}
     for name in canonical_rules(names, found):

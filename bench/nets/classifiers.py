@@ -177,10 +177,7 @@ class TrainedClassifier:
 def taken(
     content: bytes, kind: tuple[ClassifierArchitecture, ImageRecipe] | None = None, source: str = "cache"
 ) -> TrainedClassifier:
-    """Return the classifier in a file, which must be of this `kind` if given.
-
-    A ValueError is raised for another kind, or weights that do not fit.
-    """
+    """Return the classifier in a file; a ValueError if it is not of this `kind`, if given."""
     found = TrainedClassifier.from_bytes(content, source)
     if kind is not None and kind != (found.architecture, found.recipe):
         raise ValueError("it is of another recipe")

@@ -108,10 +108,7 @@ def choose(trials: Iterable[Trial]) -> Recipe:
 
 
 def attempt(architecture: Architecture, accuracies: Callable[[Recipe], Iterable[float]]) -> list[Trial]:
-    """Try candidates in order until one trains every seed.
-
-    `accuracies` trains the nets of a recipe and returns their training accuracies.
-    """
+    """Try candidates in order until one trains every seed; `accuracies` trains the nets of a recipe."""
     trials: list[Trial] = []
     for recipe in CANDIDATES:
         trials.append(Trial.of(architecture, recipe, accuracies(recipe)))

@@ -229,11 +229,7 @@ def _is_own(name: str, base: Path) -> bool:
 
 @dataclass(frozen=True)
 class _Shipped(MetaPathFinder, ExecutionLoader):
-    """Finder and loader of the package made from shipped code.
-
-    Source is returned by `get_source`, so that tracebacks and `inspect` show it even if the file does not
-    exist.
-    """
+    """Finder and loader of the package made from shipped code, whose source tracebacks and `inspect` find."""
 
     code: Code
 

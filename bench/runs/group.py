@@ -36,10 +36,7 @@ def _outside(record: Record) -> str:
 
 
 def run_group(group: Group, cells: Collection[Cell]) -> GroupResult:
-    """Measure some cells of a group and return the records of these cells only.
-
-    An impossible value of a metric is recorded as a failure.
-    """
+    """Measure some cells of a group and return their records; an impossible value is a failure."""
     start, asked = time.perf_counter(), frozenset(cells)
     records: list[Record] = []
     failures: list[Failure] = []

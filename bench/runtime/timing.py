@@ -36,10 +36,7 @@ def by_turns(
     warmup: int = 1,
     now: Callable[[], float] = clock,
 ) -> dict[str, list[float]]:
-    """Time each function once per round, so that disturbances affect all of them; returns seconds by name.
-
-    `warmup` is the number of untimed rounds before.
-    """
+    """Time each function once per round, so that disturbances affect all of them; returns seconds by name."""
     for _ in range(warmup):
         for work in works.values():
             work()

@@ -38,11 +38,7 @@ def mlp(named: Mlp) -> nn.Sequential:
 
 
 def build(name: str, seed: int = 0) -> tuple[nn.Module, tuple[int, ...]]:
-    """Return the net with this name, in evaluation mode, and the shape of one input.
-
-    Names are those of `sdp_bench.bench.runtime.dimensions.sized`; `seed` determines the weights. A net that
-    this version does not have raises a NotAtThisCommitError.
-    """
+    """Return the named net (see `sized`), in evaluation mode, and the shape of one input."""
     net = sized(name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -84,8 +80,7 @@ class Workload:
     def forward(self, method: str) -> Callable[[], tuple[Tensor, Tensor | None]]:
         """Return a forward pass without gradients, ready to run.
 
-        It returns the location (B, m), and the covariance or variance (None for the net itself). An
-        UnsupportedError is raised if a rule does not support the net.
+        It returns the location (B, m), and the covariance or variance (None for the net itself).
         """
         if method == DISTPROP:
             return self._distprop(create_graph=False)
@@ -102,10 +97,7 @@ class Workload:
         return run
 
     def training_step(self, method: str) -> Callable[[], Tensor]:
-        """Return a function that computes a loss on location and scale, and the parameters' gradients.
-
-        An UnsupportedError is raised if a rule does not support the net.
-        """
+        """Return a function that computes a loss on location and scale, and the parameters' gradients."""
         propagate = self._differentiable(method)
 
         def step() -> Tensor:

@@ -94,10 +94,7 @@ class _Change:
 
 
 def explain(rule: str, seen: Sequence[Seen], together: Finding | None = None) -> Cause | None:
-    """Return why a rule does not pass, or None if nothing stops it.
-
-    `seen` covers all cells and probes. `together` is the finding on all of them, for a sampling rule.
-    """
+    """Return why a rule does not pass, or None; `together` is the finding on all cells of a sampling rule."""
     stopping = [each for each in seen if each.status in _STOPS]
     if not stopping and (together is None or not together.stops):
         return None

@@ -38,9 +38,6 @@ class Told:
 
 
 def accepting(baseline: Path, rules: Iterable[str] = (), options: Sequence[str] = ()) -> str:
-    """Return the command that accepts rules, by default all, into a baseline.
-
-    `options` are command-line options that exclude a part.
-    """
+    """Return the command that accepts rules, by default all; `options` exclude a part of the baseline."""
     named = ["--rules", ",".join(rules)] if rules else []
     return shlex.join(["sdp-bench", "check", "--baseline", str(baseline), *named, "--update", *options])

@@ -83,11 +83,7 @@ def judge(
     draw: int,
     step: Step = lambda *_: None,
 ) -> Verdict:
-    """Compare predictions with the baseline's and return the verdict.
-
-    `draw` seeds the fresh oracles and a sampling rule's fresh draws. `step` is called for each fresh oracle
-    with number, total and cell.
-    """
+    """Compare predictions with the baseline's; `draw` seeds the fresh oracles and fresh draws."""
     findings: list[Finding] = []
     compared: list[_Comparison] = []
     for name, rule in rules.items():

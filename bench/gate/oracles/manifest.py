@@ -176,10 +176,7 @@ def versions() -> dict[str, str]:
 
 
 def _model() -> str:
-    """Return family and model of the processor, and environment variables that configure its BLAS.
-
-    Cloud providers use one name for several generations of processors.
-    """
+    """Return family and model of the processor (its name may cover several), and its BLAS settings."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].splitlines()
     except OSError:
@@ -244,10 +241,7 @@ def save(manifests: Iterable[Manifest], path: Path = MANIFESTS) -> None:
 
 
 def load(path: Path = MANIFESTS) -> list[tuple[Manifest, str]]:
-    """Read the manifests of a file in order, each with its recorded hash.
-
-    A UserError is raised if the file is missing, empty or damaged, or has duplicates.
-    """
+    """Read the manifests of a file in order, each with its recorded hash."""
     try:
         plain = files.read_json(path)
     except OSError as error:

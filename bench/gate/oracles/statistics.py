@@ -122,10 +122,7 @@ SAME_PLATFORM = Tolerance(samples=0.0, mean=1e-6, covariance=1e-6, cells=0.0, cl
 
 
 def distances(stored: Statistics, again: Statistics) -> dict[str, tuple[float, str, str]]:
-    """Return each statistic's distance, the field of `Tolerance` that bounds it, and its unit.
-
-    A ValueError is raised if shapes differ.
-    """
+    """Return each statistic's distance, the field of `Tolerance` that bounds it, and its unit."""
     a, b = _arrays(stored), _arrays(again)
     for name, array in a.items():
         if array.shape != b[name].shape:
@@ -149,10 +146,7 @@ def distances(stored: Statistics, again: Statistics) -> dict[str, tuple[float, s
 def disagreements(
     stored: Statistics, again: Statistics, tolerance: Tolerance, *, bitwise: bool
 ) -> Iterator[tuple[str, str]]:
-    """Yield the statistics in which two draws of one oracle disagree, with a line that says by how much.
-
-    With `bitwise`, all samples must be equal to the last bit.
-    """
+    """Yield the statistics in which two draws of one oracle disagree, with a line that says by how much."""
     if again.dtype != stored.dtype:
         yield "dtype", f"samples are {again.dtype}, stored {stored.dtype}"
     try:

@@ -80,10 +80,7 @@ def verify(
 
 
 def compare(manifest: Manifest, oracle: Oracle, *, bitwise: bool) -> list[Finding]:
-    """Return the disagreements of an oracle with its manifest, or a single finding that it agrees.
-
-    With `bitwise`, all samples must be equal to the last bit.
-    """
+    """Return the disagreements of an oracle with its manifest, or a single finding that it agrees."""
     found = []
     seeds = (
         ("seed", manifest.seed, oracle.key.seed("oracle")),

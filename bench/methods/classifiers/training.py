@@ -96,10 +96,7 @@ class Objective:
 
 @dataclass(frozen=True, eq=False)
 class TrainingImages:
-    """Training images.
-
-    A UserError is raised if there are fewer than two classes among the labels, or a label is out of range.
-    """
+    """Training images; a UserError if labels are out of range or of fewer than two classes."""
 
     pixels: Tensor  # shape (N, C, H, H), uint8
     labels: Tensor  # shape (N,), int64

@@ -49,11 +49,7 @@ class Scored:
 
 @dataclass(frozen=True, eq=False)
 class _View:
-    """Lazily computed inputs of the scores for a few images; laws are continued in float64.
-
-    Gaussian pairs and Cauchy pairs each use a law of their own family, with the rule and scale of training,
-    whichever family was used in training.
-    """
+    """Lazily computed inputs of the scores of a few images, in float64; pairs have their own family."""
 
     model: Model
     objective: Objective

@@ -38,10 +38,7 @@ class Splits:
 
 
 def rows_of(count: int, seed: int) -> dict[str, np.ndarray]:
-    """Return the row numbers of the parts ``train``, ``validation`` and ``test`` for a seed.
-
-    Too few rows raise a UserError.
-    """
+    """Return the row numbers of the parts ``train``, ``validation`` and ``test`` for a seed."""
     if count < _LEAST_ROWS:
         raise UserError(f"a set of {count} rows is too small to split; at least {_LEAST_ROWS} are needed")
     # RandomState rather than a Generator: these are the published splits.

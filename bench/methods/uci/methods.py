@@ -186,10 +186,7 @@ def _quantiles(nets: Nets, x: Tensor, seeds: int) -> Intervals:
 
 
 class _Sampled:
-    """Gaussians with the moments (divisor k - 1) of the outputs at k noisy copies of each input.
-
-    All settings and variances share the noise, and a smaller number of samples uses the first of it.
-    """
+    """Gaussians with the moments (divisor k - 1) of outputs at k copies of each input with common noise."""
 
     def __init__(self, nets: Nets, splits: Splits, settings: int, seeds: Sequence[int], samples: int) -> None:
         self._nets, self._splits, self._settings, self._samples = nets, splits, settings, samples

@@ -173,10 +173,7 @@ class Nets:
 
 
 class Trainer:
-    """Training of a stack, whose state can be saved and restored.
-
-    `batch` is the number of rows in a minibatch; the last one of an epoch has the remaining rows.
-    """
+    """Training of a stack in minibatches of `batch` rows, whose state can be saved and restored."""
 
     def __init__(
         self, problem: Problem, objective: Objective, settings: Sequence[Setting], batch: int = BATCH

@@ -149,10 +149,7 @@ class OwnNet:
 
     @classmethod
     def from_bytes(cls, content: bytes, source: str) -> OwnNet:
-        """Inverse of `to_bytes`; a ValueError for any other content.
-
-        The code is not trusted, and `build` refuses to run it.
-        """
+        """Inverse of `to_bytes`; the code is not trusted, so `build` refuses to run it."""
         try:
             tensors, about = from_file(content)
             shapes: dict[str, Any] = about["architecture"]
@@ -285,10 +282,7 @@ def _found(
 
 
 def _made(code: Code | Program) -> tuple[nn.Module, bool]:
-    """Construct the net on the CPU with a fixed seed, and return whether it had half precision.
-
-    Half-precision weights are converted to float32, the lowest precision of oracles and rules.
-    """
+    """Construct the net on the CPU, seeded, as float32, and return whether it had half precision."""
     made = code.load()
     if not isinstance(made, nn.Module):
         if isinstance(code, Program) or not callable(made):

@@ -65,10 +65,7 @@ class _Chosen(nn.Module):
 
 
 def picked(made: Any, path: str) -> Any:
-    """Return a part of a net's result, by keys, fields and indices separated by dots.
-
-    A UserError is raised if it does not exist.
-    """
+    """Return a part of a net's result, by keys, fields and indices separated by dots."""
     for part in path.split(".") if path else ():
         inside = _inside(made)
         if not inside:
