@@ -25,16 +25,10 @@ FEATURE_SCALINGS = ("raw", "standardised")
 
 @dataclass(frozen=True, eq=False)
 class LabelledTable:
-    """A tabular classification set in memory.
+    """A tabular classification set in memory."""
 
-    Attributes
-    ----------
-    features : Tensor, shape (N, n), float32
-    labels : Tensor, shape (N,), int64
-    """
-
-    features: Tensor
-    labels: Tensor
+    features: Tensor  # shape (N, n), float32
+    labels: Tensor  # shape (N,), int64
 
     def batch(self, rows: Tensor | Sequence[int] | slice) -> Tensor:
         """Return the features of `rows`, shape (B, n)."""
@@ -43,21 +37,12 @@ class LabelledTable:
 
 @dataclass(frozen=True, eq=False)
 class RegressionTable:
-    """A tabular regression set in memory, as published.
-
-    Attributes
-    ----------
-    title : str
-    features : Tensor, shape (N, n), float64
-    targets : Tensor, shape (N,), float64
-    parts : tuple of str
-        Names of the files that were used.
-    """
+    """A tabular regression set in memory, as published."""
 
     title: str
-    features: Tensor
-    targets: Tensor
-    parts: tuple[str, ...]
+    features: Tensor  # shape (N, n), float64
+    targets: Tensor  # shape (N,), float64
+    parts: tuple[str, ...]  # names of the files that were used
 
     @property
     def description(self) -> str:
@@ -268,18 +253,10 @@ class TabularRegression(Dataset):
 
 @dataclass(frozen=True)
 class Part:
-    """Files that together hold some images of a split: one batch, for example.
+    """Files that together hold some images of a split: one batch, for example."""
 
-    Attributes
-    ----------
-    files : tuple of DataFile
-        The first file names the part.
-    images : int
-        Published number of images.
-    """
-
-    files: tuple[DataFile, ...]
-    images: int
+    files: tuple[DataFile, ...]  # the first file names the part
+    images: int  # published number of images
 
     @property
     def name(self) -> str:

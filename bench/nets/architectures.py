@@ -273,35 +273,18 @@ ArchitectureT = TypeVar("ArchitectureT")
 
 @dataclass(frozen=True)
 class Network(Generic[ArchitectureT]):
-    """A kind of classifier.
+    """A kind of classifier."""
 
-    Attributes
-    ----------
-    build : callable
-        Returns a net of an architecture, with initial weights given by a seed.
-    title : str
-        Display name.
-    family : str
-        Main building block: "attention", "convolution", ...
-    depth : int
-        Layers with weights on the longest path.
-    width : int
-        The project's default width; see `ImageArchitecture`.
-    seconds : float
-        Approximate time (s) of a forward pass of one input.
-    covariance_seconds : float
-        Approximate time (s) of a rule with full covariances for one input; 0 if no such rule exists.
-    training, short : mapping of str
-        Fields of its recipe that differ from the project's, and further ones for a few minutes on a CPU.
-    """
-
+    # returns a net of an architecture, with initial weights given by a seed
     build: Callable[[ArchitectureT, int], nn.Module]
-    title: str
-    family: str
-    depth: int
-    width: int = 64
-    seconds: float = 5e-5
+    title: str  # display name
+    family: str  # main building block: "attention", "convolution", ...
+    depth: int  # layers with weights on the longest path
+    width: int = 64  # the project's default width; see `ImageArchitecture`
+    seconds: float = 5e-5  # approximate time (s) of a forward pass of one input
+    # approximate time (s) of a rule with full covariances for one input; 0 if no such rule exists
     covariance_seconds: float = 0.0
+    # fields of its recipe that differ from the project's, and further ones for a few minutes on a CPU
     training: Mapping[str, Any] = field(default_factory=dict)
     short: Mapping[str, Any] = field(default_factory=dict)
 

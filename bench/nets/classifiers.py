@@ -22,46 +22,23 @@ PRECISIONS = ("float32", "bfloat16")
 
 @dataclass(frozen=True)
 class ImageRecipe:
-    """Training of a classifier by cross-entropy on images in [0, 1], or on sequences.
+    """Training of a classifier by cross-entropy on images in [0, 1], or on sequences."""
 
-    Attributes
-    ----------
-    dataset : str
-        Name of a set of images or sequences with classes.
-    parts : tuple of str
-        Files of the training split to use, as named by `LabelledExamples.parts`.
-    optimizer : {"sgd", "adam"}
-    learning_rate : float
-        Peak learning rate.
-    momentum : float
-        Momentum of SGD; Adam has its own.
-    weight_decay : float
-    schedule : {"constant", "cosine"}
-        "cosine" decays to 0 at the last step.
-    warmup : float
-        Epochs of linear increase to the peak rate.
-    epochs, batch_size : int
-    augmentation : {"none", "crop_flip"}
-        "crop_flip": random crops of the image padded by 4, half of them mirrored.
-    precision : {"float32", "bfloat16"}
-        Precision of products in training ("bfloat16": mixed). Weights and measurements are float32.
-    seed : int
-        Seed of initial weights, order and augmentation.
-    """
-
-    dataset: str
-    parts: tuple[str, ...]
+    dataset: str  # name of a set of images or sequences with classes
+    parts: tuple[str, ...]  # files of the training split to use, as named by `LabelledExamples.parts`
     optimizer: str = "sgd"
-    learning_rate: float = 0.1
-    momentum: float = 0.9
+    learning_rate: float = 0.1  # peak learning rate
+    momentum: float = 0.9  # momentum of SGD; Adam has its own
     weight_decay: float = 5e-4
-    schedule: str = "cosine"
-    warmup: float = 1.0
+    schedule: str = "cosine"  # "cosine" decays to 0 at the last step
+    warmup: float = 1.0  # epochs of linear increase to the peak rate
     epochs: int = 100
     batch_size: int = 128
+    # "crop_flip": random crops of the image padded by 4, half of them mirrored
     augmentation: str = "crop_flip"
+    # precision of products in training ("bfloat16": mixed). Weights and measurements are float32.
     precision: str = "float32"
-    seed: int = 0
+    seed: int = 0  # seed of initial weights, order and augmentation
 
     def __post_init__(self) -> None:
         for name, choices in (

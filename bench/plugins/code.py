@@ -38,32 +38,18 @@ _PROJECT = {"sdp_ref", "sdp_bench"}
 
 @dataclass(frozen=True)
 class Code:
-    """User code: its location, and the source needed to run it elsewhere.
+    """User code: its location, and the source needed to run it elsewhere."""
 
-    Attributes
-    ----------
-    address : str
-        Where it was found, for display: ``my_rule.py:MyRule``.
-    module : str
-        Import name of its module, ``package.module``; empty for a file.
-    attribute : str
-        Class, function or object in the module.
-    source : str
-        Source of the module; empty if it has no Python source and is only imported.
-    modules : tuple of (str, str)
-        The user's modules that it imports, from its folder or package, as sorted pairs of path and source.
-    folder : str
-        Folder of the file, which may hold data; empty for a module, and for code from a results file.
-    trusted : bool
-        Whether it may be run. Code from a results file is not trusted, since the file may come from anybody.
-    """
-
-    address: str
-    module: str
-    attribute: str
+    address: str  # where it was found, for display: ``my_rule.py:MyRule``
+    module: str  # import name of its module, ``package.module``; empty for a file
+    attribute: str  # class, function or object in the module
+    # source of the module; empty if it has no Python source and is only imported
     source: str = field(repr=False)
+    # the user's modules that it imports, from its folder or package, as sorted pairs of path and source
     modules: Files = field(default=(), repr=False)
+    # folder of the file, which may hold data; empty for a module, and for code from a results file
     folder: str = ""
+    # whether it may be run. Code from a results file is not trusted, since the file may come from anybody.
     trusted: bool = True
 
     @classmethod
