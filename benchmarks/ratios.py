@@ -19,11 +19,11 @@ from torch import nn
 from sdp_bench import oracles
 from sdp_bench.bench.environment import cpu_name
 from sdp_bench.bench.runtime.timing import REGULAR, Ratio, by_turns
-from sdp_bench.bench.runtime.workloads import DISTPROP, RULES, Workload
+from sdp_bench.bench.runtime.workloads import DISTPROP, RULES, SHORT, Workload
 from sdp_ref.laws import DiagonalGaussian
 
 NETS = {"cnn3": 64, "resnet18": 8}
-METHODS = ("sdp", "marginal_sdp", "marginal_moment_matching", "marginal_moment_matching:precision=1e-5")
+METHODS = ("sdp", "marginal_sdp", "marginal_moment_matching", SHORT)
 ORACLE = "oracle"
 WIDTHS, SAMPLES, GEMM = (4, 100, 100, 100, 100, 3), 10**6, 2048
 COLUMNS = ("one thread", "two threads")

@@ -14,13 +14,12 @@ import pytest
 import torch
 
 from sdp_bench.bench.runtime.timing import REGULAR, Ratio, by_turns
-from sdp_bench.bench.runtime.workloads import DISTPROP, RULES, Workload
+from sdp_bench.bench.runtime.workloads import DISTPROP, RULES, SHORT, Workload
 
 pytest.importorskip(DISTPROP)
 
 CASES = {"cnn3": (64, 11), "resnet18": (8, 5)}
 WITH_GRAPH = "distprop as it comes"  # keeps the Jacobian's graph in a forward pass too
-SHORT = "marginal_moment_matching:precision=1e-5"
 pytestmark = pytest.mark.usefixtures("threads")
 
 

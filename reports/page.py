@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -182,11 +183,11 @@ def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], li
     results = tabulated(results, sections)
     shown = [(section, context) for section in sections if (context := section.build(results)) is not None]
     numbers: dict[Labels, Number] = {}
-    for section, context in shown:
-        for number in section.numbers(results, context):
-            numbers.setdefault(labels_of(number.rows), number)
+    listed = chain.from_iterable(section.numbers(results, context) for section, context in shown)
+    for number in chain(listed, rulings.numbers if rulings else ()):
+        numbers.setdefault(labels_of(number.rows), number)
     templates = environment(results.traits, {rows: number.address for rows, number in numbers.items()})
-    templates.globals["ruled"] = rulings.tally if rulings else {}
+    templates.globals["rulings"] = rulings
     made = []
     for section, context in shown:
         template = templates.get_template(str(section.template))
@@ -205,8 +206,11 @@ def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], li
 
 
 def _rulings(results: Results) -> Rulings | None:
-    """What results say to the paper, where they are of its size."""
-    if not (results.published or results.meta.get("preset") == PAPERS_OWN):
+    """Verdicts on the paper's statements, if results are of its size or of the suites behind its claims."""
+    from sdp_bench.reports.replication.claims import SUITES
+
+    claims = "experiment" in results.frame and results.frame["experiment"].isin(SUITES.keys()).any()
+    if not (results.published or results.meta.get("preset") == PAPERS_OWN or claims):
         return None
     from sdp_bench.reports.replication.page import Rulings  # which runs rules
 

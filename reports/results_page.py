@@ -14,6 +14,7 @@ import click
 
 from sdp_bench.bench.files import write
 from sdp_bench.bench.text import markdown
+from sdp_bench.reports.replication.page import Rulings
 from sdp_bench.reports.results import Results, committed_results
 from sdp_bench.reports.section import sections, tabulated
 from sdp_bench.reports.style.rules import RuleTraits
@@ -24,6 +25,7 @@ from sdp_ref.errors import on_one_line
 RULES = (
     "sdp",
     "dvia",
+    "dvia:means=regular",
     "moment_matching",
     "unscented",
     "marginal_sdp",
@@ -46,7 +48,7 @@ BEYOND = (
 )
 """The same of the table of mixtures."""
 
-_SECTIONS = ("summary", "choice", "claims", "sensitivity", "oracle", "uci", "selective", "runtime")
+_SECTIONS = ("summary", "choice", "sensitivity", "oracle", "uci", "selective", "runtime")
 _TABLES = {
     "mixtures": ("iris-mixtures", 4, ("tv_headline",)),
     "shared_mass": ("iris-tv", 4, ("tv_headline", "tv_paper", "tv_class")),
@@ -79,6 +81,7 @@ def results_page(results: Results) -> str:
         .get_template("results.md")
         .render(
             sections=shown,
+            rulings=Rulings.of(results),
             rules=RULES,
             beyond=BEYOND,
             commands=_commands(results.meta["command"]),

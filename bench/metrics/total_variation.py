@@ -194,10 +194,10 @@ class SingleTotalVariation(SharedMass):
     name = "tv_single"
     title = "1 − TV of single outputs, joint extremes"
     about = (
-        "Shared mass of one output at a time, in equal bins between the smallest and the largest value of both "
-        "samples, averaged over the outputs. Of all conventions it comes nearest to the paper’s numbers for SDP "
-        "and for DVIA at the means of the regular pass, and misses its Monte Carlo and marginal columns. The "
-        "bins depend on the rule, so it does not rank rules fairly; the standard error is an upper bound."
+        "Shared mass of one output at a time, in equal bins between the smallest and the largest value of "
+        "both samples, averaged over the outputs. Of all conventions it comes nearest to the paper’s numbers "
+        "for SDP, and it misses those for Monte Carlo estimates and marginal rules. The bins depend on the "
+        "rule, so it does not rank rules fairly; the standard error is an upper bound."
     )
     published = "1-tv"
     rank = 25
@@ -224,7 +224,7 @@ class SingleTotalVariation(SharedMass):
         outputs = oracle.total_variations(OutputBins(edges), prediction.samples)
         # The outputs of a net are strongly correlated, so errors are averaged as if they were equal.
         parts = ("value", "floor", "floor95", "stderr")
-        yield None, Estimate(*(float(np.mean([getattr(e, part) for e in outputs])) for part in parts))
+        yield None, Estimate(*(float(np.mean([getattr(e, part) for e in outputs])) for part in parts))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sdp_bench.bench.experiments import Experiment
 from sdp_bench.bench.experiments.introduction.experiment import EXPERIMENT as INTRODUCTION
@@ -14,6 +14,7 @@ from sdp_bench.bench.experiments.uci.experiment import EXPERIMENT as UCI
 from sdp_bench.bench.experiments.vision.resnet import RESNET
 from sdp_bench.bench.nets.architectures import NETWORKS
 from sdp_bench.reports.paper import printed
+from sdp_bench.reports.replication.images import IMAGES
 from sdp_bench.reports.replication.statement import Evidence
 from sdp_bench.reports.sections.robustness.words import SETS
 from sdp_bench.reports.style import labels
@@ -27,6 +28,7 @@ _MISPRINTS = {
 }
 METRICS = {"1-tv": "1 − TV", "w1": "W1", "std_ratio": "ratios of standard deviations", "tv_class": "TV"}
 """What the paper's tables show, for people, by :attr:`Metric.published`."""
+_WIDE = "not compared: the spreads over images are larger than the means"
 _ROBUST = "#robustness"
 _FIGURES = (
     ("Figure 1", "two moons", "", "#two-moons"),
@@ -129,15 +131,19 @@ def _cells(table: Table, methods: frozenset[str]) -> dict[tuple[float, str, str]
 
 def _others(evidence: Evidence) -> Iterator[Counterpart]:
     """Tables of the other experiments."""
-    measured = set(evidence.of(RESNET.name)["activation"].unique())
-    nearest = next((network for network in printed.RESNETS if network in measured), printed.RESNETS[0])
+    images = evidence.of(RESNET.name).groupby("activation", observed=True)["input"].nunique()
+    nearest = next((network for network in printed.RESNETS if network in images), printed.RESNETS[0])
     resnet = NetKind(nearest, NETWORKS[nearest].depth)
     methods = frozenset(printed.experiment("tv_class_resnet18")["method"])
     for label, title in (
         ("Table 3", "TV of classes, ResNet-18"),
         ("Table 37", "the same with standard deviations"),
     ):
-        yield _beside(evidence, label, title, "tv_class", resnet, methods)
+        beside = _beside(evidence, label, title, "tv_class", resnet, methods)
+        if beside.address:
+            few = ", a demonstration" if images[nearest] < IMAGES else ""
+            beside = replace(beside, design=beside.design + few, found=_WIDE)
+        yield beside
     uci = evidence.of(UCI.name)
     sets = sorted(uci["dataset"].unique()) if len(uci) else []
     design = f"{', '.join(sets)}; {labels.plural(int(uci['seed'].nunique()), 'seed')}" if sets else ""

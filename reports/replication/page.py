@@ -10,7 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+from sdp_bench.reports.numbers.number import Number
 from sdp_bench.reports.parts import Beside, Part
+from sdp_bench.reports.replication import dvia
+from sdp_bench.reports.replication.claims import numbers_of_claims
 from sdp_bench.reports.replication.counterparts import METRICS, Counterpart, counterparts
 from sdp_bench.reports.replication.nearness import nearness
 from sdp_bench.reports.replication.statement import Answer, Evidence, RuledTopic, ruled
@@ -28,7 +31,10 @@ LeadingT = TypeVar("LeadingT", Answer, Counterpart)
 _TEMPLATE = Path(__file__).with_name("template.html")
 _ORDER = 0
 _CONVENTIONS, _UNREACHED = 12, 12  # rows of tables that are shown
-_COLUMNS = ("topic", "lines", "quote", "reading", "outcome", "ruling", "found", "fidelity", "address")
+_COLUMNS = (
+    *("topic", "lines", "quote", "reading", "outcome", "ruling", "found", "why_undecided"),
+    *("outcome_regular_dvia", "ruling_regular_dvia", "found_regular_dvia", "fidelity", "address"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,20 +42,58 @@ class Rulings:
     """What measurements say to the paper's statements, by topic."""
 
     results: Results
-    evidence: Evidence
     topics: tuple[RuledTopic, ...]
 
     @classmethod
     def of(cls, results: Results) -> Rulings:
         """Rule on every statement."""
         evidence = Evidence(results)
-        return cls(results, evidence, tuple(ruled(topic, evidence) for topic in statements()))
+        return cls(results, tuple(ruled(topic, evidence) for topic in statements()))
+
+    @property
+    def numbers(self) -> Iterator[Number]:
+        """Lists of the measurements behind the effects of the claims."""
+        return numbers_of_claims(self.results.frame, self.results.traits)
 
     @property
     def tally(self) -> dict[Outcome, int]:
-        """How many statements come to what, in the order in which outcomes are told."""
+        """Number of statements by outcome; those about DVIA against DVIA as published."""
         counts = Counter(one.answer.verdicts.outcome for topic in self.topics for one in topic.statements)
         return {outcome: counts[outcome] for outcome in Outcome if counts[outcome]}
+
+    @property
+    def about_dvia(self) -> dict[str, Counter[Outcome]]:
+        """The same of the statements that were judged against both versions of DVIA; empty if none were."""
+        both = [one for topic in self.topics for one in topic.statements if one.regular]
+        if not both:
+            return {}
+        return {
+            "DVIA as published": Counter(one.answer.verdicts.outcome for one in both),
+            "DVIA at the means of the regular pass": Counter(
+                one.regular.verdicts.outcome for one in both if one.regular
+            ),
+        }
+
+    @property
+    def outcomes_of_dvia(self) -> list[Outcome]:
+        """The outcomes in :attr:`about_dvia`."""
+        return [outcome for outcome in Outcome if any(own[outcome] for own in self.about_dvia.values())]
+
+    @property
+    def headline(self) -> str:
+        """The comparison of SDP with both versions of DVIA, in words."""
+        (one,) = (o for topic in self.topics for o in topic.statements if o.statement.key == "tv-dvia-better")
+        against = [f"{name}: {answer.verdicts.words}" for name, answer in one.versions if answer.measured]
+        if one.regular and _refuted(one.answer) and not _refuted(one.regular):
+            return (
+                "SDP is less accurate than DVIA as published; the paper’s comparison is reproduced when "
+                "DVIA’s means are not propagated."
+            )
+        return f"“SDP is better than DVIA in 1 − TV”, against {'; '.join(against)}."
+
+
+def _refuted(answer: Answer) -> bool:
+    return answer.verdicts.outcome in (Outcome.REFUTED, Outcome.PARTLY_REFUTED)
 
 
 def shown(rulings: Rulings, places: Mapping[str, str]) -> tuple[Part, list[Beside]]:
@@ -66,10 +110,11 @@ def shown(rulings: Rulings, places: Mapping[str, str]) -> tuple[Part, list[Besid
     Part
     list of Beside
     """
-    results, evidence = rulings.results, rulings.evidence
+    results, evidence = rulings.results, Evidence(rulings.results)
     topics = [_led(topic, places) for topic in rulings.topics]
     counts = rulings.tally
     nearest = nearness(results.frame)
+    dvia_table = dvia.table_28(results.frame)
     html = (
         environment(results.traits)
         .get_template(str(_TEMPLATE))
@@ -78,6 +123,11 @@ def shown(rulings: Rulings, places: Mapping[str, str]) -> tuple[Part, list[Besid
             counts=counts,
             total=sum(counts.values()),
             nearness=nearest,
+            dvia=rulings.about_dvia,
+            dvia_outcomes=rulings.outcomes_of_dvia,
+            dvia_table=dvia_table,
+            locations=dvia.locations(results.frame),
+            columns=dvia.columns(results.frame),
             names=METRICS,
             shown_conventions=_CONVENTIONS,
             shown_unreached=_UNREACHED,
@@ -89,6 +139,7 @@ def shown(rulings: Rulings, places: Mapping[str, str]) -> tuple[Part, list[Besid
         )
     )
     navigation = [(f"topic-{one.topic.key}", one.topic.title) for one in topics]
+    navigation += [("dvia", "The paper’s DVIA")] if dvia_table else []
     navigation += [("conventions", "Which convention")] if nearest else []
     navigation.append(("counterparts", "Tables and figures"))
     part = Part(PAPER, _ORDER, tuple(navigation), html)
@@ -97,7 +148,12 @@ def shown(rulings: Rulings, places: Mapping[str, str]) -> tuple[Part, list[Besid
 
 def _led(topic: RuledTopic, places: Mapping[str, str]) -> RuledTopic:
     """A topic whose answers lead to nothing but what is there."""
-    statements = tuple(replace(one, answer=_to(places, one.answer)) for one in topic.statements)
+    statements = tuple(
+        replace(
+            one, answer=_to(places, one.answer), regular=_to(places, one.regular) if one.regular else None
+        )
+        for one in topic.statements
+    )
     return replace(topic, statements=statements)
 
 
@@ -110,7 +166,7 @@ def _rows(topics: list[RuledTopic]) -> Iterator[tuple[str, ...]]:
     for topic in topics:
         for one in topic.statements:
             first, last = one.statement.lines
-            answer = one.answer
+            answer, regular = one.answer, one.regular
             yield (
                 topic.topic.title,
                 f"{first}" if first == last else f"{first}-{last}",
@@ -119,6 +175,10 @@ def _rows(topics: list[RuledTopic]) -> Iterator[tuple[str, ...]]:
                 answer.verdicts.outcome.value[0],
                 answer.verdicts.words,
                 answer.found,
+                answer.why,
+                regular.verdicts.outcome.value[0] if regular else "",
+                regular.verdicts.words if regular else "",
+                regular.found if regular else "",
                 answer.fidelity,
                 answer.address,
             )
@@ -144,5 +204,8 @@ def _latex(topics: list[RuledTopic]) -> str:
     ]
     for topic, rows in ((one.topic.title, _rows([one])) for one in topics):
         lines.append(f"\\multicolumn{{3}}{{l}}{{\\emph{{{escaped(topic)}}}}} \\\\")
-        lines += [f"{row[1]} & {escaped(row[2])} & {escaped(row[5])}: {escaped(row[6])} \\\\" for row in rows]
+        for row in rows:
+            regular = f" Against the paper’s DVIA {row[9]}: {row[10]}" if row[8] else ""
+            ruling = escaped(f"{row[5]}: {row[6]}{regular}")
+            lines.append(f"{row[1]} & {escaped(row[2])} & {ruling} \\\\")
     return "\n".join([*lines, "\\bottomrule", "\\end{longtable}", ""])

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from sdp_bench.bench.experiments.selective.experiment import EXPERIMENT
-from sdp_bench.bench.methods.selective import OTHER_SCALES, READINGS
+from sdp_bench.bench.methods.selective import OTHER_SCALES
 from sdp_bench.reports.replication.statement import (
     Effect,
     Evidence,
@@ -18,7 +18,7 @@ from sdp_bench.reports.replication.statement import (
     finite,
 )
 from sdp_bench.reports.sections.selective.areas import at_scale
-from sdp_bench.reports.sections.selective.words import MODELS, SCORE_STYLES
+from sdp_bench.reports.sections.selective.words import MODELS, READINGS, SCORE_STYLES
 from sdp_bench.reports.style import labels
 
 _BORROWED = "sd_"

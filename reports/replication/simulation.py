@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from sdp_bench.bench.metrics import recorded_metric
+from sdp_bench.reports.replication.claims import CONVENTIONS, TV_MARGIN
 from sdp_bench.reports.replication.statement import (
     Answer,
     Convention,
@@ -22,18 +23,14 @@ from sdp_bench.reports.replication.statement import (
     paired,
     tried,
 )
-from sdp_bench.reports.sections.claims.claims import CLAIMS, CONVENTIONS, TV_MARGIN, Claim
-from sdp_bench.reports.sections.claims.judging import any_measured
 from sdp_bench.reports.sections.oracle import ONCE, TENFOLD
-from sdp_bench.reports.statistics.verdicts import Verdict
 from sdp_bench.reports.style import labels
 
-_WORST = (Verdict.FAILS, Verdict.UNDECIDED, Verdict.NOT_MEASURED, Verdict.HOLDS)
-"""Verdicts, from that which a conjunction takes from any of its parts to that which it needs from all."""
 _SIGMAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 _LAYERWISE = {
     "moment_matching": "moment matching",
     "dvia": "DVIA",
+    "dvia:means=regular": "DVIA (means=regular)",
     "sdp": "SDP",
     "marginal_moment_matching": "marginal moment matching",
     "marginal_sdp": "marginal SDP",
@@ -43,20 +40,6 @@ _FIRST, _LAST = (1, 4), (4, 6)
 """Depths between which errors grow."""
 _POOR = 0.05
 """Share of inputs from which on predictions are "poor"."""
-
-
-def _judged(claim: Claim) -> Rule:
-    """Ruling of the report's own section on the claims, which are one family."""
-
-    def rule(evidence: Evidence) -> Answer | None:
-        judgement = evidence.judgements[claim.key]
-        if not any_measured([judgement]):
-            return None
-        deciding = judgement.shown.deciding
-        design = f"{deciding.design}, each with inputs of its own; the paper: 10 × 10" if deciding else ""
-        return Answer(judgement.verdicts, judgement.sentence, design, f"#claim-{claim.key}")
-
-    return rule
 
 
 def _slopes(frame: pd.DataFrame) -> NDArray[np.float64]:
@@ -86,7 +69,7 @@ def _lead_by_depth(evidence: Evidence) -> Tried | None:
     if not names:
         return None
     frame = pd.concat([evidence.of(name) for name in names])
-    frame = frame[frame["rule"].isin(("sdp", "dvia"))]
+    frame = frame[frame["rule"].isin(("sdp", evidence.dvia))]
     conventions = frame["metric_spec"].map(lambda spec: recorded_metric(str(spec)).convention)
     trials: dict[Convention, Trial] = {}
     for name in CONVENTIONS:
@@ -94,10 +77,10 @@ def _lead_by_depth(evidence: Evidence) -> Tried | None:
         effects = []
         for sigma in _SIGMAS:
             means = paired(own[own["sigma"] == sigma], ("seed", "depth"))
-            if means.shape[1] < len(("sdp", "dvia")):
+            if means.shape[1] < 2:
                 continue
             # TV is smaller where a rule is better.
-            slopes = _slopes((means["dvia"] - means["sdp"]).unstack("depth"))
+            slopes = _slopes((means[evidence.dvia] - means["sdp"]).unstack("depth"))
             effects.append(
                 Effect(f"growth of SDP’s lead in 1 − TV a doubling of depth, σ = {sigma:g}", slopes)
             )
@@ -223,19 +206,7 @@ def _pretrained(evidence: Evidence) -> Tried | None:
     return Tried(trials, design, "#iris-location")
 
 
-def _wider(evidence: Evidence) -> Answer | None:
-    """SDP against the more expensive rule in both distances, from the claims on each."""
-    parts: Sequence[str] = ("tv-dvia-better", "w1-dvia-4")
-    found = [evidence.judgements[key] for key in parts]
-    if not any_measured(found):
-        return None
-    worst = min(found, key=lambda one: _WORST.index(one.shown.verdict))
-    return Answer(worst.verdicts, worst.sentence, "as the two claims on DVIA", f"#claim-{worst.claim.key}")
-
-
 RULES: Mapping[str, Rule] = {
-    **{claim.key: _judged(claim) for claim in CLAIMS},
-    "improves": _wider,
     "depth": _lead_by_depth,
     "decay": _decay,
     "accumulate": _accumulate,

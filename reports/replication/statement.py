@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -14,10 +15,11 @@ from numpy.typing import ArrayLike, NDArray
 from sdp_bench.bench.runtime.table import Row
 from sdp_bench.oracles.estimate.multiplicity import holm
 from sdp_bench.reports.results import Results
-from sdp_bench.reports.sections.claims.judging import Judgement, judge
-from sdp_bench.reports.statistics.conventions import Verdicts
+from sdp_bench.reports.statistics.conventions import Outcome, Verdicts
 from sdp_bench.reports.statistics.verdicts import (
+    LEVEL,
     MIN_NETS,
+    MeanTests,
     Verdict,
     decide,
     mean_tests,
@@ -26,35 +28,19 @@ from sdp_bench.reports.statistics.verdicts import (
 )
 from sdp_bench.reports.style import labels
 
-NOT_MEASURED = Verdicts({"": Verdict.NOT_MEASURED})
+T = TypeVar("T")
 
+PUBLISHED, REGULAR = "dvia", "dvia:means=regular"
+"""DVIA as published, and with the covariance at the means of the regular pass, as in the paper's numbers."""
 
-@dataclass(frozen=True)
-class Answer:
-    """What results say to a statement.
+Convention = tuple[str, ...]
+"""The choices that the paper leaves open, a word for each that matters to a statement."""
 
-    Attributes
-    ----------
-    verdicts : Verdicts
-        Under each convention that the paper leaves open; under one without a name where it leaves none.
-    found : str
-        Effect and interval in a sentence; without a ruling the reason why there is none.
-    fidelity : str
-        What it rests on, beside what the paper rests on.
-    address : str
-        Where in the report's folder the numbers are; empty where there are none.
-    """
+OTHER_TRAINING = frozenset({"other recipe", "standardised features"})
+"""Conventions for the training of the simulated nets, besides that of all suites."""
 
-    verdicts: Verdicts
-    found: str
-    fidelity: str = ""
-    address: str = ""
-
-    @classmethod
-    def certain(cls, *, holds: bool, found: str, fidelity: str = "", address: str = "") -> Answer:
-        """Ruling that no sample enters, or one so large that its error does not matter."""
-        verdict = Verdict.HOLDS if holds else Verdict.FAILS
-        return cls(Verdicts({"": verdict}), found, fidelity, address)
+Which = tuple[str, Convention]
+"""A trial: the key of its statement and the convention."""
 
 
 @dataclass(frozen=True)
@@ -64,15 +50,21 @@ class Effect:
     Attributes
     ----------
     name : str
-        What is measured, in `shown` units.
+        The measured quantity, in `shown` units.
     values : ndarray, shape (replicates,)
-        Finite.
+        An effect with values that are not finite is not tested.
     threshold : float
     shown : callable of float
-        From the effect to what people read; monotone.
+        Monotone map from the effect to the number that readers see.
     choices : int
-        Of how many effects it is one chosen for its size (at the best of so many scales); the statement is
-        that one of them is above the threshold.
+        Number of effects that this one was chosen from for its size (the best of several scales, say). The
+        statement is then that one of them is above the threshold.
+    sentence : str
+        The finding in words, with ``{value}``, or ``{size}`` and ``{side}``; by default the name.
+    sigma : str
+        Noise levels, where they are not part of the name.
+    sources : tuple of (str, str)
+        Names and addresses of the lists of measurements behind it.
     """
 
     name: str
@@ -80,44 +72,86 @@ class Effect:
     threshold: float = 0.0
     shown: Callable[[float], float] = float
     choices: int = 1
+    sentence: str = ""
+    sigma: str = ""
+    sources: tuple[tuple[str, str], ...] = ()
 
     @functools.cached_property
-    def p(self) -> tuple[float, float]:
-        """p-values of "above the threshold" and of "below it".
+    def tests(self) -> MeanTests | None:
+        """Tests of the mean; None without two finite replicates."""
+        if len(self.values) < 2 or not np.isfinite(self.values).all():
+            return None
+        return mean_tests(self.values, self.threshold)
 
-        The first counts once for each choice (Bonferroni): the largest of several effects is above zero by
-        noise alone. The second does not, since all of them have to be below and the largest is nearest.
-        """
-        tests = mean_tests(self.values, self.threshold)
-        return min(1.0, self.choices * float(tests.above)), float(tests.below)
+    @property
+    def p(self) -> tuple[float, float]:
+        """p-values of "above the threshold" and of "below it"."""
+        # The first counts once for each choice (Bonferroni): the largest of several effects is above zero by
+        # noise alone. The second does not, since all of them have to be below and the largest is nearest.
+        if self.tests is None:
+            return 1.0, 1.0
+        return min(1.0, self.choices * float(self.tests.above)), float(self.tests.below)
+
+    @property
+    def range(self) -> tuple[float, float, float]:
+        """Mean and ends of its 95 % interval as readers see them; NaN where there is no interval."""
+        mean = (
+            float(np.mean(self.values)) if len(self.values) and np.isfinite(self.values).all() else math.nan
+        )
+        if self.tests is None or len(self.values) < MIN_NETS:
+            return self.shown(mean), math.nan, math.nan
+        low, high = sorted((self.shown(float(self.tests.low)), self.shown(float(self.tests.high))))
+        return self.shown(mean), low, high
 
     @property
     def interval(self) -> str:
-        """Mean with its 95 % interval (in brackets), where there are replicates enough for one."""
-        mean = float(np.mean(self.values)) if len(self.values) else math.nan
-        text = labels.number(self.shown(mean))
-        if len(self.values) < MIN_NETS:
-            return text
-        found = mean_tests(self.values)
-        low, high = sorted((self.shown(float(found.low)), self.shown(float(found.high))))
-        return f"{text} ({labels.number(low)} to {labels.number(high)})"
+        """Mean with its interval in brackets, where there are enough replicates for one."""
+        return labels.interval(*self.range)
+
+    @property
+    def mean(self) -> str:
+        """Mean, with as many digits as its interval."""
+        return self.interval.partition(" (")[0]
+
+    @property
+    def ends(self) -> str:
+        """Ends of the interval; empty without one."""
+        return self.interval.partition(" (")[2].removesuffix(")")
 
     @property
     def needed(self) -> str:
-        """What it has to be, as people read it."""
+        """The threshold as readers see it, with the direction: ``> −0.01``."""
         sign = ">" if self.shown(1.0) > self.shown(-1.0) else "<"
         return f"{sign} {labels.number(self.shown(self.threshold))}"
+
+    @property
+    def leaning(self) -> str:
+        """On which side of the threshold its 95 % interval lies: "above", "below", or empty."""
+        if self.tests is None or len(self.values) < MIN_NETS:
+            return ""
+        if self.tests.low > self.threshold:
+            return "above"
+        return "below" if self.tests.high < self.threshold else ""
+
+    @property
+    def found(self) -> str:
+        """Effect and interval in words."""
+        mean, low, high = self.range
+        if not self.sentence:
+            return f"{self.name}: {self.interval}"
+        size = labels.interval(-mean, -high, -low) if mean < 0 else self.interval
+        return self.sentence.format(value=self.interval, size=size, side="below" if mean < 0 else "above")
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A statement's parts, measured on replicates: it holds if every part does.
+    """A statement's parts, measured on replicates: the statement is supported if every part is.
 
     Attributes
     ----------
     effects : tuple of Effect
     replicate : str
-        What is drawn anew from one value of an effect to the next: ``net``, ``seed``, ``image``.
+        The unit that is drawn independently for each value of an effect: ``net``, ``seed``, ``image``.
     """
 
     effects: tuple[Effect, ...]
@@ -130,44 +164,65 @@ class Trial:
 
     @functools.cached_property
     def p(self) -> tuple[float, float]:
-        """p-values of "every part holds" and of "some part fails", not corrected over statements."""
+        """p-values of "every part is above" and of "some part is below", not corrected over statements."""
         above, below = ([effect.p[side] for effect in self.effects] for side in (0, 1))
         return float(p_of_every_part(above)), float(p_of_some_part(below))
 
     @property
     def deciding(self) -> Effect:
-        """The part that lies worst for the statement, in standard errors."""
+        """The part that is worst for the statement, in standard errors."""
 
         def surplus(effect: Effect) -> float:
             values = effect.values - effect.threshold
+            if not np.isfinite(values).all():
+                return -math.inf
             error = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else 0.0
             mean = float(values.mean())
-            return mean / error if error else math.copysign(math.inf, mean)
+            return mean / error if error else math.copysign(math.inf, mean) if mean else 0.0
 
-        return min(self.effects, key=surplus)
+        refuted = [effect for effect in self.effects if effect.leaning == "below"]
+        return min(refuted or self.effects, key=surplus)
 
     @property
     def found(self) -> str:
-        """The part that decides, with its effect, its interval and what it would have to be."""
+        """The deciding part, with its effect, its interval and the threshold."""
         worst = self.deciding
         parts = f"; of {len(self.effects)} parts this decides" if len(self.effects) > 1 else ""
         few = f", at least {MIN_NETS} are needed" if self.fewest < MIN_NETS else ""
+        infinite = int((~np.isfinite(worst.values)).sum())
+        gone = f"; not finite in {infinite}" if infinite else ""
         count = labels.plural(len(worst.values), self.replicate)
         chosen = f"; the best of {worst.choices}" if worst.choices > 1 else ""
-        return f"{worst.name}: {worst.interval}, needed {worst.needed} ({count}{few}{chosen}{parts})"
+        return f"{worst.found}, needed {worst.needed} ({count}{few}{gone}{chosen}{parts})"
 
-
-Convention = tuple[str, ...]
-"""How choices that the paper leaves open are made: of those that matter to a statement, each in a word."""
+    def attainable(self) -> tuple[float, float]:
+        """The p-values if replicates scattered by only 1 % of an effect in either direction."""
+        # They depend on the number of replicates alone: if even these do not decide, it is too small.
+        scatter = np.linspace(-1, 1, self.fewest)
+        least = float(mean_tests(1 + 0.01 * scatter / scatter.std(ddof=1)).above)
+        most_chosen = max(effect.choices for effect in self.effects)
+        return min(1.0, most_chosen * least), min(1.0, len(self.effects) * least)
 
 
 @dataclass(frozen=True)
 class Tried:
-    """Trials of a statement under each convention, what they rest on and where the numbers are."""
+    """Trials of a statement under each convention, what they rest on and where the numbers are.
+
+    Attributes
+    ----------
+    trials : mapping of Convention to Trial
+    fidelity : str
+        The design of the measurements, compared with the paper's.
+    address : str
+        Where in the report's folder the numbers are; empty where there are none.
+    lacking : mapping of Convention to str
+        The missing measurements of a convention under which some were made.
+    """
 
     trials: Mapping[Convention, Trial]
     fidelity: str = ""
     address: str = ""
+    lacking: Mapping[Convention, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -177,7 +232,7 @@ class Tried:
         fidelity: str = "",
         address: str = "",
     ) -> Tried | None:
-        """Trials under those conventions of which every part was measured; None where there is none."""
+        """Trials under the conventions that have every part measured; None if there are none."""
         parts = {convention: tuple(own) for convention, own in effects.items()}
         trials = {
             convention: Trial(own, replicate)
@@ -187,32 +242,110 @@ class Tried:
         return cls(trials, fidelity, address) if trials else None
 
 
+@dataclass(frozen=True)
+class Ruling:
+    """The verdict on a statement under one convention.
+
+    Attributes
+    ----------
+    convention : Convention
+    verdict : Verdict
+    trial : Trial, optional
+        None if something is not measured.
+    supported, refuted : float
+        p-values, corrected over the family.
+    reason : str
+        Why an undecided statement is undecided, or what was not measured.
+    """
+
+    convention: Convention
+    verdict: Verdict
+    trial: Trial | None = None
+    supported: float = 1.0
+    refuted: float = 1.0
+    reason: str = ""
+
+    @property
+    def name(self) -> str:
+        """The convention in words."""
+        return ", ".join(self.convention)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What results say to a statement.
+
+    Attributes
+    ----------
+    verdicts : Verdicts
+        Under each convention that the paper leaves open; under one without a name where it leaves none.
+    found : str
+        Effect and interval in a sentence; without a verdict the reason why there is none.
+    fidelity, address : str
+        See :class:`Tried`.
+    rulings : tuple of Ruling
+        By convention; empty where nothing was tested.
+    """
+
+    verdicts: Verdicts
+    found: str
+    fidelity: str = ""
+    address: str = ""
+    rulings: tuple[Ruling, ...] = ()
+
+    @classmethod
+    def certain(cls, *, holds: bool, found: str, fidelity: str = "", address: str = "") -> Answer:
+        """An answer that no sample enters, or one so large that its error does not matter."""
+        verdict = Verdict.SUPPORTED if holds else Verdict.REFUTED
+        return cls(Verdicts({"": verdict}), found, fidelity, address)
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is a verdict under any convention."""
+        return self.verdicts.outcome is not Outcome.NOT_MEASURED
+
+    @property
+    def why(self) -> str:
+        """Why it is undecided, for each reason the conventions that have it; empty if it is decided."""
+        if self.verdicts.outcome is not Outcome.UNDECIDED:
+            return ""
+        reasons: dict[str, list[str]] = {}
+        for ruling in self.rulings:
+            if ruling.verdict is Verdict.UNDECIDED:
+                reasons.setdefault(ruling.reason, []).append(ruling.name)
+        if len(reasons) == 1:
+            return next(iter(reasons))
+        return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
+
+
 class Evidence:
     """Results, as the rulings ask them.
 
     Parameters
     ----------
     results : Results
+    dvia : str
+        The rule that statements about DVIA are judged against.
     """
 
-    def __init__(self, results: Results) -> None:
-        self.results = results
-        self._of: dict[str, pd.DataFrame] = {}
+    def __init__(self, results: Results, dvia: str = PUBLISHED) -> None:
+        self.results, self.dvia = results, dvia
+        self._made: dict[Hashable, Any] = {}
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Something made of the results, on the first call only."""
+        if key not in self._made:
+            self._made[key] = make()
+        made: T = self._made[key]
+        return made
 
     def of(self, experiment: str, **where: object) -> pd.DataFrame:
         """Measurements of an experiment, of these those with given values in some columns."""
-        if experiment not in self._of:
-            frame = self.results.frame
-            self._of[experiment] = frame[frame["experiment"] == experiment]
-        own = self._of[experiment]
+        frame = self.results.frame
+        own = self.once(experiment, lambda: frame[frame["experiment"] == experiment])
         for column, value in where.items():
             own = own[own[column] == value]
         return own
-
-    @functools.cached_property
-    def judgements(self) -> Mapping[str, Judgement]:
-        """Judgements on the claims about the simulation's tables, by their keys."""
-        return {one.claim.key: one for one in judge(self.results.frame, self.results.traits)}
 
     def timed(self, architecture: str, method: str, phase: str = "forward") -> Row | None:
         """What ``sdp-bench runtime`` timed of a method; None where it did not."""
@@ -242,6 +375,8 @@ class Statement:
     rule : callable of Evidence, optional
         The ruling; it gives None where nothing was measured. Without it there is none, for a `reason`.
     reason : str
+    dvia : bool
+        Whether it compares with DVIA, so that it is judged against both.
     """
 
     key: str
@@ -250,6 +385,7 @@ class Statement:
     reading: str = ""
     rule: Rule | None = None
     reason: str = ""
+    dvia: bool = False
 
 
 @dataclass(frozen=True)
@@ -263,34 +399,52 @@ class Topic:
 
 @dataclass(frozen=True)
 class Ruled:
-    """A statement with what became of it."""
+    """A statement with its answer, and for statements about DVIA the answer against :data:`REGULAR`."""
 
     statement: Statement
     answer: Answer
+    regular: Answer | None = None
+
+    @property
+    def versions(self) -> list[tuple[str, Answer]]:
+        """Answers by the version of DVIA."""
+        both = [("as published", self.answer), ("means=regular", self.regular)]
+        return [(name, answer) for name, answer in both if answer]
+
+    @property
+    def rows(self) -> dict[str, list[tuple[str, Ruling]]]:
+        """Measured rulings with the version of DVIA: on nets trained as in all suites, and in other ways."""
+        every = [(name, r) for name, answer in self.versions for r in answer.rulings if r.trial]
+        others = [row for row in every if set(row[1].convention) & OTHER_TRAINING]
+        return {"first": [row for row in every if row not in others], "others": others}
 
 
 @dataclass(frozen=True)
 class RuledTopic:
-    """A topic with what became of its statements."""
+    """A topic with the answers to its statements."""
 
     topic: Topic
     statements: tuple[Ruled, ...]
 
 
 def ruled(topic: Topic, evidence: Evidence) -> RuledTopic:
-    """Rule on every statement of a topic.
+    """Judge every statement of a topic; statements about DVIA against both of its versions."""
+    published = _answers(topic, evidence)
+    regular = {}
+    if any(statement.dvia for statement in topic.statements):
+        regular = _answers(topic, Evidence(evidence.results, REGULAR))
+    return RuledTopic(
+        topic,
+        tuple(
+            Ruled(
+                one, published[one.key], regular[one.key] if one.dvia and regular[one.key].measured else None
+            )
+            for one in topic.statements
+        ),
+    )
 
-    Parameters
-    ----------
-    topic : Topic
-    evidence : Evidence
 
-    Returns
-    -------
-    RuledTopic
-        p-values of trials under one convention are corrected by Holm's method over the topic's statements,
-        with those under conventions that settle less (none at all, say).
-    """
+def _answers(topic: Topic, evidence: Evidence) -> dict[str, Answer]:
     answers: dict[str, Answer] = {}
     tried: dict[str, Tried] = {}
     for statement in topic.statements:
@@ -299,42 +453,102 @@ def ruled(topic: Topic, evidence: Evidence) -> RuledTopic:
             tried[statement.key] = one
         elif one is None:
             reason = statement.reason or "nothing that it is about is among these results"
-            answers[statement.key] = Answer(NOT_MEASURED, reason)
+            answers[statement.key] = Answer(Verdicts({"": Verdict.NOT_MEASURED}), reason)
         else:
             answers[statement.key] = one
-    verdicts = _verdicts(tried)
+    rulings = _rulings(tried)
     for key, one in tried.items():
-        fails = [each for each in one.trials if verdicts[key, each] is Verdict.FAILS]
-        shown = (fails or list(one.trials))[0]
-        found = one.trials[shown].found
-        words = f"{_name(shown)}: {found}" if len(one.trials) > 1 else found
-        by_convention = {_name(each): verdicts[key, each] for each in one.trials}
-        answers[key] = Answer(Verdicts(by_convention), words, one.fidelity, one.address)
-    return RuledTopic(topic, tuple(Ruled(one, answers[one.key]) for one in topic.statements))
+        own = rulings[key]
+        shown = next((r for r in own if r.verdict is Verdict.REFUTED), own[0])
+        if shown.verdict is Verdict.REFUTED:
+            shown = max((r for r in own if r.verdict is Verdict.REFUTED), key=_violation)
+        found = shown.trial.found if shown.trial else shown.reason
+        words = f"{shown.name}: {found}" if len(own) > 1 else found
+        verdicts = Verdicts({ruling.name: ruling.verdict for ruling in own})
+        answers[key] = Answer(verdicts, words, one.fidelity, one.address, own)
+    return answers
 
 
-def _verdicts(tried: Mapping[str, Tried]) -> dict[tuple[str, Convention], Verdict]:
-    """Verdicts on statements under conventions, corrected over the statements tried under each."""
-    # A convention may settle less than another does: what was tried under it belongs to the family of each
-    # that settles as much and more, and takes the largest of its p-values.
-    verdicts: dict[tuple[str, Convention], Verdict] = {}
-    largest: dict[tuple[str, Convention], tuple[float, float]] = {}
+def _violation(ruling: Ruling) -> float:
+    """How far the deciding part lies on the wrong side of its threshold."""
+    if ruling.trial is None:
+        return -math.inf
+    deciding = ruling.trial.deciding
+    return deciding.threshold - float(deciding.values.mean())
+
+
+def _rulings(tried: Mapping[str, Tried]) -> dict[str, tuple[Ruling, ...]]:
+    """Verdicts on statements under conventions, corrected over the statements tried under each (Holm)."""
     every = {(key, each): trial for key, one in tried.items() for each, trial in one.trials.items()}
-    verdicts |= {which: Verdict.UNDECIDED for which, trial in every.items() if trial.fewest < MIN_NETS}
-    for convention in {each for _, each in every}:
-        family = [which for which in every if which not in verdicts and set(which[1]) <= set(convention)]
-        if not family:
-            continue
-        holds = holm([every[which].p[0] for which in family])
-        fails = holm([every[which].p[1] for which in family])
-        for which, one, other in zip(family, holds.tolist(), fails.tolist(), strict=True):
-            before = largest.get(which, (0.0, 0.0))
-            largest[which] = (max(before[0], one), max(before[1], other))
-    return verdicts | {which: decide(*p) for which, p in largest.items()}
+    enough = {which: trial for which, trial in every.items() if trial.fewest >= MIN_NETS}
+    raw = {which: trial.p for which, trial in enough.items()}
+    families = _families(enough)
+    p = _corrected(raw, families)
+    rulings: dict[str, tuple[Ruling, ...]] = {}
+    for key, one in tried.items():
+        own = []
+        for convention in dict.fromkeys((*one.trials, *one.lacking)):
+            if convention in one.lacking:
+                own.append(Ruling(convention, Verdict.NOT_MEASURED, reason=one.lacking[convention]))
+                continue
+            trial, which = one.trials[convention], (key, convention)
+            verdict = decide(*p[which]) if which in p else Verdict.UNDECIDED
+            reason = ""
+            if verdict is Verdict.UNDECIDED:
+                best = (
+                    _corrected(raw | {which: trial.attainable()}, families)[which] if which in p else (1.0,)
+                )
+                family = max((len(each) for each in families if which in each), default=1)
+                reason = _undecided(trial, min(best) <= LEVEL, family)
+            own.append(Ruling(convention, verdict, trial, *p.get(which, (1.0, 1.0)), reason))
+        rulings[key] = tuple(own)
+    return rulings
 
 
-def _name(convention: Convention) -> str:
-    return ", ".join(convention)
+def _families(tried: Iterable[Which]) -> list[list[Which]]:
+    """Trials that are corrected together, for each convention."""
+    # A convention may settle less than another: a trial under it belongs to the family of each convention
+    # that settles as much and more.
+    every = list(tried)
+    return [
+        [which for which in every if set(which[1]) <= set(convention)]
+        for convention in {each for _, each in every}
+    ]
+
+
+def _corrected(
+    p: Mapping[Which, tuple[float, float]], families: list[list[Which]]
+) -> dict[Which, tuple[float, float]]:
+    """p-values by Holm's method, the largest over the families of a trial."""
+    largest = dict.fromkeys(p, (0.0, 0.0))
+    for family in families:
+        sides = (holm([p[which][side] for which in family]).tolist() for side in (0, 1))
+        for which, one, other in zip(family, *sides, strict=True):
+            largest[which] = (max(largest[which][0], one), max(largest[which][1], other))
+    return largest
+
+
+def _undecided(trial: Trial, could: bool, family: int) -> str:
+    """Why a trial decides nothing: too few replicates, the correction, our threshold, or the data."""
+    count = labels.plural(trial.fewest, trial.replicate)
+    if trial.fewest < MIN_NETS:
+        return f"the number of {trial.replicate}s cannot decide: {count}, at least {MIN_NETS} are needed"
+    if not could:
+        return (
+            f"the number of {trial.replicate}s cannot decide: {count} would not, even if they scattered by "
+            f"only 1 % of the effect, after correction over {labels.plural(family, 'statement')}"
+        )
+    deciding = trial.deciding
+    if deciding.leaning:
+        return (
+            f"the data do not decide: the interval excludes the threshold, but not after correction over "
+            f"{labels.plural(len(trial.effects), 'part')} and {labels.plural(family, 'statement')} ({count})"
+        )
+    if deciding.threshold and (tests := deciding.tests) and not tests.low <= 0 <= tests.high:
+        return (
+            "the threshold decides: the interval excludes equality and contains the threshold, which is ours"
+        )
+    return "the data do not decide: the interval contains the threshold"
 
 
 def paired(frame: pd.DataFrame, replicate: Sequence[str]) -> pd.DataFrame:

@@ -7,6 +7,7 @@ import tomllib
 from importlib.resources import files
 
 from sdp_bench.reports.replication import (
+    claims,
     cost,
     estimates,
     exact,
@@ -19,10 +20,10 @@ from sdp_bench.reports.replication import (
     simulation,
 )
 from sdp_bench.reports.replication.statement import Rule, Statement, Topic
-from sdp_bench.reports.sections.claims.claims import CLAIMS
 
 RULES: dict[str, Rule] = {
     **exact.RULES,
+    **claims.RULES,
     **simulation.RULES,
     **cost.RULES,
     **estimates.RULES,
@@ -45,12 +46,15 @@ def topics() -> tuple[Topic, ...]:
     tuple of Topic
     """
     text = files("sdp_bench.reports.replication").joinpath("statements.toml").read_text(encoding="utf-8")
-    claims = {claim.key: {"quote": claim.quote, "reading": claim.reading} for claim in CLAIMS}
+    known = {
+        claim.key: {"quote": claim.quote, "reading": claim.reading, "dvia": claim.about_dvia}
+        for claim in claims.CLAIMS
+    }
     read = []
     for key, topic in tomllib.loads(text).items():
         statements = []
         for name, entry in topic["statements"].items():
-            entry = claims.get(name, {}) | entry
+            entry = known.get(name, {}) | entry
             first, last = entry.pop("lines")
             statements.append(Statement(name, (first, last), rule=RULES.get(name), **entry))
         read.append(Topic(key, topic["title"], tuple(statements)))

@@ -54,8 +54,8 @@ _ROUNDING = 1e-12  # differences this small, relative to the values themselves, 
 class Verdict(StrEnum):
     """What became of a claim under one convention; the values are the words that people read."""
 
-    HOLDS = "holds"
-    FAILS = "fails"
+    SUPPORTED = "supported"
+    REFUTED = "refuted"
     UNDECIDED = "undecided"
     NOT_MEASURED = "not measured"
 
@@ -178,5 +178,5 @@ def decide(holds: float, fails: float) -> Verdict:
     """Verdict from a claim's two adjusted p-values."""
     # Both cannot be this small: a part is not both above its threshold and below it.
     if holds <= LEVEL:
-        return Verdict.HOLDS
-    return Verdict.FAILS if fails <= LEVEL else Verdict.UNDECIDED
+        return Verdict.SUPPORTED
+    return Verdict.REFUTED if fails <= LEVEL else Verdict.UNDECIDED

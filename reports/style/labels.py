@@ -38,6 +38,17 @@ def span(values: Iterable[float], decimals: int | None = None) -> str:
     return low if low == high else f"{low} to {high}"
 
 
+def interval(value: float, low: float, high: float) -> str:
+    """Write a value with its interval, to two digits of the narrower side; without it where it is NaN."""
+    if math.isnan(low) or math.isnan(high):
+        return number(value)
+    side = min(value - low, high - value)
+    decimals = max(0, 1 - math.floor(math.log10(side))) if 1e-6 < side < math.inf else None
+    shown = [value, low, high] if decimals is None else [round(x, decimals) + 0.0 for x in (value, low, high)]
+    mean, start, end = (number(x, decimals) for x in shown)
+    return f"{mean} ({start} to {end})"
+
+
 def spread(sd: float, mean: float, decimals: int | None = None) -> str:
     """Write a standard deviation with as many places as its mean has."""
     shown = number(mean, decimals)

@@ -17,7 +17,6 @@ from sdp_ref.rules.base import as_gaussian
 from sdp_ref.rules.full.elementwise import elementwise_input
 from sdp_ref.rules.full.rule import FullCovarianceRule
 
-
 _MEANS = ("propagated", "regular", "regular_covariance")
 
 
@@ -28,8 +27,8 @@ class DVIA(FullCovarianceRule):
     Its covariance is an approximation with known faults, which are kept: the variance is 12 % too
     small at mean/std = -2 and 82 % at -4, and the matrix can be slightly indefinite. It is returned
     as it is; :meth:`Gaussian.factor` clips it for sampling. A hidden unit whose variance it makes
-    negative is treated as a point mass. With residual branches, its covariance with values that are
-    read later follows from Stein's lemma, and max-pooling takes the component of the largest mean.
+    negative goes on as a point mass. Beside residual branches its covariance with the values that are
+    read later is by Stein's lemma, and max-pooling takes the component of the largest mean.
 
     Parameters
     ----------
@@ -37,7 +36,7 @@ class DVIA(FullCovarianceRule):
         Means m at which a ReLU evaluates its covariance formula, which depends on m_i / std_i, m_j / std_j
         and the correlation:
 
-        - "propagated": the means of the law that reaches the ReLU, E[relu(X)] layer by layer (Wu et al. 2019);
+        - "propagated": the means of the law that reaches the ReLU, as published by Wu et al. (2019);
         - "regular": the pre-activations of the regular pass, that is, of the net at the location of the
           input. The predicted law has the location f(x), as in SDP;
         - "regular_covariance": the same covariances; the location is the propagated mean.

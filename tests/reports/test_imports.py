@@ -20,6 +20,6 @@ def test_a_report_imports_no_torch_until_a_rule_is_asked():
         [sys.executable, "-c", IMPORTED], cwd=ROOT, capture_output=True, text=True, check=True
     )
     names, order = done.stdout.splitlines()
-    assert "'claims'" in names
+    assert "'overview'" in names
     assert names.endswith("] 4 Leaky-ReLU (negative_slope=0.2) layers")
     assert order == "['relu', 'tanh', 'own:net'] False"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
+from sdp_bench.bench.experiments.iris.claims import CLAIMS, OTHER_RECIPE, STANDARDISED, WASSERSTEIN
 from sdp_bench.reports.results import Results
 from sdp_bench.reports.section import Context, Section
-from sdp_bench.reports.site import CLAIMS
+from sdp_bench.reports.site import CLAIMS as PAGE
 from sdp_bench.reports.tables.published import Difference, differences, orders
 
 
@@ -15,8 +16,10 @@ class Paper(Section):
 
     name = "paper"
     title = "Beside the paper"
-    page = CLAIMS
+    page = PAGE
     order = 70
+    # Shown on the page of statements, not as tables.
+    experiments = tuple(one.name for one in (CLAIMS, WASSERSTEIN, OTHER_RECIPE, STANDARDISED))
 
     def build(self, results: Results) -> Context | None:
         """Differences and rankings; None where the paper prints nothing."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from sdp_bench.bench.methods.selective import OTHER_SCALES, READINGS, SCALE
-from sdp_bench.reports.sections.selective.words import reading_label
+from sdp_bench.bench.methods.selective import OTHER_SCALES, SCALE
+from sdp_bench.reports.sections.selective.words import READINGS, reading_label
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class ScaleRow:
     scale : float
         Standard deviation of the input noise.
     areas : tuple of SeedStatistics
-        RCAUC by reading, the default first.
+        RCAUC by reading, in the order of `READINGS`.
     accuracy : float
         On digits, per cent.
     seeds : int
@@ -47,7 +47,7 @@ def at_scale(frame: pd.DataFrame, scale: float | None = None) -> pd.DataFrame:
 
 
 def by_reading(areas: pd.DataFrame, score: str) -> tuple[SeedStatistics, ...]:
-    """Areas of a score in each of its readings, the default first."""
+    """Areas of a score in each of its readings, in the order of `READINGS`."""
     return tuple(
         _statistics(reading_label(score, reading), areas[areas["component"] == reading]["value"])
         for reading in READINGS[score]

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from sdp_bench.bench.experiments.selective.experiment import EXPERIMENT
-from sdp_bench.bench.methods.selective import READINGS, SCORES
+from sdp_bench.bench.methods.selective import SCORES
 from sdp_bench.bench.methods.selective.risk_coverage import perfect
 from sdp_bench.reports.paper.printed import experiment
 from sdp_bench.reports.sections.selective.areas import (
@@ -20,7 +20,7 @@ from sdp_bench.reports.sections.selective.areas import (
     by_reading,
     by_scale,
 )
-from sdp_bench.reports.sections.selective.words import MODELS, SCORE_STYLES
+from sdp_bench.reports.sections.selective.words import MODELS, READINGS, SCORE_STYLES
 from sdp_bench.reports.statistics.ranking import told_best
 from sdp_bench.reports.style import labels
 from sdp_bench.reports.style.axis import Axis
@@ -56,7 +56,7 @@ class ScoreRow:
     objective, method, score : str
         For people.
     area : SeedStatistics
-        RCAUC of the default reading.
+        RCAUC of the first reading.
     others : tuple of SeedStatistics
         The same of the other readings.
     seeds : int
@@ -198,8 +198,8 @@ def _measured(
     )
     risks = part[part["metric"] == "risk"]
     by_coverage = risks.groupby(by_kind(risks["component"], float))["value"]
-    default = areas[areas["component"] == READINGS[score][0]].set_index("seed")["value"]
-    return _Measured(objective, score, row, default, by_coverage.mean(), by_coverage.std())
+    first = areas[areas["component"] == READINGS[score][0]].set_index("seed")["value"]
+    return _Measured(objective, score, row, first, by_coverage.mean(), by_coverage.std())
 
 
 def _model_run(part: pd.DataFrame, objective: str) -> ModelRun:
@@ -221,7 +221,7 @@ def _on_areas(measured: Sequence[_Measured]) -> str:
     entropy = {each.objective: each.row.area.mean for each in measured if each.score == "softmax_entropy"}
     pairs = [each for each in measured if each.score.startswith("pairwise") and each.objective in entropy]
     if pairs:
-        default = sum(each.row.area.mean < entropy[each.objective] for each in pairs)
+        first = sum(each.row.area.mean < entropy[each.objective] for each in pairs)
         lowest = [
             min((n.mean for n in each.row.others if not math.isnan(n.mean)), default=math.inf)
             for each in pairs
@@ -231,8 +231,8 @@ def _on_areas(measured: Sequence[_Measured]) -> str:
             for each, low in zip(pairs, lowest, strict=True)
         )
         text += (
-            f"; {default} of {labels.plural(len(pairs), 'pairwise score')} "
-            f"{'is' if default == 1 else 'are'} below the softmax entropy of the same model, {some} by some "
+            f"; {first} of {labels.plural(len(pairs), 'pairwise score')} "
+            f"{'is' if first == 1 else 'are'} below the softmax entropy of the same model, {some} by some "
             "reading"
         )
     reserve = " (one seed, so no spread is known)" if seeds == 1 else ""
@@ -262,7 +262,7 @@ def _figure(panels: Sequence[tuple[str, list[_Measured]]]) -> Figure | None:
     named: dict[Style, None] = {}
     for title, measured in panels:
         curves = sorted(
-            (each for each in measured if len(each.risk)), key=lambda one: one.row.area.mean, reverse=True
+            (each for each in measured if len(each.risk)), key=lambda one: one.risk.mean(), reverse=True
         )
         if curves:
             chart = _chart(curves)
@@ -275,8 +275,9 @@ def _figure(panels: Sequence[tuple[str, list[_Measured]]]) -> Figure | None:
         title="Risk over coverage",
         caption="Accepted errors, as a share of all images, when the surest predictions are accepted; mean "
         "over seeds, and one standard deviation to either side. Grey: a perfect predictor, which is right on "
-        "all digits and abstains from all letters. Names stand in the order of the areas of each model, the "
-        "largest first.",
+        "all digits and abstains from all letters. Each score has its risks in one reading: 100 "
+        "certificates, the entropy of the Dirichlet law, or the mean of pairwise probabilities. Names are in "
+        "the order of the areas below the curves, the largest first.",
         panels=tuple(drawn),
         styles=(*named, _PERFECT),
     )

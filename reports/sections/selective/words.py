@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from sdp_bench.bench.methods import selective
 from sdp_bench.reports.style.drawing import Style
 
 
@@ -28,7 +29,15 @@ SCORE_STYLES = {
     "pairwise_gaussian": Style("PD Gauss", "#009e73", "circle"),
     "pairwise_cauchy": Style("PD Cauchy", "#0072b2", "up"),
 }
-_READINGS = {
+# The paper has entropies of "the categorical probabilities of the Dirichlet outputs", and averages the losses
+# of pairs: the geometric mean is the softmax of minus that average.
+_FIRST = {"dirichlet": "mean", "pairwise_gaussian": "geometric", "pairwise_cauchy": "geometric"}
+READINGS = {
+    score: tuple(sorted(readings, key=lambda reading: reading != _FIRST.get(score)))
+    for score, readings in selective.READINGS.items()
+}
+"""Readings of each score in the order of tables and rulings, the one closest to the paper's text first."""
+_LABELS = {
     "orthonormal_certificates": "{} certificates",
     "law": "entropy of the law",
     "mean": "entropy of its mean",
@@ -40,4 +49,4 @@ def reading_label(score: str, reading: str) -> str:
     """A reading of a score, for people; empty where there is one only."""
     if score in ("pairwise_gaussian", "pairwise_cauchy"):
         return f"{reading[3:]}, Gaussian scales" if reading.startswith("sd_") else reading
-    return _READINGS.get(score, _READINGS.get(reading, "")).format(reading)
+    return _LABELS.get(score, _LABELS.get(reading, "")).format(reading)

@@ -18,13 +18,10 @@ from numpy.typing import NDArray
 from scipy.special import stdtr
 
 from sdp_bench.oracles.estimate.multiplicity import holm
+from sdp_bench.reports.replication.claims import CLAIMS, CONVENTIONS, SUITES, Measured
 from sdp_bench.reports.results import committed_results
-from sdp_bench.reports.sections.claims.claims import CLAIMS, CONVENTIONS, SUITES
-from sdp_bench.reports.sections.claims.judging import Measured
 from sdp_bench.reports.selfcheck.rate import NOTHING, Part, Rate
 from sdp_bench.reports.statistics.verdicts import LEVEL, mean_tests, p_of_every_part, p_of_some_part
-from sdp_bench.reports.style.rules import RuleTraits
-from sdp_bench.reports.tables.frame import by_kind
 
 NETS = (30, 10)
 """Sizes of samples: that of the committed results, and that of a run of ten nets."""
@@ -107,17 +104,14 @@ def rates_of(known: Sequence[Population], trials: int, seed: int = 0) -> Iterato
 
 
 def _populations(frame: pd.DataFrame) -> Iterator[Population]:
-    frame = frame[frame["experiment"].isin(SUITES.keys())]
-    recipes = by_kind(frame["experiment"], SUITES.__getitem__)
-    for recipe in sorted(set(SUITES.values()) & set(recipes)):
-        measured = Measured.of(frame[recipes == recipe], RuleTraits())
+    for recipe in dict.fromkeys(SUITES.values()):
+        measured = Measured(frame, recipe)
         for claim in CLAIMS:
             for column in claim.columns:
-                for part in claim.parts if not measured.lacking(claim, column) else ():
-                    table = measured.table(part, column)
-                    effects = part.effects(table.scores(part)) if table else np.empty(0)
-                    if len(effects) and np.isfinite(effects).all():
-                        yield Population(recipe, column, claim.key, part.depth, part.threshold, effects)
+                effects = [part.effects(measured.table(part, column)) for part in claim.parts]
+                for part, own in zip(claim.parts, effects if all(map(len, effects)) else (), strict=False):
+                    if np.isfinite(own).all():
+                        yield Population(recipe, column, claim.key, part.depth, part.threshold, own)
 
 
 def _simulated(

@@ -9,13 +9,14 @@ import pytest
 
 from sdp_bench.reports.numbers import sheets
 from sdp_bench.reports.numbers.number import slug
+from sdp_bench.reports.replication.claims import numbers_of_claims
+from sdp_bench.reports.replication.statement import Evidence, ruled
+from sdp_bench.reports.replication.statements import topics
 from sdp_bench.reports.results import Results
-from sdp_bench.reports.sections.claims.judging import judge
-from sdp_bench.reports.sections.claims.measurements import addresses, numbers_of_claims
 from sdp_bench.reports.tables.frame import checked
 from tests.reports import made_up
 from tests.reports.made_up import TRAITS, page
-from tests.reports.sections.test_claims import suite
+from tests.reports.replication.test_claims import suite
 from tests.reports.sections.test_sections import oracle_frame, sensitivity_frame
 
 
@@ -47,7 +48,7 @@ def everything():
     return frame, numbers, text
 
 
-@pytest.mark.parametrize("section", ["choice", "claims", "sensitivity", "oracle", "iris-tv"])
+@pytest.mark.parametrize("section", ["choice", "topic-tables", "sensitivity", "oracle", "iris-tv"])
 def test_every_section_leads_to_lists_that_are_there(everything, section):
     frame, numbers, text = everything
     files = listed(numbers, frame)
@@ -92,12 +93,12 @@ def test_effects_of_claims_lead_to_both_rules():
     frame = checked(suite(3, depths=(4,)))
     there = {number.address for number in numbers_of_claims(frame, TRAITS)}
     effects = 0
-    for judgement in judge(frame):
-        for ruling in judgement.rulings:
-            for finding in ruling.findings:
-                found = addresses(ruling, finding)
-                assert len(found) == len(set(finding.part.cells))
-                assert {address for _, address in found} <= there
+    (tables,) = (topic for topic in topics() if topic.key == "tables")
+    for one in ruled(tables, Evidence(Results(frame))).statements:
+        for answer in filter(None, (one.answer, one.regular)):
+            for effect in (e for r in answer.rulings if r.trial for e in r.trial.effects):
+                assert effect.sources
+                assert {address for _, address in effect.sources} <= there
                 effects += 1
     assert effects > 50
 

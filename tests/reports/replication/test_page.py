@@ -81,9 +81,8 @@ def test_a_report_of_the_papers_size_has_it_beside(made, tmp_path, monkeypatch):
     part = Part(PAPER, 0, (), made[PAPER.file])
     files = [Beside(name, made[name]) for name in (page.TABLE, page.LATEX)]
     monkeypatch.setattr(page, "shown", lambda *_: (part, files))
-    monkeypatch.setattr(
-        page, "Rulings", SimpleNamespace(of=lambda _: SimpleNamespace(tally={Outcome.HOLDS: 3}))
-    )
+    rulings = SimpleNamespace(tally={Outcome.SUPPORTED: 3}, numbers=(), about_dvia={})
+    monkeypatch.setattr(page, "Rulings", SimpleNamespace(of=lambda _: rulings))
     results = made_up.results(made_up.frame())
     build(results, tmp_path / "quick", sections=made_up.SECTIONS)
     assert not (tmp_path / "quick" / PAPER.file).exists()
@@ -95,5 +94,5 @@ def test_a_report_of_the_papers_size_has_it_beside(made, tmp_path, monkeypatch):
         shown = (tmp_path / "paper" / PAPER.file).read_text(encoding="utf-8")
         assert f"{sum(len(topic.statements) for topic in topics())} statements" in told(shown)
         assert 'href="choice.html#choice"' in shown
-    assert "of 3 statements 3 hold everywhere, claim by claim" in told(index.read_text(encoding="utf-8"))
+    assert "of 3 statements 3 supported; all statements" in told(index.read_text(encoding="utf-8"))
     assert f'href="{PAPER.file}"' in index.read_text(encoding="utf-8")

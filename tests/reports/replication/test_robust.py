@@ -81,7 +81,7 @@ def test_every_claim_is_ruled_on_and_holds_of_numbers_like_the_papers():
     found = outcomes(measured(PAPER, NOISY, best_noise=1e-2))
     assert set(found) == set(robust.RULES)
     for key, answer in found.items():
-        assert answer.verdicts.outcome is Outcome.HOLDS, (key, answer.found)
+        assert answer.verdicts.outcome is Outcome.SUPPORTED, (key, answer.found)
         assert answer.address == "#robustness"
         assert answer.fidelity.startswith("24 runs of MNIST")
 
@@ -91,18 +91,18 @@ def test_claims_fail_of_numbers_that_say_the_opposite():
     noisy = dict.fromkeys(NOISY, 0.4) | {"softmax": 0.9}
     found = outcomes(measured(upside_down, noisy, ce=-0.05, clean=0.9, best=1e-2, best_noise=100.0))
     for key in set(robust.RULES) - {"robust-accuracy", "robust-dirichlet"}:
-        assert found[key].verdicts.outcome is Outcome.FAILS, (key, found[key].found)
+        assert found[key].verdicts.outcome is Outcome.REFUTED, (key, found[key].found)
     gaining = outcomes(measured(PAPER | {"dirichlet": 0.4}, NOISY))["robust-dirichlet"]
-    assert gaining.verdicts.outcome is Outcome.FAILS
+    assert gaining.verdicts.outcome is Outcome.REFUTED
 
 
 def test_robustness_that_only_vanishing_gradients_bring_depends_on_how_attacks_are_counted():
     broken = PAPER | dict.fromkeys(("pairwise_gaussian", "pairwise_marginal", "pairwise_cauchy"), 0.05)
     found = outcomes(measured(PAPER, NOISY, square=broken))
     for key in ("robust-meaningful", "robust-most", "robust-improvement", "robust-baselines"):
-        assert found[key].verdicts.outcome is Outcome.TURNS, (key, found[key].found)
+        assert found[key].verdicts.outcome is Outcome.DEPENDS, (key, found[key].found)
         assert "without gradients" in found[key].found
-        assert dict(found[key].verdicts.by_convention)["gradients not zero"].name == "HOLDS"
+        assert dict(found[key].verdicts.by_convention)["gradients not zero"].name == "SUPPORTED"
 
 
 def test_one_run_decides_nothing(plain):
@@ -124,8 +124,8 @@ def test_nothing_measured_is_no_ruling():
 @pytest.mark.parametrize(
     ("best", "expected"),
     [
-        ((100.0, 10.0, 10.0, 1.0, 1.0, 0.1), Outcome.HOLDS),
-        ((0.01, 0.1, 1.0, 1.0, 10.0, 100.0), Outcome.FAILS),
+        ((100.0, 10.0, 10.0, 1.0, 1.0, 0.1), Outcome.SUPPORTED),
+        ((0.01, 0.1, 1.0, 1.0, 10.0, 100.0), Outcome.REFUTED),
     ],
 )
 def test_the_layers_best_scales_fall_or_rise(best, expected):
@@ -136,7 +136,7 @@ def test_the_layers_best_scales_fall_or_rise(best, expected):
     assert found["introduction-decay"].verdicts.outcome is expected
 
 
-@pytest.mark.parametrize(("best", "expected"), [(1.0, Outcome.HOLDS), (100.0, Outcome.FAILS)])
+@pytest.mark.parametrize(("best", "expected"), [(1.0, Outcome.SUPPORTED), (100.0, Outcome.REFUTED)])
 def test_an_optimum_lies_between_the_scales_or_at_an_end(best, expected):
     found = outcomes(introduced((best,) * 6, seeds=RUNS), "introduction")
     assert found["introduction-scale"].verdicts.outcome is expected

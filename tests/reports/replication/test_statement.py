@@ -42,9 +42,9 @@ def verdicts(evidence, *rules):
 def test_a_statement_holds_if_every_part_does_and_fails_if_one_is_wrong(evidence):
     good, bad, unclear = effect(3), effect(-3), effect(0.1)
     for parts, outcome in (
-        ((good,), Outcome.HOLDS),
-        ((good, good), Outcome.HOLDS),
-        ((good, bad), Outcome.FAILS),
+        ((good,), Outcome.SUPPORTED),
+        ((good, good), Outcome.SUPPORTED),
+        ((good, bad), Outcome.REFUTED),
         ((good, unclear), Outcome.UNDECIDED),
     ):
         (answer,) = verdicts(evidence, tried(parts, "net"))
@@ -54,8 +54,8 @@ def test_a_statement_holds_if_every_part_does_and_fails_if_one_is_wrong(evidence
 def test_thresholds_and_what_people_read(evidence):
     ratio = effect(np.log(2), NOISE / 10, threshold=np.log(1.5), shown=np.exp)
     (answer,) = verdicts(evidence, tried([ratio], "seed"))
-    assert answer.verdicts.outcome is Outcome.HOLDS
-    assert answer.found.startswith("lead: 2.00 (")
+    assert answer.verdicts.outcome is Outcome.SUPPORTED
+    assert answer.found.startswith("lead: 2.000 (1.9")
     assert "needed > 1.50 (30 seeds)" in answer.found
     falling = effect(-np.log(2), NOISE / 10, shown=lambda value: np.exp(-value))
     (answer,) = verdicts(evidence, tried([falling], "seed"))
@@ -73,7 +73,7 @@ def test_what_is_tried_under_one_convention_is_one_family(evidence):
     weak = tried([effect(0.6)], "net")
     p = weak.trials[()].p[0]
     assert 0.05 / 20 < p < 0.05
-    assert verdicts(evidence, weak)[0].verdicts.outcome is Outcome.HOLDS
+    assert verdicts(evidence, weak)[0].verdicts.outcome is Outcome.SUPPORTED
     family = [weak, *[tried([effect(0.01)], "net")] * 19]
     assert verdicts(evidence, *family)[0].verdicts.outcome is Outcome.UNDECIDED
 
@@ -83,19 +83,43 @@ def test_a_statement_without_conventions_is_of_the_family_of_each(evidence):
     unclear = Tried({("PD Gauss mean", "Dirichlet law"): Trial((effect(0.01),), "net")})
     for settled in ((), ("PD Gauss mean",), ("Dirichlet law",)):
         one = Tried({settled: trial})
-        assert verdicts(evidence, one)[0].verdicts.outcome is Outcome.HOLDS
+        assert verdicts(evidence, one)[0].verdicts.outcome is Outcome.SUPPORTED
         assert verdicts(evidence, one, *[unclear] * 19)[0].verdicts.outcome is Outcome.UNDECIDED
     # Under another reading of the same score it is not of that family.
     other = Tried({("PD Gauss vote",): trial})
-    assert verdicts(evidence, other, *[unclear] * 19)[0].verdicts.outcome is Outcome.HOLDS
+    assert verdicts(evidence, other, *[unclear] * 19)[0].verdicts.outcome is Outcome.SUPPORTED
 
 
 def test_a_failure_under_any_convention_is_told_first(evidence):
     two = Tried({("one",): Trial((effect(3),), "net"), ("other",): Trial((effect(-3),), "net")})
     (answer,) = verdicts(evidence, two)
-    assert answer.verdicts.outcome is Outcome.TURNS
-    assert answer.verdicts.by_convention == {"one": Verdict.HOLDS, "other": Verdict.FAILS}
+    assert answer.verdicts.outcome is Outcome.DEPENDS
+    assert answer.verdicts.by_convention == {"one": Verdict.SUPPORTED, "other": Verdict.REFUTED}
     assert answer.found.startswith("other: lead: −3.00")
+
+
+@pytest.mark.parametrize(
+    ("parts", "others", "reason"),
+    [
+        ([effect(5, NOISE[:2])], 0, "the number of seeds cannot decide: 2 seeds, at least 3"),
+        ([effect(5, NOISE[:4])], 0, "the number of seeds cannot decide: 4 seeds would not"),
+        ([effect(0.1)], 0, "the data do not decide: the interval contains the threshold"),
+        ([effect(0.6)], 19, "the data do not decide: the interval excludes the threshold, but not after"),
+        ([effect(1.1, threshold=1.0)], 0, "the threshold decides"),
+    ],
+)
+def test_undecided_statements_say_why(evidence, parts, others, reason):
+    family = [tried(parts, "seed"), *[tried([effect(0.01)], "seed")] * others]
+    answer = verdicts(evidence, *family)[0]
+    assert answer.verdicts.outcome is Outcome.UNDECIDED
+    assert answer.why.startswith(reason)
+
+
+def test_twelve_replicates_of_one_effect_can_decide_and_four_cannot(evidence):
+    for count, outcome in ((4, Outcome.UNDECIDED), (12, Outcome.SUPPORTED)):
+        alike = np.linspace(0.99, 1.01, count)
+        (answer,) = verdicts(evidence, tried([Effect("lead", alike)], "seed"))
+        assert answer.verdicts.outcome is outcome
 
 
 def test_without_data_or_without_a_rule_nothing_is_measured(evidence):
@@ -115,8 +139,8 @@ def test_without_data_or_without_a_rule_nothing_is_measured(evidence):
 
 
 def test_certain_answers():
-    assert Answer.certain(holds=True, found="").verdicts.outcome is Outcome.HOLDS
-    assert Answer.certain(holds=False, found="").verdicts.outcome is Outcome.FAILS
+    assert Answer.certain(holds=True, found="").verdicts.outcome is Outcome.SUPPORTED
+    assert Answer.certain(holds=False, found="").verdicts.outcome is Outcome.REFUTED
 
 
 def test_no_trial_without_replicates():

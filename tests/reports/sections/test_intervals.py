@@ -122,7 +122,7 @@ def test_no_section_without_measurements():
     assert intervals(empty.assign(experiment="iris-tv"), TRAITS) is None
 
 
-def test_the_scan_nearest_to_the_paper_stands_first_and_the_others_beside_it():
+def test_the_scan_of_each_seed_is_shown_first_and_the_others_after_it():
     shared = frame(
         [
             ("yacht", "sdp", "qualified", {0: 1, 1: 1}),
@@ -144,15 +144,15 @@ def test_the_scan_nearest_to_the_paper_stands_first_and_the_others_beside_it():
         ]
     )
     section = intervals(pd.concat([own, shared]), TRAITS)
-    assert section.reading == "one scan a set"
+    assert section.reading == "a scan for each seed and setting"
     sdp, _, pnn = section.tables[0].rows[0].cells
-    assert (sdp.numbers[1].mean, pnn.numbers[1].mean) == pytest.approx((0.2, 0.3))
-    assert section.scanned.methods[:2] == ("SDP, one scan a set", "SDP, a scan for each seed and setting")
+    assert (sdp.numbers[1].mean, pnn.numbers[1].mean) == pytest.approx((0.1, 0.3))
+    assert section.scanned.methods[:2] == ("SDP, a scan for each seed and setting", "SDP, one scan a set")
     first, second = (
         tuple(number.mean for number in cell.numbers) for cell in section.scanned.rows[0].cells[:2]
     )
-    assert first == pytest.approx((0.93, 0.2, 0.95))
-    assert second == pytest.approx((0.9, 0.1, 0.95))
+    assert first == pytest.approx((0.9, 0.1, 0.95))
+    assert second == pytest.approx((0.93, 0.2, 0.95))
     assert "by 0.0200 from 165, 0.0500 from 285 candidates" in section.sentences[1]
     assert section.sentences[1].endswith("was lucky on its few rows of validation.")
 

@@ -5,11 +5,13 @@ import pytest
 
 from sdp_bench.bench.experiments.selective.experiment import EXPERIMENT
 from sdp_bench.bench.experiments.selective.group import POINTS
-from sdp_bench.bench.methods.selective import READINGS, SCORES
+from sdp_bench.bench.methods.selective import READINGS as RECORDED
+from sdp_bench.bench.methods.selective import SCORES
 from sdp_bench.bench.methods.selective.risk_coverage import perfect
 from sdp_bench.reports.page import build
 from sdp_bench.reports.sections.selective import SelectivePrediction
 from sdp_bench.reports.sections.selective.selective import PERFECT, selective
+from sdp_bench.reports.sections.selective.words import READINGS
 from tests.reports import made_up
 from tests.reports.test_page import outline, told
 
@@ -123,7 +125,16 @@ def test_the_finding_tells_the_default_reading_from_the_others():
     assert (
         "0 of 2 pairwise scores are below the softmax entropy of the same model, 1 by some reading" in finding
     )
-    assert "most for PD Gauss on the softmax model: 18.00 % (minimum) to 26.00 % (mean)" in finding
+    assert "most for PD Gauss on the softmax model: 18.00 % (minimum) to 26.00 % (geometric)" in finding
+
+
+def test_the_readings_closest_to_the_text_are_first_and_no_other_is_lost(whole):
+    first = {line.score: line.area.name for half in selective(whole).halves for line in half.rows}
+    assert first["Dirichlet"] == "entropy of its mean"
+    assert (first["PD Gauss"], first["PD Cauchy"]) == ("geometric", "geometric")
+    assert {score: sorted(readings) for score, readings in READINGS.items()} == {
+        score: sorted(readings) for score, readings in RECORDED.items()
+    }
 
 
 def test_one_seed_has_no_spread_and_the_page_says_so():
@@ -153,13 +164,13 @@ def test_models_of_other_scales_stand_in_a_table_of_their_own_and_nowhere_else(w
     assert [row.seeds for row in section.scales] == [2, 2, 2]  # the paper's scale has no third
     assert [round(row.areas[0].mean, 6) for row in section.scales] == [46, 26, 6]
     assert [other.name for other in section.scales[0].areas] == [
-        "entropy of the law",
         "entropy of its mean",
+        "entropy of the law",
         "total concentration",
     ]
     assert (section.halves, section.runs, section.finding) == (plain.halves, plain.runs, plain.finding)
     text = told(made_up.rendered(SelectivePrediction(), section=section))
-    assert "0.001 46.00 ± 1.41 90.00 2 entropy of its mean 47.00 ± 1.41" in text
+    assert "0.001 46.00 ± 1.41 90.00 2 entropy of the law 47.00 ± 1.41" in text
     assert "Scale of the input noise" not in told(made_up.rendered(SelectivePrediction(), section=plain))
 
 
@@ -191,8 +202,8 @@ def test_what_the_section_says(whole):
     assert len(parsed.ids) == len(set(parsed.ids))
     assert "12.5 % is perfect" in told(text)
     assert "letters A-S" in told(text)
-    assert "PD Cauchy mean 21.00 ± 1.41 18.3 ± 0.3 2 PD loss Gauss SDP geometric 22.00 ± 1.41" in told(text)
-    assert "PD Cauchy mean 15.00 ± 1.41 – 2 PD loss Cauchy SDP geometric 16.00 ± 1.41" in told(text)
+    assert "PD Cauchy geometric 21.00 ± 1.41 18.3 ± 0.3 2 PD loss Gauss SDP mean 22.00 ± 1.41" in told(text)
+    assert "PD Cauchy geometric 15.00 ± 1.41 – 2 PD loss Cauchy SDP mean 16.00 ± 1.41" in told(text)
 
 
 def test_the_page_has_the_section_once(tmp_path, whole):

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from sdp_bench.reports.sections.claims.claims import CONVENTIONS
+from sdp_bench.reports.replication.claims import CONVENTIONS
 from sdp_bench.reports.selfcheck.simulations.verdicts import NETS, Population, populations, rates, rates_of
 from sdp_bench.reports.statistics.verdicts import LEVEL
 from sdp_bench.reports.tables.frame import checked
-from tests.reports.sections.test_claims import suite
+from tests.reports.replication.test_claims import suite
 
 TIMES = 2000
 
@@ -60,7 +60,7 @@ def test_the_same_seed_gives_the_same_rates():
 def test_populations_are_the_effects_of_all_parts_of_what_was_measured():
     frame = suite(nets=4, depths=(4,))
     known = populations(frame)
-    assert {each.recipe for each in known} == {""}
+    assert {each.recipe for each in known} == {"first recipe"}
     ones = [each for each in known if each.claim == "tv-mc"]
     assert len(ones) == 5 * len(CONVENTIONS)  # a part for each noise level
     assert all(

@@ -24,7 +24,7 @@ NETS, CLAIMS, PARTS = 30, 8, 5
 DELTA, SD = 0.01, 0.02  # margin in 1 - TV, and a plausible spread of paired differences between nets
 TIMES = 16_000
 
-H, F, U = (Verdict.HOLDS, Verdict.FAILS, Verdict.UNDECIDED)
+H, F, U = (Verdict.SUPPORTED, Verdict.REFUTED, Verdict.UNDECIDED)
 
 
 def error_of(rate, times=TIMES):

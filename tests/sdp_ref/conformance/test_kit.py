@@ -72,6 +72,8 @@ FAST = (
 )
 SLOW = (
     "moment_matching",
+    "dvia:means=regular",
+    "dvia:means=regular_covariance",
     "marginal_moment_matching:precision=1e-5",
     "low_rank",
     "exact",
@@ -95,6 +97,8 @@ KNOWN = {
     "split:base=sdp,k=9": {"diagonal"},
     "split:base=marginal_sdp,k=9": {"diagonal"},
     "dvia": {"diagonal", "positive-semidefinite"},
+    "dvia:means=regular": {"diagonal", "positive-semidefinite"},
+    "dvia:means=regular_covariance": {"diagonal", "positive-semidefinite"},
     "control_variate:samples=100,coefficient=jacobian": {"permutation", "batch", "positive-semidefinite"},
     "cubature:degree=5": {"positive-semidefinite"},
     "cubature:degree=5,scheme=sparse": {"positive-semidefinite"},

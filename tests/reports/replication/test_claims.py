@@ -1,0 +1,439 @@
+"""Verdicts on the paper's claims, from made-up suites whose truth is known."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sdp_bench.bench.experiments import experiment
+from sdp_bench.bench.metrics import metric
+from sdp_bench.reports.replication import claims
+from sdp_bench.reports.replication.claims import CLAIMS, CONVENTIONS
+from sdp_bench.reports.replication.statement import PUBLISHED, REGULAR, Evidence, ruled
+from sdp_bench.reports.replication.statements import topics
+from sdp_bench.reports.results import Results
+from sdp_bench.reports.statistics.conventions import Outcome
+from sdp_bench.reports.statistics.verdicts import LEVEL, Verdict, mean_tests
+from sdp_bench.reports.tables.frame import checked
+
+MC = "monte_carlo:samples=100"
+RULES = ("sdp", "dvia", REGULAR, "moment_matching", "marginal_sdp", "marginal_moment_matching", MC)
+TV_SIGMAS, W1_SIGMAS = (0.1, 1.0, 10.0, 100.0, 1000.0), (0.01, 0.1, 1.0)
+FLOOR = 2.0  # of W1, in units of sigma
+
+
+def tv_of(rule, sigma):
+    """Total variations for which every claim on them is true, with effects of .06 or more."""
+    marginals = {"marginal_sdp": 0.76, "marginal_moment_matching": 0.70 if sigma == 0.1 else 0.82}
+    return {"sdp": 0.1, "dvia": 0.16, REGULAR: 0.16, MC: 0.2, "moment_matching": 0.05}.get(rule) or marginals[
+        rule
+    ]
+
+
+def w1_of(rule, sigma):
+    return sigma * (20 if rule.startswith("marginal") else 4)
+
+
+def ratio_of(rule, sigma):
+    large = {"sdp": 2.5, "dvia": 1 / 2.6, REGULAR: 1 / 2.6}.get(rule, 1.0) if sigma >= 10 else 1.0
+    return 0.02 if rule.startswith("marginal") else large
+
+
+def suite(nets=30, name="iris-claims", depths=(4, 6), seed=0, tv=tv_of, w1=w1_of, ratio=ratio_of, inputs=2):
+    """Measurements of one suite: truth, a shift that the rules of a net and input share, and noise."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for depth in depths:
+        for net in range(nets):
+            for place in range(inputs):
+                subject = {
+                    "experiment": name,
+                    "network": "4-100-3",
+                    "activation": "relu",
+                    "depth": depth,
+                    "net": f"{name} {depth} {net:02}",
+                    "seed": net,
+                    "input": 3 * net + place,
+                    "accuracy": 0.97,
+                    "seconds": 1e-3,
+                    "stderr": 1e-3,
+                    "floor95": 0.0,
+                    "unit_of_measure": "1",
+                }
+
+                def row(rule, spec, sigma, value, floor=0.0, component="", subject=subject):
+                    keys = {"rule": rule, "metric_spec": spec, "sigma": sigma, "component": component}
+                    metric = spec.partition(":")[0]
+                    rows.append(subject | keys | {"metric": metric, "value": float(value), "floor": floor})
+
+                for rule in RULES:
+                    for sigma in TV_SIGMAS:
+                        for convention in CONVENTIONS.values():
+                            shift = 0.02 * math.sin(net) + rng.normal(0, 0.01)
+                            row(rule, convention.spec, sigma, tv(rule, sigma) + shift)
+                        for output in "012":
+                            factor = math.exp(rng.normal(0, 0.02))
+                            row(rule, "std_ratio", sigma, ratio(rule, sigma) * factor, 1.0, output)
+                    for sigma in W1_SIGMAS:
+                        true = w1(rule, sigma) * math.exp(0.5 * math.sin(net) + rng.normal(0, 0.02))
+                        row(rule, "w1", sigma, math.hypot(true, FLOOR * sigma), FLOOR * sigma)
+    frame = pd.DataFrame(rows)
+    if name == "iris-claims":
+        frame["experiment"] = frame["experiment"].mask(frame["metric"] == "w1", "iris-claims-w1")
+    return checked(frame)
+
+
+@pytest.fixture(scope="module")
+def true():
+    return suite()
+
+
+(TABLES,) = (topic for topic in topics() if topic.key == "tables")
+FIRST = "first recipe"
+OWN = next(iter(CONVENTIONS.values()))
+
+
+def judge(frame):
+    """Statements on the simulation tables with their answers, by key."""
+    return {one.statement.key: one for one in ruled(TABLES, Evidence(Results(checked(frame)))).statements}
+
+
+def answers(frame):
+    return {key: one.answer for key, one in judge(frame).items()}
+
+
+def ruling(answer, *convention):
+    (found,) = (one for one in answer.rulings if one.convention == convention)
+    return found
+
+
+def effect(answer, place, *convention):
+    return ruling(answer, *convention).trial.effects[place]
+
+
+def where(frame, **wanted):
+    chosen = pd.Series(True, frame.index)
+    for name, value in wanted.items():
+        chosen &= frame[name] == value
+    return chosen
+
+
+def shifted(frame, by, **wanted):
+    """The frame with `by` added to the chosen values."""
+    return frame.assign(value=frame["value"].where(~where(frame, **wanted), frame["value"] + by))
+
+
+# The claims themselves ------------------------------------------------------------------------------------
+
+
+def test_claims_have_words_parts_and_keys_of_their_own():
+    assert len({claim.key for claim in CLAIMS}) == len(CLAIMS)
+    for claim in CLAIMS:
+        assert claim.quote
+        assert claim.source
+        assert claim.reading
+        assert len({(part.scale.metric, part.terms, part.threshold) for part in claim.parts}) == len(
+            claim.parts
+        )
+
+
+def test_claims_that_compare_with_dvia_are_known():
+    assert {claim.key for claim in CLAIMS if claim.about_dvia} == {
+        *(
+            "tv-dvia",
+            "tv-dvia-better",
+            "improves",
+            "w1-dvia-4",
+            "w1-dvia-6",
+            "w1-marginal-4",
+            "w1-marginal-6",
+        ),
+        *("sd-good", "sd-small", "sd-dvia", "sd-opposite"),
+    }
+
+
+def test_the_papers_own_numbers():
+    parts = {claim.key: {part.sigmas: part.printed for part in claim.parts} for claim in CLAIMS}
+    assert parts["tv-dvia"]["1000"] == pytest.approx(0.6808 - 0.5318)
+    assert parts["tv-mc"]["0.1"] == pytest.approx(0.9791 - 0.9451)
+    assert parts["w1-dvia-4"]["1"] == pytest.approx(6.6188 / 6.4090)
+    assert parts["w1-dvia-6"]["0.1"] == pytest.approx(0.1480 / 0.1520)
+    assert parts["sd-sdp"]["1000"] == pytest.approx((2.6095 * 2.8857 * 2.6906) ** (1 / 3))
+    product = 1.9816 * 2.2526 * 2.0629 * 0.6035 * 0.6664 * 0.6172
+    assert parts["sd-opposite"]["10"] == pytest.approx(product ** (1 / 3))
+
+
+@given(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3))
+def test_a_quotient_comes_back_from_its_relative_difference(one, other):
+    difference = (other - one) / ((one + other) / 2)
+    assert claims._quotient(difference) == pytest.approx(one / other, rel=1e-9)
+    assert difference == pytest.approx(2 * math.tanh(math.log(other / one) / 2), abs=1e-12)
+
+
+def test_the_suites_measure_every_convention():
+    for name in ("iris-claims", "iris-claims-recipe", "iris-claims-features"):
+        assert set(CONVENTIONS) <= {claims.quantity(metric(text).spec) for text in experiment(name).metrics}
+
+
+# Verdicts -------------------------------------------------------------------------------------------------
+
+
+def test_every_claim_is_supported_where_it_is_true(true):
+    found = judge(true)
+    assert list(found) == [one.key for one in TABLES.statements]
+    for key, one in found.items():
+        assert one.answer.verdicts.outcome is Outcome.SUPPORTED
+        columns = CONVENTIONS if key.startswith("tv") or key == "improves" else ("",)
+        assert [each.convention for each in one.answer.rulings] == [
+            (column, FIRST) if column else (FIRST,) for column in columns
+        ]
+        assert all(len(each.values) == 30 for r in one.answer.rulings for each in r.trial.effects)
+        assert one.answer.why == ""
+
+
+def test_statements_about_dvia_are_judged_against_both_versions(true):
+    worse = shifted(true, -0.1, rule=PUBLISHED, metric="tv_headline", depth=4)
+    one = judge(worse)["tv-dvia-better"]
+    assert ruling(one.answer, "headline", FIRST).verdict is Verdict.REFUTED
+    assert one.regular.verdicts.outcome is Outcome.SUPPORTED
+    assert "DVIA (means=regular)" in one.regular.found
+    rows = one.rows["first"]
+    assert [version for version, _ in rows] == ["as published"] * 5 + ["means=regular"] * 5
+    assert all(len(each.trial.effects) == len(TV_SIGMAS) for _, each in rows)
+    assert judge(worse)["tv-mc"].regular is None
+
+
+def test_without_the_variant_statements_are_judged_once(true):
+    one = judge(true[true["rule"] != REGULAR])["tv-dvia"]
+    assert one.answer.verdicts.outcome is Outcome.SUPPORTED
+    assert one.regular is None
+
+
+def test_effects_are_means_of_net_means(true):
+    found = effect(answers(true)["tv-mc"], 2, OWN.convention, FIRST)
+    chosen = true[where(true, metric_spec=OWN.spec, sigma=10.0, depth=4)]
+    nets = chosen.pivot_table("value", "net", "rule", aggfunc="mean", observed=True)
+    effects = nets[MC] - nets["sdp"]
+    tests = mean_tests(effects)
+    assert found.values.mean() == pytest.approx(effects.mean(), rel=1e-12)
+    assert (found.tests.low, found.tests.high) == pytest.approx((tests.low, tests.high))
+
+
+def test_one_bad_part_is_enough_to_refute_and_decides(true):
+    found = answers(shifted(true, 0.2, rule="sdp", sigma=10.0, depth=4))
+    assert found["tv-mc"].verdicts.outcome is Outcome.REFUTED
+    assert {r.trial.deciding.sigma for r in found["tv-mc"].rulings} == {"10"}
+    assert ": 1 − TV of SDP is 0." in found["tv-mc"].found
+    assert ") below that of MC estimate k=100 at σ = 10, needed > 0" in found["tv-mc"].found
+    assert found["tv-marginal-small"].verdicts.outcome is Outcome.SUPPORTED
+
+
+def test_a_part_that_cannot_be_told_leaves_one_convention_undecided(true):
+    level = shifted(true, 0.1, rule="sdp", sigma=10.0, depth=4, metric="tv_headline")
+    answer = answers(level)["tv-mc"]
+    assert answer.verdicts.words == "supported in 4 of 5; undecided in headline, first recipe"
+    assert ruling(answer, "headline", FIRST).trial.deciding.sigma == "10"
+    assert ruling(answer, "headline", FIRST).reason.startswith("the data do not decide")
+
+
+def test_as_good_as_allows_the_margin_and_better_does_not():
+    level = suite(60)  # the margin is half of what the rules differ by from net to net
+    for sigma in TV_SIGMAS:
+        level = shifted(level, -0.06, rule="dvia", sigma=sigma)
+    found = answers(level)
+    assert found["tv-dvia"].verdicts.outcome is Outcome.SUPPORTED
+    assert found["tv-dvia-better"].verdicts.outcome is Outcome.UNDECIDED
+
+
+def test_a_verdict_may_depend_on_the_convention_and_refutations_come_first(true):
+    answer = answers(shifted(true, 0.2, rule="sdp", depth=4, metric="tv_class"))["tv-dvia"]
+    assert answer.verdicts.outcome is Outcome.DEPENDS
+    assert answer.verdicts.words == "refuted in 1 of 5 (decision, first recipe); supported in 4"
+    assert answer.found.startswith("decision, first recipe: 1 − TV of SDP is 0.1")
+
+
+def test_the_convention_with_the_largest_violation_is_shown(true):
+    bad = shifted(shifted(true, 0.1, rule="sdp", depth=4), 0.1, rule="sdp", depth=4, metric="tv_headline")
+    assert answers(bad)["tv-dvia"].found.startswith("headline, first recipe")
+
+
+def test_recipes_are_conventions_and_unmeasured_ones_take_nothing_away(true):
+    other = suite(30, "iris-claims-recipe", depths=(4,), seed=1, ratio=lambda rule, sigma: 0.9)
+    found = judge(pd.concat([true, other], ignore_index=True))
+    assert (
+        found["sd-sdp"].answer.verdicts.words == "refuted in 1 of 2 (other recipe); supported in first recipe"
+    )
+    assert found["tv-mc"].answer.verdicts.words == "supported in all 10"
+    assert {each.convention[-1] for _, each in found["tv-mc"].rows["others"]} == {"other recipe"}
+    assert found["w1-dvia-6"].answer.verdicts.words == "supported; 1 not measured"
+
+
+def test_a_convention_is_judged_by_its_own_variant_of_the_metric_alone(true):
+    answer = answers(true[true["metric_spec"] != OWN.spec])["tv-mc"]
+    assert ruling(answer, OWN.convention, FIRST).verdict is Verdict.NOT_MEASURED
+    assert answer.verdicts.words == "supported in all 4; 1 not measured"
+    worse = answers(shifted(true, 0.2, rule="sdp", metric_spec=OWN.spec))["tv-mc"]
+    assert worse.verdicts.words == "refuted in 1 of 5 (joint extremes, first recipe); supported in 4"
+
+
+def test_other_suites_and_activations_do_not_count(true):
+    elsewhere = [true.assign(experiment="iris-tv"), true.assign(activation="tanh")]
+    found = answers(pd.concat(elsewhere, ignore_index=True))
+    assert {each.verdicts.outcome for each in found.values()} == {Outcome.NOT_MEASURED}
+    both = answers(pd.concat([true, elsewhere[0]], ignore_index=True))
+    assert both["tv-mc"].found == answers(true)["tv-mc"].found
+
+
+def test_the_order_of_rows_does_not_matter(true):
+    mixed = answers(true.sample(frac=1, random_state=3))
+    for key, one in answers(true).items():
+        assert one.verdicts == mixed[key].verdicts
+        for ours, theirs in zip(one.rulings, mixed[key].rulings, strict=True):
+            assert (ours.supported, ours.refuted) == pytest.approx(
+                (theirs.supported, theirs.refuted), rel=1e-6, abs=0
+            )
+
+
+def test_p_values_are_corrected_over_all_claims_of_a_convention(true):
+    # Only three claims are measured.
+    few = true[where(true, depth=4, metric="std_ratio") & (true["sigma"] >= 10)]
+    rulings = {key: a.rulings[0] for key, a in answers(few).items() if a.rulings and a.rulings[0].trial}
+    assert set(rulings) == {"sd-sdp", "sd-dvia", "sd-opposite"}
+    raw = {key: max(each.p[0] for each in one.trial.effects) for key, one in rulings.items()}
+    expected, least = {}, 0.0
+    for key, factor in zip(sorted(raw, key=raw.get), (3, 2, 1), strict=True):
+        least = expected[key] = max(least, min(1, factor * raw[key]))
+    for key, one in rulings.items():
+        assert one.supported == pytest.approx(expected[key], rel=1e-9, abs=0)
+
+
+def test_claims_without_a_convention_take_the_largest_of_their_p_values(true):
+    # Under the decision few other claims are in the family, under the other conventions all are.
+    scarce = true[~((true["metric"] == "tv_class") & (true["rule"] != "sdp"))]
+    few, every = answers(scarce), answers(true)
+    assert few["tv-dvia"].verdicts.words == "supported in all 4; 1 not measured"
+    for key in ("sd-dvia", "w1-dvia-4"):
+        assert few[key].rulings[0].supported == pytest.approx(
+            every[key].rulings[0].supported, rel=1e-9, abs=0
+        )
+
+
+# What is missing, few or infinite -------------------------------------------------------------------------
+
+
+def test_an_empty_frame_gives_no_verdict():
+    found = answers(pd.DataFrame())
+    assert {each.verdicts.outcome for each in found.values()} == {Outcome.NOT_MEASURED}
+
+
+def test_what_is_missing_is_named(true):
+    gone = where(true, rule="dvia", sigma=10.0) | where(true, rule="dvia", sigma=100.0)
+    found = judge(true[~gone])
+    assert found["tv-dvia"].answer.verdicts.outcome is Outcome.NOT_MEASURED
+    assert found["tv-dvia"].answer.found == "joint extremes, first recipe: lacks DVIA at σ = 10, 100"
+    assert found["sd-small"].answer.found == "lacks DVIA at σ = 10, 100"
+    assert found["tv-dvia"].regular.verdicts.outcome is Outcome.SUPPORTED
+    assert found["tv-mc"].answer.verdicts.outcome is Outcome.SUPPORTED
+
+
+def test_rules_that_never_met_on_an_input_are_both_named(true):
+    parity = true["input"] % 2
+    apart = true[~((true["rule"] == "sdp") & (parity == 0)) & ~((true["rule"] == "dvia") & (parity == 1))]
+    assert answers(apart)["w1-dvia-4"].found == "lacks SDP at σ = 0.01, 0.1, 1; DVIA at σ = 0.01, 0.1, 1"
+
+
+def test_a_measurement_that_failed_leaves_out_its_pair_only(true):
+    row = true.index[where(true, metric="w1", rule="dvia", sigma=0.1, depth=4, net="iris-claims 4 07")]
+    holes = true.assign(value=true["value"].where(~true.index.isin(row[:1])))  # one of two inputs
+    assert len(effect(answers(holes)["w1-dvia-4"], 1, FIRST).values) == 30
+    holes = true.assign(value=true["value"].where(~true.index.isin(row)))
+    found = effect(answers(holes)["w1-dvia-4"], 1, FIRST)
+    pair = effect(answers(true[true["net"] != "iris-claims 4 07"])["w1-dvia-4"], 1, FIRST)
+    assert found.values == pytest.approx(pair.values)
+
+
+@pytest.mark.parametrize("nets", [1, 2])
+def test_few_nets_decide_nothing_and_say_so(nets):
+    for key, answer in answers(suite(nets, depths=(4,))).items():
+        if not key.endswith("-6"):
+            assert answer.verdicts.outcome is Outcome.UNDECIDED
+            count = f"{nets} net{'s' * (nets > 1)}"
+            assert answer.why == f"the number of nets cannot decide: {count}, at least 3 are needed"
+            assert {(r.supported, r.refuted) for r in answer.rulings if r.trial} == {(1, 1)}
+
+
+@pytest.mark.parametrize(("nets", "outcome"), [(5, Outcome.UNDECIDED), (15, Outcome.SUPPORTED)])
+def test_what_is_plain_in_fifteen_nets_is_not_sure_in_five(nets, outcome):
+    answer = answers(suite(nets, depths=(4,)))["sd-marginal"]
+    assert answer.verdicts.outcome is outcome
+    assert answer.why.startswith("the number of nets cannot decide: 5 nets" if nets == 5 else "")
+
+
+def test_a_threshold_of_ours_may_decide(true):
+    # Standard deviations 5 % off where the margin is 5 %: plainly not exact, and not plainly too far.
+    close = true.assign(
+        value=true["value"].where(
+            ~(where(true, metric="std_ratio", sigma=0.1) & true["rule"].isin(["sdp", "dvia", REGULAR])),
+            true["value"] * math.exp(0.05),
+        )
+    )
+    assert answers(close)["sd-good"].why.startswith("the threshold decides")
+
+
+@pytest.mark.parametrize("value", [0.0, math.inf])
+def test_what_is_not_finite_can_neither_support_nor_refute_by_itself(true, value):
+    row = true.index[where(true, metric="std_ratio", rule="dvia", sigma=100.0, depth=4)][:4]
+    broken = true.assign(value=true["value"].where(~true.index.isin(row), value))
+    answer = answers(broken)["sd-dvia"]
+    assert answer.verdicts.outcome is Outcome.UNDECIDED
+    assert "not finite in 1" in answer.found
+    assert "sds of DVIA are – times the true ones at σ = 100" in answer.found
+    failing = shifted(broken, 9.0, metric="std_ratio", rule="dvia", sigma=1000.0)
+    assert answers(failing)["sd-dvia"].verdicts.outcome is Outcome.REFUTED
+
+
+def test_infinite_distances_and_opposite_infinities_raise_no_warning(true):
+    broken = true.assign(value=true["value"].where(true["metric"] != "w1", math.inf))
+    ratios = broken.index[broken["metric"] == "std_ratio"]
+    broken.loc[ratios[::2], "value"], broken.loc[ratios[1::2], "value"] = 0.0, math.inf
+    found = answers(broken)
+    assert found["w1-dvia-4"].verdicts.outcome is found["sd-opposite"].verdicts.outcome is Outcome.UNDECIDED
+
+
+def test_distances_below_their_floor_are_equal(true):
+    # Both W1 at the floor in all nets: corrected 0 and 0, no difference, which is within the margin.
+    found = answers(true.assign(value=true["value"].where(true["metric"] != "w1", true["floor"] * 0.9)))
+    one = effect(found["w1-dvia-4"], 0, FIRST)
+    assert (one.values == 0).all()
+    assert one.p[0] == 0.5**30
+    assert found["w1-dvia-4"].verdicts.outcome is Outcome.SUPPORTED
+    assert "W1 of SDP is 1.00 (1.00 to 1.00) times that of DVIA" in found["w1-dvia-4"].found
+    # "Smaller", on the other hand, is neither shown nor refuted.
+    assert found["w1-marginal-4"].verdicts.outcome is Outcome.UNDECIDED
+
+
+def test_floors_are_taken_out_of_distances(true):
+    one = effect(answers(true)["w1-marginal-4"], 0, FIRST)
+    assert one.range[0] == pytest.approx(4 / 20, rel=0.01)
+    raw = effect(answers(true.assign(floor=0.0))["w1-marginal-4"], 0, FIRST)
+    assert raw.range[1] > 1.05 * one.range[2]  # the floor adds more to the smaller distance
+
+
+def test_a_measurement_that_is_there_twice_is_refused(true):
+    twice = pd.concat([true, true[where(true, metric="w1", depth=4)].iloc[:1]], ignore_index=True)
+    with pytest.raises(ValueError, match="iris-claims-w1 has w1 of one prediction twice"):
+        answers(twice)
+
+
+def test_verdicts_follow_from_the_p_values_shown(true):
+    for frame in (true, shifted(true, 0.1, rule="sdp", sigma=10.0), suite(5, seed=4)):
+        for answer in answers(frame).values():
+            for one in answer.rulings:
+                assert (one.supported <= LEVEL) == (one.verdict is Verdict.SUPPORTED)
+                assert (one.refuted <= LEVEL) == (one.verdict is Verdict.REFUTED)
+                assert one.supported >= one.trial.p[0]
+                assert one.refuted >= one.trial.p[1]
+                assert bool(one.reason) == (one.verdict is Verdict.UNDECIDED)
