@@ -1,1 +1,1 @@
-"""sdp-bench."""
+"""The benchmark: experiments, metrics, runs and results."""

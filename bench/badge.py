@@ -1,4 +1,4 @@
-"""Badges: a verdict as a small picture, and as what shields.io draws one of."""
+"""Badges: a verdict as an SVG image or as JSON for shields.io."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from sdp_bench.bench.text import printable
 from sdp_ref.errors import on_one_line
 
 ENDS = (".svg", ".json")
-"""Of the names of files: the picture, or what shields.io takes."""
-_LONGEST = 60  # letters of a side
-_LETTER, _MARGIN = 6.6, 6.0  # of a letter, about, and beside a text (px)
+"""Suffixes of badge files: an image, or the input of shields.io."""
+_LONGEST = 60  # most letters per side
+_LETTER, _MARGIN = 6.6, 6.0  # approximate width of a letter, and margin of a text (px)
 _COLOURS = {True: "#2e7d32", False: "#c62828", None: "#6b6b6b"}
 _SVG = (
     '<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="20" role="img" aria-label="{said}">'
@@ -28,14 +28,10 @@ _SVG = (
 
 @dataclass(frozen=True)
 class Badge:
-    """What was looked at, and what came of it.
+    """A label, a message and a verdict.
 
-    Attributes
-    ----------
-    label, message : str
-        In a few words: ``sdp conformance``, ``21 passed, 0 failed``.
-    good : bool or None
-        None where nothing could be said.
+    `good` is None if there is no verdict. Label and message are short: ``sdp conformance``, ``21 passed, 0
+    failed``.
     """
 
     label: str
@@ -44,7 +40,6 @@ class Badge:
 
     @property
     def svg(self) -> str:
-        """As a picture, which loads nothing."""
         label, message = _short(self.label), _short(self.message)
         left, right = (_LETTER * len(text) + 2 * _MARGIN for text in (label, message))
         return _SVG.format(
@@ -61,12 +56,11 @@ class Badge:
 
     @property
     def json(self) -> str:
-        """As an endpoint of shields.io."""
         plain = {"schemaVersion": 1, "label": _short(self.label), "message": _short(self.message)}
         return json.dumps(plain | {"color": _COLOURS[self.good]}, ensure_ascii=False) + "\n"
 
     def text(self, path: Path) -> str:
-        """What stands in a file, by the end of its name, which is one of :data:`ENDS`."""
+        """Return the content of a badge file, by its suffix (see `ENDS`)."""
         return self.json if path.suffix == ".json" else self.svg
 
 

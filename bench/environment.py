@@ -1,4 +1,4 @@
-"""What a run was made on and with."""
+"""The machine and the software of a run."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from typing import Any
 from sdp_bench.bench.errors import UserError
 
 LIBRARIES = ("torch", "numpy", "scipy", "POT")
-"""By which numbers are computed."""
+"""Libraries that compute the numbers."""
 
 
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
-"""Where Linux says how much processor time a container gets: quota and period, in microseconds."""
+"""Linux's limit on a container's CPU time: quota and period, in microseconds."""
 
 
 def cores() -> int:
-    """Processors that this process may use: those it may run on, and a container's share of their time."""
+    """Return the number of usable processors, given CPU affinity and a container's quota."""
     seen = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         quota, period = map(int, CPU_QUOTA.read_text(encoding="ascii").split())
-    except (OSError, ValueError):  # no container, or one whose quota is "max"
+    except (OSError, ValueError):  # not a container, or the quota is "max"
         return seen
     return max(1, min(seen, math.ceil(quota / period)))
 
 
 def describe(device: str, jobs: int, threads: int) -> dict[str, Any]:
-    """Machine, versions and parallelism, as plain values."""
+    """Return machine, versions and parallelism as plain values."""
     import torch
 
     cuda = device.startswith("cuda")
@@ -53,7 +53,6 @@ def describe(device: str, jobs: int, threads: int) -> dict[str, Any]:
 
 
 def libraries() -> dict[str, str]:
-    """Versions of the libraries by which numbers are computed, by name."""
     return {name: version(name) for name in LIBRARIES}
 
 
@@ -65,7 +64,7 @@ def check_device(device: str) -> None:
         if torch.device(device).type not in (
             "cpu",
             "cuda",
-        ):  # "meta" computes nothing, and says no word of it
+        ):  # "meta" computes nothing, without an error
             raise UserError(f"device '{device}' cannot be used; choose from cpu, cuda, cuda:1 ...")
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
@@ -73,7 +72,7 @@ def check_device(device: str) -> None:
 
 
 def cpu_name() -> str:
-    """Model of the processor, and the instructions that torch uses of it."""
+    """Return the processor's model and the instruction set that torch uses."""
     import torch
 
     try:
@@ -85,7 +84,7 @@ def cpu_name() -> str:
 
 
 def version(distribution: str) -> str:
-    """Version of an installed distribution; "unknown" of one that is not."""
+    """Return the version of an installed distribution, or "unknown"."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
@@ -93,13 +92,13 @@ def version(distribution: str) -> str:
 
 
 def _commit() -> str:
-    """Commit of the checkout that this file is part of, if it is part of one."""
+    """Return the commit of the checkout that contains this file, if any."""
     folder = Path(__file__).resolve().parents[1]
     if not (folder / ".git").exists():
         return ""
 
     def git(*words: str) -> str:
-        command = ["git", *words]  # as the user has it in the path
+        command = ["git", *words]  # git from the user's PATH
         done = subprocess.run(  # noqa: S603  words of this function alone
             command, cwd=folder, capture_output=True, text=True, check=True, timeout=10
         )
@@ -113,7 +112,7 @@ def _commit() -> str:
 
 @contextmanager
 def threads(number: int) -> Iterator[None]:
-    """Let torch work on so many threads: on one, the same rounding on any machine, and times that compare."""
+    """Set torch's threads; one thread gives equal rounding on all machines and comparable times."""
     import torch
 
     before = torch.get_num_threads()

@@ -1,4 +1,4 @@
-"""Errors that a user can act on, each one line, with the exit code of the command that met it."""
+"""Errors that a user can act on, each one line, with the exit code of a command."""
 
 from __future__ import annotations
 
@@ -10,64 +10,50 @@ from sdp_ref.errors import message_of, on_one_line
 
 
 def one_line(error: BaseException) -> str:
-    """Kind and message of any error, on one line that can be shown and stored."""
+    """Return type and message of an error on one printable line."""
     kind, text = on_one_line(type(error).__name__), message_of(error)
     return f"{kind}: {text}" if text else kind
 
 
 class UserError(Exception):
-    """Bad usage or bad input."""
+    """Invalid usage or input."""
 
     exit_code = 2
 
 
 class RunFailedError(UserError):
-    """Something that was asked for properly could not be done."""
+    """A valid request failed."""
 
     exit_code = 3
 
 
 NOT_DEFINED = "not defined: "
-"""How the message of a :class:`RefusedError` begins."""
+"""Prefix of the message of a `RefusedError`."""
 
 
 class RefusedError(UserError, ValueError):
-    """A metric is not defined for a law, which is the fault of neither.
-
-    Parameters
-    ----------
-    reason : str
-    """
+    """A metric is not defined for a law; neither is at fault."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"{NOT_DEFINED}{reason}")
 
 
 class OutsideError(Exception):
-    """What the code that is measured raised, in one line; the error itself is the cause."""
+    """An error raised by measured code, in one line; the original error is its cause."""
 
 
 @contextmanager
 def outside() -> Iterator[None]:
-    """Mark a block as code that is measured and not the project's own machinery.
+    """Mark a block as measured code, as opposed to the project's own machinery.
 
-    This is the one place where errors of any kind are caught: a measurement that fails is recorded and others
-    go on, while a mistake in the machinery around it stops a run with its traceback.
-
-    Yields
-    ------
-    None
-
-    Raises
-    ------
-    OutsideError
-        In the place of whatever the block raises.
+    Errors of any kind are caught only here and raised again as OutsideError. A failed measurement is then
+    recorded and the run continues, while a bug in the machinery stops the run with its traceback.
     """
     try:
         yield
     except OutsideError:
         raise
-    except UserError as error:  # a line already
+    except UserError as error:  # already one line
         raise OutsideError(str(error)) from error
     except Exception as error:
         raise OutsideError(public(one_line(error))) from error

@@ -1,4 +1,4 @@
-"""Files written whole, or not at all and with one line that says why."""
+"""Atomic writes: a file is written completely, or not at all with a one-line error."""
 
 from __future__ import annotations
 
@@ -19,24 +19,10 @@ if TYPE_CHECKING:
 
 
 def write(path: Path, content: bytes | str) -> Path:
-    """Write a file whole, and its folder if need be: to a name of its own beside it, then renamed.
+    """Write a file atomically, through a temporary file in its folder, which is created if needed.
 
-    Parameters
-    ----------
-    path : Path
-        A pipe or a terminal, ``/dev/stdout`` say, is written to as it is.
-    content : bytes or str
-        Text is written as UTF-8.
-
-    Returns
-    -------
-    Path
-        The file.
-
-    Raises
-    ------
-    RunFailedError
-        If it cannot be written; a file that was there is as it was.
+    A pipe or terminal, ``/dev/stdout`` for example, is written to directly. Text is encoded as UTF-8. If
+    writing fails, a RunFailedError is raised and an existing file is unchanged.
     """
     with replacing(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
@@ -45,21 +31,9 @@ def write(path: Path, content: bytes | str) -> Path:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Write a file piece by piece that :func:`write` would write at once.
+    """Open a file for atomic writing in pieces; it has its new content when the block ends.
 
-    Parameters
-    ----------
-    path : Path
-        As there; it has its new content when the block is done.
-
-    Yields
-    ------
-    binary file
-
-    Raises
-    ------
-    RunFailedError
-        If it cannot be written; a file that was there is as it was, as it is where the block raises.
+    An existing file is unchanged if the block raises or if writing fails, which raises a RunFailedError.
     """
     with writing(path):
         if _is_stream(path):
@@ -79,26 +53,12 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def replacing_all(folder: Path, names: Collection[str], last: str) -> Iterator[Path]:
-    """Write files of a folder together: all of them in the place of the old ones, or none.
+    """Replace several files of a folder together: all of them, or none.
 
-    Parameters
-    ----------
-    folder : Path
-        Made if it is not there. What else is in it stays.
-    names : collection of str
-        Of the files that are replaced, also of those that are not written again.
-    last : str
-        The one that says that the others are whole: it goes first and comes last.
-
-    Yields
-    ------
-    Path
-        An empty folder to write the files to.
-
-    Raises
-    ------
-    RunFailedError
-        If they cannot be written; what was there is as it was.
+    Yields an empty folder to write the new files to. `names` are the files to replace, including those that
+    are not written again; other files in `folder` stay. The file `last` marks the others as complete, so it
+    is removed first and moved last. If writing fails, a RunFailedError is raised and the old files are
+    unchanged.
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -116,7 +76,7 @@ def replacing_all(folder: Path, names: Collection[str], last: str) -> Iterator[P
 
 
 def _move(moves: Sequence[tuple[Path, Path]]) -> None:
-    """Move files one after the other, or back if one does not go."""
+    """Move files one after the other, or all back if one fails."""
     done: list[tuple[Path, Path]] = []
     try:
         for source, target in moves:
@@ -129,22 +89,10 @@ def _move(moves: Sequence[tuple[Path, Path]]) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Plain values of a JSON file.
+    """Read a JSON file.
 
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    object
-
-    Raises
-    ------
-    OSError
-        If it cannot be read.
-    ValueError
-        If it is no JSON in UTF-8, a mapping has a key twice, or it is nested more deeply than any of ours.
+    A ValueError is raised if it is not JSON in UTF-8, has a duplicate key, or is nested more deeply than any
+    file of this project.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_unique)
@@ -153,22 +101,10 @@ def read_json(path: Path) -> Any:
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Read the arrays of a file that ``numpy.save`` or ``numpy.savez`` wrote.
+    """Read the arrays of a file written by ``numpy.save`` or ``numpy.savez``.
 
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    dict of str to ndarray
-        By the names of ``numpy.savez``, ``arr_0`` for what has none. Nothing of a file of ``numpy.save``
-        is in memory yet.
-
-    Raises
-    ------
-    UserError
-        If there is no such file or it holds something else; pickles are not read.
+    The keys are those of ``numpy.savez``; a single array has the key ``arr_0`` and is memory-mapped. A
+    UserError is raised if the file does not exist or holds anything else; pickles are not read.
     """
     import numpy as np
 
@@ -180,21 +116,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def read_array(path: Path) -> np.ndarray:
-    """Read the array of a file that ``numpy.save`` wrote, of which nothing is in memory yet.
-
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    ndarray
-
-    Raises
-    ------
-    UserError
-        If there is no such file or it holds something else; pickles are not read.
-    """
+    """Read the array of a file written by ``numpy.save``, memory-mapped; errors as in `read_arrays`."""
     import numpy as np
 
     with _loaded(path) as found:
@@ -206,24 +128,14 @@ def read_array(path: Path) -> np.ndarray:
 
 @contextmanager
 def _loaded(path: Path) -> Iterator[Any]:
-    """What ``numpy.load`` makes of a file, whose errors become a line each.
-
-    Yields
-    ------
-    ndarray or NpzFile
-
-    Raises
-    ------
-    UserError
-        If there is no such file or it holds something else.
-    """
+    """Yield the result of ``numpy.load``, with errors in one line."""
     import zipfile
     import zlib
 
     import numpy as np
 
     try:
-        if path.exists() and not path.is_file():  # a pipe would never end, or begin
+        if path.exists() and not path.is_file():  # a pipe could block forever
             raise UserError(f"cannot read {path}: it is no file")
         yield np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError as error:
@@ -244,17 +156,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def cache_folder(kind: str) -> Path:
-    """Folder of what one kind of work keeps: in ``SDP_BENCH_CACHE``, or this user's cache folder.
+    """Return the folder that caches one kind of data ("nets", "pages", "frames"); it may not exist yet.
 
-    Parameters
-    ----------
-    kind : str
-        "nets", "pages" or "frames".
-
-    Returns
-    -------
-    Path
-        It need not be there.
+    It is in ``SDP_BENCH_CACHE``, or in the user's cache folder.
     """
     import platformdirs
 
@@ -262,13 +166,7 @@ def cache_folder(kind: str) -> Path:
 
 
 def check_writable(path: Path) -> None:
-    """Find out whether :func:`write` can write a file, before the work that gives its content.
-
-    Raises
-    ------
-    RunFailedError
-        If it cannot.
-    """
+    """Raise a RunFailedError if `write` could not write a file, before its content is computed."""
     with writing(path):
         if _is_stream(path):
             return
@@ -280,13 +178,7 @@ def check_writable(path: Path) -> None:
 
 
 def remove_old(path: Path) -> None:
-    """Remove a file that is to be written when work is done: what is there must not be taken for its result.
-
-    Raises
-    ------
-    RunFailedError
-        If it cannot be removed.
-    """
+    """Remove an old output file, so that it is not mistaken for the result of a failed run."""
     with writing(path):
         if path.is_file():
             path.unlink()
@@ -294,13 +186,7 @@ def remove_old(path: Path) -> None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Tell in one line that a file or folder cannot be written, where the block fails in that.
-
-    Raises
-    ------
-    RunFailedError
-        In the place of an OSError.
-    """
+    """Turn an OSError of the block into a one-line RunFailedError."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Rules by spec, built in or from outside."""
+"""Resolution of rule specs: built-in rules, references, peers and plug-ins."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from sdp_ref.registry import members
 from sdp_ref.rules import Propagator
 
 PEERS: Mapping[str, type[Peer]] = members("sdp_bench.bench.peers", "sdp_bench.bench.peers.base.Peer")
-"""Adapters of other people's packages, by name. What they run is not ours, so they run as plug-ins do."""
+"""Adapters of published packages, by name. They run third-party code, so they run as plug-ins do."""
 
 GROUP = "peers"
-"""Stands for all of those whose package is installed."""
+"""Name that stands for all peers whose package is installed."""
 
 RULES: Kind[Propagator] = Kind(
     "rule",
@@ -30,25 +30,9 @@ RULES: Kind[Propagator] = Kind(
 
 
 def rule_of(spec: str, plugins: Sequence[Plugin] = ()) -> Propagator | Reference:
-    """Rule of a spec as records have it: a built-in one, one of `plugins` by its name, or a reference.
+    """Return the rule of a spec as stored in records: built in, a reference, or one of `plugins` by name.
 
-    Parameters
-    ----------
-    spec : str
-        ``monte_carlo:samples=100``.
-    plugins : sequence of Plugin
-        Those that may be meant.
-
-    Returns
-    -------
-    Propagator or Reference
-
-    Raises
-    ------
-    ValueError
-        If there is no such rule or parameter.
-    UserError
-        If a plug-in's code cannot be run.
+    An unknown rule or parameter raises a ValueError, and plug-in code that cannot be run a UserError.
     """
     if spec in references():
         return references()[spec]
@@ -60,29 +44,16 @@ def rule_of(spec: str, plugins: Sequence[Plugin] = ()) -> Propagator | Reference
 
 
 def is_address(spec: str) -> bool:
-    """Whether a spec names a rule that is not built in."""
+    """Return whether a spec names a rule that is not built in."""
     return spec.partition(":")[0] not in RULES.built_in()
 
 
 def resolve(specs: Sequence[str | Plugin]) -> tuple[tuple[str, ...], tuple[Plugin, ...]]:
-    """Specs as records have them, and the plug-ins among them.
+    """Return the specs as stored in records, each once, and the plug-ins among them.
 
-    Parameters
-    ----------
-    specs : sequence of str or Plugin
-        Built-in specs and references, kept as they are, names of :data:`PEERS` or of all of them,
-        addresses as :func:`sdp_bench.bench.plugins.plugin.find` takes them, and what these lead to.
-
-    Returns
-    -------
-    specs : tuple of str
-        Each once, in their order.
-    plugins : tuple of Plugin
-
-    Raises
-    ------
-    UserError
-        If an address leads to no rule, two plug-ins have one name, or a peer's package is not installed.
+    `specs` may hold built-in specs and references (kept as they are), names of `PEERS`, `GROUP`, addresses as
+    accepted by `sdp_bench.bench.plugins.plugin.find`, and plug-ins. A UserError is raised if an address does
+    not lead to a rule, two plug-ins have the same name, or a peer's package is not installed.
     """
     named: dict[str, Plugin | None] = {}
     for spec in (each for given in specs for each in (_installed() if given == GROUP else [given])):
@@ -95,12 +66,12 @@ def resolve(specs: Sequence[str | Plugin]) -> tuple[tuple[str, ...], tuple[Plugi
 
 
 def _found(spec: str) -> Plugin | None:
-    """Plug-in at an address, or None where a spec is none."""
+    """Return the plug-in at an address, or None if the spec is not an address."""
     return find(_address(spec), RULES) if is_address(spec) else None
 
 
 def _installed() -> list[str]:
-    """Names of the peers whose packages are installed."""
+    """Return the peers whose packages are installed."""
     here = []
     for name, peer in PEERS.items():
         with suppress(ValueError):
@@ -113,7 +84,7 @@ def _installed() -> list[str]:
 
 
 def _address(spec: str) -> str:
-    """Of a peer's adapter, with the version of the package that is installed; other specs as they are."""
+    """Return the address of a peer's adapter, with the installed version; other specs are unchanged."""
     name, _, options = spec.partition(":")
     if name not in PEERS:
         return spec

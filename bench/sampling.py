@@ -1,4 +1,4 @@
-"""How laws are sampled: what an oracle and its metrics need to know of a run."""
+"""How oracles are sampled."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from sdp_bench.bench.errors import UserError
 
-# As the oracles have it; to import that would load their solvers for every command.
+# Repeated here because importing the oracles would load their solvers for every command.
 Sampler = Literal["mc", "sobol"]
 
 
@@ -18,18 +18,13 @@ class Sampling:
     Attributes
     ----------
     samples : int
-        Of an oracle and of each prediction, where an experiment has no number of its own.
+        Samples of an oracle and of each prediction, unless an experiment sets its own number.
     pilot_samples : int
-        Of the independent draw that fixes bins and cells (at most `samples` are drawn).
+        Samples of the independent draw that fixes bins and cells (at most `samples` are drawn).
     sampler : {"mc", "sobol"}
         Plain Monte Carlo, or scrambled Sobol points.
     device : str
-        On which nets are evaluated.
-
-    Raises
-    ------
-    UserError
-        If a number is too small, or there is no such sampler.
+        Device on which nets are evaluated.
     """
 
     samples: int = 10**6

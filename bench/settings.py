@@ -1,6 +1,6 @@
-"""What a run is asked for as data: which nets, inputs and noise, how laws are sampled, and by what options.
+"""The options of a run as data: nets, inputs, noise, sampling, and options of metrics.
 
-Each part goes to whom it concerns: an oracle gets a `Sampling`, a metric its own options, an experiment the
+Each part goes to its consumer: an oracle gets a `Sampling`, a metric its own options, an experiment the
 design and its size.
 """
 
@@ -27,27 +27,27 @@ NET_SOURCES = ("trained", "committed")
 
 @dataclass(frozen=True)
 class Size:
-    """How much an experiment does; what is None is as its own design has it.
+    """The size of an experiment. A value of None means that the experiment's own design decides.
 
     Attributes
     ----------
     nets : int, optional
-        Nets an architecture (seeds 0, 1, ...), or seeds.
+        Nets per architecture (seeds 0, 1, ...), or seeds.
     inputs : int, optional
-        Inputs a net: flowers or images.
+        Inputs per net: flowers or images.
     samples : int, optional
-        Of an oracle, where `Sampling` has no fewer; of an experiment on images without an oracle, images.
+        Samples of an oracle, if `Sampling` does not have fewer; images, for an experiment without an oracle.
     epochs : int, optional
-        Of training.
+        Training epochs.
     datasets : tuple of str, optional
     on_request : bool
-        Whether it is left out where all experiments are asked for: it needs data, or time.
+        Whether a run of all experiments skips it, because it needs data or time.
     depths : tuple of int, optional
-        Hidden layers of those of its nets that it looks at; all of them by default.
+        Hidden layers of the nets to measure; all by default.
     sigmas : tuple of float, optional
-        Scales of noise, of an experiment that trains a net for each.
+        Noise scales, for an experiment that trains a net for each.
     steps : int, optional
-        Of an attack by gradients.
+        Steps of a gradient attack.
     """
 
     nets: int | None = None
@@ -62,12 +62,12 @@ class Size:
 
 
 _LATER = ("sigmas", "steps")
-"""Fields of `Size` that runs of before had not."""
+"""Fields of `Size` that older runs do not have."""
 
 
 @dataclass(frozen=True)
 class Design:
-    """What takes the place of every experiment's own design; what is None is as that has it.
+    """Overrides of the designs of all experiments. A value of None keeps an experiment's own.
 
     Attributes
     ----------
@@ -75,23 +75,18 @@ class Design:
     depths : tuple of int, optional
         Activation and hidden layers of the nets.
     width : int, optional
-        Units of a hidden layer.
+        Units per hidden layer.
     nets, inputs, samples : int, optional
-        As :class:`Size` has them.
+        As in `Size`.
     sigmas : tuple of float, optional
-        Scales of whatever noise an experiment has, in the units of the net's input.
+        Scales of the noise, in the units of the net's input.
     noise : Noise, or text that names one, optional
-        In the place of each experiment's own noise; ``sdp_bench.bench.noise.noise_of`` reads such text.
+        Replaces each experiment's noise; ``sdp_bench.bench.noise.noise_of`` parses the text.
     datasets : tuple of str, optional
     net_source : {"trained", "committed"}
     training : mapping of str to value
-        Fields of `Recipe` that replace those of each architecture's own recipe
-        (:mod:`sdp_bench.bench.nets.recipes`). An experiment about recipes keeps its own, but for `epochs`.
-
-    Raises
-    ------
-    UserError
-        If a value is out of its range.
+        Fields of `Recipe` that replace those of each architecture's recipe (`sdp_bench.bench.nets.recipes`).
+        An experiment about recipes accepts only `epochs`.
     """
 
     activation: str | None = None
@@ -132,24 +127,22 @@ class Design:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run measures and how.
+    """What a run measures, and how.
 
     Attributes
     ----------
     design : Design
     sampling : Sampling
-        How oracles are drawn.
     metrics : mapping of str to value
-        Options of metrics that replace their defaults, for every metric that has such an option and
-        does not fix it itself.
+        Options that replace defaults, for every metric that has such an option and does not fix it itself.
     sizes : mapping of str to Size
-        By experiment; one that is not in it takes its own, the paper's.
+        Sizes by experiment; others have their own size, the paper's.
     rules : tuple of str, optional
-        Instead of each experiment's own.
+        Replaces each experiment's rules.
     plugins : tuple of Plugin
         Those of `rules` that are not built in, with their code.
     slow_rules : bool
-        Whether rules run where one propagation takes a second or more.
+        Whether rules run even if one propagation takes a second or more.
     """
 
     design: Design = field(default_factory=Design)
@@ -162,39 +155,26 @@ class Settings:
 
     @property
     def metric_options(self) -> dict[str, Any]:
-        """Options of metrics, where these do not fix them themselves."""
+        """Options of metrics, for metrics that do not fix them."""
         return {"pilot_samples": self.sampling.pilot_samples, **self.metrics}
 
     def rule(self, spec: str) -> Propagator | Reference:
-        """Rule of a spec, built in or among `plugins`, or what stands in the place of one."""
+        """Return the rule or reference of a spec, built in or among `plugins`."""
         return rule_of(spec, self.plugins)
 
     def but(self, **options: Any) -> Self:
-        """Settings with some options replaced, each where it belongs.
+        """Return settings with some options replaced.
 
-        Parameters
-        ----------
-        **options
-            Fields of these settings, of the design, of the sampling and of `Recipe`, and options of metrics.
-            `samples` takes the place of every experiment's own number, too.
-
-        Returns
-        -------
-        Settings
-
-        Raises
-        ------
-        UserError
-            If a value is out of its range.
-        TypeError
-            If there is no such option.
+        `options` may be fields of these settings, of the design, of the sampling and of `Recipe`, and options
+        of metrics. `samples` also replaces every experiment's own number. A value out of range raises a
+        UserError, an unknown option a TypeError.
         """
         own, design, sampling = (_taken(options, part) for part in (self, self.design, self.sampling))
         if training := _taken(options, Recipe()):
             design["training"] = {**design.get("training", self.design.training), **training}
         known = {*own, *design, *sampling, *training}
         measured = {name: value for name, value in options.items() if name not in known}
-        if measured:  # to ask the metrics imports them all
+        if measured:  # looking up options imports every metric
             if unknown := measured.keys() - metrics.options():
                 raise TypeError(f"no such settings: {', '.join(sorted(unknown))}")
             metrics.check(measured)
@@ -209,9 +189,9 @@ class Settings:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """As plain values, for the record of a run."""
+        """Return plain values, for the record of a run."""
         design = asdict(replace(self.design, noise=None))
-        del design["noise"]  # which runs of before had not either
+        del design["noise"]  # which older runs do not have either
         if self.design.noise:
             design["noise"] = stored(self.design.noise)
         sizes = {
@@ -225,7 +205,7 @@ class Settings:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Settings:
-        """Inverse of :meth:`as_dict`, after JSON; the flat form of version 0.4 is read as well."""
+        """Inverse of `as_dict`, after JSON; also reads the flat form of version 0.4."""
         if "design" not in values:
             return _from_flat(values)
         plain = {name: value for name, value in values.items() if name in _names(cls())}
@@ -243,7 +223,7 @@ class Settings:
 
 
 def _from_flat(values: Mapping[str, Any]) -> Settings:
-    """Settings of before version 0.5, when all options stood beside each other."""
+    """Read settings of versions before 0.5, with all options in one mapping."""
     rest = _tuples(values)
     by_name: dict[str, dict[str, Any]] = {}
     for name, (nets, inputs) in rest.pop("sizes", {}).items():
@@ -262,7 +242,7 @@ def _from_flat(values: Mapping[str, Any]) -> Settings:
 
 
 def _taken(options: Mapping[str, Any], part: Any) -> dict[str, Any]:
-    """Those of some options that are fields of a part of the settings."""
+    """Return those options that are fields of one part of the settings."""
     return {name: value for name, value in options.items() if name in _names(part)}
 
 
@@ -271,7 +251,6 @@ def _names(part: Any) -> frozenset[str]:
 
 
 def _tuples(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Plain values with the lists that JSON makes of tuples as tuples."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 

@@ -1,4 +1,4 @@
-"""Text from outside, cleaned for where it goes: a terminal, a spreadsheet, Markdown, other people."""
+"""Sanitising external text for a terminal, a spreadsheet, Markdown or publication."""
 
 from __future__ import annotations
 
@@ -12,57 +12,39 @@ from sdp_ref.errors import on_one_line
 if TYPE_CHECKING:
     import pandas as pd
 
-# Control characters but for line ends and tabs, marks that turn the direction of writing, lone surrogates,
-# and what XML cannot hold.
+# Control characters except line ends and tabs, marks that change the direction of writing, lone surrogates,
+# and characters that XML does not allow.
 _UNPRINTABLE = re.compile(
     "[^\t\n\x20-\x7e\xa0-\u061b\u061d-\u200d\u2010-\u2027\u202f-\u2065\u206a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 )
 _MARKDOWN = re.compile(r"[\\`*\[\]<>|#!&~$@]|(?<!\w)_|_(?!\w)|:(?=//)")
-_BEGINS = r"(?:(?<![\w.~/-])|(?<=file://))"  # a path, and not a later part of one or of an address
+_BEGINS = r"(?:(?<![\w.~/-])|(?<=file://))"  # the start of a path, not a later part of a path or URL
 _ABSOLUTE = re.compile(_BEGINS + r"~?/(?:[^\s/'\",:;()<>\[\]]+/+)+([^\s/'\",:;()<>\[\]]*)")
-_FEW = 60  # characters of a value
+_FEW = 60  # most characters of a shown value
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def printable(text: str) -> str:
-    """Text whose characters a terminal shows and does not obey; what XML cannot hold is none of them.
-
-    Parameters
-    ----------
-    text : str
-
-    Returns
-    -------
-    str
-        With ``?`` in the place of each other character.
-    """
+    """Replace characters that a terminal obeys or that XML does not allow by ``?``."""
     return _UNPRINTABLE.sub("?", text)
 
 
 def shown(value: object) -> str:
-    """What a value is, in a few words on one line, for a message that refuses it."""
+    """Return a short description of a value on one line, for an error message."""
     text = on_one_line(repr(value))
     return text if len(text) <= _FEW else f"{text[:_FEW]}..."
 
 
 def public(text: str) -> str:
-    """Text without the folders of this machine, for what is kept and shown to others.
+    """Remove this machine's folders from text that is stored and shown to others.
 
-    Parameters
-    ----------
-    text : str
-
-    Returns
-    -------
-    str
-        Absolute paths are taken relative to the working folder if they lie below it; of others the last part
-        is left.
+    Absolute paths below the working folder become relative; of other paths the last part remains.
     """
     if not _ABSOLUTE.search(text):
         return text
-    # Whose names may have spaces, which end other paths.
+    # These folders may contain spaces, which end other paths.
     for place, short in ((Path.cwd, ""), (Path.home, "~/")):
-        with suppress(OSError, RuntimeError):  # the folder is gone, or the user has none
+        with suppress(OSError, RuntimeError):  # the folder was deleted, or the user has no home
             folder = place()
             if folder != folder.parent:
                 text = re.sub(f"{_BEGINS}{re.escape(str(folder))}/", short, text)
@@ -70,27 +52,17 @@ def public(text: str) -> str:
 
 
 def markdown(text: str) -> str:
-    """Text as Markdown shows it letter by letter: one line, no image, link, code, or end of a cell."""
+    """Escape text for Markdown: one line, without images, links, code, or the end of a table cell."""
     return _MARKDOWN.sub(r"\\\g<0>", on_one_line(public(text)))
 
 
 def code(text: str) -> str:
-    """Text as code in Markdown, in a cell of a table too."""
+    """Format text as code in Markdown, also in a table cell."""
     return f"`{on_one_line(public(text)).replace('`', chr(39)).replace('|', chr(92) + '|')}`"
 
 
 def cell(value: object) -> object:
-    """Value of a table that spreadsheets open: text that would be a formula there gets a ``'`` before it.
-
-    Parameters
-    ----------
-    value : object
-
-    Returns
-    -------
-    object
-        Numbers are as they were, written as text too.
-    """
+    """Prefix text that a spreadsheet would run as a formula with ``'``; numbers are unchanged."""
     if not isinstance(value, str):
         return value
     shown = printable(public(value))
@@ -98,18 +70,9 @@ def cell(value: object) -> object:
 
 
 def table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Table for people, who open it in a spreadsheet and send it on: each text is a :func:`cell`.
+    """Apply `cell` to each text of a table that people open in a spreadsheet.
 
-    Not for what is read back to the last letter, as an export of results is.
-
-    Parameters
-    ----------
-    frame : DataFrame
-
-    Returns
-    -------
-    DataFrame
-        Numbers are as they were.
+    Not for exact exports such as results files.
     """
     texts = frame.select_dtypes(["object", "string", "category"]).columns
     cells = {name: {each: cell(each) for each in frame[name].unique()} for name in texts}

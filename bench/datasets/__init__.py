@@ -1,9 +1,8 @@
-"""Data sets: where they come from, and how they are read.
+"""Data sets: sources and loading.
 
-Each is an object in a module of this folder, or the entry point of an installed package. Iris comes with
-scikit-learn. All others are read from their publishers' files, which are downloaded once, or taken from the
-folder that ``SDP_BENCH_DATA`` names. Where only a part of a set is there, that part is used, and the set says
-which.
+Each data set is an object in a module of this folder, or an entry point of an installed package. Iris comes
+with scikit-learn. All others are read from their publishers' files, which are downloaded once, or taken from
+the folder named by ``SDP_BENCH_DATA``. If only a part of a set is available, that part is used and reported.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from sdp_bench.bench.errors import UserError
 from sdp_ref.registry import installed, instances, loaded
 
 ENTRY_POINTS = "sdp_bench.datasets"
-"""Group in which an installed package names its data sets."""
+"""Entry-point group in which an installed package registers its data sets."""
 
 D = TypeVar("D", bound=Dataset)
 
@@ -27,17 +26,7 @@ def _known() -> dict[str, Dataset]:
 
 
 def names(kind: type[D]) -> tuple[str, ...]:
-    """Names of the data sets of a kind, those of installed packages too.
-
-    Parameters
-    ----------
-    kind : type
-        :class:`~sdp_bench.bench.datasets.base.TabularClassification`, say.
-
-    Returns
-    -------
-    tuple of str
-    """
+    """Return the names of the data sets of one type (`TabularClassification`, say), also installed ones."""
     brought = [
         name
         for name, point in installed(ENTRY_POINTS, _known()).items()
@@ -47,23 +36,7 @@ def names(kind: type[D]) -> tuple[str, ...]:
 
 
 def dataset(name: str, kind: type[D]) -> D:
-    """Data set by name.
-
-    Parameters
-    ----------
-    name : str
-    kind : type
-        What it is to be.
-
-    Returns
-    -------
-    Dataset
-
-    Raises
-    ------
-    UserError
-        If there is none of that name and kind; the message lists those that there are.
-    """
+    """Return a data set by name and type; a UserError if it does not exist lists the available ones."""
     found = _known().get(name)
     if found is None and (point := installed(ENTRY_POINTS).get(name)):
         found = loaded(point, Dataset)

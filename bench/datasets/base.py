@@ -1,4 +1,4 @@
-"""What a data set is: a name, its publisher's files, and how they are read."""
+"""The base classes of data sets: a name, the publisher's files, and how to read them."""
 
 from __future__ import annotations
 
@@ -20,69 +20,54 @@ if TYPE_CHECKING:
 FEATURE_SCALINGS = ("raw", "standardised")
 
 
-# What a loaded set holds -----------------------------------------------------------------------
+# Loaded sets -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class LabelledTable:
-    """A tabular classification set in memory.
+    """A tabular classification set in memory."""
 
-    Attributes
-    ----------
-    features : Tensor, shape (N, n), float32
-    labels : Tensor, shape (N,), int64
-    """
-
-    features: Tensor
-    labels: Tensor
+    features: Tensor  # shape (N, n), float32
+    labels: Tensor  # shape (N,), int64
 
     def batch(self, rows: Tensor | Sequence[int] | slice) -> Tensor:
-        """Features of `rows`, shape (B, n)."""
+        """Return the features of `rows`, shape (B, n)."""
         return self.features[rows]
 
 
 @dataclass(frozen=True, eq=False)
 class RegressionTable:
-    """A tabular regression set in memory, as published.
-
-    Attributes
-    ----------
-    title : str
-    features : Tensor, shape (N, n), float64
-    targets : Tensor, shape (N,), float64
-    parts : tuple of str
-        Names of the files that were used.
-    """
+    """A tabular regression set in memory, as published."""
 
     title: str
-    features: Tensor
-    targets: Tensor
-    parts: tuple[str, ...]
+    features: Tensor  # shape (N, n), float64
+    targets: Tensor  # shape (N,), float64
+    parts: tuple[str, ...]  # names of the files that were used
 
     @property
     def description(self) -> str:
-        """What was used: ``UCI yacht: 308 rows, 6 features (yacht.txt)``."""
+        """Description of the data: ``UCI yacht: 308 rows, 6 features (yacht.txt)``."""
         rows, features = self.features.shape
         return f"{self.title}: {rows} rows, {features} features ({', '.join(self.parts)})"
 
 
 @dataclass(frozen=True, eq=False)
 class LabelledExamples(ABC):
-    """Images or sequences with their labels, in memory as they are kept.
+    """Images or sequences with labels, in memory as stored.
 
     Attributes
     ----------
     title, split : str
-        What it is, as its publisher calls it.
+        The publisher's names.
     kept : Tensor, shape (N, *event)
-        See `scaled`.
+        The stored examples; see `scaled`.
     labels : Tensor, shape (N,), int64
     parts : tuple of str
         Names of the files that were used.
     published : int
-        Examples of the whole published split, of which these may be a part.
+        Examples of the whole published split; these may be a part of it.
     note : str
-        What to know about the examples that are missing.
+        Remark on missing examples.
     """
 
     title: str
@@ -99,7 +84,6 @@ class LabelledExamples(ABC):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of an example."""
         return tuple(self.kept.shape[1:])
 
     @property
@@ -109,7 +93,7 @@ class LabelledExamples(ABC):
 
     @property
     def description(self) -> str:
-        """What was used: ``CIFAR-10 train: 20000 of 50000 images (data_batch_1, data_batch_2)``."""
+        """Description of the data: ``CIFAR-10 train: 20000 of 50000 images (data_batch_1, data_batch_2)``."""
         note = f"; {self.note}" if self.note else ""
         return (
             f"{self.title} {self.split}: {len(self)} of {self.published} {self.noun} "
@@ -119,10 +103,10 @@ class LabelledExamples(ABC):
     @staticmethod
     @abstractmethod
     def scaled(kept: Tensor) -> Tensor:
-        """What a net takes of examples as they are kept, float32."""
+        """Convert stored examples to the input of a net, float32."""
 
     def in_turn(self, count: int | None = None) -> Tensor:
-        """Rows of `count` examples, the classes in turn, each in a fixed shuffle; or of all."""
+        """Return rows of `count` examples (default all) that cycle through the classes, each shuffled."""
         import torch
 
         if count is None or count >= len(self):
@@ -130,23 +114,21 @@ class LabelledExamples(ABC):
         return torch.tensor(stratified_rows(self.labels, count))
 
     def batch(self, rows: Tensor | Sequence[int] | slice) -> Tensor:
-        """What a net takes of `rows`, shape (B, *event), float32."""
+        """Return the net inputs of `rows`, shape (B, *event), float32."""
         return self.scaled(self.kept[rows])
 
 
 class LabelledImages(LabelledExamples):
-    """Images, kept as bytes of shape (N, C, H, W), which nets take as numbers in [0, 1]."""
+    """Images, stored as bytes of shape (N, C, H, W); nets get numbers in [0, 1]."""
 
     noun = "images"
 
     @property
     def pixels(self) -> Tensor:
-        """Images as they are kept."""
         return self.kept
 
     @staticmethod
     def scaled(kept: Tensor) -> Tensor:
-        """See `LabelledExamples`."""
         return kept.float() / 255
 
 
@@ -157,7 +139,6 @@ class LabelledSequences(LabelledExamples):
 
     @staticmethod
     def scaled(kept: Tensor) -> Tensor:
-        """See `LabelledExamples`."""
         return kept
 
 
@@ -166,18 +147,18 @@ class LabelledSequences(LabelledExamples):
 
 @dataclass(frozen=True, eq=False)
 class Dataset(ABC):
-    """A named data set; a module of this folder that holds one makes it known.
+    """A named data set. An instance in a module of this folder is registered automatically.
 
     Attributes
     ----------
     name : str
-        For the command line and records: ``iris``.
+        Name on the command line and in records: ``iris``.
     title : str
-        For people.
+        Display name.
     licence : str
-        Under which it may be used, as far as its publisher says.
+        Licence, as far as the publisher states it.
     net, training : mapping of str
-        Fields in which the default architecture and recipe of its nets depart from the project's.
+        Fields of the default architecture and recipe that differ from the project's.
     """
 
     name: str
@@ -189,36 +170,27 @@ class Dataset(ABC):
     @property
     @abstractmethod
     def files(self) -> tuple[DataFile, ...]:
-        """Files of the publisher's, all of them."""
+        """All files of the publisher."""
 
     def download(self) -> list[str]:
-        """Get what is not there yet, and check all against the published hashes.
+        """Download missing files and check all against the published hashes.
 
-        Returns
-        -------
-        list of str
-            Paths of the files that are there now, below the data folder.
-
-        Raises
-        ------
-        DataMissingError
-            If a download fails.
-        RunFailedError
-            If a file that is there is damaged.
+        Returns the paths of the available files, relative to the data folder. A failed download raises a
+        DataMissingError, a damaged local file a RunFailedError.
         """
         return list(download.contents(self.files))
 
 
 @dataclass(frozen=True, eq=False)
 class TabularClassification(Dataset):
-    """Rows of numbers with a class each.
+    """Rows of numbers, each with a class.
 
     Attributes
     ----------
     read : callable
-        Features, shape (N, n), and classes 0, 1, ..., shape (N,), from the contents of the files by path.
+        Returns features, shape (N, n), and classes 0, 1, ..., shape (N,), given the files' contents by path.
     published : tuple of DataFile
-        None where a library ships the rows.
+        Empty if a library ships the data.
     """
 
     read: Callable[[Mapping[str, bytes]], tuple[NDArray[np.float64], NDArray[np.int64]]]
@@ -226,29 +198,13 @@ class TabularClassification(Dataset):
 
     @property
     def files(self) -> tuple[DataFile, ...]:
-        """See :class:`Dataset`."""
         return self.published
 
     def load(self, scaling: str = "raw") -> LabelledTable:
-        """Read the set.
+        """Read the set; "standardised" subtracts each feature's mean and divides by its population sd.
 
-        Parameters
-        ----------
-        scaling : {"raw", "standardised"}
-            "standardised" subtracts each feature's mean and divides by its population sd.
-
-        Returns
-        -------
-        LabelledTable
-
-        Raises
-        ------
-        ValueError
-            If `scaling` is neither.
-        DataMissingError
-            If a file is not there.
-        RunFailedError
-            If features and classes do not belong together.
+        A missing file raises a DataMissingError. A RunFailedError is raised if features and classes do not
+        match.
         """
         import torch
 
@@ -266,13 +222,13 @@ class TabularClassification(Dataset):
 
 @dataclass(frozen=True, eq=False)
 class TabularRegression(Dataset):
-    """Rows of numbers with a number to predict.
+    """Rows of numbers, each with a number to predict.
 
     Attributes
     ----------
     file : DataFile
     read : callable
-        Table, shape (N, n + 1), whose last column is the target, from content and name of the file.
+        Returns a table, shape (N, n + 1), whose last column is the target, from content and name of the file.
     """
 
     file: DataFile
@@ -280,22 +236,12 @@ class TabularRegression(Dataset):
 
     @property
     def files(self) -> tuple[DataFile, ...]:
-        """See :class:`Dataset`."""
         return (self.file,)
 
     def load(self) -> RegressionTable:
         """Read the set.
 
-        Returns
-        -------
-        RegressionTable
-
-        Raises
-        ------
-        DataMissingError
-            If its file is not there.
-        RunFailedError
-            If it is not what was published.
+        A missing file raises a DataMissingError, a file that differs from the published one a RunFailedError.
         """
         import torch
 
@@ -307,64 +253,39 @@ class TabularRegression(Dataset):
 
 @dataclass(frozen=True)
 class Part:
-    """Files that together give some images of a split, one batch of it say.
+    """Files that together hold some images of a split: one batch, for example."""
 
-    Attributes
-    ----------
-    files : tuple of DataFile
-        The first gives the part its name.
-    images : int
-        As published.
-    """
-
-    files: tuple[DataFile, ...]
-    images: int
+    files: tuple[DataFile, ...]  # the first file names the part
+    images: int  # published number of images
 
     @property
     def name(self) -> str:
-        """Of its first file."""
         return self.files[0].name
 
 
 class SplitClassification(Dataset):
-    """Examples with a class each, in splits."""
+    """Examples with classes, in splits."""
 
     @abstractmethod
     def load(self, split: str = "train", parts: Sequence[str] | None = None) -> LabelledExamples:
-        """Read a split, or what is there of it.
+        """Read a split, or the part of it that is available.
 
-        Parameters
-        ----------
-        split : str
-        parts : sequence of str, optional
-            Names of the parts to use, in this order, instead of all that are there.
-
-        Returns
-        -------
-        LabelledExamples
-            It says which parts were used.
-
-        Raises
-        ------
-        ValueError
-            If there is no such split or part.
-        DataMissingError
-            If no part is there, or one of `parts` is not.
-        RunFailedError
-            If a file is damaged.
+        `parts` selects parts by name, in this order; by default all available ones are used. An unknown split
+        or part raises a ValueError, a missing one (or none at all) a DataMissingError, and a damaged file a
+        RunFailedError.
         """
 
 
 @dataclass(frozen=True, eq=False)
 class SequenceClassification(SplitClassification):
-    """Sequences that are drawn by the project, so that there is nothing to download.
+    """Sequences generated by the project; nothing is downloaded.
 
     Attributes
     ----------
     splits : mapping of str to int
-        Sequences in each.
+        Number of sequences in each split.
     draw : callable
-        Sequences, float32, shape (N, length, features), and classes, shape (N,), of a split with so many.
+        Returns sequences, float32, shape (N, length, features), and classes, shape (N,), of a split.
     """
 
     splits: Mapping[str, int]
@@ -372,21 +293,10 @@ class SequenceClassification(SplitClassification):
 
     @property
     def files(self) -> tuple[DataFile, ...]:
-        """See :class:`Dataset`: none."""
         return ()
 
     def load(self, split: str = "train", parts: Sequence[str] | None = None) -> LabelledSequences:
-        """Draw a split; its one part has its name.
-
-        Returns
-        -------
-        LabelledSequences
-
-        Raises
-        ------
-        ValueError
-            If there is no such split or part.
-        """
+        """Draw a split; its only part has the same name."""
         import torch
 
         if split not in self.splits:
@@ -403,16 +313,15 @@ class SequenceClassification(SplitClassification):
 
 @dataclass(frozen=True, eq=False)
 class ImageClassification(SplitClassification):
-    """Images with a class each, in splits.
+    """Images with classes, in splits.
 
     Attributes
     ----------
     splits : mapping of str to tuple of Part
     read : callable
-        Images, uint8, shape (N, C, H, W), and labels, shape (N,), from the contents and the names of the
-        files of a part.
+        Returns images, uint8, shape (N, C, H, W), and labels, shape (N,), given contents and names of files.
     describe_missing : callable, optional
-        What to know of a part that holds fewer images than published, from its labels.
+        Returns a remark on a part with fewer images than published, given its labels.
     """
 
     splits: Mapping[str, tuple[Part, ...]]
@@ -421,33 +330,9 @@ class ImageClassification(SplitClassification):
 
     @property
     def files(self) -> tuple[DataFile, ...]:
-        """See :class:`Dataset`."""
         return tuple(file for parts in self.splits.values() for part in parts for file in part.files)
 
     def load(self, split: str = "train", parts: Sequence[str] | None = None) -> LabelledImages:
-        """Read a split, or what is there of it.
-
-        Parameters
-        ----------
-        split : str
-            One of `splits`.
-        parts : sequence of str, optional
-            Names of the parts to use, in this order, instead of all that are there.
-
-        Returns
-        -------
-        LabelledImages
-            It says which files were used.
-
-        Raises
-        ------
-        ValueError
-            If there is no such split or part.
-        DataMissingError
-            If no part is there, or one of `parts` is not.
-        RunFailedError
-            If a file is damaged.
-        """
         import torch
 
         if split not in self.splits:
@@ -491,26 +376,11 @@ class ImageClassification(SplitClassification):
 
 
 def stratified_rows(labels: Tensor, count: int, order: int = 0) -> tuple[int, ...]:
-    """First `count` rows of an order that takes the classes in turn, each in a fixed shuffle.
+    """Return `count` rows of `labels`, shape (N,), that cycle through the classes, each in a fixed shuffle.
 
-    A longer choice begins with a shorter one, so that presets share their inputs. Each `order` (a
-    seed) is another one and begins with another class, so that single rows are stratified over
-    orders.
-
-    Parameters
-    ----------
-    labels : Tensor, shape (N,), int64
-    count : int
-    order : int
-
-    Returns
-    -------
-    tuple of int
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than `count` rows.
+    A longer selection starts with a shorter one, so that presets share their inputs. Each `order` (a seed)
+    has other shuffles and starts with another class, so that single rows are stratified over orders. A
+    ValueError is raised if there are fewer than `count` rows.
     """
     if not 1 <= count <= len(labels):
         raise ValueError(f"inputs must be between 1 and {len(labels)}, got {count}")
@@ -526,7 +396,7 @@ def stratified_rows(labels: Tensor, count: int, order: int = 0) -> tuple[int, ..
 
 
 def _complete(title: str, files: Sequence[DataFile]) -> dict[str, bytes]:
-    """Contents of all of `files`, by path."""
+    """Return the contents of all files, by path."""
     there = download.contents(files)
     if absent := [file for file in files if file.path not in there]:
         raise DataMissingError(_missing(title, absent))
@@ -534,14 +404,14 @@ def _complete(title: str, files: Sequence[DataFile]) -> dict[str, bytes]:
 
 
 def _whole_or_in_part(file: DataFile, there: Mapping[str, bytes]) -> tuple[str, bytes] | None:
-    """Name and content of a file or, where it is not there whole, of a local copy of its beginning."""
+    """Return name and content of a file or, if only its beginning is available, of that local copy."""
     if file.path in there:
         return file.name, there[file.path]
     return download.partial_copy(file)
 
 
 def _missing(what: str, absent: Sequence[DataFile]) -> str:
-    """What is not there, where it was looked for, and what to do about it."""
+    """Describe missing files, the folder that was searched, and how to get them."""
     paths = ", ".join(file.path for file in absent)
     sources = dict.fromkeys(file.archive or file for file in absent)
     addresses = ", ".join(source.url for source in sources if source.url)

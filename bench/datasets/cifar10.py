@@ -1,7 +1,6 @@
 """CIFAR-10 (Krizhevsky 2009): 32x32 colour images of 10 classes.
 
-``data_batch_3`` to ``data_batch_5`` are known by the MD5 that torchvision gives for them, the others by
-SHA-256.
+``data_batch_3`` to ``data_batch_5`` are verified by the MD5 in torchvision, the other files by SHA-256.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files of the data sets: from a local copy or from their publishers, whole and checked by hash."""
+"""Data files, from a local copy or downloaded, verified by hash."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pathlib import Path
 from sdp_bench.bench.errors import RunFailedError
 
 VARIABLE = "SDP_BENCH_DATA"
-"""Environment variable that names a folder with a local copy of the files."""
+"""Environment variable with the folder of a local copy of the files."""
 
 TIMEOUT = 30.0
-"""Seconds without an answer after which a download is given up."""
+"""Seconds without a response after which a download fails."""
 
 
 class DataMissingError(RunFailedError):
-    """A data set is not there; the message says how to get it."""
+    """A data set is not available; the message says how to get it."""
 
 
 @dataclass(frozen=True)
@@ -32,18 +32,18 @@ class DataFile:
     Attributes
     ----------
     path : str
-        Where it stands in the data folder, ``mnist/t10k-labels-idx1-ubyte.gz``.
+        Path in the data folder, ``mnist/t10k-labels-idx1-ubyte.gz``.
     known_hash : str
-        SHA-256, or another hash with its name before it, ``md5:...``.
+        SHA-256, or another hash prefixed by its name, ``md5:...``.
     url : str
-        Where to download it; "" where that is not known.
+        Download address; empty if unknown.
     archive : DataFile, optional
-        A tar or zip file that has it too.
+        A tar or zip file that contains this file.
     member : str
-        Its path in the archive.
+        Path in the archive.
     beginnings : str
-        Pattern of the paths of local copies that hold the first of its entries only, whose format says how
-        many there are. Their hashes are not known.
+        Pattern of paths of local copies with only the first entries, whose number the format gives. Their
+        hashes are not known.
     """
 
     path: str
@@ -55,22 +55,11 @@ class DataFile:
 
     @property
     def name(self) -> str:
-        """File name without the folder."""
         return self.path.rpartition("/")[2]
 
 
 def local_copy() -> Path | None:
-    """The folder that ``SDP_BENCH_DATA`` names, or None if it names none.
-
-    Returns
-    -------
-    Path or None
-
-    Raises
-    ------
-    DataMissingError
-        If it names something else than a folder.
-    """
+    """Return the folder named by ``SDP_BENCH_DATA``, or None; a DataMissingError if it is not a folder."""
     named = os.environ.get(VARIABLE)
     if not named:
         return None
@@ -80,32 +69,17 @@ def local_copy() -> Path | None:
 
 
 def download_folder() -> Path:
-    """Folder of downloaded files: under ``SDP_BENCH_CACHE``, or in this user's cache folder."""
+    """Return the folder of downloaded files, in ``SDP_BENCH_CACHE`` or the user's cache folder."""
     import platformdirs
 
     return Path(os.environ.get("SDP_BENCH_CACHE") or platformdirs.user_cache_dir("sdp-bench")) / "data"
 
 
 def contents(files: Sequence[DataFile]) -> dict[str, bytes]:
-    """Contents, by path, of those of `files` that are there or can be downloaded.
+    """Return the contents, by path, of files that are available or can be downloaded, verified by hash.
 
-    With a local copy nothing is downloaded.
-
-    Parameters
-    ----------
-    files : sequence of DataFile
-
-    Returns
-    -------
-    dict of str to bytes
-        Each checked against its hash; what is neither there nor published is left out.
-
-    Raises
-    ------
-    DataMissingError
-        If ``SDP_BENCH_DATA`` names no folder, or a download fails.
-    RunFailedError
-        If a local file is damaged or cannot be read.
+    Nothing is downloaded if there is a local copy. Files that are neither available nor published are
+    omitted. A failed download raises a DataMissingError, a damaged or unreadable local file a RunFailedError.
     """
     local = local_copy()
     folder = local or download_folder()
@@ -128,23 +102,9 @@ def contents(files: Sequence[DataFile]) -> dict[str, bytes]:
 
 
 def partial_copy(file: DataFile) -> tuple[str, bytes] | None:
-    """Name and content of a local copy of the beginning of a file, or None if there is none.
+    """Return name and content of a local copy of the beginning of a file, or None.
 
-    Parameters
-    ----------
-    file : DataFile
-        With a pattern of such copies; the last in alphabetical order is taken.
-
-    Returns
-    -------
-    (str, bytes) or None
-
-    Raises
-    ------
-    DataMissingError
-        If ``SDP_BENCH_DATA`` names no folder.
-    RunFailedError
-        If it cannot be read.
+    If several match the pattern, the last in alphabetical order is taken.
     """
     local = local_copy()
     if local is None or not file.beginnings:
@@ -154,7 +114,6 @@ def partial_copy(file: DataFile) -> tuple[str, bytes] | None:
 
 
 def _fetch(file: DataFile, folder: Path) -> None:
-    """Download `file` into `folder`, unless it is there already with its hash."""
     import pooch
 
     if not file.url:
@@ -168,7 +127,7 @@ def _fetch(file: DataFile, folder: Path) -> None:
                 path=(folder / file.path).parent,
                 downloader=pooch.HTTPDownloader(progressbar=bar, chunk_size=2**16, timeout=TIMEOUT),
             )
-    # pooch raises ValueError for another hash; the errors of requests are OSErrors
+    # pooch raises ValueError for a wrong hash; the errors of requests are OSErrors
     except (OSError, ValueError) as error:
         raise DataMissingError(
             f"cannot download {file.url}: {_reason(error)}; or set {VARIABLE} to a folder with {file.path}"
@@ -207,7 +166,7 @@ def _check(found: str, known: str, file: DataFile, folder: Path) -> None:
 
 
 def _unpacked(archive: DataFile, files: Sequence[DataFile], folder: Path) -> dict[str, bytes]:
-    """Members of an archive, into memory: nothing is written to paths that an archive chooses."""
+    """Read archive members into memory, so that an archive cannot choose paths to write to."""
     path = folder / archive.path
     algorithm, _, value = archive.known_hash.rpartition(":")
     try:
@@ -225,7 +184,7 @@ def _unpacked(archive: DataFile, files: Sequence[DataFile], folder: Path) -> dic
 
 
 def _tar_members(path: Path, wanted: dict[str, DataFile]) -> Iterator[tuple[str, bytes]]:
-    with tarfile.open(path, "r|*") as opened:  # one pass: seeking back would unpack all again
+    with tarfile.open(path, "r|*") as opened:  # a single pass: seeking back would decompress from the start
         for member in opened:
             if member.name in wanted and (stream := opened.extractfile(member)):
                 yield member.name, stream.read()
@@ -233,7 +192,7 @@ def _tar_members(path: Path, wanted: dict[str, DataFile]) -> Iterator[tuple[str,
 
 @contextmanager
 def _quiet_logger() -> Iterator[None]:
-    """Keep pooch from logging beside the progress bar."""
+    """Silence pooch's log, which would disturb the progress bar."""
     import pooch
 
     logger = pooch.get_logger()
@@ -246,7 +205,7 @@ def _quiet_logger() -> Iterator[None]:
 
 
 class _Bar:
-    """A progress bar of rich, on standard error, behind the interface that pooch asks for."""
+    """A rich progress bar on standard error with the interface that pooch expects."""
 
     total = 0
 

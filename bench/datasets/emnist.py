@@ -1,6 +1,6 @@
-"""Test letters of EMNIST (Cohen et al. 2017), labels 1 to 26 for A to Z, of either case.
+"""Test letters of EMNIST (Cohen et al. 2017), labels 1 to 26 for A to Z in either case.
 
-The archive is known by the MD5 that torchvision gives for it, its members by SHA-256.
+The archive is verified by the MD5 in torchvision, its members by SHA-256.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _read(
     contents: Sequence[bytes], names: Sequence[str]
 ) -> tuple[NDArray[np.uint8], NDArray[np.integer[Any]]]:
     images, labels = grey_images(contents, names)
-    # The publisher's images are transposed; these are upright, as MNIST's are.
+    # The publisher's images are transposed; these are upright, as in MNIST.
     return np.ascontiguousarray(images.swapaxes(2, 3)), labels
 
 

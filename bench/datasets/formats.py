@@ -1,4 +1,4 @@
-"""The formats in which publishers give their sets: IDX, CIFAR's Python pickles, columns of numbers."""
+"""Readers of the publishers' formats: IDX, CIFAR's Python pickles, and columns of numbers."""
 
 from __future__ import annotations
 
@@ -16,28 +16,11 @@ from numpy.typing import NDArray
 from sdp_bench.bench.errors import RunFailedError
 
 IDX_UINT8 = 8
-"""Code of unsigned bytes, the only element type of the sets here."""
+"""IDX code of unsigned bytes, the only element type in these sets."""
 
 
 def idx(content: bytes, name: str) -> np.ndarray:
-    """Array of a gzipped IDX file (LeCun).
-
-    Parameters
-    ----------
-    content : bytes
-    name : str
-        For messages.
-
-    Returns
-    -------
-    ndarray of uint8
-        Of the shape that the header gives.
-
-    Raises
-    ------
-    RunFailedError
-        If `content` is something else.
-    """
+    """Return the uint8 array of a gzipped IDX file (LeCun); `name` is for error messages."""
     try:
         raw = gzip.decompress(content)
         zero, kind, dimensions = int.from_bytes(raw[:2], "big"), raw[2], raw[3]
@@ -53,24 +36,10 @@ def idx(content: bytes, name: str) -> np.ndarray:
 def grey_images(
     contents: Sequence[bytes], names: Sequence[str]
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Images and labels of two IDX files; a file of images that ends early takes the first of the labels.
+    """Return images, uint8, shape (N, 1, H, W), and labels, uint8, shape (N,), of two IDX files.
 
-    Parameters
-    ----------
-    contents : sequence of bytes
-        Of the images, then of the labels.
-    names : sequence of str
-        For messages.
-
-    Returns
-    -------
-    images : ndarray of uint8, shape (N, 1, H, W)
-    labels : ndarray of uint8, shape (N,)
-
-    Raises
-    ------
-    RunFailedError
-        If they are something else, or do not belong together.
+    If the file of images ends early, its images have the first labels. `names` are for error messages. Other
+    content, or files that do not match, raise a RunFailedError.
     """
     images, labels = (idx(content, name) for content, name in zip(contents, names, strict=True))
     if images.ndim != 3 or labels.ndim != 1 or len(labels) < len(images):
@@ -79,21 +48,13 @@ def grey_images(
 
 
 def cifar_batch(content: bytes, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Images and labels of a CIFAR-10 batch in its Python version.
+    """Return images, uint8, shape (N, 3, 32, 32), and labels, int64, shape (N,), of a Python CIFAR-10 batch.
 
-    Returns
-    -------
-    images : ndarray of uint8, shape (N, 3, 32, 32)
-    labels : ndarray of int64, shape (N,)
-
-    Raises
-    ------
-    RunFailedError
-        If `content` is something else, or asks for code to be run; `name` is for the message.
+    Other content, and a pickle that would run code, raise a RunFailedError.
     """
     try:
         return _images_and_labels(_ArrayUnpickler(io.BytesIO(content), encoding="bytes").load())
-    except Exception as error:  # unpickling what is no pickle raises almost anything
+    except Exception as error:  # unpickling arbitrary bytes can raise almost any error
         raise RunFailedError(f"{name} is not a batch of CIFAR-10 ({error})") from error
 
 
@@ -105,23 +66,7 @@ def _images_and_labels(batch: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def columns(content: bytes, name: str) -> np.ndarray:
-    """Table of numbers separated by white space.
-
-    Parameters
-    ----------
-    content : bytes
-    name : str
-        For messages.
-
-    Returns
-    -------
-    ndarray, shape (rows, columns), float64
-
-    Raises
-    ------
-    RunFailedError
-        If `content` is something else.
-    """
+    """Return a table of numbers separated by white space, float64, shape (rows, columns)."""
     try:
         table = np.array([line.split() for line in content.decode("ascii").splitlines() if line.strip()])
         table = table.astype(np.float64)
@@ -133,17 +78,14 @@ def columns(content: bytes, name: str) -> np.ndarray:
 
 
 def _encode(text: str, encoding: str) -> bytes:
-    """What pickles of protocol 2 call to make bytes."""
+    """Replace the function that pickles of protocol 2 call to create bytes."""
     if encoding != "latin1":
         raise pickle.UnpicklingError(f"encoding {encoding}")
     return text.encode("latin1")
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """Reads arrays, texts, numbers, lists and dictionaries, and refuses all else.
-
-    A pickle can name any function to be called; this knows the ones that arrays are made by.
-    """
+    """Unpickle arrays and plain values only, since a pickle can call any function by name."""
 
     def find_class(self, module: str, name: str) -> Any:
         if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":

@@ -1,4 +1,4 @@
-"""Fisher's Iris as scikit-learn ships it: 150 flowers, 4 lengths in cm, 3 classes."""
+"""Fisher's Iris as in scikit-learn: 150 flowers, 4 lengths in cm, 3 classes."""
 
 from __future__ import annotations
 

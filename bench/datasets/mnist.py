@@ -7,7 +7,7 @@ from sdp_bench.bench.datasets.download import DataFile
 from sdp_bench.bench.datasets.formats import grey_images
 
 _MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
-"""PyTorch's: the address of the authors has not answered for years."""
+"""PyTorch's mirror; the original server has not responded for years."""
 
 
 def _file(name: str, known_hash: str) -> DataFile:

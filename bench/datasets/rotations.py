@@ -1,7 +1,7 @@
-"""Rotations: points that turn by a constant angle a step, seen with noise; the class is the angle.
+"""Rotations: points that rotate by a constant angle per step, observed with noise; the class is the angle.
 
-A task of the project's own, small enough for every rule: ten angles, equally spaced, of which no step
-alone says anything.
+A synthetic task small enough for every rule: ten equally spaced angles. A single step contains no information
+about the class.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from sdp_bench.bench.datasets.base import SequenceClassification
 
 LENGTH, CLASSES = 8, 10
 ANGLES = np.linspace(0.2, 2.9, CLASSES)
-"""Radians a step."""
+"""Angles (radians per step)."""
 NOISE = 0.1
-"""Standard deviation of what is added to each coordinate."""
+"""Standard deviation of the noise on each coordinate."""
 
 
 def _draw(split: str, count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:

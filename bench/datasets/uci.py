@@ -1,7 +1,7 @@
-"""Eight UCI regression sets in the text form that papers share: the publishers have other forms.
+"""Eight UCI regression sets in the text form common in papers, which differs from the publishers' forms.
 
-The last column is the target. In ``naval`` that is the decay of the turbine; the decay of the compressor
-stays a feature, as in Tagasovska and Lopez-Paz (2019).
+The last column is the target. In ``naval`` it is the decay of the turbine; the decay of the compressor
+remains a feature, as in Tagasovska and Lopez-Paz (2019).
 """
 
 from __future__ import annotations

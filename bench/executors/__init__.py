@@ -1,48 +1,45 @@
-"""Where groups run: local processes, or a Dask cluster."""
+"""Executors of groups: local processes, or a Dask cluster."""
 
 import os
 import sys
 
 
 class WorkerError(RuntimeError):
-    """A worker did not finish its work: that work has failed, and nothing else has."""
+    """A worker did not finish; only its own work has failed."""
 
 
 class WorkerDiedError(WorkerError):
-    """A worker ended in the middle of its work (killed, or out of memory)."""
+    """A worker died during its work (killed, or out of memory)."""
 
 
 class NoAnswerError(WorkerError):
-    """A worker answered with something that is no plain data."""
+    """A worker returned something other than plain data."""
 
 
 class TimeLimitError(WorkerError):
-    """Work took longer than its limit and was stopped."""
+    """Work exceeded its time limit and was stopped."""
 
 
 class MemoryLimitError(WorkerError):
-    """Work took more memory than its limit and was stopped."""
+    """Work exceeded its memory limit and was stopped."""
 
 
 def let_threads_sleep() -> None:
-    """Let threads sleep while they wait for each other, and not spin.
+    """Make waiting OpenMP threads sleep instead of spin.
 
-    Those of processes to be started, and of this one if torch is not loaded yet, which asks once. GNU's
-    OpenMP spins by default. Where another process has the core that costs a time slice for each of torch's
-    small parallel loops: a run of two threads beside two busy processes took up to 3 times as long, and one
-    that gives way to them (``nice``) 17 times; on idle cores sleeping is no slower (docs/runtime.md).
-    A user's own ``OMP_WAIT_POLICY`` stands.
+    Affects processes started later, and this one if torch is not loaded yet, since OpenMP reads the setting
+    once. GNU's OpenMP spins by default. If another process uses the core, each of torch's small parallel
+    loops then loses a time slice: a run with two threads took up to 3 times as long next to two busy
+    processes, and 17 times at low priority (``nice``). On idle cores sleeping is not slower
+    (docs/runtime.md). A user's own ``OMP_WAIT_POLICY`` is kept.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def lost() -> tuple[type[Exception], ...]:
-    """What says that a worker did not finish, and not that its work went wrong.
+    """Return the error types that mean that a worker did not finish, as opposed to its work failing.
 
-    Returns
-    -------
-    tuple of type
-        Errors of this package's own executors, and Dask's where a Dask cluster is in use.
+    Dask's error types are included once dask.distributed is imported.
     """
     if "distributed" not in sys.modules:
         return (WorkerError,)

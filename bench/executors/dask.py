@@ -1,4 +1,4 @@
-"""Groups on a Dask cluster: an executor whose workers may be on other machines."""
+"""Groups on a Dask cluster, whose workers may be on other machines."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MISSING = "the dask executor needs the package distributed (extra 'dask')"
-_CONNECT = 10  # s, for a scheduler to answer and for a first worker to be there
+_CONNECT = 10  # s, for a response of the scheduler and for the first worker
 
 
 @dataclass(frozen=True)
 class Tls:
-    """Files in PEM format by which scheduler and client know each other: the authority's, own, and key."""
+    """PEM files that authenticate scheduler and client: authority, certificate and key."""
 
     ca: Path
     certificate: Path
@@ -34,17 +34,7 @@ class Tls:
 
     @property
     def security(self) -> Security:
-        """The same for Dask; nothing goes unencrypted then.
-
-        Returns
-        -------
-        Security
-
-        Raises
-        ------
-        UserError
-            If the files are not what they should be, or do not go together.
-        """
+        """Return Dask's form, with encryption required; a UserError if the files are invalid."""
         from distributed import Security
 
         security = Security(
@@ -55,7 +45,7 @@ class Tls:
         )
         try:
             security.get_connection_args("client")
-        except OSError as error:  # ssl's are
+        except OSError as error:  # ssl errors are OSErrors
             raise UserError(
                 f"{self.ca}, {self.certificate} and {self.key} are not an authority's certificate, one of "
                 f"this client and its key: {one_line(error)}"
@@ -64,20 +54,13 @@ class Tls:
 
 
 class OtherSoftwareError(RunFailedError):
-    """A worker has other code or libraries than the driver, and would give other numbers."""
+    """A worker has other code or libraries than the driver, and would compute other numbers."""
 
 
 def check(scheduler: str | None, tls: Tls | None = None) -> None:
-    """Find out whether there will be workers, before anything is done for them: to train nets takes hours.
+    """Check that workers are available before any work is done, since training nets takes hours.
 
-    Parameters are those of :class:`DaskWorkers`.
-
-    Raises
-    ------
-    UserError
-        If these cannot be, as that says.
-    RunFailedError
-        If there are none.
+    Parameters and errors are those of `DaskWorkers`.
     """
     if scheduler is not None:
         DaskWorkers(scheduler, 1, 1, tls).shutdown()
@@ -88,27 +71,16 @@ def check(scheduler: str | None, tls: Tls | None = None) -> None:
 class DaskWorkers(Executor):
     """Workers of a Dask scheduler.
 
-    A call whose worker is lost is given to another one; results come back to the driver, which
-    alone writes.
+    A call whose worker is lost is given to another worker. Results return to the driver, the only process
+    that writes.
 
-    Parameters
-    ----------
-    scheduler : str, optional
-        Address such as ``tcp://host:8786``. Without it a cluster of `jobs` processes is started on
-        this machine, and ended with the executor.
-    jobs : int
-        Workers to start where no scheduler is given.
-    threads : int
-        BLAS threads of each call.
-    tls : Tls, optional
-        For an address that begins with ``tls://``.
+    `scheduler` is an address such as ``tcp://host:8786``. Without it, a cluster of `jobs` processes starts on
+    this machine and ends with the executor. `threads` is the number of BLAS threads per call. `tls` is for
+    addresses that begin with ``tls://``.
 
-    Raises
-    ------
-    UserError
-        If dask.distributed is not installed, the address is not one, or certificates are missing or wrong.
-    RunFailedError
-        If no scheduler answers at the address, no worker is there, or one has other code than this process.
+    A UserError is raised if dask.distributed is not installed, or the address or a certificate is invalid. A
+    RunFailedError is raised if the scheduler does not respond, has no workers, or has a worker with other
+    code.
     """
 
     def __init__(self, scheduler: str | None, jobs: int, threads: int, tls: Tls | None = None) -> None:
@@ -116,7 +88,8 @@ class DaskWorkers(Executor):
             from distributed import Client, LocalCluster
         except ImportError as error:
             raise UserError(_MISSING) from error
-        # What ends a run is told in one line; Dask's own words are tracebacks of its reconnecting.
+        # The error that ends a run is reported in one line; Dask logs tracebacks of its reconnection
+        # attempts.
         logging.getLogger("distributed").setLevel(logging.CRITICAL)
         self._threads = threads
         self._cluster = None
@@ -144,7 +117,7 @@ class DaskWorkers(Executor):
         self._executor = self._client.get_executor(pure=False)
 
     def _check_workers(self, scheduler: str | None) -> None:
-        """Refuse a cluster without workers, or with one that would give other numbers."""
+        """Reject a cluster without workers, or with a worker that would compute other numbers."""
         try:
             self._client.wait_for_workers(1, timeout=_CONNECT)
         except TimeoutError as error:
@@ -167,18 +140,16 @@ class DaskWorkers(Executor):
 
     @property
     def workers(self) -> int:
-        """Workers that are connected now."""
         return len(self._client.scheduler_info(n_workers=-1)["workers"])
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Queue a call; see :class:`concurrent.futures.Executor`."""
         future: Future[Any] = Future()
         inner = self._executor.submit(_call, dict(software()), self._threads, fn, *args, **kwargs)
         inner.add_done_callback(lambda ended: self._hand_on(ended, future))
         return future
 
     def _hand_on(self, ended: Future[Any], future: Future[Any]) -> None:
-        """Give a call's end to who waits for it; without a scheduler all end at once, and none has failed."""
+        """Pass on the end of a call; a lost scheduler ends all calls at once, without failures."""
         if ended.cancelled() or isinstance(ended.exception(), CancelledError):
             if self._client.status == "running":
                 future.set_exception(CancelledError())
@@ -196,7 +167,7 @@ class DaskWorkers(Executor):
             future.set_result(ended.result())
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Leave the cluster, or end it if it was started here."""
+        """Leave the cluster, or stop it if it was started here."""
         self._executor.shutdown(wait=wait and not cancel_futures)
         self._leave()
 
@@ -207,24 +178,14 @@ class DaskWorkers(Executor):
 
 
 def _has_certificate() -> bool:
-    """Whether Dask's own configuration names the files of this client."""
+    """Return whether Dask's own configuration contains client certificates."""
     from distributed import Security
 
     return Security().get_connection_args("client")["ssl_context"] is not None
 
 
 def _in_time(make: Callable[[], T]) -> T:
-    """What `make` gives, if it does within twice the time that Dask is given: a mute port it would wait for.
-
-    Returns
-    -------
-    object
-
-    Raises
-    ------
-    TimeoutError
-        If it does not; the thread that waits ends with this process.
-    """
+    """Return the result of `make` within twice Dask's timeout; Dask waits forever for a silent port."""
     made: Future[T] = Future()
 
     def work() -> None:
@@ -238,7 +199,7 @@ def _in_time(make: Callable[[], T]) -> T:
 
 
 def _compare(wanted: Mapping[str, str], found: Mapping[str, str], worker: str) -> None:
-    """Raise an OtherSoftwareError if a worker has not what the driver has."""
+    """Raise an OtherSoftwareError if a worker's versions differ from the driver's."""
     if other := differences(wanted, found):
         raise OtherSoftwareError(
             f"the worker at {worker} would give other numbers ({other}); install the same there"
@@ -249,7 +210,7 @@ def _call(wanted: Mapping[str, str], threads: int, fn: Callable[..., Any], *args
     import torch
     from distributed import get_worker
 
-    # Here too: workers come and go after the driver has looked at them.
+    # Checked for each call: workers join after the driver's check.
     _compare(wanted, software(), get_worker().address)
     torch.set_num_threads(threads)
     return fn(*args, **kwargs)

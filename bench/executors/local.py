@@ -1,4 +1,4 @@
-"""Calls in processes of their own on this machine, of which one may die without harm to the others."""
+"""Calls in separate processes on this machine; if one dies, the others continue."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from sdp_bench.bench.executors import (
     let_threads_sleep,
 )
 
-_RESTART = 1.0  # s, that a killed fork server takes to be replaced
-_OPEN_FILES = 128  # of the driver: libraries, the results file, and a few pipes for each worker
-_MEMORY_CHECK = 0.05  # s, between looks at a worker's memory
-_LOOK = 0.1  # s, between looks at whether a silent worker has ended
-_GRACE = 1.0  # s, for a worker that has answered to be seen to have ended
+_RESTART = 1.0  # s, until a killed fork server is replaced
+_OPEN_FILES = 128  # of the driver: libraries, the results file, and a few pipes per worker
+_MEMORY_CHECK = 0.05  # s, between checks of a worker's memory
+_LOOK = 0.1  # s, between checks whether a silent worker has ended
+_GRACE = 1.0  # s, for a worker that has answered to end
 _TOLD, _ANSWER, _OVER = b"t", b"a", b"o"
-"""How messages of a worker begin: what it tells, its answer, and that it is over its limit of memory."""
+"""Prefixes of a worker's messages: intermediate output, answer, memory limit exceeded."""
 
 _PLAIN = frozenset({"sdp_bench", "sdp_ref", "torch", "numpy", "collections", "pathlib"})
-"""Packages whose classes an answer may hold: no others are imported here because a worker says so."""
+"""Packages whose classes an answer may contain; a worker cannot cause other imports here."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -52,42 +52,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Limits:
-    """What a call in a process of its own may take.
-
-    Attributes
-    ----------
-    seconds : float, optional
-        Time after which it is stopped.
-    memory : float, optional
-        GiB of resident memory at which it is stopped.
-    """
+    """Limits of a call in a separate process: seconds, and GiB of resident memory."""
 
     seconds: float | None = None
     memory: float | None = None
 
 
 class LocalProcesses(Executor):
-    """Processes on this machine, each with its own share of the cores, and one for each call.
+    """Processes on this machine, each with its share of the cores, one per call.
 
-    The end of a process fails the one call that it was working on. What a call holds in memory, or leaves
-    behind in its interpreter, ends with it. What it prints goes to standard error: standard output is the
-    driver's.
+    If a process dies, only its call fails. Its memory and its changes to the interpreter end with it. It
+    prints to standard error, since standard output belongs to the driver.
 
-    Parameters
-    ----------
-    jobs : int
-        Processes at a time.
-    threads : int
-        BLAS threads of each.
-    limit : float, optional
-        Seconds after which a call is stopped.
-    memory : float, optional
-        GiB of resident memory at which a process is stopped.
-
-    Raises
-    ------
-    RunFailedError
-        If this process may not open as many files as that takes.
+    `jobs` is the number of processes at a time, `threads` the number of BLAS threads per process. A process
+    is stopped after `limit` seconds, or when it has `memory` GiB of resident memory. A RunFailedError is
+    raised if this process may not open enough files.
     """
 
     def __init__(
@@ -100,16 +79,14 @@ class LocalProcesses(Executor):
         self._running: set[_Call] = set()
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Queue a call; see :class:`concurrent.futures.Executor`."""
         return self._slots.submit(self._run, fn, args, kwargs)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Stop; with `cancel_futures`, also what is being worked on."""
         self._slots.shutdown(wait=False, cancel_futures=cancel_futures)
         if cancel_futures:
             self._is_closed = True
-            # The threads that wait for these processes meet the ends of pipes that are cut here; what they
-            # raise is nothing that a user could act on.
+            # The threads that wait for these processes see their pipes break; a user cannot act on these
+            # errors.
             threading.excepthook = _drop
             for call in tuple(self._running):
                 call.cancel()
@@ -133,29 +110,12 @@ def apart(
     limits: Limits | None = None,
     told: Callable[[Any], None] = lambda _: None,
 ) -> T:
-    """Result of one call in a process of its own, with one BLAS thread.
+    """Return the result of one call in a separate process with one BLAS thread.
 
-    Parameters
-    ----------
-    fn : callable
-    *args
-        What can be pickled; like `fn`, not of the script that is run.
-    limits : Limits, optional
-    told : callable
-        Called here with each thing that the call hands to :func:`tell`.
-
-    Returns
-    -------
-    object
-
-    Raises
-    ------
-    WorkerError
-        If it does not come to an end of its own.
-    RunFailedError
-        If this process may not open as many files as that takes.
-    Exception
-        Whatever the call raises.
+    Function and arguments are pickled and must not be defined in the running script. `told` is called here
+    with each object that the call passes to `tell`. A WorkerError is raised if the call does not end by
+    itself, a RunFailedError if this process may not open enough files, and otherwise whatever the call
+    raises.
     """
     _check_open_files()
     with main_hidden():
@@ -170,9 +130,9 @@ def apart(
 
 @contextmanager
 def main_hidden() -> Iterator[None]:
-    """Start processes that do not run the script of this one again, to have what it defines.
+    """Start processes that do not run this process's script again.
 
-    They would ask the same question there, and print what it prints.
+    Multiprocessing would import the script, which would then repeat its calls and its output.
     """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
@@ -183,8 +143,6 @@ def main_hidden() -> Iterator[None]:
 
 
 class _Call:
-    """A call in a process that has been started for it."""
-
     def __init__(
         self,
         fn: Callable[..., Any],
@@ -195,11 +153,11 @@ class _Call:
     ) -> None:
         _SERVER.await_start()
         self._limits = limits
-        # As bytes, there and back: torch would send tensors by shared memory, which a process that ends
-        # while it takes them leaves in pieces.
+        # As bytes in both directions: torch would send tensors through shared memory, which breaks if a
+        # process ends while reading it.
         content = pickle.dumps((fn, args, kwargs))
-        # A pipe, not an event: a worker that still starts when the run is interrupted finds its end of a
-        # pipe, but not a semaphore that nobody holds any more.
+        # A pipe rather than an event: a worker that is starting when the run is interrupted detects a closed
+        # pipe, but not a semaphore without owner.
         self._told, tell = _SERVER.context.Pipe(duplex=False)
         with tell:
             self._end = _SERVER.start(limits.seconds, _answer, content, threads, limits.memory, tell)
@@ -213,7 +171,7 @@ class _Call:
             for message in self._messages():
                 kind, content = message[:1], message[1:]
                 if kind == _ANSWER:
-                    # Whoever holds its pipes yet, a child of its own say, is not waited for.
+                    # Do not wait for other holders of its pipes, such as its child processes.
                     if not wait([self._end], _GRACE).done:
                         self._end.cancel()
                     return _opened(content)
@@ -234,7 +192,7 @@ class _Call:
         raise NoAnswerError("the worker process ended without an answer")
 
     def _messages(self) -> Iterator[bytes]:
-        """What the worker sends, until it has ended, or can send no more."""
+        """Yield a worker's messages until it has ended or cannot send any more."""
         with suppress(EOFError, OSError):
             while self._told.poll(_LOOK) or not self._end.done():
                 if self._told.poll():
@@ -242,7 +200,7 @@ class _Call:
 
 
 class _Server:
-    """A fork server, which has imported all that measures already, and forks before any thread is started."""
+    """A fork server that has imported the measuring code, and forks before any thread starts."""
 
     def __init__(self) -> None:
         self._starting, self._has_started = threading.Lock(), False
@@ -255,10 +213,10 @@ class _Server:
         return context
 
     def await_start(self) -> None:
-        """Let it import what it does before a call's time is taken."""
+        """Wait for its imports, so that they do not count towards a call's time."""
         with self._starting:
             if not self._has_started:
-                # One that is killed meanwhile is told by the call itself, or replaced for it.
+                # If it is killed meanwhile, the call itself reports that or replaces it.
                 with suppress(ProcessExpired):
                     self.start(None, os.getpid).result()
                     self._has_started = True
@@ -281,7 +239,7 @@ _SERVER = _Server()
 
 
 def begin_server() -> None:
-    """Let the fork server start, and import what it does, beside what this process does meanwhile."""
+    """Start the fork server, which imports in parallel with this process."""
     from multiprocessing import forkserver
 
     _ = _SERVER.context
@@ -289,10 +247,10 @@ def begin_server() -> None:
 
 
 def _check_open_files() -> None:
-    """Raise a RunFailedError where a fork server cannot open its pipes: it says that in a traceback."""
+    """Raise a RunFailedError if too few files may be open; a fork server would only print a traceback."""
     try:
         import resource
-    except ImportError:  # another system has no such limit
+    except ImportError:  # not available on all systems
         return
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= most < _OPEN_FILES:
@@ -302,14 +260,14 @@ def _check_open_files() -> None:
 
 
 def _drop(error: threading.ExceptHookArgs) -> None:
-    """Pass on what a thread raised, unless it is one of pebble's."""
+    """Pass on an error of a thread, unless the thread is one of pebble's."""
     frames = traceback.walk_tb(error.exc_traceback)
     if not any(frame.f_globals.get("__name__", "").startswith("pebble.") for frame, _ in frames):
         threading.__excepthook__(error)
 
 
 class _Unpickler(pickle.Unpickler):
-    """Reads plain data and classes of known packages, whatever a worker sends."""
+    """Unpickle plain data and classes of known packages only."""
 
     def find_class(self, module: str, name: str) -> Any:
         is_known = module.partition(".")[0] in _PLAIN
@@ -326,7 +284,7 @@ def _unpickled(content: bytes) -> Any:
 
 
 def _opened(content: bytes) -> Any:
-    """What :func:`_answer` has put into an answer: returned, or raised."""
+    """Return or raise the content of an answer made by `_answer`."""
     value, error, line, trace = _unpickled(content)
     if not line:
         return value
@@ -337,19 +295,16 @@ def _opened(content: bytes) -> Any:
     raise raised from RemoteTraceback(trace)
 
 
-# In the worker -----------------------------------------------------------------------------------------
+# Worker side -----------------------------------------------------------------------------------------
 
 _TELLING = threading.Lock()
 _teller: Connection | None = None
 
 
 def tell(thing: object) -> None:
-    """Hand something to the process that waits for this call of :func:`apart`, before the call ends.
+    """Send an object from inside a call of `apart` to the waiting process before the call ends.
 
-    Parameters
-    ----------
-    thing : object
-        Plain data, or of a class of this project.
+    It must be plain data or of a class of this project.
     """
     _send(_TOLD + pickle.dumps(thing))
 
@@ -361,10 +316,7 @@ def _send(message: bytes) -> None:
 
 
 def _answer(content: bytes, threads: int, memory: float | None, teller: Connection) -> None:
-    """Send the answer of a call, a pickle of (value, pickled error, that error on one line, its traceback).
-
-    Then the process ends at once: what the call has left to do at its end, and its threads, wait for nobody.
-    """
+    """Send a call's (value, pickled error, its line, its traceback) and end without waiting for threads."""
     global _teller
     _teller = teller
     with suppress(OSError):
@@ -405,7 +357,7 @@ def _called(content: bytes, threads: int, memory: float | None) -> Any:
 
 
 def _follow_driver() -> None:
-    """End when the driver ends, however that happens; a worker left alone would work on for nobody."""
+    """End this worker when the driver ends for any reason."""
     driver = multiprocessing.parent_process()
     if driver is not None:
         connection.wait([driver.sentinel])
@@ -413,10 +365,10 @@ def _follow_driver() -> None:
 
 
 def _watch_memory(limit: float) -> None:
-    """End when this process has held more than `limit` bytes, before the system has to choose a victim."""
+    """End this process when it exceeds `limit` bytes, before the system's out-of-memory killer acts."""
     while _peak_memory() <= limit:
         time.sleep(_MEMORY_CHECK)
-    # An exit status would do, but a fork server's children lose theirs where two threads ask for it at once.
+    # An exit status is not enough: children of a fork server lose theirs if two threads read it at once.
     try:
         _send(_OVER)
     finally:
@@ -424,9 +376,9 @@ def _watch_memory(limit: float) -> None:
 
 
 def _peak_memory() -> float:
-    """Most resident memory (bytes) that this process has held."""
+    """Return the peak resident memory (bytes) of this process."""
     try:
-        # Not getrusage where this is to be had: a child's begins with what its parent held.
+        # Preferred to getrusage, whose peak in a child starts at the parent's.
         lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
         return 1024 * float(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
     except (OSError, StopIteration):

@@ -1,4 +1,4 @@
-"""Experiments: questions asked of rules, found by their files.
+"""Experiments, by name.
 
 >>> from sdp_bench.bench.experiments import experiment
 >>> experiment("iris-w1").metrics
@@ -18,17 +18,12 @@ from sdp_ref.registry import installed, instances, loaded
 __all__ = ["Experiment", "chosen", "experiment", "experiments"]
 
 ENTRY_POINTS = "sdp_bench.experiments"
-"""Group in which an installed package names its experiments."""
+"""Entry-point group in which an installed package registers its experiments."""
 
 
 @functools.cache
 def experiments() -> Mapping[str, Experiment]:
-    """Experiments by name, in the order of lists: those of this folder's modules, and of installed packages.
-
-    Returns
-    -------
-    mapping of str to Experiment
-    """
+    """Return the experiments of this folder and of installed packages, by name, in display order."""
     found = instances(__name__, Experiment)
     for name, point in installed(ENTRY_POINTS, found).items():
         found[name] = loaded(point, Experiment)
@@ -36,26 +31,12 @@ def experiments() -> Mapping[str, Experiment]:
 
 
 def experiment(name: str) -> Experiment:
-    """Experiment by name.
-
-    Parameters
-    ----------
-    name : str
-
-    Returns
-    -------
-    Experiment
-
-    Raises
-    ------
-    UserError
-        If there is none; the message lists those that there are.
-    """
+    """Return the experiment with this name; a UserError lists the available ones."""
     if name not in experiments():
         raise UserError(f"unknown experiment '{name}'; choose from {', '.join(experiments())}")
     return experiments()[name]
 
 
 def chosen(names: Sequence[str]) -> list[Experiment]:
-    """Experiments by name, each once; see :func:`experiment`."""
+    """Return experiments by name, without duplicates."""
     return [experiment(name) for name in dict.fromkeys(names)]

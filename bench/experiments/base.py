@@ -1,4 +1,4 @@
-"""What an experiment is, a question asked of rules, and the groups of work that answer it."""
+"""The base classes of experiments, and of the groups of work that they consist of."""
 
 from __future__ import annotations
 
@@ -18,77 +18,68 @@ if TYPE_CHECKING:
 
 
 class Group(ABC):
-    """The unit of work, of commit and of resumption. It can be pickled, and knows all that its work needs."""
+    """A unit of work, stored and resumed as a whole. It can be pickled and contains all that it needs."""
 
     @property
     @abstractmethod
     def units(self) -> tuple[Unit, ...]:
-        """What it is measured on."""
+        """Return the units that it measures: a net with one input and one noise level, for example."""
 
     @property
     @abstractmethod
     def members(self) -> tuple[tuple[str, str], ...]:
-        """Pairs of an experiment and the key of a unit that it asks about, each once."""
+        """Return the distinct pairs of an experiment and the key of a unit."""
 
     @property
     @abstractmethod
     def cells(self) -> tuple[Cell, ...]:
-        """All that is to be measured, each once."""
+        """Return the distinct cells to measure."""
 
     @property
     @abstractmethod
     def title(self) -> str:
-        """For progress lines."""
+        """Short description for progress lines."""
 
     @property
     def note(self) -> str:
-        """What there is to say of it, once, before it is worked on."""
+        """Remark to print once before the work starts."""
         return ""
 
     @property
     @abstractmethod
     def seconds(self) -> float:
-        """Time (s) it takes on one core, about."""
+        """Estimated time (s) on one core."""
 
     @abstractmethod
     def fingerprint(self, rule: str, metric: str) -> str:
-        """Hash of the code that could change a number of this rule and metric."""
+        """Return a hash of the code that determines the numbers of this rule and metric."""
 
     @abstractmethod
     def measure(self, cells: Collection[Cell]) -> Iterator[Record | Failure]:
-        """Measure some of its cells, piece by piece; records of others may be among them.
+        """Measure some cells and yield results as they arrive; records of other cells may be among them.
 
-        What a rule, net or metric raises becomes a failure; a mistake of the project's own is raised.
+        An error raised by a rule, net or metric becomes a failure. An error of the project itself is raised.
         """
 
     def left(self, current: Collection[Cell]) -> list[Cell]:
-        """Its cells that are not among those measured by today's code."""
+        """Return the cells that the current code has not measured."""
         return [cell for cell in self.cells if cell not in current]
 
     @classmethod
     def shared(cls, groups: Sequence[Self]) -> Sequence[Self]:
-        """Groups of several experiments as they are worked on: those that ask about the same law together.
-
-        Parameters
-        ----------
-        groups : sequence of this class
-
-        Returns
-        -------
-        sequence of this class
-        """
+        """Return groups of several experiments, with groups of the same law joined."""
         return groups
 
 
 @dataclass(frozen=True, eq=False)
 class Expansion:
-    """What an experiment comes to under some settings.
+    """The work of an experiment under some settings.
 
     Attributes
     ----------
     groups : sequence of Group
     left_out : tuple of LeftOut
-        Rules that do not support its nets, and why.
+        Rules that do not support its nets, with reasons.
     """
 
     groups: Sequence[Group]
@@ -97,25 +88,25 @@ class Expansion:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment(ABC):
-    """A question.
+    """A benchmark experiment: rules, metrics, and the settings in which they are compared.
 
     Attributes
     ----------
     name, description : str
     title, about : str
-        Heading of its tables, and a paragraph below that; empty where a section of its own shows it.
+        Heading of its tables, and a paragraph below; empty if a dedicated section shows it.
     rank : int
-        Place among the experiments, the lowest first.
+        Position among the experiments, lowest first.
     metrics : tuple of str
-        Names of metrics, with what they fix themselves: ``tv_paper:bins=20``.
+        Names of metrics, with fixed options: ``tv_paper:bins=20``.
     rules : tuple of str
-        What is compared, as records have it: rules, or methods.
+        Rules or methods to compare, as stored in records.
     paper : Size
-        By the paper's design.
+        Size of the paper's design.
     presets : mapping of str to Size
-        By preset, what is not as in the paper.
+        Differences from the paper's size, by preset.
     classifiers : tuple of ClassifierArchitecture
-        Classifiers of images or sequences that it asks about; any trained one will do.
+        Classifiers of images or sequences that it measures; any trained one is used.
     """
 
     name: str
@@ -140,7 +131,7 @@ class Experiment(ABC):
                 raise UserError(f"experiment '{self.name}': the preset {name} must have a Size, got {size!r}")
 
     def size(self, settings: Settings) -> Size:
-        """How much it does under `settings`."""
+        """Return the size under `settings`."""
         design, given = settings.design, settings.sizes.get(self.name, Size())
         return Size(
             design.nets or given.nets or self.paper.nets,
@@ -156,38 +147,28 @@ class Experiment(ABC):
 
     @abstractmethod
     def takes(self, option: str) -> bool:
-        """Whether it goes by one of the options of :meth:`sdp_bench.bench.settings.Settings.but`."""
+        """Return whether the experiment has an option of `sdp_bench.bench.settings.Settings.but`."""
 
     @property
     @abstractmethod
     def has_oracle(self) -> bool:
-        """Whether its numbers are distances to an oracle, and not scores on data."""
+        """Whether its numbers are distances from an oracle, as opposed to scores on data."""
 
     @abstractmethod
     def extent(self, settings: Settings) -> str:
-        """On what, how much and under which noise, on one line."""
+        """Describe nets, sizes and noise on one line."""
 
     def kinds(self, settings: Settings) -> Sequence[tuple[Architecture, Recipe]]:  # noqa: ARG002
-        """Kinds of net that have to be trained for it, each with seeds 0, 1, ... up to its size."""
+        """Return the kinds of net to train, each with seeds 0, 1, ... up to its size."""
         return ()
 
     def check(self, settings: Settings) -> None:  # noqa: B027 (there may be nothing to refuse)
-        """Refuse what can be known not to work before any net is trained.
-
-        Raises
-        ------
-        UserError
-            If a setting does not fit.
-        """
+        """Raise a UserError if a setting cannot work, before any net is trained."""
 
     @abstractmethod
     def expand(self, scope: Scope) -> Expansion:
-        """Its groups of work.
+        """Return the groups of work.
 
-        Raises
-        ------
-        UserError
-            If a setting does not fit, or no rule supports any of the nets.
-        DataMissingError
-            If its data are not there.
+        A UserError is raised if a setting is invalid or no rule supports any of the nets, and a
+        DataMissingError if its data are missing.
         """

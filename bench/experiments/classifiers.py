@@ -1,4 +1,4 @@
-"""Experiments that train classifiers of images: their images, and the group of one model."""
+"""Experiments that train image classifiers: the images, and the group of one model."""
 
 from __future__ import annotations
 
@@ -29,26 +29,16 @@ if TYPE_CHECKING:
 
 
 _PUBLISHED = 60_000
-"""Images to train on, about, where all are taken."""
+"""Approximate number of training images in the published sets."""
 
 
 @dataclass(frozen=True, eq=False)
 class ImageSplits:
-    """Images of a set: to train on, and to test on.
+    """Training and test images of a data set.
 
-    Parameters
-    ----------
-    train, test : LabelledImages
-        As published.
-    trained, tested : int, optional
-        Of each at most so many, the classes in turn, each in a fixed shuffle.
-    kind : type
-        Of the images to train on, which knows the net for them.
-
-    Raises
-    ------
-    UserError
-        If a number is not positive, a label is out of range, or the images to train on are of one class.
+    At most `trained` and `tested` images are used, cycling through the classes, each in a fixed shuffle.
+    `kind` is the type of the training images, which also defines their net. A UserError is raised if a number
+    is not positive, a label is out of range, or all training images have the same class.
     """
 
     train: LabelledImages
@@ -74,37 +64,23 @@ class ImageSplits:
         tested: int | None = None,
         kind: type[TrainingImages] = TrainingImages,
     ) -> ImageSplits:
-        """Both splits of a named set.
-
-        Returns
-        -------
-        ImageSplits
-
-        Raises
-        ------
-        DataMissingError
-            If the set is not there.
-        UserError
-            If there is no such set, or as :class:`ImageSplits`.
-        """
+        """Return both splits of a named data set; a DataMissingError if it is not available."""
         known = dataset(name, ImageClassification)
         return cls(known.load("train"), known.load("test"), trained, tested, kind)
 
     @cached_property
     def problem(self) -> TrainingImages:
-        """Images to train on."""
         rows = self.train.in_turn(self.trained)
         return self.kind(self.train.pixels[rows], self.train.labels[rows])
 
     @cached_property
     def tests(self) -> tuple[Tensor, Tensor]:
-        """Images to test on, as bytes, and their labels."""
+        """Test images, as bytes, and their labels."""
         rows = self.test.in_turn(self.tested)
         return self.test.pixels[rows], self.test.labels[rows]
 
     @property
     def description(self) -> str:
-        """What is used, of what."""
         return (
             f"trained on {len(self.problem.labels)} images of {self.train.description}; tested on "
             f"{len(self.tests[1])} of {self.test.description}, classes in turn"
@@ -113,32 +89,19 @@ class ImageSplits:
 
 @dataclass(frozen=True, eq=False)
 class ClassifierGroup(ReplicateGroup):
-    """One model: trained, or taken from the cache, and measured.
-
-    Attributes
-    ----------
-    dataset : str
-    objective : Objective
-    epochs : int
-    trained, tested : int or None
-        As :class:`ImageSplits` takes them.
-    steps : int
-        Of an attack; 0 where there is none.
-    training : str
-        Hash of the code that trains, by which models are cached.
-    """
+    """One model: trained or cached, and measured."""
 
     dataset: str
     objective: Objective = field(repr=False)
     epochs: int
+    # as in `ImageSplits`
     trained: int | None
     tested: int | None
-    steps: int
-    training: str = field(repr=False)
+    steps: int  # steps of an attack; 0 without attacks
+    training: str = field(repr=False)  # hash of the training code, part of the cache key
     kind: ClassVar[type[TrainingImages]] = TrainingImages
 
     def unit(self, seed: int) -> Unit:
-        """See :class:`ReplicateGroup`."""
         objective = self.objective
         return Unit(
             self.replicated.key(seed),
@@ -151,32 +114,29 @@ class ClassifierGroup(ReplicateGroup):
 
     @property
     def title(self) -> str:
-        """See :class:`ReplicateGroup`."""
         scale = f" at {self.objective.sigma:g}" if self.objective.rule else ""
         return f"{self.name} {self.dataset} {self.objective.name}{scale} seed {self.seeds[0]}"
 
     @classmethod
     def methods_of(cls, objective: Objective, methods: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG003
-        """Those of the experiment's methods that are for models of an objective."""
+        """Return those methods of the experiment that apply to models of an objective."""
         return methods
 
     @property
     def batches(self) -> int:
-        """Steps of training."""
         return self.epochs * -(-(self.trained or _PUBLISHED) // BATCH)
 
     def model(self, images: ImageSplits, seed: int) -> Model:
-        """The trained net of a seed."""
+        """Return the trained net of a seed."""
         return get_model(images.problem, self.objective, seed, self.epochs, self.training, self.device)
 
     def numbers(
         self, images: ImageSplits, seed: int, methods: Sequence[str]
     ) -> Iterator[tuple[str, str, float, str | None]]:
-        """Method, metric, value and component of what is measured on the model of a seed."""
+        """Yield method, metric, value and component of each measurement of a seed's model."""
         raise NotImplementedError
 
     def records(self, methods: Sequence[str]) -> Iterator[Record]:
-        """See :class:`ReplicateGroup`."""
         for seed in self.seeds:
             with outside():
                 images = ImageSplits.load(self.dataset, self.trained, self.tested, self.kind)
@@ -193,30 +153,11 @@ def expanded(
     training: str,
     design: object = (),
 ) -> Expansion:
-    """Groups of an experiment: sets of images times objectives times scales times seeds.
+    """Return the groups of an experiment: data sets times objectives times scales times seeds.
 
-    Parameters
-    ----------
-    experiment : ReplicateExperiment
-    scope : Scope
-    kind : type of ClassifierGroup
-    objectives : iterable of Objective
-        Each is taken at every scale, and once where it propagates no law.
-    training : str
-        As :class:`ClassifierGroup` has it.
-    design : plain values
-        What else the numbers depend on.
-
-    Returns
-    -------
-    Expansion
-
-    Raises
-    ------
-    DataMissingError
-        If the images are not there.
-    UserError
-        As :class:`ImageSplits`.
+    Each objective is used at every scale, or once if it propagates no law. `training` is the hash of
+    `ClassifierGroup`, and `design` holds further values that the numbers depend on. A DataMissingError is
+    raised if the images are not available.
     """
     size = experiment.size(scope.settings)
     epochs, steps = size.epochs or 1, size.steps or 0

@@ -1,4 +1,4 @@
-"""Fingerprints of measurements: what a rule predicts by, and what a metric compares by."""
+"""Fingerprints of measurements: the code of a rule's predictions and of a metric's comparison."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from sdp_ref.laws import (
 )
 from sdp_ref.laws.foreign import SampledLaw, TorchLaw
 
-# Code that works on objects which it is given rests on their classes too.
+# Code that receives objects also depends on their classes.
 _LAWS = (
     *(Cauchy, DiagonalGaussian, Empirical, Gaussian, LocationScale),
     *(Mixture, Quantiles, SampledLaw, SymmetricStable, TorchLaw),
@@ -41,45 +41,14 @@ _COMPARISON = (*_LAWS, Oracle, Prediction, OracleKey)
 
 
 def of_measurement(rule: str, metric: str, plugins: Sequence[Plugin] = ()) -> str:
-    """Hash of all code that could change a number.
-
-    Parameters
-    ----------
-    rule, metric : str
-        Specs, as records have them.
-    plugins : sequence of Plugin
-        Among which the rule may be.
-
-    Returns
-    -------
-    str
-        16 hexadecimal digits.
-
-    Raises
-    ------
-    ValueError
-        If there is no such rule.
-    UserError
-        If there is no such metric, the code of a plug-in cannot be run, or a part of it has no source.
-    """
+    """Return a hash, 16 hexadecimal digits, of all code that determines a measurement."""
     return _of_pair(rule, metric, plugin_of(rule, plugins))
 
 
 def are_current(frame: pd.DataFrame, rules: Collection[str], plugins: Sequence[Plugin]) -> pd.Series[bool]:
-    """Whether measurements of some rules are those of today's code; of other rules it is not asked.
+    """Return whether each row of a frame was measured by the current code; True for rules not in `rules`.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        With columns `rule`, `metric_spec` and `fingerprint`, as a store gives it.
-    rules : collection of str
-    plugins : sequence of Plugin
-        Among which the rules may be.
-
-    Returns
-    -------
-    Series of bool
-        By the rows of the frame.
+    `frame` has the columns `rule`, `metric_spec` and `fingerprint`, as in a store.
     """
     rows = zip(frame["rule"], frame["metric_spec"], frame["fingerprint"], strict=True)
     kept = [rule not in rules or of_measurement(rule, metric, plugins) == mark for rule, metric, mark in rows]
@@ -87,7 +56,7 @@ def are_current(frame: pd.DataFrame, rules: Collection[str], plugins: Sequence[P
 
 
 def rule_code(spec: str, plugin: Plugin | None = None) -> tuple[object, ...]:
-    """What the predictions of a rule rest on, as :func:`reached` takes it."""
+    """Return the objects that determine a rule's predictions, for `reached`."""
     if plugin:
         return *plugin.roots, *_PREDICTION
     rule = rule_of(spec)
@@ -97,11 +66,11 @@ def rule_code(spec: str, plugin: Plugin | None = None) -> tuple[object, ...]:
 
 
 def metric_code(spec: str) -> tuple[object, ...]:
-    """What the numbers of a metric rest on, given a prediction, as :func:`reached` takes it."""
+    """Return the objects that determine a metric's numbers, given a prediction, for `reached`."""
     return metric_of(spec).measure, *_COMPARISON
 
 
-@functools.cache  # a run asks for every cell
+@functools.cache  # called for every cell of a run
 def _of_pair(rule: str, metric: str, plugin: Plugin | None) -> str:
     return fingerprint(rule=_of_rule(rule, plugin), metric=_of_metric(metric))
 

@@ -29,12 +29,12 @@ from sdp_ref.laws import Law
 from sdp_ref.rules import Propagator
 
 _IMAGES = 10
-"""Images in a group, which is the unit of resumption: ResNet-18 takes seconds for each."""
+"""Images per group, the unit of resumption: ResNet-18 takes seconds per image."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What an experiment asks about a subject: specs of metrics, each for all of some rules."""
+    """The metrics and rules of one experiment for a subject."""
 
     experiment: str
     metrics: tuple[str, ...]
@@ -43,15 +43,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Subject:
-    """One input under one noise through one net: what an oracle tells the truth about.
-
-    Attributes
-    ----------
-    key : OracleKey
-    row : int
-        Of the data set.
-    asked : tuple of Asked
-    """
+    """One input of a net under one noise, with its oracle's key and the experiments that measure it."""
 
     key: OracleKey
     row: int
@@ -59,52 +51,39 @@ class Subject:
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
-        """Metrics and rules asked for, each pair once: experiments may ask for the same."""
+        """Distinct pairs of metric and rule; experiments may share pairs."""
         return tuple(
             dict.fromkeys((m, rule) for each in self.asked for m in each.metrics for rule in each.rules)
         )
 
     def only(self, rules: Collection[str]) -> Subject:
-        """The same, asked about some rules alone."""
+        """Return a copy with some of the rules only."""
         kept = [(each, tuple(rule for rule in each.rules if rule in rules)) for each in self.asked]
         return replace(self, asked=tuple(replace(each, rules=own) for each, own in kept if own))
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """All rules asked for, in order."""
         return tuple(dict.fromkeys(rule for each in self.asked for rule in each.rules))
 
 
 @dataclass(frozen=True, eq=False)
 class LawGroup(Group):
-    """A net and a noise level with all inputs.
-
-    Attributes
-    ----------
-    net : Net
-    sigma : float
-        Scale of the input noise; its standard deviation if it is Gaussian.
-    subjects : tuple of Subject
-    locations : Tensor, shape (number of subjects, *event), float32
-    settings : Settings
-    noise : Noise
-    """
+    """A net and a noise level with all inputs."""
 
     net: Net
-    sigma: float
+    sigma: float  # scale of the input noise; its standard deviation if it is Gaussian
     subjects: tuple[Subject, ...]
-    locations: Tensor = field(repr=False)
+    locations: Tensor = field(repr=False)  # shape (number of subjects, *event), float32
     settings: Settings = field(repr=False)
     noise: Noise = GAUSSIAN
 
     @property
     def law(self) -> Law:
-        """Of the inputs, float32, batch of its subjects."""
+        """Law of the inputs, float32, with one row per subject."""
         return self.noise.law(self.locations, self.sigma)
 
     @property
     def units(self) -> tuple[Unit, ...]:
-        """See `Group`."""
         net, noise = self.net.digest, self.noise.family
         return tuple(
             Unit(s.key.hex, net, s.row, noise, self.sigma, s.key.sampler, s.key.samples)
@@ -113,30 +92,25 @@ class LawGroup(Group):
 
     @property
     def members(self) -> tuple[tuple[str, str], ...]:
-        """See `Group`."""
         return tuple(dict.fromkeys((each.experiment, s.key.hex) for s in self.subjects for each in s.asked))
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """See `Group`."""
         return tuple(
             dict.fromkeys((s.key.hex, rule, metric) for s in self.subjects for metric, rule in s.pairs)
         )
 
     @property
     def title(self) -> str:
-        """See `Group`."""
         noise = self.noise.parameter if self.noise == GAUSSIAN else f"{self.noise.name} noise"
         return f"{self.net.architecture.label} seed {self.net.seed} {noise} {self.sigma:g}"
 
     @property
     def note(self) -> str:
-        """See `Group`."""
         return self.noise.note
 
     @property
     def seconds(self) -> float:
-        """See `Group`."""
         return 1.0 + sum(self._seconds(subject) for subject in self.subjects)
 
     def _seconds(self, subject: Subject) -> float:
@@ -147,20 +121,14 @@ class LawGroup(Group):
         return costs.seconds(self.net, samples, oracles, rules, measuring)
 
     def fingerprint(self, rule: str, metric: str) -> str:
-        """See `Group`."""
         return fingerprints.of_measurement(rule, metric, self.settings.plugins)
 
     @classmethod
     def shared(cls, groups: Sequence[LawGroup]) -> Sequence[LawGroup]:
-        """Groups that ask about the same net and noise as one, net by net and from little noise to much.
+        """Join groups with the same net and noise, in order of nets and increasing noise.
 
-        Experiments that ask about the same law share its oracle. A plug-in has a group of its own: what its
-        code does to the process that it runs in is then no matter to other rules.
-
-        Returns
-        -------
-        list of LawGroup
-            One a law and plug-in, or several where its inputs are images.
+        Experiments with the same law share its oracle. Each plug-in has its own group, so that side effects
+        of its code on the process cannot affect other rules. Image inputs are split over several groups.
         """
         by_law: dict[tuple[str, Noise, float], list[LawGroup]] = {}
         for group in groups:
@@ -170,7 +138,7 @@ class LawGroup(Group):
         return [own for law in laws for part in _joined(by_law[law]) for own in part.by_code()]
 
     def by_code(self) -> Iterator[LawGroup]:
-        """A group of the rules that are built in, and one of each plug-in, as far as they are asked."""
+        """Yield the group of the built-in rules, and one for each plug-in."""
         asked = dict.fromkeys(rule for subject in self.subjects for rule in subject.rules)
         own = [rule for rule in asked if plugin_of(rule, self.settings.plugins)]
         if not own:
@@ -185,7 +153,7 @@ class LawGroup(Group):
     # Measuring ------------------------------------------------------------------------------------
 
     def measure(self, cells: Collection[Cell]) -> Iterator[Record | Failure]:
-        """See `Group`: rules run on all inputs at once, then each prediction meets its oracle."""
+        """Run rules on all inputs at once, then compare each prediction with its oracle."""
         pairs: dict[str, list[tuple[str, str]]] = {subject.key.hex: [] for subject in self.subjects}
         for unit, rule, metric in self.cells:
             if (unit, rule, metric) in cells:
@@ -228,14 +196,13 @@ class LawGroup(Group):
 
 @dataclass(frozen=True, eq=False)
 class _Predictor:
-    """A reference, or a rule with what it predicts for all inputs and its time (s) for one."""
+    """A reference, or a rule with its predictions for all inputs and its time (s) per input."""
 
     rule: Propagator | Reference
     laws: Sequence[Law] = ()
     seconds: float = 0.0
 
     def predict(self, oracle: Oracle, place: int) -> tuple[Prediction, float]:
-        """Prediction for the oracle's input, and how long it took (s)."""
         begun = time.perf_counter()
         if isinstance(self.rule, Reference):
             prediction = self.rule.predict(oracle)
@@ -246,10 +213,10 @@ class _Predictor:
 def _compared(
     oracle: Oracle, place: int, predictors: Mapping[str, _Predictor], asked: Sequence[tuple[str, str]]
 ) -> Iterator[Record | Failure]:
-    """Records of all metrics and rules that are asked for against one oracle."""
+    """Yield records of all requested metrics and rules for one oracle."""
     unit, begun = oracle.key.hex, time.perf_counter()
     try:
-        with outside():  # the net is the user's, perhaps
+        with outside():  # the net may be user code
             _ = oracle.resident
     except OutsideError as error:
         yield Failure(unit, None, None, str(error), time.perf_counter() - begun)
@@ -274,27 +241,7 @@ def _compared(
 
 
 def measured(oracle: Oracle, prediction: Prediction, rule: str, metric: str, seconds: float) -> list[Record]:
-    """Records of one metric of one prediction.
-
-    Parameters
-    ----------
-    oracle : Oracle
-    prediction : Prediction
-    rule, metric : str
-        Specs.
-    seconds : float
-        The rule's own time for one input.
-
-    Returns
-    -------
-    list of Record
-        One for each component of the metric.
-
-    Raises
-    ------
-    ValueError
-        If the metric comes out as NaN.
-    """
+    """Return the records of one metric of one prediction, one per component; a ValueError if it is NaN."""
     definition = metric_of(metric)
     records = []
     for component, estimate in definition.measure(oracle, prediction):
@@ -324,7 +271,7 @@ def _known(value: float) -> float | None:
 
 
 def _joined(groups: Sequence[LawGroup]) -> Iterator[LawGroup]:
-    """Groups about the same law as one, or as several of few images."""
+    """Join groups of the same law, or split them into groups of few images."""
     subjects: dict[tuple[int, int], Subject] = {}
     locations: dict[tuple[int, int], Tensor] = {}
     for group in groups:

@@ -1,4 +1,4 @@
-"""Experiments with an oracle: which rules, noise and metrics on which nets, and their groups of work."""
+"""Experiments with an oracle: rules, noise, metrics and nets, and their groups of work."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ALL_RULES = (*FULL_RULES, *MARGINAL_RULES, *SAMPLING_RULES, ORACLE_MOMENTS.name)
 
 @dataclass(frozen=True, kw_only=True)
 class LawExperiment(Experiment):
-    """How far the laws that rules predict are from true ones.
+    """Comparison of the laws that rules predict with the true ones.
 
     Attributes
     ----------
@@ -55,13 +55,13 @@ class LawExperiment(Experiment):
         Scales of the input noise (standard deviations if it is Gaussian), in the units of the net's input.
     architectures : tuple of Architecture
     recipes : tuple of Recipe
-        One net for each; none: the architecture's own.
+        Recipes, one net for each; by default the architecture's own.
     own_inputs : bool
-        Whether each net has inputs of its own, so that nets are independent replicates.
+        Whether each net has its own inputs, so that nets are independent replicates.
     scale : int
         Samples of the oracle, as a multiple of the setting.
     noises : tuple of Noise
-        Families of the input noise, one after the other; a run's `noise` takes their place.
+        Families of the input noise; a run's `noise` replaces them.
     """
 
     rules: tuple[str, ...] = ALL_RULES
@@ -74,7 +74,7 @@ class LawExperiment(Experiment):
     noises: tuple[Noise, ...] = (GAUSSIAN,)
 
     def takes(self, option: str) -> bool:
-        """See `Experiment`: all but sets of data, and what its own nets have no place for."""
+        """Return whether it has an option: all except data sets, and those that its nets do not have."""
         if option in ("activation", "depths", "width"):
             return bool(self.architectures)
         fixed = {each.name for each in fields(Recipe)} - {"epochs"} if self.recipes else set()
@@ -82,11 +82,9 @@ class LawExperiment(Experiment):
 
     @property
     def has_oracle(self) -> bool:
-        """See `Experiment`."""
         return True
 
     def extent(self, settings: Settings) -> str:
-        """See `Experiment`."""
         depths: dict[str, list[int]] = {}
         for architecture in self._own_architectures(settings):
             depths.setdefault(architecture.activation, []).append(architecture.depth)
@@ -98,28 +96,27 @@ class LawExperiment(Experiment):
         return f"{', '.join(nets)}; {size.nets} x {size.inputs}; {under}{noises[0].parameter} {sigmas}"
 
     def families(self, settings: Settings) -> tuple[Noise, ...]:
-        """Families of noise under `settings`."""
+        """Return the families of noise under `settings`."""
         return (settings.design.noise,) if settings.design.noise else self.noises
 
     def asks_about(self, net: Net, settings: Settings) -> bool:
-        """Whether a net is one of those that it asks for under `settings`."""
+        """Return whether a net is one of the experiment's under `settings`."""
         if isinstance(net.architecture, ClassifierArchitecture):
             return net.architecture in self.classifiers
         known = (net.architecture, net.recipe) in self.kinds(settings)
         return known and net.seed < (self.size(settings).nets or 0)
 
     def samples(self, settings: Settings) -> int:
-        """Samples of the oracle, and of each prediction, under `settings`."""
+        """Return the number of samples of the oracle, and of each prediction, under `settings`."""
         general = settings.sampling.samples
         own = self.size(settings).samples or general
         return self.scale * (settings.design.samples or min(general, own))
 
     def measures(self, settings: Settings) -> list[Metric]:
-        """Its metrics under `settings`, each once."""
+        """Return the distinct metrics under `settings`."""
         return list(dict.fromkeys(metric(text, settings.metric_options) for text in self.metrics))
 
     def kinds(self, settings: Settings) -> list[tuple[Architecture, Recipe]]:
-        """See `Experiment`."""
         design = settings.design
         found: dict[tuple[Architecture, Recipe], None] = {}
         for own in self._own_architectures(settings):
@@ -145,7 +142,6 @@ class LawExperiment(Experiment):
         return [replace(recipe, **epochs) for recipe in self.recipes]
 
     def check(self, settings: Settings) -> None:
-        """See `Experiment`."""
         canonical_rules(settings.rules or self.rules, settings.plugins)
         inputs = self.size(settings).inputs or 0
         for architecture, recipe in self.kinds(settings):
@@ -165,19 +161,12 @@ class LawExperiment(Experiment):
             measured.check(settings.sampling, self.samples(settings))
 
     def check_noise(self, event: tuple[int, ...], settings: Settings) -> None:
-        """Refuse noise that does not fit inputs of a shape, or cannot be drawn as `settings` say.
-
-        Raises
-        ------
-        UserError
-            If some of it does not.
-        """
+        """Raise a UserError if noise does not fit the inputs' shape or cannot be sampled under `settings`."""
         scales = settings.design.sigmas or self.sigmas
         for noise in self.families(settings):
             noise.check(event, scales, settings.sampling.sampler)
 
     def expand(self, scope: Scope) -> Expansion:
-        """See `Experiment`."""
         from sdp_bench.bench.experiments.law_group import Asked
 
         settings = scope.settings
@@ -200,7 +189,7 @@ class LawExperiment(Experiment):
         return Expansion(groups, tuple(left_out))
 
     def _undefined(self, noise: Noise, settings: Settings) -> dict[Metric, LeftOut]:
-        """Metrics that no prediction is compared by under a family of noise, and why."""
+        """Return the metrics undefined for every prediction under a family of noise, with reasons."""
         reasons = {each: each.undefined(noise.example) for each in self.measures(settings)}
         return {
             each: LeftOut(None, f"{each.title} ({noise.name} noise)", reason)
@@ -209,7 +198,7 @@ class LawExperiment(Experiment):
         }
 
     def _groups(self, net: Net, noise: Noise, asked: Asked, settings: Settings) -> list[LawGroup]:
-        """Groups of one net under one family of noise: one for each scale."""
+        """Return the groups of one net under one family of noise, one per scale."""
         from sdp_bench.bench.experiments.law_group import LawGroup, Subject
         from sdp_bench.bench.nets.net import inputs_of
 
@@ -217,7 +206,7 @@ class LawExperiment(Experiment):
         if inputs > len(data.labels):
             raise UserError(f"inputs must be between 1 and {len(data.labels)}, got {inputs}")
         rows = stratified_rows(data.labels, inputs, net.seed + 1 if self.own_inputs else 0)
-        locations = data.batch(list(rows))  # a tuple would be an index of several axes
+        locations = data.batch(list(rows))  # a tuple would index several axes
         self.check_noise(tuple(locations.shape[1:]), settings)
         groups = []
         for sigma in settings.design.sigmas or self.sigmas:
@@ -231,23 +220,12 @@ class LawExperiment(Experiment):
 
 
 def oracle_key(net: Net, x: Tensor, noise: str, sampler: str, samples: int) -> OracleKey:
-    """Key of the law of a net's output at `x` with noise of a label, and of how it is sampled."""
+    """Return the key of the law of a net's output at `x` under labelled noise, and of its sampling."""
     return OracleKey(net.digest, keys.digest(x)[:16], noise, sampler, samples)
 
 
 def canonical_rules(specs: Sequence[str], plugins: Sequence[Plugin] = ()) -> tuple[str, ...]:
-    """Rule specs in the one form that records use; names of `plugins` are in it already.
-
-    Returns
-    -------
-    tuple of str
-        In the order of `specs`, each once.
-
-    Raises
-    ------
-    UserError
-        If a rule or parameter is unknown or out of range.
-    """
+    """Return rule specs in canonical form, in order and without duplicates; `plugins` are unchanged."""
     for spec in specs:
         if "seed=" in spec:
             raise UserError(f"rule '{spec}': the experiments seed a rule themselves, from each oracle's key")

@@ -1,4 +1,4 @@
-"""What ``sdp-bench validate`` measures: a new rule beside the built-in ones, or rules on a user's own net."""
+"""The experiments of ``sdp-bench validate``: a new rule next to built-in ones, or rules on a user's net."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sdp_bench.bench.settings import Settings, Size
 EXPERIMENTS = ("iris-tv", "iris-std", "iris-w1")
 DEPTHS = (1, 2, 4)
 NETS = 3
-"""Of each depth: the fewest whose spread says anything."""
+"""Nets per depth: the smallest number with a meaningful spread."""
 
 BESIDE = (
     *FULL_RULES,
@@ -23,40 +23,39 @@ BESIDE = (
     *(f"monte_carlo:samples={k}" for k in (10, 100, 1000)),
     *references(),
 )
-"""What a new rule stands beside."""
+"""The rules that a new rule is compared with."""
 
 NAME = "own-net"
 HISTOGRAM_OUTPUTS = 8
-"""Most outputs for which 512 cells split nearly every axis, and exact W1 says much at 10^6 samples."""
+"""Most outputs for which 512 cells split nearly every axis, and exact W1 is informative at 10^6 samples."""
 _GRID_OUTPUTS = 3  # a regular grid has 12^m cells
-_PAIR_OUTPUTS = 12  # the largest of m (m - 1) / 2 distances has a floor that takes as many to redraw
+_PAIR_OUTPUTS = 12  # the floor of the largest of m (m - 1) / 2 distances needs as many redrawn distances
 _MOMENT_OUTPUTS = 200  # the bootstrap of a covariance holds 400 of them
 
 _SAMPLES = (10**6, 10**5, 10**4, 5000, 1000)
-_MANY_OUTPUTS = 10**4  # samples, where there is no histogram: the floors of pairs redraw them all
-_ORACLES = 150.0  # s of forward passes on one core that oracles may take together
-_VALUES = 10**8  # numbers in the samples of one oracle
+_MANY_OUTPUTS = 10**4  # samples without a histogram: the floors of pairs redraw all of them
+_ORACLES = 150.0  # s of forward passes on one core for all oracles together
+_VALUES = 10**8  # values in the samples of one oracle
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnNetExperiment(LawExperiment):
-    """Rules on one net of the user's."""
+    """Rules on a user's net."""
 
     def asks_about(self, net: Net, settings: Settings) -> bool:  # noqa: ARG002
-        """Whether it is a net of the user's."""
         return isinstance(net, OwnNet)
 
 
 @dataclass(frozen=True)
 class Measure:
-    """What laws of some number of outputs are compared by, and why."""
+    """Metrics for laws with some number of outputs, with a reason."""
 
     metrics: tuple[str, ...]
     about: str
 
 
 def measures_for(outputs: int) -> Measure:
-    """Metrics for a net with this many outputs."""
+    """Return the metrics for a net with this many outputs."""
     moments = ("std_ratio", "bures", "gaussian_kl", "min_eigenvalue")
     if outputs == 1:
         return Measure(
@@ -92,7 +91,7 @@ def measures_for(outputs: int) -> Measure:
 
 
 def heavy_measures_for(outputs: int) -> Measure:
-    """The same under noise without a variance, by shared mass and quantiles alone."""
+    """Return the metrics under noise without a variance: shared mass and quantiles only."""
     quantiles = ("quantile_mean", "quantile_max", "iqr_ratio")
     about = "The noise has no variance: no moments, no W1, but shared mass and quantiles of each output."
     if outputs == 1:
@@ -104,22 +103,7 @@ def heavy_measures_for(outputs: int) -> Measure:
 
 
 def samples_for(net: OwnNet, oracles: int, outputs: int) -> tuple[int, str]:
-    """How many samples an oracle of a user's net gets, and why if that is not a million.
-
-    Parameters
-    ----------
-    net : OwnNet
-    oracles : int
-        Pairs of an input and a sigma.
-    outputs : int
-
-    Returns
-    -------
-    int
-        Samples of an oracle.
-    str
-        For people; empty if there is nothing to say.
-    """
+    """Return the samples of each of `oracles` oracles, and the reason if it is not a million."""
     if outputs > HISTOGRAM_OUTPUTS:
         most, why = _MANY_OUTPUTS, f"{outputs} outputs"
     else:
@@ -127,7 +111,7 @@ def samples_for(net: OwnNet, oracles: int, outputs: int) -> tuple[int, str]:
     for samples in _SAMPLES:
         if samples > most or samples * outputs > _VALUES:
             continue
-        took = 2 * oracles * samples * net.row_seconds  # the oracle, and another in the place of a rule
+        took = 2 * oracles * samples * net.row_seconds  # the oracle, and a second one as a reference
         if took <= _ORACLES or samples == _SAMPLES[-1]:
             if samples < most:
                 why = f"a sample takes {net.row_seconds * 1e6:.3g} µs and there are {oracles} oracles"
@@ -136,25 +120,7 @@ def samples_for(net: OwnNet, oracles: int, outputs: int) -> tuple[int, str]:
 
 
 def own_experiment(net: OwnNet, settings: Settings) -> tuple[OwnNetExperiment, Settings, list[str]]:
-    """Experiment on a user's net, the settings that fit it, and notes on what was chosen for it.
-
-    Parameters
-    ----------
-    net : OwnNet
-    settings : Settings
-        With noise levels, in the units of the net's inputs.
-
-    Returns
-    -------
-    experiment : OwnNetExperiment
-    settings : Settings
-    notes : list of str
-
-    Raises
-    ------
-    UserError
-        If a setting does not fit.
-    """
+    """Return the experiment on a user's net, settings that fit it, and notes on the choices made."""
     sigmas = settings.design.sigmas
     if not sigmas:
         raise UserError("--net needs --sigma: scales of the noise on each input, in its units")

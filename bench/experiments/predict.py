@@ -1,4 +1,4 @@
-"""What a rule says about the inputs of a group: its seeds, its precision, its time."""
+"""A rule's predictions for the inputs of a group, with its seeds, precision and time."""
 
 from __future__ import annotations
 
@@ -23,28 +23,14 @@ from sdp_ref.errors import ReplacedLawWarning
 from sdp_ref.laws import Cauchy, Law, SymmetricStable, joined, law_of
 from sdp_ref.rules import Propagator
 
-_QUICK = 0.05  # s; a rule faster than this is timed three times: the first call warms caches
+_QUICK = 0.05  # s; faster rules are timed three times, since the first call warms caches
 
 
 def predict(rule: Propagator, net: nn.Module, law: Law, roots: Sequence[OracleKey]) -> tuple[Law, float]:
-    """Law predicted for every input, and the rule's time (s) for one of them, set-up for the net apart.
+    """Return the law predicted for each input, float64 on the CPU, and the time (s) per input without set-up.
 
-    In float64: float32 covariances lose the thin directions of nearly flat outputs.
-
-    Parameters
-    ----------
-    rule : Propagator
-    net : nn.Module
-    law : Law
-        Of the inputs.
-    roots : sequence of OracleKey
-        Of the inputs' oracles: a sampling rule's seeds come from them.
-
-    Returns
-    -------
-    law : Law
-        Float64, on the CPU.
-    seconds : float
+    Computes in float64: float32 covariances lose the thin directions of nearly flat outputs. `law` is that of
+    the inputs, and `roots` are the keys of their oracles, from which a sampling rule's seeds are derived.
     """
     seeds = seeds_of(rule, roots)
     propagate = prepared(rule, copy.deepcopy(net).double(), seeds)
@@ -62,13 +48,9 @@ def predict(rule: Propagator, net: nn.Module, law: Law, roots: Sequence[OracleKe
 
 @contextmanager
 def unsaid() -> Iterator[None]:
-    """Let rules not warn, at each input, that they take another law in the place of the noise.
+    """Silence the warnings of rules that replace the noise by another law at each input.
 
-    What they take is said once, where people read: see :attr:`sdp_bench.bench.noise.Noise.note`.
-
-    Yields
-    ------
-    None
+    The replacement is stated once for readers: see `sdp_bench.bench.noise.Noise.note`.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ReplacedLawWarning)
@@ -76,15 +58,11 @@ def unsaid() -> Iterator[None]:
 
 
 def prediction_of(rule: Propagator, law: Law, oracle: Oracle) -> Prediction:
-    """What metrics need of the law, batch 1, that a rule predicts for the oracle's input.
+    """Return a prediction for metrics from the law, batch 1, predicted for the oracle's input.
 
-    A stable law has independent components: it tells the outputs one by one. What a rule that linearises
-    the net, one with a method `linear_image`, says of them together, the law of f(x) + J eps, has no closed
-    form and is sampled, from the same noise for all.
-
-    Returns
-    -------
-    Prediction
+    A stable law has independent components and gives marginals only. For a rule that linearises the net (with
+    a method `linear_image`), the joint law, that of f(x) + J eps, has no closed form. It is sampled, with the
+    same noise for all rules.
     """
     if hasattr(rule, "linear_image") and isinstance(law, Cauchy | SymmetricStable):
         return Prediction(law, oracle, functools.partial(_samples_of_image, rule.linear_image, oracle))
@@ -97,24 +75,15 @@ def _samples_of_image(linear_image: Callable[..., Callable[[Tensor], Tensor]], o
 
 
 def seeds_of(rule: Propagator, roots: Iterable[OracleKey | SeedRoot]) -> list[int]:
-    """Seeds of a sampling rule's draws, one from each root; none of a rule without a field `seed`."""
+    """Return the seeds of a sampling rule, one from each root; empty for a rule without a field `seed`."""
     purpose = f"rule {getattr(rule, 'spec', rule.name)}"
     return [root.seed(purpose) for root in roots] if hasattr(rule, "seed") else []
 
 
 def prepared(rule: Propagator, net: nn.Module, seeds: Sequence[int]) -> Callable[[Law], Law]:
-    """Rule as a function of a batch of laws, with what depends on the net done.
+    """Return the rule as a function of a batch of laws, after its set-up for the net.
 
-    Parameters
-    ----------
-    rule : Propagator
-    net : nn.Module
-    seeds : sequence of int
-        Of :func:`seeds_of`, one for each law; all at once for a rule with a method `with_seeds`.
-
-    Returns
-    -------
-    callable
+    `seeds` has one seed for each law. A rule with a method `with_seeds` gets all at once.
     """
     if not seeds:
         return _of_net(rule, net)
@@ -125,7 +94,7 @@ def prepared(rule: Propagator, net: nn.Module, seeds: Sequence[int]) -> Callable
 
 
 def with_seed(rule: Propagator, seed: int) -> Propagator:
-    """Rule with another seed, a copy."""
+    """Return a copy of the rule with another seed."""
     if is_dataclass(rule):
         return replace(rule, seed=seed)
     changed: Any = copy.copy(rule)

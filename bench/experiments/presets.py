@@ -25,26 +25,14 @@ PRESETS: Mapping[str, Settings] = MappingProxyType(
         "paper": Settings(),
     }
 )
-"""By name, but for the sizes, which each experiment carries itself."""
+"""Presets by name; sizes are defined by each experiment."""
 
 
 def preset(name: str, overrides: Mapping[str, Any] = MappingProxyType({})) -> Settings:
-    """Settings of a preset with some of them replaced.
+    """Return the settings of a preset, with `overrides` as in `sdp_bench.bench.settings.Settings.but`.
 
-    Parameters
-    ----------
-    name : str
-    overrides : mapping of str to value
-        As :meth:`sdp_bench.bench.settings.Settings.but` takes them; rules may be addresses of plug-ins.
-
-    Returns
-    -------
-    Settings
-
-    Raises
-    ------
-    UserError
-        If there is no such preset, a value is out of its range, or an address leads to no rule.
+    Rules may be addresses of plug-ins. An unknown preset, a value out of range, or an invalid address raises
+    a UserError.
     """
     if name not in PRESETS:
         raise UserError(f"unknown preset '{name}'; choose from {', '.join(PRESETS)}")

@@ -1,4 +1,4 @@
-"""Experiments without an oracle: methods that are trained and scored on data, with seeds as replicates."""
+"""Experiments without an oracle: methods trained and scored on data, with seeds as replicates."""
 
 from __future__ import annotations
 
@@ -18,51 +18,49 @@ from sdp_bench.bench.settings import Settings, Size
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicateExperiment(Experiment):
-    """How good methods are on data, by scores.
+    """Comparison of methods by their scores on data.
 
-    The first of its metrics is recorded for every seed and method, the others where there are such numbers.
+    The first of its metrics is recorded for every seed and method, the others only if they are defined.
 
     Attributes
     ----------
     options : frozenset of str
-        Settings that it takes beside `nets`, its seeds, and `device`.
+        Supported settings, in addition to `nets` (the number of seeds) and `device`.
     """
 
     options: frozenset[str] = frozenset()
 
     def takes(self, option: str) -> bool:
-        """See `Experiment`."""
         return option in {"nets", "device", *self.options}
 
     @property
     @abstractmethod
     def code(self) -> tuple[object, ...]:
-        """Functions, classes and constants that its numbers rest on."""
+        """Functions, classes and constants that determine its numbers."""
 
     @property
     def objectives(self) -> Mapping[str, object]:
-        """What its models are trained for, by name, each of which its own numbers alone rest on.
+        """Return training objectives by name, if each affects only its own numbers.
 
-        One that is added then leaves the numbers of the others as they are. Without any, all is in `code`.
+        Adding an objective then leaves the fingerprints of the others unchanged. By default everything is in
+        `code`.
         """
         return {}
 
     @property
     def has_oracle(self) -> bool:
-        """See `Experiment`."""
         return False
 
     def size(self, settings: Settings) -> Size:
-        """See `Experiment`: without an oracle, what a user says of samples is how many images there are."""
+        """Return the size; without an oracle, the user's number of samples is the number of images."""
         own = super().size(settings)
         return replace(own, samples=settings.design.samples or own.samples)
 
     def extent(self, settings: Settings) -> str:
-        """See `Experiment`."""
         return f"{', '.join(self.rules)}; {self.size(settings).nets} seeds"
 
     def fingerprint(self, objective: str | None = None) -> str:
-        """Hash of the code that could change its numbers, those of one objective where there are several."""
+        """Return a hash of the code that determines its numbers, or those of one objective."""
         return self._fingerprints[objective if objective in self.objectives else None]
 
     @functools.cached_property
@@ -75,7 +73,7 @@ class ReplicateExperiment(Experiment):
 
 @dataclass(frozen=True)
 class Replicated:
-    """What is repeated with several seeds.
+    """A design that is repeated with several seeds.
 
     Attributes
     ----------
@@ -83,11 +81,11 @@ class Replicated:
         Name.
     label, activation : str
     depth : int
-        Of its nets.
+        Depth of its nets.
     text : str
-        Its design, for people: sets, epochs, what was left out.
+        Description: data sets, epochs, omissions.
     identity : str
-        Hash of all that the numbers depend on beside the seed, the design's words and the code.
+        Hash of everything that determines the numbers except the seed, the description and the code.
     """
 
     experiment: str
@@ -98,13 +96,9 @@ class Replicated:
     depth: int = 1
 
     def key(self, seed: int) -> str:
-        """Key of the unit of one seed, 16 hexadecimal digits.
+        """Return the key of one seed's unit, 16 hexadecimal digits.
 
-        In the form that the first results files had, so that what they measured is still known.
-
-        Returns
-        -------
-        str
+        The format of the first results files is kept, so that their measurements are still recognised.
         """
         nets = {"label": self.label, "activation": self.activation, "depth": self.depth}
         recipe = {"experiment": self.experiment, "text": self.text, "identity": self.identity}
@@ -121,11 +115,11 @@ class ReplicateGroup(Group):
     Attributes
     ----------
     name : str
-        Of the experiment.
+        Name of the experiment.
     metrics : tuple of str
-        The first is there wherever a method was scored.
+        The first is recorded for every scored method.
     mark : str
-        Fingerprint of its code, which itself does not travel with the group.
+        Fingerprint of its code, which is not sent with the group.
     replicated : Replicated
     methods : tuple of str
     seeds : tuple of int
@@ -142,39 +136,22 @@ class ReplicateGroup(Group):
 
     @abstractmethod
     def unit(self, seed: int) -> Unit:
-        """One seed, as a results file keeps it."""
+        """Return the unit of one seed, as stored in a results file."""
 
     @abstractmethod
     def records(self, methods: Sequence[str]) -> Iterator[Record]:
-        """Train, and score some methods for all seeds, one after the other.
-
-        Parameters
-        ----------
-        methods : sequence of str
-
-        Yields
-        ------
-        Record
-
-        Raises
-        ------
-        OutsideError
-            If the training or a method fails.
-        """
+        """Train, and yield scores of some methods for all seeds in order; errors become OutsideError."""
 
     @property
     def units(self) -> tuple[Unit, ...]:
-        """See `Group`."""
         return tuple(self.unit(seed) for seed in self.seeds)
 
     @property
     def members(self) -> tuple[tuple[str, str], ...]:
-        """See `Group`."""
         return tuple((self.name, unit.key) for unit in self.units)
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """See `Group`."""
         return tuple(
             (unit.key, method, metric)
             for unit in self.units
@@ -183,21 +160,20 @@ class ReplicateGroup(Group):
         )
 
     def left(self, current: Collection[Cell]) -> list[Cell]:
-        """See `Group`: a method whose first metric is there is there in full."""
+        """Return the cells to measure; a method is complete if its first metric is present."""
         first = self.metrics[0]
         return [cell for cell in self.cells if (cell[0], cell[1], first) not in current]
 
     def fingerprint(self, rule: str, metric: str) -> str:  # noqa: ARG002
-        """See `Group`: all methods and metrics rest on the same code."""
         return self.mark
 
     def measure(self, cells: Collection[Cell]) -> Iterator[Record | Failure]:
-        """See `Group`: what is measured before a failure is kept."""
+        """Measure cells; records from before a failure are kept."""
         begun = time.perf_counter()
         missing = {(unit, method) for unit, method, _ in cells}
         methods = tuple(method for method in self.methods if any(method == other for _, other in missing))
         try:
-            with threads(1):  # its matrices are small: more threads would only wait for each other
+            with threads(1):  # the matrices are small, so more threads would only wait for each other
                 for record in self.records(methods):
                     missing.discard((record.unit, record.rule))
                     yield record
@@ -209,7 +185,7 @@ class ReplicateGroup(Group):
     def record(
         self, seed: int, method: str, metric: str, value: float, component: str | None = None
     ) -> Record:
-        """Record of a number that has no floor and no standard error of its own: seeds are its replicates."""
+        """Return the record of a number without floor and standard error; seeds are its replicates."""
         unit = "nat" if metric == "nll" else "1"
         key = self.replicated.key(seed)
         return Record(key, method, metric, component, value, None, None, None, unit, None)

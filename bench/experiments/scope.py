@@ -1,4 +1,4 @@
-"""What experiments expand from: the settings and nets of a run, and which rules serve them."""
+"""The settings and nets of a run, and the rules that support them."""
 
 from __future__ import annotations
 
@@ -24,38 +24,19 @@ from sdp_ref.errors import message_of
 from sdp_ref.rules import MomentMatching, Propagator, Rule
 
 _SLOW = 0.02
-"""Seconds for the covariances of one layer from which on moment matching is left out unless asked for."""
+"""Time (s) per layer of covariances above which moment matching is skipped unless requested."""
 
 
 @dataclass(frozen=True, eq=False)
 class Scope:
-    """Settings and nets of a run; what rules refuse is asked once for all experiments.
-
-    Attributes
-    ----------
-    settings : Settings
-    nets : sequence of Net
-    """
+    """Settings and nets of a run, with a cache of unsupported rules for all experiments."""
 
     settings: Settings
     nets: Sequence[Net] = ()
     _refusals: dict[tuple[str, str], str] = field(default_factory=dict, repr=False)
 
     def left_out(self, rule: str, net: Net, noise: Noise) -> LeftOut | None:
-        """Why a rule does not run on a net under a family of noise; None if it does.
-
-        Parameters
-        ----------
-        rule : str
-            Spec.
-        net : Net
-            It stands for all nets of its activation.
-        noise : Noise
-
-        Returns
-        -------
-        LeftOut or None
-        """
+        """Return why a rule does not run on nets with this activation under a family of noise, or None."""
         activation, where = net.architecture.activation, f"{noise.name} noise"
         attempts: tuple[tuple[str, Callable[[], str]], ...] = (
             (activation, lambda: self._refused_net(rule, net)),
@@ -89,7 +70,7 @@ class Scope:
 
 
 def _asked(address: str, rule: Propagator | Plugin, place: Net | Noise) -> str:
-    """As :func:`_refusal`, where the rule or the net is code of a user's, found at `address`."""
+    """Call `_refusal` for user code, a rule or a net, found at `address`."""
     try:
         return ask(address, _refusal, rule, place)
     except RunFailedError:
@@ -97,7 +78,7 @@ def _asked(address: str, rule: Propagator | Plugin, place: Net | Noise) -> str:
 
 
 def _look_at(rule: Propagator, place: Net | Noise) -> None:
-    """Let a rule see a net or a noise, so that it can say that it has no formula for what is there."""
+    """Apply a rule to a net or a noise, so that it raises if it has no formula."""
     if isinstance(place, Noise):
         law = place.example
         rule.propagate(nn.Linear(law.dimension, 1), law)
@@ -110,14 +91,7 @@ def _look_at(rule: Propagator, place: Net | Noise) -> None:
 
 
 def _refusal(rule: Propagator | Plugin, place: Net | Noise) -> str:
-    """Why a rule does not support what it is asked to do; empty if it does.
-
-    Whatever else is wrong with it is for its groups to record.
-
-    Returns
-    -------
-    str
-    """
+    """Return why a rule does not support a net or noise, or ''; groups record all other errors."""
     try:
         with outside(), no_exit(), unsaid():
             try:

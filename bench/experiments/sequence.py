@@ -1,4 +1,4 @@
-"""A recurrent net and a causal decoder on sequences of the project's own."""
+"""A recurrent net and a causal decoder on synthetic sequences."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from sdp_bench.bench.nets.architectures import SequenceArchitecture
 from sdp_bench.bench.settings import Size
 
 SIGMAS = (0.03, 0.1, 0.3, 1.0)
-"""On points at distances from .5 to 1.5 of the origin, seen with noise of .1: below it, as large, beyond it,
-and as large as what is looked at."""
+"""Noise levels for points at distances from .5 to 1.5 of the origin with noise of .1 in the data: below that
+noise, equal to it, above it, and as large as the signal.
+"""
 
 SEQUENCE = LawExperiment(
     name="sequence",

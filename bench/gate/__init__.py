@@ -1,41 +1,41 @@
-"""The regression gate: rules as they are now against a baseline of what they predicted and took.
+"""The regression gate: compares rules with a baseline of their predictions and times.
 
-Accuracy. A rule is judged cell by cell (net, input, noise), and by its worst cell.
+Accuracy. Each rule is judged cell by cell (net, input, noise); its worst cell decides.
 
 ======================================================  ============================  ==========
-what is seen of a rule without seeds                    status                        verdict
+rule without seeds                                      status                        verdict
 ======================================================  ============================  ==========
 all numbers equal                                       unchanged                     passed
 drift of the moments up to 1e-3                         rounding                      passed
-more                                                    changed                       changed
+larger drift                                            changed                       changed
 ======================================================  ============================  ==========
 
 ======================================================  ============================  ==========
-and of a sampling rule                                  status                        verdict
+sampling rule                                           status                        verdict
 ======================================================  ============================  ==========
 drift under the baseline's seeds up to 1e-3             unchanged or rounding         passed
-more, of the same draws                                 changed                       changed
-more; under fresh seeds nothing shown                   other draws                   passed
-more; error shown to be larger, by a practical size     worse                         regression
-more; other moments shown, by more than 1e-3            changed                       changed
-more; error alone shown to be smaller                   better                        passed
+larger, with the same draws                             changed                       changed
+larger; no significant change under fresh seeds         other draws                   passed
+larger; error significantly and relevantly larger       worse                         regression
+larger; moments changed significantly, by over 1e-3     changed                       changed
+larger; only a significantly smaller error              better                        passed
 ======================================================  ============================  ==========
 
-Drift is `answers.drift`. It decides alone for a rule without seeds, which says the same every day: what
-it says now is another law, and whether that is meant is no question of statistics. A mistake may bring a
-biased rule nearer to the truth. So every change stops the gate, ``--update`` accepts it, and the divergence
-from the moments of a fresh oracle, then and now, is said to help decide.
+Drift is defined in `answers.drift`. The prediction of a rule without seeds is deterministic, so drift alone
+decides: a larger drift is another law, and whether the change is intended is not a statistical question. A
+bug may even bring a biased rule nearer to the truth. Every change therefore stops the gate, ``--update``
+accepts it, and the report gives the divergences of both predictions from the moments of a fresh oracle.
 
-"Shown" means at level 1 % after Holm's correction over all tests of the run, half of the level for those of
-all cells together, under fresh seeds against the baseline's draws and fresh oracles (`comparisons.sampling`).
-Cells without an oracle (`probes`) have no error; all else is seen there, too, and a law where there was none
-is "changed".
+"Significant" means at level 1 % after Holm's correction over all tests of the run, with half of the level for
+the tests of all cells together. The tests use fresh seeds, the baseline's draws and fresh oracles
+(`comparisons.sampling`). Probes (`probes`) have no oracle and therefore no error, but all other changes are
+detected there too. A law where the baseline had none is "changed".
 
-Why a rule does not pass is said in one line, from all that was found of it (`causes`).
+The reason for which a rule does not pass is summarised in one line (`causes`).
 
-A rule that is not in the baseline is refused, unless new ones are allowed. One that is only there, though all
-are asked for, stops the gate; one that cannot be run or timed fails. A verdict in which nothing was compared
-does not pass.
+A rule that is not in the baseline is rejected unless new rules are allowed. A rule that is only in the
+baseline stops the gate if all rules are checked. A rule that cannot be run or timed fails. A verdict without
+any comparison does not pass.
 
-Speed. See `comparisons.speed`. Recorded oracles. See `oracles.verify`. Exit codes: `verdict.exit_code`.
+Speed: see `comparisons.speed`. Recorded oracles: see `oracles.verify`. Exit codes: see `verdict.exit_code`.
 """

@@ -1,7 +1,7 @@
-"""The baseline: what the rules predicted and took when they were last accepted, as a JSON file.
+"""The baseline: predictions and times of rules when they were last accepted, as a JSON file.
 
-Floats are written so that they are read back to the last bit. A prediction takes one line, so that a diff
-shows which rule changed in which cell.
+Floats are written so that reading restores every bit. Each prediction has one line, so that a diff shows
+which rule changed in which cell.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sdp_bench.oracles.moments.moments import METRICS
 FORMAT = "sdp-bench gate baseline"
 VERSION = 3
 
-# What is beyond these was not measured.
+# Larger values cannot be measurements.
 _MOST_PASSES = 1e9
 _MOST_SEEDS = 10**6
 _MOST_DEVIATIONS = 1e6
@@ -32,79 +32,47 @@ _MOST_DEVIATIONS = 1e6
 
 @dataclass(frozen=True)
 class Speed:
-    """Time of a rule over that of a regular forward pass, taken by turns.
+    """Time of a rule relative to a regular forward pass, with interleaved timing."""
 
-    Attributes
-    ----------
-    median, lower, upper : float
-        Of the ratios of single rounds, with quartiles.
-    least : float
-        The rule's shortest time over the shortest of the regular pass.
-    """
-
+    # median and quartiles of the ratios of single rounds
     median: float
     lower: float
     upper: float
-    least: float
+    least: float  # ratio of the shortest times
 
 
 @dataclass(frozen=True, eq=False)
 class RuleBaseline:
-    """What is kept of one rule.
+    """Baseline of one rule."""
 
-    Attributes
-    ----------
-    predictions : dict of str to PredictedMoments
-        By the key of the cell's oracle.
-    draws : dict of str to Draws
-        Of a sampling rule, by the key of the cell, or of the probe if it has a law there.
-    probes : dict of str to Answer
-        By the key of the probe (:mod:`sdp_bench.bench.gate.probes`).
-    cpu : str
-        The processor that `speed` was taken on.
-    speed : dict of str to Speed
-        By the net's label; may be empty.
-    """
-
-    predictions: dict[str, PredictedMoments]
+    predictions: dict[str, PredictedMoments]  # by the key of the cell's oracle
+    # for a sampling rule, by the key of the cell, or of a probe with a law
     draws: dict[str, Draws] = field(default_factory=dict)
+    # by the key of the probe (`sdp_bench.bench.gate.probes`)
     probes: dict[str, Answer] = field(default_factory=dict)
-    cpu: str = ""
-    speed: dict[str, Speed] = field(default_factory=dict)
+    cpu: str = ""  # processor on which `speed` was measured
+    speed: dict[str, Speed] = field(default_factory=dict)  # by the net's label; may be empty
 
     @cached_property
     def moments(self) -> dict[str, PredictedMoments]:
-        """By the key of the cell, or of the probe if there is a law."""
+        """Moments by the key of the cell, or of a probe with a law."""
         laws = {key: answer.moments for key, answer in self.probes.items() if answer.moments is not None}
         return {**self.predictions, **laws}
 
 
 @dataclass(frozen=True, eq=False)
 class Baseline:
-    """The whole file.
+    """The whole file."""
 
-    Attributes
-    ----------
-    environment : dict of str to value
-        Where its predictions were made; for information.
-    nets : dict of str to str
-        Label to digest.
-    cells : dict of str to dict
-        Key of a cell's oracle to what the key is made of, and the cell in words.
-    probes : dict of str to str
-        Key of a probe to its name.
-    rules : dict of str to RuleBaseline
-        By spec.
-    """
-
-    environment: dict[str, Any]
-    nets: dict[str, str]
+    environment: dict[str, Any]  # environment of its predictions, for information
+    nets: dict[str, str]  # label to digest
+    # key of a cell's oracle to the components of the key, with a description of the cell
     cells: dict[str, dict[str, Any]]
-    probes: dict[str, str]
-    rules: dict[str, RuleBaseline]
+    probes: dict[str, str]  # key of a probe to its name
+    rules: dict[str, RuleBaseline]  # by spec
 
     def check_scope(self, scope: Scope) -> None:
-        """Raise a UserError if it is about other nets, cells or probes than these."""
+        """Raise a UserError if nets, cells or probes differ from the scope's."""
         for label, digest in self.nets.items():
             if scope.nets.get(label, digest) != digest:
                 raise UserError(
@@ -124,17 +92,7 @@ class Baseline:
 
 
 def read(path: Path) -> Baseline:
-    """Baseline in a file.
-
-    Returns
-    -------
-    Baseline
-
-    Raises
-    ------
-    UserError
-        If it is not there, damaged, of another version, or without any rule.
-    """
+    """Read a baseline; a UserError if it is missing, damaged, of another version, or without rules."""
     try:
         content = files.read_json(path)
     except FileNotFoundError:
@@ -169,19 +127,12 @@ def read(path: Path) -> Baseline:
 
 
 def write(path: Path, baseline: Baseline) -> None:
-    """Write a baseline whole.
-
-    Raises
-    ------
-    RunFailedError
-        If the file cannot be written.
-    """
     text = as_text({"format": FORMAT, "version": VERSION, **unstructure(baseline)})
     files.write(path, f"{text}\n")
 
 
 def _check_cells(baseline: Baseline) -> None:
-    """Raise a ValueError if the keys of the cells are not those of what they are said to be."""
+    """Raise a ValueError if the keys of cells do not match their components."""
     for key, cell in baseline.cells.items():
         oracle = structure(cell, OracleKey)
         if oracle.hex != key:
@@ -191,7 +142,7 @@ def _check_cells(baseline: Baseline) -> None:
 
 
 def _check_whole(name: str, rule: RuleBaseline, baseline: Baseline) -> None:
-    """Raise a ValueError if a rule has not one prediction in each cell and one answer to each probe."""
+    """Raise a ValueError unless a rule has one prediction per cell and one answer per probe."""
     for kept, wanted, thing in (
         (rule.predictions, baseline.cells, "prediction"),
         (rule.probes, baseline.probes, "answer"),
@@ -214,12 +165,12 @@ def _check_whole(name: str, rule: RuleBaseline, baseline: Baseline) -> None:
 
 
 def _problem(draws: Draws, width: int, *, has_oracle: bool) -> str:
-    """What cannot have come of many seeds; empty if nothing."""
+    """Return why these draws are impossible, or ''."""
     if {len(draws.mean), len(draws.sd)} != {width}:
         return "draws of unequal size"
     if not 1 < draws.number <= _MOST_SEEDS:
         return f"draws of {draws.number} seeds"
-    # A factor of the mean has no largest size: the mean may be near 0.
+    # The factor of the mean is unbounded, since the mean may be near 0.
     sizes = [max(abs(mean), sd) for mean, sd in zip(draws.mean, draws.sd, strict=True)]
     del sizes[FACTOR - OVERALL]
     if min((*draws.sd, draws.error_sd)) < 0 or max(sizes) > _MOST_DEVIATIONS:

@@ -1,4 +1,4 @@
-"""The cells and probes that the gate asks rules about."""
+"""The cells and probes in which the gate compares rules."""
 
 from __future__ import annotations
 
@@ -20,93 +20,72 @@ from sdp_ref.laws import Law
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """One input under one noise through one net.
-
-    Attributes
-    ----------
-    group : LawGroup
-    place : int
-        Of the input in the group.
-    """
+    """One input of a net under one noise."""
 
     group: LawGroup
-    place: int
+    place: int  # index of the input in the group
 
     @property
     def key(self) -> OracleKey:
-        """Of its oracle."""
         return self.group.subjects[self.place].key
 
     @property
     def root(self) -> OracleKey:
-        """Of the seeds of a sampling rule."""
+        """Root of a sampling rule's seeds."""
         return self.key
 
     @property
     def name(self) -> str:
-        """For people: ``4-100-3 seed 0 sigma 0.1, row 42``."""
+        """Display name: ``4-100-3 seed 0 sigma 0.1, row 42``."""
         return f"{self.group.title}, row {self.group.subjects[self.place].row}"
 
     @property
     def law(self) -> Law:
-        """Of the input, batch 1, float32."""
+        """Law of the input, batch 1, float32."""
         return self.group.law[self.place]
 
     def build(self) -> nn.Module:
-        """The net in float64, as the suites use it."""
+        """Return the net in float64, as in the suites."""
         return self.group.net.build().double()
 
     def fresh_moments(self, draw: int) -> Moments:
-        """Moments of fresh samples of its oracle, `draw` being the root of their seed."""
+        """Return the moments of fresh samples of its oracle, seeded by `draw`."""
         oracle = Oracle(self.group.net.build(), self.law, self.key, self.group.settings.sampling)
         return Moments.from_samples(oracle.redrawn(f"gate {draw}"), independent_blocks(oracle.sampler))
 
 
 @dataclass(frozen=True, eq=False)
 class Scope:
-    """What rules are asked about.
+    """The default rules, and the cells and probes."""
 
-    Attributes
-    ----------
-    rules : tuple of str
-        Specs of those that are asked if none are named.
-    groups : tuple of LawGroup
-        Cells with oracles.
-    probes : tuple of Probe
-    """
-
-    rules: tuple[str, ...]
-    groups: tuple[LawGroup, ...]
+    rules: tuple[str, ...]  # specs of the rules to check if none are named
+    groups: tuple[LawGroup, ...]  # cells with oracles
     probes: tuple[Probe, ...]
 
     @classmethod
     def of_ci(cls) -> Scope:
-        """The cells of continuous integration, and all probes."""
-        # The cells do not depend on the rules, and a broken rule must not keep them from being made.
+        """Return the cells of continuous integration, and all probes."""
+        # The cells do not depend on the rules, and a broken rule must not prevent their construction.
         return cls(ci.RULES, tuple(ci.groups([ORACLE_MOMENTS.name])), probes.probes())
 
     @cached_property
     def cells(self) -> dict[str, Cell]:
-        """By the keys of their oracles."""
         cells = (Cell(group, place) for group in self.groups for place in range(len(group.subjects)))
         return {cell.key.hex: cell for cell in cells}
 
     @cached_property
     def places(self) -> dict[str, Cell | Probe]:
-        """Cells and probes by their keys."""
         return {**self.cells, **{probe.key: probe for probe in self.probes}}
 
     @cached_property
     def nets(self) -> dict[str, str]:
-        """Digests by label."""
         return {net_label(group): group.net.digest for group in self.groups}
 
     @cached_property
     def probe_names(self) -> dict[str, str]:
-        """By the keys of the probes."""
         return {probe.key: probe.name for probe in self.probes}
 
 
 def net_label(group: LawGroup) -> str:
-    """Net in words: ``4-100-3 seed 0``."""
+    """Return the display name of a net: ``4-100-3 seed 0``."""
     return f"{group.net.architecture.label} seed {group.net.seed}"

@@ -1,4 +1,4 @@
-"""A check from the rules' names to the verdicts."""
+"""A check of rules against a baseline."""
 
 from __future__ import annotations
 
@@ -38,64 +38,40 @@ Step = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class Options:
-    """What to check and how.
+    """What to check."""
 
-    Attributes
-    ----------
-    rules : tuple of str, optional
-        Specs and addresses of plug-ins, instead of all that the scope names.
-    seed : int, optional
-        Root of the fresh oracles; from the system's entropy if not given.
-    accuracy, speed, oracles : bool
-        Which verdicts are wanted.
-    allow_new : bool
-        Let rules pass of which the baseline has no predictions or no times.
-    """
-
-    rules: tuple[str, ...] | None = None
-    seed: int | None = None
+    rules: tuple[str, ...] | None = None  # specs and addresses of plug-ins; by default all rules of the scope
+    seed: int | None = None  # seed of the fresh oracles; random by default
+    # which checks to run
     accuracy: bool = True
     speed: bool = True
     oracles: bool = False
-    allow_new: bool = False
+    allow_new: bool = False  # whether rules without predictions or times in the baseline pass
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What came of a check.
-
-    Attributes
-    ----------
-    verdicts : tuple of Verdict
-    seed : int
-        Of the fresh oracles; the same seed gives the same verdict on accuracy.
-    environment : dict of str to value
-    file : Path
-        Of the baseline.
-    addresses : mapping of str to str
-        Where the plug-ins among the rules were found, by spec.
-    """
+    """The result of a check."""
 
     verdicts: tuple[Verdict, ...]
-    seed: int
+    seed: int  # seed of the fresh oracles; the same seed gives the same verdict on accuracy
     environment: dict[str, Any]
-    file: Path = Path("ci.json")
-    addresses: Mapping[str, str] = field(default_factory=dict)
+    file: Path = Path("ci.json")  # the baseline
+    addresses: Mapping[str, str] = field(default_factory=dict)  # addresses of plug-ins, by spec
 
     @property
     def status(self) -> str:
-        """In few words, what has to be looked at first: see :attr:`Verdict.status`."""
+        """The most severe status of all verdicts; see `Verdict.status`."""
         statuses = [verdict.status for verdict in self.verdicts]
         return next((word for word in RANKED if word in statuses), PASSED)
 
     @property
     def exit_code(self) -> int:
-        """See :func:`sdp_bench.bench.gate.verdict.exit_code`."""
         return exit_code(self.verdicts)
 
     @property
     def told(self) -> list[Told]:
-        """Why rules do not pass, one line a rule."""
+        """Reasons why rules do not pass, one line per rule."""
         causes: dict[str, list[tuple[str, Cause]]] = {}
         for verdict in self.verdicts:
             for cause in verdict.causes:
@@ -109,12 +85,11 @@ class Outcome:
         return Told(tuple(cause for _, cause in found), accept, alone=compared > set(kinds))
 
     def accepting(self, rules: Sequence[str], kind: str = "") -> str:
-        """Command that takes rules into the baseline as they are; one kind of what it has of them alone."""
+        """Return the command that accepts rules into the baseline, optionally only for one kind of check."""
         only = {accuracy.KIND: ["--no-speed"], speed.KIND: ["--no-accuracy"]}.get(kind, [])
         return accepting(self.file, [self.addresses.get(rule, rule) for rule in rules], only)
 
     def as_dict(self) -> dict[str, Any]:
-        """As plain values."""
         return {
             "exit code": self.exit_code,
             "causes": [told.as_dict() for told in self.told],
@@ -126,22 +101,7 @@ class Outcome:
 
 
 def rules_of(specs: Sequence[str]) -> dict[str, Asked]:
-    """Rules by spec, of specs and addresses of plug-ins.
-
-    Parameters
-    ----------
-    specs : sequence of str
-
-    Returns
-    -------
-    dict of str to Propagator or Guest
-        In the order of `specs`, each under its canonical spec.
-
-    Raises
-    ------
-    UserError
-        If there is no such rule, or it is a reference.
-    """
+    """Return rules or guests by canonical spec, given specs and addresses of plug-ins."""
     names, found = plugins.resolve(specs)
     rules: dict[str, Asked] = {}
     for name in canonical_rules(names, found):
@@ -164,30 +124,14 @@ def check(
     timing: Timing | None = None,
     step: Step = lambda *_: None,
 ) -> Outcome:
-    """Judge rules against a baseline.
+    """Check rules against a baseline.
 
-    Parameters
-    ----------
-    baseline : Baseline
-    options : Options
-    scope : Scope, optional
-        What rules are asked about; by default the cells of continuous integration and all probes.
-    file : Path
-        Of the baseline, for the commands that are told.
-    timing : Timing, optional
-        How times are taken.
-    step : callable
-        Told how far it is: number, of how many, and what.
+    `scope` defaults to the cells of continuous integration and all probes. `file` is the path of the
+    baseline, for the commands in the report, and `timing` configures the measurement of times. `step` is
+    called with number, total and name of each step.
 
-    Returns
-    -------
-    Outcome
-
-    Raises
-    ------
-    UserError
-        If there is no such rule, the baseline is about other cells, or it has no predictions or times of a
-        rule and `options.allow_new` is not set.
+    A UserError is raised for an unknown rule, for a baseline with other cells, and for a rule without
+    predictions or times in the baseline, unless `options.allow_new` is set.
     """
     scope = scope or Scope.of_ci()
     specs = scope.rules if options.rules is None else options.rules
@@ -214,7 +158,7 @@ def check(
 
 
 def _refuse_new(baseline: Baseline, rules: Mapping[str, Asked], scope: Scope, *, timed: bool) -> None:
-    """Raise a UserError if something asked for is not in the baseline: nothing would be compared."""
+    """Raise a UserError if something requested is not in the baseline: nothing would be compared."""
     for name in rules:
         if name not in baseline.rules:
             raise UserError(
@@ -235,7 +179,7 @@ def predict_all(
     known: Mapping[str, RuleBaseline],
     step: Step = lambda *_: None,
 ) -> dict[str, Predicted]:
-    """Predictions of all rules, under the baseline's seeds where it has any."""
+    """Return the predictions of all rules, under the baseline's seeds if it has any."""
     found = {}
     for number, (name, rule) in enumerate(rules.items()):
         step(number, len(rules), name)

@@ -1,4 +1,4 @@
-"""JSON documents of the gate: read into dataclasses, and written so that a diff shows what has changed."""
+"""JSON documents of the gate: read into dataclasses, and formatted for readable diffs."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from cattrs.strategies import use_class_methods
 T = TypeVar("T")
 
 Extended = NewType("Extended", float)
-"""A float that may be infinite, as the logarithm of no distance is."""
+"""A float that may be infinite, like the logarithm of a zero distance."""
 
-# Squares of such floats, and sums of these, are finite; seeds have 64 bits, and no count is as large.
+# Squares of such floats, and their sums, are finite; seeds have 64 bits, and no count is larger.
 _MOST: dict[type, float] = {float: 1e100, int: 2**64 - 1, bool: 1}
 
 
 def _converter() -> cattrs.Converter:
     converter = cattrs.Converter(omit_if_default=True)
-    # What holds arrays says itself how it is written.
+    # Classes that hold arrays define their own format.
     use_class_methods(converter, "from_json", "to_json")
-    # cattrs would turn "1" into 1 and 0.5 into 0: in these files that is damage.
+    # cattrs would convert "1" to 1 and 0.5 to 0, which would hide damage.
     accepted: dict[type, tuple[type, ...]] = {str: (str,), int: (int,), float: (int, float), bool: (bool,)}
     for kind in accepted:
         converter.register_structure_hook(kind, lambda plain, kind: _checked(plain, kind, accepted[kind]))
@@ -33,7 +33,7 @@ def _converter() -> cattrs.Converter:
 def _checked(plain: Any, kind: type, accepted: tuple[type, ...]) -> Any:
     if not isinstance(plain, accepted) or (isinstance(plain, bool) and kind is not bool):
         raise ValueError(f"{json.dumps(plain)[:40]} is no {kind.__name__}")
-    if isinstance(plain, int | float) and not abs(plain) <= _MOST[kind]:  # NaN is not
+    if isinstance(plain, int | float) and not abs(plain) <= _MOST[kind]:  # rejects NaN too
         raise ValueError(f"{json.dumps(plain)[:40]} is no {kind.__name__} that was measured or counted")
     return plain
 
@@ -48,25 +48,11 @@ _CONVERTER = _converter()
 
 
 def structure(plain: Any, kind: type[T]) -> T:
-    """A dataclass from nested plain values.
+    """Return a dataclass from nested plain values; unknown keys are ignored.
 
-    Parameters
-    ----------
-    plain : object
-        As JSON gives it; keys that are no fields are left alone.
-    kind : type
-        A dataclass of plain values, containers, dataclasses, and classes with `from_json` and `to_json`.
-
-    Returns
-    -------
-    object
-        Of that type.
-
-    Raises
-    ------
-    ValueError
-        If a field is missing, or a value is of another type, NaN, infinite where it is not `Extended`, or
-        beyond all that is measured or counted; one line that says which.
+    `kind` may contain plain values, containers, dataclasses, and classes with `from_json` and `to_json`. A
+    one-line ValueError is raised for a missing field, a value of another type, NaN, infinity (except for
+    `Extended`), or a number beyond any measurement.
     """
     try:
         return _CONVERTER.structure(plain, kind)
@@ -80,26 +66,15 @@ def _words(error: BaseException, _kind: type | None) -> str:
 
 
 def unstructure(value: object) -> Any:
-    """Plain values of a dataclass, without fields that have their default."""
+    """Return the plain values of a dataclass, without fields that have their default."""
     return _CONVERTER.unstructure(value)
 
 
 def as_text(value: Any, *, lists_apart: bool = False, indent: str = "") -> str:
-    """JSON in lines, with floats that are read back to the last bit.
+    """Return JSON text whose floats are restored to the last bit.
 
-    Parameters
-    ----------
-    value : object
-        Plain values.
-    lists_apart : bool
-        Whether each list of numbers has a line of its own, and not the mapping that it is in.
-    indent : str
-        Of the lines after the first.
-
-    Returns
-    -------
-    str
-        Mappings that hold mappings, and those of the first two levels, one line an entry; others on one line.
+    Nested mappings, and those of the first two levels, have one line per entry; others are on one line. With
+    `lists_apart` each list of numbers has its own line instead. `indent` applies to all lines but the first.
     """
     deeper, nested = f"{indent} ", (dict, list, tuple) if lists_apart else (dict,)
     if isinstance(value, dict) and value and (len(indent) < 2 or _holds(value.values(), nested)):

@@ -1,4 +1,4 @@
-"""Plug-ins among the rules that the gate asks: it has their answers, and never runs their code itself."""
+"""Plug-ins as rules of the gate: their code never runs in the gate's process."""
 
 from __future__ import annotations
 
@@ -16,43 +16,22 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Guest:
-    """A rule from outside, in the place of one that is built in.
-
-    Attributes
-    ----------
-    plugin : Plugin
-    """
+    """A plug-in in place of a built-in rule."""
 
     plugin: Plugin
 
     @property
     def name(self) -> str:
-        """Its spec."""
         return self.plugin.name
 
     @property
     def address(self) -> str:
-        """As it is written on a command line."""
         return ":".join(filter(None, (self.plugin.address, self.plugin.options)))
 
     def ask(self, fn: Callable[..., T], /, *args: Any) -> T:
-        """What a function of the rule and of `args` gives, in a process of its own.
+        """Return the plain data that a function of the rule and `args` computes in a separate process.
 
-        Parameters
-        ----------
-        fn : callable
-            Gives plain data.
-        *args
-            What can be pickled.
-
-        Returns
-        -------
-        object
-
-        Raises
-        ------
-        OutsideError
-            If the rule fails, be it that it ends the process or takes too long.
+        An OutsideError is raised if the rule fails, ends the process or takes too long.
         """
         with outside():
             answer: T = ask(self.plugin.address, _told, self.plugin, fn, *args)
@@ -65,4 +44,4 @@ def _told(plugin: Plugin, fn: Callable[..., T], *args: Any) -> T:
 
 
 Asked = Propagator | Guest
-"""A rule as the gate takes it."""
+"""A rule of the gate."""

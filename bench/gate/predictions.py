@@ -1,4 +1,4 @@
-"""What rules say about the cells and probes of a scope."""
+"""Predictions of rules in the cells and probes of a scope."""
 
 from __future__ import annotations
 
@@ -29,33 +29,20 @@ _AT_ONCE = 128  # draws: more would only take more memory
 
 @dataclass(frozen=True, eq=False)
 class Predicted:
-    """What a rule says now, or why it does not.
+    """A rule's predictions, or the reason why there are none."""
 
-    Attributes
-    ----------
-    moments : dict of str to PredictedMoments
-        By the key of the cell's oracle.
-    answers : dict of str to Answer
-        By the key of the probe.
-    error : str
-        Why there are no predictions; empty if there are.
-    samples : bool
-        Whether the rule takes seeds.
-    """
-
-    moments: dict[str, PredictedMoments] = field(default_factory=dict)
-    answers: dict[str, Answer] = field(default_factory=dict)
-    error: str = ""
-    samples: bool = False
+    moments: dict[str, PredictedMoments] = field(default_factory=dict)  # by the key of the cell's oracle
+    answers: dict[str, Answer] = field(default_factory=dict)  # by the key of the probe
+    error: str = ""  # why there are no predictions; empty if there are
+    samples: bool = False  # whether the rule has seeds
 
     @property
     def laws(self) -> dict[str, PredictedMoments]:
-        """By the key of the cell, or of the probe if there is a law."""
+        """Moments by the key of the cell, or of a probe with a law."""
         found = {key: answer.moments for key, answer in self.answers.items() if answer.moments is not None}
         return {**self.moments, **found}
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values; :meth:`from_json` reads them."""
         return {
             "moments": {key: each.to_json() for key, each in self.moments.items()},
             "answers": {key: each.to_json() for key, each in self.answers.items()},
@@ -65,24 +52,7 @@ class Predicted:
 
     @classmethod
     def from_json(cls, plain: dict[str, Any], scope: Scope) -> Predicted:
-        """From plain values.
-
-        Parameters
-        ----------
-        plain : dict
-            As :meth:`to_json` gives them.
-        scope : Scope
-            That the rule was asked about.
-
-        Returns
-        -------
-        Predicted
-
-        Raises
-        ------
-        KeyError, TypeError, ValueError
-            If they are no answer to that.
-        """
+        """Inverse of `to_json`; a KeyError, TypeError or ValueError if the values do not fit the scope."""
         if plain["error"]:
             return cls(error=on_one_line(plain["error"]))
         moments = {key: PredictedMoments.from_json(plain["moments"][key]) for key in scope.cells}
@@ -91,22 +61,10 @@ class Predicted:
 
 
 def predict(rule: Asked, scope: Scope, known: RuleBaseline | None = None) -> Predicted:
-    """Predictions of one rule in all cells, a sampling rule's under the baseline's seeds where it has any.
+    """Return a rule's predictions in all cells, with the baseline's seeds if it has any.
 
-    It must say the same twice, up to rounding (:data:`sdp_bench.bench.gate.answers.drift.REPEATABLE`).
-
-    Parameters
-    ----------
-    rule : Propagator or Guest
-    scope : Scope
-        Cells and probes.
-    known : RuleBaseline, optional
-        Of the rule.
-
-    Returns
-    -------
-    Predicted
-        With an error in place of predictions, if the rule fails in a cell.
+    Two calls must agree up to rounding (`sdp_bench.bench.gate.answers.drift.REPEATABLE`). If the rule fails
+    in a cell, the result has an error instead of predictions.
     """
     drawn = {} if known is None else {key: each.seed for key, each in known.predictions.items()}
     if not isinstance(rule, Guest):
@@ -119,7 +77,7 @@ def predict(rule: Asked, scope: Scope, known: RuleBaseline | None = None) -> Pre
 
 
 def _predict(rule: Propagator, scope: Scope, drawn: Mapping[str, int | None]) -> Predicted:
-    """See :func:`predict`; `drawn` are the baseline's seeds by the keys of the cells."""
+    """Run `predict` in this process; `drawn` are the baseline's seeds by cell."""
     moments: dict[str, PredictedMoments] = {}
     for group in scope.groups:
         keys = [subject.key for subject in group.subjects]
@@ -138,7 +96,7 @@ def _predict(rule: Propagator, scope: Scope, drawn: Mapping[str, int | None]) ->
 
 
 def _samples(rule: Propagator) -> bool:
-    """Whether a rule draws samples: one that has a seed may say that it draws none, as it is configured."""
+    """Return whether a rule draws samples: a rule with a seed may declare that its configuration does not."""
     return hasattr(rule, "seed") and getattr(rule, "sampling", 0) is not None
 
 
@@ -147,17 +105,11 @@ def _plain(rule: Propagator, scope: Scope, drawn: Mapping[str, int | None]) -> d
 
 
 Drawn = list[PredictedMoments] | OutsideError
-"""What a rule predicts under each of some seeds, or why it does not."""
+"""A rule's predictions for several seeds, or the reason why there are none."""
 
 
 def draws_in(rule: Asked, places: Sequence[tuple[Cell | Probe, Sequence[int]]]) -> list[Drawn]:
-    """What :func:`draws` gives in each of some places, each with its seeds.
-
-    Returns
-    -------
-    list
-        One a place, in their order.
-    """
+    """Return the result of `draws` for each cell or probe, with its seeds."""
     if not places:
         return []
     if not isinstance(rule, Guest):
@@ -172,7 +124,7 @@ def draws_in(rule: Asked, places: Sequence[tuple[Cell | Probe, Sequence[int]]]) 
 
 def _tried(rule: Propagator, place: Cell | Probe, seeds: Sequence[int]) -> Drawn:
     try:
-        with outside():  # a rule may raise anything under other seeds
+        with outside():  # a rule may raise any error under other seeds
             return draws(rule, place, seeds)
     except OutsideError as error:
         return error
@@ -192,17 +144,10 @@ def _of_plain(found: str | list[dict[str, Any]], number: int) -> Drawn:
 
 
 def draws(rule: Propagator, place: Cell | Probe, seeds: Sequence[int]) -> list[PredictedMoments]:
-    """Moments that a sampling rule predicts in a cell or probe under each of some seeds.
+    """Return the moments that a sampling rule predicts in a cell or probe, one for each seed.
 
-    Returns
-    -------
-    list of PredictedMoments
-        One a seed, in their order; of a law without moments its locations and squared scales.
-
-    Raises
-    ------
-    ValueError
-        If a prediction is not finite, or of another family; and whatever the rule raises.
+    For a law without moments these are locations and squared scales. A ValueError is raised if a prediction
+    is not finite or of another family.
     """
     found: list[PredictedMoments] = []
     net = place.build()
@@ -217,20 +162,20 @@ def draws(rule: Propagator, place: Cell | Probe, seeds: Sequence[int]) -> list[P
 
 
 def _predicted(rule: Propagator, group: LawGroup, law: Law, seeds: Sequence[int]) -> list[PredictedMoments]:
-    net = group.net.build().double()  # in float64, as the suites do
+    net = group.net.build().double()  # float64, as in the suites
     with torch.no_grad():
         predicted = prepared(rule, net, seeds)(law.to(dtype=torch.float64))
     return [PredictedMoments.of(predicted[place], *seeds[place : place + 1]) for place in range(law.batch)]
 
 
 def answers(rule: Propagator, probes: Iterable[Probe]) -> dict[str, Answer]:
-    """What a rule says about each probe, asked in its way, by its key; an error is an answer, too."""
+    """Return a rule's answer to each probe, by key; an error is an answer too."""
     found = {}
     for probe in probes:
         seeds = seeds_of(rule, [probe.root])
         try:
             with torch.no_grad(), warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # that a marginal rule drops covariances, say
+                warnings.simplefilter("ignore")  # for example that a marginal rule drops covariances
                 found[probe.key] = Answer.of(_asked(rule, probe, seeds))
         except Exception as error:  # noqa: BLE001  a rule may raise anything, and that is its answer
             found[probe.key] = Answer(refusal=one_line(error))

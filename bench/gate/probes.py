@@ -1,9 +1,9 @@
-"""Small nets and laws on which the gate compares predictions alone, without an oracle.
+"""Small nets and laws on which the gate compares predictions without an oracle.
 
-The committed nets are chains of ReLU under independent Gaussian noise. These are what else the rules
-handle: the other activations and layers, deep and wide nets, correlated and singular input, images, residual
-sums, little and much noise, laws without moments, float32; and the other ways to ask them (`Way`). Weights
-are binary fractions from a fixed generator: the same numbers everywhere, and nothing is stored.
+The committed nets are chains of ReLU under independent Gaussian noise. Probes cover the other features: other
+activations and layers, deep and wide nets, correlated and singular input, images, residual sums, little and
+much noise, laws without moments, float32, and other ways to call a rule (`Way`). Weights are binary fractions
+from a fixed generator, which are equal on all machines and need not be stored.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _COMPANY, _CALLS, _THREADS = 20, 120, 2
 
 Activation = Callable[[], nn.Module]
 Rule = Callable[[Law], Law]
-"""What a propagation rule makes of a batch of laws, the net being given."""
+"""A propagation rule for a given net, as a function of a batch of laws."""
 
 
 class Way(Enum):
-    """How a rule is asked."""
+    """How a rule is called."""
 
     PREPARED = "by prepare"
-    """By `prepare`, if it has that; alone, on one thread. All others but DIRECT begin like this."""
+    """By `prepare` if available; a single law, on one thread. All others except DIRECT start like this."""
     DIRECT = "by propagate"
     COMPANY = "in a batch of 21"
     LATE = "after 120 calls"
@@ -45,14 +45,12 @@ class Way(Enum):
 
     @property
     def laws(self) -> int:
-        """In a batch."""
         return _COMPANY + 1 if self is Way.COMPANY else 1
 
     def ask(self, rule: Rule, x: Law) -> Law:
-        """What a rule says of a law, batch 1."""
         match self:
             case Way.COMPANY:
-                # others before it: of these no result is kept
+                # other laws first, whose results are discarded
                 others = [type(x)(*(getattr(x, f.name) + n / 16 for f in fields(x))) for n in range(_COMPANY)]
                 return rule(joined([*others, x]))[_COMPANY]
             case Way.LATE:
@@ -66,24 +64,12 @@ class Way(Enum):
 
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """A net and a law at its input.
+    """A net and a law of its input."""
 
-    Attributes
-    ----------
-    name : str
-        For people, unique.
-    build : callable
-        Makes the net, in evaluation mode; can be pickled.
-    law : Law
-        Batch 1, of the dtype of the net.
-    way : Way
-        How the rule is asked for its prediction; for fresh draws always as PREPARED.
-    """
-
-    name: str
-    build: Callable[[], nn.Module]
-    law: Law
-    way: Way = Way.PREPARED
+    name: str  # unique display name
+    build: Callable[[], nn.Module]  # picklable function that returns the net in evaluation mode
+    law: Law  # batch 1, with the dtype of the net
+    way: Way = Way.PREPARED  # how the rule is called for its prediction; fresh draws always use PREPARED
 
     @cached_property
     def key(self) -> str:
@@ -93,7 +79,6 @@ class Probe:
 
     @property
     def root(self) -> SeedRoot:
-        """Of the seeds of a sampling rule."""
         return SeedRoot(self.key)
 
 
@@ -108,7 +93,6 @@ class Residual(nn.Module):
         self.act = nn.ReLU()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Outputs, shape (B, 2)."""
         h = self.first(x)
         out: Tensor = self.last(h + self.second(self.act(h)))
         return out
@@ -146,12 +130,12 @@ def _image_net() -> nn.Module:
 def _weighted(
     make: Callable[[], nn.Module], seed: int, dtype: torch.dtype = torch.float64
 ) -> Callable[[], nn.Module]:
-    """Makes the net of `make` with weights, biases and statistics from a generator of numpy."""
+    """Return a function that makes the net with weights, biases and statistics from a numpy generator."""
     return functools.partial(_built, make, seed, dtype)
 
 
 def _built(make: Callable[[], nn.Module], seed: int, dtype: torch.dtype) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):  # layers draw weights, which are not kept
+    with torch.random.fork_rng(devices=[]):  # layers draw weights, which are replaced
         net = make().to(dtype).eval().requires_grad_(False)
     rng = np.random.default_rng(seed)
     for name, value in net.state_dict().items():
@@ -162,7 +146,7 @@ def _built(make: Callable[[], nn.Module], seed: int, dtype: torch.dtype) -> nn.M
 
 
 def _binary(rng: np.random.Generator, shape: tuple[int, ...], lowest: int = -64) -> Tensor:
-    """Multiples of 1/64 up to 1: integers of a generator are the same on every machine."""
+    """Return multiples of 1/64 up to 1; a generator's integers are equal on all machines."""
     return torch.from_numpy(rng.integers(lowest, 65, shape) / 64.0)
 
 
@@ -178,12 +162,12 @@ def _correlated(seed: int) -> Gaussian:
 
 
 def probes() -> tuple[Probe, ...]:
-    """All probes: of nets that the committed ones are not, of laws, and of ways to ask."""
+    """Return all probes: of nets, of laws, and of ways to call a rule."""
     return (*_of_nets(), *_of_laws(), *_of_ways())
 
 
 def _of_nets() -> Iterator[Probe]:
-    """Other activations and layers, depths and widths."""
+    """Yield other activations and layers, depths and widths."""
     x = _diagonal(1, _INPUTS)
     activations: dict[str, Activation] = {
         "leaky_relu": nn.LeakyReLU,
@@ -218,7 +202,7 @@ def _of_nets() -> Iterator[Probe]:
 
 
 def _of_laws() -> Iterator[Probe]:
-    """Correlated, singular and heavy-tailed input, little and much noise, and float32."""
+    """Yield correlated, singular and heavy-tailed input, little and much noise, and float32."""
     x, correlated = _diagonal(1, _INPUTS), _correlated(2)
     relu = _weighted(functools.partial(_chain, nn.ReLU), 10)
     tanh = _weighted(functools.partial(_chain, nn.Tanh), 11)
@@ -239,7 +223,7 @@ def _of_laws() -> Iterator[Probe]:
 
 
 def _of_ways() -> Iterator[Probe]:
-    """All ways but the usual one."""
+    """Yield all ways except the default."""
     relu = _weighted(functools.partial(_chain, nn.ReLU), 10)
     for way in list(Way)[1:]:
         yield Probe(f"relu chain, {way.value}", relu, _correlated(2), way)

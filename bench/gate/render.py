@@ -1,4 +1,4 @@
-"""An outcome as text, as a Markdown summary for a pull request, and as a JUnit file."""
+"""An outcome as text, as Markdown for a pull request, and as JUnit XML."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NOT_RUN = {Status.FAILED: Error, Status.NEW: Skipped}
 
 
 def text(outcome: Outcome) -> str:
-    """Table of rules, why some do not pass, what was seen in single cells, verdicts and conclusion."""
+    """Return a table of rules, reasons, notable cells, verdicts and the conclusion."""
     lines = [_row(*row) for row in [("rule", *(v.kind for v in outcome.verdicts)), *_rows(outcome)]]
     if told := outcome.told:
         lines += ["", *map(str, told)]
@@ -49,14 +49,14 @@ def text(outcome: Outcome) -> str:
 
 
 def conclusion(outcome: Outcome) -> str:
-    """The verdict in one sentence: what passed, or what has to be looked at and in how many places."""
+    """Return the conclusion in one sentence: what passed, or what needs attention and in how many cells."""
     bad = [part for verdict in outcome.verdicts for part in _causes(verdict)]
     passed = [_passed(verdict) for verdict in outcome.verdicts if verdict.status == PASSED]
     return f"{_word(outcome)}: {'; '.join([*bad, *(f'{each} passed' if bad else each for each in passed)])}"
 
 
 def badge(outcome: Outcome) -> Badge:
-    """The verdict, and in how many places something was compared and stops the check."""
+    """Return a badge with the verdict and the numbers of compared cells and of those that stop the check."""
     stopping = sum(finding.stops for verdict in outcome.verdicts for finding in verdict.findings)
     compared = sum(len(verdict.compared) for verdict in outcome.verdicts)
     if outcome.status == PASSED:
@@ -66,16 +66,7 @@ def badge(outcome: Outcome) -> Badge:
 
 
 def next_steps(outcome: Outcome) -> list[str]:
-    """Commands to go on with, each after what it is for; none where all is well and nothing is to take up.
-
-    Parameters
-    ----------
-    outcome : Outcome
-
-    Returns
-    -------
-    list of str
-    """
+    """Return suggested commands, each with its purpose; empty if there is nothing to do."""
     steps = []
     for verdict in outcome.verdicts:
         broken = [outcome.addresses.get(rule, rule) for rule in _rules(verdict.having(Status.FAILED))]
@@ -101,7 +92,7 @@ def _word(outcome: Outcome) -> str:
 
 
 def _passed(verdict: Verdict) -> str:
-    """What was compared, of which rules, and in how many places."""
+    """Describe what was compared, for which rules, and in how many cells."""
     if verdict.kind == oracles.KIND:
         return f"{_cells(verdict.compared)} recorded oracles"
     rules = _rules(verdict.compared)
@@ -112,7 +103,7 @@ def _passed(verdict: Verdict) -> str:
 
 
 def _causes(verdict: Verdict) -> Iterator[str]:
-    """What keeps a verdict from passing: which rule, and in how many places."""
+    """Yield what keeps a verdict from passing: the rule, and in how many cells."""
     if verdict.status == NOTHING:
         yield f"{verdict.kind} of {', '.join(_rules(verdict.findings)) or 'no rule'}"
     for status in (*STOPPING, Status.FAILED):
@@ -131,7 +122,7 @@ _PLACES = {accuracy.KIND: ("in", "cell"), speed.KIND: ("on", "net")}
 
 
 def _where(verdict: Verdict, every: int, some: str = "") -> str:
-    """Places that a kind of check has: ``in 3 of 27 cells``, ``on 3 nets``."""
+    """Describe the scope of a check: ``in 3 of 27 cells``, ``on 3 nets``."""
     word, place = _PLACES[verdict.kind]
     return f"{word} {some}{every} {place}{'' if every == 1 else 's'}"
 
@@ -141,12 +132,12 @@ def _rules(findings: Iterable[Finding]) -> list[str]:
 
 
 def _cells(findings: Iterable[Finding]) -> int:
-    """How many places some findings are about; all of a rule's together are none."""
+    """Count the cells of findings; a finding on all cells of a rule does not count."""
     return len({each.cell for each in findings} - {"", accuracy.ALL_CELLS})
 
 
 def markdown(outcome: Outcome) -> str:
-    """Summary for a pull request: what regressed first, then the rest in short."""
+    """Return the summary for a pull request: regressions first, then the rest briefly."""
     lines = [f"### sdp-bench check: {_word(outcome)}", "", to_markdown(_sentence(conclusion(outcome))), ""]
     lines += [
         f"- **{verdict.kind}**: {verdict.status}. {to_markdown(_sentence(verdict.note))}"
@@ -179,13 +170,10 @@ def markdown(outcome: Outcome) -> str:
 
 
 def junit(outcome: Outcome) -> bytes:
-    """JUnit XML: a suite for each verdict, a test case for each rule and cell.
+    """Return JUnit XML: a suite for each verdict, a test case for each rule and cell.
 
-    Returns
-    -------
-    bytes
-        Whatever has to be looked at is a failure, what could not be run is an error, and what is not in the
-        baseline is skipped.
+    Everything that needs attention is a failure. A rule that cannot be run is an error, and one that is not
+    in the baseline is skipped.
     """
     report = JUnitXml("sdp-bench check")
     for verdict in outcome.verdicts:
@@ -198,12 +186,12 @@ def junit(outcome: Outcome) -> bytes:
                 result.text = _told_of(str(f))
                 case.result = [result]
             suite.add_testcase(case)
-        report.add_testsuite(suite)  # which counts its cases
+        report.add_testsuite(suite)  # counts its cases
     return bytes(report.tostring())
 
 
 def _told(verdict: Verdict) -> list[Finding]:
-    """What a reader wants to see of single cells, the worst first."""
+    """Return findings on single cells, most severe first."""
     return [finding for status in _ORDER for finding in verdict.having(status)]
 
 
@@ -213,7 +201,7 @@ def _rows(outcome: Outcome) -> list[tuple[str, ...]]:
 
 
 def _of_rule(verdict: Verdict, rule: str) -> str:
-    """One rule under one verdict: its worst status, in how many cells, and the largest change."""
+    """Describe one rule under one verdict: worst status, number of cells, and the largest change."""
     mine = [f for f in verdict.findings if f.subject == rule]
     if not mine:
         return ""
@@ -236,5 +224,5 @@ def _sentence(note: str) -> str:
 
 
 def _told_of(text: str) -> str:
-    """Text of rules, as XML can hold it and others may read it."""
+    """Sanitise text for XML and for publication."""
     return printable(public(text))

@@ -1,4 +1,4 @@
-"""The baseline that a check would leave: all of it, some rules, predictions or times alone."""
+"""Creation and update of a baseline: all of it, some rules, or only predictions or times."""
 
 from __future__ import annotations
 
@@ -26,29 +26,11 @@ def make(
     timing: Timing | None = None,
     step: Step = lambda *_: None,
 ) -> Baseline:
-    """Baseline of some rules as they are now.
+    """Return the baseline of some rules as they are now.
 
-    Parameters
-    ----------
-    specs : sequence of str, optional
-        Instead of all that the scope names.
-    scope : Scope, optional
-        What rules are asked about; by default the cells of continuous integration and all probes.
-    timing : Timing, optional
-        How times are taken; if none, none are.
-    step : callable
-        Told how far it is: number, of how many, and what.
-
-    Returns
-    -------
-    Baseline
-
-    Raises
-    ------
-    UserError
-        If there is no such rule.
-    RunFailedError
-        If one cannot be run.
+    `specs` default to all rules of the scope, and `scope` to the cells of continuous integration and all
+    probes. Without `timing` the baseline has no times. `step` is called with number, total and name of each
+    step. An unknown rule raises a UserError, and a rule that cannot be run a RunFailedError.
     """
     scope = scope or Scope.of_ci()
     rules = rules_of(scope.rules if specs is None else specs)
@@ -72,35 +54,15 @@ def update(
     timing: Timing | None = None,
     step: Step = lambda *_: None,
 ) -> list[str]:
-    """Write a baseline: the rules asked for anew, others as they were.
+    """Write a baseline with the requested rules updated, and return their specs.
 
-    Parameters
-    ----------
-    path : Path
-    options : Options
-        Without `rules` all that the scope names, and only these, are kept. Without `speed` the times stay
-        those of the file, with the processor that they were taken on. Without `accuracy` the predictions
-        stay, and times alone are taken anew: of rules that still predict what the file has.
-    scope : Scope, optional
-        What rules are asked about; by default the cells of continuous integration and all probes.
-    timing : Timing, optional
-        How times are taken.
-    step : callable
-        Told how far it is: number, of how many, and what.
+    Without `options.rules`, exactly the rules of the scope are kept. Without `options.speed`, times and their
+    processor stay as in the file. Without `options.accuracy`, only times are updated, for rules whose
+    predictions are unchanged. Other arguments are those of `make`.
 
-    Returns
-    -------
-    list of str
-        Rules that it took up.
-
-    Raises
-    ------
-    UserError
-        If the file is there and is no baseline, or is about other cells and only some rules are asked for;
-        if neither predictions nor times are wanted; and if times alone are wanted of a rule that is not in
-        the file, or predicts something else now.
-    RunFailedError
-        If a rule cannot be run, or the file cannot be written.
+    A UserError is raised if the file exists and is not a baseline, if it has other cells and only some rules
+    are requested, if neither predictions nor times are requested, and if only times are requested for a rule
+    that is not in the file or has changed. A rule that cannot be run raises a RunFailedError.
     """
     if not (options.accuracy or options.speed):
         raise UserError("--no-accuracy and --no-speed leave nothing to update")
@@ -127,7 +89,7 @@ def update(
 def _predicted(
     rules: Mapping[str, Asked], scope: Scope, known: Mapping[str, RuleBaseline], step: Step
 ) -> dict[str, Predicted]:
-    """Predictions of all rules, every one of which must have some."""
+    """Return predictions of all rules; each must have some."""
     predicted = predict_all(rules, scope, known, step)
     for name, each in predicted.items():
         if each.error:
@@ -136,7 +98,7 @@ def _predicted(
 
 
 def _draws(name: str, rule: Asked, scope: Scope, predicted: Predicted, step: Step) -> dict[str, Draws]:
-    """What a sampling rule says over many seeds, in each cell and probe; nothing of other rules."""
+    """Return a sampling rule's summary over many seeds in each cell and probe; empty for other rules."""
     if not predicted.samples:
         return {}
     places = {key: scope.places[key] for key in predicted.laws}
@@ -166,7 +128,7 @@ def _timed(
 def _retimed(
     old: Baseline, specs: Sequence[str] | None, scope: Scope, timing: Timing, step: Step
 ) -> dict[str, RuleBaseline]:
-    """Rules with times of today, whose predictions are still those of the baseline."""
+    """Return rules with new times, whose predictions must equal the baseline's."""
     rules = rules_of(scope.rules if specs is None else specs)
     old.check_scope(scope)
     for name in rules:

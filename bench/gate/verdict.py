@@ -1,4 +1,4 @@
-"""What the gate found, and what it says of it."""
+"""Findings and verdicts of the gate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REGRESSION_CODE = 1
 
 
 class Status(StrEnum):
-    """What became of one thing that was looked at; the values are the words that people read."""
+    """Status of one comparison; the values are shown to readers."""
 
     UNCHANGED = "unchanged"
     ROUNDING = "rounding"
@@ -28,42 +28,29 @@ class Status(StrEnum):
 
 
 STOPPING = (Status.WORSE, Status.CHANGED, Status.GONE)
-"""What a person has to look at; ``--update`` accepts it."""
+"""Statuses that need attention; ``--update`` accepts them."""
 
 REGRESSION, CHANGED, FAILED, NOTHING = "regression", "changed", "failed", "nothing compared"
 PASSED = "passed"
 RANKED = (REGRESSION, CHANGED, FAILED, NOTHING)
-"""What a verdict may say other than that all is well, the gravest first."""
+"""Statuses of a verdict that does not pass, most severe first."""
 
 _COMPARED = (*STOPPING[:2], Status.UNCHANGED, Status.ROUNDING, Status.REDRAWN, Status.BETTER)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One rule in one cell, or one recorded oracle.
+    """One rule in one cell, or one recorded oracle."""
 
-    Attributes
-    ----------
-    subject : str
-        Spec of the rule; key of the oracle.
-    cell : str
-        In words; empty where it is about all of them.
-    status : Status
-    text : str
-        What was seen, in one line.
-    numbers : dict of str to float
-        The same as numbers.
-    """
-
-    subject: str
-    cell: str
+    subject: str  # spec of the rule, or key of the oracle
+    cell: str  # description of the cell; empty for all cells together
     status: Status
-    text: str = ""
-    numbers: dict[str, float] = field(default_factory=dict)
+    text: str = ""  # observation, in one line
+    numbers: dict[str, float] = field(default_factory=dict)  # the numbers in `text`
 
     @property
     def stops(self) -> bool:
-        """Whether a person has to look at it."""
+        """Whether it needs attention."""
         return self.status in STOPPING
 
     def __str__(self) -> str:
@@ -71,13 +58,13 @@ class Finding:
         return f"{self.subject}{where}: {self.status}; {self.text}".rstrip("; ")
 
     def as_dict(self) -> dict[str, Any]:
-        """As plain JSON; a number that JSON does not have becomes a string."""
+        """Return plain JSON; numbers that JSON does not support become strings."""
         numbers = {name: x if math.isfinite(x) else str(x) for name, x in self.numbers.items()}
         return {**asdict(self), "numbers": numbers}
 
 
 class What(StrEnum):
-    """What kind of change keeps a rule from passing."""
+    """The kind of change that keeps a rule from passing."""
 
     MEAN = "mean"
     COVARIANCE = "covariance"
@@ -90,48 +77,26 @@ class What(StrEnum):
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a rule does not pass, from all that was found of it.
+    """Why a rule does not pass, from all of its findings."""
 
-    Attributes
-    ----------
-    subject : str
-        Spec of the rule.
-    what : What
-    text : str
-        What has changed, by how much and where, in one line.
-    numbers : dict of str to float
-        The same as numbers.
-    """
-
-    subject: str
+    subject: str  # spec of the rule
     what: What
-    text: str
-    numbers: dict[str, float] = field(default_factory=dict)
+    text: str  # what changed, by how much and where, in one line
+    numbers: dict[str, float] = field(default_factory=dict)  # the numbers in `text`
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Outcome of one kind of check.
+    """Outcome of one kind of check."""
 
-    Attributes
-    ----------
-    kind : str
-        ``accuracy``, ``speed`` or ``oracle``.
-    findings : tuple of Finding
-    note : str
-        What a reader should know beside the findings, in one line; may be empty.
-    causes : tuple of Cause
-        Of rules that do not pass.
-    """
-
-    kind: str
+    kind: str  # ``accuracy``, ``speed`` or ``oracle``
     findings: tuple[Finding, ...]
-    note: str = ""
-    causes: tuple[Cause, ...] = ()
+    note: str = ""  # remark for readers, in one line; may be empty
+    causes: tuple[Cause, ...] = ()  # reasons for rules that do not pass
 
     @property
     def status(self) -> str:
-        """In few words: one of :data:`RANKED`, or :data:`PASSED`."""
+        """One of `RANKED`, or `PASSED`."""
         if self.having(Status.WORSE):
             return REGRESSION
         if self.having(*STOPPING):
@@ -142,12 +107,11 @@ class Verdict:
 
     @property
     def compared(self) -> list[Finding]:
-        """Findings of what was compared with something."""
+        """Findings of actual comparisons."""
         return self.having(*_COMPARED)
 
     @property
     def summary(self) -> str:
-        """The verdict in one line."""
         counts = {status: len(self.having(status)) for status in Status}
         parts = [f"{number} {status}" for status, number in counts.items() if number]
         names = dict.fromkeys(f.subject for f in self.findings if f.stops)
@@ -155,11 +119,9 @@ class Verdict:
         return f"{self.kind}: {self.status.upper()}{of} ({', '.join(parts) or 'no findings'})"
 
     def having(self, *statuses: Status) -> list[Finding]:
-        """Findings of some statuses."""
         return [finding for finding in self.findings if finding.status in statuses]
 
     def as_dict(self) -> dict[str, Any]:
-        """As plain values."""
         return {
             "kind": self.kind,
             "status": self.status,
@@ -170,15 +132,9 @@ class Verdict:
 
 
 def exit_code(verdicts: Iterable[Verdict]) -> int:
-    """0 fine, 1 something to look at, 3 nothing to look at but something could not be run or compared.
+    """Return 0 (passed), 1 (needs attention), or 3 (else fine, but something could not run or be compared).
 
-    What has to be looked at outranks a failure: 1 is what stops a change, and a failure of another rule must
-    not hide it.
-
-    Returns
-    -------
-    int
-        0, 1 or 3.
+    Attention outranks a failure: 1 stops a change, and a failure of another rule must not hide it.
     """
     statuses = {verdict.status for verdict in verdicts}
     if statuses & {REGRESSION, CHANGED}:

@@ -1,4 +1,4 @@
-"""Distances between an oracle and a prediction, found by their files, and the one parser of their specs.
+"""Metrics, which compare a prediction with an oracle, and the parser of their specs.
 
 >>> from sdp_bench.bench.metrics import metric
 >>> metric("tv_headline:cells=64").spec
@@ -24,35 +24,22 @@ if TYPE_CHECKING:
 __all__ = ["Metric", "metric", "metrics", "options", "primary", "recorded_metric"]
 
 ENTRY_POINTS = "sdp_bench.metrics"
-"""Group in which an installed package names its metrics."""
+"""Entry-point group in which an installed package registers its metrics."""
 
 
 @functools.cache
 def metrics() -> Mapping[str, type[Metric]]:
-    """Metrics that come with the package, by name, in the order of tables."""
+    """Return the metrics that come with the package, by name, in the order of tables."""
     return members(__name__, "sdp_bench.bench.metrics.base.Metric")
 
 
 def metric(text: str, options: Mapping[str, Any] = MappingProxyType({})) -> Metric:
-    """Metric that a text names.
+    """Return the metric that `text` names.
 
-    Parameters
-    ----------
-    text : str
-        Its name, perhaps with some options: ``tv_headline``, ``tv_headline:cells=64``; or what a metric's
-        `spec` says, which has them all.
-    options : mapping of str to value
-        Of any metric; it takes its own where `text` does not give them. What neither gives has its default.
-
-    Returns
-    -------
-    Metric
-        With all its options.
-
-    Raises
-    ------
-    UserError
-        If there is no such metric or option, or a value is out of range.
+    `text` is a name, optionally with options: ``tv_headline``, ``tv_headline:cells=64``, or the full `spec`
+    of a metric. `options` may hold options of any metric; each metric picks its own. Options in `text` take
+    precedence, and options given in neither have their defaults. An unknown metric or option, or a value out
+    of range, raises a UserError.
     """
     name, _, written = text.partition(":")
     pairs = (item.partition("=") for item in written.split(",") if item)
@@ -61,19 +48,19 @@ def metric(text: str, options: Mapping[str, Any] = MappingProxyType({})) -> Metr
 
 @functools.cache
 def options() -> frozenset[str]:
-    """Names of the options that metrics of the package have."""
+    """Return the names of all options of the package's metrics."""
     return frozenset(option.name for kind in metrics().values() for option in fields(kind))
 
 
 @functools.cache
 def primary() -> tuple[str, ...]:
-    """Names of the metrics by which rules are judged: the first of them that was measured counts."""
+    """Return the metrics that rules are judged by; the first one that was measured counts."""
     return tuple(name for name, kind in metrics().items() if kind.primary)
 
 
 @functools.cache
 def recorded_metric(spec: str) -> Metric:
-    """Metric of a record. One whose code is not here is known by its name alone: shown, but not ranked."""
+    """Return the metric of a record; a metric whose code is not installed is shown, but not ranked."""
     try:
         return metric(spec)
     except UserError:
@@ -91,7 +78,7 @@ class _Unknown(Metric):
 
 
 def check(options: Mapping[str, Any]) -> None:
-    """Raise a UserError if a value of an option is out of range, whichever metric takes it."""
+    """Raise a UserError if a value of an option is out of range for any metric."""
     for kind in metrics().values():
         kind.of({}, options)
 
@@ -109,6 +96,6 @@ def _kind(name: str) -> type[Metric]:
         raise UserError(f"cannot load the metric '{name}' from {place}: {one_line(error)}") from error
     if not (isinstance(kind, type) and issubclass(kind, Metric)):
         raise UserError(f"{place} is no metric: it is not a class made from sdp_bench.bench.metrics.Metric")
-    if getattr(kind, "name", "") != name:  # records have its own name, and have to lead back here
+    if getattr(kind, "name", "") != name:  # records store this name, and it must resolve to this metric again
         raise UserError(f"the metric {place} must have the name of its entry point, '{name}'")
     return kind

@@ -1,4 +1,4 @@
-"""What a metric is: a distance of a prediction from an oracle, and all that there is to know of it."""
+"""The base classes of metrics: what a metric computes, and how tables show and rank it."""
 
 from __future__ import annotations
 
@@ -26,68 +26,68 @@ Better = Literal["lower", "higher", "one", "floor", ""]
 Moment = Literal["", "mean", "variance"]
 Array = NDArray[np.float64]
 Measurements = Iterator[tuple[str | None, "Estimate"]]
-"""Component (None if the metric has one number only) and estimate."""
+"""Pairs of a component (None if the metric is a single number) and its estimate."""
 
 
-def count(default: int, least: int = 1) -> Any:  # Any, as dataclasses.field itself is typed
-    """Option of a metric that is a whole number, and its smallest value."""
+def count(default: int, least: int = 1) -> Any:  # Any, as in the annotation of dataclasses.field
+    """Declare an integer option of a metric, with its default and smallest value."""
     return field(default=default, metadata={"least": least})
 
 
 def choice(default: str, *others: str) -> Any:
-    """Option of a metric that is one of a few words."""
+    """Declare an option of a metric that is one of a few words."""
     return field(default=default, metadata={"choices": (default, *others)})
 
 
 @dataclass(frozen=True)
 class Metric(ABC):
-    """A way to compare what a rule predicts with an oracle. The fields of a subclass are its options.
+    """A comparison of a rule's prediction with an oracle. The fields of a subclass are its options.
 
-    What it needs of a law is asked of the law, and where the law has it not the metric is refused by name.
-    The floor of a prediction that is made of draws is that of an exact rule that makes as many: measured, on
-    draws of the oracle.
+    If a law lacks a property that the metric needs (a variance, say), the metric is refused with a reason. If
+    a prediction consists of draws, its floor is that of an exact rule with the same number of draws. This
+    floor is measured on draws of the oracle.
 
     Attributes
     ----------
     name : str
-        What records know it by, with its options: see `spec`.
+        Name in records, where options are added to it; see `spec`.
     title, label, about : str
-        For people: as a heading, in a table of several metrics, and as a paragraph.
+        Texts for readers: a heading, a column header, and a paragraph of explanation.
     rank : int
-        Place in tables, the lowest first.
+        Position in tables, lowest first.
     unit : str
-        Of its values: "1", "output" (the unit of the net's outputs) or "nat".
+        Unit of the values: "1", "output" (the unit of the net's outputs) or "nat".
     better : {"lower", "higher", "one", "floor", ""}
-        Which values, as they are shown, are better ("floor": those nearest to what an exact rule shows);
-        empty: they are not ranked.
+        Which values, as shown, are better ("floor": those nearest to the value of an exact rule);
+        empty: rules are not ranked by this metric.
     perfect : float
         Value of a rule with the exact law under unlimited sampling; NaN if there is no such value.
     complement : bool
-        Whether tables show 1 - value, so that what is measured as a distance reads as shared mass.
+        Whether tables show 1 - value, so that a distance reads as shared mass.
     decimals : int, optional
-        Shown; by default three significant figures.
+        Decimals shown; by default three significant figures.
     component : str
-        What its components are: "output", "pairs"; empty if it has one number only.
+        What the components are: "output", "pairs"; empty for a single number.
     largest_only : bool
-        Whether only the largest of its components is shown.
+        Whether only the largest component is shown.
     has_floor : bool
-        Whether a floor means something for it.
+        Whether a floor is meaningful for this metric.
     corrects_floor : bool
-        Whether the value is also shown with its floor taken out in quadrature.
+        Whether the value is also shown with its floor subtracted in quadrature.
     primary : bool
-        Whether a rule may be judged by it in the first place: the first in rank that was measured counts.
+        Whether rules may be ranked by this metric; the first one measured, by `rank`, counts.
     whitens : bool
-        Whether it sees all directions of the outputs alike, not the widest most.
+        Whether all directions of the outputs have the same weight, rather than the widest dominating.
     published : str
-        The paper's metric to set beside it; empty if there is none.
+        The paper's metric to compare with; empty if there is none.
     needs : {"", "mean", "variance"}
-        What truth and prediction must have for it to be defined; see `refusal`.
+        Moment that truth and prediction must have; see `refusal`.
     single : bool
-        Whether it looks at the outputs one by one, so that a law that does not tell them together will do.
+        Whether the metric uses single outputs only, so that a law without a joint distribution is enough.
     companion, companion_label : str
-        Name of a second metric that is shown in the same cells, and what it is called there.
+        Name of a second metric shown in the same cells, and its label there.
     seconds_per_sample : float
-        What it costs (s) for one sample of the oracle and one rule, about; see `seconds`.
+        Approximate cost (s) of one sample of the oracle for one rule; see `seconds`.
     """
 
     name: ClassVar[str]
@@ -126,16 +126,10 @@ class Metric(ABC):
 
     @classmethod
     def of(cls, written: Mapping[str, str], options: Mapping[str, Any]) -> Self:
-        """Metric with some options as text, others as values; what neither has takes its default.
+        """Return the metric with some options given as text and others as values.
 
-        Returns
-        -------
-        Metric
-
-        Raises
-        ------
-        UserError
-            If it takes no such option as `written` has, or a value is out of range.
+        Options in neither mapping have their defaults. Names in `options` that this metric does not have are
+        ignored; names in `written` that it does not have raise a UserError.
         """
         own = {option.name: option for option in fields(cls)}
         values = {name: options[name] for name in own if name in options}
@@ -152,36 +146,34 @@ class Metric(ABC):
 
     @property
     def spec(self) -> str:
-        """What records know it by: ``tv_headline:cells=512,pilot_samples=131072``."""
+        """Name with all options, as stored in records: ``tv_headline:cells=512,pilot_samples=131072``."""
         written = ",".join(f"{option.name}={getattr(self, option.name)}" for option in fields(self))
         return f"{self.name}:{written}" if written else self.name
 
     @property
     def points(self) -> int:
-        """Points a side that it is taken on, where that is fewer than all samples; 0: all of them."""
+        """Number of points a side, if the metric uses fewer than all samples; 0 if it uses all."""
         return 0
 
     @property
     def variant(self) -> str:
-        """Name in a table of one metric under several options."""
+        """Label that distinguishes options of one metric within a table."""
         return self.title
 
     @property
     def convention(self) -> str:
-        """What the paper's total variation is called under this reading of it; empty for other metrics."""
+        """Label of this reading of the paper's total variation; empty for other metrics."""
         return ""
 
     @abstractmethod
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """Estimates by component, of laws that are not refused."""
+        """Yield estimates by component, for laws that are not refused."""
 
     def refusal(self, oracle: Oracle, prediction: Prediction) -> str:
-        """Why it is not defined for these laws, which samples cannot show; empty if it is.
+        """Return why the metric is not defined for these laws, or an empty string.
 
-        Returns
-        -------
-        str
-            The same words for all metrics that need the same, so that they can be told together.
+        The decision uses the laws only: samples cannot show that a moment does not exist. Metrics with the
+        same requirement give the same text, so that reports can group them.
         """
         predicted = prediction.law
         if reason := self.undefined(*(law for law in (oracle.law, predicted) if law is not None)):
@@ -195,38 +187,23 @@ class Metric(ABC):
         return ""
 
     def undefined(self, *laws: Law) -> str:
-        """Why it is not defined where the noise or a prediction has one of some laws; empty if it is.
-
-        Returns
-        -------
-        str
-            See `refusal`.
-        """
+        """Return why the metric is not defined for noise or predictions with these laws, or ''."""
         if not self.needs or not (law := lacking(self.needs, *laws)):
             return ""
         remedy = "use total variation or quantile distances"
         return f"a finite {self.needs} is needed, which {law} has not; {remedy}"
 
     def measure(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """Estimates by component.
+        """Yield estimates by component.
 
-        Yields
-        ------
-        (str or None, Estimate)
-            Component, None where there is one number, and what was found of it.
-
-        Raises
-        ------
-        RefusedError
-            If it is refused.
-        ValueError
-            If the samples do not do.
+        Raises a RefusedError if the metric is not defined for these laws, and a ValueError if the samples do
+        not suffice.
         """
         if reason := self.refusal(oracle, prediction):
             raise RefusedError(reason)
         try:
             yield from self._measured(oracle, prediction)
-        except UndefinedError as error:  # of which its own refusal did not know
+        except UndefinedError as error:  # a reason that `refusal` did not detect
             raise RefusedError(str(error)) from error
 
     def _measured(self, oracle: Oracle, prediction: Prediction) -> Measurements:
@@ -236,13 +213,10 @@ class Metric(ABC):
             yield component, self.with_floor(estimate, values) if len(values) else estimate
 
     def with_floor(self, estimate: Estimate, exact: Array) -> Estimate:
-        """An estimate with the floor that some exact rules show: their mean, and their 95 % point.
+        """Return the estimate with the floor of some exact rules: their mean and their 95 % point.
 
-        Returns
-        -------
-        Estimate
-            One more exact rule is below the 95 % point in 95 % of measurements if values are normal: of 8 it
-            is 2 standard deviations above the mean and not 1.6 (Student's prediction interval).
+        If values are normal, one more exact rule is below the 95 % point in 95 % of measurements. For 8 exact
+        rules the point is 2 standard deviations above the mean, not 1.6 (Student's prediction interval).
         """
         if not np.isfinite(exact).all():
             return replace(estimate, floor=math.nan, floor95=math.nan)
@@ -251,46 +225,34 @@ class Metric(ABC):
         return replace(estimate, floor=float(exact.mean()), floor95=float(exact.mean() + width))
 
     def check(self, sampling: Sampling, samples: int) -> None:  # noqa: B027 (most have nothing to refuse)
-        """Refuse what can be known not to work before any net is trained.
-
-        Parameters
-        ----------
-        sampling : Sampling
-        samples : int
-            Of the oracle, and of the prediction.
-
-        Raises
-        ------
-        UserError
-            If there are too few samples.
-        """
+        """Raise a UserError if the metric cannot work with `samples` samples, before any net is trained."""
 
     def seconds(self, samples: int, rules: int) -> float:
-        """What it takes (s) for so many rules against one oracle, on one core, about."""
+        """Estimate the time (s) for `rules` rules against one oracle, on one core."""
         return samples * rules * self.seconds_per_sample
 
-    # How values are read: arrays of them as they were measured.
+    # How tables read values. Arguments are arrays of values as measured.
 
     def shown(self, values: Array) -> Array:
-        """Values as tables have them."""
+        """Return values as tables show them."""
         return 1 - values if self.complement else values
 
     def score(self, values: Array, floor: Array) -> Array:  # noqa: ARG002
-        """What rules are ranked by; lower is better."""
+        """Return the score that rules are ranked by; lower is better."""
         return values
 
     def score_error(self, values: Array, errors: Array) -> Array:  # noqa: ARG002
-        """Standard errors of scores, from those of the values."""
+        """Return standard errors of scores, given those of the values."""
         return errors
 
     def indistinguishable(self, values: Array, floor: Array, floor95: Array) -> NDArray[np.bool_]:  # noqa: ARG002
-        """Whether an exact rule would show as much in one of twenty measurements."""
+        """Return whether at least 5 % of the measurements of an exact rule would be as large."""
         return values <= floor95
 
 
 @dataclass(frozen=True)
 class TwoSidedMetric(Metric):
-    """What may be too large as well as too small: its floor is right, and both sides of it are errors."""
+    """A metric with errors on both sides: its floor is the correct value, not a lower bound."""
 
     better: ClassVar[Better] = "floor"
     perfect: ClassVar[float] = math.nan
@@ -298,15 +260,15 @@ class TwoSidedMetric(Metric):
     component = "output"
 
     def score(self, values: Array, floor: Array) -> Array:
-        """Distance from the floor."""
+        """Return the distance from the floor."""
         return np.abs(values - floor)
 
     def indistinguishable(self, values: Array, floor: Array, floor95: Array) -> NDArray[np.bool_]:
-        """Whether it is as near to the floor as an exact rule's, on either side."""
+        """Return whether a value is as near to the floor, on either side, as that of an exact rule."""
         return np.abs(values - floor) <= floor95 - floor
 
     def with_floor(self, estimate: Estimate, exact: Array) -> Estimate:
-        """An estimate within as much of its floor as exact rules are in 95 % of measurements."""
+        """Return the estimate with the 95 % point of the distances of exact rules from the floor."""
         if not np.isfinite(exact).all():
             return replace(estimate, floor95=math.nan)
         width = _student(len(exact), 0.975) * np.sqrt(np.square(exact - estimate.floor).mean())
@@ -315,24 +277,22 @@ class TwoSidedMetric(Metric):
 
 @dataclass(frozen=True)
 class RatioMetric(TwoSidedMetric):
-    """A ratio, predicted over true: twice is as wrong as half, and its floor lies on both sides of 1."""
+    """A ratio, predicted over true: 2 is as wrong as 0.5, and its floor extends to both sides of 1."""
 
     better = "one"
     perfect = 1.0
 
     def score(self, values: Array, floor: Array) -> Array:  # noqa: ARG002
-        """Absolute logarithm."""
+        """Return the absolute logarithm."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(values > 0, np.abs(np.log(values)), math.inf)
 
     def score_error(self, values: Array, errors: Array) -> Array:
-        """See `Metric.score_error`."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return errors / np.abs(values)
 
 
 def _student(freedom: int, level: float) -> float:
-    """Quantile of Student's t."""
-    from scipy.special import stdtrit  # here, since metrics are listed without it
+    from scipy.special import stdtrit  # imported here because listing metrics does not need scipy
 
     return float(stdtrit(freedom, level))

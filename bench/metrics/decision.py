@@ -1,4 +1,4 @@
-"""What a predicted location says of the class, beside the plain pass through the net."""
+"""Agreement of the predicted location with the class that the net itself chooses."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MovedClass(Metric):
-    """Whether the largest predicted location is not that of the net's own largest output; no oracle is asked.
+    """Whether the arg max of the predicted location differs from that of the net's output; needs no oracle.
 
-    What a net that was trained without noise gains or loses as a classifier by being propagated through
-    (Section 2 of the paper: moment matching changes the mean).
+    Shows how propagation changes the accuracy of a net that was trained without noise (Section 2 of the
+    paper: moment matching changes the mean).
     """
 
     name = "moved_class"
@@ -35,7 +35,6 @@ class MovedClass(Metric):
     rank = 225
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """One number, 1 or 0; see `Metric.estimates`."""
         import torch
 
         if prediction.law is None:

@@ -1,4 +1,4 @@
-"""Intervals and tails of single outputs, as those ask for them who have to act on a prediction."""
+"""Central intervals and tail probabilities of single outputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from sdp_bench.bench.metrics.prediction import Prediction
 
 LEVELS = (0.5, 0.9, 0.95)
-"""Of the central intervals."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +27,10 @@ class Coverage(TwoSidedMetric):
     )
     single = True
     rank = 260
-    seconds_per_sample = 0.3e-6  # for all of this module: they share the sorted samples
+    seconds_per_sample = 0.3e-6  # for all metrics of this module: they share the sorted samples
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """One number a level and output: "0 90%"; see `Metric.estimates`."""
+        """Yield one estimate per level and output, labelled ``0 90%``."""
         from sdp_bench.oracles.scores.intervals import coverage
 
         for level in LEVELS:
@@ -54,7 +53,7 @@ class IntervalWidth(RatioMetric):
     rank = 270
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """One number a level and output: "0 90%"; see `Metric.estimates`."""
+        """Yield one estimate per level and output, labelled ``0 90%``."""
         from sdp_bench.oracles.partitions.quantiles import interval_width_ratio
 
         for level in LEVELS:
@@ -83,7 +82,7 @@ class TailProbabilities(RatioMetric):
     pilot_samples: int = count(2**17, 100)
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """One number a probability and output: "0 p=0.001"; see `Metric.estimates`."""
+        """Yield one estimate per probability and output, labelled ``0 p=0.001``."""
         from sdp_bench.oracles.scores.intervals import Tails
 
         tails = oracle.of_pilot(Tails.from_samples, self.pilot_samples, samples=oracle.key.samples)

@@ -1,4 +1,4 @@
-"""Distances between laws of many logits, where no histogram over all outputs has samples enough."""
+"""Distances for many logits, where a joint histogram would need too many samples."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MarginTotalVariation(Metric):
-    """Of the highest score less the second highest."""
+    """Total variation of the margin: highest score minus second highest."""
 
     name = "tv_margin"
     title = "Total variation of the margin"
@@ -31,7 +31,6 @@ class MarginTotalVariation(Metric):
     pilot_samples: int = count(2**17, 100)
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """One number; see `Metric.estimates`."""
         from sdp_bench.oracles.partitions.logits import Margin
 
         cells = oracle.of_pilot(Margin.from_samples, self.pilot_samples, bins=self.margin_bins)
@@ -40,7 +39,7 @@ class MarginTotalVariation(Metric):
 
 @dataclass(frozen=True)
 class PairTotalVariation(Metric):
-    """Of the differences of two scores: the largest and the mean."""
+    """Total variation of the differences of two scores: the largest and the mean over pairs."""
 
     name = "tv_pairs"
     title = "Total variation of the differences of two scores"
@@ -50,13 +49,12 @@ class PairTotalVariation(Metric):
     decimals = 4
     whitens = True
     rank = 80
-    seconds_per_sample = 50e-6  # of ten outputs, with the redrawn samples of the floor
+    seconds_per_sample = 50e-6  # for ten outputs, including the redrawn samples of the floor
 
     margin_bins: int = count(30)
     pilot_samples: int = count(2**17, 100)
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """The largest and the mean; see `Metric.estimates`."""
         from sdp_bench.oracles.partitions.logits import pairwise_summary
         from sdp_bench.oracles.partitions.partition import ScoreDifferences
 
@@ -69,7 +67,7 @@ class PairTotalVariation(Metric):
 
 @dataclass(frozen=True)
 class SlicedTotalVariation(Metric):
-    """Along the worst direction of whitened scores."""
+    """Total variation along the worst direction of the whitened scores."""
 
     name = "tv_sliced"
     title = "Total variation along the worst direction"
@@ -85,7 +83,6 @@ class SlicedTotalVariation(Metric):
     margin_bins: int = count(30)
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """One number; see `Metric.estimates`."""
         from sdp_bench.oracles.partitions.logits import sliced_total_variation
 
         seed = oracle.key.seed("directions")
@@ -95,7 +92,7 @@ class SlicedTotalVariation(Metric):
         )
 
     def check(self, sampling: Sampling, samples: int) -> None:  # noqa: ARG002
-        """Refuse fewer than four samples a bin; see `Metric.check`."""
+        """Require at least four samples per bin."""
         if samples < 4 * self.margin_bins:
             raise UserError(
                 f"{self.margin_bins} bins of a slice need at least {4 * self.margin_bins} samples, "
@@ -105,7 +102,7 @@ class SlicedTotalVariation(Metric):
 
 @dataclass(frozen=True)
 class EnergyDistance(Metric):
-    """Of the scores less their common shift."""
+    """Energy distance between scores without their common shift."""
 
     name = "energy"
     title = label = "Energy distance"
@@ -118,7 +115,6 @@ class EnergyDistance(Metric):
     rank = 100
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """One number; see `Metric.estimates`."""
         from sdp_bench.oracles.partitions.logits import energy_distance
 
         seed = oracle.key.seed("floor energy")
@@ -127,7 +123,7 @@ class EnergyDistance(Metric):
 
 @dataclass(frozen=True)
 class LogitBures(Metric):
-    """Bures distance without the direction that a softmax does not see."""
+    """Bures distance without the direction that a softmax ignores."""
 
     name = "bures_logits"
     title = "Bures distance between the moments"
@@ -141,7 +137,6 @@ class LogitBures(Metric):
     rank = 110
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """One number; see `Metric.estimates`."""
         import torch
 
         from sdp_bench.oracles.moments.moments import bures

@@ -1,4 +1,4 @@
-"""Distances between mean and covariance, predicted and true."""
+"""Distances between the predicted and the true mean and covariance."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StandardDeviationRatio(RatioMetric):
-    """Of each output."""
+    """Predicted over true standard deviation of each output."""
 
     name = "std_ratio"
     title = "Ratio of standard deviations, predicted over true"
@@ -28,7 +28,6 @@ class StandardDeviationRatio(RatioMetric):
     rank = 190
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """One number an output; see `Metric.estimates`."""
         from sdp_bench.oracles.moments.moments import std_ratio
 
         for output, estimate in enumerate(std_ratio(oracle.moments, prediction.marginals)):
@@ -37,7 +36,7 @@ class StandardDeviationRatio(RatioMetric):
 
 @dataclass(frozen=True)
 class BuresDistance(Metric):
-    """Of mean and covariance together."""
+    """Bures distance between mean and covariance, predicted and true."""
 
     name = "bures"
     title = "Bures distance between the moments"
@@ -49,7 +48,6 @@ class BuresDistance(Metric):
     primary = True
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """One number; see `Metric.estimates`."""
         from sdp_bench.oracles.moments.moments import bures
 
         yield None, bures(oracle.moments, prediction.gaussian)
@@ -69,7 +67,6 @@ class GaussianDivergence(Metric):
     rank = 210
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """One number; see `Metric.estimates`."""
         from sdp_bench.oracles.moments.moments import gaussian_kl
 
         yield None, gaussian_kl(oracle.moments, prediction.gaussian)
@@ -77,7 +74,7 @@ class GaussianDivergence(Metric):
 
 @dataclass(frozen=True)
 class SmallestEigenvalue(Metric):
-    """Whether the prediction is a covariance at all; no oracle is asked."""
+    """Smallest eigenvalue of the predicted covariance, which shows whether it is one; needs no oracle."""
 
     name = "min_eigenvalue"
     title = "Smallest eigenvalue of the predicted covariance"
@@ -90,7 +87,6 @@ class SmallestEigenvalue(Metric):
     rank = 220
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:  # noqa: ARG002
-        """One number; see `Metric.estimates`."""
         import torch
 
         values = torch.linalg.eigvalsh(prediction.gaussian.covariance[0].double())

@@ -1,4 +1,4 @@
-"""An oracle at work: what metrics need of it, made once and shared by all rules."""
+"""Samples of an oracle and the quantities that metrics derive from them, shared by all rules."""
 
 from __future__ import annotations
 
@@ -29,24 +29,19 @@ T = TypeVar("T")
 
 
 def independent_blocks(sampler: Sampler) -> int:
-    """Into how many equal parts samples are cut to replicate each other."""
-    # Sobol points come scramble by scramble; these, and no smaller blocks, are independent.
+    """Return the number of equal blocks of samples that are independent replicates."""
+    # Sobol points come scramble by scramble; scrambles are independent, smaller blocks are not.
     return SCRAMBLES if sampler == "sobol" else 64
 
 
 class Oracle:
-    """The law of a net's output, by samples. All draws are seeded by the oracle's key.
+    """The law of a net's output, represented by samples. All draws are seeded by the oracle's key.
 
-    They are made in the net's precision, or in float64 where that moves too many samples (`rounding`).
+    Samples are drawn in the net's precision, or in float64 if that precision moves too many samples; see
+    `rounding`.
 
-    Parameters
-    ----------
-    net : nn.Module
-    law : Law
-        Of the input, batch 1, in the net's dtype.
-    key : OracleKey
-    sampling : Sampling
-        Bounds the pilot and names the device; number and kind of the samples are the key's.
+    `law` is the law of the input (batch 1, in the net's dtype). The number and kind of samples come from
+    `key`; `sampling` only bounds the pilot and names the device.
     """
 
     def __init__(self, net: nn.Module, law: Law, key: OracleKey, sampling: Sampling) -> None:
@@ -55,44 +50,40 @@ class Oracle:
 
     @functools.cached_property
     def resident(self) -> Tensor:
-        """Samples of the output, shape (samples, m), on the device that drew them: counted there."""
+        """Samples of the output, shape (samples, m), on the device that drew them."""
         return self._draw(self.key.samples, self.key.seed("oracle"), self.sampler)
 
     @functools.cached_property
     def samples(self) -> Tensor:
-        """The same on the CPU, for what is computed there: brought once, when first asked for."""
+        """The samples on the CPU, copied once when they are first needed."""
         return self.resident.cpu()
 
     def redrawn(self, purpose: str, sampler: Sampler | None = None, samples: int | None = None) -> Tensor:
-        """Samples for another purpose, as many and by its sampler if not told; on the CPU, and not kept."""
+        """Draw samples with another seed; number and sampler default to the oracle's. Not cached."""
         rows = samples or self.key.samples
         return self._draw(rows, self.key.seed(purpose), sampler or self.sampler).cpu()
 
     def pilot(self, samples: int) -> Tensor:
-        """An independent draw, which fixes bins and cells before any rule is looked at.
+        """Return an independent draw, used to fix bins and cells before any rule is evaluated.
 
-        The same for every sampler and number of samples of the oracle; no larger than the sampling's samples.
-
-        Returns
-        -------
-        Tensor, shape (rows, m)
-            On the CPU, in the oracle's precision; `rows` is the smaller of `samples` and the sampling's own.
+        Shape (rows, m), on the CPU, in the oracle's precision; `rows` is the smaller of `samples` and
+        ``sampling.samples``. It does not depend on the oracle's sampler or number of samples.
         """
         key = replace(self.key, sampler="mc", samples=min(samples, self.sampling.samples))
         return self._once(("pilot", samples), lambda: self._draw(key.samples, key.seed("pilot"), "mc").cpu())
 
     def of_pilot(self, function: Callable[..., T], pilot_samples: int, **options: Hashable) -> T:
-        """What a function makes of a pilot, made once: a partition, frozen before any rule is looked at."""
+        """Return a function of a pilot, computed once: a partition, frozen before any rule is evaluated."""
         key = (function, pilot_samples, *sorted(options.items()))
         return self._once(key, lambda: function(self.pilot(pilot_samples), **options))
 
     def of_samples(self, function: Callable[..., T], *arguments: Hashable, **options: Hashable) -> T:
-        """What a function makes of the samples, made once: a floor, say."""
+        """Return a function of the samples, computed once: a floor, for example."""
         key = (function, *arguments, *sorted(options.items()))
         return self._once(key, lambda: function(self.samples, *arguments, **options))
 
     def _once(self, key: Hashable, make: Callable[[], T]) -> T:
-        # Not functools.cache: on a method it would keep every oracle, and its samples, for ever.
+        # Not functools.cache: on a method it would keep every oracle and its samples alive.
         if key not in self._made:
             self._made[key] = make()
         made: T = self._made[key]
@@ -100,23 +91,22 @@ class Oracle:
 
     @property
     def sampler(self) -> Sampler:
-        """By which the samples are drawn."""
         return cast("Sampler", self.key.sampler)
 
     @functools.cached_property
     def rounding(self) -> Rounding:
-        """What the net's precision does to the law, found on a few samples of their own."""
+        """Effect of the net's precision on the law, measured on a small separate sample."""
         seed, device = self.key.seed("precision"), self.sampling.device
         return rounding_by(self.net, self.law, self.key.samples, seed=seed, device=device)
 
     @property
     def precision(self) -> str:
-        """In which all samples are drawn: ``float32`` or ``float64``."""
+        """Precision of all samples: ``float32`` or ``float64``."""
         return str(self.resident.dtype).removeprefix("torch.")
 
     @functools.cached_property
     def drawn(self) -> tuple[nn.Module, Law]:
-        """The net and the law of its input in the precision in which all samples are drawn."""
+        """The net and the law of its input, in the precision of the samples."""
         return precise(self.net, self.law) if self.rounding.matters else (self.net, self.law)
 
     def _draw(self, samples: int, seed: int, sampler: Sampler) -> Tensor:
@@ -124,64 +114,46 @@ class Oracle:
         return sample_outputs(*self.drawn, samples, seed=seed, device=device, sampler=sampler)
 
     def draw(self, net: Callable[[Tensor], Tensor], law: Law) -> Tensor:
-        """Samples of net(x), x of `law` (on the CPU): as many as the oracle's, for a prediction; float64.
+        """Sample net(x), x of `law` (on the CPU), as often as the oracle; shape (samples, m), float64.
 
-        All rules' samples are made from the same noise, but not the oracle's.
-
-        Returns
-        -------
-        Tensor, shape (samples, m), float64
+        The samples of all rules use the same noise, which is independent of the oracle's.
         """
         seed = self.key.seed("rule")
         return sample_outputs(net, law, self.key.samples, seed=seed, sampler=self.sampler).double()
 
     @functools.cached_property
     def normals(self) -> Tensor:
-        """Standard normals, shape (samples, m), float64: all rules' samples are made from these."""
+        """Standard normals, shape (samples, m), float64, from which the samples of all rules are made."""
         outputs, seed = self.resident.shape[1], self.key.seed("rule")
         return standard_normals(self.key.samples, outputs, seed=seed, sampler=self.sampler).double()
 
     @functools.cached_property
     def moments(self) -> Moments:
-        """Mean and covariance of the samples, with what their standard errors need.
-
-        Raises
-        ------
-        ValueError
-            If the noise has none.
-        """
+        """Mean and covariance of the samples, with standard errors; a ValueError if the noise has none."""
         require_moments(self.law)
         return Moments.from_samples(self.resident, independent_blocks(self.sampler))
 
     @functools.cached_property
     def centred_moments(self) -> Moments:
-        """Moments of the samples less the mean of their outputs.
-
-        Raises
-        ------
-        ValueError
-            If the noise has none.
-        """
+        """Moments of the samples minus the mean over outputs; a ValueError if the noise has none."""
         require_moments(self.law)
         return Moments.from_samples(without_shift(self.samples), independent_blocks(self.sampler))
 
     @functools.cached_property
     def quantiles(self) -> Quantiles:
-        """Quantiles of the samples of each output."""
         return Quantiles.from_samples(self.resident)
 
     @functools.cached_property
     def extremes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Smallest and largest of each output among the samples."""
         low, high = self.resident.aminmax(dim=0)
         return low.double().cpu().numpy(), high.double().cpu().numpy()
 
     def counts(self, partition: Partition) -> np.ndarray:
-        """The oracle's samples in the cells of a partition; a row each where it has several."""
+        """Count the oracle's samples in the cells of a partition; one row per histogram."""
         return self._once(("counts", partition), lambda: self._scrambles(partition).sum(0))
 
     def _scrambles(self, partition: Partition) -> np.ndarray:
-        """Counts, shape (parts, rows, cells), of the parts of the samples that do not go by each other."""
+        """Counts, shape (parts, rows, cells), in the independent blocks of the samples."""
 
         def count() -> np.ndarray:
             parts = self.resident.tensor_split(SCRAMBLES if self.sampler == "sobol" else 1)
@@ -190,8 +162,8 @@ class Oracle:
         return self._once(("scrambles", partition), count)
 
     def floors(self, partition: Partition) -> list[Floor]:
-        """Floor of the total variation in a partition, for each row of :meth:`counts`."""
-        name = type(partition).__name__  # a part of the seed: another name gives another floor
+        """Return the floor of the total variation in a partition, for each row of `counts`."""
+        name = type(partition).__name__  # part of the seed: renaming the class would change the floor
 
         def floor(scrambles: np.ndarray, seed: int) -> Floor:
             plain = total_variation_floor(scrambles.sum(0), self.key.samples, seed=seed)
@@ -206,17 +178,17 @@ class Oracle:
         )
 
     def total_variations(self, cells: Partition, samples: Tensor) -> list[Estimate]:
-        """Total variation between the oracle's samples and others, for each row of :meth:`counts`."""
+        """Return the total variation between the oracle's samples and `samples`, for each row of `counts`."""
         sides = self.counts(cells), np.atleast_2d(cells.counts(samples)), self.floors(cells)
         return [total_variation_of_counts(*row) for row in zip(*sides, strict=True)]
 
     def total_variation(self, cells: Partition, samples: Tensor) -> Estimate:
-        """The same on the cells of one partition."""
+        """Return the total variation on a partition with a single histogram."""
         (estimate,) = self.total_variations(cells, samples)
         return estimate
 
     def largest_total_variation(self, cells: Partition, samples: Tensor) -> Estimate:
-        """The largest of :meth:`total_variations`, with the floor of the largest."""
+        """Return the largest total variation over rows, with the floor of the largest."""
         counts = self.counts(cells)
         if len(counts) == 1:
             return self.total_variation(cells, samples)

@@ -1,4 +1,4 @@
-"""The law that a rule predicts for one input, as metrics ask about it."""
+"""The law that a rule predicts for one input, with the quantities that metrics need."""
 
 from __future__ import annotations
 
@@ -23,25 +23,15 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 _EXACT = 8
-"""Exact rules of as many draws behind a floor: its 95 % point is sure to a quarter of the spread."""
+"""Number of exact rules behind a floor; its 95 % point is then accurate to a quarter of the spread."""
 
 
 class Prediction:
-    """The law that a rule predicts for one input, and samples of it, of all rules from the same noise.
+    """The law that a rule predicts for one input, and samples of it. All rules use the same noise.
 
-    Parameters
-    ----------
-    law : Law or None
-        Of the output, batch 1; none where it is known by samples alone.
-    oracle : Oracle
-        For the same input.
-    draw : callable, optional
-        Samples of the joint law of the outputs, shape (samples, m), float64, where `law` does not give it.
-
-    Raises
-    ------
-    ValueError
-        If there is neither, or the law has non-finite parameters or a negative variance or scale.
+    `law` is the law of the output (batch 1), or None if only samples are available. `draw` gives samples of
+    the joint law of the outputs, shape (samples, m), float64, if `law` does not. A ValueError is raised if
+    both are missing, or if the law has non-finite parameters, a negative variance or a negative scale.
     """
 
     def __init__(self, law: Law | None, oracle: Oracle, draw: Callable[[], Tensor] | None = None) -> None:
@@ -53,12 +43,9 @@ class Prediction:
 
     @functools.cached_property
     def samples(self) -> Tensor:
-        """Of the predicted law, shape (samples, m), float64; an indefinite covariance is clipped.
+        """Samples of the predicted law, shape (samples, m), float64; an indefinite covariance is clipped.
 
-        Raises
-        ------
-        UndefinedError
-            If the law tells the outputs one by one.
+        An UndefinedError is raised if the law has marginals only.
         """
         if self._draw is not None:
             return self._draw()
@@ -70,20 +57,14 @@ class Prediction:
 
     @functools.cached_property
     def outputs(self) -> Tensor:
-        """Samples like those, of which only single columns count: of a law that has its own, these."""
+        """Samples for metrics that use single columns; marginal laws have these too."""
         law = self.law
         own = law is not None and (not law.joint or (self._draw is not None and heavy_tailed(law)))
         return self._of_law() if own else self.samples
 
     @functools.cached_property
     def gaussian(self) -> Gaussian | DiagonalGaussian:
-        """The Gaussian with the law's own mean and covariance, for metrics that compare moments.
-
-        Raises
-        ------
-        UndefinedError
-            If it has none.
-        """
+        """The Gaussian with the predicted mean and covariance; an UndefinedError if the law has none."""
         if isinstance(self.law, Gaussian | DiagonalGaussian):
             return self.law
         law = self._moments()
@@ -91,13 +72,7 @@ class Prediction:
 
     @functools.cached_property
     def marginals(self) -> Gaussian | DiagonalGaussian:
-        """The same for metrics that compare the moments of single outputs.
-
-        Raises
-        ------
-        UndefinedError
-            If it has none.
-        """
+        """The same for metrics that compare the moments of single outputs."""
         if isinstance(self.law, Gaussian | DiagonalGaussian):
             return self.law
         law = self._moments()
@@ -112,24 +87,12 @@ class Prediction:
 
     @functools.cached_property
     def quantiles(self) -> Quantiles:
-        """Quantiles of each output."""
         return Quantiles.from_samples(self.outputs)
 
     def log_prob(self, values: Tensor) -> Tensor:
-        """Logarithm of the predicted density of all outputs together.
+        """Log of the predicted joint density at `values`, shape (rows, m); returns shape (rows,), float64.
 
-        Parameters
-        ----------
-        values : Tensor, shape (rows, m)
-
-        Returns
-        -------
-        Tensor, shape (rows,), float64
-
-        Raises
-        ------
-        UndefinedError
-            If it has none, or none that is known.
+        An UndefinedError is raised if the density does not exist or is not known.
         """
         law = self.law
         if law is None or self._draw is not None:
@@ -137,17 +100,9 @@ class Prediction:
         return law.log_prob(values.double().reshape(len(values), 1, *law.event_shape))[:, 0]
 
     def survival(self, values: Array) -> tuple[Array, int | None]:
-        """Predicted probability of each output above some values: exact where the law tells it, else counted.
+        """Return P(y > value) for each output, shape (rows, m), and the number of draws it was counted in.
 
-        Parameters
-        ----------
-        values : ndarray, shape (rows, m)
-
-        Returns
-        -------
-        ndarray, shape (rows, m)
-        int or None
-            Of how many draws it was counted; None if it is exact.
+        The number is None if the law gives the probability exactly.
         """
         law = self.law
         if law is not None and (self._draw is None or heavy_tailed(law)):
@@ -159,13 +114,7 @@ class Prediction:
         return 1 - np.array(upto).T / ordered.shape[1], ordered.shape[1]
 
     def exact(self) -> Iterator[Prediction]:
-        """What some exact rules predict that give as many draws as this one; nothing if it is not of draws.
-
-        Yields
-        ------
-        Prediction
-            Of draws of the oracle, with the weights of this one's.
-        """
+        """Yield predictions of exact rules with the same number of draws, if this one has draws."""
         law = self.law
         if law is None or law.draws is None:
             return

@@ -1,4 +1,4 @@
-"""Distances between quantiles of single outputs: defined for every law, however heavy its tails."""
+"""Distances between quantiles of single outputs, which exist for every law, however heavy its tails."""
 
 from __future__ import annotations
 
@@ -18,24 +18,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class QuantileMetric(Metric):
-    """A number for each output, from its quantiles."""
+    """A metric that is one number per output, computed from its quantiles."""
 
     component = "output"
     single = True
 
     @abstractmethod
     def distance(self, oracle: Quantiles, predicted: Quantiles) -> Sequence[Estimate]:
-        """Estimates, one an output."""
+        """Return one estimate per output."""
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """One number an output; see `Metric.estimates`."""
         for output, estimate in enumerate(self.distance(oracle.quantiles, prediction.quantiles)):
             yield str(output), estimate
 
 
 @dataclass(frozen=True)
 class MeanQuantileDistance(QuantileMetric):
-    """The mean over quantiles."""
+    """Mean distance over quantiles."""
 
     name = "quantile_mean"
     title = "Distance of quantiles"
@@ -48,10 +47,9 @@ class MeanQuantileDistance(QuantileMetric):
     companion = "quantile_max"
     companion_label = "max"
     rank = 130
-    seconds_per_sample = 0.3e-6  # for all three of this module: they share the sorted samples
+    seconds_per_sample = 0.3e-6  # for the three metrics of this module: they share the sorted samples
 
     def distance(self, oracle: Quantiles, predicted: Quantiles) -> Sequence[Estimate]:
-        """See :func:`sdp_bench.oracles.partitions.quantiles.mean_quantile_distance`."""
         from sdp_bench.oracles.partitions.quantiles import mean_quantile_distance
 
         return mean_quantile_distance(oracle, predicted)
@@ -59,7 +57,7 @@ class MeanQuantileDistance(QuantileMetric):
 
 @dataclass(frozen=True)
 class LargestQuantileDistance(QuantileMetric):
-    """The largest over quantiles."""
+    """Largest distance over quantiles."""
 
     name = "quantile_max"
     title = "Distance of quantiles, largest"
@@ -68,7 +66,6 @@ class LargestQuantileDistance(QuantileMetric):
     rank = 140
 
     def distance(self, oracle: Quantiles, predicted: Quantiles) -> Sequence[Estimate]:
-        """See :func:`sdp_bench.oracles.partitions.quantiles.largest_quantile_distance`."""
         from sdp_bench.oracles.partitions.quantiles import largest_quantile_distance
 
         return largest_quantile_distance(oracle, predicted)
@@ -76,7 +73,7 @@ class LargestQuantileDistance(QuantileMetric):
 
 @dataclass(frozen=True)
 class InterquartileRatio(RatioMetric, QuantileMetric):
-    """In place of the ratio of standard deviations."""
+    """Predicted over true interquartile range: replaces the ratio of standard deviations."""
 
     name = "iqr_ratio"
     title = "Ratio of interquartile ranges, predicted over true"
@@ -88,7 +85,6 @@ class InterquartileRatio(RatioMetric, QuantileMetric):
     rank = 150
 
     def distance(self, oracle: Quantiles, predicted: Quantiles) -> Sequence[Estimate]:
-        """See :func:`sdp_bench.oracles.partitions.quantiles.interquartile_ratio`."""
         from sdp_bench.oracles.partitions.quantiles import interquartile_ratio
 
         return interquartile_ratio(oracle, predicted)

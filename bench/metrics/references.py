@@ -1,4 +1,4 @@
-"""What stands in the place of a rule and is made from the oracle itself: yardsticks, which are not ranked."""
+"""References, made from the oracle itself and measured like rules. They are not ranked."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reference(ABC):
-    """Measured like a rule.
+    """A reference prediction that is measured like a rule.
 
     Attributes
     ----------
     name : str
-        What records know it by.
+        Name in records.
     traits : Traits
+        Properties, as rules have them.
     oracles : int
-        How many oracles it draws of its own.
+        Number of additional oracles that it draws.
     """
 
     name: ClassVar[str]
@@ -38,35 +39,27 @@ class Reference(ABC):
 
     @abstractmethod
     def predict(self, oracle: Oracle) -> Prediction:
-        """What metrics compare with the oracle.
-
-        Raises
-        ------
-        ValueError
-            If it does not exist under this noise.
-        """
+        """Return the reference prediction; a ValueError if it does not exist under this noise."""
 
     @abstractmethod
     def refusal(self, law: Law) -> str:
-        """Why it does not exist under noise of this law; empty if it does."""
+        """Return why the reference does not exist under noise with this law, or an empty string."""
 
 
 @dataclass(frozen=True)
 class OracleMoments(Reference):
-    """The Gaussian with the oracle's own mean and covariance, which rules that match moments aim at."""
+    """The Gaussian with the oracle's mean and covariance, the target of rules that match moments."""
 
     name = "oracle_moments"
     traits = Traits("the oracle’s own moments", reference=True, rank=300)
     oracles = 0
 
     def predict(self, oracle: Oracle) -> Prediction:
-        """See `Reference.predict`."""
         from sdp_bench.bench.metrics.prediction import Prediction
 
         return Prediction(_gaussian(oracle.moments), oracle)
 
     def refusal(self, law: Law) -> str:
-        """See `Reference.refusal`."""
         from sdp_bench.oracles.estimate.tails import lacking
 
         found = lacking("variance", law)
@@ -75,25 +68,23 @@ class OracleMoments(Reference):
 
 @dataclass(frozen=True)
 class OracleAgain(Reference):
-    """A second, independent oracle, which shows the noise that an exact rule has."""
+    """A second, independent oracle, which shows the noise level of an exact rule."""
 
     name = "oracle_again"
     traits = Traits("the oracle again", reference=True, rank=300)
     oracles = 1
 
     def predict(self, oracle: Oracle) -> Prediction:
-        """See `Reference.predict`."""
         from sdp_bench.bench.metrics.prediction import Prediction
         from sdp_bench.oracles.estimate.tails import heavy_tailed
         from sdp_bench.oracles.moments.moments import Moments
 
         again = oracle.redrawn("again")
-        # In plain blocks even where the points are Sobol's: only its mean and covariance are used.
+        # In plain blocks even if the points are Sobol points: only mean and covariance are used.
         law = None if heavy_tailed(oracle.law) else _gaussian(Moments.from_samples(again))
         return Prediction(law, oracle, again.double)
 
     def refusal(self, law: Law) -> str:  # noqa: ARG002
-        """None: samples there are under any noise."""
         return ""
 
 
@@ -102,7 +93,7 @@ ORACLE_MOMENTS, ORACLE_AGAIN = OracleMoments(), OracleAgain()
 
 @functools.cache
 def references() -> Mapping[str, Reference]:
-    """References by name, in the order of tables."""
+    """Return references by name, in the order of tables."""
     return MappingProxyType({each.name: each for each in (ORACLE_MOMENTS, ORACLE_AGAIN)})
 
 

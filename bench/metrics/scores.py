@@ -1,4 +1,4 @@
-"""What a predicted law is worth to one who sees draws of the true one: proper scores."""
+"""Proper scores of a predicted law at draws of the true one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LogScore(Metric):
-    """Of the predicted density of all outputs together."""
+    """Log score of the joint density of all outputs."""
 
     name = "log_score"
     title = "Log score"
@@ -37,7 +37,6 @@ class LogScore(Metric):
     score_samples: int = count(2**16, 2)
 
     def refusal(self, oracle: Oracle, prediction: Prediction) -> str:
-        """See `Metric.refusal`."""
         try:
             prediction.log_prob(oracle.samples[:1])
         except UndefinedError as error:
@@ -45,7 +44,6 @@ class LogScore(Metric):
         return super().refusal(oracle, prediction)
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """One number; see `Metric.estimates`."""
         from sdp_bench.oracles.scores.proper import log_score
 
         yield None, log_score(prediction.log_prob(oracle.samples[: self.score_samples]))
@@ -53,7 +51,7 @@ class LogScore(Metric):
 
 @dataclass(frozen=True)
 class ContinuousRankedProbabilityScore(Metric):
-    """Of each output."""
+    """Continuous ranked probability score of each output."""
 
     name = "crps"
     title = "Excess CRPS"
@@ -71,7 +69,6 @@ class ContinuousRankedProbabilityScore(Metric):
     seconds_per_sample = 1e-6
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """One number an output; see `Metric.estimates`."""
         from sdp_bench.oracles.scores.proper import crps_excess
 
         seed = oracle.key.seed("floor crps")
@@ -81,7 +78,7 @@ class ContinuousRankedProbabilityScore(Metric):
 
 @dataclass(frozen=True)
 class EnergyScore(Metric):
-    """Of all outputs together."""
+    """Energy score of all outputs jointly."""
 
     name = "energy_score"
     title = "Excess energy score"
@@ -99,16 +96,14 @@ class EnergyScore(Metric):
 
     @property
     def points(self) -> int:
-        """See `Metric.points`."""
         return self.energy_points
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """One number; see `Metric.estimates`."""
         from sdp_bench.oracles.scores.proper import energy_excess
 
         seed = oracle.key.seed("floor energy")
         yield None, energy_excess(oracle.samples, prediction.samples, self.energy_points, seed=seed)
 
     def seconds(self, samples: int, rules: int) -> float:  # noqa: ARG002
-        """See `Metric.seconds`: 0.3 s at 2000 points a side, growing as n^2."""
+        """Estimate the time: 0.3 s at 2000 points a side, growing as n^2."""
         return 0.3 * rules * (self.energy_points / 2000) ** 2

@@ -1,4 +1,4 @@
-"""Total variation on frozen cells: of the outputs together, one by one, in pairs, and of the decision."""
+"""Total variation on frozen cells: of outputs jointly, singly and in pairs, and of the decision."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SharedMass(Metric):
-    """A total variation that tables show as the mass that both laws share, 1 - TV."""
+    """A total variation that tables show as the mass shared by both laws, 1 - TV."""
 
     label = "1 − TV"
     better: ClassVar[Better] = "higher"
@@ -35,16 +35,15 @@ class CellTotalVariation(SharedMass):
 
     @abstractmethod
     def partition(self, oracle: Oracle) -> Partition:
-        """Cells that it is counted in."""
+        """Return the cells of the histogram."""
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """One number; see `Metric.estimates`."""
         yield None, oracle.total_variation(self.partition(oracle), prediction.samples)
 
 
 @dataclass(frozen=True)
 class EqualMassTotalVariation(CellTotalVariation):
-    """On cells of equal mass along axes of the oracle's own."""
+    """Total variation on cells of equal mass along axes derived from the oracle."""
 
     whitens = True
     seconds_per_sample = 0.03e-6
@@ -60,10 +59,9 @@ class EqualMassTotalVariation(CellTotalVariation):
     @property
     @abstractmethod
     def axes(self) -> Axes:
-        """How the axes come from a pilot."""
+        """How the axes are derived from a pilot."""
 
     def partition(self, oracle: Oracle) -> EqualMassTree:
-        """See `CellTotalVariation.partition`."""
         from sdp_bench.oracles.partitions.partition import EqualMassTree
 
         return oracle.of_pilot(
@@ -71,7 +69,7 @@ class EqualMassTotalVariation(CellTotalVariation):
         )
 
     def check(self, sampling: Sampling, samples: int) -> None:  # noqa: ARG002
-        """Refuse more cells than the pilot has samples; see `Metric.check`."""
+        """Require at least as many pilot samples as cells."""
         pilot = min(sampling.samples, self.pilot_samples)
         if pilot < self.cells:
             raise UserError(
@@ -82,7 +80,7 @@ class EqualMassTotalVariation(CellTotalVariation):
 
 @dataclass(frozen=True)
 class HeadlineTotalVariation(EqualMassTotalVariation):
-    """Along the principal axes of the whole law."""
+    """Total variation along the principal axes of the whole law."""
 
     name = "tv_headline"
     title = "1 − TV, equal-mass cells (headline)"
@@ -96,17 +94,14 @@ class HeadlineTotalVariation(EqualMassTotalVariation):
 
     @property
     def variant(self) -> str:
-        """See `Metric.variant`."""
         return f"{self.convention}, {self.cells} cells"
 
     @property
     def convention(self) -> str:
-        """See `Metric.convention`."""
         return "headline"
 
     @property
     def axes(self) -> Axes:
-        """See `EqualMassTotalVariation.axes`."""
         from sdp_bench.oracles.partitions.tree import principal_axes
 
         return principal_axes
@@ -114,10 +109,10 @@ class HeadlineTotalVariation(EqualMassTotalVariation):
 
 @dataclass(frozen=True)
 class PrincipalTotalVariation(HeadlineTotalVariation):
-    """The headline of any number of outputs: along all principal axes together, and two by two.
+    """The headline metric for any number of outputs: along all principal axes jointly, and in pairs.
 
-    Of at most three outputs it is the headline's number. It has a name of its own, for under the other
-    one records of more outputs are of the tree alone, which hardly sees scale there.
+    For at most three outputs it equals the headline metric. It has its own name because existing records of
+    the headline with more outputs use the tree alone, which is insensitive to scale there.
     """
 
     name = "tv_principal"
@@ -131,7 +126,6 @@ class PrincipalTotalVariation(HeadlineTotalVariation):
     seconds_per_sample = 0.2e-6
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """One number; see `Metric.estimates`."""
         from sdp_bench.oracles.partitions.principal import PrincipalCells
 
         cells = oracle.of_pilot(
@@ -142,7 +136,7 @@ class PrincipalTotalVariation(HeadlineTotalVariation):
 
 @dataclass(frozen=True)
 class AxisTotalVariation(CellTotalVariation):
-    """In a regular grid along the output axes, as the paper has it."""
+    """Total variation on a regular grid along the output axes, as in the paper."""
 
     name = "tv_paper"
     title = "1 − TV, bins along the output axes (paper-like)"
@@ -163,17 +157,16 @@ class AxisTotalVariation(CellTotalVariation):
 
     @property
     def variant(self) -> str:
-        """See `Metric.variant`."""
         ranges = {"quantiles": "pilot quantiles", "minmax": "min-max of the pilot", "joint": "joint extremes"}
         return f"paper-like, {self.bins} bins, {ranges[self.bin_range]}"
 
     @property
     def convention(self) -> str:
-        """See `Metric.convention`; the range, which the paper does not state, matters more than all else."""
+        """The label contains the range, which the paper does not state and which matters most."""
         return {"quantiles": "paper-like", "minmax": "min-max", "joint": "joint extremes"}[self.bin_range]
 
     def partition(self, oracle: Oracle) -> AxisBins:
-        """See `CellTotalVariation.partition`; the range "joint" is none of the oracle alone."""
+        """Return the grid; the range "joint" also depends on the prediction, so it has no grid here."""
         from sdp_bench.oracles.partitions.partition import AxisBins
 
         return oracle.of_pilot(
@@ -181,13 +174,13 @@ class AxisTotalVariation(CellTotalVariation):
         )
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """One number; see `Metric.estimates`."""
         from sdp_bench.oracles.partitions.partition import AxisBins
 
         if self.bin_range != "joint":
             yield from super().estimates(oracle, prediction)
             return
-        # The one range that sees the rule: what the paper may have done, and no fair comparison of rules.
+        # The only range that depends on the rule. The paper may have used it, but it does not compare rules
+        # fairly.
         low, high = oracle.extremes
         samples = prediction.samples.numpy()
         cells = AxisBins(np.minimum(low, samples.min(0)), np.maximum(high, samples.max(0)), self.bins)
@@ -196,7 +189,7 @@ class AxisTotalVariation(CellTotalVariation):
 
 @dataclass(frozen=True)
 class SingleTotalVariation(SharedMass):
-    """Of each output alone, in bins between the extremes of both samples, averaged over the outputs."""
+    """Total variation of each output, in bins between the extremes of both samples, averaged over outputs."""
 
     name = "tv_single"
     title = "1 − TV of single outputs, joint extremes"
@@ -214,16 +207,13 @@ class SingleTotalVariation(SharedMass):
 
     @property
     def variant(self) -> str:
-        """See `Metric.variant`."""
         return f"{self.convention}, {self.bins} bins, joint extremes"
 
     @property
     def convention(self) -> str:
-        """See `Metric.convention`."""
         return "single outputs"
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """One number; see `Metric.estimates`."""
         from sdp_bench.oracles.estimate.estimate import Estimate
         from sdp_bench.oracles.partitions.heavy_tails import OutputBins
 
@@ -232,14 +222,14 @@ class SingleTotalVariation(SharedMass):
         low, high = np.minimum(low, samples.min(0)), np.maximum(high, samples.max(0))
         edges = np.linspace(low, high, self.bins + 1)[1:-1].T
         outputs = oracle.total_variations(OutputBins(edges), prediction.samples)
-        # The outputs of a net are strongly correlated: errors are averaged as if they were equal.
+        # The outputs of a net are strongly correlated, so errors are averaged as if they were equal.
         parts = ("value", "floor", "floor95", "stderr")
         yield None, Estimate(*(float(np.mean([getattr(e, part) for e in outputs])) for part in parts))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
 class CentralTotalVariation(EqualMassTotalVariation):
-    """Along the principal axes of the law's central half, for heavy tails."""
+    """Total variation along the principal axes of the law's central half, for heavy tails."""
 
     name = "tv_joint"
     title = "1 − TV, equal-mass cells along the central axes"
@@ -253,7 +243,6 @@ class CentralTotalVariation(EqualMassTotalVariation):
 
     @property
     def axes(self) -> Axes:
-        """See `EqualMassTotalVariation.axes`."""
         from sdp_bench.oracles.partitions.heavy_tails import central_axes
 
         return central_axes
@@ -261,7 +250,7 @@ class CentralTotalVariation(EqualMassTotalVariation):
 
 @dataclass(frozen=True)
 class OutputTotalVariation(SharedMass):
-    """Of each output by itself."""
+    """Total variation of each output."""
 
     name = "tv_output"
     title = "1 − TV of each output by itself"
@@ -277,7 +266,6 @@ class OutputTotalVariation(SharedMass):
     pilot_samples: int = count(2**17, 100)
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """One number an output; see `Metric.estimates`."""
         from sdp_bench.oracles.partitions.heavy_tails import OutputBins
 
         cells = oracle.of_pilot(OutputBins.from_samples, self.pilot_samples, bins=self.output_bins)
@@ -287,7 +275,7 @@ class OutputTotalVariation(SharedMass):
 
 @dataclass(frozen=True)
 class ClassTotalVariation(CellTotalVariation):
-    """Of the decision, the arg max."""
+    """Total variation of the decision, the arg max."""
 
     name = "tv_class"
     title = "1 − TV of the decision"
@@ -303,16 +291,13 @@ class ClassTotalVariation(CellTotalVariation):
 
     @property
     def variant(self) -> str:
-        """See `Metric.variant`."""
         return f"{self.convention} (class)"
 
     @property
     def convention(self) -> str:
-        """See `Metric.convention`."""
         return "decision"
 
     def partition(self, oracle: Oracle) -> Classes:
-        """See `CellTotalVariation.partition`."""
         from sdp_bench.oracles.partitions.partition import Classes
 
         return Classes(oracle.resident.shape[1])
@@ -320,7 +305,7 @@ class ClassTotalVariation(CellTotalVariation):
 
 @dataclass(frozen=True)
 class DifferenceTotalVariation(SharedMass):
-    """Of the difference of two scores, for every pair of classes."""
+    """Total variation of the difference of two scores, for every pair of classes."""
 
     name = "tv_difference"
     title = "1 − TV of the worst pairwise score difference"
@@ -334,7 +319,7 @@ class DifferenceTotalVariation(SharedMass):
     pilot_samples: int = count(2**17, 100)
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """One number a pair of classes, ``0-1``; see `Metric.estimates`."""
+        """Yield one estimate per pair of classes, labelled ``0-1``."""
         from sdp_bench.oracles.partitions.partition import ScoreDifferences
 
         cells = oracle.of_pilot(ScoreDifferences.from_samples, self.pilot_samples, bins=self.difference_bins)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WassersteinMetric(Metric):
-    """A distance in the outputs' own unit, whose floor is large."""
+    """A distance in the unit of the outputs; its floor is large."""
 
     label = "W1"
     unit = "output"
@@ -25,7 +25,7 @@ class WassersteinMetric(Metric):
     needs = "mean"
 
     def _check_points(self, points: int, pairs: int, samples: int) -> None:
-        """Refuse more points a side than the oracle has samples for with their floor."""
+        """Require enough samples for the points a side and the floor."""
         least = 2 * pairs * points
         if samples < least:
             raise UserError(
@@ -36,7 +36,7 @@ class WassersteinMetric(Metric):
 
 @dataclass(frozen=True)
 class Wasserstein(WassersteinMetric):
-    """Exact, between some thousand points a side."""
+    """Exact distance, between a few thousand points a side."""
 
     name = "w1"
     title = "Wasserstein distance W1"
@@ -54,28 +54,25 @@ class Wasserstein(WassersteinMetric):
 
     @property
     def points(self) -> int:
-        """See `Metric.points`."""
         return self.w1_points
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """One number; see `Metric.estimates`."""
         from sdp_bench.oracles.transport.wasserstein import wasserstein, wasserstein_floor
 
         floor = oracle.of_samples(wasserstein_floor, self.w1_points, pairs=self.w1_pairs)
         yield None, wasserstein(oracle.samples, prediction.samples, self.w1_points, floor=floor)
 
     def check(self, sampling: Sampling, samples: int) -> None:  # noqa: ARG002
-        """See `Metric.check`."""
         self._check_points(self.w1_points, self.w1_pairs, samples)
 
     def seconds(self, samples: int, rules: int) -> float:  # noqa: ARG002
-        """See `Metric.seconds`: 1 s at 2000 points a side, growing as n^2.2."""
+        """Estimate the time: 1 s at 2000 points a side, growing as n^2.2."""
         return float((rules + self.w1_pairs) * (self.w1_points / 2000) ** 2.2)
 
 
 @dataclass(frozen=True)
 class CertifiedWasserstein(WassersteinMetric):
-    """Between proven bounds, at as many points as the paper took."""
+    """Distance between proven bounds, with as many points as in the paper."""
 
     name = "w1_certified"
     title = "Wasserstein distance W1 at the paper’s 30 000 points a side"
@@ -92,11 +89,10 @@ class CertifiedWasserstein(WassersteinMetric):
 
     @property
     def points(self) -> int:
-        """See `Metric.points`."""
         return self.certified_points
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """The middle of the bracket, and its bounds; see `Metric.estimates`."""
+        """Yield the middle of the bracket, with its bounds."""
         from sdp_bench.oracles.transport.large import certified, certified_floor
 
         floor = oracle.of_samples(certified_floor, self.certified_points, pairs=self.w1_pairs)
@@ -106,17 +102,16 @@ class CertifiedWasserstein(WassersteinMetric):
         yield "upper", replace(estimate, value=bracket.upper)
 
     def check(self, sampling: Sampling, samples: int) -> None:  # noqa: ARG002
-        """See `Metric.check`."""
         self._check_points(self.certified_points, self.w1_pairs, samples)
 
     def seconds(self, samples: int, rules: int) -> float:  # noqa: ARG002
-        """See `Metric.seconds`: 10 s at 30 000 points a side, growing as n^1.5."""
+        """Estimate the time: 10 s at 30 000 points a side, growing as n^1.5."""
         return float((rules + self.w1_pairs) * 10.0 * (self.certified_points / 30_000) ** 1.5)
 
 
 @dataclass(frozen=True)
 class SlicedWasserstein(WassersteinMetric):
-    """Over random directions."""
+    """Mean distance over random directions."""
 
     name = "w1_sliced"
     title = "Sliced Wasserstein distance"
@@ -126,11 +121,10 @@ class SlicedWasserstein(WassersteinMetric):
         "outputs than the exact distance can be estimated in."
     )
     rank = 180
-    seconds_per_sample = 100e-6  # of 10 000, whatever the number of samples; also with its floor
+    seconds_per_sample = 100e-6  # for 10 000 points, whatever the number of samples; includes the floor
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
-        """One number; see `Metric.estimates`."""
         from sdp_bench.oracles.transport.wasserstein import sliced_wasserstein
 
-        seed = oracle.key.seed("slices") % 2**32  # more bits would be other directions than before
+        seed = oracle.key.seed("slices") % 2**32  # using more bits would change the directions
         yield None, sliced_wasserstein(oracle.samples, prediction.samples, seed=seed)

@@ -1,1 +1,1 @@
-"""Nets that are measured: architectures, recipes, training, files."""
+"""The measured nets: architectures, recipes, training and storage."""

@@ -1,4 +1,4 @@
-"""The nets of the suites: fully connected ones of equal hidden width, and image classifiers."""
+"""The architectures of the suites: fully connected nets of constant hidden width, and classifiers."""
 
 from __future__ import annotations
 
@@ -16,25 +16,15 @@ if TYPE_CHECKING:
     from sdp_bench.bench.nets.resnet import ResNet
 
 PARAMETERS: dict[str, dict[str, float]] = {"leaky_relu": {"negative_slope": 0.1}}
-"""Of activations in the paper's nets, where they differ from torch's defaults."""
+"""Parameters of activations that differ from torch's defaults, as in the paper's nets."""
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """A fully connected net.
+    """A fully connected net with `depth` hidden layers, each followed by the activation.
 
-    Parameters
-    ----------
-    depth : int
-        Number of hidden layers, each followed by the activation.
-    activation : str
-        One of :data:`sdp_ref.activations.ACTIVATIONS`.
-    width, inputs, outputs : int
-
-    Raises
-    ------
-    ValueError
-        If the activation is unknown or a size is not positive.
+    `activation` is a key of `sdp_ref.activations.ACTIVATIONS`; an unknown one, or a size that is not
+    positive, raises a ValueError.
     """
 
     depth: int
@@ -51,16 +41,15 @@ class Architecture:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Layer widths from input to output."""
         return (self.inputs, *[self.width] * self.depth, self.outputs)
 
     @property
     def label(self) -> str:
-        """Widths as the paper writes them, ``4-100-100-3``."""
+        """Widths as in the paper: ``4-100-100-3``."""
         return "-".join(map(str, self.widths))
 
     def build(self) -> nn.Sequential:
-        """A net of this architecture, with torch's own initial weights."""
+        """Return a net of this architecture, with torch's initial weights."""
         from torch import nn
 
         layers: list[nn.Module] = []
@@ -69,27 +58,16 @@ class Architecture:
         return nn.Sequential(*layers[:-1]).eval()
 
     def nonlinearity(self) -> nn.Module:
-        """A module that applies the activation."""
         return activation(self.activation, **PARAMETERS.get(self.activation, {})).build()
 
 
 @dataclass(frozen=True)
 class ImageArchitecture:
-    """An image classifier of one of :data:`IMAGE_NETWORKS`.
+    """An image classifier, one of `IMAGE_NETWORKS`.
 
-    Parameters
-    ----------
-    name : str
-    channels, size : int
-        Of the images, which are square.
-    classes : int
-    width : int
-        Channels of the first convolution, the others being multiples of it, or of a token.
-
-    Raises
-    ------
-    ValueError
-        If the network is unknown or a size is not positive.
+    Images are square, with `size` pixels a side. `width` is the number of channels of the first convolution
+    (later layers have multiples of it), or the size of a token. An unknown network, or a size that is not
+    positive, raises a ValueError.
     """
 
     name: str = "resnet18"
@@ -106,47 +84,35 @@ class ImageArchitecture:
 
     @property
     def activation(self) -> str:
-        """The network itself: what decides which rules have a formula, as it does for plain nets."""
+        """The network's name: like an activation, it determines which rules have a formula."""
         return self.name
 
     @property
     def depth(self) -> int:
-        """Layers with weights on the longest way through."""
+        """Number of layers with weights on the longest path."""
         return IMAGE_NETWORKS[self.name].depth
 
     @property
     def event(self) -> tuple[int, ...]:
-        """Shape of one image."""
         return (self.channels, self.size, self.size)
 
     @property
     def label(self) -> str:
-        """In few words: ``resnet18 3x32x32 to 10``, and the width where it is not 64."""
+        """Short description: ``resnet18 3x32x32 to 10``, and the width unless it is 64."""
         width = "" if self.width == 64 else f", width {self.width}"
         return f"{self.name} {self.channels}x{self.size}x{self.size} to {self.classes}{width}"
 
     def build(self, seed: int = 0) -> nn.Module:
-        """A net of this architecture in evaluation mode, with initial weights drawn by `seed`."""
+        """Return a net of this architecture in evaluation mode; `seed` determines its initial weights."""
         return IMAGE_NETWORKS[self.name].build(self, seed)
 
 
 @dataclass(frozen=True)
 class SequenceArchitecture:
-    """A classifier of sequences, one of :data:`SEQUENCE_NETWORKS`.
+    """A classifier of sequences, one of `SEQUENCE_NETWORKS`.
 
-    Parameters
-    ----------
-    name : str
-    length, features : int
-        Steps, and numbers in each.
-    classes : int
-    width : int
-        Of the state, or of a token.
-
-    Raises
-    ------
-    ValueError
-        If the network is unknown or a size is not positive.
+    Sequences have `length` steps of `features` numbers, and `width` is the size of the state or of a token.
+    An unknown network, or a size that is not positive, raises a ValueError.
     """
 
     name: str
@@ -163,26 +129,25 @@ class SequenceArchitecture:
 
     @property
     def activation(self) -> str:
-        """The network itself, as for images."""
+        """The network's name, as for images."""
         return self.name
 
     @property
     def depth(self) -> int:
-        """Layers with weights on the longest way through, a recurrent one counted once."""
+        """Number of layers with weights on the longest path; a recurrent layer counts once."""
         return SEQUENCE_NETWORKS[self.name].depth
 
     @property
     def event(self) -> tuple[int, ...]:
-        """Shape of one sequence."""
         return (self.length, self.features)
 
     @property
     def label(self) -> str:
-        """In few words: ``gru 8x2 to 10, width 16``."""
+        """Short description: ``gru 8x2 to 10, width 16``."""
         return f"{self.name} {self.length}x{self.features} to {self.classes}, width {self.width}"
 
     def build(self, seed: int = 0) -> nn.Module:
-        """A net of this architecture in evaluation mode, with initial weights drawn by `seed`."""
+        """Return a net of this architecture in evaluation mode; `seed` determines its initial weights."""
         return SEQUENCE_NETWORKS[self.name].build(self, seed)
 
 
@@ -190,41 +155,17 @@ ClassifierArchitecture = ImageArchitecture | SequenceArchitecture
 
 
 def network_of(name: str) -> Network[Any]:
-    """Network by name.
-
-    Returns
-    -------
-    Network
-
-    Raises
-    ------
-    ValueError
-        If there is none; the message lists those that there are.
-    """
+    """Return the network with this name; a ValueError lists the available ones."""
     if name not in NETWORKS:
         raise ValueError(f"unknown network '{name}'; choose from {', '.join(NETWORKS)}")
     return NETWORKS[name]
 
 
 def architecture_of(network: str, event: tuple[int, ...], classes: int = 10) -> ClassifierArchitecture:
-    """The project's own size of a network for inputs of a shape.
+    """Return the project's default architecture of a network for inputs of a shape.
 
-    Parameters
-    ----------
-    network : str
-        One of :data:`NETWORKS`.
-    event : tuple of int
-        (channels, size, size) of images, (length, features) of sequences.
-    classes : int
-
-    Returns
-    -------
-    ClassifierArchitecture
-
-    Raises
-    ------
-    ValueError
-        If there is no such network, or it does not take such inputs.
+    `event` is (channels, size, size) for images and (length, features) for sequences. An unknown network, or
+    one that does not accept such inputs, raises a ValueError.
     """
     known = network_of(network)
     if (len(event) == 2) != (network in SEQUENCE_NETWORKS):
@@ -240,15 +181,10 @@ def architecture_from(values: Mapping[str, Any]) -> ClassifierArchitecture:
 
 
 def resnet18(classes: int = 10, *, channels: int = 3, width: int = 64, seed: int = 0) -> ResNet:
-    """ResNet-18 for small images, in evaluation mode; 11 173 962 parameters by default.
+    """Return a ResNet-18 for small images, in evaluation mode; 11 173 962 parameters by default.
 
-    Initial weights are torchvision's (convolutions normal, by fan out). `seed` alone decides them;
-    torch's global generator is left as it was.
-
-    Returns
-    -------
-    ResNet
-        From images (B, channels, H, W) to scores (B, classes).
+    It maps images (B, channels, H, W) to scores (B, classes). Initial weights follow torchvision
+    (convolutions normal, by fan out) and depend on `seed` only; torch's global generator is not changed.
     """
     from sdp_bench.bench.nets.resnet import ResNet
 
@@ -259,18 +195,15 @@ def resnet18(classes: int = 10, *, channels: int = 3, width: int = 64, seed: int
 def cnn3(
     classes: int = 10, *, channels: int = 3, size: int = 32, width: int = 64, seed: int = 0
 ) -> nn.Sequential:
-    """The paper's 3-layer CNN, in evaluation mode: 64 and 128 channels by 3x3 steps of 2, then linear.
+    """Return the paper's 3-layer CNN, in evaluation mode: 3x3 convolutions of stride 2, then a linear layer.
 
-    137 226 parameters on MNIST (1x28x28), 157 578 on CIFAR-10 (3x32x32). The paper leaves the
-    padding open; it is 1 here, which halves the image as is usual and gives a largest layer of
-    64x14x14 = 12 544 units on MNIST: the paper puts DVIA, whose cost it takes to be linear in the
-    largest layer, at "over 12 500" passes there (10 816 without padding). torch's own initial
-    weights, decided by `seed` alone.
+    It has 64 and 128 channels, maps images (B, channels, size, size) to scores (B, classes), and has 137 226
+    parameters on MNIST (1x28x28) and 157 578 on CIFAR-10 (3x32x32). Initial weights are torch's and depend on
+    `seed` only.
 
-    Returns
-    -------
-    Sequential
-        From images (B, channels, size, size) to scores (B, classes).
+    The paper does not state the padding. It is 1 here, which halves the image as usual and gives a largest
+    layer of 64x14x14 = 12 544 units on MNIST. The paper puts the cost of DVIA, which it takes to be linear in
+    the largest layer, at "over 12 500" passes there; without padding the largest layer has 10 816 units.
     """
     from torch import nn
 
@@ -340,35 +273,18 @@ ArchitectureT = TypeVar("ArchitectureT")
 
 @dataclass(frozen=True)
 class Network(Generic[ArchitectureT]):
-    """A kind of classifier.
+    """A kind of classifier."""
 
-    Attributes
-    ----------
-    build : callable
-        A net of an architecture, with initial weights drawn by a seed.
-    title : str
-        For people.
-    family : str
-        What it is made of: "attention", "convolution", ...
-    depth : int
-        Layers with weights on the longest way through.
-    width : int
-        What the project takes: channels of the first convolution, the others being multiples of it.
-    seconds : float
-        A forward pass of one input takes (s), about.
-    covariance_seconds : float
-        A rule that takes whole covariances through it takes for one input (s), about; 0 if none can.
-    training, short : mapping of str
-        Fields in which its recipe departs from the project's, and further ones for a CPU and minutes.
-    """
-
+    # returns a net of an architecture, with initial weights given by a seed
     build: Callable[[ArchitectureT, int], nn.Module]
-    title: str
-    family: str
-    depth: int
-    width: int = 64
-    seconds: float = 5e-5
+    title: str  # display name
+    family: str  # main building block: "attention", "convolution", ...
+    depth: int  # layers with weights on the longest path
+    width: int = 64  # the project's default width; see `ImageArchitecture`
+    seconds: float = 5e-5  # approximate time (s) of a forward pass of one input
+    # approximate time (s) of a rule with full covariances for one input; 0 if no such rule exists
     covariance_seconds: float = 0.0
+    # fields of its recipe that differ from the project's, and further ones for a few minutes on a CPU
     training: Mapping[str, Any] = field(default_factory=dict)
     short: Mapping[str, Any] = field(default_factory=dict)
 
@@ -376,7 +292,7 @@ class Network(Generic[ArchitectureT]):
 def _with_seed(
     build: Callable[[ArchitectureT], nn.Module],
 ) -> Callable[[ArchitectureT, int], nn.Module]:
-    """Builder whose draws a seed decides, of nets in evaluation mode."""
+    """Return a builder of nets in evaluation mode whose initial weights depend on a seed."""
 
     def seeded(architecture: ArchitectureT, seed: int) -> nn.Module:
         with _seeded(seed):
@@ -452,7 +368,7 @@ NETWORKS: Mapping[str, Network[Any]] = {**IMAGE_NETWORKS, **SEQUENCE_NETWORKS}
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Let `seed` decide what is drawn on the CPU inside; the global generator is put back."""
+    """Seed the CPU generator during the block, and restore its state afterwards."""
     import torch
 
     with torch.random.fork_rng(devices=[]):

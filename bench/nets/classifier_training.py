@@ -1,7 +1,7 @@
-"""Training of classifiers: seeded, checkpointed, resumed to the same weights, cached.
+"""Training of classifiers: seeded, checkpointed, reproducible after interruption, cached.
 
-What is drawn in a step (its images, crops and flips) depends on the seed and the step alone, so a
-run that was interrupted goes on from its checkpoint as if it had never stopped.
+The random numbers of a step (images, crops and flips) depend on the seed and the step only, so an interrupted
+run continues from its checkpoint as if it had never stopped.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from sdp_bench.bench.nets.classifiers import (
 )
 
 PADDING = 4
-"""Pixels of black around an image from which a crop of its own size is taken."""
+"""Width (pixels) of the black border from which random crops are taken."""
 TEST_BATCH = 500
 
 Report = Callable[[int, int, str], None]
-"""Told (steps done, steps in all, text): steps of this call, so that time left goes by its own rate."""
+"""Callback (steps done, steps in total, text); steps count from this call, to estimate the remaining time."""
 
 
 class UnfinishedError(RunFailedError):
@@ -46,7 +46,6 @@ class UnfinishedError(RunFailedError):
 
 
 def checkpoint_path(architecture: ClassifierArchitecture, recipe: ImageRecipe) -> Path:
-    """Where the state of an unfinished training is kept."""
     return (storage.cache_folder() / file_name(architecture, recipe)).with_suffix(storage.CHECKPOINT)
 
 
@@ -58,29 +57,10 @@ def get_classifier(
     budget: float = math.inf,
     report: Report | None = None,
 ) -> TrainedClassifier:
-    """The classifier of a recipe, from the cache or else trained, on the recipe's parts, and put there.
+    """Return the classifier of a recipe, from the cache, or trained on the recipe's parts and cached.
 
-    Parameters
-    ----------
-    architecture, recipe
-    device : str
-    budget : float
-        Seconds after which training stops; the next call goes on from there.
-    report : callable, optional
-        Told how far training has come.
-
-    Returns
-    -------
-    TrainedClassifier
-
-    Raises
-    ------
-    DataMissingError
-        If the images are not there.
-    UnfinishedError
-        If the time was up before the last step.
-    RunFailedError
-        If the cache cannot be written, or training diverged.
+    Training stops after `budget` seconds with an UnfinishedError, and the next call resumes it. `report` is
+    called with the progress. Missing images raise a DataMissingError, divergence a RunFailedError.
     """
     path = storage.cache_folder() / file_name(architecture, recipe)
     found = storage.read(path, partial(taken, kind=(architecture, recipe)), put_aside=True)
@@ -106,32 +86,15 @@ def train(
     budget: float = math.inf,
     report: Report | None = None,
 ) -> TrainedClassifier:
-    """Train a classifier, from the checkpoint if there is one; one that is damaged is put aside.
+    """Train a classifier, resuming from the checkpoint if there is one; a damaged one is renamed.
 
-    The checkpoint is written whole after every epoch, every two minutes, and when the time is up;
-    it is left in place at the end. On one machine, with as many threads, an interrupted run ends in
-    the same bits as one that was not (on a GPU as far as its kernels are deterministic).
+    `data` consists of the recipe's parts, and accuracy is measured on `test`. Other parts, or images of
+    another shape than the architecture's, raise a ValueError; other arguments and errors are those of
+    `get_classifier`.
 
-    Parameters
-    ----------
-    architecture, recipe
-    data, test : LabelledExamples
-        `data` consists of the recipe's parts. Accuracy is measured on `test`.
-    checkpoint : Path
-    device, budget, report
-        As for :func:`get_classifier`.
-
-    Returns
-    -------
-    TrainedClassifier
-        With the history of its epochs and its accuracy on `test`.
-
-    Raises
-    ------
-    ValueError
-        If `data` are other parts, or images of another shape than the architecture's.
-    UnfinishedError, RunFailedError
-        As for :func:`get_classifier`.
+    The checkpoint is written atomically after every epoch, every two minutes, and when the time is up; it
+    remains at the end. On one machine with a fixed number of threads, an interrupted run gives bitwise equal
+    weights (on a GPU only if its kernels are deterministic).
     """
     if data.parts != recipe.parts:
         raise ValueError(f"the recipe is for {', '.join(recipe.parts)}, the images are {data.description}")
@@ -156,7 +119,7 @@ def train(
 def _require_fit(
     architecture: ClassifierArchitecture, data: LabelledExamples, test: LabelledExamples
 ) -> None:
-    """Raise a ValueError if images are not of the shape, or have more classes, than an architecture's."""
+    """Raise a ValueError if images do not fit an architecture's shape or number of classes."""
     shape = architecture.event
     if data.shape != shape or test.shape != shape:
         raise ValueError(
@@ -167,7 +130,7 @@ def _require_fit(
 
 
 def accuracy(net: nn.Module, data: LabelledExamples, device: str = "cpu") -> float:
-    """Share of images whose largest score is that of their label; `net` is left in evaluation mode."""
+    """Return the share of images classified correctly; `net` is left in evaluation mode."""
     net.eval()
     correct = 0
     with torch.inference_mode():
@@ -179,17 +142,9 @@ def accuracy(net: nn.Module, data: LabelledExamples, device: str = "cpu") -> flo
 
 
 def augment(pixels: Tensor, generator: torch.Generator) -> Tensor:
-    """Random crops of padded images, mirrored in half of the cases.
+    """Return random crops of padded images, shape (B, C, H, W), half of them mirrored.
 
-    Parameters
-    ----------
-    pixels : Tensor, shape (B, C, H, W)
-    generator : torch.Generator
-        On the CPU, so that every device sees the same images.
-
-    Returns
-    -------
-    Tensor, shape (B, C, H, W)
+    The generator is on the CPU, so that images are equal on every device.
     """
     count, _, height, width = pixels.shape
     shift = torch.randint(0, 2 * PADDING + 1, (2, count, 1), generator=generator)
@@ -200,14 +155,14 @@ def augment(pixels: Tensor, generator: torch.Generator) -> Tensor:
     padded = F.pad(pixels, (PADDING,) * 4)
     images = torch.arange(count, device=pixels.device)[:, None, None]
     drawn = padded[images, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
-    # A copy in the order of the shape (`contiguous` leaves single channels as they are). With the channels
-    # last, oneDNN's gradient in the weights of a strided 1x1 convolution of few channels writes beyond its
-    # memory on processors with AVX2 alone (torch 2.13.0): the process ends, or worse.
+    # Contiguous even for single channels, which `contiguous` would leave unchanged. With channels last,
+    # oneDNN's weight gradient of a strided 1x1 convolution with few channels writes out of bounds on
+    # processors with AVX2 only (torch 2.13.0): the process crashes, or worse.
     return drawn.clone(memory_format=torch.contiguous_format)
 
 
 def learning_rate(recipe: ImageRecipe, step: int, steps_an_epoch: int) -> float:
-    """Rate of a step (from 0)."""
+    """Return the learning rate of a step, counted from 0."""
     rate = recipe.learning_rate
     if (warm := recipe.warmup * steps_an_epoch) > 0:
         rate *= min(1.0, (step + 1) / warm)
@@ -217,7 +172,7 @@ def learning_rate(recipe: ImageRecipe, step: int, steps_an_epoch: int) -> float:
 
 
 class _Run:
-    """A training under way: all that a checkpoint holds, and how it goes on."""
+    """The state of a training, as stored in a checkpoint."""
 
     def __init__(
         self,
@@ -239,11 +194,11 @@ class _Run:
         self.step = 0
         self.seconds = 0.0
         self.history: list[Epoch] = []
-        # Sum of losses, right predictions and images of this epoch; float64 counts all exactly.
+        # Sum of losses, correct predictions and images of this epoch; float64 counts exactly.
         self.sums = torch.zeros(3, dtype=torch.float64, device=self.device)
 
     def go(self, budget: float, report: Report, checkpoint: storage.Checkpoint[_Run]) -> None:
-        """Train to the last step, or until `budget` seconds are over."""
+        """Train to the last step, or for `budget` seconds."""
         self.net.train()
         begun, before, first = time.monotonic(), self.seconds, self.step
         said = begun
@@ -278,7 +233,6 @@ class _Run:
         return torch.randperm(len(self.labels), generator=generator).to(self.device)
 
     def _take(self, rows: Tensor) -> None:
-        """One step on the images `rows`."""
         inputs, labels = self.kept[rows], self.labels[rows]
         if self.recipe.augmentation == "crop_flip":
             inputs = augment(inputs, _generator(self.recipe.seed, 2, self.step))
@@ -296,14 +250,13 @@ class _Run:
         self.sums += torch.stack([loss.detach().double() * len(labels), right, count])
 
     def _means(self) -> tuple[float, float]:
-        """Mean loss and accuracy in this epoch so far."""
+        """Return the mean loss and accuracy of this epoch so far."""
         loss, right, count = self.sums.tolist()
         if not math.isfinite(loss):
             raise RunFailedError(f"training diverged at step {self.step}; lower the learning rate")
         return loss / count, right / count
 
     def to_bytes(self) -> bytes:
-        """See :class:`sdp_bench.bench.nets.storage.Training`."""
         about = {
             "of": _identity(self.architecture, self.recipe),
             "step": self.step,
@@ -313,7 +266,6 @@ class _Run:
         return storage.to_file(storage.packed(self.net, self.optimizer) | {"sums": self.sums}, about)
 
     def restore(self, content: bytes) -> None:
-        """See :class:`sdp_bench.bench.nets.storage.Training`."""
         tensors, about = storage.from_file(content)
         if about["of"] != _identity(self.architecture, self.recipe):
             raise ValueError("it is of another recipe")
@@ -338,14 +290,14 @@ def _optimizer(recipe: ImageRecipe, net: nn.Module) -> torch.optim.Optimizer:
 
 
 def _generator(seed: int, purpose: int, number: int) -> torch.Generator:
-    """Generator of one epoch's order or one step's augmentation, independent of all others."""
+    """Return an independent generator for one epoch's order or one step's augmentation."""
     entropy = np.random.SeedSequence([seed, 0xC1FA, purpose, number]).generate_state(1, np.uint64)[0]
     return torch.Generator().manual_seed(int(entropy))
 
 
 @contextmanager
 def _numerics() -> Iterator[None]:
-    """Deterministic kernels on a GPU; on a CPU no denormal numbers, which slow it down."""
+    """Select deterministic kernels on a GPU; on a CPU flush denormal numbers, which are slow."""
     torch.set_flush_denormal(True)
     try:
         with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):

@@ -1,4 +1,4 @@
-"""Classifiers of images and sequences: the recipe of one, and one that has been trained by it."""
+"""Recipes of classifiers of images and sequences, and trained classifiers."""
 
 from __future__ import annotations
 
@@ -22,52 +22,23 @@ PRECISIONS = ("float32", "bfloat16")
 
 @dataclass(frozen=True)
 class ImageRecipe:
-    """How a classifier is trained, by cross-entropy on images in [0, 1], or on sequences.
+    """Training of a classifier by cross-entropy on images in [0, 1], or on sequences."""
 
-    Parameters
-    ----------
-    dataset : str
-        Name of a set of images or sequences with classes.
-    parts : tuple of str
-        Files of the training split that are used, as `LabelledExamples.parts` names them.
-    optimizer : {"sgd", "adam"}
-    learning_rate : float
-        At its highest.
-    momentum : float
-        Of SGD; Adam has its own.
-    weight_decay : float
-    schedule : {"constant", "cosine"}
-        "cosine" goes to 0 at the last step.
-    warmup : float
-        Epochs in which the rate rises linearly to its height.
-    epochs, batch_size : int
-    augmentation : {"none", "crop_flip"}
-        "crop_flip": random crops of the image padded by 4, mirrored in half of the cases.
-    precision : {"float32", "bfloat16"}
-        Of the products in training ("bfloat16": mixed); the weights, and all that is measured on
-        them, are float32.
-    seed : int
-        Of initial weights, order and augmentation.
-
-    Raises
-    ------
-    ValueError
-        If an option is unknown or out of range.
-    """
-
-    dataset: str
-    parts: tuple[str, ...]
+    dataset: str  # name of a set of images or sequences with classes
+    parts: tuple[str, ...]  # files of the training split to use, as named by `LabelledExamples.parts`
     optimizer: str = "sgd"
-    learning_rate: float = 0.1
-    momentum: float = 0.9
+    learning_rate: float = 0.1  # peak learning rate
+    momentum: float = 0.9  # momentum of SGD; Adam has its own
     weight_decay: float = 5e-4
-    schedule: str = "cosine"
-    warmup: float = 1.0
+    schedule: str = "cosine"  # "cosine" decays to 0 at the last step
+    warmup: float = 1.0  # epochs of linear increase to the peak rate
     epochs: int = 100
     batch_size: int = 128
+    # "crop_flip": random crops of the image padded by 4, half of them mirrored
     augmentation: str = "crop_flip"
+    # precision of products in training ("bfloat16": mixed). Weights and measurements are float32.
     precision: str = "float32"
-    seed: int = 0
+    seed: int = 0  # seed of initial weights, order and augmentation
 
     def __post_init__(self) -> None:
         for name, choices in (
@@ -88,7 +59,7 @@ class ImageRecipe:
 
     @property
     def label(self) -> str:
-        """In few words: ``cifar10 (data_batch_1), sgd 0.1 cosine, 100 epochs of batch 128, crop_flip``."""
+        """Description: ``cifar10 (data_batch_1), sgd 0.1 cosine, 100 epochs of batch 128, crop_flip``."""
         mixed = "" if self.precision == "float32" else f", {self.precision}"
         augmented = "" if self.augmentation == "none" else f", {self.augmentation}"
         return (
@@ -98,17 +69,12 @@ class ImageRecipe:
 
 
 def default_recipe(network: str, images: str, parts: tuple[str, ...], *, short: bool = False) -> ImageRecipe:
-    """The project's own recipe for a network on a set.
+    """Return the project's recipe for a network on a data set, with seed 0.
 
-    SGD with momentum .9, cosine from .1, weight decay 5e-4, batch 128, what the set says of augmentation and
-    100 epochs, as for ``resnet18``, of which the paper says nothing; but for what the network says of its own
-    (:data:`sdp_bench.bench.nets.architectures.NETWORKS`): ``cnn3`` has the paper's recipe, Adam 1e-3.
-    `short` is for a CPU and minutes.
-
-    Returns
-    -------
-    ImageRecipe
-        With seed 0.
+    SGD with momentum .9, cosine decay from .1, weight decay 5e-4, batch 128, the data set's augmentation and
+    100 epochs, as for ``resnet18``, for which the paper states no recipe. Networks may override these
+    (`sdp_bench.bench.nets.architectures.NETWORKS`): ``cnn3`` has the paper's recipe, Adam with rate 1e-3.
+    `short` gives a recipe for a few minutes on a CPU.
     """
     own = NETWORKS[network]
     of_set = dataset(images, SplitClassification).training
@@ -119,7 +85,7 @@ def default_recipe(network: str, images: str, parts: tuple[str, ...], *, short: 
 
 @dataclass(frozen=True)
 class Epoch:
-    """One epoch of training: mean loss and accuracy over its (augmented) images as they were met."""
+    """Mean loss and accuracy of one epoch, over its (augmented) images during training."""
 
     loss: float
     accuracy: float
@@ -127,38 +93,21 @@ class Epoch:
 
 @dataclass(frozen=True, eq=False)
 class TrainedClassifier:
-    """A trained classifier, where it came from and how well it learned.
-
-    Attributes
-    ----------
-    architecture : ClassifierArchitecture
-    recipe : ImageRecipe
-    accuracy : float
-        On `tested_on`.
-    state : dict of str to Tensor
-        Weights, on the CPU.
-    trained_on, tested_on : str
-        Descriptions of the images.
-    history : tuple of Epoch
-    seconds : float
-        Spent in training, over all calls that it took.
-    source : str
-        "trained" (now), "cache" or "committed" (with the package).
-    """
+    """A trained classifier, with its origin and accuracy."""
 
     architecture: ClassifierArchitecture
     recipe: ImageRecipe
-    accuracy: float
-    state: dict[str, Tensor]
+    accuracy: float  # on `tested_on`
+    state: dict[str, Tensor]  # weights, on the CPU
+    # descriptions of the images
     trained_on: str
     tested_on: str
     history: tuple[Epoch, ...]
-    seconds: float
-    source: str = "trained"
+    seconds: float  # training time, over all calls
+    source: str = "trained"  # "trained" (now), "cache" or "committed" (with the package)
 
     @property
     def seed(self) -> int:
-        """Seed of the recipe."""
         return self.recipe.seed
 
     @functools.cached_property
@@ -167,14 +116,14 @@ class TrainedClassifier:
         return keys.digest(asdict(self.architecture), self.state)[:16]
 
     def build(self) -> nn.Module:
-        """The net itself, in evaluation mode, float32."""
+        """Return the net in evaluation mode, float32."""
         net = self.architecture.build()
         net.load_state_dict(self.state)
         return net
 
     def to_bytes(self) -> bytes:
-        """As a safetensors file with all that is not weights in its metadata."""
-        # Fields alone: what is worked out once and kept, such as the digest, is no part of the file.
+        """Return a safetensors file, with everything but the weights in its metadata."""
+        # Fields only: cached properties such as the digest are not part of the file.
         names = (each.name for each in fields(self) if each.name not in ("state", "source"))
         about = {name: getattr(self, name) for name in names}
         about |= {
@@ -186,17 +135,7 @@ class TrainedClassifier:
 
     @classmethod
     def from_bytes(cls, content: bytes, source: str) -> TrainedClassifier:
-        """Inverse of :meth:`to_bytes`.
-
-        Returns
-        -------
-        TrainedClassifier
-
-        Raises
-        ------
-        ValueError
-            If `content` is not such a file.
-        """
+        """Inverse of `to_bytes`; a ValueError for any other content."""
         try:
             state, about = storage.from_file(content)
             about["recipe"]["parts"] = tuple(about["recipe"]["parts"])
@@ -215,25 +154,7 @@ class TrainedClassifier:
 def taken(
     content: bytes, kind: tuple[ClassifierArchitecture, ImageRecipe] | None = None, source: str = "cache"
 ) -> TrainedClassifier:
-    """Classifier in a file.
-
-    Parameters
-    ----------
-    content : bytes
-    kind : (ClassifierArchitecture, ImageRecipe), optional
-        Which it must be.
-    source : {"cache", "committed"}
-        Where the file is.
-
-    Returns
-    -------
-    TrainedClassifier
-
-    Raises
-    ------
-    ValueError
-        If it is another, or its weights are not those of a classifier.
-    """
+    """Return the classifier in a file; a ValueError if it is not of this `kind`, if given."""
     found = TrainedClassifier.from_bytes(content, source)
     if kind is not None and kind != (found.architecture, found.recipe):
         raise ValueError("it is of another recipe")
@@ -242,6 +163,6 @@ def taken(
 
 
 def file_name(architecture: ClassifierArchitecture, recipe: ImageRecipe) -> str:
-    """Name under which a classifier is cached: readable, and unique by a hash of the recipe."""
+    """Return the file name of a classifier in the cache: readable, and unique by a hash of the recipe."""
     key = keys.digest(asdict(architecture), asdict(recipe))[:8]
     return f"{recipe.dataset}-{architecture.name}-{key}-seed{recipe.seed}.safetensors"

@@ -1,4 +1,4 @@
-"""ConvNeXt as a module of torch."""
+"""ConvNeXt."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ from torch import Tensor, nn
 
 
 class ChannelNorm(nn.LayerNorm):
-    """LayerNorm over the channels of each pixel."""
-
     def forward(self, x: Tensor) -> Tensor:
-        """Images of shape (B, channels, H, W) to as many."""
         return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
 class ConvNeXtBlock(nn.Module):
-    """A 7x7 convolution of each channel, LayerNorm, two layers across channels, and a shortcut."""
+    """A 7x7 convolution per channel, LayerNorm, two layers across channels, and a shortcut."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -27,19 +24,15 @@ class ConvNeXtBlock(nn.Module):
         self.scale = nn.Parameter(torch.full((width, 1, 1), 0.1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images of shape (B, width, H, W) to as many."""
         y = self.contract(self.gelu(self.expand(self.norm(self.depthwise(x)))))
         z: Tensor = x + self.scale * y
         return z
 
 
 class ConvNeXt(nn.Module):
-    """ConvNeXt (Liu et al. 2022) of two stages, a block each, for small images.
+    """ConvNeXt (Liu et al. 2022) with two stages of one block each, for small images.
 
-    Parameters
-    ----------
-    channels, classes, width : int
-        Channels of the first stage; the second has twice as many.
+    `width` is the number of channels of the first stage; the second has twice as many.
     """
 
     def __init__(self, channels: int = 1, classes: int = 10, width: int = 16) -> None:
@@ -52,7 +45,6 @@ class ConvNeXt(nn.Module):
         self.head = nn.Linear(2 * width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images of shape (B, channels, H, W) to scores of shape (B, classes)."""
         x = self.stage2(self.downsample(self.stage1(self.stem(x))))
         scores: Tensor = self.head(self.norm(x.mean((2, 3))))
         return scores

@@ -1,4 +1,4 @@
-"""Training of fully connected nets: seeded, all seeds of an architecture in one batched run, cached."""
+"""Training of fully connected nets: seeded, all seeds of an architecture at once, cached."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {"sgd": torch.optim.SGD, "
 
 @dataclass(frozen=True, eq=False)
 class TrainedNet:
-    """A net, where it came from and how well it learned.
+    """A trained net, with its origin and accuracy.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class TrainedNet:
     recipe : Recipe
     seed : int
     accuracy : float
-        On the training set.
+        Accuracy on the training set.
     state : dict of str to Tensor
         Weights, float32, on the CPU.
     source : str
@@ -53,13 +53,13 @@ class TrainedNet:
         return keys.digest(asdict(self.architecture), self.state)[:16]
 
     def build(self) -> nn.Sequential:
-        """The net itself, in evaluation mode, float32."""
+        """Return the net in evaluation mode, float32."""
         net = self.architecture.build()
         net.load_state_dict(self.state)
         return net
 
     def to_bytes(self) -> bytes:
-        """As a safetensors file with all that is not weights in its metadata."""
+        """Return a safetensors file, with everything but the weights in its metadata."""
         about = {
             "architecture": asdict(self.architecture),
             "recipe": asdict(self.recipe),
@@ -70,17 +70,7 @@ class TrainedNet:
 
     @classmethod
     def from_bytes(cls, content: bytes, source: str) -> TrainedNet:
-        """Inverse of :meth:`to_bytes`.
-
-        Returns
-        -------
-        TrainedNet
-
-        Raises
-        ------
-        ValueError
-            If `content` is not such a file.
-        """
+        """Inverse of `to_bytes`; a ValueError for any other content."""
         try:
             state, about = storage.from_file(content, "net")
             return cls(
@@ -96,9 +86,10 @@ class TrainedNet:
 
 
 def file_name(architecture: Architecture, recipe: Recipe, seed: int) -> str:
-    """Name under which a net is cached: readable, and unique by a hash of the recipe."""
-    # The data set stands in the name itself; without it in the hash, nets of Iris keep their names.
-    # Other sets may change while somebody writes them, and a net of what a set was is none of what it is.
+    """Return the file name of a net in the cache: readable, and unique by a hash of the recipe."""
+    # The name contains the data set, which is left out of the hash so that nets of Iris keep their names.
+    # Other data sets may change during development, and nets of an old version must not be used for the new
+    # one.
     options = {name: value for name, value in asdict(recipe).items() if name != "dataset"}
     parts: list[Any] = [asdict(architecture), options]
     if recipe.dataset != "iris":
@@ -110,18 +101,7 @@ def file_name(architecture: Architecture, recipe: Recipe, seed: int) -> str:
 
 
 def get_nets(architecture: Architecture, recipe: Recipe, seeds: Sequence[int]) -> list[TrainedNet]:
-    """Nets of `seeds`: those that come with the package, or of the cache; others are trained and cached.
-
-    Returns
-    -------
-    list of TrainedNet
-        In the order of the seeds.
-
-    Raises
-    ------
-    RunFailedError
-        If the cache folder cannot be written.
-    """
+    """Return the nets of `seeds` in this order: committed ones, cached ones, or newly trained and cached."""
     found = {seed: net for seed in seeds if (net := _kept(architecture, recipe, seed))}
     if absent := [seed for seed in seeds if seed not in found]:
         folder = storage.cache_folder()
@@ -134,19 +114,19 @@ def get_nets(architecture: Architecture, recipe: Recipe, seeds: Sequence[int]) -
 
 
 def missing(architecture: Architecture, recipe: Recipe, seeds: Sequence[int]) -> list[int]:
-    """Seeds whose nets would have to be trained (a damaged one may come out as present)."""
+    """Return the seeds whose nets would have to be trained (a damaged one may count as present)."""
     folders = storage.cache_folder(), storage.COMMITTED
     names = {seed: file_name(architecture, recipe, seed) for seed in seeds}
     return [seed for seed, name in names.items() if not any((each / name).exists() for each in folders)]
 
 
 def committed(architecture: Architecture, recipe: Recipe, seeds: int) -> list[TrainedNet]:
-    """Those of the nets of seeds 0, 1, ... that come with the package."""
+    """Return those nets of seeds 0, 1, ... that come with the package."""
     return [net for seed in range(seeds) if (net := _committed(architecture, recipe, seed))]
 
 
 def _kept(architecture: Architecture, recipe: Recipe, seed: int) -> TrainedNet | None:
-    """A net of the package, whose weights are the same on every machine, or else of the cache."""
+    """Return a committed net, whose weights are equal on every machine, or else a cached one."""
     if net := _committed(architecture, recipe, seed):
         return net
     path = storage.cache_folder() / file_name(architecture, recipe, seed)
@@ -159,7 +139,7 @@ def _committed(architecture: Architecture, recipe: Recipe, seed: int) -> Trained
 
 
 def _taken(architecture: Architecture, recipe: Recipe, seed: int, source: str, content: bytes) -> TrainedNet:
-    """Net in a file, whose weights are those of such a net; raises a ValueError of any other."""
+    """Return the net in a file; a ValueError if it is another net or its weights do not fit."""
     net = TrainedNet.from_bytes(content, source)
     if (net.architecture, net.recipe, net.seed) != (architecture, recipe, seed):
         raise ValueError("it is of another recipe")
@@ -168,14 +148,9 @@ def _taken(architecture: Architecture, recipe: Recipe, seed: int, source: str, c
 
 
 def train(architecture: Architecture, recipe: Recipe, seeds: Sequence[int]) -> list[TrainedNet]:
-    """Train one net a seed, all together: stacked weights, one batched matrix product a layer.
+    """Train one net per seed, all together: stacked weights, one batched matrix product per layer.
 
-    Initial weights are torch's default for linear layers, drawn from a generator of the seed alone.
-
-    Returns
-    -------
-    list of TrainedNet
-        One a seed, each with its accuracy on the training set.
+    Initial weights are torch's default for linear layers and depend on the seed only.
     """
     data = dataset(recipe.dataset, TabularClassification).load(recipe.features)
     function = architecture.nonlinearity()
@@ -187,16 +162,16 @@ def train(architecture: Architecture, recipe: Recipe, seeds: Sequence[int]) -> l
     x = data.features.expand(len(seeds), -1, -1)
     labels = data.labels.repeat(len(seeds))
     threads = torch.get_num_threads()
-    # One thread: the products are small, and threads that wait for each other after each of them
-    # are slower by far on cores that are shared. Gradients underflow late in training, and
-    # denormal numbers slow a CPU several times.
+    # One thread: the products are small, and synchronising threads after each of them is much slower on
+    # shared cores. Gradients underflow late in training, and denormal numbers make a CPU several times
+    # slower.
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
     try:
         for _ in range(recipe.epochs):
             optimizer.zero_grad()
             scores = _forward(layers, x, function)
-            # The sum over nets of each net's mean loss: no net sees another's gradient.
+            # The sum of the nets' mean losses, so that gradients do not mix.
             loss = F.cross_entropy(scores.flatten(0, 1), labels) * len(seeds)
             loss.backward()
             optimizer.step()

@@ -1,4 +1,4 @@
-"""MLP-Mixer as a module of torch."""
+"""MLP-Mixer."""
 
 from __future__ import annotations
 
@@ -16,19 +16,15 @@ class MixerBlock(nn.Module):
         self.norm2, self.channels = nn.LayerNorm(width), mlp(width, 2 * width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Tokens of shape (B, tokens, width) to as many."""
         x = x + self.tokens(self.norm1(x).mT).mT
         z: Tensor = x + self.channels(self.norm2(x))
         return z
 
 
 class Mixer(nn.Module):
-    """MLP-Mixer (Tolstikhin et al. 2021) of two blocks on 4 x 4 patches.
+    """MLP-Mixer (Tolstikhin et al. 2021) with two blocks on 4 x 4 patches.
 
-    Parameters
-    ----------
-    channels, size, classes, width : int
-        Width of a token; hidden layers are twice as wide as what they take.
+    `width` is the size of a token; hidden layers are twice as wide as their input.
     """
 
     def __init__(self, channels: int = 1, size: int = 28, classes: int = 10, width: int = 32) -> None:
@@ -39,6 +35,5 @@ class Mixer(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images of shape (B, channels, size, size) to scores of shape (B, classes)."""
         scores: Tensor = self.head(self.norm(self.blocks(self.patches(x))).mean(1))
         return scores

@@ -1,4 +1,4 @@
-"""Nets of all kinds, fully connected ones, image classifiers and the user's own, behind one face."""
+"""A common interface to fully connected nets, classifiers and the user's nets."""
 
 from __future__ import annotations
 
@@ -23,17 +23,7 @@ Net = TrainedNet | TrainedClassifier | OwnNet
 
 
 def net_from_bytes(content: bytes, source: str) -> Net:
-    """Inverse of ``to_bytes``, whichever kind of net it is.
-
-    Returns
-    -------
-    TrainedNet, TrainedClassifier or OwnNet
-
-    Raises
-    ------
-    ValueError
-        If `content` is no such file.
-    """
+    """Inverse of ``to_bytes`` for any kind of net; a ValueError for any other content."""
     kinds: tuple[type[Net], ...] = (TrainedNet, TrainedClassifier, OwnNet)
     for kind in kinds:
         try:
@@ -44,7 +34,7 @@ def net_from_bytes(content: bytes, source: str) -> Net:
 
 
 def stored(net: Net) -> StoredNet:
-    """A net as a results file keeps it."""
+    """Return a net as stored in a results file."""
     architecture = net.architecture
     return StoredNet(
         net.digest,
@@ -61,18 +51,7 @@ def stored(net: Net) -> StoredNet:
 
 
 def inputs_of(net: Net) -> LabelledTable | LabelledExamples:
-    """What a net is asked about: the table or the test split of its data set, or what came with it.
-
-    Returns
-    -------
-    LabelledTable or LabelledExamples
-        All rows: which of them are asked about is the experiment's choice.
-
-    Raises
-    ------
-    DataMissingError
-        If the images are not there.
-    """
+    """Return the possible inputs of a net: all rows of its data set (the test split), or its own inputs."""
     if isinstance(net, OwnNet):
         return net.data
     if isinstance(net, TrainedClassifier):
@@ -81,19 +60,9 @@ def inputs_of(net: Net) -> LabelledTable | LabelledExamples:
 
 
 def kept_classifiers(network: str, source: str) -> list[TrainedClassifier]:
-    """Classifiers of a network that are at hand.
+    """Return the classifiers of a network that are "committed" (with the package) or in the "cache".
 
-    Parameters
-    ----------
-    network : str
-        Its name.
-    source : {"committed", "cache"}
-        Those that come with the package, or those that were trained here.
-
-    Returns
-    -------
-    list of TrainedClassifier
-        One that is damaged, or written by another version, is told and left out.
+    Damaged ones, and those of other versions, are skipped with a warning.
     """
     folder = storage.COMMITTED if source == "committed" else storage.cache_folder()
     paths = sorted(folder.glob(f"*-{network}-*.safetensors"))
@@ -104,19 +73,10 @@ def kept_classifiers(network: str, source: str) -> list[TrainedClassifier]:
 def best_classifier(
     architecture: ClassifierArchitecture, net_source: str = "trained"
 ) -> TrainedClassifier | None:
-    """The classifier of an architecture with the highest accuracy on the test split.
+    """Return the classifier of an architecture with the highest test accuracy, or None.
 
-    Parameters
-    ----------
-    architecture : ClassifierArchitecture
-    net_source : {"trained", "committed"}
-        "committed" are those alone that come with the package. They go before the cache in any case: their
-        weights are the same on every machine.
-
-    Returns
-    -------
-    TrainedClassifier or None
-        None if there is none.
+    Committed classifiers take precedence, because their weights are equal on every machine; with "committed"
+    only these are considered.
     """
     for source in ("committed", "cache") if net_source == "trained" else ("committed",):
         kept = kept_classifiers(architecture.name, source)

@@ -1,11 +1,11 @@
-"""Which recipe trains which net: chosen by a stated rule from committed evidence.
+"""Choice of the recipe for each net, by a stated criterion and committed evidence.
 
-The paper fixes 5000 epochs of cross-entropy and leaves optimiser, rate and feature scaling open. The
-candidates are tried in the order of :data:`CANDIDATES`, and the first that trains is taken: all of
-ten seeds at a training accuracy of 0.9 or more. Where none does, it is the one with the most such
-seeds. ``sdp-bench recipes`` tries them again. The order itself is by agreement on the one table of
-the paper that needs no bins, Table 28 (standard deviations of SDP and marginal SDP, four ReLU
-layers); the suite `iris-sensitivity` measures that.
+The paper fixes 5000 epochs of cross-entropy and does not state optimiser, rate and feature scaling.
+Candidates are tried in the order of `CANDIDATES`, and the first that trains all of ten seeds to a training
+accuracy of 0.9 or more is chosen. If none does, the one with the most such seeds is chosen. ``sdp-bench
+recipes`` repeats the trials. The order of the candidates is by agreement with the one table of the paper that
+needs no bins, Table 28 (standard deviations of SDP and marginal SDP, four ReLU layers), as measured by
+`iris-sensitivity`.
 """
 
 from __future__ import annotations
@@ -25,20 +25,15 @@ if TYPE_CHECKING:
 
 OPTIMIZERS = ("sgd", "adam")
 EPOCHS = 5000
-"""The paper's."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a net is trained: what the paper leaves open, beside its 5000 epochs of cross-entropy.
+    """Training options that the paper does not state, in addition to its 5000 epochs of cross-entropy.
 
-    Full-batch steps without momentum, decay or schedule. `features` is the scaling of the inputs, `dataset`
-    names a tabular classification set.
-
-    Raises
-    ------
-    ValueError
-        If an option is unknown or not positive.
+    Training takes full-batch steps without momentum, decay or schedule. `features` is the scaling of the
+    inputs, and `dataset` names a tabular classification set. An unknown option, or one that is not positive,
+    raises a ValueError.
     """
 
     optimizer: str = "sgd"
@@ -58,7 +53,7 @@ class Recipe:
 
     @property
     def label(self) -> str:
-        """In few words: ``sgd 0.01, raw features``, and the epochs where they are not the paper's."""
+        """Short description: ``sgd 0.01, raw features``, and the epochs unless they are the paper's."""
         epochs = "" if self.epochs == EPOCHS else f", {self.epochs} epochs"
         rows = "" if self.dataset == "iris" else f"{self.dataset}: "
         return f"{rows}{self.optimizer} {self.learning_rate:g}, {self.features} features{epochs}"
@@ -76,7 +71,7 @@ EVIDENCE = Path(__file__).with_name("recipes.csv")
 
 @dataclass(frozen=True)
 class Trial:
-    """How one recipe did on one architecture: seeds tried, and those that reached :data:`TRAINED`."""
+    """Result of one recipe on one architecture: number of seeds, and of those that reached `TRAINED`."""
 
     activation: str
     depth: int
@@ -88,7 +83,7 @@ class Trial:
 
     @classmethod
     def of(cls, architecture: Architecture, recipe: Recipe, accuracies: Iterable[float]) -> Trial:
-        """Summary of the training accuracies of some seeds."""
+        """Return the summary of the training accuracies of some seeds."""
         import pandas as pd
 
         reached = pd.Series(list(accuracies))
@@ -104,7 +99,7 @@ class Trial:
 
 
 def choose(trials: Iterable[Trial]) -> Recipe:
-    """First candidate that trained every seed; failing that, the first with the most."""
+    """Return the first candidate that trained every seed, or else the first with the most seeds."""
     tried = {trial.recipe: trial for trial in trials}
     inorder = [tried[recipe] for recipe in CANDIDATES if recipe in tried]
     if not inorder:
@@ -113,19 +108,7 @@ def choose(trials: Iterable[Trial]) -> Recipe:
 
 
 def attempt(architecture: Architecture, accuracies: Callable[[Recipe], Iterable[float]]) -> list[Trial]:
-    """Try candidates until one trains every seed.
-
-    Parameters
-    ----------
-    architecture : Architecture
-    accuracies : callable
-        Trains the nets of a recipe and returns their training accuracies.
-
-    Returns
-    -------
-    list of Trial
-        Of the candidates that were tried, in their order; the last one trained all seeds, if any did.
-    """
+    """Try candidates in order until one trains every seed; `accuracies` trains the nets of a recipe."""
     trials: list[Trial] = []
     for recipe in CANDIDATES:
         trials.append(Trial.of(architecture, recipe, accuracies(recipe)))
@@ -135,7 +118,7 @@ def attempt(architecture: Architecture, accuracies: Callable[[Recipe], Iterable[
 
 
 def to_frame(trials: Iterable[Trial]) -> pd.DataFrame:
-    """Trials as a table, a row each."""
+    """Return trials as a table, one row each."""
     import pandas as pd
 
     rows = [
@@ -156,7 +139,6 @@ def to_frame(trials: Iterable[Trial]) -> pd.DataFrame:
 
 @functools.cache
 def evidence() -> tuple[Trial, ...]:
-    """The committed trials."""
     import pandas as pd
 
     rows = pd.read_csv(EVIDENCE).to_dict("records")
@@ -176,6 +158,6 @@ def evidence() -> tuple[Trial, ...]:
 
 @functools.cache
 def recipe_for(architecture: Architecture) -> Recipe:
-    """Recipe of an architecture; one that was not tried takes the first candidate."""
+    """Return the recipe of an architecture; the first candidate if it was not tried."""
     kind = (architecture.activation, architecture.depth)
     return choose(t for t in evidence() if (t.activation, t.depth) == kind)

@@ -1,4 +1,4 @@
-"""Recurrent nets as modules of torch."""
+"""Recurrent nets."""
 
 from __future__ import annotations
 
@@ -6,13 +6,7 @@ from torch import Tensor, nn
 
 
 class GRUClassifier(nn.Module):
-    """Gated recurrent units (Cho et al. 2014), one layer, read at the last step.
-
-    Parameters
-    ----------
-    features, classes, width : int
-        Numbers a step, classes, and units of the state.
-    """
+    """One layer of gated recurrent units (Cho et al. 2014); the last state gives the scores."""
 
     def __init__(self, features: int = 2, classes: int = 10, width: int = 32) -> None:
         super().__init__()
@@ -20,7 +14,7 @@ class GRUClassifier(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Sequences of shape (B, length, features) to scores of shape (B, classes)."""
+        """Map sequences (B, length, features) to scores (B, classes)."""
         states, _ = self.gru(x)
         scores: Tensor = self.head(states[:, -1])
         return scores

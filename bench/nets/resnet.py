@@ -1,4 +1,4 @@
-"""ResNets as modules of torch."""
+"""ResNets."""
 
 from __future__ import annotations
 
@@ -23,24 +23,19 @@ class BasicBlock(nn.Module):
             self.downsample = nn.Sequential(projection, nn.BatchNorm2d(planes))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images of shape (B, channels, H, W) to (B, planes, H / stride, W / stride)."""
+        """Map images (B, channels, H, W) to (B, planes, H / stride, W / stride)."""
         y = self.relu1(self.bn1(self.conv1(x)))
         z: Tensor = self.relu2(self.bn2(self.conv2(y)) + self.downsample(x))
         return z
 
 
 class ResNet(nn.Module):
-    """ResNet (He et al. 2016) of basic blocks, for small images: ResNet-18 by default.
+    """ResNet (He et al. 2016) of basic blocks for small images, by default ResNet-18.
 
-    Without `max_pool` the stem is one 3x3 convolution of stride 1, with it torchvision's: 7x7 of stride 2,
-    and max-pooling by 3x3 steps of 2. All else, and the names of the weights, are torchvision's.
-
-    Parameters
-    ----------
-    channels, classes, width : int
-    blocks : tuple of int
-        Of each stage; a stage has twice the channels of the one before, and half its height and width.
-    max_pool : bool
+    `blocks` is the number of blocks per stage; each stage has twice the channels and half the height and
+    width of the previous one. The stem is one 3x3 convolution of stride 1 or, with `max_pool`, torchvision's:
+    7x7 with stride 2, and 3x3 max-pooling with stride 2. All other layers and the names of weights are
+    torchvision's.
     """
 
     def __init__(
@@ -71,7 +66,7 @@ class ResNet(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images of shape (B, channels, H, W) to scores of shape (B, classes)."""
+        """Map images (B, channels, H, W) to scores (B, classes)."""
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
         for name in self.stages:
             x = getattr(self, name)(x)

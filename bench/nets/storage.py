@@ -1,9 +1,9 @@
-"""What training keeps on disk: nets, and trainings that are not at their end.
+"""Nets and unfinished trainings on disk.
 
-A file is named by the digest of the recipe, so that what is there need not be trained. It is written whole,
-with a seal in its metadata: its name and a hash of both name and content. One that is damaged, or was
-written under another name, is put aside, and what it held is trained again, from the checkpoint before if
-there is one.
+A file name contains the digest of the recipe, so an existing net need not be trained again. Files are written
+atomically, with a seal in their metadata: the file name and a hash of name and content. A file that is
+damaged or was written under another name is renamed, and its training is repeated, from the previous
+checkpoint if there is one.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from sdp_bench.bench.errors import RunFailedError
 COMMITTED = Path(__file__).parent / "committed"
 """Folder of the nets that come with the package."""
 SAVE_SECONDS = 120.0
-"""Longest time between two checkpoints."""
+"""Longest time (s) between two checkpoints."""
 NET, CHECKPOINT, BEFORE, DAMAGED = ".safetensors", ".checkpoint", ".before", ".damaged"
-"""Ends of the names of files: nets, trainings under way, the checkpoint before, and what was put aside."""
+"""Suffixes of nets, checkpoints, previous checkpoints, and damaged files."""
 
-_SEAL = "sdp-bench"  # key in the metadata
+_SEAL = "sdp-bench"  # metadata key
 _NAME = re.compile(
     r"\.?(intervals-.+-[0-9a-f]{12}|(classifier|selective)-.+-[0-9a-f]{12}-seed\d+|.+-.+-[0-9a-f]{8}-seed\d+)"
     r"(\.safetensors|\.checkpoint(\.before)?)(\.[0-9a-f]{8}|(\.\d+)?\.damaged)?"
@@ -42,30 +42,29 @@ T = TypeVar("T")
 
 
 class Training(Protocol):
-    """A training under way."""
+    """A training in progress."""
 
     def to_bytes(self) -> bytes:
-        """All that later steps depend on."""
+        """Return the complete state."""
 
     def restore(self, content: bytes) -> None:
-        """Go on from what :meth:`to_bytes` gave; raises whatever the content of another training raises."""
+        """Restore the state from `to_bytes`; raises an error of any type for another training's state."""
 
 
 TrainingT = TypeVar("TrainingT", bound=Training)
 
 
 def cache_folder() -> Path:
-    """Folder of trained nets."""
     return files.cache_folder("nets")
 
 
 def cached_files() -> list[Path]:
-    """All that this package keeps in the folder, by name; files of others may lie there too."""
+    """Return this package's files in the cache folder, by name; the folder may contain other files."""
     return sorted(path for path in cache_folder().glob("*") if _is_ours(path))
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether a file has a name that only this package gives, and a net or training in it if it is whole."""
+    """Return whether this package wrote a file, judging by its name and, if intact, its content."""
     if path.is_symlink() or not path.is_file() or not _NAME.fullmatch(path.name):
         return False
     if path.suffix not in (NET, CHECKPOINT):
@@ -80,26 +79,10 @@ def _is_ours(path: Path) -> bool:
 def read(
     path: Path, decode: Callable[[bytes], T], *, put_aside: bool = False, sealed: bool = False
 ) -> T | None:
-    """What a file holds, or None where there is none or it is damaged, which a warning says.
+    """Return the decoded content of a file, or None (with a warning if it is damaged).
 
-    Parameters
-    ----------
-    path : Path
-    decode : callable of bytes
-        Raises anything at all of what is damaged.
-    put_aside : bool
-        Whether a damaged file gets another name, since its place is going to be taken.
-    sealed : bool
-        Whether one without a seal, as older versions wrote it, counts as damaged.
-
-    Returns
-    -------
-    object or None
-
-    Raises
-    ------
-    RunFailedError
-        If it cannot be put aside.
+    Any error in `decode` means that the file is damaged. With `put_aside` a damaged file is renamed, because
+    its name will be reused. With `sealed` a file without a seal, from an older version, counts as damaged.
     """
     try:
         content = path.read_bytes()
@@ -115,18 +98,18 @@ def read(
 
 
 def _put_aside(path: Path) -> Path:
-    """New name of a damaged file: one that no other has."""
+    """Rename a damaged file to a new, unique name."""
     number, aside = 1, path.with_name(path.name + DAMAGED)
     while os.path.lexists(aside):
         number += 1
         aside = path.with_name(f"{path.name}.{number}{DAMAGED}")
-    with _hinted(), files.writing(aside), suppress(FileNotFoundError):  # another process has put it aside
+    with _hinted(), files.writing(aside), suppress(FileNotFoundError):  # another process has renamed it
         path.replace(aside)
     return aside
 
 
 def _check_seal(path: Path, content: bytes, *, required: bool) -> None:
-    """Raise a ValueError if a file is not what was written under its name."""
+    """Raise a ValueError if a file differs from what was written under its name."""
     seal = _unpacked(content)[0].get("__metadata__", {}).get(_SEAL)
     if seal is None:
         if required:
@@ -140,16 +123,16 @@ def _check_seal(path: Path, content: bytes, *, required: bool) -> None:
 
 
 def _sealed(name: str, content: bytes) -> bytes:
-    """The same safetensors file with its seal in its metadata."""
+    """Return the safetensors file with a seal in its metadata."""
     header, tensors = _unpacked(content)
     header["__metadata__"] = header.get("__metadata__", {}) | {_SEAL: _seal(name, content)}
     text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8
+    text += b" " * (-len(text) % 8)  # tensors must start at a multiple of 8
     return len(text).to_bytes(8, "little") + text + tensors
 
 
 def _seal(name: str, content: bytes) -> str:
-    """A file's name, and a hash of the name and of all that the file has beside its seal."""
+    """Return a file's name, and a hash of the name and the content except the seal."""
     header, tensors = _unpacked(content)
     metadata = {key: value for key, value in header.get("__metadata__", {}).items() if key != _SEAL}
     text = json.dumps([name, {**header, "__metadata__": metadata}], sort_keys=True)
@@ -157,31 +140,19 @@ def _seal(name: str, content: bytes) -> str:
 
 
 def _unpacked(content: bytes) -> tuple[dict[str, Any], bytes]:
-    """Header and tensors of a safetensors file; raises whatever json raises of another."""
+    """Return header and tensors of a safetensors file; json's errors if it is not one."""
     end = 8 + int.from_bytes(content[:8], "little")
     return json.loads(content[8:end]), content[end:]
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a safetensors file whole and sealed, and its folder if need be.
-
-    Raises
-    ------
-    RunFailedError
-        If it cannot be written.
-    """
+    """Write a safetensors file atomically, with a seal; creates its folder."""
     with _hinted():
         files.write(path, _sealed(path.name, content))
 
 
 def check_writable(path: Path) -> None:
-    """Find out whether a file can be written, before the training that it is for.
-
-    Raises
-    ------
-    RunFailedError
-        If it cannot.
-    """
+    """Raise a RunFailedError if a file cannot be written, before its training starts."""
     with _hinted():
         files.check_writable(path)
 
@@ -195,23 +166,10 @@ def _hinted() -> Iterator[None]:
 
 
 class Checkpoint(Generic[TrainingT]):
-    """A training that goes on from where it was saved last, or from the time before where that is damaged.
+    """A training that resumes from its last checkpoint, or the previous one if that is damaged.
 
-    Parameters
-    ----------
-    path : Path
-    start : callable
-        Gives the training as it is before its first step.
-
-    Attributes
-    ----------
-    path : Path
-    training : Training
-
-    Raises
-    ------
-    RunFailedError
-        If the checkpoint cannot be written; that is tried at once, and not after hours.
+    `start` returns the training before its first step. A RunFailedError is raised if the checkpoint cannot be
+    written, which is tested at once rather than after hours.
     """
 
     def __init__(self, path: Path, start: Callable[[], TrainingT]) -> None:
@@ -221,7 +179,7 @@ class Checkpoint(Generic[TrainingT]):
         self.save()
 
     def save(self) -> None:
-        """Write the training as it is now, and keep what was written last."""
+        """Write a checkpoint, and keep the previous one."""
         with _hinted(), files.writing(self._before), suppress(FileNotFoundError):
             self.path.replace(self._before)
         write(self.path, self.training.to_bytes())
@@ -229,12 +187,12 @@ class Checkpoint(Generic[TrainingT]):
 
     @property
     def is_due(self) -> bool:
-        """Whether the last one is :data:`SAVE_SECONDS` old."""
+        """Return whether the last checkpoint is `SAVE_SECONDS` old."""
         return time.monotonic() - self._saved >= SAVE_SECONDS
 
 
 def forget(path: Path) -> None:
-    """Remove a checkpoint and the one before: the training is at its end and written elsewhere."""
+    """Remove both checkpoints after the result of the training was written."""
     for each in (path, path.with_name(path.name + BEFORE)):
         each.unlink(missing_ok=True)
 
@@ -242,24 +200,10 @@ def forget(path: Path) -> None:
 def trained(
     path: Path, start: Callable[[], TrainingT], steps: Callable[[TrainingT], Iterator[object]]
 ) -> TrainingT:
-    """A training at its end, from its file or else brought there, from its checkpoint if there is one.
+    """Return a finished training, from its file or trained, resuming from a checkpoint if there is one.
 
-    Parameters
-    ----------
-    path : Path
-    start : callable
-        Gives the training as it is before its first step.
-    steps : callable
-        Does what is left of a training; between two steps it may be saved.
-
-    Returns
-    -------
-    Training
-
-    Raises
-    ------
-    RunFailedError
-        If the cache cannot be written.
+    `start` returns the training before its first step. `steps` runs the remaining steps, and the training may
+    be saved between two of them.
     """
     if (kept := _restored(path, start)) is not None:
         return kept
@@ -275,7 +219,7 @@ def trained(
 def _restored(path: Path, start: Callable[[], TrainingT], *, sealed: bool = False) -> TrainingT | None:
     if not os.access(path, os.F_OK):
         return None
-    training = start()  # one of its own: what is damaged may be restored in part
+    training = start()  # a new object, because a damaged checkpoint may have been restored in part
 
     def taken_up(content: bytes) -> TrainingT:
         training.restore(content)
@@ -291,7 +235,7 @@ def check_weights(net: nn.Module) -> None:
 
 
 def to_file(tensors: dict[str, Tensor], about: dict[str, Any], key: str = "about") -> bytes:
-    """A safetensors file of tensors, wherever they are, with plain values in its metadata under `key`."""
+    """Return a safetensors file of tensors, with plain values in its metadata under `key`."""
     from safetensors.torch import save
 
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
@@ -299,7 +243,7 @@ def to_file(tensors: dict[str, Tensor], about: dict[str, Any], key: str = "about
 
 
 def from_file(content: bytes, key: str = "about") -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Inverse of :func:`to_file`; raises whatever safetensors, json or a missing key raise."""
+    """Inverse of `to_file`; errors are those of safetensors and json, or a KeyError."""
     from safetensors.torch import load
 
     tensors = load(content)
@@ -308,7 +252,7 @@ def from_file(content: bytes, key: str = "about") -> tuple[dict[str, Tensor], di
 
 
 def packed(net: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Weights of a net and what its optimizer remembers, under names that :func:`unpack` knows."""
+    """Return the weights of a net and the state of its optimizer, with names known to `unpack`."""
     tensors = {f"net/{name}": tensor for name, tensor in net.state_dict().items()}
     for index, state in optimizer.state_dict()["state"].items():
         for name, value in state.items():
@@ -318,7 +262,7 @@ def packed(net: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor
 
 
 def unpack(tensors: dict[str, Tensor], net: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Put what :func:`packed` gave back in its place."""
+    """Restore what `packed` returned."""
     states: dict[int, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         if key.startswith("optimizer/"):

@@ -1,4 +1,4 @@
-"""Nets of attention as modules of torch."""
+"""Transformers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,10 @@ HEADS = 4
 
 
 class SelfAttention(nn.Module):
-    """Scaled dot-product attention of four heads among the tokens of an example (Vaswani et al. 2017).
+    """Scaled dot-product attention with four heads among the tokens of an example (Vaswani et al. 2017).
 
-    Parameters
-    ----------
-    width : int
-        Of a token, a multiple of the number of heads.
-    causal : bool
-        Whether a token sees those before it and itself only.
+    `width` is the size of a token, a multiple of the number of heads. With `causal` a token attends only to
+    itself and to earlier tokens.
     """
 
     def __init__(self, width: int, *, causal: bool = False) -> None:
@@ -28,7 +24,6 @@ class SelfAttention(nn.Module):
         self.q, self.k, self.v, self.out = (nn.Linear(width, width) for _ in range(4))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Tokens of shape (B, tokens, width) to as many."""
         q, k, v = (
             project(x).unflatten(-1, (HEADS, -1)).transpose(1, 2) for project in (self.q, self.k, self.v)
         )
@@ -46,19 +41,13 @@ class EncoderBlock(nn.Module):
         self.norm2, self.mlp = nn.LayerNorm(width), mlp(width, 2 * width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Tokens of shape (B, tokens, width) to as many."""
         x = x + self.attention(self.norm1(x))
         z: Tensor = x + self.mlp(self.norm2(x))
         return z
 
 
 class ViT(nn.Module):
-    """Vision transformer (Dosovitskiy et al. 2021) of two blocks on 4 x 4 patches, read by their mean.
-
-    Parameters
-    ----------
-    channels, size, classes, width : int
-    """
+    """Vision transformer (Dosovitskiy et al. 2021) with two blocks on 4 x 4 patches and mean pooling."""
 
     def __init__(self, channels: int = 1, size: int = 28, classes: int = 10, width: int = 32) -> None:
         super().__init__()
@@ -69,14 +58,13 @@ class ViT(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images of shape (B, channels, size, size) to scores of shape (B, classes)."""
         x = self.blocks(self.patches(x) + self.position)
         scores: Tensor = self.head(self.norm(x).mean(1))
         return scores
 
 
 class SwiGLU(nn.Module):
-    """Gated linear unit with SiLU (Shazeer 2020), back to as many units."""
+    """Gated linear unit with SiLU (Shazeer 2020), with equal input and output size."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -84,7 +72,6 @@ class SwiGLU(nn.Module):
         self.down = nn.Linear(2 * width, width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Tokens of shape (B, tokens, width) to as many."""
         z: Tensor = self.down(F.silu(self.gate(x)) * self.up(x))
         return z
 
@@ -98,20 +85,13 @@ class DecoderBlock(nn.Module):
         self.norm2, self.mlp = nn.RMSNorm(width, eps=1e-6), SwiGLU(width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Tokens of shape (B, tokens, width) to as many."""
         x = x + self.attention(self.norm1(x))
         z: Tensor = x + self.mlp(self.norm2(x))
         return z
 
 
 class Decoder(nn.Module):
-    """Causal transformer of two blocks (Touvron et al. 2023), read at the last step.
-
-    Parameters
-    ----------
-    features, length, classes, width : int
-        Numbers a step, steps, classes, and width of a token.
-    """
+    """Causal transformer with two blocks (Touvron et al. 2023); the last token gives the scores."""
 
     def __init__(self, features: int = 2, length: int = 12, classes: int = 10, width: int = 32) -> None:
         super().__init__()
@@ -122,7 +102,7 @@ class Decoder(nn.Module):
         self.head = nn.Linear(width, classes, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Sequences of shape (B, length, features) to scores of shape (B, classes)."""
+        """Map sequences (B, length, features) to scores (B, classes)."""
         x = self.blocks(self.embedding(x) + self.position)
         scores: Tensor = self.head(self.norm(x)[:, -1])
         return scores

@@ -1,6 +1,6 @@
-"""The noise that is put on a net's input: families, each with one scale for all, and text that names them.
+"""The noise on a net's input: families with a common scale, and the parser of their names.
 
-``noise_of("student_t:5")`` makes of text, which may name a file, what everything else works with.
+``noise_of("student_t:5")`` converts text, which may name a file, into the object that all other code uses.
 """
 
 from sdp_bench.bench.noise.families import CAUCHY, GAUSSIAN, Noise, name_of, parameter_of, stable

@@ -1,8 +1,8 @@
-"""Families of input noise: the law of each at some inputs and a scale, and what it is known by.
+"""Families of input noise.
 
-The scale is a standard deviation, ``sigma``, wherever the family has one, so that families are compared at
-the same variance; of a law without a variance it is the law's own scale, ``gamma``. What brings scales of its
-own (one a feature, a covariance, residuals) is multiplied by sigma.
+The scale is a standard deviation, ``sigma``, if the family has one, so that families are compared at the same
+variance. For a law without a variance it is the law's own scale, ``gamma``. Families with scales in a file
+(one per feature, a covariance, residuals) are multiplied by sigma.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _WHOLE = re.compile(r"\.0(?![0-9])")
 
 
 def name_of(family: str) -> str:
-    """Name of a family for people, as `Noise.family` has it: ``Student t(5)`` of ``student_t:df=5.0``."""
+    """Return the display name of a family: ``Student t(5)`` for ``student_t:df=5.0``."""
     kind, _, rest = family.partition(":")
     value = rest.rpartition("=")[2]
     if kind in ("stable", "student_t"):
@@ -64,7 +64,7 @@ def name_of(family: str) -> str:
 
 
 def parameter_of(family: str) -> str:
-    """What the scale of a family is called: ``sigma``, or ``gamma`` where there is no variance."""
+    """Return the name of the scale: ``sigma``, or ``gamma`` if the family has no variance."""
     kind, _, rest = family.partition(":")
     heavy = kind in ("cauchy", "stable") or (
         kind == "student_t" and float(rest.removeprefix("df=")) <= _LIGHT
@@ -78,22 +78,22 @@ _LIGHT = 2.0
 
 @dataclass(frozen=True)
 class Noise:
-    """A family of laws around an input, with one scale for all of them.
+    """A family of laws around an input, with one scale for all components.
 
-    Two are equal where their laws are: the prefix tells these exactly, contents of files included.
+    Two families are equal if their prefixes are: the prefix identifies the laws, including contents of files.
 
     Attributes
     ----------
     prefix : str
-        Of the label by which oracles are known.
+        Prefix of the label that identifies oracles.
     make : callable of (Tensor, float)
-        Law with the locations, shape (B, *event), and the scale.
+        Returns the law with these locations, shape (B, *event), and this scale.
     text : str
-        As a user writes it, without folders: ``covariance:c.npy``.
+        The family as a user writes it, without folders: ``covariance:c.npy``.
     values : ndarray, optional
-        What a file said, float64.
+        Contents of its file, float64.
     event : tuple of int, optional
-        Shape of the inputs that it is for; a single number stands for all shapes of so many. None: any.
+        Shape of the inputs that it fits. One number fits all shapes with that many components; None fits all.
     """
 
     prefix: str
@@ -104,56 +104,46 @@ class Noise:
 
     @property
     def family(self) -> str:
-        """What it is stored by, without its scale: ``gaussian``."""
+        """Name in records, without the scale: ``gaussian``."""
         return self.prefix.rstrip(":,")
 
     @property
     def name(self) -> str:
-        """For people: ``Cauchy``."""
         return name_of(self.family)
 
     @property
     def parameter(self) -> str:
-        """What its scale is called: ``sigma`` (a standard deviation, or times one) or ``gamma``."""
+        """Name of the scale: ``sigma`` (a standard deviation, or a factor of one) or ``gamma``."""
         return parameter_of(self.family)
 
     @property
     def example(self) -> Law:
-        """The law of one input of zeros, of scale 1 and as few components as there may be, in one row."""
+        """The law of one input of zeros with scale 1, with as few components as possible, in one row."""
         import torch
 
         return self.law(torch.zeros(1, math.prod(self.event or (1,))), 1.0)
 
     @property
     def note(self) -> str:
-        """What there is to say of rules of moments; empty under Gaussian noise and where it has none."""
+        """Warning about rules that use moments; empty for Gaussian noise and for noise without moments."""
         law = self.example
         if isinstance(law, DiagonalGaussian | Gaussian) or not hasattr(law, "covariance"):
             return ""
         return f"{self.name} noise: rules of moments take it for the Gaussian with its mean and covariance"
 
     def label(self, scale: float) -> str:
-        """Family and scale, as a part of `OracleKey`: ``gaussian:sigma=0.1``."""
+        """Return family and scale as stored in an `OracleKey`: ``gaussian:sigma=0.1``."""
         return f"{self.prefix}{self.parameter}={scale!r}"
 
     def law(self, locations: Tensor, scale: float) -> Law:
-        """Laws at `locations`, shape (B, *event), in their dtype."""
+        """Return the laws at `locations`, shape (B, *event), in their dtype."""
         return self.make(locations, scale)
 
     def check(self, event: tuple[int, ...], scales: tuple[float, ...], sampler: str) -> None:
-        """Refuse inputs that it does not fit, scales beyond float32 and points that it has no quantiles for.
+        """Raise a UserError if the family does not fit inputs, scales or sampler.
 
-        Parameters
-        ----------
-        event : tuple of int
-            Shape of one input.
-        scales : tuple of float
-        sampler : {"mc", "sobol"}
-
-        Raises
-        ------
-        UserError
-            If there is something to refuse.
+        `event` is the shape of one input. Scales must be finite in float32, and Sobol points need quantile
+        functions.
         """
         import torch
 
@@ -175,7 +165,7 @@ class Noise:
                 raise UserError(f"noise '{self.text}' of {self.parameter} {scale:g} is no law: {reason}")
 
 
-# Their laws, each of locations and a scale -------------------------------------------------------
+# Laws, given locations and a scale ------------------------------------------------------------------
 
 
 def _gaussian(locations: Tensor, scale: float) -> Law:
@@ -224,7 +214,7 @@ def _scaled(locations: Tensor, scale: float, *, scales: Any) -> Law:
 def _correlated(locations: Tensor, scale: float, *, covariance: Any) -> Law:
     import torch
 
-    own = torch.from_numpy(scale**2 * covariance).to(locations)  # which was validated when it was read
+    own = torch.from_numpy(scale**2 * covariance).to(locations)  # validated when the file was read
     return unchecked(Gaussian, locations, own.expand(len(locations), -1, -1))
 
 
@@ -235,7 +225,7 @@ def _drawn(locations: Tensor, scale: float, *, residuals: Any) -> Law:
     return Empirical(locations.unsqueeze(1) + draws)
 
 
-# The families themselves -------------------------------------------------------------------------
+# Families -------------------------------------------------------------------------------------------
 
 GAUSSIAN = Noise("gaussian:", _gaussian, "gaussian")
 CAUCHY = Noise("cauchy:", _cauchy, "cauchy")
@@ -244,56 +234,41 @@ UNIFORM = Noise("uniform:", functools.partial(_shaped, shape=Shape("uniform")), 
 
 
 def stable(alpha: float) -> Noise:
-    """Symmetric alpha-stable noise; at alpha 2 a Gaussian of variance 2 gamma^2."""
+    """Return symmetric alpha-stable noise; for alpha 2 it is Gaussian with variance 2 gamma^2."""
     return Noise(f"stable:alpha={alpha!r},", functools.partial(_stable, alpha=alpha), f"stable:{alpha:g}")
 
 
 def student_t(df: float) -> Noise:
-    """Student's t noise with so many degrees of freedom, of standard deviation sigma where it has one."""
+    """Return Student's t noise, with standard deviation sigma if it has one."""
     make = functools.partial(_shaped, shape=Shape("student_t", df))
     return Noise(f"student_t:df={df!r},", make, f"student_t:{df:g}")
 
 
 def mixture(parts: tuple[tuple[float, float], ...]) -> Noise:
-    """Gaussian noise of several relative scales; one draw chooses one of them, for all components together.
+    """Return Gaussian noise with a random scale, drawn once for all components.
 
-    Parameters
-    ----------
-    parts : tuple of (weight, relative scale)
-        The standard deviation of a component is sigma all the same: only the ratios of scales count.
-
-    Returns
-    -------
-    Noise
+    `parts` holds pairs of weight and relative scale. Only the ratios of scales count: the standard deviation
+    of each component is sigma.
     """
     text = "+".join(f"{weight!r}*{relative!r}" for weight, relative in parts)
     return Noise(f"mixture:{text},", functools.partial(_mixed, parts=parts), f"mixture:{text}")
 
 
 def scales(values: NDArray[np.float64], name: str, text: str) -> Noise:
-    """Independent Gaussian noise of standard deviation sigma times a scale of each component's own.
+    """Return independent Gaussian noise with standard deviation sigma times `values`, shape (*event).
 
-    Parameters
-    ----------
-    values : ndarray, shape (*event)
-    name : str
-        What tells them apart from others, for the label.
-    text : str
-
-    Returns
-    -------
-    Noise
+    `name` distinguishes the values from others in the label.
     """
     return Noise(f"scales:{name},", functools.partial(_scaled, scales=values), text, values, values.shape)
 
 
 def covariance(values: NDArray[np.float64], name: str, text: str) -> Noise:
-    """Gaussian noise of covariance sigma^2 C, for C of shape (n, n); see :func:`scales`."""
+    """Return Gaussian noise with covariance sigma^2 C, for C of shape (n, n); see `scales`."""
     make = functools.partial(_correlated, covariance=values)
     return Noise(f"covariance:{name},", make, text, values, values.shape[:1])
 
 
 def residuals(values: NDArray[np.float64], name: str, text: str) -> Noise:
-    """One of N residuals, times sigma, as they are, not centred: shape (N, *event); see :func:`scales`."""
+    """Return noise that draws one of N residuals, shape (N, *event), times sigma; they are not centred."""
     make = functools.partial(_drawn, residuals=values)
     return Noise(f"residuals:{name},", make, text, values, values.shape[1:])

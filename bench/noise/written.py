@@ -1,4 +1,4 @@
-"""Noise as text and as stored: read once, at the edge, with the contents of the file that it names."""
+"""Noise as text and as stored values; a named file is read once, when the text is parsed."""
 
 from __future__ import annotations
 
@@ -28,36 +28,24 @@ FORMS = (
     *("gaussian", "laplace", "uniform", "student_t:DF", "cauchy", "stable:ALPHA"),
     *("mixture:0.9*1+0.1*5", "scales:1/0.5/2 or FILE.npy", "covariance:FILE.npy", "residuals:FILE.npy"),
 )
-"""How noise is written."""
+"""The forms in which users write noise."""
 
 _PLAIN = {noise.text: noise for noise in (GAUSSIAN, LAPLACE, UNIFORM, CAUCHY)}
 _MOST = 2**20
-"""Numbers in a file: they go to every worker and into the results, and a law has them for each input."""
+"""Most numbers in a file: they are sent to every worker, stored in results, and repeated for each input."""
 _MOST_PARTS = 100
 _SUM = 1e-6
-"""By which weights may miss a sum of one."""
+"""Tolerance for the sum of weights."""
 _IN_WORDS = 8
 """Most scales that a label spells out."""
 
 
 def noise_of(text: str, values: Array | None = None) -> Noise:
-    """Noise that a text stands for.
+    """Return the noise that `text` names.
 
-    Parameters
-    ----------
-    text : str
-        ``student_t:5``, say: one of `FORMS`.
-    values : array-like, optional
-        What the file that the text names holds; it is then not read.
-
-    Returns
-    -------
-    Noise
-
-    Raises
-    ------
-    UserError
-        If there is no such family, or a number or file does not do; one line says which.
+    `text` has one of the `FORMS`: ``student_t:5``, for example. `values` replaces the contents of a named
+    file, which is then not read. An unknown family, an invalid number or an unusable file raises a one-line
+    UserError.
     """
     kind, colon, rest = text.strip().partition(":")
     try:
@@ -73,7 +61,7 @@ def noise_of(text: str, values: Array | None = None) -> Noise:
 
 
 def stored(noise: Noise) -> dict[str, Any]:
-    """As plain values, with what its file held: a results file can be replayed without it."""
+    """Return plain values that include a file's contents, so that results can be replayed without it."""
     if noise.values is None:
         return {"text": noise.text, "values": None}
     import numpy as np
@@ -84,17 +72,7 @@ def stored(noise: Noise) -> dict[str, Any]:
 
 
 def restored(plain: Mapping[str, Any]) -> Noise:
-    """Inverse of :func:`stored`, after JSON.
-
-    Returns
-    -------
-    Noise
-
-    Raises
-    ------
-    UserError
-        If it is not what :func:`stored` gives.
-    """
+    """Inverse of `stored`, after JSON; raises a UserError for anything else."""
     import numpy as np
 
     text, kept = str(plain.get("text")), plain.get("values")
@@ -110,7 +88,7 @@ def restored(plain: Mapping[str, Any]) -> Noise:
     return noise_of(text, values)
 
 
-# Families by the numbers behind their name -------------------------------------------------------
+# Families with numbers in their name ---------------------------------------------------------------
 
 
 def _number(text: str, what: str) -> float:
@@ -135,7 +113,7 @@ def _student_t(text: str) -> Noise:
 
 
 def _mixture(text: str) -> Noise:
-    pairs = [part.split("*") for part in re.split(r"\+(?=[^+*]*\*)", text)]  # and not in 1e+3
+    pairs = [part.split("*") for part in re.split(r"\+(?=[^+*]*\*)", text)]  # do not split 1e+3
     if any(len(pair) != 2 for pair in pairs):
         raise ValueError("write weights and relative scales as 0.9*1+0.1*5")
     if len(pairs) > _MOST_PARTS:
@@ -153,7 +131,7 @@ def _mixture(text: str) -> Noise:
     return families.mixture(parts)
 
 
-_LARGEST = 1e18  # whose square is a float32
+_LARGEST = 1e18  # its square is finite in float32
 _NUMBERED: Mapping[str, Callable[[str], Noise]] = {
     "stable": _stable,
     "student_t": _student_t,
@@ -161,7 +139,7 @@ _NUMBERED: Mapping[str, Callable[[str], Noise]] = {
 }
 
 
-# Families with a file ----------------------------------------------------------------------------
+# Families with a file -------------------------------------------------------------------------------
 
 
 def _filled(kind: str, rest: str, values: Array | None) -> Noise:
@@ -176,7 +154,7 @@ def _filled(kind: str, rest: str, values: Array | None) -> Noise:
         raise ValueError(f"it must hold real numbers, got {values.dtype}")
     if not 0 < values.size <= _MOST:
         raise ValueError(f"it holds {values.size} numbers; at least 1 and at most {_MOST} are taken")
-    values = np.array(values, dtype=np.float64, order="C")  # a copy: the file may change
+    values = np.array(values, dtype=np.float64, order="C")  # a copy, since the file may change
     if not np.isfinite(values).all():
         raise ValueError("it has NaN or infinite entries")
     if np.abs(values).max() >= _LARGEST:

@@ -1,1 +1,1 @@
-"""Other people's packages as rules, a module each; nothing of theirs is imported before it is asked for."""
+"""Published packages as rules, one module each; a package is imported when it is first used."""

@@ -1,4 +1,4 @@
-"""What the adapters of published packages share: a version that is part of the rule."""
+"""The base class for adapters of published packages."""
 
 from __future__ import annotations
 
@@ -12,31 +12,23 @@ from sdp_ref.rules.base import Rule
 
 @dataclass(frozen=True)
 class Peer(Rule):
-    """A rule that is computed by a package of other people's.
+    """A rule computed by a published package.
 
-    A subclass translates a net into that package, runs it, and gives what it returns as a law. It mends
-    nothing: what the package gets wrong is to be seen.
+    A subclass translates a net for the package, runs it, and converts the result to a law. It corrects
+    nothing, so that errors of the package are visible.
 
-    Parameters
-    ----------
-    version : str
-        Of the package; without it, the one that is installed. It is part of the spec, and so of what is
-        stored.
-
-    Raises
-    ------
-    ValueError
-        If the package is not installed, in another version, or cannot be imported.
+    `version` is that of the package, by default the installed one. It is part of the spec and of stored
+    results. A ValueError is raised if the package is not installed, has another version, or cannot be
+    imported.
     """
 
     package: ClassVar[str]
-    """Its name, as pip knows it."""
+    """Name of the distribution on PyPI."""
     module: ClassVar[str]
-    """Its import name."""
     tested: ClassVar[str]
     """Version that the adapter was written for."""
     method: ClassVar[str]
-    """What it computes, in a word or two."""
+    """Short name of the method."""
     rank: ClassVar[int] = 90
     version: str = ""
 
@@ -49,17 +41,7 @@ class Peer(Rule):
 
     @classmethod
     def installed(cls) -> str:
-        """Version of the package that is installed here.
-
-        Returns
-        -------
-        str
-
-        Raises
-        ------
-        ValueError
-            If there is none.
-        """
+        """Return the version of the installed package; a ValueError if it is not installed."""
         try:
             return metadata.version(cls.package)
         except metadata.PackageNotFoundError:
@@ -69,17 +51,7 @@ class Peer(Rule):
             ) from None
 
     def code(self) -> Any:
-        """The package itself.
-
-        Returns
-        -------
-        module
-
-        Raises
-        ------
-        ValueError
-            If it cannot be imported.
-        """
+        """The imported package; a ValueError if the import fails."""
         try:
             return importlib.import_module(self.module)
         except ImportError as error:
@@ -89,5 +61,4 @@ class Peer(Rule):
 
     @property
     def label(self) -> str:
-        """Package, version and what it computes."""
         return f"{self.package} {self.version} ({self.method})"

@@ -17,12 +17,14 @@ from sdp_ref.rules.base import as_any_gaussian, check_outputs
 
 @dataclass(frozen=True)
 class Distprop(Peer):
-    """SDP by distprop: f(x), J J^T s^2, with the Jacobian J by autograd, one output after the other.
+    """SDP by distprop: f(x), J J^T s^2, with the Jacobian J by autograd, one output at a time.
 
-    Petersen et al. (2024), "Uncertainty Quantification via Stable Distribution Propagation", eqs. 1-2. The
-    package takes one standard deviation s for all inputs. So it is given the net with the affine map
-    z -> x + F z before it, F F^T the covariance of the input, at z = 0 and s = 1: J F F^T J^T. Any net that
-    autograd can differentiate, with outputs (B, m); Gaussian inputs, or others with a covariance.
+    The package takes one standard deviation s for all inputs. The adapter therefore puts the affine map
+    z -> x + F z in front of the net, F F^T the covariance of the input, and passes z = 0 and s = 1, which
+    gives J F F^T J^T. It supports every net with outputs (B, m) that autograd can differentiate, and inputs
+    with a covariance.
+
+    Petersen et al. (2024), "Uncertainty Quantification via Stable Distribution Propagation", eqs. 1-2.
     """
 
     name: ClassVar[str] = "distprop"
@@ -33,13 +35,12 @@ class Distprop(Peer):
     differentiable: ClassVar[bool] = False
 
     def prepare(self, net: Net) -> Callable[[Law], Law]:
-        """See `Rule`."""
         package, outputs = self.code(), list[int]()
 
         def propagate(x: Law) -> Law:
             law = as_any_gaussian(self.name, x)
             spread = _spread(law)
-            if not outputs:  # which the package wants to be told
+            if not outputs:  # the package needs the number of outputs
                 with torch.no_grad():
                     outputs.append(check_outputs(law.location, net(law.location)).shape[1])
             module = package.SDP(
@@ -53,7 +54,7 @@ class Distprop(Peer):
 
 
 def _spread(law: Gaussian | DiagonalGaussian) -> Callable[[Tensor], Tensor]:
-    """The linear map of standard normal numbers that gives them the covariance of a law."""
+    """Return the linear map from standard normals to the covariance of a law."""
     if isinstance(law, DiagonalGaussian):
         deviation = law.variance.sqrt()
         return lambda z: deviation * z

@@ -1,4 +1,4 @@
-"""The package pytagi (cuTAGI): tractable approximate Gaussian inference, its pass forward."""
+"""The package pytagi (cuTAGI): the forward pass of tractable approximate Gaussian inference."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ _FLOOR = f"means and variances of a MixtureReLU are 1e-6 at least, and {_SINGLE}
 class PyTAGI(Peer, LayerwiseRule):
     """Marginal linearisation by pytagi: its layers Linear, ReLU, Sigmoid, Tanh and Softplus.
 
-    Goulet, Nguyen and Amiri (2021), "Tractable approximate Gaussian inference for Bayesian neural networks",
-    with weights of variance zero: an activation is linearised at the mean of its input, correlations are
-    dropped. In float32 and on the CPU, whatever the net has. Chains of these layers on inputs of one
-    dimension; Gaussian inputs, or others with a variance.
+    With weights of variance zero, an activation is linearised at the mean of its input and correlations are
+    dropped. Computes in float32 on the CPU, whatever the net's precision. Supports chains of these layers on
+    one-dimensional inputs with a variance.
+
+    Goulet, Nguyen and Amiri (2021), "Tractable approximate Gaussian inference for Bayesian neural networks".
     """
 
     name: ClassVar[str] = "pytagi"
@@ -43,10 +44,9 @@ class PyTAGI(Peer, LayerwiseRule):
     layers: ClassVar[dict[type[nn.Module], str]] = {
         each: each.__name__ for each in (nn.ReLU, nn.Sigmoid, nn.Tanh, nn.Softplus)
     }
-    """Its activations that stand for torch's."""
+    """The package's activations for torch's."""
 
     def start(self, x: Law) -> Law:
-        """See `LayerwiseRule`."""
         law = as_marginal(self.name, x)
         with self.at():
             if not isinstance(law, DiagonalGaussian):
@@ -56,9 +56,8 @@ class PyTAGI(Peer, LayerwiseRule):
         return law
 
     def walk(self, steps: Sequence[Step], operations: Sequence[Any]) -> Callable[[Law], Law]:
-        """See `LayerwiseRule`; the package runs a net as a whole."""
-        self._model(steps, operations)  # what it has no layer for is refused here
-        # A model that is given a larger batch than before writes past the end of its memory.
+        self._model(steps, operations)  # raises for layers that the package lacks
+        # The package writes past the end of a buffer if a model gets a larger batch than before.
         model_for = functools.lru_cache(maxsize=1)(lambda _batch: self._model(steps, operations))
 
         def propagate(x: Law) -> Law:
@@ -72,7 +71,7 @@ class PyTAGI(Peer, LayerwiseRule):
         return propagate
 
     def _model(self, steps: Sequence[Step], operations: Sequence[Any]) -> Any:
-        """The net in the package's layers, with its weights."""
+        """Build the net from the package's layers, with its weights."""
         layers, weights = list[Any](), dict[str, Any]()
         for place, (step, layer) in enumerate(zip(steps, operations, strict=True)):
             if step.inputs != (place,):
@@ -93,8 +92,8 @@ class PyTAGI(Peer, LayerwiseRule):
 class PyTAGIMixture(PyTAGI):
     """Marginal moment matching by pytagi: its layers Linear and MixtureReLU.
 
-    The mean and variance of a ReLU under a Gaussian input, correlations dropped. The package's MixtureSigmoid
-    and MixtureTanh are of other functions, piecewise linear ones. Else as :class:`PyTAGI`.
+    Mean and variance of a ReLU under a Gaussian input, without correlations. MixtureSigmoid and MixtureTanh
+    are not used because they approximate other, piecewise linear functions. Otherwise as `PyTAGI`.
     """
 
     name: ClassVar[str] = "pytagi_mixture"
@@ -123,15 +122,15 @@ def _linear(rule: PyTAGI, module: nn.Linear) -> Any:
 
 @PyTAGI.prepares(nn.Flatten, *IDENTITIES)
 def _nothing(_rule: PyTAGI, _module: nn.Module) -> None:
-    """Rows of one dimension stay what they are."""
+    """Return None: Flatten has no effect on one-dimensional rows."""
 
 
 def _parameters(module: nn.Linear) -> tuple[list[float], ...]:
-    """Weights and biases as the package has them: means and variances, row by row."""
+    """Return weights and biases in the package's order: means and variances, row by row."""
     weight = _plain(module.weight).tolist()
     bias = [] if module.bias is None else _plain(module.bias).tolist()
     return weight, [0.0] * len(weight), bias, [0.0] * len(bias)
 
 
 def _plain(values: Tensor) -> np.ndarray:
-    return values.detach().cpu().float().flatten().contiguous().numpy()  # it reads over strides
+    return values.detach().cpu().float().flatten().contiguous().numpy()  # the package ignores strides

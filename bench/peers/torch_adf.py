@@ -21,12 +21,13 @@ _FLOOR = "1e-7 is added to the variance of a ReLU's input"
 
 @dataclass(frozen=True)
 class TorchADF(Peer, LayerwiseRule):
-    """Moment matching of variances by torch-adf, its mode "diag".
+    """Moment matching of variances by torch-adf in mode "diag".
 
-    Gast and Roth (2018), "Lightweight Probabilistic Deep Networks": mean and variance of a ReLU
-    under a Gaussian input, correlations dropped. The package adds 1e-7 to the variance of that input, so as
-    not to divide by zero. Chains of Linear, Conv1d to Conv3d with padding by zeros, ReLU and Flatten, with
-    the net's own weights; Gaussian inputs, or others with a variance.
+    Mean and variance of a ReLU under a Gaussian input, without correlations. The package adds 1e-7 to the
+    input variance to avoid a division by zero. Supports chains of Linear, Conv1d to Conv3d with zero padding,
+    ReLU and Flatten, and inputs with a variance.
+
+    Gast and Roth (2018), "Lightweight Probabilistic Deep Networks".
     """
 
     name: ClassVar[str] = "torch_adf"
@@ -44,7 +45,6 @@ class TorchADF(Peer, LayerwiseRule):
     }
 
     def start(self, x: Law) -> Law:
-        """See `LayerwiseRule`."""
         law = as_marginal(self.name, x)
         with self.at():
             if not isinstance(law, DiagonalGaussian):
@@ -52,17 +52,17 @@ class TorchADF(Peer, LayerwiseRule):
         return law
 
     def through(self, layer: nn.Module, law: AnyGaussian) -> Law:
-        """Law of the output of one of the package's layers."""
+        """Return the law of the output of one of the package's layers."""
         mean, variance = layer(law.mean, law.variance)
         return unchecked(DiagonalGaussian, mean, variance)
 
 
 @dataclass(frozen=True)
 class TorchADFFull(TorchADF):
-    """Full covariances by torch-adf, its mode "full".
+    """Full covariances by torch-adf in mode "full".
 
-    The mean of a ReLU is exact, its covariance is the input's times the probabilities of being positive, of
-    either unit. Layers and inputs are those of :class:`TorchADF`.
+    The mean of a ReLU is exact. Its covariance is that of the input times the probabilities that either unit
+    is positive. Layers and inputs are those of `TorchADF`.
     """
 
     name: ClassVar[str] = "torch_adf_full"
@@ -77,11 +77,10 @@ class TorchADFFull(TorchADF):
     }
 
     def start(self, x: Law) -> Law:
-        """See `LayerwiseRule`."""
         return as_gaussian(self.name, x)
 
     def through(self, layer: nn.Module, law: AnyGaussian) -> Law:
-        """See `TorchADF`; the package has the event's dimensions twice in a covariance."""
+        """Propagate through a layer; the package's covariances have the event's dimensions twice."""
         event = law.mean.shape[1:]
         mean, covariance = layer(law.mean, law.covariance.reshape(-1, *event, *event))
         n = mean[0].numel()
@@ -99,7 +98,7 @@ _ARGUMENTS: dict[type[nn.Module], tuple[str, ...]] = {
     nn.Conv2d: _CONVOLUTION,
     nn.Conv3d: _CONVOLUTION,
 }
-"""What the package's layer of the same name is made with: attributes of ours."""
+"""Constructor arguments of the package's layers, by the attribute of torch's layer."""
 
 
 @TorchADF.prepares(*_ARGUMENTS)
@@ -110,7 +109,7 @@ def _layer(rule: TorchADF, module: nn.Module) -> Callable[[AnyGaussian], Law]:
     if getattr(module, "padding_mode", "zeros") != "zeros":
         raise NoFormulaError(f"{kind.__name__} with padding_mode={module.padding_mode}")
     given: dict[str, Any] = {name: getattr(module, name) for name in _ARGUMENTS[kind]}
-    with torch.device("meta"):  # where the weights that it would begin with take neither time nor numbers
+    with torch.device("meta"):  # skips allocating and drawing initial weights
         layer: nn.Module = getattr(rule.code(), kind.__name__)(**given, mode=rule.mode)
     for name, weight in module.named_parameters(recurse=False):
         setattr(layer, name, weight)

@@ -1,1 +1,1 @@
-"""Rules and nets from outside the package."""
+"""Rules, metrics and nets from outside the package."""

@@ -1,4 +1,4 @@
-"""Questions to a user's code, each in a process of its own: it can neither end nor change this one."""
+"""Calls of user code in separate processes, which can neither end nor change this one."""
 
 from __future__ import annotations
 
@@ -15,23 +15,13 @@ from sdp_bench.bench.executors.local import Limits, apart
 
 T = TypeVar("T")
 
-_PATIENCE = Limits(seconds=120.0)  # what a user's code imports may take long
+_PATIENCE = Limits(seconds=120.0)  # imports of user code may be slow
 _limits = ContextVar("limits", default=_PATIENCE)
 
 
 @contextmanager
 def limited(limits: Limits) -> Iterator[None]:
-    """Let questions that are asked in this block take no more than this.
-
-    Parameters
-    ----------
-    limits : Limits
-        What is None there is as outside the block.
-
-    Yields
-    ------
-    None
-    """
+    """Limit calls inside this block; a limit of None keeps the outer one."""
     outer = _limits.get()
     given = {name: value for name, value in vars(limits).items() if value is not None}
     token = _limits.set(replace(outer, **given))
@@ -42,32 +32,13 @@ def limited(limits: Limits) -> Iterator[None]:
 
 
 def ask(address: str, fn: Callable[..., T], /, *args: Any, told: Callable[[Any], None] = lambda _: None) -> T:
-    """Answer of a function that runs code of a user's.
+    """Return the result of a function that runs user code.
 
-    Parameters
-    ----------
-    address : str
-        Of the code, for messages.
-    fn : callable
-    *args
-        What can be pickled.
-    told : callable
-        Called with what the function tells meanwhile, see :func:`sdp_bench.bench.executors.local.apart`.
-
-    Returns
-    -------
-    object
-        Plain data, or of classes of this project.
-
-    Raises
-    ------
-    RunFailedError
-        If the code ends or hangs its process, takes more than the limits of :func:`limited`, or its answer
-        is no plain data.
-    Exception
-        Whatever the function raises.
+    The result must be plain data or of classes of this project. `address` is for error messages, and `told`
+    is called with intermediate output (see `sdp_bench.bench.executors.local.apart`). A RunFailedError is
+    raised if the code ends or hangs its process, exceeds the limits, or returns anything else.
     """
-    if multiprocessing.parent_process() is not None:  # a worker is such a process already
+    if multiprocessing.parent_process() is not None:  # a worker is already such a process
         return fn(*args)
     try:
         return apart(fn, *args, limits=_limits.get(), told=told)

@@ -1,8 +1,8 @@
-"""A user's code: a module with the modules of its own that it imports, shipped as source and run anywhere.
+"""User code: a module and the user's modules that it imports, shipped as source.
 
-All of it stands in one package that is named by its content. Two rules may then each have a `helper`, two
-versions of one file may meet in one process, and nothing is swapped in `sys.modules`: for code of that
-package, and for no other, an absolute import of one of the user's own modules is one from the package.
+The modules form one package named by its content. Two rules can then each have a `helper`, two versions of a
+file can coexist in one process, and `sys.modules` is never manipulated. Only inside that package, an absolute
+import of one of the user's modules is resolved within the package.
 """
 
 from __future__ import annotations
@@ -28,63 +28,36 @@ from sdp_bench.bench.identity import keys
 from sdp_bench.bench.text import public
 
 Files = tuple[tuple[str, str], ...]
-"""Paths below a folder, ``helper.py`` or ``package/__init__.py``, and the sources there."""
+"""Pairs of a path relative to a folder, ``helper.py`` or ``package/__init__.py``, and its source."""
 
 _PACKAGE = "sdp_bench_plugin_"
 
 _PROJECT = {"sdp_ref", "sdp_bench"}
-"""Has fingerprints of its own, and is on every worker."""
+"""These packages have their own fingerprints and are installed on every worker."""
 
 
 @dataclass(frozen=True)
 class Code:
-    """Something of a user's: where it is, and the source of all that it takes to run it elsewhere.
+    """User code: its location, and the source needed to run it elsewhere."""
 
-    Attributes
-    ----------
-    address : str
-        Where it was found, for people: ``my_rule.py:MyRule``.
-    module : str
-        Name to import its module by, ``package.module``; empty for a file.
-    attribute : str
-        Class, function or object in the module.
-    source : str
-        Of the module; empty if it has no Python source, and is imported only.
-    modules : tuple of (str, str)
-        Modules of the user's own that it imports, from its folder or package, sorted: path and source.
-    folder : str
-        Of the file, where it may keep data; empty for a module, and for code from a results file.
-    trusted : bool
-        Whether it may be run: not what was read from a file of results, which may come from anybody.
-    """
-
-    address: str
-    module: str
-    attribute: str
+    address: str  # where it was found, for display: ``my_rule.py:MyRule``
+    module: str  # import name of its module, ``package.module``; empty for a file
+    attribute: str  # class, function or object in the module
+    # source of the module; empty if it has no Python source and is only imported
     source: str = field(repr=False)
+    # the user's modules that it imports, from its folder or package, as sorted pairs of path and source
     modules: Files = field(default=(), repr=False)
+    # folder of the file, which may hold data; empty for a module, and for code from a results file
     folder: str = ""
+    # whether it may be run. Code from a results file is not trusted, since the file may come from anybody.
     trusted: bool = True
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Code:
-        """From its fields as JSON gives them back, in today's form or in that of schema 2.
+        """Return untrusted code from its JSON fields; `load` refuses to run it.
 
-        Parameters
-        ----------
-        plain : mapping
-            Other keys than the fields are left alone. Schema 2 had `beside` for `modules`, and a name made
-            from the content for the module of a file.
-
-        Returns
-        -------
-        Code
-            Not to be trusted: :meth:`load` refuses it.
-
-        Raises
-        ------
-        KeyError, TypeError, ValueError
-            If these are no fields of code.
+        Unknown keys are ignored. Schema 2 is read too: it has `beside` for `modules`, and a name derived from
+        the content for the module of a file. Invalid fields raise a KeyError, TypeError or ValueError.
         """
         module = "" if plain["module"].startswith(_PACKAGE) else plain["module"]
         files = plain["modules"] if "modules" in plain else plain.get("beside", ())
@@ -100,27 +73,19 @@ class Code:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Its fields as plain values, but for where it is on this machine: its sources are all of it."""
+        """Return the fields as plain values, without local paths."""
         return asdict(self) | {"address": public(self.address), "folder": ""}
 
     @property
     def packages(self) -> frozenset[str]:
-        """Top-level packages that its modules can be in, wherever they come from."""
+        """Top-level packages of its modules, from whatever location."""
         shipped = _Shipped(self)
         return shipped.tops | {shipped.package}
 
     def load(self) -> Any:
-        """Attribute that the address names; its module is run once a process.
+        """Import the module, once per process, and return the attribute named by the address.
 
-        Returns
-        -------
-        object
-            A class, a function, or whatever the module has under that name.
-
-        Raises
-        ------
-        UserError
-            If the module must not or cannot be run, or does not have it.
+        A UserError is raised if the code is not trusted, fails, or lacks the attribute.
         """
         if not self.trusted:
             raise UserError(
@@ -143,7 +108,7 @@ class Code:
                 with _importable(Path.cwd()):
                     return importlib.import_module(self.module)
             except ModuleNotFoundError as error:
-                # Of the module itself or a package above it: this machine does not have it.
+                # The module itself, or a package that contains it, is missing on this machine.
                 absent = error.name is not None and f"{self.module}.".startswith(f"{error.name}.")
                 if not (self.source and absent):
                     raise
@@ -153,25 +118,11 @@ class Code:
 
 
 def find(place: str, attribute: str, address: str) -> Code:
-    """Code at a place.
+    """Find code at a place.
 
-    Parameters
-    ----------
-    place : str
-        A file, ``path/to/my_rule.py``, or a module to import, ``package.module``.
-    attribute : str
-        Class, function or object in it.
-    address : str
-        The two as they were written; messages begin with it.
-
-    Returns
-    -------
-    Code
-
-    Raises
-    ------
-    UserError
-        If it, or a module of the user's own that it imports, cannot be read; or a module cannot be imported.
+    `place` is a file, ``path/to/my_rule.py``, or a module, ``package.module``; `attribute` is a class,
+    function or object in it. `address` is the user's spelling of both, for error messages. A UserError is
+    raised if the module or one of the user's modules that it imports cannot be read or imported.
     """
     if not place.endswith(".py"):
         return _of_module(place, attribute, address)
@@ -201,30 +152,11 @@ def _of_module(name: str, attribute: str, address: str) -> Code:
 
 
 def own_modules(source: str, package: str, base: Path, address: str) -> Files:
-    """Modules below a folder that a source in a package imports, and those that they import.
+    """Return the path and source of the modules below a folder that a source imports, recursively.
 
-    Imports anywhere count, those in functions too; what `importlib` is asked for by a name made at run time
-    cannot be seen. What is installed, the standard library and this project are no modules of the user's;
-    those of the source's own package are, wherever it is.
-
-    Parameters
-    ----------
-    source, package : str
-        Of the module that imports them.
-    base : Path
-        The folder.
-    address : str
-        Of the plug-in, for messages.
-
-    Returns
-    -------
-    tuple of (str, str)
-        Path below the folder and source of each, by path.
-
-    Raises
-    ------
-    UserError
-        If one cannot be read.
+    All import statements count, including those in functions; names passed to `importlib` at run time cannot
+    be detected. Installed packages, the standard library and this project are excluded, but modules of the
+    source's own `package` are included wherever it is installed.
     """
     top = package.partition(".")[0]
     found: dict[str, str] = {}
@@ -237,7 +169,7 @@ def own_modules(source: str, package: str, base: Path, address: str) -> Files:
             first, parent = name.partition(".")[0], name.rpartition(".")[0]
             if first in _PROJECT or (first != top and not _is_own(first, base)):
                 continue
-            # Packages above a module are run before it.
+            # Importing a module also runs its parent packages.
             pending |= {parent} - {""}
             stem = base.joinpath(*name.split("."))
             if (stem / "__init__.py").is_file():
@@ -245,7 +177,7 @@ def own_modules(source: str, package: str, base: Path, address: str) -> Files:
             elif stem.with_name(f"{stem.name}.py").is_file():
                 path, inside = stem.with_name(f"{stem.name}.py"), parent
             else:
-                continue  # an attribute of a module, or a folder that is a package without a file
+                continue  # an attribute of a module, or a namespace package
             text = importlib.util.decode_source(path.read_bytes())
             found[path.relative_to(base).as_posix()] = text
             pending |= _imported_names(text, inside)
@@ -255,11 +187,11 @@ def own_modules(source: str, package: str, base: Path, address: str) -> Files:
 
 
 def _imported_names(source: str, package: str) -> set[str]:
-    """Absolute names in the imports of a source in a package; some may be attributes, not modules."""
+    """Return the absolute names in a source's imports; some may be attributes rather than modules."""
     try:
         tree = ast.parse(source)
     except SyntaxError:
-        return set()  # running it says so, with the line
+        return set()  # running the code reports the syntax error with its line
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -273,7 +205,7 @@ def _imported_names(source: str, package: str) -> set[str]:
 
 
 def _is_own(name: str, base: Path) -> bool:
-    """Whether a top-level name is a module in a folder, and not Python's, this project's or installed."""
+    """Return whether a top-level name is a module in a folder, and not Python's, ours or installed."""
     if name in sys.stdlib_module_names or name in _PROJECT:
         return False
     installed = [sysconfig.get_path(kind) for kind in ("purelib", "platlib")]
@@ -283,28 +215,23 @@ def _is_own(name: str, base: Path) -> bool:
 
 @dataclass(frozen=True)
 class _Shipped(MetaPathFinder, ExecutionLoader):
-    """Finder and loader of the package that some code stands in: its file, or nothing, and its modules.
-
-    Source is found through :meth:`get_source`, so that tracebacks and `inspect` show it where there is no
-    file, too.
-    """
+    """Finder and loader of the package made from shipped code, whose source tracebacks and `inspect` find."""
 
     code: Code
 
     @cached_property
     def package(self) -> str:
-        """Name by content: two versions of a file are two packages."""
+        """Package name, derived from the content: two versions of a file are two packages."""
         code = self.code
         return _PACKAGE + keys.digest(code.module, code.source, *code.modules)[:12]
 
     @cached_property
     def main(self) -> str:
-        """Name of the module that the address names: the package itself, if that is a file."""
+        """Name of the module that the address refers to; a file is the package itself."""
         return f"{self.package}.{self.code.module}".rstrip(".")
 
     @cached_property
     def files(self) -> dict[str, tuple[str, str]]:
-        """Paths and sources by full names of modules."""
         folder = Path(self.code.folder or f"<{self.package}>")
         place = self.code.address.partition(":")[0]
         main = f"{self.code.module.replace('.', '/')}.py" if self.code.module else Path(place).name
@@ -316,13 +243,12 @@ class _Shipped(MetaPathFinder, ExecutionLoader):
 
     @cached_property
     def tops(self) -> frozenset[str]:
-        """First parts of the modules' own names."""
         return frozenset(name.split(".")[1] for name in self.files if "." in name)
 
     @contextmanager
     def findable(self) -> Iterator[None]:
-        """While this lasts Python finds the modules; afterwards no import of anybody's comes by here."""
-        # Before Python's own finders, which would take the files that are in the folder today.
+        """Make the modules importable during the block; imports elsewhere are unaffected afterwards."""
+        # Before Python's own finders, which would load the current files of the folder.
         sys.meta_path.insert(0, self)
         try:
             yield
@@ -330,26 +256,22 @@ class _Shipped(MetaPathFinder, ExecutionLoader):
             sys.meta_path.remove(self)
 
     def find_spec(self, name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
-        """Of a module of the package; see :class:`importlib.abc.MetaPathFinder`."""
         if name in self.files:
             return importlib.util.spec_from_loader(name, self)
         # Folders without an __init__.py are packages too.
         return ModuleSpec(name, None, is_package=True) if self._has_modules(name) else None
 
     def is_package(self, name: str) -> bool:
-        """Whether modules can stand below it; see :class:`importlib.abc.InspectLoader`."""
         return name == self.package or self._has_modules(name) or self.files[name][0].endswith("__init__.py")
 
     def get_filename(self, name: str) -> str:
-        """Path, which need not exist here; see :class:`importlib.abc.ExecutionLoader`."""
         return self.files[name][0]
 
     def get_source(self, name: str) -> str:
-        """Source as it was shipped; see :class:`importlib.abc.InspectLoader`."""
         return self.files[name][1]
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run a module, whose import statements ask :meth:`_import` whenever they are run."""
+        """Run a module whose import statements call `_import`, now and later."""
         module.__dict__["__builtins__"] = {**vars(builtins), "__import__": self._import}
         super().exec_module(module)
 
@@ -361,7 +283,7 @@ class _Shipped(MetaPathFinder, ExecutionLoader):
         attributes: Sequence[str] | None = (),
         level: int = 0,
     ) -> ModuleType:
-        """As ``__import__``, with absolute names of own modules taken in the package."""
+        """Import as ``__import__`` does, but resolve absolute names of own modules within the package."""
         if not level and name.partition(".")[0] not in self.tops:
             return __import__(name, names, local, attributes or ())
         with self.findable():
@@ -369,7 +291,8 @@ class _Shipped(MetaPathFinder, ExecutionLoader):
                 return __import__(name, names, local, attributes or (), level)
             if attributes:
                 return __import__(f"{self.package}.{name}", names, local, attributes)
-            importlib.import_module(f"{self.package}.{name}")  # of which the statement binds the first part
+            # the import statement binds the first part of the name
+            importlib.import_module(f"{self.package}.{name}")
         return sys.modules[f"{self.package}.{name.partition('.')[0]}"]
 
     def _has_modules(self, name: str) -> bool:
@@ -378,13 +301,7 @@ class _Shipped(MetaPathFinder, ExecutionLoader):
 
 @contextmanager
 def no_exit() -> Iterator[None]:
-    """Make an error of it if code from outside calls `sys.exit`, which would end a command as if well.
-
-    Raises
-    ------
-    RuntimeError
-        In the place of `SystemExit`.
-    """
+    """Turn `sys.exit` of user code into a RuntimeError: a command would end as if it had succeeded."""
     try:
         yield
     except SystemExit as stop:
@@ -393,7 +310,7 @@ def no_exit() -> Iterator[None]:
 
 @contextmanager
 def _importable(folder: Path) -> Iterator[None]:
-    """Let modules of a folder be imported, after all others."""
+    """Make modules of a folder importable, after all others."""
     sys.path.append(str(folder))
     try:
         yield

@@ -1,4 +1,4 @@
-"""Rules, metrics and others from outside the package: found by an address, made again in other processes."""
+"""Plug-ins: rules, metrics and other objects found by an address, and reconstructed in other processes."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Kind(Generic[T]):
-    """What may come from outside in the place of built-in things of one kind.
+    """A kind of object that plug-ins can provide.
 
-    Parameters
+    Attributes
     ----------
     noun : str
-        ``rule``, for messages and to tell a plug-in's kind.
+        ``rule``, for messages and to identify the kind.
     group : str
-        Entry points by which an installed package names its own.
+        Entry-point group in which installed packages register such objects.
     type : type
-        Class or protocol that they are instances of; all have a ``name``.
+        Class or protocol of the objects, which all have a ``name``.
     needs : str
-        That in words, for messages: ``a name and propagate(net, x)``.
+        The requirements in words, for messages: ``a name and propagate(net, x)``.
     built_in : callable
-        Gives the names that are taken.
+        Returns the reserved names.
     others : callable
-        Gives names that stand for addresses, for messages.
+        Returns names that stand for addresses, for messages.
     """
 
     noun: str
@@ -52,14 +52,14 @@ class Kind(Generic[T]):
 
 @dataclass(frozen=True)
 class Plugin:
-    """Something from outside the package, with all that another process needs to make it.
+    """An object from outside the package, with everything that another process needs to construct it.
 
     Attributes
     ----------
     name : str
-        Spec under which it is stored: its own ``spec`` if it has one, else its ``name``.
+        Spec under which it is stored: its ``spec`` if it has one, else its ``name``.
     kind : str
-        Noun of its :class:`Kind`.
+        Noun of its `Kind`.
     code : Code
     options : str
         Parameters as text, ``order=3``.
@@ -72,95 +72,60 @@ class Plugin:
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Plugin:
-        """From its fields as JSON gives them back; those of schema 2 were one mapping with the code's.
+        """Return an untrusted plug-in from its JSON fields; in schema 2 these include the fields of its code.
 
-        Returns
-        -------
-        Plugin
-            Whose code is not trusted.
-
-        Raises
-        ------
-        KeyError, TypeError, ValueError
-            If these are no fields of a plug-in.
+        Invalid fields raise a KeyError, TypeError or ValueError.
         """
         code = Code.from_json(plain.get("code", plain))
         return cls(plain["name"], plain.get("kind", "rule"), code, plain["options"])
 
     def as_json(self) -> dict[str, Any]:
-        """Inverse of :meth:`from_json`, but for trust and folders."""
+        """Inverse of `from_json`, without trust and folders."""
         return asdict(self) | {"code": self.code.as_json()}
 
     def as_trusted(self) -> Plugin:
-        """The same, whose code may be run: its user trusts where it comes from."""
+        """Return a copy whose code may be run, because the user trusts its origin."""
         return replace(self, code=replace(self.code, trusted=True))
 
     @property
     def address(self) -> str:
-        """Where it was found, for people: ``my_rule.py:MyRule``."""
         return self.code.address
 
     @property
     def roots(self) -> tuple[object, ...]:
-        """What it rests on: its source and that of its own modules as text, its options, and its classes.
+        """Sources of the code and its modules, options and classes, from which its fingerprint is computed.
 
-        Its code is run here.
+        Runs the code in this process.
         """
         made = self.code.load()
-        # An object changes in use; what it is made by does not.
+        # An object changes in use, but its factory does not.
         maker = made if isinstance(made, type | FunctionType) else None
         code = self.code
         return code.source, code.modules, code.attribute, self.options, maker, type(self.load())
 
     @property
     def mark(self) -> str:
-        """Hash of what it rests on, 16 hexadecimal digits."""
+        """Hash of sources and options, 16 hexadecimal digits."""
         return ask(self.address, _mark, self)
 
     def load(self) -> Any:
-        """What it stands for, made here, once a process.
-
-        Returns
-        -------
-        object
-            Of the type that its kind asks for.
-
-        Raises
-        ------
-        UserError
-            If the code cannot be run, or its options do not fit.
-        """
+        """Construct the object in this process, once; a UserError if code or options are invalid."""
         return _made(self)
 
 
 def load(address: str, kind: Kind[T]) -> T:
-    """What an address leads to, made here; see :func:`find`."""
+    """Return the object at an address, constructed in this process; see `find`."""
     made: T = find(address, kind).load()
     return made
 
 
 def find(address: str, kind: Kind[T]) -> Plugin:
-    """Plug-in at an address; its code is run in a process of its own.
+    """Find the plug-in at an address; its code runs in a separate process.
 
-    Parameters
-    ----------
-    address : str
-        ``path/to/my_rule.py:MyRule``, ``package.module:MyRule``, or the name of an entry point of the
-        kind's group; then perhaps ``:key=value,...``. `MyRule` is a class, a function that makes one, or
-        the object itself.
-    kind : Kind
-        What it must be.
-
-    Returns
-    -------
-    Plugin
-
-    Raises
-    ------
-    UserError
-        If there is nothing, or nothing of this kind.
-    RunFailedError
-        If the code ends its process, or is not ready in time.
+    `address` is ``path/to/my_rule.py:MyRule``, ``package.module:MyRule``, or the name of an entry point in
+    the kind's group, optionally followed by ``:key=value,...``. `MyRule` is a class, a function that returns
+    an object, or the object itself. A UserError is raised if nothing of this kind is found, and a
+    RunFailedError if the code ends its process or exceeds its time limit.
     """
     place, _, rest = address.partition(":")
     attribute, _, options = rest.partition(":")
@@ -176,35 +141,17 @@ def find(address: str, kind: Kind[T]) -> Plugin:
 
 
 def of(found: Code, kind: Kind[T]) -> Plugin:
-    """Plug-in of code that is known; see :func:`find`.
-
-    Parameters
-    ----------
-    found : Code
-    kind : Kind
-        What it must be.
-
-    Returns
-    -------
-    Plugin
-
-    Raises
-    ------
-    UserError
-        If it is nothing of this kind.
-    RunFailedError
-        If the code ends its process, or is not ready in time.
-    """
+    """Return the plug-in of code that was already found; errors as in `find`."""
     return _checked(ask(found.address, _named, Plugin("", kind.noun, found), _asked(kind)), kind)
 
 
 def _asked(kind: Kind[Any]) -> tuple[type, str]:
-    """What of a kind a process of its own needs to know: its type, and what that needs."""
+    """Return the parts of a kind that a separate process needs: its type and requirements."""
     return kind.type, kind.needs
 
 
 def _checked(plugin: Plugin, kind: Kind[Any]) -> Plugin:
-    """A plug-in whose name can stand in records."""
+    """Return the plug-in if its name is valid in records."""
     name, address = plugin.name, plugin.address
     if not (_NAME.fullmatch(name) and name.isprintable()):
         raise UserError(f"{address}: a {kind.noun}'s name is one word such as 'second_order', got {name!r}")
@@ -216,12 +163,12 @@ def _checked(plugin: Plugin, kind: Kind[Any]) -> Plugin:
 def _found(
     place: str, attribute: str, address: str, noun: str, options: str, asked: tuple[type, str]
 ) -> Plugin:
-    """Plug-in whose code is looked for, and run, here."""
+    """Find the plug-in's code and run it in this process."""
     return _named(Plugin("", noun, code.find(place, attribute, address), options), asked)
 
 
 def _named(plugin: Plugin, asked: tuple[type, str]) -> Plugin:
-    """Plug-in with the name that it gives itself, when its code is run here."""
+    """Run the plug-in's code in this process and set the name that it declares."""
     (needed, needs), noun, address = asked, plugin.kind, plugin.address
     made = _made(plugin)
     try:
@@ -233,7 +180,7 @@ def _named(plugin: Plugin, asked: tuple[type, str]) -> Plugin:
     if not is_one:
         raise UserError(
             f"{address}: a {noun} has {needs}, {on_one_line(name)} has not"
-        )  # a net's takes lines
+        )  # repr of a net has several lines
     return replace(plugin, name=name)
 
 
@@ -244,7 +191,7 @@ def _mark(plugin: Plugin) -> str:
 
 
 def plugin_of(spec: str, plugins: Iterable[Plugin], kind: str = "rule") -> Plugin | None:
-    """Plug-in of that name and kind, if there is one."""
+    """Return the plug-in with this name and kind, or None."""
     return next((plugin for plugin in plugins if (plugin.name, plugin.kind) == (spec, kind)), None)
 
 

@@ -1,8 +1,8 @@
-"""What a session defines, as code: classes and functions of a notebook or a script, and objects, as source.
+"""Classes, functions and objects of a notebook or script as source code.
 
-A module is written that makes the same again elsewhere: definitions with all that they use, in the words of
-the cells they were read from, and objects by what pickle asks of them. Unlike a pickle it can be read, and
-the same session gives the same text, so that what was measured is known by it.
+The generated module reconstructs them elsewhere: definitions with everything that they use, as written in the
+cells, and objects from their pickle state. Unlike a pickle it is readable, and the same session gives the
+same text, so that results can be identified by it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _MADE = "made"
-"""Name of an object in the module that makes it."""
+"""Name of an object in the generated module."""
 _ANNOTATIONS = __future__.annotations.compiler_flag
 _LOOKUPS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_GLOBALS"}
 _ATOMS = (bool, int, str, bytes, complex, type(None), type(Ellipsis))
@@ -38,24 +38,11 @@ _HINT = "write it to a file and give that, path/to/file.py:Name"
 
 
 def code_of(thing: object, carried: Collection[Tensor] = ()) -> Code:
-    """Code of a class, a function or an object of this session; none of it is run here.
+    """Return the code of a class, a function or an object of this session, without running any of it.
 
-    Parameters
-    ----------
-    thing : object
-        What it defines is found through the source that Python keeps of cells and files. Of an object the
-        state is taken as it is now.
-    carried : collection of Tensor
-        Tensors whose values go another way: here they are zeros.
-
-    Returns
-    -------
-    Code
-
-    Raises
-    ------
-    UserError
-        If something that it uses cannot be written as source, which one line names.
+    Definitions are found through the source that Python keeps of cells and files. An object is stored in its
+    current state. Tensors in `carried` are transferred separately, and are zeros in the code. If something
+    cannot be written as source, a UserError names it.
     """
     is_definition = isinstance(thing, type | FunctionType)
     name = thing.__name__ if isinstance(thing, type | FunctionType) else type(thing).__name__
@@ -73,25 +60,16 @@ def code_of(thing: object, carried: Collection[Tensor] = ()) -> Code:
 
 
 class _Writer:
-    """Lines of a module that has what one thing needs.
-
-    Parameters
-    ----------
-    subject : str
-        Name of the thing, for messages.
-    carried : set of int
-        Identities of tensors that are written without their values.
-    """
+    """Writer of a module with everything that one object needs."""
 
     def __init__(self, subject: str, carried: set[int]) -> None:
         self.lines: list[str] = []
         self.has_annotations = False
         self._subject, self._carried = subject, carried
         self._bound: dict[str, Any] = {}
-        self._made: dict[int, tuple[str, Any]] = {}  # with what is named, which must not be freed
+        self._made: dict[int, tuple[str, Any]] = {}  # keeps the objects alive, so that their ids stay unique
 
     def bind(self, name: str, value: Any) -> None:
-        """Give a value a name in the module."""
         if name in self._bound:
             return
         self._bound[name] = value
@@ -107,7 +85,6 @@ class _Writer:
             self._write(f"{name} = {self.expression(value)}")
 
     def expression(self, value: Any) -> str:
-        """Text that stands for a value in the module."""
         kind = type(value)
         if kind in _ATOMS or (kind is float and math.isfinite(value)):
             return repr(value)
@@ -129,14 +106,13 @@ class _Writer:
             return f"{{{', '.join(pairs)}}}"
         items = [self.expression(each) for each in value]
         if isinstance(value, set | frozenset):
-            items.sort()  # the order of a set differs from process to process
+            items.sort()  # the order of a set differs between processes
         text = ", ".join(items)
         if isinstance(value, tuple):
             return f"({text}{',' * (len(items) == 1)})"
         return f"[{text}]" if isinstance(value, list) else f"{type(value).__name__}([{text}])"
 
     def _reference(self, value: Any) -> str:
-        """Expression for a class or function."""
         if isinstance(value, type | FunctionType) and _is_of_session(value):
             name = value.__name__
             if self._bound.get(name, value) is not value:
@@ -149,7 +125,7 @@ class _Writer:
         return ".".join([self._named(f"from {_module(value)} import {top} as {{}}", whole), *rest])
 
     def _named(self, line: str, value: Any) -> str:
-        """Name that a line gives to a value, which is written once."""
+        """Return the name that a line assigns to a value; each value is written once."""
         if id(value) not in self._made:
             name = self._new(value)
             self._write(line.format(name))
@@ -161,7 +137,7 @@ class _Writer:
         return name
 
     def _make(self, value: Any) -> None:
-        """Write an object that is neither a definition nor a plain value, as pickle would make it again."""
+        """Write an object that is neither a definition nor a plain value, from its pickle state."""
         import torch
 
         if isinstance(value, torch.Tensor):
@@ -214,7 +190,7 @@ class _Writer:
         self._write(f"{self._new(value)} = {text}")
 
     def _define(self, thing: type | FunctionType) -> None:
-        """Write a definition, below those that it uses."""
+        """Write a definition after the definitions that it uses."""
         source, names, paths = self._found(thing)
         self._bound.setdefault(thing.__name__, thing)
         for name in sorted(names.keys() - {thing.__name__}):
@@ -230,7 +206,7 @@ class _Writer:
         self._write(source)
 
     def _found(self, thing: type | FunctionType) -> tuple[str, dict[str, Any], set[str]]:
-        """Source of a definition, what its global names stand for, and modules that it names with dots."""
+        """Return a definition's source, the values of its globals, and submodules used by dotted name."""
         if "<" in thing.__qualname__:
             what = "is a lambda" if thing.__name__ == "<lambda>" else "is defined inside a function"
             raise self._refused(f"{thing.__name__} {what}; give it a name at the top of a cell")
@@ -257,19 +233,19 @@ class _Writer:
 
 
 def _is_of_session(thing: type | FunctionType) -> bool:
-    """Whether it was defined in a cell, or in the script that is run, which nobody else can import."""
+    """Return whether it was defined in a cell or the running script, which cannot be imported."""
     module = sys.modules.get(thing.__module__)
     return module is None or module.__name__ == "__main__" or module.__spec__ is None
 
 
 def _module(thing: Any, name: str = "") -> str:
-    """Name of the module that something can be imported from, by its own name or another."""
+    """Return the name of the module from which something can be imported, by its own name or another."""
     known = getattr(thing, "__module__", None)
     return str(known or pickle.whichmodule(thing, name or thing.__name__))  # type: ignore[attr-defined]
 
 
 def _functions(thing: type | FunctionType) -> Iterator[FunctionType]:
-    """Python functions that a definition has made, some of which may have come by other ways."""
+    """Yield the Python functions of a definition, including inherited or assigned ones."""
     if isinstance(thing, FunctionType):
         yield inspect.unwrap(thing)
         return
@@ -282,7 +258,7 @@ def _functions(thing: type | FunctionType) -> Iterator[FunctionType]:
 def _definition(
     text: str, name: str, line: int
 ) -> ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | None:
-    """Definition of a name that a line of a text is part of."""
+    """Return the definition of `name` that contains a line of the text."""
     try:
         tree = ast.parse(text)
     except SyntaxError:
@@ -296,13 +272,13 @@ def _definition(
 
 
 def _globals(code: CodeType) -> set[str]:
-    """Names that code looks up where it has none of its own."""
+    """Return the global names that code uses."""
     own = {str(each.argval) for each in dis.get_instructions(code) if each.opname in _LOOKUPS}
     return own.union(*(_globals(each) for each in code.co_consts if isinstance(each, CodeType)))
 
 
 def _paths(node: ast.AST, names: Mapping[str, Any]) -> Iterator[str]:
-    """Modules inside others that are named with dots: ``scipy.special`` of ``scipy.special.erf(x)``."""
+    """Yield submodules used by dotted name: ``scipy.special`` in ``scipy.special.erf(x)``."""
     for each in ast.walk(node):
         if isinstance(each, ast.Attribute):
             top, *rest = ast.unparse(each).split(".")

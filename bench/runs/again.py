@@ -1,4 +1,4 @@
-"""Some measurements of some groups made again."""
+"""Repetition of selected measurements of some groups."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from sdp_bench.bench.runs.driver import Meter, Progress
 from sdp_bench.bench.runs.group import GroupResult, run_group
 
 _FIRST, _TICK = 1.0, 15.0
-"""Seconds between looks at groups of which none ends: the first two, and from then on."""
-_NEARLY = 0.95  # of a group that takes longer than was expected, as long as it is not done
+"""Seconds between progress updates while no group ends: the first two, and all later ones."""
+_NEARLY = 0.95  # progress of a group that takes longer than expected, until it is done
 
 
 @dataclass(frozen=True)
 class Part:
-    """What is measured again of one group: `cells` of it, in about so many seconds on one core."""
+    """The cells of one group to measure again, with the expected time (s) on one core."""
 
     group: Group
     cells: frozenset[Cell]
@@ -32,17 +32,7 @@ class Part:
 
 
 def parts_of(groups: Mapping[Cell, Group], chosen: Collection[Cell]) -> tuple[Part, ...]:
-    """What was chosen, by groups, the longest first: no worker is left alone with the last long one.
-
-    Parameters
-    ----------
-    groups : dict of (unit, rule, metric) to group
-    chosen : collection of (unit, rule, metric)
-
-    Returns
-    -------
-    tuple of Part
-    """
+    """Group the chosen cells, longest first, so that no worker is left alone with a long one."""
     cells: dict[int, set[Cell]] = {}
     for cell in chosen:
         cells.setdefault(id(groups[cell]), set()).add(cell)
@@ -60,22 +50,10 @@ def measure_again(
     keep: Callable[[Collection[Cell], Collection[Record]], None],
     progress: Progress,
 ) -> MeasuredAgain:
-    """Measure parts of groups; what fails is named, and the others go on.
+    """Measure parts of groups again; failures are recorded, and the other parts continue.
 
-    Parameters
-    ----------
-    parts : collection of Part
-    known : MeasuredAgain
-        What is there already, and is not measured again.
-    make_executor : callable
-    keep : callable of (cells, records)
-        Takes what came of a group as soon as it is there.
-    progress : Progress
-
-    Returns
-    -------
-    MeasuredAgain
-        With what was known.
+    Measurements in `known` are not repeated. `keep` is called with the cells and records of each group as
+    soon as it ends. The result includes `known`.
     """
     todo = [replace(part, cells=part.cells - known.cells) for part in parts]
     todo = [part for part in todo if part.cells]
@@ -102,7 +80,7 @@ def measure_again(
 def _ended(
     futures: Mapping[Future[GroupResult], Part], meter: Meter
 ) -> Iterator[tuple[Part, Future[GroupResult]]]:
-    """Parts as they end; the meter goes on while none does, as the first, the longest, may take minutes."""
+    """Yield parts as they end; progress is updated meanwhile, since the first may take minutes."""
     began: dict[Future[GroupResult], float] = {}
     pending, count = set(futures), 0
     for seconds in itertools.chain((_FIRST, _FIRST), itertools.repeat(_TICK)):
@@ -119,7 +97,7 @@ def _ended(
 
 
 def _share(futures: Mapping[Future[GroupResult], Part], began: dict[Future[GroupResult], float]) -> float:
-    """How much of the work is done: of what is being measured by the clock, since `began`."""
+    """Return the completed share of the work; running parts count by the time since they began."""
     now, done = time.monotonic(), 0.0
     for future, part in futures.items():
         if future.done():
@@ -130,7 +108,7 @@ def _share(futures: Mapping[Future[GroupResult], Part], began: dict[Future[Group
 
 
 def _seconds(group: Group, cells: Collection[Cell]) -> float:
-    """Time (s) that some cells of a group take on one core: of an oracle's group only these, else all."""
+    """Return the time (s) of some cells on one core; groups without an oracle always run whole."""
     if not isinstance(group, LawGroup):
         return group.seconds
     subjects = []
@@ -142,7 +120,7 @@ def _seconds(group: Group, cells: Collection[Cell]) -> float:
 
 
 def _result(part: Part, future: Future[GroupResult]) -> MeasuredAgain:
-    """What came of a part; what stopped its worker is a failure of all of it."""
+    """Return the result of a part; if its worker was stopped, the whole part has failed."""
     try:
         result = future.result()
     except lost() as error:
@@ -155,5 +133,5 @@ def _result(part: Part, future: Future[GroupResult]) -> MeasuredAgain:
 
 
 def _is_of(cell: Cell, failure: tuple[str, str | None, str | None]) -> bool:
-    """Whether a failure, of all rules or metrics where it names none, is one of this measurement."""
+    """Return whether a failure concerns this cell; without a rule or metric it concerns all."""
     return all(part in (own, None) for own, part in zip(cell, failure, strict=True))

@@ -1,4 +1,4 @@
-"""The conformance kit on a rule, in a process that may hang or die."""
+"""The conformance kit for a rule, in a process that may hang or die."""
 
 from __future__ import annotations
 
@@ -24,32 +24,12 @@ def conformance(
     seed: int = 0,
     told: Callable[[CheckResult], None] = lambda _: None,
 ) -> ConformanceReport:
-    """Report of the conformance kit on a rule, from a process of its own.
+    """Run the conformance kit on a rule in a separate process.
 
-    Parameters
-    ----------
-    rule : str
-        Built-in spec, or the name of one of `chosen`.
-    chosen : sequence of Plugin
-    limits : Limits, optional
-        Of the whole kit.
-    only : collection of str, optional
-        Names of checks; all by default.
-    seed : int
-        Of the cases.
-    told : callable
-        Called with each result as it comes.
-
-    Returns
-    -------
-    ConformanceReport
-
-    Raises
-    ------
-    WorkerError
-        If the rule ends or hangs that process; its message names the check.
-    Exception
-        Whatever else the kit ends with: what a rule raises is a failed check.
+    `rule` is a built-in spec or the name of one of `chosen`. `limits` apply to the whole kit, `only` selects
+    checks by name, `seed` determines the test cases, and `told` is called with each result as it arrives. A
+    WorkerError that names the check is raised if the rule ends or hangs the process. An error raised by the
+    rule is a failed check.
     """
     names, done = [check.name for check in named_checks(only)], list[CheckResult]()
 

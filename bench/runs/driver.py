@@ -1,4 +1,4 @@
-"""A whole run: train what is missing, measure what is not known yet, and keep it."""
+"""A whole run: train missing nets, measure what is not stored yet, and store it."""
 
 from __future__ import annotations
 
@@ -27,50 +27,41 @@ from sdp_bench.bench.settings import Settings
 
 
 class Meter(Protocol):
-    """Where a long loop says how far it has come."""
+    """Progress display of a long loop."""
 
     def done(self, count: int, total: int, text: str, share: float | None = None) -> None:
-        """Say that `count` of `total` steps are done, the last one being `text`.
+        """Report that `count` of `total` steps are done, the last one being `text`.
 
-        `share` is how much of the work that was, where steps are unequal: the time left goes by it.
+        `share` is the completed share of the work if steps are unequal; the remaining time is estimated from
+        it.
         """
 
     def note(self, text: str) -> None:
-        """Say something that stays on the screen."""
+        """Print a line that stays on the screen."""
 
 
 class Progress(Protocol):
-    """Where a run says what it does."""
+    """Progress display of a run."""
 
     def say(self, text: str) -> None:
-        """Say one line."""
+        """Print one line."""
 
     def meter(self, title: str) -> AbstractContextManager[Meter]:
-        """Show the progress of a loop until the block is left."""
+        """Show the progress of a loop during the block."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a run is asked for.
-
-    Attributes
-    ----------
-    experiments : sequence of Experiment
-    settings : Settings
-    nets : sequence of Net, optional
-        What the experiments ask about; trained, or taken from the cache, if none are given.
-    command, preset : str
-        As the user wrote them, for the record.
-    shard : (int, int)
-        Part i of n of the groups, counted from 1.
-    """
+    """The request for a run."""
 
     experiments: Sequence[Experiment]
     settings: Settings
+    # nets to measure; by default those of the experiments, cached or trained
     nets: Sequence[Net] | None = None
+    # as the user wrote them, for the record
     command: str = ""
     preset: str = ""
-    shard: tuple[int, int] = (1, 1)
+    shard: tuple[int, int] = (1, 1)  # part i of n of the groups, counted from 1
 
 
 def run(
@@ -80,27 +71,12 @@ def run(
     make_executor: Callable[[int, int], Executor],
     progress: Progress,
 ) -> int:
-    """Do a run; what the store holds as today's code would measure it is not measured again.
+    """Run experiments and return the number of failed measurements.
 
-    Parameters
-    ----------
-    store : Store
-    request : Request
-    jobs : int, optional
-        Workers; one a core by default.
-    make_executor : callable of (int, int)
-        Executor with so many workers, each with so many BLAS threads.
-    progress : Progress
-
-    Returns
-    -------
-    int
-        Failed measurements; one of a law for which the metric is not defined is none.
-
-    Raises
-    ------
-    UserError
-        If a setting does not fit, or there is nothing to run.
+    Measurements that the store holds, made by equivalent code, are skipped. `jobs` defaults to one worker per
+    core; `make_executor` gets the number of workers and of BLAS threads per worker. A metric that is not
+    defined for a law does not count as a failure. A UserError is raised if a setting is invalid or there is
+    nothing to run.
     """
     start = time.monotonic()
     nets = request.nets
@@ -167,9 +143,9 @@ def _measure(
     executor: Executor,
     progress: Progress,
 ) -> int:
-    """Measure groups; gives the number of failures."""
+    """Measure groups and return the number of failures."""
     expected = {id(group): group.seconds for group in groups}
-    # Longest first: no worker is left alone with the last long group.
+    # Longest first, so that no worker is left alone with a long group.
     groups = sorted(groups, key=lambda group: -expected[id(group)])
     failed = count = 0
     spent = 0.0
@@ -203,25 +179,10 @@ def _reasons(failures: Iterable[Failure]) -> list[Reason]:
 def nets_of(
     experiments: Sequence[Experiment], settings: Settings, jobs: int, progress: Progress
 ) -> list[Net]:
-    """Nets that the experiments ask for, from the cache; what is missing there is trained by `jobs` workers.
+    """Return the nets of experiments, from the cache or trained by `jobs` workers.
 
-    But for classifiers, which may take hours: these are left out.
-
-    Parameters
-    ----------
-    experiments : sequence of Experiment
-    settings : Settings
-    jobs : int
-    progress : Progress
-
-    Returns
-    -------
-    list of Net
-
-    Raises
-    ------
-    UserError
-        If there is none of them.
+    Classifiers are not trained, since that may take hours: missing ones are skipped, and a UserError is
+    raised if no net remains.
     """
     kinds = kinds_of(experiments, settings)
     needs_none = any(not (each.kinds(settings) or each.classifiers) for each in experiments)
@@ -259,17 +220,7 @@ def nets_of(
 
 
 def kinds_of(experiments: Sequence[Experiment], settings: Settings) -> dict[tuple[Architecture, Recipe], int]:
-    """How many nets of each kind experiments ask for together (seeds 0, 1, ...).
-
-    Parameters
-    ----------
-    experiments : sequence of Experiment
-    settings : Settings
-
-    Returns
-    -------
-    dict of (Architecture, Recipe) to int
-    """
+    """Return how many nets of each kind the experiments use together (seeds 0, 1, ...)."""
     counts: dict[tuple[Architecture, Recipe], int] = {}
     for experiment in experiments:
         for kind in experiment.kinds(settings):
@@ -285,7 +236,7 @@ def _train(kinds: dict[tuple[Architecture, Recipe], int], jobs: int, progress: P
     if not seconds:
         return
     total = sum(seconds.values())
-    jobs = min(jobs, len(seconds), environment.cores())  # here, wherever the groups are measured
+    jobs = min(jobs, len(seconds), environment.cores())  # on this machine, wherever the groups are measured
     progress.say(f"training {len(seconds)} kinds of net: about {_duration(total / jobs)}")
     executor = LocalProcesses(jobs, 1)
     try:

@@ -1,4 +1,4 @@
-"""One group of work in a worker, and groups from a driver."""
+"""Measuring one group in a worker, and running groups from a driver."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sdp_bench.bench.results.record import Cell, Failure, Record
 from sdp_bench.bench.results.store import Store
 
 Current = frozenset[Cell]
-"""Cells that need not be measured again: the store has them as today's code would make them."""
+"""Cells that need not be measured: the store has them from equivalent code."""
 
 
 @dataclass(frozen=True)
 class GroupResult:
-    """What came of a group: its records, its failures, and how long it took (s)."""
+    """Records and failures of a group, and its time (s)."""
 
     records: list[Record]
     failures: list[Failure]
@@ -36,18 +36,7 @@ def _outside(record: Record) -> str:
 
 
 def run_group(group: Group, cells: Collection[Cell]) -> GroupResult:
-    """Measure some cells of a group.
-
-    Parameters
-    ----------
-    group : Group
-    cells : collection of Cell
-
-    Returns
-    -------
-    GroupResult
-        With records of these cells alone. A metric that gives a number that cannot be is a failure.
-    """
+    """Measure some cells of a group and return their records; an impossible value is a failure."""
     start, asked = time.perf_counter(), frozenset(cells)
     records: list[Record] = []
     failures: list[Failure] = []
@@ -63,17 +52,7 @@ def run_group(group: Group, cells: Collection[Cell]) -> GroupResult:
 
 
 def current(store: Store, groups: Sequence[Group]) -> Current:
-    """Cells of some groups that the store holds as today's code would make them.
-
-    Parameters
-    ----------
-    store : Store
-    groups : sequence of Group
-
-    Returns
-    -------
-    frozenset of Cell
-    """
+    """Return the cells of some groups that the store holds from equivalent code."""
     marks = {cell: group.fingerprint(cell[1], cell[2]) for group in groups for cell in group.cells}
     units = {unit for unit, _, _ in marks}
     measured = store.measured(units)
@@ -85,17 +64,7 @@ def current(store: Store, groups: Sequence[Group]) -> Current:
 
 
 def store_result(store: Store, run: int, group: Group, result: GroupResult, cells: Sequence[Cell]) -> None:
-    """Store what came of some cells of a group, with the fingerprints of today's code.
-
-    Parameters
-    ----------
-    store : Store
-    run : int
-    group : Group
-    result : GroupResult
-    cells : sequence of Cell
-        What was to be measured; what the store has of it is replaced.
-    """
+    """Store the result of some cells with the current code's fingerprints, replacing their old records."""
     records = [
         replace(record, fingerprint=group.fingerprint(record.rule, record.metric))
         for record in result.records
@@ -111,26 +80,11 @@ def execute(
     executor: Executor,
     on_group: Callable[[Group, GroupResult], None],
 ) -> None:
-    """Run groups and store each as it is finished.
+    """Run groups and store each as it finishes.
 
-    A worker that dies or runs out of time makes its group a failed one; whatever ends the driver
-    loses no group that was finished before.
-
-    Parameters
-    ----------
-    groups : sequence of Group
-    done : frozenset of Cell
-        What need not be measured.
-    store : Store
-    run : int
-    executor : Executor
-    on_group : callable of (Group, GroupResult)
-        Called when a group is stored.
-
-    Raises
-    ------
-    Exception
-        Whatever goes wrong in a worker beside what is measured: a mistake of the project's own.
+    Cells in `done` are skipped, and `on_group` is called after each group is stored. If a worker dies or
+    exceeds its time limit, its group has failed. If the driver ends, finished groups are already stored.
+    Errors in a worker outside the measured code are bugs of the project and are raised here.
     """
     start = time.perf_counter()
     futures: dict[Future[GroupResult], tuple[Group, list[Cell]]] = {}

@@ -1,4 +1,4 @@
-"""All the work that experiments make of some settings and nets."""
+"""All work of some experiments, given settings and nets."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from sdp_ref.rules import Traits, traits
 
 _COLOUR = re.compile("#[0-9A-Fa-f]{6}")
 _MOST = 10**9
-"""Of ranks and of samples: results files have 64 bits for a number."""
+"""Limit of ranks and sample counts, which results files store in 64 bits."""
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """All that a run is to do.
+    """All work of a run.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Plan:
     experiments : dict of str to Selection
         Metrics and rules of each experiment.
     left_out : tuple of LeftOut
-        What cannot be done, and why.
+        What cannot be done, with reasons.
     """
 
     settings: Settings
@@ -47,46 +47,28 @@ class Plan:
 
     @property
     def units(self) -> list[Unit]:
-        """What is measured on, each once."""
         return list(dict.fromkeys(unit for group in self.groups for unit in group.units))
 
     @property
     def members(self) -> list[tuple[str, str]]:
-        """Pairs of an experiment and the key of a unit, each once."""
+        """Return the distinct pairs of an experiment and the key of a unit."""
         return list(dict.fromkeys(pair for group in self.groups for pair in group.members))
 
     @property
     def rules(self) -> dict[str, Traits]:
-        """Traits of all rules, by spec."""
         specs = dict.fromkeys(rule for selection in self.experiments.values() for rule in selection.rules)
         return {spec: traits_of(spec, self.settings.plugins) for spec in specs}
 
     def shard(self, part: int, parts: int) -> Plan:
-        """Every `parts`-th group from the `part`-th on (counted from 1): a machine's share of a run."""
+        """Return every `parts`-th group from the `part`-th on (from 1): one machine's share of a run."""
         return replace(self, groups=self.groups[part - 1 :: parts])
 
 
 def plan_of(experiments: Sequence[Experiment], settings: Settings, nets: Sequence[Net]) -> Plan:
-    """Work of experiments; one whose data are not there is left out, if there is other work.
+    """Return the work of experiments, with groups sorted by type; experiments share groups of the same law.
 
-    Parameters
-    ----------
-    experiments : sequence of Experiment
-    settings : Settings
-    nets : sequence of Net
-        What they may ask about.
-
-    Returns
-    -------
-    Plan
-        Its groups sorted by their type; those that ask about the same law are shared.
-
-    Raises
-    ------
-    UserError
-        If a setting does not fit, no rule supports the nets, or there is nothing to do.
-    DataMissingError
-        If the data of all that was asked for are missing.
+    An experiment without its data is skipped if there is other work; otherwise a DataMissingError is raised.
+    A UserError is raised if a setting is invalid, no rule supports the nets, or there is nothing to do.
     """
     scope = Scope(settings, nets)
     groups: dict[type[Group], list[Group]] = {}
@@ -116,7 +98,7 @@ def plan_of(experiments: Sequence[Experiment], settings: Settings, nets: Sequenc
 
 
 def _selection(experiment: Experiment, groups: Sequence[Group]) -> Selection:
-    """Metrics and rules of an experiment's own groups; methods in its own order, rules as asked for."""
+    """Return an experiment's metrics and rules; methods in its own order, rules in the requested order."""
     cells = [cell for group in groups for cell in group.cells]
     metrics, rules = dict.fromkeys(cell[2] for cell in cells), dict.fromkeys(cell[1] for cell in cells)
     ordered = list(rules) if experiment.has_oracle else sorted(rules, key=experiment.rules.index)
@@ -124,7 +106,7 @@ def _selection(experiment: Experiment, groups: Sequence[Group]) -> Selection:
 
 
 def traits_of(rule: str, plugins: Sequence[Plugin] = ()) -> Traits:
-    """Traits of a rule or reference; of what is no rule, or declares traits that are none, its name alone."""
+    """Return the traits of a rule or reference; only the name if it is unknown or its traits are invalid."""
     if plugin := plugin_of(rule, plugins):
         try:
             return ask(plugin.address, _declared, plugin)
@@ -138,7 +120,7 @@ def traits_of(rule: str, plugins: Sequence[Plugin] = ()) -> Traits:
 
 
 def _declared(plugin: Plugin) -> Traits:
-    """Traits of a plug-in, which may declare anything, as figures and results files can take them."""
+    """Return the traits of a plug-in, limited to values that tables and results files accept."""
     try:
         with outside(), no_exit():
             found = traits(plugin.load())

@@ -1,11 +1,10 @@
-"""How far the laws of all suites are from their own in float64, as oracles draw them.
+"""The effect of float32 on the laws of all suites, compared with float64.
 
-``python -m sdp_bench.bench.runs.precision`` prints a line for each kind of net that is here, of the package
-or of the cache, under each noise of each experiment that asks for it; with kinds behind it (``relu-9
-sigmoid-4``) for these, whose nets are trained first where they must be. The exit code is 1 if a law is
-further from its own than its floor's 95 % point.
+``python -m sdp_bench.bench.runs.precision`` prints one line for each kind of available net (from the package
+or the cache) and each noise of the experiments that use it. Arguments (``relu-9 sigmoid-4``) select kinds,
+which are trained if necessary. The exit code is 1 if a distance exceeds the 95 % point of its floor.
 
-Image classifiers are not among them: no cells of equal mass are counted for ten scores.
+Image classifiers are excluded: cells of equal mass do not exist for ten scores.
 """
 
 from __future__ import annotations
@@ -41,49 +40,28 @@ Kind = tuple[Architecture, Recipe]
 
 @dataclass(frozen=True)
 class Distance:
-    """A law in float32, and as its oracle draws it, against the same noise through the net in float64.
-
-    Attributes
-    ----------
-    net, noise : str
-    rounding : Rounding
-        What the choice of the precision rests on.
-    precision : str
-        In which the oracle draws.
-    single, drawn : float
-        Total variation in the headline's cells (along the central axes for heavy tails) of all the oracle's
-        samples, in float32 and as drawn. Samples are paired, so that there is no floor but what moved.
-    floor95 : float
-        95 % point of the floor of as many samples.
-    """
+    """Distance of a law in float32, and as its oracle draws it, from float64 with the same noise."""
 
     net: str
     noise: str
-    rounding: Rounding
-    precision: str
+    rounding: Rounding  # basis of the choice of the precision
+    precision: str  # precision of the oracle's draws
+    # total variation in the headline's cells (along the central axes for heavy tails) of all the oracle's
+    # samples, in float32 and as drawn. Samples are paired, so only moved samples contribute.
     single: float
     drawn: float
-    floor95: float
+    floor95: float  # 95 % point of the floor of as many independent samples
 
     def __str__(self) -> str:
-        """Line of the table."""
         directions = f"{self.rounding.single} of {self.rounding.double}"
         numbers = (self.rounding.moved, self.single, self.drawn, self.floor95)
         return _line(self.net, self.noise, directions, *(f"{x:.4f}" for x in numbers), self.precision)
 
 
 def distances(kinds: Collection[str], sampling: Sampling) -> Iterator[Distance]:
-    """Distances of the laws of all experiments with an oracle: one net of each kind, at one input.
+    """Yield distances for all experiments with an oracle: one net of each kind, at one input.
 
-    Parameters
-    ----------
-    kinds : collection of str
-        Non-linearity and hidden layers, ``relu-9``; without any, those of which a net is here.
-    sampling : Sampling
-
-    Yields
-    ------
-    Distance
+    `kinds` are non-linearity and hidden layers, ``relu-9``; by default all kinds with an available net.
     """
     settings = replace(Settings(), sampling=sampling)
     asked: dict[Kind, dict[tuple[Noise, float], None]] = {}
@@ -99,25 +77,12 @@ def distances(kinds: Collection[str], sampling: Sampling) -> Iterator[Distance]:
 
 
 def name_of(architecture: Architecture) -> str:
-    """Kind of a net: ``relu-9``."""
+    """Return the kind of a net: ``relu-9``."""
     return f"{architecture.activation}-{architecture.depth}"
 
 
 def distance(net: TrainedNet, noise: Noise, scale: float, sampling: Sampling) -> Distance:
-    """Distance of the law of a net's output at the first of its inputs.
-
-    Parameters
-    ----------
-    net : TrainedNet
-    noise : Noise
-    scale : float
-        Of the noise.
-    sampling : Sampling
-
-    Returns
-    -------
-    Distance
-    """
+    """Return the distance for the law of a net's output at its first input."""
     data = inputs_of(net)
     x = data.batch(list(stratified_rows(data.labels, 1)))
     key = oracle_key(net, x[0], noise.label(scale), sampling.sampler, sampling.samples)
@@ -145,7 +110,7 @@ def distance(net: TrainedNet, noise: Noise, scale: float, sampling: Sampling) ->
 
 
 def main(kinds: Sequence[str]) -> int:
-    """Print the table; the exit code is 1 if a law is further from its own than chance explains."""
+    """Print the table; return 1 if a distance is larger than chance explains."""
     print(_line("net", "noise", "directions", "moved", "float32", "as drawn", "95 %", "precision"))
     found = []
     for each in distances(kinds, Sampling()):

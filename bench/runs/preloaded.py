@@ -1,7 +1,7 @@
-"""What a fork server imports once, so that no group has to: rules, metrics, oracles and what they use.
+"""Modules that a fork server imports once: rules, metrics, oracles and their dependencies.
 
-Declarations import what measures when it is needed (``docs/design.md``), and a group runs in a process of its
-own, which would import it for itself alone.
+Declarations import measuring code lazily (``docs/design.md``), and each group runs in its own process, which
+would otherwise repeat these imports.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ for _package in (sdp_bench.oracles, sdp_ref):
     for _name in _package.__all__:
         getattr(_package, _name)
 for _name in sdp_ref.rules():
-    with suppress(Exception):  # which the group that needs the rule will report; here it would stop them all
+    with suppress(Exception):  # the group that uses the rule reports the error; here it would stop all groups
         sdp_ref.rule(_name)
 with suppress(RegistryError):
     dict(metrics())

@@ -1,4 +1,4 @@
-"""Why things were not measured, each reason once: a law lacks the same thing for many metrics and inputs."""
+"""Reasons for missing measurements, each listed once for all metrics and inputs that it affects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sdp_bench.bench.metrics import recorded_metric
 
 
 class Told(NamedTuple):
-    """A failure as it is told: what is not known of it is empty."""
+    """A failure; unknown fields are empty."""
 
     rule: str
     metric: str
@@ -22,26 +22,13 @@ class Told(NamedTuple):
 
 @dataclass(frozen=True)
 class Reason:
-    """Why some metrics of a rule were not measured.
+    """Why some metrics of a rule were not measured."""
 
-    Attributes
-    ----------
-    rule : str
-        Its spec; empty if it is not about one rule.
-    metrics : tuple of str
-        Their labels, each once; none if it is not about single metrics.
-    error : str
-    places : tuple of str
-        Where, each once.
-    seconds : float
-        After how long, at most.
-    """
-
-    rule: str
-    metrics: tuple[str, ...]
+    rule: str  # spec; empty if the reason is not about one rule
+    metrics: tuple[str, ...]  # distinct labels; empty if the reason is not about single metrics
     error: str
-    places: tuple[str, ...] = ()
-    seconds: float = 0.0
+    places: tuple[str, ...] = ()  # distinct settings
+    seconds: float = 0.0  # longest time until the failure
 
     @property
     def line(self) -> str:
@@ -50,17 +37,7 @@ class Reason:
 
 
 def reasons(failures: Iterable[Told]) -> list[Reason]:
-    """Failures of one rule and error together.
-
-    Parameters
-    ----------
-    failures : iterable of Told
-
-    Returns
-    -------
-    list of Reason
-        In the order in which they are met first.
-    """
+    """Group failures by rule and error, in order of first occurrence."""
     found: dict[tuple[str, str], list[Told]] = {}
     for each in failures:
         found.setdefault((each.rule, each.error), []).append(each)

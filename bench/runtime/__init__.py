@@ -1,5 +1,5 @@
-"""How long propagation takes: the asv suite, and the runtime table.
+"""The run time of propagation: the asv suite and the runtime table.
 
-asv imports each module here at other commits than this one, under the name ``runtime``. So at import
-time they need the public face of `sdp_ref` alone and name each other relatively.
+asv imports these modules for other commits too, under the name ``runtime``. At import time they therefore use
+only the public interface of `sdp_ref` and relative imports.
 """

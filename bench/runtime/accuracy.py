@@ -1,7 +1,7 @@
 """Accuracy of each rule on the CI cells, tracked by asv; lower is better.
 
-The cells, rules and metrics are those of `bench.experiments.iris.ci` and no others, measured as a run does
-it. A commit without that module is skipped.
+Cells, rules and metrics are those of `bench.experiments.iris.ci`, measured as in a run. Commits without that
+module are skipped.
 """
 
 from __future__ import annotations
@@ -17,21 +17,16 @@ except ImportError:  # asv imports this file at other commits too
     ci = None  # type: ignore[assignment]
 
 Errors = dict[tuple[str, str, str], float]
-"""By net and noise, rule, and name of the metric."""
+"""Errors by net and noise, rule, and name of the metric."""
 
 _PLACES = 1000
 
 
 def parameters() -> list[list[str]]:
-    """Nets with a noise level, and rules.
+    """Return the names of nets with noise levels, and the rules.
 
-    asv tells a commit the place of a parameter in these lists, as another commit has them: where there are no
-    CI cells each place must be there, to be skipped.
-
-    Returns
-    -------
-    list of list of str
-        Names of nets and noise levels, then of rules.
+    asv passes parameters to a commit by their index in these lists, as created at another commit. A commit
+    without CI cells therefore needs lists of the same length in order to skip each entry.
     """
     if ci is None:
         return [["no CI cells at this commit"], ["-"] * _PLACES]
@@ -44,7 +39,7 @@ def parameters() -> list[list[str]]:
 
 
 def measure(groups: list[Any]) -> Errors:
-    """Errors of each rule on groups of cells: means over their inputs."""
+    """Return errors of each rule on groups of cells, averaged over inputs."""
     from sdp_bench.bench.runs.group import run_group
 
     values: dict[tuple[str, str, str], list[float]] = {}
@@ -63,7 +58,7 @@ def _name(net: str, sigma: float) -> str:
 class Accuracy:
     """Mean errors of a rule over the inputs of one net and noise level.
 
-    Seeds come from the cells, so that a commit that changes no number shows the same figures to rounding.
+    Seeds come from the cells, so values change only if a commit changes the numbers, apart from rounding.
     """
 
     param_names: ClassVar = ["cells", "rule"]
@@ -71,17 +66,16 @@ class Accuracy:
     timeout = 600
 
     def setup_cache(self) -> Errors:
-        """Measure all cells, once a commit."""
+        """Measure all cells, once per commit."""
         torch.set_num_threads(1)
         return {} if ci is None else measure(ci.groups())
 
     def setup(self, errors: Errors, *_params: str) -> None:
-        """Skip what this commit cannot do; raises NotImplementedError."""
+        """Raise NotImplementedError, which skips cells that this commit does not support."""
         if not errors:
             raise NotImplementedError("no CI cells at this commit")
 
     def track_total_variation(self, errors: Errors, cells: str, rule: str) -> float:
-        """Headline total variation."""
         return _error(errors, cells, rule, "tv_headline")
 
     def track_gaussian_kl(self, errors: Errors, cells: str, rule: str) -> float:
@@ -90,6 +84,6 @@ class Accuracy:
 
 
 def _error(errors: Errors, cells: str, rule: str, metric: str) -> float:
-    # asv shows NaN as what is missing; infinities exhaust its memory when it publishes.
+    # asv treats NaN as missing; infinities exhaust its memory on publishing.
     value = errors.get((cells, rule, metric), math.nan)
     return value if math.isfinite(value) else math.nan

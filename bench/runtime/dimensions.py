@@ -1,4 +1,4 @@
-"""Nets that are timed, by name: of what sizes they are."""
+"""Names and sizes of the timed nets."""
 
 from __future__ import annotations
 
@@ -11,14 +11,7 @@ _NAME = re.compile(r"(?P<kind>[^-]+)(?P<sizes>(?:-[0-9]{1,6}x[0-9]{1,6}(?:-[0-9]
 
 @dataclass(frozen=True)
 class Mlp:
-    """A fully connected ReLU net of hidden layers of one width.
-
-    Attributes
-    ----------
-    depth, width : int
-        Hidden layers, and units in each.
-    outputs, inputs : int
-    """
+    """A fully connected ReLU net whose hidden layers have equal width."""
 
     depth: int
     width: int
@@ -27,53 +20,31 @@ class Mlp:
 
     @property
     def name(self) -> str:
-        """As :func:`sized` takes it."""
         return f"{_MLP}-{self.depth}x{self.width}-{self.outputs}-{self.inputs}"
 
 
 @dataclass(frozen=True)
 class ImageNet:
-    """An image classifier.
+    """An image classifier."""
 
-    Attributes
-    ----------
-    kind : str
-        Name of its architecture.
-    size, channels : int
-        Of the images.
-    width : int, optional
-        Of its first layer; without it all sizes are the architecture's own.
-    """
-
-    kind: str
+    kind: str  # name of its architecture
+    # size of the images
     size: int = 32
     channels: int = 3
-    width: int | None = None
+    width: int | None = None  # width of the first layer; by default all sizes are the architecture's own
 
     @property
     def name(self) -> str:
-        """As :func:`sized` takes it."""
         return f"{self.kind}-{self.size}x{self.width}-{self.channels}" if self.width else self.kind
 
 
 def sized(name: str) -> Mlp | ImageNet:
-    """The net that a name is of.
+    """Return the net with this name.
 
-    Parameters
-    ----------
-    name : str
-        ``cnn3`` and ``resnet18`` on 3x32x32 images, or ``mlp-4x100`` for a net on four inputs with four
-        hidden layers of 100 units; ``mlp-4x100-10`` has 10 outputs and not 3, ``mlp-4x100-10-50`` 50 inputs
-        too. ``cnn3-8x4`` is cnn3 with 4 channels first, on 3x8x8 images, ``cnn3-28x64-1`` one on 1x28x28.
-
-    Returns
-    -------
-    Mlp or ImageNet
-
-    Raises
-    ------
-    ValueError
-        If it is not written so.
+    Names are ``cnn3`` and ``resnet18`` for 3x32x32 images, or ``mlp-4x100`` for four hidden layers of 100
+    units, with four inputs and 3 outputs. ``mlp-4x100-10`` has 10 outputs, and ``mlp-4x100-10-50`` also 50
+    inputs. ``cnn3-8x4`` is cnn3 with 4 channels in the first layer for 3x8x8 images, ``cnn3-28x64-1`` the
+    same for 1x28x28.
     """
     found = _NAME.fullmatch(name)
     kind, numbers = (found["kind"], [*map(int, re.findall(r"\d+", found["sizes"]))]) if found else ("", [])

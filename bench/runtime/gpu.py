@@ -1,4 +1,4 @@
-"""What a GPU says of a pass: the time that it took itself, the memory, and whether it is held back."""
+"""GPU measurements of a pass: device time, memory and throttling."""
 
 from __future__ import annotations
 
@@ -12,22 +12,14 @@ import torch
 Work = Callable[[], object]
 
 _IDLE = 0x1
-"""Among the reasons for a lower clock, that there is nothing to do."""
+"""The NVML reason for a lower clock that means that the GPU is idle."""
 
 
 def event_seconds(work: Work, passes: int = 5) -> float:
-    """Median time (s) of a pass between two CUDA events: the device's own, without what the host does before.
+    """Return the median time (s) of a pass between two CUDA events, with a warm `work`.
 
-    Parameters
-    ----------
-    work : function
-        Warm.
-    passes : int
-
-    Returns
-    -------
-    float
-        A host that cannot keep up with the device shows here too: the device then waits between the events.
+    This is device time, without the host's preparation. If the host is slower than the device, the time
+    includes the device's waiting.
     """
     seconds: list[float] = []
     for _ in range(passes):
@@ -41,7 +33,7 @@ def event_seconds(work: Work, passes: int = 5) -> float:
 
 
 def peak_bytes(work: Work) -> int:
-    """Most memory that tensors on the device take during a pass, the net and its inputs among them."""
+    """Return the peak memory of tensors on the device during a pass, including net and inputs."""
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     work()
@@ -51,37 +43,23 @@ def peak_bytes(work: Work) -> int:
 
 @dataclass(frozen=True)
 class State:
-    """How a GPU is clocked.
+    """Clock rates of a GPU."""
 
-    Attributes
-    ----------
-    clock, highest : float
-        Of its multiprocessors (MHz), now and at most.
-    reasons : int
-        Bits of NVML's reasons why the clock is lower, 0 for none.
-    """
-
+    # clock of the multiprocessors (MHz), now and at most
     clock: float
     highest: float
-    reasons: int
+    reasons: int  # bits of NVML's reasons for a lower clock, 0 for no reason
 
     @property
     def throttled(self) -> bool:
-        """Whether it is held back: by power, by heat, or by a setting."""
+        """Whether power, heat or a setting limits the clock."""
         return bool(self.reasons & ~_IDLE)
 
 
 def state() -> State:
-    """Of the first GPU, as ``nvidia-smi`` says it.
+    """Return the state of the first GPU from ``nvidia-smi``.
 
-    Returns
-    -------
-    State
-
-    Raises
-    ------
-    NotImplementedError
-        If there is no such program, or it knows no GPU: asv skips what asks.
+    NotImplementedError, which asv skips, is raised without the program or a GPU.
     """
     try:
         clock, highest, reasons = _asked("clocks.sm,clocks.max.sm,clocks_throttle_reasons.active")
@@ -99,13 +77,7 @@ def _asked(query: str) -> list[str]:
 
 
 def described() -> str:
-    """GPU and the versions that decide how fast it is, for ``asv machine``.
-
-    Returns
-    -------
-    str
-        "no GPU" where there is none.
-    """
+    """Return the GPU and the versions that affect its speed, for ``asv machine``, or "no GPU"."""
     if not torch.cuda.is_available():
         return "no GPU"
     try:

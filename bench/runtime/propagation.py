@@ -1,7 +1,7 @@
 """The asv suite: a forward pass and a training step of the net itself and of each rule.
 
-Each class is a grid of (net, method, place). What a commit cannot do, and CUDA where there is none,
-is skipped while it is set up.
+Each class is a grid of (net, method, device). Combinations that a commit or machine does not support are
+skipped in `setup`.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from .workloads import RULES, Workload
 
 ON_CPU = "cpu"
 ON_GPU = {"cuda, batches of 8": 8, "cuda, batches of 128": 128}
-"""Batches that a GPU is used for: the paper's own, and one that hardly fills it."""
+"""Batch sizes on a GPU: the paper's, and one that hardly uses the device."""
 PLACES = (ON_CPU, *ON_GPU)
 BATCHES = {"cnn3": 16, "cnn3-8x8": 2, "cnn3-16x8": 2, "resnet18": 2}
 MLP_BATCH = 32
 WARMUP = 2
-"""Untimed passes: with --quick asv makes none of its own, and first ones set up memory and kernels."""
+"""Untimed passes, which set up memory and kernels; with --quick asv makes none of its own."""
 
 
 class _Works:
-    """A work for each (net, method, place), on one thread so that other load counts little."""
+    """A grid of (net, method, place), on one thread to be insensitive to other load."""
 
     param_names: ClassVar = ["net", "method", "place"]
     phase = "forward"
@@ -33,7 +33,7 @@ class _Works:
     accelerator = "cuda"
 
     def setup(self, net: str, method: str, place: str) -> None:
-        """Build the net and what is timed; raises NotImplementedError for what is to be skipped."""
+        """Build net and work; NotImplementedError skips a combination."""
         if place in ON_GPU and not torch.cuda.is_available():
             raise NotImplementedError("no CUDA device")
         torch.set_num_threads(1)
@@ -51,27 +51,22 @@ class _Works:
 
 
 class _Grid(_Works):
-    """How long they take."""
-
     @staticmethod
     def timer() -> float:
-        """Seconds of this process, or by the wall clock where a GPU works."""
+        """Return CPU seconds of this process, or wall time on a GPU."""
         return clock("cuda" if torch.cuda.is_initialized() else "cpu")
 
     def time_pass(self, *_params: str) -> None:
-        """Seconds of one pass."""
         self.work()
 
 
 class _OnGPU(_Works):
-    """What only a GPU can say of the same work."""
+    """Measurements that only a GPU provides."""
 
     def track_device_seconds(self, *_params: str) -> float:
-        """Seconds of one pass between CUDA events."""
         return gpu.event_seconds(self.work)
 
     def track_peak_memory(self, *_params: str) -> int:
-        """Bytes on the device."""
         return gpu.peak_bytes(self.work)
 
     track_device_seconds.unit = "s"  # type: ignore[attr-defined]
@@ -84,23 +79,21 @@ class Forward(_Grid):
     params: ClassVar = [["mlp-4x100", "cnn3", "resnet18"], [REGULAR, *RULES], PLACES]
 
     def peakmem_pass(self, *_params: str) -> None:
-        """Largest memory of the process."""
         self.work()
 
 
 class TrainingStep(_Grid):
-    """Propagation, a loss on location and scale, and its gradient in the weights."""
+    """Propagation, a loss on location and scale, and its gradient with respect to the weights."""
 
     params: ClassVar = [["mlp-4x100", "cnn3", "resnet18"], [REGULAR, *RULES], PLACES]
     phase = "training step"
 
     def peakmem_pass(self, *_params: str) -> None:
-        """Largest memory of the process."""
         self.work()
 
 
 class Sizes(_Grid):
-    """Width, depth and number of outputs of fully connected nets."""
+    """Fully connected nets of varying width, depth and number of outputs."""
 
     params: ClassVar = [
         ["mlp-1x100", "mlp-24x100", "mlp-4x1000", "mlp-4x100-10", "mlp-4x100-100"],
@@ -110,23 +103,23 @@ class Sizes(_Grid):
 
 
 class OnGPU(_OnGPU):
-    """Propagation without gradients, as the device sees it."""
+    """Propagation without gradients, measured on the device."""
 
     params: ClassVar = [*Forward.params[:2], tuple(ON_GPU)]
 
 
 class TrainingOnGPU(_OnGPU):
-    """A training step, as the device sees it."""
+    """A training step, measured on the device."""
 
     params: ClassVar = OnGPU.params
     phase = "training step"
 
 
 class Clocks:
-    """How the GPU is clocked while it propagates: where it is held back, times tell of that."""
+    """Clock rates of the GPU during propagation; times are not comparable if it is throttled."""
 
     def setup(self) -> None:
-        """Let it work first, for its clock rises with the work."""
+        """Run some work first, since the clock rises under load."""
         if not torch.cuda.is_available():
             raise NotImplementedError("no CUDA device")
         gpu.state()
@@ -135,19 +128,18 @@ class Clocks:
             work()
 
     def track_share_of_highest_clock(self) -> float:
-        """Share of its highest clock."""
         found = gpu.state()
         return found.clock / found.highest
 
     def track_throttled(self) -> int:
-        """1 where power, heat or a setting holds it back."""
+        """Return 1 if power, heat or a setting limits the clock."""
         return int(gpu.state().throttled)
 
 
 class FullCovariance(_Grid):
-    """The rules that carry a covariance from layer to layer, on small nets and images that fit.
+    """Rules that propagate a covariance layer by layer, on small nets and images that fit in memory.
 
-    Largest layers of 128 and 512 units, where that of cnn3 has 16 384.
+    The largest layers have 128 and 512 units; that of cnn3 has 16 384.
     """
 
     params: ClassVar = [
@@ -158,7 +150,7 @@ class FullCovariance(_Grid):
 
 
 class WholeNet(_Grid):
-    """The rules that run the net at points, many times, or in pieces, on the small net."""
+    """Rules that evaluate the whole net at points, repeatedly, or in pieces, on the small net."""
 
     params: ClassVar = [
         ["mlp-4x100"],
@@ -177,12 +169,12 @@ class WholeNet(_Grid):
 
 
 class Regions(_Grid):
-    """The exact law of a net of one hidden layer, which is made region by region."""
+    """The exact law of a net with one hidden layer, computed region by region."""
 
     params: ClassVar = [["mlp-1x100"], ["exact"], [ON_CPU]]
     number, repeat = 1, 3
 
     def setup(self, net: str, method: str, place: str) -> None:
-        """See the base; one input, for its time goes with the regions."""
+        """Use one input, since the time grows with the number of regions."""
         torch.set_num_threads(1)
         self.work = Workload.of(net, 1, place).forward(method)

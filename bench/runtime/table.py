@@ -1,4 +1,4 @@
-"""The runtime table: the work of the paper's Table 6, as ratios to the regular pass."""
+"""The runtime table: the settings of the paper's Table 6, as ratios to the regular pass."""
 
 from __future__ import annotations
 
@@ -15,44 +15,31 @@ from .dimensions import ImageNet, Mlp, sized
 from .timing import REGULAR, Ratio, by_turns, clock
 
 TRAINING_IMAGES = 50_000
-"""Images in an epoch of CIFAR-10."""
+"""Training images of CIFAR-10 in one epoch."""
 
 PHASES = ("forward", "training_step")
 
 
 @dataclass(frozen=True)
 class Preset:
-    """How much is timed.
+    """The amount of work to time."""
 
-    Parameters
-    ----------
-    batch : int
-        Images in a pass; the paper's is 128.
-    rounds : int
-        Times that each method has its turn.
-    architectures : tuple of str
-    phases : tuple of str
-        Of :data:`PHASES`.
-    methods : tuple of str
-        Beside the regular pass; empty for all.
-    """
-
-    batch: int
-    rounds: int
+    batch: int  # images per pass; the paper's is 128
+    rounds: int  # rounds, in which methods take turns
     architectures: tuple[str, ...] = ("cnn3", "resnet18")
-    phases: tuple[str, ...] = PHASES
-    methods: tuple[str, ...] = ()
+    phases: tuple[str, ...] = PHASES  # a subset of `PHASES`
+    methods: tuple[str, ...] = ()  # methods in addition to the regular pass; empty for all
 
 
 _SIDES = (1, 3, 10, 30, 100)
 BY_OUTPUTS = tuple(Mlp(depth=2, width=256, outputs=count, inputs=784) for count in _SIDES)
-"""Nets whose number of outputs, the smaller, is all that differs."""
+"""Nets that differ only in the number of outputs, which is smaller than that of inputs."""
 BY_INPUTS = tuple(Mlp(depth=2, width=256, outputs=100, inputs=count) for count in _SIDES)
-"""Those of the number of inputs."""
+"""The same for the number of inputs."""
 MNIST_CNN = ImageNet("cnn3", 28, 1, 64)
 """The CNN of the paper's experiments on MNIST."""
 NARROW_CNNS = tuple(replace(MNIST_CNN, width=width) for width in (4, 8, 12, 16))
-"""Those whose covariances fit into a few GB."""
+"""Variants whose covariances fit in a few GB."""
 
 PRESETS = {
     "smoke": Preset(batch=2, rounds=2, architectures=("cnn3",)),
@@ -77,35 +64,20 @@ PRESETS = {
 
 @dataclass(frozen=True)
 class Row:
-    """One method's time on one net.
-
-    Attributes
-    ----------
-    architecture, phase, method : str
-    batch : int
-    device, torch : str
-        Where, and with which version.
-    threads : int
-        Of torch, on the CPU.
-    rounds : int
-    seconds : float
-        Of one pass or step, the median.
-    epoch_seconds : float
-        Of as many as :data:`TRAINING_IMAGES` take.
-    ratio, ratio_lower, ratio_upper : float
-        To the regular pass or step: median and quartiles over rounds.
-    """
+    """The time of one method on one net."""
 
     architecture: str
     phase: str
     method: str
     batch: int
+    # model of the device, and version
     device: str
     torch: str
-    threads: int
+    threads: int  # torch threads on the CPU
     rounds: int
-    seconds: float
-    epoch_seconds: float
+    seconds: float  # median time of one pass or step
+    epoch_seconds: float  # time of `TRAINING_IMAGES` images
+    # ratio to the regular pass or step: median and quartiles over rounds
     ratio: float
     ratio_lower: float
     ratio_upper: float
@@ -119,32 +91,12 @@ def measure(
     on_skip: Callable[[str], object] = str,
     on_row: Callable[[Row], object] = str,
 ) -> list[Row]:
-    """Time every method on every net of a preset, forward only and as a training step.
+    """Time every method on every net of a preset, as a forward pass and as a training step.
 
-    The methods of one net and phase take turns. On a CPU, torch's threads are left as they are: with one,
-    times are the process's own, which other work on the machine changes little; with more, wall times.
-
-    Parameters
-    ----------
-    preset : str or Preset
-        A name of :data:`PRESETS`, or one's own.
-    device : str
-        ``cpu`` or ``cuda``.
-    now : function, optional
-        Another clock.
-    on_skip : function
-        Is told in one line what is left out, and why; by default nobody is.
-    on_row : function
-        Is told each row when it is measured.
-
-    Returns
-    -------
-    list of Row
-
-    Raises
-    ------
-    ValueError
-        If there is no such preset or device.
+    The methods of one net and phase take turns. The number of torch threads on a CPU is not changed: with one
+    thread, times are CPU times, which other processes hardly affect; with more, wall times. `preset` is a
+    name in `PRESETS` or a `Preset`, and `now` replaces the clock. `on_skip` is called with one line for each
+    skipped combination, `on_row` with each row.
     """
     import torch
 
@@ -203,7 +155,6 @@ def _rows(
 
 
 def device_name(device: str) -> str:
-    """Model of the GPU or CPU."""
     import torch
 
     from sdp_bench.bench.environment import cpu_name
@@ -212,7 +163,7 @@ def device_name(device: str) -> str:
 
 
 def save(rows: list[Row], path: str | Path) -> None:
-    """Write rows as CSV, one column a field of :class:`Row`; whole or not at all."""
+    """Write rows atomically as CSV, one column per field of `Row`."""
     from sdp_bench.bench import files
 
     frame = pd.DataFrame([asdict(row) for row in rows], columns=[f.name for f in fields(Row)])
@@ -220,19 +171,10 @@ def save(rows: list[Row], path: str | Path) -> None:
 
 
 def load(path: str | Path) -> list[Row]:
-    """Read what :func:`save` wrote.
-
-    Returns
-    -------
-    list of Row
-
-    Raises
-    ------
-    ValueError
-        If the file is not such a table, or a net of it has no name that nets have, or a time is none.
-    """
+    """Read a table written by `save`; a ValueError if it is not one, or a net's name or a time is invalid."""
     kinds = {f.name: str(f.type) for f in fields(Row)}
-    frame = pd.read_csv(path, dtype=kinds, keep_default_na=False)  # names may be digits, or missing
+    # names may look like numbers, or like missing values
+    frame = pd.read_csv(path, dtype=kinds, keep_default_na=False)
     missing = kinds.keys() - set(frame.columns)
     if missing:
         raise ValueError(f"{path} is not a runtime table: it has no column {', '.join(sorted(missing))}")
@@ -246,37 +188,21 @@ def load(path: str | Path) -> list[Row]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A method's cost beside the paper's, both as multiples of the regular pass.
-
-    Attributes
-    ----------
-    architecture, phase, method : str
-    measured : Ratio
-    paper : float or None
-        Of the paper's Table 6, which times whole epochs of training; None for what is not in it.
-    """
+    """A method's cost next to the paper's, both as multiples of the regular pass."""
 
     architecture: str
     phase: str
     method: str
     measured: Ratio
+    # from the paper's Table 6, which times whole epochs of training; None if it is not listed there
     paper: float | None
 
 
 def beside_paper(rows: list[Row], published: pd.DataFrame) -> list[Comparison]:
-    """Measured ratios beside the paper's, which stand at training steps alone.
+    """Return measured ratios with the paper's, one per row; the paper has training steps only.
 
-    Parameters
-    ----------
-    rows : list of Row
-    published : DataFrame
-        The paper's Table 6 as it is kept in ``runtime_cifar10.csv``: `architecture`, `method`,
-        `metric` and `value`, the seconds of an epoch.
-
-    Returns
-    -------
-    list of Comparison
-        One a row.
+    `published` is the paper's Table 6 as in ``runtime_cifar10.csv``: columns `architecture`, `method`,
+    `metric` and `value` (s per epoch).
     """
     epochs = published[published["metric"] == "time_per_epoch"]
     seconds = {(str(row.architecture), str(row.method)): float(str(row.value)) for row in epochs.itertuples()}

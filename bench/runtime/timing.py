@@ -1,4 +1,4 @@
-"""Times of several things, taken by turns."""
+"""Interleaved timing of several functions."""
 
 from __future__ import annotations
 
@@ -12,20 +12,14 @@ if TYPE_CHECKING:
     import torch
 
 REGULAR = "regular"
-"""What other times are multiples of: the pass, or training step, of the net by itself."""
+"""Name of the net's own pass or training step, to which other times are relative."""
 
 
 def clock(device: str | torch.device = "cpu") -> float:
-    """Seconds by the clock that suits a device.
+    """Return the time (s) of a clock that suits the device; only differences are meaningful.
 
-    On a CPU with one thread it counts the time of this process (user and system), which other processes
-    on the machine hardly change: it is what a quiet machine takes. With more threads it is the wall
-    clock, and so it is on a GPU, once the device has done all that it was given.
-
-    Returns
-    -------
-    float
-        From a start of no meaning: differences count.
+    On a CPU with one thread this is the process's CPU time (user and system), which other processes hardly
+    change. With more threads, and on a GPU after synchronising, it is the wall time.
     """
     import torch
 
@@ -42,22 +36,7 @@ def by_turns(
     warmup: int = 1,
     now: Callable[[], float] = clock,
 ) -> dict[str, list[float]]:
-    """Time each work once a round, so that whatever slows the machine slows all of them.
-
-    Parameters
-    ----------
-    works : mapping of name to function
-    rounds : int
-    warmup : int
-        Untimed rounds before.
-    now : function
-        The clock, in seconds.
-
-    Returns
-    -------
-    dict
-        Of each name, the seconds of each round.
-    """
+    """Time each function once per round, so that disturbances affect all of them; returns seconds by name."""
     for _ in range(warmup):
         for work in works.values():
             work()
@@ -72,7 +51,7 @@ def by_turns(
 
 @dataclass(frozen=True)
 class Ratio:
-    """Median and quartiles of the ratios of two times that were taken in the same round."""
+    """Median and quartiles of the ratios of two times taken in the same round."""
 
     median: float
     lower: float
@@ -80,17 +59,7 @@ class Ratio:
 
     @classmethod
     def of(cls, numerator: list[float], denominator: list[float]) -> Ratio:
-        """Ratios of the like rounds of two lists of times.
-
-        Returns
-        -------
-        Ratio
-
-        Raises
-        ------
-        ValueError
-            If the lists are empty or differ in length.
-        """
+        """Return the ratios of corresponding rounds; a ValueError if lengths differ or are zero."""
         ratios = [a / b for a, b in zip(numerator, denominator, strict=True)]
         if not ratios:
             raise ValueError("a ratio needs at least one round")

@@ -1,4 +1,4 @@
-"""What is timed: a forward pass and a training step of each method, on nets by name."""
+"""Timed work: a forward pass and a training step of each method, on nets by name."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ RULES = ("marginal_moment_matching", "marginal_sdp", "sdp")
 SHORT = "marginal_moment_matching:precision=1e-5"
 """Marginal moment matching by its short formulas; the runtime table has it, the asv suite does not."""
 DISTPROP = "distprop"
-"""The paper's own package, where it is installed."""
+"""The authors' package, if installed."""
 
 STANDARD_DEVIATION = 0.1
 
 
 class NotAtThisCommitError(NotImplementedError):
-    """A net or rule that is not there: asv skips what raises this while it is set up."""
+    """A net or rule does not exist at this commit; asv skips the benchmark."""
 
 
 def mlp(named: Mlp) -> nn.Sequential:
-    """The net with torch's own initial weights, in evaluation mode."""
+    """Build the net with torch's initial weights, in evaluation mode."""
     widths = [named.inputs, *[named.width] * named.depth]
     layers: list[nn.Module] = []
     for n, m in itertools.pairwise(widths):
@@ -40,27 +40,7 @@ def mlp(named: Mlp) -> nn.Sequential:
 
 
 def build(name: str, seed: int = 0) -> tuple[nn.Module, tuple[int, ...]]:
-    """Net and the shape of one input, by name.
-
-    Parameters
-    ----------
-    name : str
-        As :func:`sdp_bench.bench.runtime.dimensions.sized` takes it.
-    seed : int
-        Of the weights.
-
-    Returns
-    -------
-    nn.Module
-        In evaluation mode.
-    tuple of int
-        Shape of one input.
-
-    Raises
-    ------
-    NotAtThisCommitError
-        If this version of the project does not have the net.
-    """
+    """Return the named net (see `sized`), in evaluation mode, and the shape of one input."""
     net = sized(name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -77,51 +57,37 @@ def build(name: str, seed: int = 0) -> tuple[nn.Module, tuple[int, ...]]:
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """A net and a batch of noisy inputs, on a device.
-
-    Parameters
-    ----------
-    net : nn.Module
-    inputs : Tensor, shape (B, *event)
-    """
+    """A net and a batch of inputs, shape (B, *event), with noise, on a device."""
 
     net: nn.Module
     inputs: Tensor
 
     @classmethod
     def of(cls, name: str, batch: int, device: str = "cpu", seed: int = 0) -> Workload:
-        """Net by name (see :func:`build`) with random weights, and uniform inputs from a seed."""
+        """Return a named net with random weights and uniform inputs; see `build`."""
         net, shape = build(name, seed)
         generator = torch.Generator().manual_seed(seed)
         return cls(net.to(device), torch.rand(batch, *shape, generator=generator).to(device))
 
     @property
     def law(self) -> sr.DiagonalGaussian:
-        """Inputs with independent noise of standard deviation :data:`STANDARD_DEVIATION`."""
+        """The inputs with independent noise of standard deviation `STANDARD_DEVIATION`."""
         return sr.DiagonalGaussian(self.inputs, torch.full_like(self.inputs, STANDARD_DEVIATION**2))
 
     def methods(self) -> tuple[str, ...]:
-        """Methods that can be timed here: the net itself, the rules, and distprop if installed."""
+        """Methods available here: the net itself, the rules, and distprop if installed."""
         installed = importlib.util.find_spec(DISTPROP) is not None
         return (REGULAR, *sorted((*RULES, SHORT)), *([DISTPROP] if installed else []))
 
     def forward(self, method: str) -> Callable[[], tuple[Tensor, Tensor | None]]:
-        """A forward pass without gradients, once ready.
+        """Return a forward pass without gradients, ready to run.
 
-        Returns
-        -------
-        callable
-            Gives the location (B, m), and covariance or variance, None of the net itself.
-
-        Raises
-        ------
-        UnsupportedError
-            If a rule cannot take the net.
+        It returns the location (B, m), and the covariance or variance (None for the net itself).
         """
         if method == DISTPROP:
             return self._distprop(create_graph=False)
         if method == REGULAR:
-            self._regular()  # once, as the others: memory and kernels are set up
+            self._regular()  # one warm-up, as for the rules: sets up memory and kernels
             return lambda: (self._regular(), None)
         prepared, law = sr.rule(method).prepare(self.net), self.law
 
@@ -133,18 +99,7 @@ class Workload:
         return run
 
     def training_step(self, method: str) -> Callable[[], Tensor]:
-        """Loss on location and scale, and its gradient in the weights.
-
-        Returns
-        -------
-        callable
-            Leaves the gradients in the parameters, and gives the loss.
-
-        Raises
-        ------
-        UnsupportedError
-            If a rule cannot take the net.
-        """
+        """Return a function that computes a loss on location and scale, and the parameters' gradients."""
         propagate = self._differentiable(method)
 
         def step() -> Tensor:
@@ -165,7 +120,7 @@ class Workload:
             return lambda: (self.net(self.inputs), None)
         options: dict[str, Any] = {"create_graph": True} if method == "sdp" else {}
         rule, law = sr.rule(method, **options), self.law
-        propagate = rule.prepare(self.net)  # reads the parameters anew at every call
+        propagate = rule.prepare(self.net)  # reads the parameters at every call
         return lambda: _moments(propagate(law))
 
     def _regular(self) -> Tensor:

@@ -1,4 +1,4 @@
-"""Where in a net a law is introduced, and at what scale (paper: Figure 10)."""
+"""The layer at which a law is introduced, and its scale (paper: Figure 10)."""
 
 from __future__ import annotations
 
@@ -16,29 +16,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerOfIntroduction(ReplicateExperiment):
-    """Accuracy of nets whose law is introduced at a layer."""
+    """Accuracy of nets trained with a law that is introduced at a layer."""
 
     @property
     def code(self) -> tuple[object, ...]:
-        """See `ReplicateExperiment`."""
         from sdp_bench.bench.methods.introduction.training import TRAINING, accuracy
 
         return (*TRAINING, accuracy)
 
     def expand(self, scope: Scope) -> Expansion:
-        """See `Experiment`: its groups are layers times scales times seeds.
-
-        Returns
-        -------
-        Expansion
-
-        Raises
-        ------
-        DataMissingError
-            If the images are not there.
-        UserError
-            If a setting does not fit.
-        """
         from sdp_bench.bench.experiments.classifiers import expanded
         from sdp_bench.bench.experiments.introduction.group import IntroductionGroup
         from sdp_bench.bench.identity.fingerprint import reached

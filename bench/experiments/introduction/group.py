@@ -1,4 +1,4 @@
-"""One fully connected classifier whose law is introduced at a layer, at one scale."""
+"""One fully connected classifier with a law introduced at one layer, at one scale."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sdp_bench.bench.experiments.classifiers import ClassifierGroup, ImageSplits
 from sdp_bench.bench.methods.classifiers.training import TrainingImages
 from sdp_bench.bench.methods.introduction.training import FlatImages, accuracy
 
-_STEP = 0.025  # s a batch, one thread
+_STEP = 0.025  # s per batch, one thread
 _FIXED = 1.0  # s, to read the images
 
 
@@ -22,13 +22,11 @@ class IntroductionGroup(ClassifierGroup):
 
     @property
     def seconds(self) -> float:
-        """See :class:`ReplicateGroup`."""
         return _FIXED + self.batches * _STEP
 
     def numbers(
         self, images: ImageSplits, seed: int, methods: Sequence[str]
     ) -> Iterator[tuple[str, str, float, str | None]]:
-        """See :class:`ClassifierGroup`."""
         share = accuracy(self.model(images, seed), *images.tests)
         for method in methods:
             yield method, "accuracy", share, None

@@ -1,1 +1,1 @@
-"""Experiments on nets that classify Iris flowers, most of the paper's."""
+"""Experiments on nets that classify Iris flowers; most of the paper's experiments."""

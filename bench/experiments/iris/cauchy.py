@@ -9,9 +9,12 @@ from sdp_bench.bench.noise import CAUCHY
 from sdp_bench.bench.settings import Size
 
 GAMMAS = (0.01, 0.1, 1.0)
-"""Cauchy scales. Flowers are measured to 0.1 cm, and their classes lie about 1 cm apart: nearly all mass
-near the flower, noise as large as rounding (yet 6 % of it beyond 1 cm), and noise as large as the classes.
-From 10 on next to all mass is far from every flower, where a net is linear along each ray."""
+"""Cauchy scales.
+
+Flowers are measured to 0.1 cm, and classes lie about 1 cm apart. The scales put nearly all mass near the
+flower, are as large as rounding (yet with 6 % of the mass beyond 1 cm), and as large as the distance of
+classes. From 10 on, nearly all mass is far from every flower, where a net is linear along each ray.
+"""
 
 HEAVY_TAILS = LawExperiment(
     name="iris-cauchy",

@@ -1,8 +1,7 @@
 """The cells of continuous integration: few, fast, and on nets that come with the package.
 
-One definition, shared by the regression gate, the asv suite and the manifests of the oracles, so that all
-three speak of the same laws. The gate also compares predictions alone, without an oracle, on probes: small
-nets and laws that have what these cells do not.
+The regression gate, the asv suite and the manifests of oracles share this definition. The gate additionally
+compares predictions without an oracle on probes: small nets and laws with features that these cells lack.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ RULES = (
     "monte_carlo:samples=100",
     "monte_carlo:samples=100,sampler=sobol",
 )
-"""All built-in rules, and samplers with so few samples that they are fast."""
+"""All built-in rules, with few samples for the sampling rules."""
 
 ARCHITECTURES = (Architecture(1), Architecture(2), Architecture(4))
-"""Those of the committed nets: ReLU, 1, 2 and 4 hidden layers of 100 units."""
+"""The committed nets: ReLU, 1, 2 and 4 hidden layers of 100 units."""
 
 EXPERIMENT = LawExperiment(
     name="ci",
@@ -43,29 +42,18 @@ EXPERIMENT = LawExperiment(
     paper=Size(1, 3, on_request=True),
     rank=300,
 )
-"""Noise as large as a tenth of the distance between classes, as that distance, and far beyond; one flower of
-each class."""
+"""Noise of a tenth of the distance between classes, of that distance, and far beyond; a flower per class."""
 
 SETTINGS = Settings(
     Design(net_source="committed", samples=2**16), Sampling(2**16, 2**15, "sobol"), {"cells": 128}
 )
-"""Sobol points in 16 independent scrambles: several times less noise than plain draws of the same cost, and
-standard errors from the scrambles. Cells hold 512 points of the oracle each."""
+"""Sobol points in 16 independent scrambles have several times less noise than plain draws of equal cost, and
+their scrambles give standard errors. Cells hold 512 points of the oracle each.
+"""
 
 
 def nets() -> list[TrainedNet]:
-    """The committed nets of :data:`ARCHITECTURES`, seed 0.
-
-    Returns
-    -------
-    list of TrainedNet
-        One an architecture, in their order.
-
-    Raises
-    ------
-    RunFailedError
-        If one is missing or damaged.
-    """
+    """Return the committed nets of `ARCHITECTURES` in order, seed 0; a RunFailedError if one is damaged."""
     from sdp_bench.bench.nets.fully_connected import committed, file_name
 
     found = []
@@ -82,26 +70,10 @@ def nets() -> list[TrainedNet]:
 
 
 def groups(rules: Sequence[str] | None = None, **options: Any) -> list[LawGroup]:
-    """The cells: 3 nets by 3 noise levels, each with 3 inputs; net by net and from little noise to much.
+    """Return the cells: 3 nets by 3 noise levels with 3 inputs each, by net and increasing noise.
 
-    Parameters
-    ----------
-    rules : sequence of str, optional
-        Instead of :data:`RULES`: specs, and names of plug-ins.
-    **options
-        Instead of those of :data:`SETTINGS` (``plugins``, say), as
-        :meth:`sdp_bench.bench.settings.Settings.but` takes them.
-
-    Returns
-    -------
-    list of LawGroup
-
-    Raises
-    ------
-    UserError
-        If a rule is unknown, or an option is out of its range.
-    RunFailedError
-        If a net is missing.
+    `rules` (specs, and names of plug-ins) replace `RULES`, and `options` (``plugins``, for example) those of
+    `SETTINGS`, as in `sdp_bench.bench.settings.Settings.but`.
     """
     from sdp_bench.bench.experiments.law_group import LawGroup
     from sdp_bench.bench.experiments.scope import Scope

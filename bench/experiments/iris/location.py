@@ -1,4 +1,4 @@
-"""Where rules put the output of Iris nets, beside the nets' own outputs."""
+"""Predicted locations of the outputs of Iris nets, compared with the nets' own outputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOCATIONS = LawExperiment(
     sigmas=SIGMAS,
     architectures=RELU,
     rules=(*FULL_RULES, *MARGINAL_RULES, "monte_carlo:samples=100"),
-    # no draw is compared: the oracle is as small as it may be
+    # the metric uses no samples, so the oracle is minimal
     paper=Size(10, 10, samples=1000),
     presets={"quick": Size(3, 10, samples=1000)},
 )

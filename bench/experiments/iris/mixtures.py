@@ -1,4 +1,4 @@
-"""Rules that leave the Gaussian family, beside all others."""
+"""Rules whose predictions are not Gaussian, compared with all others."""
 
 from __future__ import annotations
 

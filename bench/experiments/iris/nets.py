@@ -1,4 +1,4 @@
-"""What the experiments on Iris share: nets and noise levels."""
+"""Nets and noise levels of the experiments on Iris."""
 
 from __future__ import annotations
 
@@ -11,17 +11,7 @@ W1_SIGMAS = (0.01, 0.1, 1.0)
 
 
 def architectures(**depths: Sequence[int]) -> tuple[Architecture, ...]:
-    """Nets of some depths by activation, with hidden layers of 100 units.
-
-    Parameters
-    ----------
-    **depths : sequence of int
-        Hidden layers: ``relu=(1, 2)``.
-
-    Returns
-    -------
-    tuple of Architecture
-    """
+    """Return nets with hidden layers of 100 units, given depths by activation: ``relu=(1, 2)``."""
     return tuple(Architecture(depth, kind) for kind, each in depths.items() for depth in each)
 
 

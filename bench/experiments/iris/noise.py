@@ -1,4 +1,4 @@
-"""Noise of other families than the rules assume: Iris nets under five families of one variance."""
+"""Noise that violates the rules' assumptions: Iris nets under five families with equal variance."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SIGMAS = (0.1, 1.0, 10.0)
 """Noise as large as rounding, as the distance between classes, and far beyond."""
 
 FAMILIES = (GAUSSIAN, *map(noise_of, ("laplace", "uniform", "student_t:5", "mixture:0.9*1+0.1*5")))
-"""Tails from none to heavy; under the mixture one flower in ten is measured five times as badly."""
+"""Families with tails from none to heavy; in the mixture, one flower in ten has five times the error."""
 
 OTHER_FAMILIES = LawExperiment(
     name="iris-noise",

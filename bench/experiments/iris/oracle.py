@@ -1,4 +1,4 @@
-"""The oracle's own error: a second, independent oracle in the place of a rule."""
+"""The oracle's own error: a second, independent oracle measured like a rule."""
 
 from __future__ import annotations
 

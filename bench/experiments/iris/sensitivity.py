@@ -1,4 +1,4 @@
-"""How much recipes, bins and cells matter."""
+"""The effect of recipes, bins and cells."""
 
 from __future__ import annotations
 

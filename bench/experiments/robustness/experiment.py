@@ -1,4 +1,4 @@
-"""Robustness of classifiers that are trained by propagated laws (paper: Figures 5 to 9)."""
+"""Robustness of classifiers trained with propagated laws (paper: Figures 5 to 9)."""
 
 from __future__ import annotations
 
@@ -18,42 +18,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Robustness(ReplicateExperiment):
-    """Accuracy under noise and attacks, by what a model was trained by."""
+    """Accuracy under noise and attacks, by training objective."""
 
     @property
     def code(self) -> tuple[object, ...]:
-        """See `ReplicateExperiment`."""
         from sdp_bench.bench.methods.robustness.evaluation import Victim, evaluate
         from sdp_bench.bench.methods.robustness.training import TRAINING
 
         return (*TRAINING, Victim, evaluate)
 
     def check(self, settings: Settings) -> None:
-        """See `Experiment`: of each set the radii of attacks have to be known.
-
-        Raises
-        ------
-        UserError
-            If they are not.
-        """
+        """Raise a UserError if the attack radii of a data set are not known."""
         for name in self.size(settings).datasets or ():
             if name not in RADII:
                 raise UserError(f"{self.name} attacks images of {', '.join(RADII)}, not of '{name}'")
 
     def expand(self, scope: Scope) -> Expansion:
-        """See `Experiment`: its groups are sets times objectives times scales times seeds.
-
-        Returns
-        -------
-        Expansion
-
-        Raises
-        ------
-        DataMissingError
-            If the images are not there.
-        UserError
-            If a setting does not fit.
-        """
         from sdp_bench.bench.experiments.classifiers import expanded
         from sdp_bench.bench.experiments.robustness.group import RobustnessGroup
         from sdp_bench.bench.identity.fingerprint import reached

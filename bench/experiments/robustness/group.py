@@ -1,4 +1,4 @@
-"""One classifier, trained by one objective at one scale, under noise and attacks."""
+"""One classifier, trained with one objective at one scale, under noise and attacks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sdp_bench.bench.methods.robustness import QUERIES, RADII
 from sdp_bench.bench.methods.robustness.attacks import RESTARTS
 from sdp_bench.bench.methods.robustness.evaluation import Victim, evaluate
 
-# Of 128 images of MNIST (s), one thread: a step of training, a gradient of the own loss, the scores alone.
+# s for 128 MNIST images on one thread: a training step, a gradient of the own loss, the scores only.
 _TIMES = {
     "softmax": (0.04, 0.03, 0.015),
     "dirichlet": (0.25, 0.15, 0.07),
@@ -20,21 +20,20 @@ _TIMES = {
     "pairwise_marginal": (0.1, 0.07, 0.015),
     "pairwise_cauchy": (0.1, 0.07, 0.015),
 }
-_STANDING = 0.5  # of all images that are attacked, in the mean over steps
+_STANDING = 0.5  # average share of attacked images that are not yet misclassified, over steps
 
 
 @dataclass(frozen=True, eq=False)
 class RobustnessGroup(ClassifierGroup):
-    """A set of images, an objective, a scale and a seed."""
+    """A data set, an objective, a scale and a seed."""
 
     @classmethod
     def methods_of(cls, objective: Objective, methods: tuple[str, ...]) -> tuple[str, ...]:
-        """See :class:`ClassifierGroup`: cross-entropy is attacked by gradients once."""
+        """Return the methods; cross-entropy is the model's own loss, so it is attacked once."""
         return methods if objective.rule else tuple(name for name in methods if name != "pgd_own")
 
     @property
     def seconds(self) -> float:
-        """See :class:`ReplicateGroup`."""
         step, gradient, scores = _TIMES[self.objective.name]
         attacked = _STANDING * len(RADII[self.dataset]) * self.steps * (self.tested or 10_000) / BATCH
         by_gradients = RESTARTS * (gradient + max(2 * scores, _TIMES["softmax"][1]))
@@ -43,7 +42,6 @@ class RobustnessGroup(ClassifierGroup):
     def numbers(
         self, images: ImageSplits, seed: int, methods: Sequence[str]
     ) -> Iterator[tuple[str, str, float, str | None]]:
-        """See :class:`ClassifierGroup`."""
         victim = Victim(self.model(images, seed), self.objective)
         seeds = SeedRoot(self.replicated.key(seed))
         yield from evaluate(victim, methods, *images.tests, RADII[self.dataset], self.steps, seeds)

@@ -1,4 +1,4 @@
-"""Selective prediction: digits to predict on, letters to abstain from (paper: Tables 5 and 39)."""
+"""Selective prediction: predict digits, abstain from letters (paper: Tables 5 and 39)."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ if TYPE_CHECKING:
 
 EPOCHS = 100
 METRICS = ("rcauc", "accuracy", "risk")
-"""Area under risk over coverage, by reading; accuracy on digits; risk of the default reading, by coverage."""
+"""Area under risk over coverage, by reading; accuracy on digits; the default reading's risk by coverage."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SelectivePrediction(ReplicateExperiment):
-    """Which predictions to abstain from."""
+    """Choice of the predictions to abstain from."""
 
     @property
     def code(self) -> tuple[object, ...]:
-        """See `ReplicateExperiment`."""
         from sdp_bench.bench.experiments.selective.group import numbers_of
         from sdp_bench.bench.methods.classifiers.training import TRAINING
         from sdp_bench.bench.methods.selective.scores import evaluate
@@ -35,25 +34,11 @@ class SelectivePrediction(ReplicateExperiment):
 
     @property
     def objectives(self) -> Mapping[str, object]:
-        """See `ReplicateExperiment`."""
         from sdp_bench.bench.methods.selective.training import OBJECTIVES
 
         return OBJECTIVES
 
     def expand(self, scope: Scope) -> Expansion:
-        """See `Experiment`: its groups are objectives, one of them at several scales, times seeds.
-
-        Returns
-        -------
-        Expansion
-
-        Raises
-        ------
-        DataMissingError
-            If the images are not there.
-        UserError
-            As :class:`Images`.
-        """
         from sdp_bench.bench.experiments.selective.group import SelectiveGroup, load
         from sdp_bench.bench.identity.fingerprint import reached
         from sdp_bench.bench.methods.classifiers.training import BATCH, TRAINING

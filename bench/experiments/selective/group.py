@@ -1,4 +1,4 @@
-"""One classifier of digits: trained, or taken from the cache, and scored on digits and letters."""
+"""One classifier of digits: trained or cached, and scored on digits and letters."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from sdp_bench.bench.methods.selective.training import OBJECTIVES
 from sdp_bench.bench.results.record import Record, Unit
 
 TESTED = 10_000
-"""Digits, and letters, to test on."""
+"""Test digits, and test letters."""
 POINTS = (*(f"{percent / 100:.2f}" for percent in range(101)),)
 """Coverages at which the risk is recorded."""
 
-# One thread: s a batch of training, and s an image to score.
+# On one thread: s per training batch, and s per scored image.
 _STEPS = {
     "softmax": 0.03,
     "dirichlet": 0.7,
@@ -41,26 +41,16 @@ _LAWS = {
     "pairwise_marginal": 0.0005,
     "pairwise_cauchy": 0.002,
 }
-_FIT = 120.0  # s, certificates
+_FIT = 120.0  # s, to fit certificates
 
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """Images of a run: to train on, to predict on, and to abstain from.
+    """Training images, digits to predict, and letters to abstain from.
 
-    Parameters
-    ----------
-    train, digits, letters : LabelledImages
-        As published.
-    limit : int, optional
-        Of each, at most so many; of digits and letters to test on, never more than 10 000, and as many
-        of the ones as of the others. Where that is not all, the classes are taken in turn, each in a
-        fixed shuffle.
-
-    Raises
-    ------
-    UserError
-        If the limit is not positive, labels are no digits, or the images to train on are of one class.
+    At most `limit` images of each are used, cycling through the classes, each in a fixed shuffle. There are
+    at most 10 000 test digits and equally many letters. A UserError is raised if the limit is not positive,
+    labels are not digits, or all training images have the same class.
     """
 
     train: LabelledImages
@@ -80,20 +70,18 @@ class Images:
 
     @cached_property
     def problem(self) -> TrainingImages:
-        """Images to train on."""
         rows = self.train.in_turn(self.limit)
         return TrainingImages(self.train.pixels[rows], self.train.labels[rows])
 
     @cached_property
     def tested(self) -> tuple[Tensor, Tensor]:
-        """Images to test on, digits first, and their labels: a letter's is -1, which nothing predicts."""
+        """Test images, digits first, and their labels; letters have label -1, which is never predicted."""
         digits, letters = self.digits.in_turn(self._half), self.letters.in_turn(self._half)
         labels = [self.digits.labels[digits], torch.full((len(letters),), -1)]
         return torch.cat([self.digits.pixels[digits], self.letters.pixels[letters]]), torch.cat(labels)
 
     @property
     def alphabet(self) -> str:
-        """Letters among those to test on."""
         rows = self.letters.in_turn(self._half)
         return "".join(chr(64 + int(label)) for label in self.letters.labels[rows].unique())
 
@@ -103,7 +91,6 @@ class Images:
 
     @property
     def description(self) -> str:
-        """What is used, of what."""
         labels = self.tested[1]
         trained, digits, letters = len(self.problem.labels), int((labels >= 0).sum()), int((labels < 0).sum())
         return (
@@ -114,53 +101,28 @@ class Images:
 
 
 def load(limit: int | None = None) -> Images:
-    """MNIST and EMNIST letters.
-
-    Returns
-    -------
-    Images
-        MNIST for training and tests, letters as what has no class.
-
-    Raises
-    ------
-    DataMissingError
-        If a set is not there.
-    UserError
-        As :class:`Images`.
-    """
+    """Load MNIST and the EMNIST letters; a DataMissingError if one is not available."""
     return Images(MNIST.load("train"), MNIST.load("test"), EMNIST_LETTERS.load("test"), limit)
 
 
 @dataclass(frozen=True, eq=False)
 class SelectiveGroup(ReplicateGroup):
-    """One objective and seed: its model is trained, or taken from the cache, and scored.
-
-    Attributes
-    ----------
-    objective : Objective
-    epochs : int
-    limit : int or None
-        As :class:`Images` takes it.
-    steps, tested : int
-        Of training, and images to score.
-    training : str
-        Hash of the code that trains, by which models are cached.
-    """
+    """One objective and seed: the model is trained or cached, and scored."""
 
     objective: Objective = field(repr=False)
     epochs: int
-    limit: int | None
+    limit: int | None  # as in `Images`
+    # training steps, and images to score
     steps: int
     tested: int
-    training: str = field(repr=False)
+    training: str = field(repr=False)  # hash of the training code, part of the cache key
 
     @property
     def scale(self) -> float | None:
-        """Of the input noise, where that is one of the others; units without it have the objective's own."""
+        """Scale of the input noise if it is not the objective's own, else None."""
         return None if self.objective in OBJECTIVES.values() else self.objective.sigma
 
     def unit(self, seed: int) -> Unit:
-        """See :class:`ReplicateGroup`."""
         return Unit(
             self.replicated.key(seed),
             sigma=self.scale,
@@ -172,19 +134,16 @@ class SelectiveGroup(ReplicateGroup):
 
     @property
     def title(self) -> str:
-        """See :class:`ReplicateGroup`."""
         scale = f" at {self.scale:g}" if self.scale else ""
         return f"selective {self.objective.name}{scale} seed {self.seeds[0]}"
 
     @property
     def seconds(self) -> float:
-        """See :class:`ReplicateGroup`."""
         name = self.objective.name
         fit = _FIT if "orthonormal_certificates" in SCORES[name] else 0.0
         return self.steps * _STEPS[name] + self.tested * _LAWS[name] + fit
 
     def records(self, methods: Sequence[str]) -> Iterator[Record]:
-        """See :class:`ReplicateGroup`."""
         (seed,) = self.seeds
         with outside():
             images = load(self.limit)
@@ -198,7 +157,7 @@ class SelectiveGroup(ReplicateGroup):
 def numbers_of(
     scored: Scored, labels: Tensor, names: Sequence[str]
 ) -> Iterator[tuple[str, str, float, str | None]]:
-    """Score, metric, value and component of what one model's predictions show."""
+    """Yield score, metric, value and component of each measurement of one model."""
     wrong = (scored.predicted != labels).numpy()
     accuracy = float(1 - wrong[labels.numpy() >= 0].mean())
     for name in names:

@@ -1,4 +1,4 @@
-"""What a classifier of two moons is uncertain about (paper: Figure 1)."""
+"""The uncertainty of classifiers of two moons (paper: Figure 1)."""
 
 from __future__ import annotations
 
@@ -16,27 +16,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TwoMoons(ReplicateExperiment):
-    """Uncertainty at seen points and at far ones, of nets trained as usual and with propagation."""
+    """Uncertainty at seen and at far points, of nets trained with and without propagation."""
 
     @property
     def code(self) -> tuple[object, ...]:
-        """See `ReplicateExperiment`."""
         from sdp_bench.bench.methods.two_moons.training import TRAINING
 
         return TRAINING
 
     def expand(self, scope: Scope) -> Expansion:
-        """See `Experiment`: its groups are recipes times seeds.
-
-        Returns
-        -------
-        Expansion
-
-        Raises
-        ------
-        UserError
-            If there are more seeds than sets of points.
-        """
+        """Return the groups, recipes times seeds; a UserError if there are more seeds than sets of points."""
         from sdp_bench.bench.errors import UserError
         from sdp_bench.bench.experiments.two_moons.group import TwoMoonsGroup
         from sdp_bench.bench.methods.two_moons.training import LEARNING_RATE, POINTS, RECIPES, SCALE, TESTED

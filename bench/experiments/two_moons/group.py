@@ -16,20 +16,12 @@ _FIXED = 0.2  # s, for the uncertainties
 
 @dataclass(frozen=True, eq=False)
 class TwoMoonsGroup(ReplicateGroup):
-    """A recipe and a seed.
-
-    Attributes
-    ----------
-    objective : str
-        Of :data:`sdp_bench.bench.methods.two_moons.training.RECIPES`.
-    steps : int
-    """
+    """A recipe and a seed; `objective` is a key of `sdp_bench.bench.methods.two_moons.training.RECIPES`."""
 
     objective: str
     steps: int
 
     def unit(self, seed: int) -> Unit:
-        """See :class:`ReplicateGroup`."""
         return Unit(
             self.replicated.key(seed),
             sigma=SCALE,
@@ -41,16 +33,13 @@ class TwoMoonsGroup(ReplicateGroup):
 
     @property
     def title(self) -> str:
-        """See :class:`ReplicateGroup`."""
         return f"{self.name} {self.objective} seed {self.seeds[0]}"
 
     @property
     def seconds(self) -> float:
-        """See :class:`ReplicateGroup`."""
         return _FIXED + self.steps * (_PROPAGATED if RECIPES[self.objective].propagated else _STEP)
 
     def records(self, methods: Sequence[str]) -> Iterator[Record]:
-        """See :class:`ReplicateGroup`."""
         recipe = RECIPES[self.objective]
         for seed in self.seeds:
             with outside():

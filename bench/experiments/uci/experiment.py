@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sdp_bench.bench.experiments.scope import Scope
 
 PAPER = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "wine", "yacht")
-"""Its data sets."""
+"""The paper's data sets."""
 EPOCHS = 5000
 METRICS = (
     *("qualified", "picp", "mpiw", "nll", "validation_picp", "validation_mpiw"),
@@ -31,7 +31,6 @@ class PredictionIntervals(ReplicateExperiment):
 
     @property
     def code(self) -> tuple[object, ...]:
-        """See `ReplicateExperiment`."""
         from sdp_bench.bench.experiments.uci.group import numbers_of
         from sdp_bench.bench.methods.uci import intervals
         from sdp_bench.bench.methods.uci.methods import evaluate
@@ -40,19 +39,6 @@ class PredictionIntervals(ReplicateExperiment):
         return (*TRAINING, intervals.splits, evaluate, numbers_of)
 
     def expand(self, scope: Scope) -> Expansion:
-        """See `Experiment`: its groups are sets times objectives.
-
-        Returns
-        -------
-        Expansion
-
-        Raises
-        ------
-        UserError
-            If a set is unknown, or cannot be used.
-        DataMissingError
-            If the file of a set is not there.
-        """
         from sdp_bench.bench.experiments.uci.group import UciGroup
         from sdp_bench.bench.identity.fingerprint import reached
         from sdp_bench.bench.methods.uci import intervals
@@ -66,7 +52,7 @@ class PredictionIntervals(ReplicateExperiment):
         for name in size.datasets or ():
             data = dataset(name, TabularRegression).load()
             rows, features = data.features.shape
-            intervals.splits(data, seeds[:1])  # raises for a set that cannot be used, before training
+            intervals.splits(data, seeds[:1])  # raises for an unusable set before training
             identity = keys.digest(data.features, data.targets, epochs, [asdict(s) for s in GRID])[:16]
             text = f"{data.description}; {len(GRID)} settings, {epochs} epochs"
             replicated = Replicated(self.name, f"{name} {features}-64", text, identity)

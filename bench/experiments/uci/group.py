@@ -1,4 +1,4 @@
-"""One data set under one objective: all its nets are trained together, and scored."""
+"""One data set and objective: all nets are trained together, and scored."""
 
 from __future__ import annotations
 
@@ -17,48 +17,35 @@ from sdp_bench.bench.methods.uci.stacked import BATCH, OBJECTIVES, Problem, Sett
 from sdp_bench.bench.methods.uci.training import get_nets
 from sdp_bench.bench.results.record import Record, Unit
 
-_STEP = 1.2e-5  # s a net and step, one thread
-_PROPAGATED = 2.0  # times as long, with the likelihood of the propagated law
-_BOTH_ENDS = 1.7  # times as long, with each row at two quantile levels
-_SAMPLE = 4e-9  # s a net, row, input variance and sample
+_STEP = 1.2e-5  # s per net and step, one thread
+_PROPAGATED = 2.0  # time factor of the likelihood of the propagated law
+_BOTH_ENDS = 1.7  # time factor of two quantile levels per row
+_SAMPLE = 4e-9  # s per net, row, input variance and sample
 
 
 @dataclass(frozen=True, eq=False)
 class UciGroup(ReplicateGroup):
-    """All seeds and settings of one set under one objective, which are trained together.
-
-    Attributes
-    ----------
-    dataset, objective : str
-    epochs : int
-    rows, features : int
-        Of the set.
-    grid : tuple of Setting
-    training : str
-        Hash of the code that trains, by which nets are cached.
-    """
+    """All seeds and settings of one data set and objective, trained together."""
 
     dataset: str
     objective: str
     epochs: int
+    # size of the data set
     rows: int
     features: int
     grid: tuple[Setting, ...]
-    training: str = field(repr=False)
+    training: str = field(repr=False)  # hash of the training code, part of the cache key
 
     def unit(self, seed: int) -> Unit:
-        """See :class:`ReplicateGroup`."""
         replicated = self.replicated
         return Unit(replicated.key(seed), dataset=self.dataset, seed=seed, design=replicated.text)
 
     @property
     def title(self) -> str:
-        """See :class:`ReplicateGroup`."""
         return f"UCI {self.dataset} {self.objective}"
 
     @property
     def seconds(self) -> float:
-        """See :class:`ReplicateGroup`."""
         nets = len(self.seeds) * len(self.grid)
         train, validation = 0.72 * self.rows, 0.18 * self.rows
         steps = self._members(self.methods) * self.epochs * -(-train // BATCH)
@@ -70,11 +57,10 @@ class UciGroup(ReplicateGroup):
 
     @staticmethod
     def _members(methods: Sequence[str]) -> int:
-        """Nets for each seed and setting that some methods take."""
+        """Return the number of nets for each seed and setting that some methods need."""
         return max(METHODS[name].members for name in methods)
 
     def records(self, methods: Sequence[str]) -> Iterator[Record]:
-        """See :class:`ReplicateGroup`."""
         with outside():
             parts = intervals.splits(dataset(self.dataset, TabularRegression).load(), self.seeds)
             features = {part: x.to(self.device) for part, x in parts.features.items()}
@@ -97,7 +83,7 @@ class UciGroup(ReplicateGroup):
 
 
 def numbers_of(chosen: Selected) -> dict[str, float]:
-    """Numbers of one seed: how many settings qualified and, if any did, what the selected one shows."""
+    """Return one seed's numbers: how many settings qualified, and the scores of the selected one, if any."""
     numbers = {"qualified": float(chosen.qualified)}
     if chosen.setting is None:
         return numbers

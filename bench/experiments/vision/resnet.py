@@ -8,7 +8,7 @@ from sdp_bench.bench.nets.architectures import ImageArchitecture
 from sdp_bench.bench.settings import Size
 
 SIGMAS = (0.01, 0.02, 0.05, 0.1)
-"""On images in [0, 1]."""
+"""Noise levels on images in [0, 1]."""
 
 RESNET = LawExperiment(
     name="resnet-tv",

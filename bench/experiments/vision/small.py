@@ -1,4 +1,4 @@
-"""Small image classifiers of four kinds under pixel noise: which rule is for attention, say."""
+"""Small image classifiers of four kinds, attention among them, under pixel noise."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from sdp_bench.bench.nets.architectures import architecture_of
 from sdp_bench.bench.settings import Size
 
 SIGMAS = (0.01, 0.03, 0.1, 0.3)
-"""On images in [0, 1]: from a few grey levels to noise as large as the pixels' own spread (.31 in MNIST), at
-which classes change."""
+"""Noise levels on images in [0, 1]: from a few grey levels to the pixels' own spread (.31 in MNIST), at which
+predicted classes change.
+"""
 
 LOGIT_METRICS = (
     "tv_principal:cells=64,pilot_samples=8192",
@@ -19,11 +20,10 @@ LOGIT_METRICS = (
     "std_ratio",
     "bures_logits",
 )
-"""Of ten scores: all together, each alone, the decision, and the moments."""
+"""Metrics of ten scores: jointly, singly, the decision, and the moments."""
 
 NETWORKS = ("vit", "convnext", "resnet8", "mixer")
 EVENTS = ((1, 28, 28), (3, 32, 32))
-"""Images of MNIST and of CIFAR-10."""
 
 VISION = LawExperiment(
     name="vision",

@@ -1,1 +1,1 @@
-"""What rules answer in cells and probes: moments and laws, and how far they drift."""
+"""Predictions of rules in cells and probes: moments and laws, and their drift."""

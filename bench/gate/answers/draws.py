@@ -1,7 +1,7 @@
-"""What a sampling rule says over many seeds: numbers of each draw, with their means and standard deviations.
+"""Predictions of a sampling rule over many seeds: means and standard deviations of numbers of each draw.
 
-All are relative to a reference, one prediction under a seed of its own, so that the baseline's draws and
-today's are in the same units, and neither chose them.
+The numbers are relative to a reference, one prediction under a separate seed, so that the baseline's and new
+draws have the same units, which do not depend on either.
 """
 
 from __future__ import annotations
@@ -18,26 +18,22 @@ from sdp_bench.bench.gate.answers.moments import Array, PredictedMoments
 from sdp_bench.bench.gate.documents import Extended
 
 OVERALL = 4
-"""How many numbers of a draw, its last ones, speak of all outputs."""
+"""How many numbers of a draw, its last ones, describe all outputs together."""
 LEVEL, FACTOR, SPREAD, SLANT = range(OVERALL)
-"""Which they are: the mean's shift in standard deviations, the mean along the
-reference's, the variances, and the covariances along the reference's correlations."""
+"""The indices of these numbers: the mean's shift in standard deviations, the mean along the reference's, the
+variances, and the covariances along the reference's correlations.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """Coordinates in which draws are told: means and deviations of a reference.
-
-    Attributes
-    ----------
-    reference : PredictedMoments
-    """
+    """Units of the numbers of draws: mean and standard deviations of a reference."""
 
     reference: PredictedMoments
 
     @cached_property
     def deviation(self) -> Array:
-        """Standard deviations of the outputs; of one without spread, what rounding may make of it."""
+        """Standard deviations of the outputs; for a constant output, its rounding error."""
         variance = np.diag(self.reference.covariance)
         return np.sqrt(np.maximum(variance, null_variance(self.reference)))
 
@@ -48,49 +44,37 @@ class Units:
 
     @property
     def width(self) -> int:
-        """How many numbers a draw has."""
         return 2 * len(self.deviation) + len(self.pairs[0]) + OVERALL
 
     def numbers(self, drawn: Sequence[PredictedMoments]) -> Array:
-        """Numbers of some draws, a row each: means, variances, covariances, and the four of all outputs.
-
-        Parameters
-        ----------
-        drawn : sequence of PredictedMoments
-            With as many outputs as the reference.
-
-        Returns
-        -------
-        ndarray, shape (draws, 2 m + m (m - 1) / 2 + 4)
-        """
+        """Return a row of numbers for each draw: means, variances, covariances, and the four overall ones."""
         scale = np.outer(self.deviation, self.deviation)
         centre = self.reference.mean / self.deviation
         means = np.array([each.mean for each in drawn]) / self.deviation - centre
         covariances = np.array([each.covariance for each in drawn]) / scale
         variances = np.diagonal(covariances, axis1=1, axis2=2)
         correlations = covariances[:, *self.pairs]
-        # 1 plus the part of the shift along the reference's mean: a factor of the mean
+        # 1 plus the component of the shift along the reference's mean: a factor of the mean
         factor = 1 + means @ centre / max(float(centre @ centre), np.finfo(float).tiny)
         slant = correlations @ _direction((self.reference.covariance / scale)[self.pairs])
         overall = np.stack([means.mean(1), factor, variances.mean(1), slant], 1)
         return np.hstack([means, variances, correlations, overall])
 
     def moments(self, numbers: Sequence[float]) -> PredictedMoments:
-        """The moments whose numbers these are."""
         mean, variance, correlation, _ = parts(np.asarray(numbers), len(self.deviation))
         scale = np.outer(self.deviation, self.deviation)
         covariance = self.symmetric(variance, correlation) * scale
         return PredictedMoments(self.reference.mean + mean * self.deviation, covariance)
 
     def symmetric(self, diagonal: Array, pairs: Array) -> Array:
-        """Matrix of the outputs from its diagonal and what is above it."""
+        """Return a symmetric matrix, given its diagonal and upper triangle."""
         matrix = np.diag(diagonal)
         matrix[self.pairs] = matrix.T[self.pairs] = pairs
         return matrix
 
 
 def parts(numbers: Array, outputs: int) -> list[Array]:
-    """Means, variances, covariances and the four of all outputs, along the last axis."""
+    """Split the last axis into means, variances, covariances and the four overall numbers."""
     return np.split(numbers, [outputs, 2 * outputs, numbers.shape[-1] - OVERALL], -1)
 
 
@@ -106,42 +90,21 @@ _NONE = Extended(0.0)
 
 @dataclass(frozen=True)
 class Draws:
-    """What came of many seeds in one cell or probe.
+    """Summary of draws with many seeds in one cell or probe."""
 
-    Attributes
-    ----------
-    number : int
-        Of seeds.
-    mean, sd : list of float
-        Mean and standard deviation over them of :meth:`Units.numbers`.
-    metric : str
-        "kl" or "bures" where there is an oracle; the error is the logarithm of that distance to its moments.
-    error, error_sd : float
-        Mean and standard deviation of the error; both are infinite where a draw has no distance, or an
-        infinite one.
-    """
-
-    number: int
+    number: int  # seeds
+    # mean and standard deviation over seeds of `Units.numbers`
     mean: list[float]
     sd: list[float]
+    # "kl" or "bures" if there is an oracle; the error is the logarithm of that distance to its moments
     metric: str = ""
+    # mean and standard deviation of the error; infinite if a draw has no distance, or an infinite one
     error: Extended = _NONE
     error_sd: Extended = _NONE
 
     @classmethod
     def of(cls, numbers: Array, metric: str = "", errors: Array | None = None) -> Draws:
-        """Summary of the numbers of some draws, and of their errors.
-
-        Parameters
-        ----------
-        numbers : ndarray, shape (draws, numbers)
-        metric : str
-        errors : ndarray, shape (draws,), optional
-
-        Returns
-        -------
-        Draws
-        """
+        """Return the summary of numbers, shape (draws, numbers), and errors, shape (draws,)."""
         found = cls(len(numbers), numbers.mean(0).tolist(), numbers.std(0, ddof=1).tolist())
         if errors is None:
             return found

@@ -1,4 +1,4 @@
-"""How far a prediction has moved from the baseline's, in units of its own spread."""
+"""The change of a prediction since the baseline, in units of its spread."""
 
 from __future__ import annotations
 
@@ -10,61 +10,41 @@ from numpy.typing import NDArray
 from sdp_bench.bench.gate.answers.moments import PredictedMoments
 
 THRESHOLD = 1e-3
-"""Drift above this is a change. A covariance off by .5 % has .005, a mean off by .2 % of a standard deviation
-.002; other processors and libraries move float64 moments by about 1e-9."""
+"""Drift above this is a change. An error of .5 % of a covariance gives .005, an error of the mean by .2 % of
+a standard deviation .002; other processors and libraries change float64 moments by about 1e-9.
+"""
 
-_NULL = 1e-12  # of the largest variance: directions with less have standard deviations below 1e-6 of it
-_POINT = 1e-18  # of the squared mean: what rounding makes of the variance of a point mass
+_NULL = 1e-12  # relative to the largest variance: such directions have standard deviations below 1e-6 of it
+_POINT = 1e-18  # relative to the squared mean: the rounding error of a point mass's variance
 
 
 REPEATABLE = 1e-10
-"""Relative difference of two calls of a rule without seeds: other threads may sum in another order."""
+"""Largest relative difference between two calls of a rule without seeds: threads may sum in another order."""
 
 
 @dataclass(frozen=True)
 class Drift:
-    """Distance of two predictions, relative to the older one.
+    """Distance of two predictions, relative to the older one."""
 
-    Attributes
-    ----------
-    mean : float
-        Norm of ``L^-1 d`` for a mean that moved by d, in standard deviations.
-    covariance : float
-        Frobenius norm of ``L^-1 D L^-T`` over sqrt(m), for a covariance that changed by D: its relative
-        change.
-    """
-
-    mean: float
+    mean: float  # norm of ``L^-1 d`` for a mean that moved by d, in standard deviations
+    # Frobenius norm of ``L^-1 D L^-T`` over sqrt(m), for a covariance that changed by D (relative)
     covariance: float
 
     @property
     def size(self) -> float:
-        """The larger of the two."""
         return max(self.mean, self.covariance)
 
     @property
     def numbers(self) -> dict[str, float]:
-        """For machines."""
         return {"mean drift": self.mean, "covariance drift": self.covariance}
 
 
 def drift(old: PredictedMoments, new: PredictedMoments) -> Drift:
-    """Drift from `old` to `new`.
+    """Return the drift from `old` to `new`: 0 if all numbers are equal, infinite if outputs differ in number.
 
-    L L^T is the older covariance. Its numerically null directions, of a variance below 1e-12 of the largest
-    (and 1e-18 of the squared mean), count as if they had that variance, so that a rule which gives them
-    spread is seen and the rounding of one which does not is not.
-
-    Parameters
-    ----------
-    old, new : PredictedMoments
-        The baseline's, and today's.
-
-    Returns
-    -------
-    Drift
-        In units of the older standard deviations: exactly 0 if all numbers are equal, infinite if the outputs
-        are not as many.
+    L L^T is the older covariance. Numerically null directions, with a variance below 1e-12 of the largest
+    (and 1e-18 of the squared mean), count as if they had that variance. A rule that gives them spread is then
+    detected, and rounding errors in these directions are ignored.
     """
     if old.mean.shape != new.mean.shape:
         return Drift(np.inf, np.inf)
@@ -78,13 +58,13 @@ def drift(old: PredictedMoments, new: PredictedMoments) -> Drift:
 
 
 def null_variance(moments: PredictedMoments) -> float:
-    """Variance that counts as none beside these moments."""
+    """Variance that is negligible compared with these moments."""
     largest = float(np.linalg.norm(moments.covariance, 2))
     return max(_NULL * largest, _POINT * float(np.square(moments.mean).sum()), float(np.finfo(float).tiny))
 
 
 def repeats(first: PredictedMoments, second: PredictedMoments) -> bool:
-    """Whether two answers differ by rounding alone, :data:`REPEATABLE` of their largest numbers."""
+    """Return whether two predictions differ by rounding only, `REPEATABLE` of their largest numbers."""
     deviation = np.sqrt(np.abs(np.diag(first.covariance)).max())
     return _close(first.mean, second.mean, float(deviation)) and _close(first.spread, second.spread)
 

@@ -1,4 +1,4 @@
-"""What a rule says in one cell, as numbers: moments, or a law without moments, or why it says nothing."""
+"""Predictions as numbers: moments, or a law without moments, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -25,39 +25,15 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class PredictedMoments:
-    """Predicted mean and covariance of one cell, or its variances where the rule is marginal.
+    """Predicted mean and covariance of one cell, or variances for a marginal rule."""
 
-    Attributes
-    ----------
-    mean : ndarray, shape (m,)
-    spread : ndarray, shape (m, m) or (m,)
-    seed : int, optional
-        Of a sampling rule's draws.
-    """
-
-    mean: Array
-    spread: Array
-    seed: int | None = None
+    mean: Array  # shape (m,)
+    spread: Array  # shape (m, m) or (m,)
+    seed: int | None = None  # of a sampling rule
 
     @classmethod
     def of(cls, law: Law, seed: int | None = None) -> PredictedMoments:
-        """Moments of a law, batch 1.
-
-        Parameters
-        ----------
-        law : Law
-        seed : int, optional
-            That it was drawn from.
-
-        Returns
-        -------
-        PredictedMoments
-
-        Raises
-        ------
-        ValueError
-            If it has none, or they are not finite.
-        """
+        """Return the moments of a law, batch 1; a ValueError if they do not exist or are not finite."""
         if isinstance(law, DiagonalGaussian | LocationScale):
             spread = law.variance.flatten(1)[0]
         else:
@@ -71,45 +47,27 @@ class PredictedMoments:
 
     @property
     def covariance(self) -> Array:
-        """Of shape (m, m)."""
         return self.spread if self.spread.ndim == 2 else np.diag(self.spread)
 
     @property
     def law(self) -> Gaussian | DiagonalGaussian:
-        """The Gaussian with these moments, batch 1."""
+        """Return the Gaussian with these moments, batch 1."""
         mean, spread = torch.from_numpy(self.mean)[None], torch.from_numpy(self.spread)[None]
         if self.spread.ndim == 1:
             return unchecked(DiagonalGaussian, mean, spread)
         return unchecked(Gaussian, mean, spread)
 
     def equals(self, other: PredictedMoments) -> bool:
-        """Whether all numbers are the same to the last bit."""
         return np.array_equal(self.mean, other.mean) and np.array_equal(self.spread, other.spread)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values; :meth:`from_json` reads them."""
         name = "covariance" if self.spread.ndim == 2 else "variance"
         seed = {} if self.seed is None else {"seed": self.seed}
         return {**seed, "mean": self.mean.tolist(), name: self.spread.tolist()}
 
     @classmethod
     def from_json(cls, entry: dict[str, Any]) -> PredictedMoments:
-        """From plain values.
-
-        Parameters
-        ----------
-        entry : dict
-            As :meth:`to_json` gives them.
-
-        Returns
-        -------
-        PredictedMoments
-
-        Raises
-        ------
-        ValueError
-            If they are no moments: no finite numbers, of unequal size, or with a negative variance.
-        """
+        """Inverse of `to_json`; a ValueError for values that no moments can have."""
         plain = structure(entry, _Moments)
         if (plain.covariance is None) == (plain.variance is None):
             raise ValueError("moments need either a covariance or variances")
@@ -127,7 +85,7 @@ class PredictedMoments:
 
 @dataclass(frozen=True)
 class _Moments:
-    """Moments as they are written."""
+    """Moments as written to a file."""
 
     mean: list[float]
     covariance: list[list[float]] | None = None
@@ -140,35 +98,18 @@ GAUSSIAN = "Gaussian"
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What a rule says about a probe: a law, or that it does not take it.
+    """Prediction for a probe: a law, or a refusal."""
 
-    Attributes
-    ----------
-    family : str
-        ``Gaussian``, ``Cauchy``, ``stable, alpha 1.5``; empty if refused.
-    moments : PredictedMoments or None
-        Of a law without moments its locations and squared scales.
-    refusal : str
-        Kind of the error and what it says; empty if there is a law.
-    """
-
-    family: str = ""
+    family: str = ""  # ``Gaussian``, ``Cauchy``, ``stable, alpha 1.5``; empty for a refusal
+    # moments; for a law without moments, locations and squared scales
     moments: PredictedMoments | None = None
-    refusal: str = ""
+    refusal: str = ""  # type and message of the error; empty if there is a law
 
     @classmethod
     def of(cls, law: Law) -> Answer:
-        """Answer of a law, batch 1.
+        """Return the answer of a law, batch 1.
 
-        Returns
-        -------
-        Answer
-            Of a stable law its locations and squared scales.
-
-        Raises
-        ------
-        ValueError
-            If its numbers are not finite, or it has no moments.
+        A ValueError is raised if it is not finite, or has no moments and is not stable.
         """
         if isinstance(law, Cauchy | SymmetricStable):
             name = "Cauchy" if isinstance(law, Cauchy) else f"stable, alpha {law.alpha:g}"
@@ -179,18 +120,17 @@ class Answer:
 
     @property
     def error(self) -> str:
-        """Kind of the error: ``UnsupportedError``."""
+        """Type of the error: ``UnsupportedError``."""
         return self.refusal.partition(":")[0]
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values; :meth:`from_json` reads them."""
         if self.moments is None:
             return {"refused": self.refusal}
         return {"family": self.family, **self.moments.to_json()}
 
     @classmethod
     def from_json(cls, entry: dict[str, Any]) -> Answer:
-        """From plain values; raises as :meth:`PredictedMoments.from_json`."""
+        """Inverse of `to_json`; errors as for `PredictedMoments`."""
         plain = structure(entry, _Answer)
         if (plain.family is None) == (plain.refused is None) or not (plain.family or plain.refused):
             raise ValueError("an answer needs either a family or a refusal")
@@ -201,7 +141,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class _Answer:
-    """What is written of an answer beside the moments."""
+    """The fields of an answer in a file, except the moments."""
 
     family: str | None = None
     refused: str | None = None

@@ -1,1 +1,1 @@
-"""Why a rule does not pass, in one line: what of its predictions has changed, by how much, and where."""
+"""Why a rule does not pass, in one line: what changed in its predictions, by how much, and where."""

@@ -1,4 +1,4 @@
-"""What has become of a rule's predictions, told from those of all cells and probes together."""
+"""Explanation of changed predictions, from all cells and probes together."""
 
 from __future__ import annotations
 
@@ -26,36 +26,26 @@ from sdp_bench.bench.gate.verdict import Cause, Finding, Status, What
 
 _STOPS = (Status.WORSE, Status.CHANGED)
 _NAMED = 3  # cells
-_CORRELATED = 0.02  # a smaller correlation that is lost is not told
+_CORRELATED = 0.02  # the loss of a smaller correlation is not reported
 
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """What a rule said in one place, then and now.
-
-    Attributes
-    ----------
-    place : Cell or Probe
-    status : Status
-    old, new : PredictedMoments, optional
-        None where there is no law; of a sampling rule, the means over many seeds.
-    noise : tuple of ndarray, optional
-        Standard errors of the means and of the covariances (m, m), in standard deviations; none if there is
-        no noise in them.
-    comparable : bool
-        Whether the laws are of one family and as many outputs.
-    """
+    """Predictions of a rule in one cell or probe, in the baseline and now."""
 
     place: Cell | Probe
     status: Status
+    # None if there is no law; for a sampling rule, means over many seeds
     old: PredictedMoments | None
     new: PredictedMoments | None
+    # standard errors of the means and of the covariances (m, m), in standard deviations; None for a
+    # deterministic prediction
     noise: tuple[Array, Array] | None = None
-    comparable: bool = True
+    comparable: bool = True  # whether family and number of outputs are equal
 
     @classmethod
     def of_draws(cls, place: Cell | Probe, status: Status, units: Units, old: Draws, new: Draws) -> Seen:
-        """From a sampling rule's draws, the baseline's and today's."""
+        """Return the comparison of a sampling rule's draws."""
         stderr = np.sqrt(np.square(old.sd) / old.number + np.square(new.sd) / new.number)
         mean, variance, correlation, _ = parts(stderr, len(units.deviation))
         noise = mean, units.symmetric(variance, correlation)
@@ -63,19 +53,18 @@ class Seen:
 
     @property
     def is_told(self) -> bool:
-        """Whether there are moments to compare."""
         return self.comparable and self.old is not None and self.new is not None
 
     @property
     def means(self) -> Points:
-        """In the baseline's standard deviations."""
+        """Means, in the baseline's standard deviations."""
         old, new, deviation = self._moments
         noise = self.noise[0] if self.noise else np.zeros(len(deviation))
         return Points(old.mean / deviation, new.mean / deviation, noise, deviation)
 
     @property
     def covariances(self) -> Points:
-        """In products of the baseline's standard deviations, row by row."""
+        """Covariances, in products of the baseline's standard deviations, row by row."""
         old, new, deviation = self._moments
         scale = np.outer(deviation, deviation)
         noise = self.noise[1] if self.noise else np.zeros(scale.shape)
@@ -83,7 +72,7 @@ class Seen:
         return Points(*(each.ravel() for each in matrices))
 
     def may_be(self, mean: Fit | None, covariance: Fit | None) -> bool:
-        """Whether noise may hide these changes here."""
+        """Return whether noise may hide these changes here."""
         pairs = ((mean, self.means), (covariance, self.covariances))
         return self.noise is not None and all(fit is None or fit.holds(points) for fit, points in pairs)
 
@@ -96,7 +85,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class _Change:
-    """A part of what has changed."""
+    """One aspect of the change."""
 
     what: What
     text: str
@@ -105,21 +94,7 @@ class _Change:
 
 
 def explain(rule: str, seen: Sequence[Seen], together: Finding | None = None) -> Cause | None:
-    """Why a rule does not pass.
-
-    Parameters
-    ----------
-    rule : str
-    seen : sequence of Seen
-        In all cells and probes.
-    together : Finding, optional
-        Of a sampling rule, what was seen of all of them.
-
-    Returns
-    -------
-    Cause or None
-        None if there is nothing to look at.
-    """
+    """Return why a rule does not pass, or None; `together` is the finding on all cells of a sampling rule."""
     stopping = [each for each in seen if each.status in _STOPS]
     if not stopping and (together is None or not together.stops):
         return None
@@ -137,11 +112,11 @@ def explain(rule: str, seen: Sequence[Seen], together: Finding | None = None) ->
 def _where(
     concerned: Sequence[Seen], seen: Sequence[Seen], mean: Fit | None = None, covariance: Fit | None = None
 ) -> str:
-    """In how many places, and what they have in common that those which pass have not."""
+    """Describe the number of cells, and what they have in common that cells without the change lack."""
     words = f"in {len(concerned)} of {len(seen)} cell{'' if len(seen) == 1 else 's'}"
     passing = [each for each in seen if each.is_told and each.status not in _STOPS]
     if mean or covariance:
-        # What noise hides passes without being otherwise.
+        # Cells where noise may hide the change are no counterexamples.
         passing = [each for each in passing if not each.may_be(mean, covariance)]
     common = shared([each.place for each in concerned], [each.place for each in passing])
     if common:
@@ -152,7 +127,7 @@ def _where(
 
 
 def _of_laws(others: Sequence[Seen]) -> str:
-    """What has become of laws that cannot be compared."""
+    """Describe the change of laws that cannot be compared."""
     if all(each.new is None for each in others):
         return "refuses now"
     if all(each.old is None for each in others):
@@ -161,7 +136,7 @@ def _of_laws(others: Sequence[Seen]) -> str:
 
 
 def _of_moments(told: Sequence[Seen], seen: Sequence[Seen], together: Finding | None) -> _Change:
-    """What has become of means and covariances in some places."""
+    """Describe the change of means and covariances in some cells."""
     mean = _of_means([each.means for each in told])
     covariance = _of_covariances([each.covariances for each in told])
     where = "in all cells together, though not shown in any one"
@@ -215,7 +190,7 @@ def _of_covariances(places: Sequence[Points]) -> _Change | None:
 
 
 def _of_diagonals(places: Sequence[Points]) -> _Change | None:
-    """Covariances that became diagonal, their variances being what they were or times a factor."""
+    """Describe covariances that became diagonal, with variances unchanged or scaled."""
     diagonals, rest = [], []
     for each in places:
         outputs = round(len(each.old) ** 0.5)

@@ -1,4 +1,4 @@
-"""What is said of a rule that does not pass: why, and the command that accepts it as it is."""
+"""Report on a rule that does not pass: the reason, and the command that accepts it."""
 
 from __future__ import annotations
 
@@ -13,32 +13,21 @@ from sdp_bench.bench.gate.verdict import Cause, What
 
 @dataclass(frozen=True)
 class Told:
-    """All that keeps one rule from passing.
-
-    Attributes
-    ----------
-    causes : tuple of Cause
-    accept : str
-        Command that takes the rule into the baseline.
-    alone : bool
-        Whether all else that was compared of the rule is unchanged.
-    """
+    """Everything that keeps one rule from passing."""
 
     causes: tuple[Cause, ...]
-    accept: str
-    alone: bool = False
+    accept: str  # command that accepts the rule into the baseline
+    alone: bool = False  # whether all other comparisons of the rule are unchanged
 
     def __str__(self) -> str:
         return f"{self.causes[0].subject}: {self.text}; accept with: {self.accept}"
 
     @property
     def text(self) -> str:
-        """What has changed, in one line."""
         only = f"{What.SPEED} only: " if self.alone and self.causes[0].what is What.SPEED else ""
         return only + "; ".join(cause.text for cause in self.causes)
 
     def as_dict(self) -> dict[str, Any]:
-        """As plain values."""
         return {
             "subject": self.causes[0].subject,
             "what": [cause.what for cause in self.causes],
@@ -49,19 +38,6 @@ class Told:
 
 
 def accepting(baseline: Path, rules: Iterable[str] = (), options: Sequence[str] = ()) -> str:
-    """Command that takes rules, or all of them, into a baseline as they are.
-
-    Parameters
-    ----------
-    baseline : Path
-    rules : iterable of str
-        As a command line names them.
-    options : sequence of str
-        That leave a part of them out.
-
-    Returns
-    -------
-    str
-    """
+    """Return the command that accepts rules, by default all; `options` exclude a part of the baseline."""
     named = ["--rules", ",".join(rules)] if rules else []
     return shlex.join(["sdp-bench", "check", "--baseline", str(baseline), *named, "--update", *options])

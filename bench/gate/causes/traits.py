@@ -1,4 +1,4 @@
-"""What cells and probes are like, and what those have in common in which a rule has changed."""
+"""Features of cells and probes, and those shared by the ones in which a rule changed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _INPUTS = {Gaussian: "correlated input", Cauchy: "Cauchy input", SymmetricStable
 
 
 def traits(place: Cell | Probe) -> tuple[str, ...]:
-    """Activation, kinds of layers, input, noise level, depth and net of a cell or probe, in words."""
+    """Describe activation, layer types, input, noise level, depth and net of a cell or probe."""
     modules = list(place.build().modules())
     activations = [type(each).__name__ for each in modules if type(each).__module__.endswith("activation")]
     found = [*activations, *(_LAYERS[type(each)] for each in modules if type(each) in _LAYERS)]
@@ -49,17 +49,10 @@ def traits(place: Cell | Probe) -> tuple[str, ...]:
 
 
 def shared(some: Sequence[Cell | Probe], others: Sequence[Cell | Probe]) -> str:
-    """What some places have in common that no other has, in words; empty if there is no such thing.
+    """Return features that all of `some` and none of `others` have, in words, or ''.
 
-    Parameters
-    ----------
-    some, others : sequence of Cell or Probe
-
-    Returns
-    -------
-    str
-        ``GELU``; all traits that tell them apart alone; if none does, two that do together,
-        ``sigma 10 and 4 hidden layers``, or one that only the others have, ``no ReLU``.
+    ``GELU``: every single feature that separates them. Otherwise two features that do so together, ``sigma 10
+    and 4 hidden layers``, or one that only the others have, ``no ReLU``.
     """
     if not some or not others:
         return ""

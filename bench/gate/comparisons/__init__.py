@@ -1,1 +1,1 @@
-"""What the gate compares with its baseline, a question a module."""
+"""The comparisons of the gate with its baseline, one per module."""

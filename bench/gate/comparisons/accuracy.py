@@ -1,6 +1,6 @@
-"""The verdict on accuracy: drift of the predictions, and of sampling rules their errors under fresh seeds.
+"""The verdict on accuracy: drift of predictions, and errors of sampling rules under fresh seeds.
 
-See :mod:`sdp_bench.bench.gate` for the table of decisions.
+See `sdp_bench.bench.gate` for the table of decisions.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Step = Callable[[int, int, str], None]
 
 @dataclass(frozen=True, eq=False)
 class _Comparison:
-    """One rule's predictions beside the baseline's."""
+    """One rule's predictions, in the baseline and now."""
 
     name: str
     rule: Asked
@@ -40,7 +40,6 @@ class _Comparison:
 
     @cached_property
     def drifts(self) -> dict[str, Drift]:
-        """By the keys of cells and probes."""
         found = {key: drift(moments, self.new.moments[key]) for key, moments in self.old.predictions.items()}
         for key, answer in self.old.probes.items():
             found[key] = probes.compare(answer, self.new.answers[key])
@@ -48,22 +47,22 @@ class _Comparison:
 
     @cached_property
     def is_redrawn(self) -> bool:
-        """Whether it is a sampling rule that draws otherwise under the baseline's seeds."""
+        """Whether this is a sampling rule whose draws differ under the baseline's seeds."""
         moved = any(THRESHOLD < each.size < math.inf for each in self.drifts.values())
         return moved and bool(self.old.draws) and self.new.samples
 
     def is_drawn(self, key: str) -> bool:
-        """Whether fresh draws tell more than the drift: not of what was no law of these outputs."""
+        """Return whether fresh draws add to the drift: only if both are laws with the same outputs."""
         return self.is_redrawn and key in self.old.draws and math.isfinite(self.drifts[key].size)
 
     def needs_oracle(self, key: str) -> bool:
-        """Whether there is something to ask a fresh oracle in a cell."""
+        """Return whether a cell needs a fresh oracle."""
         return self.is_drawn(key) or self.drifts[key].size > THRESHOLD
 
 
 @dataclass(frozen=True, eq=False)
 class _Asked:
-    """What fresh draws and oracles say, by rule and key of the place; of all together by an empty key."""
+    """Results of fresh draws and oracles, by rule and cell key; an empty key stands for all cells."""
 
     samples: dict[tuple[str, str], Sample] = field(default_factory=dict)
     evidence: dict[tuple[str, str], list[Evidence]] = field(default_factory=dict)
@@ -71,7 +70,7 @@ class _Asked:
     failures: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def keeps_its_draws(self, name: str) -> bool:
-        """Whether a rule is shown to make the baseline's random draws, and something else of them."""
+        """Return whether a rule significantly reuses the baseline's random numbers, with other results."""
         return sampling.keeps_its_draws(self.evidence.get((name, ""), ()))
 
 
@@ -84,26 +83,7 @@ def judge(
     draw: int,
     step: Step = lambda *_: None,
 ) -> Verdict:
-    """Compare today's predictions with the baseline's.
-
-    Parameters
-    ----------
-    baseline : Baseline
-    rules : mapping of str to Propagator or Guest
-        By spec.
-    predicted : mapping of str to Predicted
-        Of each rule.
-    scope : Scope
-        What they were asked about.
-    draw : int
-        Root of the seeds of the fresh oracles, and of a sampling rule's fresh draws.
-    step : callable
-        Told about each fresh oracle: number, of how many, and the cell.
-
-    Returns
-    -------
-    Verdict
-    """
+    """Compare predictions with the baseline's; `draw` seeds the fresh oracles and fresh draws."""
     findings: list[Finding] = []
     compared: list[_Comparison] = []
     for name, rule in rules.items():
@@ -133,7 +113,7 @@ def judge(
 def _ask(
     compared: Sequence[_Comparison], places: Mapping[str, Cell | Probe], draw: int, step: Step
 ) -> _Asked:
-    """Ask fresh draws and oracles about all that needs them, with p-values adjusted for all of it."""
+    """Collect fresh draws and oracles where needed, with p-values adjusted over all tests."""
     asked = _Asked()
     drawn: dict[tuple[str, str], Drawn] = {}
     for each in compared:
@@ -200,7 +180,6 @@ def _of_evidence(
 
 
 def _causes(compared: _Comparison, scope: Scope, found: Sequence[Finding], asked: _Asked) -> Iterator[Cause]:
-    """Why a rule does not pass, if it does not."""
     statuses = {finding.cell: finding.status for finding in found}
     drawn = asked.samples if not asked.keeps_its_draws(compared.name) else {}
     now = compared.new.laws

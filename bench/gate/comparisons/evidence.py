@@ -1,4 +1,4 @@
-"""What fresh draws say about a change: its size, its p-value, and the size that matters."""
+"""Evidence of fresh draws for a change: its size, its p-value, and the practically relevant size."""
 
 from __future__ import annotations
 
@@ -13,63 +13,51 @@ from scipy.special import chdtrc, stdtr
 from sdp_bench.oracles.estimate.multiplicity import holm
 
 LEVEL = 0.01
-"""Of all tests of a run together, by Holm's method. At most 4 alarms of 200 unchanged runs certify 5 %; a run
-that alarms with 1 % passes that with a probability of .95, and practical sizes make it rarer still."""
+"""Level of all tests of a run together, by Holm's method. At most 4 alarms in 200 unchanged runs certify 5 %;
+a run with a false alarm rate of 1 % passes that with probability .95, and practical sizes make alarms rarer.
+"""
 
 K = TypeVar("K")
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """One measure of a change; positive differences are for the worse.
-
-    Attributes
-    ----------
-    measure : str
-    difference, stderr : float
-    practical : float
-        Differences up to this do not matter.
-    p : float
-        Two-sided but of :func:`nearness`; once adjusted, for all tests of the run.
-    neutral : bool
-        Whether it is about a change that is neither good nor bad by itself.
-    """
+    """One measure of a change; positive differences are for the worse."""
 
     measure: str
     difference: float
     stderr: float
-    practical: float
-    p: float
-    neutral: bool = False
+    practical: float  # largest difference without practical relevance
+    p: float  # two-sided p-value (one-sided for `nearness`); `adjust` corrects it for all tests of the run
+    neutral: bool = False  # whether the change is neither good nor bad by itself
 
     @property
     def shown(self) -> bool:
-        """Whether it is beyond its standard error."""
+        """Whether the change is significant."""
         return self.p <= LEVEL
 
     @property
     def lower(self) -> bool:
-        """Shown to be for the better, by however little."""
+        """Whether it is a significant improvement of any size."""
         return self.shown and self.difference < 0 and not self.neutral
 
     @property
     def matters(self) -> bool:
-        """Shown, and as large as matters, in either direction."""
+        """Whether it is significant and of relevant size, in either direction."""
         return self.shown and abs(self.difference) > self.practical
 
     @property
     def worse(self) -> bool:
-        """Shown to be for the worse, and by as much as matters."""
+        """Whether it is a significant deterioration of relevant size."""
         return self.matters and self.difference > 0 and not self.neutral
 
     @property
     def text(self) -> str:
-        """In words: ``log error +0.102 ± 0.01``."""
+        """Description: ``log error +0.102 ± 0.01``."""
         return f"{self.measure} {self.difference:+.3g} ± {self.stderr:.1g}"
 
     @property
     def numbers(self) -> dict[str, float]:
-        """For machines."""
         name = self.measure
         return {
             f"{name} difference": self.difference,
@@ -80,7 +68,7 @@ class Evidence:
 
 
 def p_value(difference: float, stderr: float, freedom: float) -> float:
-    """Two-sided p-value of "the difference is 0" by Student's t; without any noise, 1 or 0."""
+    """Return the two-sided p-value of "the difference is 0" by Student's t; without noise it is 1 or 0."""
     if difference == 0 or math.isnan(difference):
         return 1.0
     if math.isinf(difference) or stderr == 0:
@@ -89,20 +77,12 @@ def p_value(difference: float, stderr: float, freedom: float) -> float:
 
 
 def nearness(measure: str, shares: Iterable[tuple[float, int]]) -> Evidence:
-    """Whether draws are nearer to what they are compared with than independent ones would be.
+    """Return whether draws are nearer to those they are compared with than independent draws would be.
 
-    Parameters
-    ----------
-    measure : str
-    shares : iterable of (float, int)
-        In each place, the share of other draws, and itself, that are as near, and their number: uniform if
-        they are independent. Places with none do not count.
-
-    Returns
-    -------
-    Evidence
-        The difference is the mean share of those farther off less one half; the p-value is one-sided, of the
-        product of the shares (Fisher 1925).
+    `shares` gives, for each cell, the share of other draws, including itself, that are as near, and their
+    number; it is uniform for independent draws. Cells without draws are ignored. The difference is the mean
+    share of farther draws minus one half. The p-value is one-sided, for the product of the shares (Fisher
+    1925).
     """
     told = [share for share, others in shares if others]
     if not told:
@@ -112,7 +92,7 @@ def nearness(measure: str, shares: Iterable[tuple[float, int]]) -> Evidence:
 
 
 def adjust(evidence: Mapping[K, Sequence[Evidence]], level_share: float = 1.0) -> dict[K, list[Evidence]]:
-    """The same with p-values adjusted for their number (Holm 1979), at a share of the level."""
+    """Return the evidence with p-values adjusted for their number (Holm 1979), at a share of the level."""
     raw = [one.p for each in evidence.values() for one in each]
     adjusted = iter(np.minimum(1.0, holm(raw) / level_share).tolist())
     return {key: [replace(one, p=next(adjusted)) for one in each] for key, each in evidence.items()}

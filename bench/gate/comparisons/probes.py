@@ -1,4 +1,4 @@
-"""What rules say about nets and laws for which there is no oracle, and whether that has changed."""
+"""Comparison of predictions on probes, nets and laws without an oracle."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sdp_ref.errors import UnsupportedError
 
 
 def compare(old: Answer, new: Answer) -> Drift:
-    """Drift from one answer to another; infinite if one is a law and the other is not of that family."""
+    """Return the drift of an answer; infinite if one is a law and the other is not of that family."""
     if old.moments is None and new.moments is None and old.error == new.error:
         return Drift(0.0, 0.0)
     if old.moments is None or new.moments is None or old.family != new.family:
@@ -20,21 +20,7 @@ def compare(old: Answer, new: Answer) -> Drift:
 
 
 def finding(rule: str, name: str, old: Answer, new: Answer, moved: Drift) -> Finding:
-    """What has become of a rule's answer to a probe, where its drift tells all.
-
-    Parameters
-    ----------
-    rule : str
-    name : str
-        Of the probe.
-    old, new : Answer
-    moved : Drift
-        Of :func:`compare`.
-
-    Returns
-    -------
-    Finding
-    """
+    """Return the finding on a rule's answer to a probe, if its drift is sufficient."""
     numbers = moved.numbers
     if moved.size <= THRESHOLD:
         status = Status.ROUNDING if moved.size else Status.UNCHANGED

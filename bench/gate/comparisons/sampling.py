@@ -1,11 +1,11 @@
-"""Sampling rules that draw otherwise under the baseline's seeds: their law over fresh seeds, then and now.
+"""Sampling rules whose draws differ under the baseline's seeds: comparison of distributions over fresh seeds.
 
-Single draws tell nothing, their law does. In each cell and probe, and over all of them, the means and
-covariances that are predicted over many seeds are compared, output by output, and where there is an oracle
-the logarithm of the distance to its moments; all by Welch's t, two-sided.
+Single draws are not informative, but their distribution is. In each cell and probe, and over all of them, the
+means and covariances predicted over many seeds are compared for each output and, if there is an oracle, the
+logarithms of the distances to its moments; all by Welch's t, two-sided.
 
-A draw under the baseline's seed that is nearer to the baseline's than draws under other seeds are was made
-from the same random numbers: then what has changed is what the rule makes of them.
+If a draw under the baseline's seed is nearer to the baseline's than draws under other seeds are, it was made
+from the same random numbers. Then the rule's use of them has changed.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from sdp_bench.oracles.moments.draws import moment_errors
 from sdp_bench.oracles.moments.moments import Moments
 
 DRAWS = 512
-"""Seeds in each cell and probe: over all 55, a change of the variances of 10 samples is known to .4 %."""
+"""Seeds per cell and probe: over all 55, a change of the variance of 10 samples is detected to .4 %."""
 
 PRACTICAL_ERROR = 0.05
-"""Of the logarithm of a squared distance: errors 2.5 % larger, less than 5 % fewer samples make."""
+"""In the logarithm of a squared distance: errors 2.5 % larger, as with 5 % fewer samples."""
 
 ERROR, MEAN, VARIANCE, COVARIANCE = "log error", "mean", "variance", "covariance"
 MEAN_FACTOR = "factor of the mean"
@@ -38,45 +38,29 @@ KEPT = ("likeness of the means", "likeness of the covariances")
 
 
 def fresh_seeds(spec: str, place: Cell | Probe, draw: int, number: int = DRAWS) -> list[int]:
-    """Seeds of a rule for one cell or probe from the root of a run."""
+    """Return seeds of a rule for one cell or probe, derived from a run's seed."""
     return [place.root.seed(f"gate {draw} {spec} {index}") for index in range(number)]
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Draws of a sampling rule in one place.
-
-    Attributes
-    ----------
-    units : Units
-    numbers : ndarray, shape (draws, numbers)
-        In these units.
-    metric : str
-        Of the errors; empty if there is no oracle.
-    errors : ndarray, shape (draws,), optional
-    noise : float
-        Standard error of the mean error from the oracle alone.
-    """
+    """Draws of a sampling rule in one cell or probe."""
 
     units: Units
-    numbers: Array
-    metric: str = ""
-    errors: Array | None = None
-    noise: float = 0.0
+    numbers: Array  # shape (draws, numbers), in `units`
+    metric: str = ""  # metric of the errors; empty if there is no oracle
+    errors: Array | None = None  # shape (draws,)
+    noise: float = 0.0  # standard error of the mean error caused by the oracle
 
     @property
     def summary(self) -> Draws:
-        """As a baseline keeps it."""
         return Draws.of(self.numbers, self.metric, self.errors)
 
     def nearer(self, today: PredictedMoments) -> list[tuple[float, int]]:
-        """Place of a draw among these by its distance from the reference: of means, and of covariances.
+        """Return the rank of a draw among these by distance from the reference: of means, of covariances.
 
-        Returns
-        -------
-        list of (float, int)
-            Share of these and itself that are as near, in (0, 1], and the number of these; none where all
-            are as near as each other.
+        Each rank is the share of these and itself that are as near, in (0, 1], with the number of these. The
+        list is empty if all are equally near.
         """
         outputs, found = len(self.units.deviation), []
         those, it = (parts(each, outputs) for each in (self.numbers, self.units.numbers([today])))
@@ -98,7 +82,7 @@ def of_draws(
     oracle: Moments | None = None,
     metric: str = "",
 ) -> Sample:
-    """What some draws are; parameters and result as those of :func:`sample`."""
+    """Return the sample of some draws; `oracle` holds the moments for errors in `metric`."""
     units = Units(reference)
     numbers = units.numbers(drawn)
     if oracle is None:
@@ -111,25 +95,16 @@ def of_draws(
 
 
 def compare(old: Draws, today: Sample) -> list[Evidence]:
-    """Evidence in one place: on a larger error, and on other means, variances and covariances.
+    """Return evidence in one cell for a larger error, and for changed means, variances and covariances.
 
-    Parameters
-    ----------
-    old : Draws
-        The baseline's, in the units of today's.
-    today : Sample
-
-    Returns
-    -------
-    list of Evidence
-        Of several outputs the one that is shown best, its p-value corrected for their number.
+    Of several outputs, the most significant counts, with its p-value corrected for their number.
     """
     new, outputs = today.summary, len(today.units.deviation)
     difference, stderr = _differences(old, new, outputs)
     freedom = min(old.number, new.number) - 1
     found = []
     if old.metric:
-        # The oracles differ, too: the baseline's and today's add their noise.
+        # The oracles of baseline and run differ as well: both add noise.
         error = math.sqrt(old.error_sd**2 / old.number + new.error_sd**2 / new.number + 2 * today.noise**2)
         moved = new.error - old.error
         found.append(Evidence(ERROR, moved, error, PRACTICAL_ERROR, p_value(moved, error, freedom)))
@@ -144,11 +119,11 @@ def compare(old: Draws, today: Sample) -> list[Evidence]:
 
 
 def _differences(old: Draws, new: Draws, outputs: int) -> tuple[Array, Array]:
-    """Differences of the numbers and their standard errors; those of variances are relative."""
+    """Return differences of the numbers and their standard errors; those of variances are relative."""
     before, now = np.array(old.mean), np.array(new.mean)
     stderr = np.sqrt(np.square(old.sd) / old.number + np.square(new.sd) / new.number)
     relative = np.ones_like(before)
-    # of the mean of the two: so that no draws and their exchange differ in the mean
+    # relative to the mean of both, so that swapping them gives the opposite difference
     for each in (slice(outputs, 2 * outputs), slice(len(before) - 4 + SPREAD, len(before) - 4 + SPREAD + 1)):
         relative[each] = np.maximum((before[each] + now[each]) / 2, np.finfo(float).tiny)
     return (now - before) / relative, stderr / relative
@@ -159,20 +134,10 @@ def pooled(
     new: Mapping[str, Sample],
     today: Mapping[str, PredictedMoments],
 ) -> list[Evidence]:
-    """Evidence over all places, for changes too small to be seen in any one.
+    """Return evidence over all cells, for changes too small to detect in a single one.
 
-    Parameters
-    ----------
-    old : mapping of str to Draws
-    new : mapping of str to Sample
-    today : mapping of str to PredictedMoments
-        Under the baseline's seeds.
-
-    Returns
-    -------
-    list of Evidence
-        Of the error, of what all means and covariances have in common, and of how like today's predictions
-        are to the baseline's.
+    It concerns the error, common changes of means and covariances, and the similarity of the predictions
+    `today`, under the baseline's seeds, to the baseline's.
     """
     rows, errors = [], []
     for key, each in new.items():
@@ -190,7 +155,7 @@ def pooled(
         found.append(Evidence(ERROR, mean, error, PRACTICAL_ERROR, p_value(mean, error, freedom)))
     differences, stderrs = (np.array(column) for column in zip(*rows, strict=True))
     for measure, which in ((MEAN, LEVEL), (MEAN_FACTOR, FACTOR), (VARIANCE, SPREAD), (COVARIANCE, SLANT)):
-        # Places weigh by what they know; one without any noise must not outweigh all others.
+        # Weighted by precision; the threshold keeps a cell without noise from dominating.
         weights = 1 / (np.square(stderrs[:, which]) + THRESHOLD**2)
         weights /= weights.sum()
         mean = float(weights @ differences[:, which])
@@ -205,38 +170,27 @@ def evidence(
     new: Mapping[tuple[str, str], Sample],
     today: Mapping[str, Mapping[str, PredictedMoments]],
 ) -> dict[tuple[str, str], list[Evidence]]:
-    """What fresh draws show of all rules of a run, with p-values adjusted for all of it.
+    """Return evidence for all rules of a run, with p-values adjusted over all of it.
 
-    Parameters
-    ----------
-    old : mapping of str to mapping of str to Draws
-        The baseline's by rule and place.
-    new : mapping of (str, str) to Sample
-        Of rules that draw otherwise now, by rule and place.
-    today : mapping of str to mapping of str to PredictedMoments
-        Under the baseline's seeds, by rule and place.
-
-    Returns
-    -------
-    dict of (str, str) to list of Evidence
-        By rule and place; of all places together under an empty key.
+    `old` and `today` are by rule and cell, the latter under the baseline's seeds; `new` holds the rules whose
+    draws differ. The result is by rule and cell, with an empty key for all cells together.
     """
     single = {(rule, key): compare(old[rule][key], found) for (rule, key), found in new.items()}
     together = {}
     for rule in dict.fromkeys(rule for rule, _ in new):
         mine = {key: found for (name, key), found in new.items() if name == rule}
         together[rule, ""] = pooled(old[rule], mine, today[rule])
-    # half of the level for the few tests of all places together, which see the smallest changes
+    # half of the level for the few tests of all cells together, which detect the smallest changes
     return {**adjust(single, 0.5), **adjust(together, 0.5)}
 
 
 def keeps_its_draws(evidence: Sequence[Evidence]) -> bool:
-    """Whether a rule is shown to make the baseline's random draws, and something else of them."""
+    """Return whether a rule significantly reuses the baseline's random numbers, with other results."""
     return any(each.measure in KEPT and each.shown for each in evidence)
 
 
 def status(evidence: Sequence[Evidence]) -> Status:
-    """Status by the table of :mod:`sdp_bench.bench.gate`."""
+    """Return the status by the table in `sdp_bench.bench.gate`."""
     if any(each.worse for each in evidence):
         return Status.WORSE
     if any(each.neutral and each.matters for each in evidence):

@@ -1,4 +1,4 @@
-"""The verdict on speed: ratios of times to a regular forward pass, measured in the same run."""
+"""The verdict on speed: times relative to a regular forward pass, measured in the same run."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ from sdp_ref.rules import Propagator
 
 KIND = "speed"
 LIMIT = 1.25
-"""A rule must be shown to be slower than this, relative to the regular pass and to the baseline. Halfway, as
-ratios go, between no change and the 1.5x that must not be missed."""
+"""Factor by which a rule must be shown to be slower, relative to the regular pass and to the baseline. On a
+logarithmic scale it is halfway between no change and the factor 1.5 that must be detected.
+"""
 
-_CONFIDENCE = 0.995  # one-sided, of each lower bound; an alarm needs three in a row
-_LEAST = 2e-3  # s a work: shorter ones are repeated
+_CONFIDENCE = 0.995  # one-sided, for each lower bound; an alarm needs three in a row
+_LEAST = 2e-3  # s per timing: shorter work is repeated
 _MOST_REPEATS = 1000
 _BATCH = 8
 _SIGMA = 1.0
@@ -42,46 +43,21 @@ Step = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class Timing:
-    """How times are taken.
+    """How times are measured."""
 
-    Attributes
-    ----------
-    now : callable
-        Clock, in seconds.
-    rounds : int
-        At first.
-    rounds_again : int
-        Where a rule looks slower, twice more; and for a baseline.
-    cpu : str
-        Name of the processor.
-    """
-
-    now: Clock = clock
-    rounds: int = 15
-    rounds_again: int = 45
+    now: Clock = clock  # clock, in seconds
+    rounds: int = 15  # rounds of the first measurement
+    rounds_again: int = 45  # rounds of the two repetitions if a rule looks slower, and of a baseline
     cpu: str = field(default_factory=cpu_name)
 
 
 def times(
     rules: Mapping[str, Asked], group: LawGroup, rounds: int, now: Clock
 ) -> tuple[dict[str, Ratios], dict[str, str]]:
-    """Times of rules on a net over those of a regular pass in the same process, a plug-in's in its own.
+    """Return times of rules on a group's net relative to a regular pass in the same process.
 
-    Parameters
-    ----------
-    rules : mapping of str to Propagator or Guest
-    group : LawGroup
-        Whose net it is.
-    rounds : int
-    now : callable
-        Clock; for a plug-in one that can be pickled.
-
-    Returns
-    -------
-    found : dict of str to Ratios
-        Of the rules that can be timed.
-    failed : dict of str to str
-        The others, with what they say.
+    A plug-in is timed in its own process, for which the clock `now` must be picklable. The second result has
+    the errors of rules that cannot be timed.
     """
     built_in = {name: rule for name, rule in rules.items() if not isinstance(rule, Guest)}
     ready, failed = works(built_in, group)
@@ -105,22 +81,10 @@ def _plain(rule: Propagator, group: LawGroup, rounds: int, now: Clock) -> tuple[
 
 
 def works(rules: Mapping[str, Propagator], group: LawGroup) -> tuple[dict[str, Work], dict[str, str]]:
-    """What is timed on a net: a regular pass and each rule, on one batch of 8 inputs, in float64.
+    """Return the timed functions on a group's net: a regular pass and each rule, on 8 inputs, in float64.
 
-    A rule's work for the net alone (`prepare`) is done before.
-
-    Parameters
-    ----------
-    rules : mapping of str to Propagator
-    group : LawGroup
-        Whose net it is.
-
-    Returns
-    -------
-    found : dict of str to callable
-        The regular pass, and the rules that can be timed.
-    failed : dict of str to str
-        The others, with what they say.
+    A rule's set-up for the net (`prepare`) is done before. The second result has the errors of rules that
+    cannot be timed.
     """
     net = group.net.build().double()
     data = trained.inputs_of(group.net)
@@ -143,22 +107,14 @@ def works(rules: Mapping[str, Propagator], group: LawGroup) -> tuple[dict[str, W
 
 @dataclass(frozen=True)
 class Ratios:
-    """Times of a rule over those of a regular pass.
+    """Times of a rule relative to a regular pass."""
 
-    Attributes
-    ----------
-    rounds : tuple of float
-        Of single rounds.
-    least : float
-        Of the shortest times of either: what neighbours on the machine disturb least.
-    """
-
-    rounds: tuple[float, ...]
-    least: float
+    rounds: tuple[float, ...]  # ratios of single rounds
+    least: float  # ratio of the shortest times, which other load on the machine affects least
 
     @classmethod
     def of(cls, rounds: Iterable[float], least: float) -> Ratios:
-        """From numbers that may be anything; a ValueError or TypeError if they are no ratios of times."""
+        """Return validated ratios; a ValueError or TypeError for invalid numbers."""
         found = cls(tuple(map(float, rounds)), float(least))
         if not (found.rounds and all(0 < each < math.inf for each in (*found.rounds, found.least))):
             raise ValueError("its times are not positive")
@@ -166,17 +122,16 @@ class Ratios:
 
     @property
     def summary(self) -> Speed:
-        """As a baseline keeps them."""
         found = Ratio.of(list(self.rounds), [1.0] * len(self.rounds))
         return Speed(found.median, found.lower, found.upper, self.least)
 
     def slower(self, old: Speed) -> float:
-        """How many times slower than a baseline at least: by the bound of the median, and by the shortest."""
+        """Return the least slowdown since a baseline, by the median's lower bound and the shortest times."""
         return min(lower_bound(self.rounds) / old.median, self.least / old.least)
 
 
 def measure(works: Mapping[str, Work], rounds: int, now: Clock = clock) -> dict[str, Ratios]:
-    """Time of each work over that of the regular pass, in some rounds taken by turns."""
+    """Return the interleaved times of each function relative to the regular pass."""
     repeats = {name: _repeats(work, now) for name, work in works.items()}
     repeated = {name: _repeated(work, repeats[name]) for name, work in works.items()}
     seconds = by_turns(repeated, rounds, now=now)
@@ -205,7 +160,7 @@ def _repeated(work: Work, times: int) -> Work:
 
 
 def lower_bound(ratios: Sequence[float]) -> float:
-    """Lower confidence bound of the median: an order statistic, by the binomial law of those below it."""
+    """Return a lower confidence bound of the median: an order statistic, by the binomial distribution."""
     from scipy.stats import binom
 
     below = int(binom.ppf(1 - _CONFIDENCE, len(ratios), 0.5))
@@ -213,18 +168,7 @@ def lower_bound(ratios: Sequence[float]) -> float:
 
 
 def baseline_speeds(rules: Mapping[str, Asked], scope: Scope, timing: Timing) -> dict[str, dict[str, Speed]]:
-    """Ratios to keep, by rule and net.
-
-    Returns
-    -------
-    dict of str to dict of str to Speed
-        Times over those of a regular pass.
-
-    Raises
-    ------
-    RunFailedError
-        If a rule cannot be timed.
-    """
+    """Return ratios for a baseline, by rule and net; a RunFailedError if a rule cannot be timed."""
     found: dict[str, dict[str, Speed]] = {name: {} for name in rules}
     for group in _nets(scope):
         ratios_of, failed = times(rules, group, timing.rounds_again, timing.now)
@@ -242,26 +186,11 @@ def judge(
     timing: Timing,
     step: Step = lambda *_: None,
 ) -> Verdict:
-    """Compare today's ratios with the baseline's.
+    """Compare ratios with the baseline's and return a verdict with a finding for each rule and net.
 
     A rule is slower if both the lower confidence bound of its median ratio and the ratio of the shortest
-    times are more than :data:`LIMIT` times the baseline's, at first and in two further measurements with
-    more rounds.
-
-    Parameters
-    ----------
-    baseline : Baseline
-    rules : mapping of str to Propagator
-    scope : Scope
-        Of its groups, the nets are timed once each.
-    timing : Timing
-    step : callable
-        Told how far it is: number, of how many, and what.
-
-    Returns
-    -------
-    Verdict
-        With a finding for each rule and net.
+    times exceed `LIMIT` times the baseline's, in the first and in two further measurements with more rounds.
+    Each net is timed once. `step` is called with number, total and name of each step.
     """
     findings: list[Finding] = []
     nets = _nets(scope)
@@ -282,7 +211,7 @@ def judge(
 
 
 def _causes(findings: Sequence[Finding]) -> Iterator[Cause]:
-    """By how much and on how many nets a rule is slower, if it is."""
+    """Yield by how much and on how many nets a rule is slower."""
     slower = [finding for finding in findings if finding.status is Status.WORSE]
     if slower:
         factors = [finding.numbers["change"] for finding in slower]
@@ -296,7 +225,6 @@ def _causes(findings: Sequence[Finding]) -> Iterator[Cause]:
 def _judged(
     baseline: Baseline, rules: Mapping[str, Asked], group: LawGroup, timing: Timing
 ) -> Iterator[Finding]:
-    """What has become of the times on one net."""
     label = net_label(group)
     stored = {name: baseline.rules[name].speed for name in rules if name in baseline.rules}
     known = {name: speeds[label] for name, speeds in stored.items() if label in speeds}
@@ -318,7 +246,7 @@ def _judged(
 
 
 def _nets(scope: Scope) -> list[LawGroup]:
-    """The first group of each net."""
+    """Return the first group of each net."""
     found: dict[str, LawGroup] = {}
     for group in scope.groups:
         found.setdefault(group.net.digest, group)

@@ -1,1 +1,1 @@
-"""Manifests of oracles: statistics that an oracle must keep."""
+"""Manifests of oracles: statistics that an oracle must reproduce."""

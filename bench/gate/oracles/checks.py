@@ -1,4 +1,4 @@
-"""What an oracle must pass before its statistics are kept: others must find the same law."""
+"""Checks of an oracle before its statistics are recorded: independent computations must agree."""
 
 from __future__ import annotations
 
@@ -28,49 +28,29 @@ from sdp_bench.oracles.partitions.tree import EqualMassTree
 from sdp_ref.rules.base import as_gaussian
 
 LEVEL = 1e-4
-"""A check fails where agreement as poor as found has this probability: one of 10^4 fails by chance."""
+"""A check fails if agreement as poor as observed has this probability: one in 10^4 fails by chance."""
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Check:
-    """A check made, and its outcome.
-
-    Attributes
-    ----------
-    name : str
-    passed : bool
-    detail : str
-    numbers : dict of str to float
-        What it rests on: the largest z-score, say, and the probability of one as large.
-    """
+    """The outcome of a check."""
 
     name: str
     passed: bool
     detail: str
+    # the largest z-score, for example, and the probability of one as large
     numbers: dict[str, float] = field(default_factory=dict)
 
 
 def checks_of(oracle: Oracle, statistics: Statistics, tree: EqualMassTree) -> Iterator[Check]:
-    """Checks of one oracle, each made as it is asked for.
+    """Yield the checks of one oracle, computed lazily.
 
-    All samples are finite; a second draw of the same kind and one of the other kind (plain, or Sobol)
-    agree in mean, covariance and, by a chi-squared test, in the cells; the same draw through the
-    net in float64 differs by rounding alone; for a net with one hidden layer of ReLU, mean and covariance
-    are those of moment matching, which is exact there.
-
-    Parameters
-    ----------
-    oracle : Oracle
-    statistics : Statistics
-        Of its samples.
-    tree : EqualMassTree
-        Of its pilot: the cells of the chi-squared test.
-
-    Yields
-    ------
-    Check
+    All samples are finite. A second draw of the same kind and one of the other kind (plain, or Sobol) agree
+    in mean, covariance and, by a chi-squared test, in the cells of `tree`. The same draw through the net in
+    float64 differs by rounding only. For a net with one hidden ReLU layer, mean and covariance are those of
+    moment matching, which is exact there.
     """
     finite = bool(torch.isfinite(oracle.samples).all())
     yield Check("finite", finite, "all samples are finite" if finite else "some samples are not finite")
@@ -85,7 +65,7 @@ def checks_of(oracle: Oracle, statistics: Statistics, tree: EqualMassTree) -> It
 
 
 def one_hidden_relu(net: nn.Module) -> bool:
-    """Whether a net is affine, ReLU, affine: there moment matching gives the exact moments."""
+    """Return whether a net is affine, ReLU, affine: there moment matching gives the exact moments."""
     return isinstance(net, nn.Sequential) and [type(layer) for layer in net] == [
         nn.Linear,
         nn.ReLU,
@@ -135,7 +115,7 @@ def _stacked(mean: Array, covariance: Array) -> Array:
 
 
 def _chi_squared(a: NDArray[np.int64], b: NDArray[np.int64]) -> tuple[float, int]:
-    """Two-sample statistic and the cells that hold any sample; Sobol points only make it smaller."""
+    """Return the two-sample statistic and the number of non-empty cells; Sobol points only reduce it."""
     held = a + b > 0
     x, y = a[held].astype(float), b[held].astype(float)
     ratio = math.sqrt(y.sum() / x.sum())

@@ -1,7 +1,7 @@
-"""Manifests of oracles: how each was made, what was found, what was checked, with which versions.
+"""Manifests of oracles: definition, statistics, checks and versions.
 
-The ones of the CI cells are committed (:data:`MANIFESTS`), and a part of them is derived again in every
-run of continuous integration (:mod:`sdp_bench.bench.gate.oracles.verify`), so that no oracle changes unseen.
+Those of the CI cells are committed (`MANIFESTS`). Continuous integration recomputes a part of them in every
+run (`sdp_bench.bench.gate.oracles.verify`), so that no oracle changes unnoticed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PLATFORM = ("cpu", "torch", "numpy", "scipy", "machine")
 
 @dataclass(frozen=True)
 class Pilot:
-    """The draw that an oracle's cells are frozen from."""
+    """The draw from which an oracle's cells are derived."""
 
     seed: int
     samples: int
@@ -46,78 +46,43 @@ class Pilot:
 
 @dataclass(frozen=True)
 class Manifest:
-    """An oracle and all that it takes to make it again.
+    """An oracle with everything needed to recompute it."""
 
-    Attributes
-    ----------
-    oracle : OracleKey
-        Net, input, noise, sampler and number of samples.
-    net : str
-        The net, for people.
-    row : int
-        The input, as a row of the data set.
-    sigma : float
-    method : str
-    seed : int
-        Of the samples.
-    pilot : Pilot
-    statistics : Statistics
-    cells : Cells
-    checks : tuple of Check
-        Made when it was recorded; all passed.
-    versions : dict of str to str
-    """
-
-    oracle: OracleKey
-    net: str
-    row: int
+    oracle: OracleKey  # net, input, noise, sampler and number of samples
+    net: str  # display name of the net
+    row: int  # row of the input in the data set
     sigma: float
     method: str
-    seed: int
+    seed: int  # seed of the samples
     pilot: Pilot
     statistics: Statistics
     cells: Cells
-    checks: tuple[Check, ...]
+    checks: tuple[Check, ...]  # checks when it was recorded; all passed
     versions: dict[str, str]
 
     @property
     def key(self) -> str:
-        """Key of the oracle, 16 hexadecimal digits."""
         return self.oracle.hex
 
     @property
     def title(self) -> str:
-        """For messages."""
         return f"{self.key} ({self.net}, input {self.row}, sigma {self.sigma:g})"
 
     @property
     def hash(self) -> str:
-        """Hash of the content, 16 hexadecimal digits: a change by hand shows."""
+        """Hash of the content, 16 hexadecimal digits, which detects manual edits."""
         return keys.digest(json.loads(json.dumps(asdict(self))))[:16]
 
     def made_on(self, here: dict[str, str]) -> bool:
-        """Whether draws on the platform of these :func:`versions` must be equal to the last bit."""
+        """Return whether draws on a platform with these `versions` must be bitwise equal."""
         return all(self.versions.get(name) == here[name] for name in _PLATFORM)
 
     def as_dict(self) -> dict[str, Any]:
-        """As plain values, with the hash."""
         return {"key": self.key, **asdict(self), "hash": self.hash}
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> tuple[Manifest, str]:
-        """Manifest and the hash that stands beside it, which is not compared here.
-
-        Returns
-        -------
-        Manifest
-        str
-            The hash as it is written, 16 hexadecimal digits.
-
-        Raises
-        ------
-        UserError
-            If the values are no manifest.
-        """
+        """Return a manifest and its recorded hash, which is not verified; a UserError for invalid values."""
         try:
             manifest, written = structure(plain, cls), structure(plain, _Written)
             _check_sizes(manifest)
@@ -130,14 +95,14 @@ class Manifest:
 
 @dataclass(frozen=True)
 class _Written:
-    """Key and hash that stand beside a manifest."""
+    """Recorded key and hash of a manifest."""
 
     key: str
     hash: str
 
 
 def _check_sizes(manifest: Manifest) -> None:
-    """Raise a ValueError if the lists of numbers are not of the sizes that an oracle's have."""
+    """Raise a ValueError if the sizes of lists are not those of an oracle."""
     m, found = len(manifest.statistics.mean), manifest.statistics
     leaves = len(manifest.cells.thresholds)
     shapes: dict[str, tuple[Any, tuple[int, ...]]] = {
@@ -152,7 +117,7 @@ def _check_sizes(manifest: Manifest) -> None:
         "cells.centre": (manifest.cells.centre, (m,)),
     }
     for name, (value, shape) in shapes.items():
-        if np.array(value, dtype=float).shape != shape:  # a ragged list raises a ValueError itself
+        if np.array(value, dtype=float).shape != shape:  # a ragged list raises a ValueError here
             raise ValueError(f"{name} is not of shape {shape}")
     if not m or not leaves:
         raise ValueError("there are no outputs or no cells")
@@ -162,13 +127,14 @@ def _check_sizes(manifest: Manifest) -> None:
 
 
 def _check_ranges(manifest: Manifest, key: str) -> None:
-    """Raise a ValueError if a number is none that a draw of the oracle with this key could have."""
+    """Raise a ValueError if a number is impossible for a draw of this oracle."""
     oracle, pilot, found = manifest.oracle, manifest.pilot, manifest.statistics
     covariance = np.array(found.covariance)
     variance = np.diag(covariance)
     deviation = np.sqrt(variance.clip(0))
     pairs = np.outer(deviation, deviation)
-    # Whatever the kurtosis, standard errors are not beyond the spread; tenfold, for blocks of a Sobol draw.
+    # Whatever the kurtosis, standard errors are not larger than the spread; 10 times for blocks of a Sobol
+    # draw.
     errors = np.array([*found.mean_stderr, *np.ravel(found.covariance_stderr)])
     largest = 10 * np.array([*deviation, *pairs.ravel()])
     numbers = [item for check in manifest.checks for item in check.numbers.items()]
@@ -201,7 +167,7 @@ def _are_counts(counts: Sequence[int], total: int) -> bool:
 
 
 def versions() -> dict[str, str]:
-    """Versions and processor that a draw may depend on, as plain values."""
+    """Return the versions and the processor that a draw may depend on."""
     described = environment.describe("cpu", 1, 1)
     kept = {
         name: str(described[name]) for name in ("python", "torch", "numpy", "scipy", "platform", "sdp-bench")
@@ -210,15 +176,7 @@ def versions() -> dict[str, str]:
 
 
 def _model() -> str:
-    """Family and model of the processor, and what the environment asks of its BLAS.
-
-    Clouds give one name to processors of several generations.
-
-    Returns
-    -------
-    str
-        To be put behind the processor's name; empty where the system does not say.
-    """
+    """Return family and model of the processor (its name may cover several), and its BLAS settings."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].splitlines()
     except OSError:
@@ -231,7 +189,7 @@ def _model() -> str:
 
 
 def oracles(groups: Iterable[LawGroup]) -> Iterator[tuple[LawGroup, int, Oracle]]:
-    """Each group's oracles with their places in it, as a run makes them."""
+    """Yield each group's oracles with their indices, as in a run."""
     for group in groups:
         net, law = group.net.build(), group.law
         for place, subject in enumerate(group.subjects):
@@ -239,29 +197,12 @@ def oracles(groups: Iterable[LawGroup]) -> Iterator[tuple[LawGroup, int, Oracle]
 
 
 def ci_oracles() -> list[tuple[LawGroup, int, Oracle]]:
-    """Oracles of the CI cells (:mod:`sdp_bench.bench.experiments.iris.ci`); nothing is drawn yet."""
-    return list(oracles(ci.groups(("sdp",))))  # one rule: which ones are asked about changes no oracle
+    """Return the oracles of the CI cells (`sdp_bench.bench.experiments.iris.ci`), not drawn yet."""
+    return list(oracles(ci.groups(("sdp",))))  # one rule is enough: oracles do not depend on the rules
 
 
 def record(group: LawGroup, place: int, oracle: Oracle) -> Manifest:
-    """Manifest of an oracle, after its checks.
-
-    Parameters
-    ----------
-    group : LawGroup
-    place : int
-        Of the oracle's input in the group.
-    oracle : Oracle
-
-    Returns
-    -------
-    Manifest
-
-    Raises
-    ------
-    RunFailedError
-        If a check fails: such an oracle is not to be kept.
-    """
+    """Return the manifest of an oracle, whose input has index `place`; a RunFailedError if a check fails."""
     settings, subject, key = group.settings, group.subjects[place], oracle.key
     headline = HeadlineTotalVariation.of({}, settings.metric_options)
     cells = Cells.of(headline.partition(oracle))
@@ -288,30 +229,19 @@ def record(group: LawGroup, place: int, oracle: Oracle) -> Manifest:
 
 
 def pilot_key(oracle: Oracle) -> OracleKey:
-    """Key that the pilot's seed comes from; see :meth:`sdp_bench.bench.metrics.oracle.Oracle.pilot`."""
+    """Return the key of the pilot's seed; see `sdp_bench.bench.metrics.oracle.Oracle.pilot`."""
     sampling = oracle.sampling
     return replace(oracle.key, sampler="mc", samples=min(sampling.pilot_samples, sampling.samples))
 
 
 def save(manifests: Iterable[Manifest], path: Path = MANIFESTS) -> None:
-    """Write manifests, whole or not at all; one line for each list of numbers, so that changes show."""
+    """Write manifests atomically, with one line per list of numbers for readable diffs."""
     plain = {"schema": SCHEMA, "oracles": [manifest.as_dict() for manifest in manifests]}
     files.write(path, f"{as_text(plain, lists_apart=True)}\n")
 
 
 def load(path: Path = MANIFESTS) -> list[tuple[Manifest, str]]:
-    """Manifests of a file, each with the hash that stands beside it.
-
-    Returns
-    -------
-    list of (Manifest, str)
-        In the order of the file.
-
-    Raises
-    ------
-    UserError
-        If there is no such file, it is not one of manifests, has none, or one is damaged or there twice.
-    """
+    """Read the manifests of a file in order, each with its recorded hash."""
     try:
         plain = files.read_json(path)
     except OSError as error:

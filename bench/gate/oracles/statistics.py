@@ -1,4 +1,4 @@
-"""What is kept of an oracle's samples, and how two draws of one oracle are compared."""
+"""Recorded statistics of an oracle's samples, and the comparison of two draws of one oracle."""
 
 from __future__ import annotations
 
@@ -18,45 +18,30 @@ Array = NDArray[np.float64]
 
 LEVELS = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 ROWS = 16
-"""Single samples that are kept, evenly over the draw: any other draw shows in them at once."""
+"""Number of single samples recorded, evenly spaced: any other draw differs there."""
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """Of a draw of N outputs, as nested lists of plain numbers.
-
-    Attributes
-    ----------
-    dtype : str
-    digest : str
-        Hash of all samples, bit for bit.
-    rows : list, shape (ROWS, m)
-        Samples 0, N // ROWS, ...
-    mean, mean_stderr : list, shape (m,)
-        Standard errors from the blocks of the draw (scrambles, if it is a Sobol draw).
-    covariance, covariance_stderr : list, shape (m, m)
-    quantiles : list, shape (levels, m)
-        At :data:`LEVELS`.
-    cells, pilot_cells : list of int
-        Samples of the draw, and of its pilot, in the frozen cells.
-    classes : list of int, length m
-    """
+    """Statistics of a draw of N outputs, as nested lists of plain numbers."""
 
     dtype: str
-    digest: str
-    rows: list[list[float]]
+    digest: str  # hash of all bits of all samples
+    rows: list[list[float]]  # shape (ROWS, m); samples 0, N // ROWS, ...
+    # shape (m,); standard errors come from the blocks of the draw (scrambles, for a Sobol draw)
     mean: list[float]
     mean_stderr: list[float]
-    covariance: list[list[float]]
-    covariance_stderr: list[list[float]]
-    quantiles: list[list[float]]
+    covariance: list[list[float]]  # shape (m, m)
+    covariance_stderr: list[list[float]]  # shape (m, m)
+    quantiles: list[list[float]]  # shape (levels, m); at `LEVELS`
+    # samples of the draw, and of its pilot, in the frozen cells
     cells: list[int]
     pilot_cells: list[int]
-    classes: list[int]
+    classes: list[int]  # length m
 
     @classmethod
     def of(cls, samples: Tensor, moments: Moments, pilot: Tensor, tree: EqualMassTree) -> Statistics:
-        """Statistics of a draw, shape (N, m), in the cells of a tree that is given."""
+        """Return the statistics of a draw, shape (N, m), in the cells of a given tree."""
         values = samples.double().numpy()
         mean_stderr, covariance_stderr = standard_errors(moments)
         return cls(
@@ -75,16 +60,9 @@ class Statistics:
 
 
 def standard_errors(moments: Moments) -> tuple[Array, Array]:
-    """Standard errors of mean and covariance, from the spread over blocks.
+    """Return the standard errors of mean, (m,), and covariance, (m, m), from the spread over blocks.
 
-    Those of the multiplier bootstrap in `Moments`, without its simulation.
-
-    Returns
-    -------
-    ndarray, shape (m,)
-        Of the mean, in units of the outputs.
-    ndarray, shape (m, m)
-        Of the covariance, in squared units.
+    These are the standard errors of the multiplier bootstrap in `Moments`, without simulation.
     """
     weights = moments.block_weights
     factor = len(weights) / (len(weights) - 1)
@@ -98,7 +76,7 @@ def standard_errors(moments: Moments) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class Cells:
-    """An equal-mass tree as plain numbers: the cells that an oracle's samples are counted in."""
+    """An equal-mass tree as plain numbers: the cells of an oracle's histogram."""
 
     centre: list[float]
     axes: list[list[float]]
@@ -108,7 +86,6 @@ class Cells:
 
     @classmethod
     def of(cls, tree: EqualMassTree) -> Cells:
-        """Plain numbers of a tree."""
         centre, axes, null, thresholds = (
             array.tolist() for array in (tree.centre, tree.axes, tree.null, tree.thresholds)
         )
@@ -116,7 +93,6 @@ class Cells:
 
     @property
     def tree(self) -> EqualMassTree:
-        """The partition itself."""
         m = len(self.centre)
         axes, null = (np.array(each, dtype=float).reshape(m, -1) for each in (self.axes, self.null))
         return EqualMassTree(np.array(self.centre), axes, null, np.array(self.thresholds), self.rounding)
@@ -124,53 +100,29 @@ class Cells:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far apart two draws of one oracle with one seed may be.
+    """Allowed differences between two draws of one oracle with one seed."""
 
-    Attributes
-    ----------
-    samples : float
-        Single samples and quantiles, in standard deviations of the output.
-    mean, covariance : float
-        In their standard errors.
-    cells : float
-        Share of the draw that may be in other cells.
-    classes : float
-        Share that may be of another class.
-    """
-
-    samples: float
+    samples: float  # single samples and quantiles, in standard deviations of the output
+    # in units of their standard errors
     mean: float
     covariance: float
-    cells: float
-    classes: float
+    cells: float  # share of samples in other cells
+    classes: float  # share of samples of another class
 
 
 OTHER_PLATFORM = Tolerance(samples=5e-5, mean=0.1, covariance=0.01, cells=2e-3, classes=1e-4)
-"""What rounding may do. Over all CI cells the same draw came out at most this far off: with kernels
-without FMA and AVX (MKL_CBWR=COMPATIBLE) 8.2e-6 sd, .004 and .0009 standard errors, 8e-4 of the samples,
-no class; in float64, which is as other as a float32 platform can be, 9.4e-6, .064, .0024, 1.1e-3, none."""
+"""Tolerance for rounding. Over all CI cells, the largest differences of the same draw with kernels without
+FMA and AVX (MKL_CBWR=COMPATIBLE) were 8.2e-6 sd, .004 and .0009 standard errors, 8e-4 of the samples, and no
+class. In float64, which differs more than any float32 platform can, they were 9.4e-6, .064, .0024, 1.1e-3,
+and none.
+"""
 
 SAME_PLATFORM = Tolerance(samples=0.0, mean=1e-6, covariance=1e-6, cells=0.0, classes=0.0)
-"""Equal but for moments, whose sums over samples may be ordered by the number of threads."""
+"""Equal except for moments, whose summation order may depend on the number of threads."""
 
 
 def distances(stored: Statistics, again: Statistics) -> dict[str, tuple[float, str, str]]:
-    """How far apart two draws are.
-
-    Parameters
-    ----------
-    stored, again : Statistics
-
-    Returns
-    -------
-    dict of str to (float, str, str)
-        Of each statistic its distance, the tolerance's field that bounds it, and the unit.
-
-    Raises
-    ------
-    ValueError
-        If they are of other shapes.
-    """
+    """Return each statistic's distance, the field of `Tolerance` that bounds it, and its unit."""
     a, b = _arrays(stored), _arrays(again)
     for name, array in a.items():
         if array.shape != b[name].shape:
@@ -194,20 +146,7 @@ def distances(stored: Statistics, again: Statistics) -> dict[str, tuple[float, s
 def disagreements(
     stored: Statistics, again: Statistics, tolerance: Tolerance, *, bitwise: bool
 ) -> Iterator[tuple[str, str]]:
-    """Statistics in which two draws of one oracle disagree, each with a line that says by how much.
-
-    Parameters
-    ----------
-    stored, again : Statistics
-    tolerance : Tolerance
-    bitwise : bool
-        Whether all samples must be equal to the last bit.
-
-    Yields
-    ------
-    (str, str)
-        Name of the statistic, and the line.
-    """
+    """Yield the statistics in which two draws of one oracle disagree, with a line that says by how much."""
     if again.dtype != stored.dtype:
         yield "dtype", f"samples are {again.dtype}, stored {stored.dtype}"
     try:
@@ -229,7 +168,7 @@ def _arrays(statistics: Statistics) -> dict[str, Array]:
 
 
 def _largest(difference: Array, scale: Array) -> float:
-    # A constant output has no spread: there any difference counts, and none is none.
+    # For a constant output, which has no spread, any difference counts, and no difference is 0.
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(difference == 0, 0.0, np.abs(difference) / scale)
     return float(ratio.max())

@@ -1,4 +1,4 @@
-"""Stored oracles derived again, a part of them in each run, so that none changes unseen."""
+"""Recomputation of recorded oracles, a part of them in each run, to detect changes."""
 
 from __future__ import annotations
 
@@ -17,28 +17,17 @@ from sdp_bench.bench.metrics.oracle import Oracle
 
 KIND = "oracle"
 SUBJECT = "oracles"
-"""In the place of a rule."""
+"""Subject of the findings, in place of a rule."""
 
 SHARDS = 4
 Source = tuple[LawGroup, int, Oracle]
 
 
 def rotating_shard(parts: int = SHARDS) -> tuple[tuple[int, int], str]:
-    """Part whose turn it is, and by what.
+    """Return the current part (i, n), counted from 1, and what selected it.
 
-    By the number of the run on GitHub Actions, else by the day of the year (UTC): consecutive runs or days
-    go through all parts.
-
-    Parameters
-    ----------
-    parts : int
-
-    Returns
-    -------
-    (int, int)
-        Part i of n, counted from 1.
-    str
-        What chose it, for people.
+    Selected by the run number on GitHub Actions, otherwise by the day of the year (UTC): consecutive runs or
+    days cover all parts.
     """
     number = os.environ.get("GITHUB_RUN_NUMBER", "")
     if number.isdigit():
@@ -48,7 +37,7 @@ def rotating_shard(parts: int = SHARDS) -> tuple[tuple[int, int], str]:
 
 
 def shard_of(manifests: Sequence[Manifest], shard: tuple[int, int]) -> list[Manifest]:
-    """Every n-th manifest from the i-th on, counted from 1."""
+    """Return every n-th manifest from the i-th on, counted from 1."""
     part, parts = shard
     return list(manifests[part - 1 :: parts])
 
@@ -60,30 +49,15 @@ def verify(
     sources: Sequence[Source] | None = None,
     report: Callable[[int, int, str], object] = lambda *_: None,
 ) -> Verdict:
-    """Derive a part of the stored oracles again, and compare.
+    """Recompute a part of the recorded oracles and compare.
 
-    Parameters
-    ----------
-    path : Path
-    shard : (int, int), optional
-        Part i of n, counted from 1; by default the one whose turn it is.
-    sources : sequence of (LawGroup, int, Oracle), optional
-        Oracles as today's code makes them; those of the CI cells by default.
-    report : callable
-        Is told after each oracle how many are done, of how many, and its title.
+    `shard` is (i, n), counted from 1, by default the current one. `sources` are oracles of the current code,
+    by default those of the CI cells. `report` is called after each oracle with number, total and title.
 
-    Returns
-    -------
-    Verdict
-        Changed is what was edited by hand, misses, is of no cell or records a failed check, and an oracle
-        that disagrees with its manifest: to the last bit on the platform that it was recorded on, else by
-        more than :data:`~sdp_bench.bench.gate.oracles.statistics.OTHER_PLATFORM`. An oracle has no better
-        or worse.
-
-    Raises
-    ------
-    UserError
-        If the file cannot be read, or the part is empty.
+    The verdict is "changed" for a manifest that was edited by hand, is missing, has no cell, or records a
+    failed check, and for an oracle that disagrees with its manifest: in any bit on the platform of the
+    record, otherwise by more than `sdp_bench.bench.gate.oracles.statistics.OTHER_PLATFORM`. Oracles are not
+    classified as better or worse. A UserError is raised if the file cannot be read or the part is empty.
     """
     stored = oracle_manifest.load(path)
     chosen, why = (shard, "request") if shard else rotating_shard()
@@ -106,19 +80,7 @@ def verify(
 
 
 def compare(manifest: Manifest, oracle: Oracle, *, bitwise: bool) -> list[Finding]:
-    """Ways in which an oracle as it is made now disagrees with its manifest, or one that says it does not.
-
-    Parameters
-    ----------
-    manifest : Manifest
-    oracle : Oracle
-    bitwise : bool
-        Whether all samples must be equal to the last bit.
-
-    Returns
-    -------
-    list of Finding
-    """
+    """Return the disagreements of an oracle with its manifest, or a single finding that it agrees."""
     found = []
     seeds = (
         ("seed", manifest.seed, oracle.key.seed("oracle")),
@@ -148,7 +110,7 @@ def _changed(oracle: str, statistic: str, detail: str) -> Finding:
 
 
 def _not_covered(manifests: Sequence[Manifest], today: Mapping[str, Source]) -> Iterator[Finding]:
-    """Cells without a manifest, and manifests without a cell."""
+    """Yield cells without a manifest, and manifests without a cell."""
     known = {manifest.key for manifest in manifests}
     for group, place, oracle in today.values():
         if oracle.key.hex not in known:
@@ -161,7 +123,6 @@ def _not_covered(manifests: Sequence[Manifest], today: Mapping[str, Source]) -> 
 
 
 def _inner(manifest: Manifest, written: str) -> list[Finding]:
-    """What is wrong with a manifest by itself."""
     found = []
     if manifest.hash != written:
         said = f"the content gives {manifest.hash}, written is {written}: it was changed by hand"

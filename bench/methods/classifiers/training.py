@@ -1,4 +1,4 @@
-"""Classifiers of images, trained by propagated laws or without: with checkpoints, and cached."""
+"""Training of image classifiers with or without propagated laws: checkpointed and cached."""
 
 from __future__ import annotations
 
@@ -26,57 +26,40 @@ from sdp_ref.rules.base import predicted
 
 BATCH = 128
 START = -7.0
-"""Of the raw parameters behind the two constants of a Dirichlet output (Gast & Roth 2018)."""
+"""Initial raw parameters of the two constants of a Dirichlet output (Gast & Roth 2018)."""
 
 Constants = tuple[Tensor | float, Tensor | float]
 """Offset and slope of a Dirichlet output."""
 Reduction = Literal["mean", "sum", "none"]
-"""Of losses, over a batch."""
 Report = Callable[[int, int], None]
-"""Told how many steps are done, and of how many."""
+"""Callback (steps done, steps in total)."""
 
 
 @dataclass(frozen=True)
 class Objective:
-    """What a classifier is trained by.
+    """The training objective of a classifier."""
 
-    Attributes
-    ----------
-    name : str
-        "softmax" and "dirichlet" name their likelihoods; any other has the pairwise loss.
-    rule : Rule, optional
-        By which a law is propagated in training.
-    sigma : float
-        Scale of the noise then; of the input's, in units of pixels in [0, 1].
-    noise : Noise
-        Its family.
-    skipped : int
-        Modules of the net that come before the noise.
-    learning_rate : float
-        Of Adam.
-    """
-
-    name: str
-    rule: Rule | None = None
-    sigma: float = 0.0
-    noise: Noise = GAUSSIAN
-    skipped: int = 0
-    learning_rate: float = 1e-3
+    name: str  # "softmax" and "dirichlet" select these likelihoods; every other name has the pairwise loss
+    rule: Rule | None = None  # rule that propagates a law in training
+    sigma: float = 0.0  # scale of the noise; on the input, in units of pixels in [0, 1]
+    noise: Noise = GAUSSIAN  # family of the noise
+    skipped: int = 0  # number of modules before the noise
+    learning_rate: float = 1e-3  # Adam's learning rate
 
     def at(self, scales: Iterable[float]) -> Iterator[Objective]:
-        """The objective at some scales of noise; itself where it has none."""
+        """Yield the objective at some noise scales, or itself if it has no noise."""
         yield from (replace(self, sigma=scale) for scale in scales) if self.rule else [self]
 
     @property
     def label(self) -> str:
-        """In few words: ``pairwise_gaussian, sdp at gaussian:sigma=0.1``."""
+        """Short description: ``pairwise_gaussian, sdp at gaussian:sigma=0.1``."""
         if not self.rule:
             return self.name
         place = f" after {self.skipped} modules" if self.skipped else ""
         return f"{self.name}, {self.rule.spec} at {self.noise.label(self.sigma)}{place}"
 
     def law(self, net: nn.Module, pixels: Tensor) -> sr.Law:
-        """Law of the scores of noisy `pixels`, (B, C, H, W), differentiable in both and the net's weights."""
+        """Return the law of scores of noisy `pixels`, (B, C, H, W), differentiable in these and weights."""
         if self.rule is None:
             raise ValueError(f"the objective '{self.name}' propagates no law")
         rule = replace(self.rule, create_graph=True) if isinstance(self.rule, SDP) else self.rule
@@ -86,7 +69,7 @@ class Objective:
         return predicted(rule, net, self.noise.law(pixels, self.sigma))
 
     def location(self, net: nn.Module, pixels: Tensor) -> Tensor:
-        """Location of the law of the scores, (B, m): the net's own value, unless its rule moves that."""
+        """Return the location of the law of the scores, (B, m); most rules give the net's own value."""
         if self.rule is None or isinstance(self.rule, SDP | MarginalSDP):
             return cast(Tensor, net(pixels))
         return self.law(net, pixels).location
@@ -99,13 +82,13 @@ class Objective:
         constants: Constants,
         reduction: Reduction = "none",
     ) -> tuple[Tensor, Tensor]:
-        """Locations of the scores, (B, m), and losses, (B,), or the mean or sum of these."""
+        """Return the locations of the scores, (B, m), and losses, (B,), or their mean or sum."""
         if not self.rule:
             scores = net(pixels)
             return scores, F.cross_entropy(scores, labels, reduction=reduction)
         law = self.law(net, pixels)
         if self.name == "dirichlet":
-            gaussian = cast(sr.Gaussian | sr.DiagonalGaussian, law)  # as the noise is
+            gaussian = cast(sr.Gaussian | sr.DiagonalGaussian, law)  # like the noise
             return law.location, losses.dirichlet_nll(gaussian, labels, *constants, reduction=reduction)
         stable = cast(sr.Gaussian | sr.DiagonalGaussian | sr.Cauchy, law)
         return law.location, losses.pairwise_loss(stable, labels, reduction)
@@ -113,22 +96,10 @@ class Objective:
 
 @dataclass(frozen=True, eq=False)
 class TrainingImages:
-    """Images to train on.
+    """Training images; a UserError if labels are out of range or of fewer than two classes."""
 
-    Attributes
-    ----------
-    pixels : Tensor, shape (N, C, H, H), uint8
-    labels : Tensor, shape (N,), int64
-    classes : int
-
-    Raises
-    ------
-    UserError
-        If there are fewer than two classes among the labels, or one out of range.
-    """
-
-    pixels: Tensor
-    labels: Tensor
+    pixels: Tensor  # shape (N, C, H, H), uint8
+    labels: Tensor  # shape (N,), int64
     classes: int = 10
 
     def __post_init__(self) -> None:
@@ -147,15 +118,15 @@ class TrainingImages:
         return ImageArchitecture("cnn3", channels, size, self.classes)
 
     def build(self, seed: int) -> nn.Sequential:
-        """A net for these images, with initial weights drawn by `seed`."""
-        return cast(nn.Sequential, cast(ImageArchitecture, self.architecture).build(seed))  # as cnn3 is
+        """Return a net for these images; `seed` determines its initial weights."""
+        return cast(nn.Sequential, cast(ImageArchitecture, self.architecture).build(seed))  # like cnn3
 
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A trained classifier, in evaluation mode, with the constants of its Dirichlet output.
+    """A trained classifier in evaluation mode, with the constants of its Dirichlet output.
 
-    A model that was not trained by the Dirichlet likelihood has the constants of the start.
+    The constants have their initial values unless training used the Dirichlet likelihood.
     """
 
     net: nn.Sequential
@@ -164,10 +135,10 @@ class Model:
 
 
 class Trainer:
-    """A training under way: all that a checkpoint holds, and how it goes on.
+    """The state of a training, as stored in a checkpoint.
 
-    Initial weights and the order of the images depend on the seed alone, so the objectives of one seed
-    start from one net and see the same batches.
+    Initial weights and the order of images depend on the seed only, so that all objectives start from the
+    same net and use the same batches.
     """
 
     def __init__(
@@ -182,18 +153,7 @@ class Trainer:
         self.steps = epochs * self.steps_an_epoch
 
     def run(self) -> Iterator[int]:
-        """Train to the last step; gives the number of steps done after each.
-
-        Yields
-        ------
-        int
-            Steps done so far.
-
-        Raises
-        ------
-        RunFailedError
-            If training diverged.
-        """
+        """Train to the last step, and yield the number of finished steps; a RunFailedError on divergence."""
         first = self.step
         while self.step < self.steps:
             epoch, place = divmod(self.step, self.steps_an_epoch)
@@ -212,30 +172,27 @@ class Trainer:
     def _take(self, rows: Tensor) -> None:
         try:
             loss = self.loss(self.pixels[rows].float() / 255, self.labels[rows])
-        except ValueError as error:  # a law that is not finite
+        except ValueError as error:  # the law is not finite
             raise RunFailedError(f"training diverged at step {self.step} ({error})") from error
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
 
     def loss(self, pixels: Tensor, labels: Tensor) -> Tensor:
-        """Mean loss of images in [0, 1]."""
+        """Return the mean loss of images in [0, 1]."""
         offset, slope = F.softplus(self.raw)
         return self.objective.assess(self.net, pixels, labels, (offset, slope), "mean")[1]
 
     @property
     def model(self) -> Model:
-        """The net as it is now."""
         offset, slope = F.softplus(self.raw.detach().double()).tolist()
         return Model(self.net.eval(), offset, slope)
 
     def to_bytes(self) -> bytes:
-        """See :class:`sdp_bench.bench.nets.storage.Training`."""
         tensors = storage.packed(self.net, self.optimizer) | {"raw": self.raw}
         return storage.to_file(tensors, {"step": self.step})
 
     def restore(self, content: bytes) -> None:
-        """See :class:`sdp_bench.bench.nets.storage.Training`."""
         tensors, about = storage.from_file(content)
         storage.unpack(tensors, self.net, self.optimizer)
         with torch.no_grad():
@@ -244,7 +201,7 @@ class Trainer:
 
 
 TRAINING = (TrainingImages, TrainingImages.build, Trainer, Trainer.run, Trainer.model)
-"""Code that decides what is trained, beside the objectives."""
+"""Code that determines the training, in addition to the objectives."""
 
 
 def get_model(
@@ -256,30 +213,11 @@ def get_model(
     device: str = "cpu",
     report: Report | None = None,
 ) -> Model:
-    """A classifier, from the cache or else trained and put there.
+    """Return a classifier, from the cache, or trained and cached.
 
-    A training that was interrupted goes on from its last checkpoint, to the same weights (on a GPU as far
-    as its kernels are deterministic).
-
-    Parameters
-    ----------
-    images : TrainingImages
-    objective : Objective
-    seed, epochs : int
-    code : str
-        Hash of :data:`TRAINING` and the objectives, made once, where a run is planned: a worker would
-        parse all of it again.
-    device : str
-    report : callable, optional
-
-    Returns
-    -------
-    Model
-
-    Raises
-    ------
-    RunFailedError
-        If training diverged, or the cache cannot be written.
+    An interrupted training resumes from its last checkpoint and gives the same weights (on a GPU only if its
+    kernels are deterministic). `code` is a hash of `TRAINING` and the objectives, computed once when a run is
+    planned, because each worker would have to parse the code again. Divergence raises a RunFailedError.
     """
 
     def steps(trainer: Trainer) -> Iterator[int]:
@@ -302,7 +240,7 @@ def _path(images: TrainingImages, objective: Objective, seed: int, epochs: int, 
 
 @contextmanager
 def exact_products() -> Iterator[None]:
-    """Deterministic, exact products on a GPU; on a CPU no denormal numbers, which slow it down."""
+    """Select deterministic, exact products on a GPU; on a CPU flush denormal numbers, which are slow."""
     torch.set_flush_denormal(True)
     try:
         with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):

@@ -1,1 +1,1 @@
-"""Layer of introduction: a law that enters a net at one layer or another."""
+"""Layer of introduction: a law that enters a net at a chosen layer."""

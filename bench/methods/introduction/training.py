@@ -1,4 +1,4 @@
-"""Fully connected classifiers whose law is introduced at a layer."""
+"""Fully connected classifiers with a law introduced at a layer."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from sdp_bench.bench.nets.architectures import Architecture
 from sdp_ref.rules import MarginalSDP
 
 LAYERS = 5
-"""Linear ones."""
 WIDTH = 256
 LEARNING_RATE = 1e-4
-"""Of Adam; the paper says it of its robust nets, and nothing of these."""
+"""Adam's learning rate; the paper gives it for its robust nets and does not state one for these."""
 
 _ROWS = 2000
 
@@ -31,37 +30,28 @@ class FlatImages(TrainingImages):
         return Architecture(LAYERS - 1, width=WIDTH, inputs=inputs, outputs=self.classes)
 
     def build(self, seed: int) -> nn.Sequential:
-        """See :class:`TrainingImages`."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return nn.Sequential(nn.Flatten(), *self.architecture.build()).eval()
 
 
 def _introduced(layer: int) -> Objective:
-    """Pairwise loss of a Gaussian that enters behind so many linear layers, with their activations."""
-    modules = min(1 + 2 * layer, 2 * LAYERS)  # flattening first; no activation follows the last
+    """Return the pairwise loss of a Gaussian introduced after `layer` linear layers and activations."""
+    # flattening comes first, and no activation follows the last layer
+    modules = min(1 + 2 * layer, 2 * LAYERS)
     return Objective(f"layer_{layer}", MarginalSDP(), skipped=modules, learning_rate=LEARNING_RATE)
 
 
 OBJECTIVES = tuple(_introduced(layer) for layer in range(LAYERS + 1))
 TRAINING = (*training.TRAINING, FlatImages.build, OBJECTIVES)
-"""Code that decides what is trained."""
 
 
 @torch.no_grad()
 @exact_products()
 def accuracy(model: Model, pixels: Tensor, labels: Tensor) -> float:
-    """Share of images that are classified rightly, by the net's own value, which is the law's location.
+    """Return the share of images, shape (N, C, H, W), uint8, classified correctly by the net's own value.
 
-    Parameters
-    ----------
-    model : Model
-    pixels : Tensor, shape (N, C, H, W), uint8
-    labels : Tensor, shape (N,), int64
-
-    Returns
-    -------
-    float
+    The net's own value is the location of the law. `labels` has shape (N,).
     """
     device = next(model.net.parameters()).device
     predicted = [model.net(rows.to(device).float() / 255).argmax(1).cpu() for rows in pixels.split(_ROWS)]

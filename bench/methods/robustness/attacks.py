@@ -1,6 +1,6 @@
-"""Attacks on classifiers in a ball of the maximum norm: by projected gradients, and by queries alone.
+"""Attacks on classifiers in a ball of the maximum norm: by projected gradients, and by queries.
 
-They work on a batch, on its device, and look only at images that still stand.
+They work on a batch, on its device, and skip images that are already misclassified.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ import torch
 from torch import Tensor
 
 Assess = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-"""Of images (B, C, H, W) and labels (B,): scores (B, m) and the losses (B,) that an attack makes large."""
+"""Maps images (B, C, H, W) and labels (B,) to scores (B, m) and the losses (B,) that an attack maximises."""
 Scores = Callable[[Tensor], Tensor]
-"""Of images: scores (B, m), the largest of which is the class."""
+"""Maps images to scores (B, m); the largest score determines the class."""
 
 RESTARTS = 2
-"""Of the attack by gradients: from the image itself, then from points drawn in the ball."""
+"""Starts of the gradient attack: the image itself, then random points in the ball."""
 _STRIDE = (
-    2.5  # of all steps together, in radii: enough to reach any corner from any point (Madry et al. 2018)
+    # length of all steps together, in radii: enough to reach any corner from any point (Madry et al. 2018)
+    2.5
 )
-_FIRST_SHARE = 0.8  # of an image that a square covers at first, as in the authors' code
+_FIRST_SHARE = 0.8  # initial share of an image covered by a square, as in the authors' code
 _HALVINGS = (
     10,
     50,
@@ -33,34 +34,22 @@ _HALVINGS = (
     4000,
     6000,
     8000,
-)  # of 10 000 queries, after which the share halves
+)  # of 10 000 queries; the share halves after each
 
 
 @dataclass(frozen=True, eq=False)
 class Attacked:
-    """What an attack made of some images.
+    """The result of an attack."""
 
-    Attributes
-    ----------
-    pixels : Tensor, shape (B, C, H, W)
-        The first found that is misclassified; where there is none, the last tried, or of an attack by queries
-        the best.
-    fooled : Tensor of bool, shape (B,)
-        Whether it is.
-    vanished : Tensor of bool, shape (B,)
-        Whether the gradient was zero at some step, at every pixel.
-    vanished_pixel : Tensor of bool, shape (B,)
-        The same at one pixel or more.
-    """
-
+    # shape (B, C, H, W); the first misclassified image found; otherwise the last one tried, or the best one
+    # of a query attack
     pixels: Tensor
-    fooled: Tensor
-    vanished: Tensor
-    vanished_pixel: Tensor
+    fooled: Tensor  # shape (B,); whether the image is misclassified
+    vanished: Tensor  # shape (B,); whether the gradient was zero at every pixel in some step
+    vanished_pixel: Tensor  # shape (B,); whether it was zero at one pixel or more
 
     @classmethod
     def none_yet(cls, pixels: Tensor) -> Attacked:
-        """Before the first try."""
         no = torch.zeros(len(pixels), dtype=torch.bool, device=pixels.device)
         return cls(pixels.clone(), no, no.clone(), no.clone())
 
@@ -75,26 +64,11 @@ def pgd(
     generator: torch.Generator,
     restarts: int = RESTARTS,
 ) -> Attacked:
-    """Projected gradient descent (Madry et al. 2018): steps along the gradient's sign, back into the ball.
+    """Projected gradient descent (Madry et al. 2018): steps along the gradient's sign, within the ball.
 
-    Parameters
-    ----------
-    assess : callable
-        Differentiable in the images.
-    pixels : Tensor, shape (B, C, H, W)
-        In [0, 1].
-    labels : Tensor, shape (B,)
-    radius : float
-    steps : int
-        From each start, each 2.5 / steps of the radius long.
-    generator : torch.Generator
-        Of the CPU, for starting points.
-    restarts : int
-        Starts: the first is the image itself, the others are drawn uniformly in the ball.
-
-    Returns
-    -------
-    Attacked
+    `assess` must be differentiable in the images. `pixels`, shape (B, C, H, W), are in [0, 1], and `labels`
+    has shape (B,). Each start takes `steps` steps of 2.5 / steps radii. The first of `restarts` starts is the
+    image itself, the others are uniform in the ball, drawn by `generator` on the CPU.
     """
     low, high = _ball(pixels, radius)
     found = Attacked.none_yet(pixels)
@@ -130,29 +104,15 @@ def square(
     queries: int,
     generator: torch.Generator,
 ) -> Attacked:
-    """Square attack (Andriushchenko et al. 2020, algorithms 1 and 2): random search that needs no gradient.
+    """Square attack (Andriushchenko et al. 2020, algorithms 1 and 2): random search without gradients.
 
-    It begins with vertical stripes, each channel of a column at one end of the ball. Every query moves a
-    square, at a place of its own for each image, to one end of the ball or the other, and it stays so where
-    the margin of the true class shrinks. Squares get smaller by the authors' schedule. A square that would
-    change nothing takes the other ends; theirs draws again.
+    It starts with vertical stripes, each channel of a column at one end of the ball. Every query moves a
+    square, at a different position for each image, to one end of the ball or the other, and the change is
+    kept if the margin of the true class shrinks. The size of squares follows the authors' schedule. A square
+    that would change nothing is moved to the opposite ends; the authors' code draws again.
 
-    Parameters
-    ----------
-    scores : callable
-    pixels : Tensor, shape (B, C, H, W)
-        In [0, 1].
-    labels : Tensor, shape (B,)
-    radius : float
-    queries : int
-        For each image, the stripes included.
-    generator : torch.Generator
-        Of the CPU.
-
-    Returns
-    -------
-    Attacked
-        Without gradients none vanishes.
+    `pixels`, shape (B, C, H, W), are in [0, 1], and `labels` has shape (B,). `queries` counts queries per
+    image including the stripes, and `generator` is on the CPU. The result has no vanished gradients.
     """
     low, high = _ball(pixels, radius)
     count, channels, height, width = pixels.shape
@@ -183,12 +143,12 @@ def square(
 
 
 def _ball(pixels: Tensor, radius: float) -> tuple[Tensor, Tensor]:
-    """Lower and upper ends of each pixel."""
+    """Return the lower and upper end of each pixel."""
     return (pixels - radius).clamp(min=0), (pixels + radius).clamp(max=1)
 
 
 def _look(assess: Assess, pixels: Tensor, labels: Tensor, *, wants_gradient: bool) -> tuple[Tensor, Tensor]:
-    """Whether images are misclassified, and the gradients of their losses, which may not be wanted."""
+    """Return whether images are misclassified, and the gradients of their losses if needed."""
     if not wants_gradient:
         with torch.no_grad():
             return assess(pixels, labels)[0].argmax(1) != labels, torch.zeros_like(pixels)
@@ -196,24 +156,24 @@ def _look(assess: Assess, pixels: Tensor, labels: Tensor, *, wants_gradient: boo
         asked = pixels.detach().requires_grad_()
         scores, losses = assess(asked, labels)
         (gradient,) = torch.autograd.grad(losses.sum(), asked)
-    return scores.detach().argmax(1) != labels, gradient.nan_to_num(nan=0.0)  # which leads nowhere either
+    return scores.detach().argmax(1) != labels, gradient.nan_to_num(nan=0.0)  # NaN gives no direction either
 
 
 def _margin(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """By how much the true class leads, and whether another is chosen."""
+    """Return the margin of the true class, and whether another class is chosen."""
     column = labels.unsqueeze(1)
     own = scores.gather(1, column).squeeze(1)
     return own - scores.scatter(1, column, -math.inf).amax(1), scores.argmax(1) != labels
 
 
 def _share(query: int, queries: int) -> float:
-    """Of an image that the square of a query covers."""
+    """Return the share of an image covered by the square of a query."""
     halvings = sum(10_000 * query > limit * queries for limit in _HALVINGS)
     return math.ldexp(_FIRST_SHARE, -halvings)
 
 
 def _square(count: int, height: int, width: int, share: float, generator: torch.Generator) -> Tensor:
-    """Pixels inside a square at a random place of each image, shape (count, 1, height, width)."""
+    """Return masks of squares at random positions, shape (count, 1, height, width)."""
     side = min(max(round(math.sqrt(share * height * width)), 1), max(min(height, width) - 1, 1))
     top = torch.randint(height - side + 1, (count, 1, 1, 1), generator=generator)
     left = torch.randint(width - side + 1, (count, 1, 1, 1), generator=generator)

@@ -1,4 +1,4 @@
-"""Share of images that a classifier still gets right under noise and under attack."""
+"""Accuracy of a classifier under noise and under attack."""
 
 from __future__ import annotations
 
@@ -18,20 +18,12 @@ _ROWS = 250
 _LEVELS = 255
 
 Measured = tuple[str, str, float, str | None]
-"""Method, metric, value and strength: "0.5" of noise, "8/255" of attacks, None of neither."""
+"""Method, metric, value and strength: "0.5" for noise, "8/255" for attacks, None for neither."""
 
 
 @dataclass(frozen=True, eq=False)
 class Victim:
-    """A trained classifier, as attacks see it.
-
-    Parameters
-    ----------
-    model : Model
-        Its weights get no gradients any more.
-    objective : Objective
-        By which it was trained.
-    """
+    """A trained classifier as seen by attacks, without gradients of its weights."""
 
     model: Model
     objective: Objective
@@ -41,20 +33,18 @@ class Victim:
 
     @property
     def device(self) -> torch.device:
-        """Where it is."""
         return next(self.model.net.parameters()).device
 
     def scores(self, pixels: Tensor) -> Tensor:
-        """Locations of the scores, as its law has them: the largest is the class."""
+        """Return the locations of the scores under the model's law; the largest determines the class."""
         return self.objective.location(self.model.net, pixels)
 
     def own(self, pixels: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores, and the losses that it was trained by."""
+        """Return scores, and losses of the training objective."""
         constants = self.model.offset, self.model.slope
         return self.objective.assess(self.model.net, pixels, labels, constants)
 
     def cross_entropy(self, pixels: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores, and their cross-entropies."""
         scores = self.scores(pixels)
         return scores, F.cross_entropy(scores, labels, reduction="none")
 
@@ -69,25 +59,12 @@ def evaluate(
     steps: int,
     seeds: SeedRoot,
 ) -> list[Measured]:
-    """Accuracies under each method and strength.
+    """Return accuracies for each method and strength.
 
-    Parameters
-    ----------
-    victim : Victim
-    methods : sequence of str
-        Of :data:`sdp_bench.bench.methods.robustness.METHODS`.
-    pixels : Tensor, shape (N, C, H, W), uint8
-    labels : Tensor, shape (N,)
-    radii : sequence of int
-        Of attacks, in 255ths, smallest first: what is misclassified in a ball is so in each larger one.
-    steps : int
-        Of attacks by gradients.
-    seeds : SeedRoot
-        Of noise, starting points and squares.
-
-    Returns
-    -------
-    list of Measured
+    `methods` are from `sdp_bench.bench.methods.robustness.METHODS`, `pixels` have shape (N, C, H, W), uint8,
+    and `labels` shape (N,). `radii` of attacks are in units of 1/255 and increasing: an image misclassified
+    in one ball is so in each larger one. `steps` are those of gradient attacks, and `seeds` determine noise,
+    starting points and squares.
     """
     images, truth = pixels.float().to(victim.device) / _LEVELS, labels.to(victim.device)
     return [
@@ -122,7 +99,7 @@ _Attack = Callable[[Tensor, Tensor, float, torch.Generator], Attacked]
 
 
 def _attack(victim: Victim, method: str, steps: int) -> _Attack:
-    """Attack by its name, of images, labels, a radius and random numbers."""
+    """Return an attack by name, a function of images, labels, radius and generator."""
     if method == "square":
 
         def by_queries(pixels: Tensor, labels: Tensor, radius: float, generator: torch.Generator) -> Attacked:
@@ -142,7 +119,7 @@ def _attack(victim: Victim, method: str, steps: int) -> _Attack:
 def _attacked(
     attack: _Attack, method: str, images: Tensor, labels: Tensor, radii: Sequence[int], seeds: SeedRoot
 ) -> Iterator[Measured]:
-    """Accuracies in balls of some radii; what was misclassified in one is not attacked in the next."""
+    """Yield accuracies for increasing radii; images misclassified at one are not attacked at the next."""
     standing = torch.ones(len(images), dtype=torch.bool, device=images.device)
     for radius in radii:
         generator = _generator(seeds, f"{method} {radius}")
@@ -167,5 +144,5 @@ def _accuracy(victim: Victim, images: Tensor, labels: Tensor) -> float:
 
 
 def _generator(seeds: SeedRoot, purpose: str) -> torch.Generator:
-    """Random numbers of the CPU, the same on every device."""
+    """Return a generator on the CPU, which gives equal numbers for every device."""
     return torch.Generator().manual_seed(seeds.seed(purpose) % 2**63)

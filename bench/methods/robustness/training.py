@@ -1,4 +1,4 @@
-"""What the classifiers of robustness are trained by."""
+"""Training objectives of the robustness experiments."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ _objective = partial(Objective, learning_rate=1e-4)
 
 OBJECTIVES = (
     _objective("softmax"),
-    # The net computes in float32, and rounds by more than the short formulas leave out.
+    # The net computes in float32, whose rounding errors exceed those of the short formulas.
     _objective("dirichlet", MarginalMomentMatching(precision=1e-5)),
     _objective("pairwise_gaussian", SDP()),
     _objective("pairwise_marginal", MarginalSDP()),
     _objective("pairwise_cauchy", MarginalSDP(), noise=CAUCHY),
 )
 """Softmax cross-entropy, the Dirichlet likelihood of Gast & Roth, and the pairwise loss of a Gaussian with
-and without covariances and of a Cauchy law, whose scales go from layer to layer as in the paper's theorem."""
+and without covariances and of a Cauchy law, whose scales are propagated layer by layer as in the paper's
+theorem.
+"""
 TRAINING = (*training.TRAINING, OBJECTIVES)
-"""Code that decides what is trained."""

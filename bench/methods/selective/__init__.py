@@ -1,12 +1,12 @@
-"""Selective prediction: classifiers of digits, and how sure they are of each image."""
+"""Selective prediction: classifiers of digits, and their uncertainty about each image."""
 
 from __future__ import annotations
 
 CERTIFICATES = (100, 1000, 5000)
-"""Numbers of orthonormal certificates; the first is the default of their authors' code."""
+"""Numbers of orthonormal certificates; the first is the default of the authors' code."""
 
 COMBINED = ("mean", "geometric", "minimum")
-"""Ways to make class scores of pairwise probabilities."""
+"""Ways to combine pairwise probabilities into class scores."""
 _BORROWED = tuple(f"sd_{name}" for name in COMBINED)
 READINGS: dict[str, tuple[str, ...]] = {
     "softmax_entropy": ("",),
@@ -15,15 +15,15 @@ READINGS: dict[str, tuple[str, ...]] = {
     "pairwise_gaussian": COMBINED,
     "pairwise_cauchy": (*COMBINED, *_BORROWED),
 }
-"""Scores, and the readings of what the paper leaves open, the first of which is the default.
+"""Scores, with the readings of what the paper does not state; the first reading is the default.
 
-Of certificates, how many there are. Of a Dirichlet output, the entropy of the law itself, the entropy of its
-mean (which is softmax(mean): the variance has no part in it), or minus the logarithm of its total
-concentration. Of pairwise probabilities, how they become class scores
-(:func:`sdp_ref.losses.pairwise_scores`), whose entropy is taken. Of Cauchy pairs, the scales too: those of
-propagated Cauchy noise or, with ``sd_``, the standard deviations of the propagated Gaussian law, since the
-paper speaks of Cauchy scores also under moment matching, which has no Cauchy noise. There propagated Cauchy
-noise is that of marginal SDP.
+For certificates: their number. For a Dirichlet output: the entropy of the law itself, the entropy of its mean
+(which is softmax(mean) and does not depend on the variance), or minus the logarithm of its total
+concentration. For pairwise probabilities: how they are combined into class scores
+(`sdp_ref.losses.pairwise_scores`), whose entropy is the uncertainty. For Cauchy pairs also the scales: those
+of propagated Cauchy noise or, with ``sd_``, the standard deviations of the propagated Gaussian law, since the
+paper reports Cauchy scores also for moment matching, which does not support Cauchy noise. In that case Cauchy
+noise is propagated by marginal SDP.
 """
 
 _PAIRS = ("softmax_entropy", "pairwise_gaussian", "pairwise_cauchy")
@@ -37,11 +37,13 @@ SCORES = {
     "pairwise_marginal": _PAIRS,
     "pairwise_cauchy": _PAIRS,
 }
-"""What predictions of each kind of model are ranked by: what the paper speaks of, in its Table 5 or beside
-it. Of the last two kinds it trains none there."""
+"""Scores for each kind of model: those that the paper mentions, in its Table 5 or elsewhere. It does not
+train the last two kinds for that table.
+"""
 
 SCALE = 0.01
 """Standard deviation of the input noise of the paper's Dirichlet model, in units of pixels in [0, 1]."""
 OTHER_SCALES = (0.001, 0.1, 1.0)
-"""Others that the model is trained at, since the paper finds its own the best: decades, from one below it
-up to noise as large as the pixels are."""
+"""Other scales for that model, since the paper reports its own scale as the best: decades, from one below it
+to noise as large as the pixels.
+"""

@@ -1,4 +1,4 @@
-"""Risk over coverage of a classifier that may abstain, and the area below it."""
+"""Risk over coverage of a classifier that may abstain, and the area below the curve."""
 
 from __future__ import annotations
 
@@ -10,18 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 
 @dataclass(frozen=True, eq=False)
 class RiskCoverage:
-    """Risk as a piecewise linear function of coverage, from (0, 0) on.
+    """Risk as a piecewise linear function of coverage, starting at (0, 0)."""
 
-    Attributes
-    ----------
-    coverage : ndarray, shape (K,)
-        Share of the inputs that is predicted on, increasing from 0 to 1.
-    risk : ndarray, shape (K,)
-        Wrong predictions among those, as a share of **all** inputs.
-    """
-
-    coverage: NDArray[np.float64]
-    risk: NDArray[np.float64]
+    coverage: NDArray[np.float64]  # shape (K,); share of inputs with a prediction, increasing from 0 to 1
+    risk: NDArray[np.float64]  # shape (K,); wrong predictions among those, as a share of all inputs
 
     @property
     def area(self) -> float:
@@ -29,36 +21,23 @@ class RiskCoverage:
         return float((np.diff(self.coverage) * (self.risk[1:] + self.risk[:-1])).sum() / 2)
 
     def at(self, coverage: ArrayLike) -> NDArray[np.float64]:
-        """Risk at some coverages, shares between 0 and 1."""
+        """Return the risk at coverages between 0 and 1."""
         return np.interp(np.asarray(coverage, dtype=np.float64), self.coverage, self.risk)
 
 
 def risk_coverage(uncertainty: ArrayLike, wrong: ArrayLike) -> RiskCoverage:
-    """Curve of predictions that are accepted from the surest to the least sure.
+    """Return the curve when predictions are accepted in order of increasing uncertainty.
 
-    The risk is accepted errors over all N inputs (not over the accepted ones), which gives the perfect
-    12.5 % of the paper's Table 5. Inputs of equal uncertainty are accepted in an order that nobody
-    knows: errors among them count at their rate, which is the mean over all those orders, so neither the
-    order of the inputs nor a strictly monotone transform of the uncertainty changes the curve.
+    The risk is the number of accepted errors over all N inputs (not over the accepted ones), which gives the
+    perfect value of 12.5 % in the paper's Table 5. Inputs of equal uncertainty are accepted in random order:
+    errors among them count at their mean rate, so neither the order of inputs nor a strictly monotone
+    transform of the uncertainty changes the curve. The curve has one point for each distinct uncertainty,
+    after (0, 0).
 
-    The area is (1 / N^2) sum over errors i of #{j: u_j > u_i} + #{j: u_j = u_i} / 2, with i among the j.
+    The area is (1 / N^2) sum over errors i of #{j: u_j > u_i} + #{j: u_j = u_i} / 2, including j = i.
 
-    Parameters
-    ----------
-    uncertainty : array, shape (N,)
-        Larger is less sure; may be infinite.
-    wrong : array of bool, shape (N,)
-        Whether the prediction, had it been accepted, is an error.
-
-    Returns
-    -------
-    RiskCoverage
-        One point for each distinct uncertainty, after (0, 0).
-
-    Raises
-    ------
-    ValueError
-        If there are no inputs, shapes differ, `wrong` is not boolean, or an uncertainty is NaN.
+    `uncertainty`, shape (N,), may be infinite, and `wrong`, shape (N,), says whether a prediction is an
+    error. A ValueError is raised for empty input, unequal shapes, `wrong` of another dtype than bool, or NaN.
     """
     u, errors = np.asarray(uncertainty, dtype=np.float64), np.asarray(wrong)
     if u.ndim != 1 or not len(u) or errors.shape != u.shape:
@@ -74,21 +53,9 @@ def risk_coverage(uncertainty: ArrayLike, wrong: ArrayLike) -> RiskCoverage:
 
 
 def perfect(outside: float) -> RiskCoverage:
-    """Curve of a predictor that is right on all that has a class and surest there.
+    """Return the curve of a predictor that is correct, and most certain, on all inputs that have a class.
 
-    Parameters
-    ----------
-    outside : float
-        Share of inputs without a right class, in [0, 1]. Half of them give an area of 12.5 %.
-
-    Returns
-    -------
-    RiskCoverage
-
-    Raises
-    ------
-    ValueError
-        If the share is not in [0, 1].
+    `outside`, in [0, 1], is the share of inputs without a correct class; half of them give an area of 12.5 %.
     """
     if not 0 <= outside <= 1:
         raise ValueError(f"a share must lie in [0, 1], got {outside}")

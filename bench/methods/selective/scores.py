@@ -1,4 +1,4 @@
-"""How sure a classifier is of each image: the five scores of the paper's Table 5, each in every reading."""
+"""Uncertainty of a classifier about each image: the five scores of the paper's Table 5, in each reading."""
 
 from __future__ import annotations
 
@@ -28,39 +28,28 @@ SIGMA = 0.1
 PROPAGATED = SDP()
 """Rule for models that were trained without one."""
 STABLE = MarginalSDP()
-"""Rule for Cauchy noise of models that were trained by marginal moment matching, which has no formula for it:
-the one that drops covariances too and is exact on linear layers."""
+"""Rule for Cauchy noise of models trained with marginal moment matching, which does not support it: also
+without covariances, and exact on linear layers.
+"""
 CERTIFIED = 20_000
-"""Training images that certificates are fitted to, at most: the features of each take 25 kB, five times that
-in the fit."""
+"""Most training images for fitting certificates: features take 25 kB each, and 5 times that in the fit."""
 
 _ROWS = 250
-_TINY = 1e-300  # a concentration of 0 has no entropy; no softmax in float64 that is above 0 lies below this
+_TINY = 1e-300  # a concentration of 0 has no entropy; every positive softmax in float64 is larger than this
 
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """What a classifier says of images.
+    """Predictions and uncertainties of a classifier."""
 
-    Attributes
-    ----------
-    predicted : Tensor, shape (N,), int64
-        The class with the largest location, whichever the score: by pairs, it beats each other one.
-    uncertainty : dict of (score, reading) to Tensor, shape (N,), float64
-        Larger is less sure.
-    """
-
+    # shape (N,), int64; the class with the largest location for every score; pairwise, it beats all others
     predicted: Tensor
-    uncertainty: dict[tuple[str, str], Tensor]
+    uncertainty: dict[tuple[str, str], Tensor]  # shape (N,), float64; larger is less certain
 
 
 @dataclass(frozen=True, eq=False)
 class _View:
-    """What scores look at, of a few images; made when first looked at. Laws go on in float64.
-
-    Gaussian pairs and Cauchy pairs each have a law of their own family, by the rule and at the scale of
-    training, whichever family was trained with.
-    """
+    """Lazily computed inputs of the scores of a few images, in float64; pairs have their own family."""
 
     model: Model
     objective: Objective
@@ -78,7 +67,7 @@ class _View:
         sigma = self.objective.sigma or SIGMA
         law = sr.DiagonalGaussian(self.pixels, torch.full_like(self.pixels, sigma**2))
         propagated = predicted(self.objective.rule or PROPAGATED, self.model.net, law)
-        return cast(sr.Gaussian | sr.DiagonalGaussian, propagated).to(torch.float64)  # as the noise is
+        return cast(sr.Gaussian | sr.DiagonalGaussian, propagated).to(torch.float64)  # like the noise
 
     @cached_property
     def cauchy(self) -> sr.Cauchy:
@@ -86,14 +75,13 @@ class _View:
         rule = self.objective.rule or PROPAGATED
         stable = STABLE if isinstance(rule, MarginalMomentMatching) else rule
         propagated = predicted(stable, self.model.net, law)
-        return cast(sr.Cauchy, propagated).to(torch.float64)  # as the noise is
+        return cast(sr.Cauchy, propagated).to(torch.float64)  # like the noise
 
     def score(self, name: str) -> dict[str, Tensor]:
-        """Uncertainties by reading."""
         if name == "softmax_entropy":
             return {"": losses.softmax_entropy(self.location)}
         if name == "orthonormal_certificates":
-            fitted = cast(losses.OrthonormalCertificates, self.certificates)  # `evaluate` has seen to it
+            fitted = cast(losses.OrthonormalCertificates, self.certificates)  # provided by `evaluate`
             features = self.model.net[:-1](self.pixels) - fitted.center
             squares = (features @ fitted.certificates).double().square()
             return {str(count): squares[:, :count].sum(1) for count in CERTIFICATES}
@@ -123,30 +111,17 @@ class _View:
 def evaluate(
     model: Model, objective: Objective, names: Sequence[str], digits: TrainingImages, pixels: Tensor
 ) -> Scored:
-    """Predictions and scores of images.
+    """Return predictions and scores of images `pixels`, shape (N, C, H, W), uint8, on the CPU.
 
-    Parameters
-    ----------
-    model : Model
-    objective : Objective
-        By which it was trained; laws are propagated as in training, or by SDP where there was none. Cauchy
-        noise goes by marginal SDP where training had moment matching.
-    names : sequence of str
-        Of :data:`READINGS`.
-    digits : TrainingImages
-        Those that it was trained on, for certificates.
-    pixels : Tensor, shape (N, C, H, W), uint8
-
-    Returns
-    -------
-    Scored
-        Classes and scores, on the CPU, in the order of `pixels`.
+    Laws are propagated as in training, or by SDP if training had none. Cauchy noise is propagated by marginal
+    SDP if training used moment matching. `names` are keys of `READINGS`, and `digits` are the training
+    images, to which certificates are fitted.
     """
     device = next(model.net.parameters()).device
     certificates = None
     if "orthonormal_certificates" in names:
         known = _features(model, digits.pixels[:CERTIFIED], device)
-        # The first k of the most certificates are those that would be fitted alone.
+        # The first k of the largest set are equal to a fit of k certificates.
         certificates = losses.OrthonormalCertificates.fit(known, min(CERTIFICATES[-1], known.shape[1]))
     parts: dict[tuple[str, str], list[Tensor]] = {}
     predicted = []
@@ -160,5 +135,5 @@ def evaluate(
 
 
 def _features(model: Model, pixels: Tensor, device: torch.device) -> Tensor:
-    """What the last layer reads, shape (N, d), float32."""
+    """Return the inputs of the last layer, shape (N, d), float32."""
     return torch.cat([model.net[:-1](rows.to(device).float() / 255) for rows in pixels.split(_ROWS)])

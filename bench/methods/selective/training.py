@@ -1,4 +1,4 @@
-"""What the digit classifiers of selective prediction are trained by."""
+"""Training objectives of the digit classifiers."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ OBJECTIVES = {
     )
 }
 """Softmax cross-entropy, the Dirichlet likelihood of Gast & Roth, and the pairwise (PD) loss of a Gaussian
-with and without covariances and of a Cauchy law."""
+with and without covariances and of a Cauchy law.
+"""
 
 
 def models() -> tuple[Objective, ...]:
-    """All that is trained: by each objective, and by the Dirichlet likelihood at other scales too."""
+    """Return all trained models: each objective, and the Dirichlet likelihood also at other scales."""
     return (*OBJECTIVES.values(), *OBJECTIVES["dirichlet"].at(OTHER_SCALES))

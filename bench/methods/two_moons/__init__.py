@@ -1,1 +1,1 @@
-"""Two moons: which points a net is uncertain about, seen ones or others."""
+"""Two moons: the uncertainty of nets at seen points and elsewhere."""

@@ -1,4 +1,4 @@
-"""Classifiers of two moons, trained as usual or by a propagated law, and what they are uncertain about."""
+"""Classifiers of two moons, trained with or without a propagated law, and their uncertainty."""
 
 from __future__ import annotations
 
@@ -16,50 +16,38 @@ from sdp_bench.bench.noise import CAUCHY, GAUSSIAN, Noise
 from sdp_ref import losses
 
 Scored = sr.Gaussian | sr.Cauchy
-"""Laws of the scores."""
 
 SCALE = 0.3
-"""Of the noise, in the units of the points."""
+"""Scale of the noise, in the units of the points."""
 POINTS = 300
 SPREAD = 0.1
 """Standard deviation of the points about their moons."""
 LEARNING_RATE = 0.01
-"""Of Adam; each step takes all points, and gradients are clipped at norm 1."""
+"""Adam's learning rate; each step uses all points, and gradients are clipped at norm 1."""
 WIDTH, HIDDEN = 64, 3
 FAR = 1.0
-"""A point is far that is farther than this from every point of the training set."""
+"""Distance from every training point beyond which a point is far."""
 TESTED = 1000
-"""Added to a seed for the points that a net is tested on."""
+"""Offset of the seed of test points."""
 _LOW, _HIGH, _SIDE = (-2.5, -2.5), (3.5, 3.0), 40
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A net, the noise that its uncertainty is about, and whether it is trained on the law of its scores.
+    """A net, the noise of its uncertainty, and whether training uses the law of its scores."""
 
-    Attributes
-    ----------
-    how : str
-        Net and noise, for people.
-    propagated : bool
-        Trained by the pairwise loss of the law that ``sdp`` predicts, and not by cross-entropy.
-    activation : str
-    noise : Noise
-    """
-
-    how: str
+    how: str  # description of net and noise
+    # trained with the pairwise loss of the law predicted by ``sdp`` rather than with cross-entropy
     propagated: bool
     activation: str = "gelu"
     noise: Noise = CAUCHY
 
     @property
     def label(self) -> str:
-        """All of it, for people."""
         return f"{self.how}, trained {'with propagation' if self.propagated else 'as usual'}"
 
     @property
     def architecture(self) -> Architecture:
-        """Of its net."""
         return Architecture(HIDDEN, self.activation, width=WIDTH, inputs=2, outputs=2)
 
 
@@ -74,12 +62,13 @@ def _recipes() -> Iterator[tuple[str, Recipe]]:
 
 
 RECIPES: Mapping[str, Recipe] = MappingProxyType(dict(_recipes()))
-"""By the name that records have as their objective; first those of the paper's figure as far as it says."""
+"""Recipes by the objective's name in records; first those of the paper's figure, as far as it states them.
+"""
 
 
 @dataclass(frozen=True)
 class Moons:
-    """Points of two classes: to train on, to test on, and far ones."""
+    """Points of two classes: training, test, and far points."""
 
     points: Tensor
     labels: Tensor
@@ -89,16 +78,9 @@ class Moons:
 
 
 def moons(seed: int) -> Moons:
-    """Two interleaved half circles, of scikit-learn.
+    """Return scikit-learn's two interleaved half circles.
 
-    Parameters
-    ----------
-    seed : int
-        Below 1000; that of the points to test on is 1000 larger.
-
-    Returns
-    -------
-    Moons
+    `seed` must be below 1000, since test points have a seed larger by 1000.
     """
     from sklearn.datasets import make_moons
 
@@ -118,22 +100,7 @@ def moons(seed: int) -> Moons:
 
 
 def train(recipe: Recipe, data: Moons, steps: int, seed: int) -> nn.Sequential:
-    """Train a net by a recipe.
-
-    Parameters
-    ----------
-    recipe : Recipe
-    data : Moons
-    steps : int
-        Each of all points.
-    seed : int
-        Of the initial weights.
-
-    Returns
-    -------
-    nn.Sequential
-        From points (B, 2) to scores (B, 2).
-    """
+    """Train a net, which maps points (B, 2) to scores (B, 2), with `steps` full-batch steps."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         net = recipe.architecture.build().to(data.points.device)
@@ -154,32 +121,17 @@ def train(recipe: Recipe, data: Moons, steps: int, seed: int) -> nn.Sequential:
 
 @torch.no_grad()
 def uncertainty(recipe: Recipe, net: nn.Module, points: Tensor) -> Tensor:
-    """Entropy of which class has the larger score when the points are noisy, by ``sdp``.
-
-    Returns
-    -------
-    Tensor, shape (B,)
-        In bits.
-    """
+    """Return the entropy (bits), shape (B,), of which class has the larger score under noise, by ``sdp``."""
     law = cast(Scored, sr.propagate(net, recipe.noise.law(points, SCALE), "sdp"))
     return losses.entropy(losses.pairwise_scores(law)) / torch.tensor(2.0).log()
 
 
 @torch.no_grad()
 def numbers(recipe: Recipe, net: nn.Module, data: Moons) -> Mapping[str, float]:
-    """What a net is uncertain about.
+    """Return the uncertainties and the accuracy of a net.
 
-    Parameters
-    ----------
-    recipe : Recipe
-    net : nn.Module
-    data : Moons
-
-    Returns
-    -------
-    mapping of str to float
-        ``far_over_seen``, the chance that a far point is more uncertain than one of the test set, of which
-        equals count half; ``accuracy`` on the test set; ``entropy_seen`` and ``entropy_far``, means in bits.
+    ``far_over_seen`` is the probability that a far point is more uncertain than a test point (ties count
+    half); ``accuracy`` is that on the test set, and ``entropy_seen`` and ``entropy_far`` are means in bits.
     """
     seen, far = (uncertainty(recipe, net, points).double() for points in (data.tested, data.far))
     more = (far[:, None] > seen).double() + 0.5 * (far[:, None] == seen).double()
@@ -196,4 +148,3 @@ TRAINING = (
     *(moons, train, uncertainty, numbers, RECIPES),
     *(SCALE, POINTS, SPREAD, LEARNING_RATE, WIDTH, HIDDEN, FAR, TESTED, _LOW, _HIGH, _SIDE),
 )
-"""Code that decides the numbers."""

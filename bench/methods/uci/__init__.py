@@ -1,4 +1,4 @@
-"""Prediction intervals on regression sets: methods, their nets, trainings and scores."""
+"""Prediction intervals on regression sets: methods, nets, training and scores."""
 
 from __future__ import annotations
 
@@ -7,27 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Method:
-    """A way to predict intervals.
+    """A method to predict intervals."""
 
-    Attributes
-    ----------
-    objective : str
-        That its nets are trained by.
-    propagates : bool
-        Whether noise of the inputs enters, whose variance is scanned.
-    own_variance : bool
-        Whether a variance that the net itself predicts enters.
-    samples : int
-        Noisy inputs, where their effect is estimated and not linearised.
-    members : int
-        Nets whose predictions are mixed.
-    """
-
-    objective: str
-    propagates: bool = False
-    own_variance: bool = False
-    samples: int = 0
-    members: int = 1
+    objective: str  # training objective of its nets
+    propagates: bool = False  # whether it uses noise of the inputs, whose variance is scanned
+    own_variance: bool = False  # whether it uses a variance predicted by the net
+    samples: int = 0  # number of noisy inputs that estimate the effect of noise; 0 if it is linearised
+    members: int = 1  # number of nets whose predictions are mixed
 
 
 METHODS = {
@@ -43,15 +29,16 @@ METHODS = {
         for k in (5, 10, 100, 1000)
     },
 }
-"""`sdp` propagates through a net trained by squared error, after the fact; `sdp_nll` through one trained by
-the likelihood of the propagated law. `sqr_ends` learns the two quantiles of its interval, as the published
-code of Tagasovska and Lopez-Paz does, `sqr` all of them, as their text has it."""
+"""`sdp` propagates through a net trained by squared error; `sdp_nll` through one trained by the likelihood of
+the propagated law. `sqr_ends` learns the two quantiles of its interval, as the published code of Tagasovska
+and Lopez-Paz does, and `sqr` all of them, as in their text.
+"""
 
 READINGS = ("set_scan", "set_variance", None)
-"""What the paper's "(for each data set) used 11 variances [...] around the best initial variance" may mean,
-as components of what is measured; nearest to its words first.
+"""Readings of the paper's "(for each data set) used 11 variances [...] around the best initial variance", as
+components of the measurements; the most literal reading comes first.
 
-One scan a set: the decade that is best in one run (seed 0), and eleven variances around it, among which, and
-the settings, each seed selects. One variance a set: that of these eleven which is best in the one run. And a
-scan for each seed and setting of its own, which has more candidates for few rows of validation.
+One scan per set: the best decade in one run (seed 0) and eleven variances around it; each seed selects among
+these and the settings. One variance per set: the best of these eleven in the one run. And a separate scan for
+each seed and setting, which has more candidates for few validation rows.
 """

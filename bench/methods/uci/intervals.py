@@ -16,7 +16,7 @@ from sdp_bench.bench.methods.uci.scores import NORMAL_95, gaussian_nll, mpiw, pi
 from sdp_bench.bench.methods.uci.stacked import Setting
 
 TEST_SHARE, VALIDATION_SHARE = 0.1, 0.2
-"""Of all rows, and of those that are left."""
+"""Share of test rows among all rows, and of validation rows among the rest."""
 WINDOW = (0.925, 0.975)
 """Validation coverage, exclusive, that a setting needs to qualify."""
 GRID = tuple(Setting(rate, decay) for rate in (1e-2, 1e-3, 1e-4) for decay in (0.0, 1e-3, 1e-2, 1e-1, 1.0))
@@ -30,38 +30,18 @@ _LEAST_ROWS = 10
 
 @dataclass(frozen=True)
 class Splits:
-    """Rows of a set for several seeds: training, validation and test, in standardised units.
+    """Rows of a set for several seeds: training, validation and test, in standardised units."""
 
-    Attributes
-    ----------
-    features : dict of str to Tensor, shape (S, rows, n)
-        By "train", "validation" and "test".
-    targets : dict of str to Tensor, shape (S, rows)
-    ranges : Tensor, shape (S,)
-        Largest less smallest target of the whole set, in each seed's units.
-    """
-
-    features: dict[str, Tensor]
-    targets: dict[str, Tensor]
-    ranges: Tensor
+    features: dict[str, Tensor]  # shape (S, rows, n); by "train", "validation" and "test"
+    targets: dict[str, Tensor]  # shape (S, rows)
+    ranges: Tensor  # shape (S,); range of the targets of the whole set, in each seed's units
 
 
 def rows_of(count: int, seed: int) -> dict[str, np.ndarray]:
-    """Rows for training, validation and test under a seed.
-
-    Returns
-    -------
-    dict of str to ndarray
-        Row numbers by part: ``train``, ``validation``, ``test``.
-
-    Raises
-    ------
-    UserError
-        If there are too few rows.
-    """
+    """Return the row numbers of the parts ``train``, ``validation`` and ``test`` for a seed."""
     if count < _LEAST_ROWS:
         raise UserError(f"a set of {count} rows is too small to split; at least {_LEAST_ROWS} are needed")
-    # RandomState and not a Generator: these are the published splits.
+    # RandomState rather than a Generator: these are the published splits.
     order = np.random.RandomState(seed).permutation(count)
     test, rest = np.split(order, [math.ceil(TEST_SHARE * count)])
     rest = rest[np.random.RandomState(seed).permutation(len(rest))]
@@ -70,19 +50,10 @@ def rows_of(count: int, seed: int) -> dict[str, np.ndarray]:
 
 
 def splits(data: RegressionTable, seeds: Sequence[int], dtype: torch.dtype = torch.float32) -> Splits:
-    """Split and scale a set for each seed, by the mean and population sd of its training rows.
+    """Split and standardise a set for each seed, by the mean and population sd of its training rows.
 
-    A feature without variance keeps its scale.
-
-    Returns
-    -------
-    Splits
-        Features and targets in standard deviations, stacked over seeds.
-
-    Raises
-    ------
-    UserError
-        If the set has too few rows, numbers that are not finite, or targets that are all the same.
+    A feature without variance keeps its scale. A UserError is raised if the set has too few rows, values that
+    are not finite, or constant targets.
     """
     x, y = data.features.double(), data.targets.double()
     if not bool(x.isfinite().all() and y.isfinite().all()):
@@ -112,43 +83,33 @@ def splits(data: RegressionTable, seeds: Sequence[int], dtype: torch.dtype = tor
 
 @dataclass(frozen=True)
 class Intervals:
-    """Predicted intervals, and the Gaussians behind them.
+    """Predicted intervals, and the corresponding Gaussians."""
 
-    Attributes
-    ----------
-    low, high : Tensor, shape (S, C, rows)
-        For each seed the candidates of which one will be selected.
-    mean, variance : Tensor, same shape
-    """
-
+    # shape (S, C, rows); for each seed, the candidates for selection
     low: Tensor
     high: Tensor
-    mean: Tensor
-    variance: Tensor
+    mean: Tensor  # same shape
+    variance: Tensor  # same shape
 
     @classmethod
     def of_gaussians(cls, mean: Tensor, variance: Tensor) -> Intervals:
-        """Central 95 % intervals: mean +- 1.96 standard deviations."""
+        """Return central 95 % intervals: mean +- 1.96 standard deviations."""
         half = NORMAL_95 * variance.sqrt()
         return cls(mean - half, mean + half, mean, variance)
 
     @classmethod
     def of_quantiles(cls, low: Tensor, high: Tensor) -> Intervals:
-        """Intervals between predicted quantiles, with the Gaussians of which they would be the central 95 %.
+        """Return intervals between predicted quantiles, with the Gaussians that have them as central 95 %.
 
-        These give quantile regression a likelihood; the paper prints one and does not say how.
-
-        Returns
-        -------
-        Intervals
-            In the units of the quantiles.
+        These Gaussians give quantile regression a likelihood. The paper prints one without stating its
+        definition.
         """
         return cls(low, high, (low + high) / 2, ((high - low) / (2 * NORMAL_95)).square())
 
 
 @dataclass(frozen=True)
 class Scores:
-    """What intervals are worth, for each seed and candidate, shape (S, C); `nll` in nats."""
+    """Scores of intervals, for each seed and candidate, shape (S, C); `nll` in nats."""
 
     picp: Tensor
     mpiw: Tensor
@@ -156,12 +117,11 @@ class Scores:
 
     @property
     def all(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The three, in their order."""
         return self.picp, self.mpiw, self.nll
 
 
 def scores(intervals: Intervals, targets: Tensor, ranges: Tensor) -> Scores:
-    """Coverage, width and likelihood of intervals for targets of shape (S, rows)."""
+    """Return coverage, width and likelihood of intervals for targets of shape (S, rows)."""
     y = targets.unsqueeze(1)
     width = mpiw(intervals.low, intervals.high, 1.0) / ranges.unsqueeze(1)
     likelihood = gaussian_nll(y, intervals.mean, intervals.variance)
@@ -169,12 +129,12 @@ def scores(intervals: Intervals, targets: Tensor, ranges: Tensor) -> Scores:
 
 
 def qualified(coverage: Tensor) -> Tensor:
-    """Whether a validation coverage lies in the window."""
+    """Return whether a validation coverage lies in the window."""
     return (coverage > WINDOW[0]) & (coverage < WINDOW[1])
 
 
 def select(validation: Scores) -> list[int | None]:
-    """For each seed the qualified candidate of smallest validation width; none where none qualifies."""
+    """Return, for each seed, the qualified candidate of smallest validation width, or None."""
     fits = qualified(validation.picp)
     width = torch.where(fits, validation.mpiw, math.inf)
     best = width.argmin(1).tolist()
@@ -182,20 +142,10 @@ def select(validation: Scores) -> list[int | None]:
 
 
 def best_variance(validation: Scores, shape: tuple[int, int]) -> Tensor:
-    """Place of the best of V input variances for each seed and setting, shape (S, settings).
+    """Return the index of the best of V input variances per seed and setting, shape (S, settings).
 
-    Of those that qualify the one of smallest width; where none does, that of coverage nearest to 95 %.
-
-    Parameters
-    ----------
-    validation : Scores
-        Candidates are settings times variances.
-    shape : (int, int)
-        Settings and variances.
-
-    Returns
-    -------
-    Tensor, shape (S, settings), int64
+    The best is the narrowest that qualifies; if none does, the one with coverage nearest to 95 %. Candidates
+    are settings times variances, with their numbers in `shape`.
     """
     coverage, width = (t.unflatten(1, shape) for t in (validation.picp, validation.mpiw))
     fits = qualified(coverage)
@@ -205,19 +155,9 @@ def best_variance(validation: Scores, shape: tuple[int, int]) -> Tensor:
 
 
 def best_of_first(validation: Scores, variances: int) -> int:
-    """Place of the best of V input variances for the first seed, whatever the setting.
+    """Return the index of the best of V input variances for the first seed, over all settings.
 
-    As :func:`best_variance` has it: that of the narrowest that qualifies, or else of the one nearest to 95 %.
-
-    Parameters
-    ----------
-    validation : Scores
-        Candidates are settings times variances.
-    variances : int
-
-    Returns
-    -------
-    int
+    The criterion is that of `best_variance`. Candidates are settings times variances.
     """
     first = Scores(*(each[:1] for each in validation.all))
     return int(best_variance(first, (1, first.picp.shape[1]))) % variances

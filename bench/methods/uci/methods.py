@@ -1,4 +1,4 @@
-"""The ways to predict intervals that the paper compares, each on a stack of trained nets."""
+"""The paper's methods for prediction intervals, each on a stack of trained nets."""
 
 from __future__ import annotations
 
@@ -20,34 +20,23 @@ from sdp_bench.bench.methods.uci.stacked import OBJECTIVES, Nets, Setting
 PNN_FLOOR = 1e-6
 """Added to a PNN's predicted variance."""
 
-_COLUMNS = 256  # noisy inputs at a time: the hidden units of a seed's nets (1 MB) stay in a core's cache
+_COLUMNS = 256  # noisy inputs at a time: the hidden units of a seed's nets (1 MB) fit in a core's cache
 
 
 @dataclass(frozen=True)
 class Selected:
-    """The candidate selected for one seed, its scores, and how many settings there were to choose from.
+    """The candidate selected for one seed, its scores, and how many settings were candidates."""
 
-    Attributes
-    ----------
-    setting : Setting or None
-        None if no setting qualified; then there are no scores.
-    input_variance : float
-        In units of standardised features; NaN for methods without one.
-    test, validation : dict of str to float
-        `picp`, `mpiw` and `nll`.
-    qualified : int
-        Settings of which some candidate qualified.
-    """
-
-    setting: Setting | None
-    input_variance: float
+    setting: Setting | None  # None if no setting qualified; then there are no scores
+    input_variance: float  # in units of standardised features; NaN for methods without one
+    # `picp`, `mpiw` and `nll`
     test: dict[str, float]
     validation: dict[str, float]
-    qualified: int
+    qualified: int  # settings with a qualified candidate
 
 
 Predict = Callable[[str, Tensor | None], Intervals]
-"""Intervals (S, settings, rows) for a part of the data at input variances (S, settings)."""
+"""Returns intervals (S, settings, rows) for a part of the data at input variances (S, settings)."""
 
 
 def evaluate(
@@ -59,21 +48,10 @@ def evaluate(
 ) -> dict[str | None, list[Selected]]:
     """Select on the validation rows and score on the test rows, for each seed.
 
-    Parameters
-    ----------
-    method : str
-        One of :data:`sdp_bench.bench.methods.uci.METHODS`.
-    stacks : sequence of Nets
-        Trained by the method's objective, seed by seed; one for each member of an ensemble.
-    splits : Splits
-    settings : sequence of Setting
-    seeds : sequence of int
-
-    Returns
-    -------
-    dict of str or None to list of Selected
-        By reading of how the input variance is scanned (:data:`sdp_bench.bench.methods.uci.READINGS`; None
-        alone for a method without one), each with one a seed, in their order.
+    `method` is one of `sdp_bench.bench.methods.uci.METHODS`. `stacks` are the nets trained by its objective,
+    seed by seed, one stack for each member of an ensemble. The result has the selected candidates, in order
+    of seeds, by reading of the scan of input variances (`sdp_bench.bench.methods.uci.READINGS`; None for a
+    method without one).
     """
     how = METHODS[method]
     predict = _predictor(how, stacks, splits, len(settings), seeds)
@@ -89,7 +67,7 @@ def evaluate(
     first = _scored(predict, "validation", decades, splits)
     best = intervals.best_variance(first, (len(settings), len(DECADES)))
     centre = torch.tensor(DECADES, dtype=torch.float64, device=splits.ranges.device)[best]
-    # a factor of 1 is among the first scan's already
+    # the first scan includes a factor of 1
     refined: list[Tensor | None] = [centre * factor for factor in REFINEMENT if factor != 1]
     validation = _beside(first, _scored(predict, "validation", refined, splits), len(settings))
     found: dict[str | None, list[Selected]] = {}
@@ -111,14 +89,14 @@ def _selected(
     splits: Splits,
     settings: Sequence[Setting],
 ) -> list[Selected]:
-    """For each seed the best of settings times candidates, which are input variances (S, settings)."""
+    """Return, for each seed, the best of settings times candidates (input variances, shape (S, settings))."""
     count = len(settings)
     places = intervals.select(validation)
     qualified = intervals.qualified(validation.picp).unflatten(1, (count, -1)).any(-1).sum(1).tolist()
     chosen = [None if place is None else divmod(place, len(candidates)) for place in places]
     variances = None
     if candidates[0] is not None:
-        # The selected one for all settings of a seed, of which one is then looked at.
+        # The selected variance for all settings of a seed, from which one is then chosen.
         scanned = torch.stack([v for v in candidates if v is not None]).cpu()
         picked = [math.nan if c is None else float(scanned[c[1], k, c[0]]) for k, c in enumerate(chosen)]
         variances = candidates[0].new_tensor(picked).unsqueeze(1).expand(-1, count)
@@ -135,7 +113,7 @@ def _selected(
 
 
 def _beside(first: Scores, second: Scores, settings: int) -> Scores:
-    """Scores of more candidates after those of the first, for each setting."""
+    """Return the scores of both sets of candidates, joined for each setting."""
     pairs = zip(first.all, second.all, strict=True)
     return Scores(
         *(torch.cat([t.unflatten(1, (settings, -1)) for t in pair], 2).flatten(1) for pair in pairs)
@@ -143,7 +121,7 @@ def _beside(first: Scores, second: Scores, settings: int) -> Scores:
 
 
 def _part(scores: Scores, place: int, candidates: int) -> Scores:
-    """Scores of one candidate, for each setting."""
+    """Return the scores of one candidate, for each setting."""
     return Scores(*(each.unflatten(1, (-1, candidates))[:, :, place] for each in scores.all))
 
 
@@ -153,7 +131,7 @@ def _numbers(scores: Scores, seed: int, place: int) -> dict[str, float]:
 
 
 def _scored(predict: Predict, part: str, candidates: Sequence[Tensor | None], splits: Splits) -> Scores:
-    """Scores of all candidates, shape (S, settings x candidates)."""
+    """Return scores of all candidates, shape (S, settings x candidates)."""
     each = [intervals.scores(predict(part, v), splits.targets[part], splits.ranges) for v in candidates]
     parts = zip(*(scores.all for scores in each), strict=True)
     return Scores(*(torch.stack(one, -1).flatten(1) for one in parts))
@@ -179,15 +157,10 @@ def _predictor(
 
 
 def _moments(how: Method, stacks: Sequence[Nets], x: Tensor, seeds: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Outputs, squared norm of the Jacobian, and the predicted variance: each (S, settings, rows), float64.
+    """Outputs, squared norm of the Jacobian, and predicted variance: each (S, settings, rows), float64.
 
-    Of an ensemble mean and variance are those of the mixture of its members' laws (Lakshminarayanan et al.,
+    For an ensemble, mean and variance are those of the mixture of its members' laws (Lakshminarayanan et al.,
     "Simple and scalable predictive uncertainty estimation using deep ensembles", NeurIPS 2017).
-
-    Returns
-    -------
-    tuple of Tensor
-        In standardised targets, and squares of these.
     """
     means, gains, owns = [], [], []
     for nets in stacks:
@@ -213,10 +186,7 @@ def _quantiles(nets: Nets, x: Tensor, seeds: int) -> Intervals:
 
 
 class _Sampled:
-    """Gaussians with the moments (divisor k - 1) of the outputs at k noisy copies of each input.
-
-    The noise is the same for all settings and variances, and that of fewer samples a part of that of more.
-    """
+    """Gaussians with the moments (divisor k - 1) of outputs at k copies of each input with common noise."""
 
     def __init__(self, nets: Nets, splits: Splits, settings: int, seeds: Sequence[int], samples: int) -> None:
         self._nets, self._splits, self._settings, self._samples = nets, splits, settings, samples
@@ -234,7 +204,7 @@ class _Sampled:
         return Intervals.of_gaussians(torch.stack(means), torch.stack(variances))
 
     def _outputs(self, x: Tensor, noise: Tensor, place: int, deviation: Tensor) -> Tensor:
-        """Of one seed's nets at x + deviation noise, shape (settings, rows, k), float64."""
+        """Return outputs of one seed's nets at x + deviation noise, shape (settings, rows, k), float64."""
         nets = self._nets[place * self._settings : (place + 1) * self._settings]
         centre = (nets.weight @ x.mT + nets.bias).flatten(0, 1)
         scaled = (deviation.to(x).view(-1, 1, 1) * nets.weight).flatten(0, 1)

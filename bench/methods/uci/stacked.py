@@ -1,8 +1,8 @@
-"""Many small regression nets trained at once: one matrix product a layer for all of them.
+"""Training of many small regression nets at once: one matrix product per layer for all nets.
 
 The nets are Linear(n, hidden)-ReLU-Linear(hidden, outputs), those of Tagasovska and Lopez-Paz (2019). Each
-is trained as torch.optim.Adam trains it alone, on minibatches of its own seed's data. Their gradients are
-written out: autograd would keep and walk the same few products again, for twice the time.
+net is trained as torch.optim.Adam would train it alone, on minibatches of its seed's data. Gradients are
+written out: autograd would store and traverse the same few products again, at twice the time.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from sdp_bench.bench.methods.uci.scores import LEVELS
 HIDDEN = 64
 BATCH = 64
 VARIANCE_FLOOR = 1e-3
-"""Added to a predicted variance in a likelihood that is trained, in standardised targets squared."""
+"""Added to a predicted variance in a likelihood used for training, in standardised targets squared."""
 
-_CHUNK = 60  # nets a product: their hidden units (1 MB in float32) stay in a core's cache
-_FIRST_VARIANCE = 1e-2  # of the inputs, where it is trained
+_CHUNK = 60  # nets per product: their hidden units (1 MB in float32) fit in a core's cache
+_FIRST_VARIANCE = 1e-2  # initial input variance, if it is trained
 _BETAS, _EPSILON = (0.9, 0.999), 1e-8  # Adam's defaults
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a grid varies: learning rate and weight decay (an L2 penalty, as in torch.optim.Adam)."""
+    """Grid parameters: learning rate and weight decay (an L2 penalty, as in torch.optim.Adam)."""
 
     learning_rate: float
     weight_decay: float
@@ -40,26 +40,17 @@ class Setting:
 
 @dataclass(frozen=True)
 class Problem:
-    """Training data of several seeds, all of one size.
+    """Training data of several seeds, all of the same size."""
 
-    Attributes
-    ----------
-    features : Tensor, shape (S, N, n)
-    targets : Tensor, shape (S, N)
-    seeds : tuple of int
-        One each; it draws the first weights, the order of the minibatches and quantile levels.
-    member : int
-        Of an ensemble: other members draw anew what their seeds draw.
-    """
-
-    features: Tensor
-    targets: Tensor
-    seeds: tuple[int, ...]
-    member: int = 0
+    features: Tensor  # shape (S, N, n)
+    targets: Tensor  # shape (S, N)
+    seeds: tuple[int, ...]  # seeds of the initial weights, the order of minibatches and the quantile levels
+    member: int = 0  # index in an ensemble; each member has other random numbers
 
     def generator(self, seed: int, purpose: str, number: int) -> torch.Generator:
-        """Random numbers of one seed: independent of other seeds, purposes, numbers and members."""
-        member = [self.member] if self.member else []  # the first draws what nets did before there were more
+        """Return an independent generator for a seed, purpose, number and member."""
+        # the first member draws the numbers of nets from before there were ensembles
+        member = [self.member] if self.member else []
         words: Any = [seed, number, *purpose.encode(), *member]
         entropy = np.random.SeedSequence(words).generate_state(1, np.uint64)[0]
         return torch.Generator().manual_seed(int(entropy >> np.uint64(1)))
@@ -67,28 +58,17 @@ class Problem:
 
 @dataclass(frozen=True)
 class Objective:
-    """A loss, by its gradient in the outputs.
-
-    Attributes
-    ----------
-    name : str
-    outputs : int
-    gradient : callable of (outputs (N, o, B), targets (N, 1, B), levels (N, 1, B) or None) to Tensor
-        Of the loss's mean over the minibatch.
-    levels : bool
-        Whether a quantile level is one more input: 12 (tau - 1/2).
-    fixed : tuple of float
-        The levels at which every row is learned in each step; without them one is drawn for each row.
-    propagated : bool
-        Whether the likelihood's variance is that of SDP: exp(s) times the squared norm of the Jacobian, with
-        one more parameter s, and :data:`VARIANCE_FLOOR`.
-    """
+    """A loss, defined by its gradient with respect to the outputs."""
 
     name: str
     outputs: int
+    # gradient of the loss's mean over the minibatch
     gradient: Callable[[Tensor, Tensor, Tensor | None], Tensor]
-    levels: bool = False
+    levels: bool = False  # whether a quantile level is an additional input: 12 (tau - 1/2)
+    # levels at which every row is learned in each step; by default one is drawn for each row
     fixed: tuple[float, ...] = ()
+    # whether the likelihood's variance is that of SDP: exp(s) times the squared norm of the Jacobian, with a
+    # trained parameter s, plus `VARIANCE_FLOOR`
     propagated: bool = False
 
 
@@ -118,7 +98,7 @@ def _pinball(out: Tensor, y: Tensor, levels: Tensor | None) -> Tensor:
 
 
 def _two_pinballs(out: Tensor, y: Tensor, levels: Tensor | None) -> Tensor:
-    # The sum of two means, each over the minibatch: a weight decay weighs against that.
+    # The sum of two means, each over the minibatch; the weight of a weight decay depends on this scaling.
     return _pinball(out, y, levels).mul_(len(LEVELS))
 
 
@@ -132,50 +112,34 @@ OBJECTIVES = {each.name: each for each in (SQUARED_ERROR, GAUSSIAN, QUANTILES, T
 
 @dataclass(frozen=True)
 class Nets:
-    """A stack of nets, seed by seed, each seed with all settings.
+    """A stack of nets, seed by seed, each seed with all settings."""
 
-    Attributes
-    ----------
-    weight : Tensor, shape (N, hidden, n)
-    bias : Tensor, shape (N, hidden, 1)
-        Of the first layer.
-    second : Tensor, shape (N, o, hidden)
-    offset : Tensor, shape (N, o, 1)
-        Of the second layer.
-    log_variance : Tensor, shape (N, 1, 1), or (N, 1, 0)
-        Logarithm of the input variance, where that is trained.
-    """
-
-    weight: Tensor
-    bias: Tensor
-    second: Tensor
-    offset: Tensor
-    log_variance: Tensor
+    weight: Tensor  # shape (N, hidden, n)
+    bias: Tensor  # shape (N, hidden, 1); first layer
+    second: Tensor  # shape (N, o, hidden)
+    offset: Tensor  # shape (N, o, 1); second layer
+    log_variance: Tensor  # shape (N, 1, 1), or (N, 1, 0); logarithm of the input variance, if it is trained
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """All of them by name."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @property
     def outputs(self) -> int:
-        """Outputs of a net."""
         return self.second.shape[1]
 
     def __len__(self) -> int:
         return len(self.weight)
 
     def __getitem__(self, part: slice) -> Nets:
-        """Some of the nets; no copies."""
         return Nets(**{name: tensor[part] for name, tensor in self.tensors.items()})
 
     def zeros(self) -> Nets:
-        """As many numbers, all zero."""
         return Nets(**{name: torch.zeros_like(tensor) for name, tensor in self.tensors.items()})
 
     @classmethod
     def initial(cls, problem: Problem, objective: Objective, settings: int) -> Nets:
-        """First weights as torch.nn.Linear draws them, by each seed's own generator; settings share them."""
+        """Return initial weights as drawn by torch.nn.Linear, by seed, equal for all settings."""
         inputs = problem.features.shape[2] + objective.levels
         drawn: list[tuple[Tensor, ...]] = []
         for seed in problem.seeds:
@@ -191,23 +155,17 @@ class Nets:
         return cls(*(each.to(problem.features).contiguous() for each in stacked))
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Outputs, shape (N, o, B), at inputs of shape (N, n, B)."""
+        """Return outputs, shape (N, o, B), at inputs of shape (N, n, B)."""
         return torch.baddbmm(self.offset, self.second, self._hidden(x))
 
     def _hidden(self, x: Tensor) -> Tensor:
         return torch.baddbmm(self.bias, self.weight, x).relu_()
 
     def with_gain(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Outputs, and for the first of them the squared norm of its Jacobian at x, shape (N, B).
+        """Return outputs, shape (N, o, B), and the first one's squared Jacobian norm at x, shape (N, B).
 
-        Times an input variance this is SDP's output variance; at a kink it takes the derivative 0.
-
-        Returns
-        -------
-        Tensor, shape (N, outputs, B)
-            The outputs.
-        Tensor, shape (N, B)
-            Squared norms, in squared units of the output over those of the inputs.
+        The norm is in squared units of outputs over inputs. Times an input variance it is SDP's output
+        variance. The derivative at a kink is 0.
         """
         hidden = self._hidden(x)
         slopes = torch.bmm(self.weight.mT, (hidden > 0) * self.second[:, :1].mT)
@@ -215,16 +173,7 @@ class Nets:
 
 
 class Trainer:
-    """Trains a stack; its state can be kept and taken up again.
-
-    Parameters
-    ----------
-    problem : Problem
-    objective : Objective
-    settings : sequence of Setting
-    batch : int
-        Rows of a minibatch; the last of an epoch has what is left.
-    """
+    """Training of a stack in minibatches of `batch` rows, whose state can be saved and restored."""
 
     def __init__(
         self, problem: Problem, objective: Objective, settings: Sequence[Setting], batch: int = BATCH
@@ -237,8 +186,8 @@ class Trainer:
         self.steps = self.epochs = 0
 
     def run(self, epochs: int) -> Iterator[int]:
-        """Train up to `epochs` in all; yields after each."""
-        # Gradients shrink to denormal numbers late in training, which slows a CPU several times.
+        """Train up to a total of `epochs` epochs, and yield after each."""
+        # Gradients become denormal numbers late in training, which make a CPU several times slower.
         before = torch.ones(1).mul(1e-40).item() != 0
         torch.set_flush_denormal(True)
         try:
@@ -249,7 +198,6 @@ class Trainer:
             torch.set_flush_denormal(not before)
 
     def to_bytes(self) -> bytes:
-        """See :class:`sdp_bench.bench.nets.storage.Training`."""
         return save({name: tensor.cpu().contiguous() for name, tensor in self._state().items()})
 
     def _state(self) -> dict[str, Tensor]:
@@ -258,13 +206,7 @@ class Trainer:
         return state | {"counts": torch.tensor([self.steps, self.epochs])}
 
     def restore(self, content: bytes) -> None:
-        """Go on from what :meth:`to_bytes` gave.
-
-        Raises
-        ------
-        ValueError
-            If it is that of another stack.
-        """
+        """Restore the state from `to_bytes`; a ValueError for another stack's."""
         own, state = self._state(), load(content)
         if {k: t.shape for k, t in own.items()} != {k: t.shape for k, t in state.items()}:
             raise ValueError("the checkpoint is of another stack of nets")
@@ -298,7 +240,7 @@ class Trainer:
         return x, y, torch.stack(levels).to(x).unsqueeze(1) if levels else None
 
     def _at_levels(self, x: Tensor, y: Tensor, levels: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """A minibatch with its quantile levels as one more input; at fixed ones, once at each."""
+        """Add quantile levels as an input of a minibatch, or repeat it at each fixed level."""
         if not self.objective.levels:
             return x, y, None
         if levels is None:
@@ -314,7 +256,7 @@ class Trainer:
         self._adam()
 
     def _differentiate(self, part: slice, x: Tensor, y: Tensor, levels: Tensor | None) -> None:
-        """Put the gradients of some nets in their rows."""
+        """Compute the gradients of some nets in place."""
         nets, into = self.nets[part], self._gradient[part]
         hidden = torch.baddbmm(nets.bias, nets.weight, x).relu_()
         out = torch.baddbmm(nets.offset, nets.second, hidden)
@@ -347,7 +289,7 @@ class Trainer:
             gradient, momentum, square = (
                 getattr(nets, name) for nets in (self._gradient, self._momentum, self._square)
             )
-            if name != "log_variance":  # which is no weight: 0 is no simpler a value of it
+            if name != "log_variance":  # not a weight: shrinking it to 0 would not simplify the model
                 gradient.addcmul_(values, self._decay)
             momentum.lerp_(gradient, 1 - fast)
             square.mul_(slow).addcmul_(gradient, gradient, value=1 - slow)

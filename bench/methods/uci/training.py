@@ -13,10 +13,9 @@ from sdp_bench.bench.methods.uci.stacked import OBJECTIVES, Nets, Objective, Pro
 from sdp_bench.bench.nets import storage
 
 TRAINING = (Trainer, Trainer.run, Problem, *OBJECTIVES.values())
-"""Code that decides what is trained."""
 
 Report = Callable[[int, int], None]
-"""Told how many epochs are done, and of how many."""
+"""Callback (epochs done, epochs in total)."""
 
 
 def get_nets(
@@ -28,30 +27,12 @@ def get_nets(
     code: str,
     report: Report | None = None,
 ) -> Nets:
-    """Nets of an objective for all seeds and settings, from the cache or else trained and put there.
+    """Return the nets of an objective for all seeds and settings, from the cache, or trained and cached.
 
-    A training that was interrupted goes on from its last checkpoint, to the same weights.
-
-    Parameters
-    ----------
-    name : str
-        Of the data set, for the file's name.
-    problem, objective, settings
-        As :class:`sdp_bench.bench.methods.uci.stacked.Trainer` takes them.
-    epochs : int
-    code : str
-        Hash of :data:`TRAINING`, made once, where a run is planned: a worker would parse all of it again.
-    report : callable, optional
-
-    Returns
-    -------
-    Nets
-        Seed by seed, each with all settings.
-
-    Raises
-    ------
-    RunFailedError
-        If the training of every net diverged, or the cache cannot be written.
+    An interrupted training resumes from its last checkpoint and gives the same weights. `name` is the data
+    set's, for the file name, and `code` a hash of `TRAINING`, computed once when a run is planned, because
+    each worker would have to parse the code again. A RunFailedError is raised if the training of every net
+    diverged.
     """
 
     def steps(trainer: Trainer) -> Iterator[int]:
@@ -59,7 +40,7 @@ def get_nets(
             if report is not None:
                 report(done, epochs)
             yield done
-        # One that diverged covers nothing, and so is never selected.
+        # Nets that diverged have no coverage, so they are never selected.
         finite = [tensor.isfinite().flatten(1).all(1) for tensor in trainer.nets.tensors.values()]
         if not bool(torch.stack(finite).all(0).any()):
             raise RunFailedError(f"training on {name} diverged ({objective.name})")

@@ -1,1 +1,1 @@
-"""Nets of the user's own: code or a file, their inputs, and which input and output are meant."""
+"""The user's nets: code or a file, with inputs, and the choice of an input and an output."""

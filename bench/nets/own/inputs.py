@@ -1,4 +1,4 @@
-"""The inputs at which a net of the user's own is asked."""
+"""The inputs of a user's net."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sdp_bench.bench.files import read_arrays
 from sdp_bench.bench.nets.own.ports import Ports
 
 MAX_INPUTS = 100
-"""Each input is an oracle of its own."""
+"""Limit on the number of inputs; each needs an oracle."""
 
 EMBEDDINGS = (
     "noise is on real numbers: of a net that takes indices (tokens) give the embeddings, its inputs_embeds, "
@@ -24,13 +24,13 @@ EMBEDDINGS = (
 
 
 Inputs = Path | Mapping[str, np.ndarray]
-"""A file of arrays, or the arrays by the names of the net's inputs or their places."""
+"""A file of arrays, or arrays by the name or index of the net's inputs."""
 
 
 def read_inputs(
     inputs: Inputs, rows: int | None = None, noisy: str | None = None
 ) -> tuple[Tensor, Ports, list[str]]:
-    """Inputs with noise, float32, the others beside them, and notes on what was done; see :func:`find`."""
+    """Return the noisy inputs (float32), the other inputs, and notes on conversions; see `find`."""
     path = inputs if isinstance(inputs, Path) else Path("inputs")
     read = read_arrays(inputs) if isinstance(inputs, Path) else inputs
     arrays = {re.sub(r"^arr_(\d+)$", r"\1", name): array for name, array in read.items()}
@@ -41,13 +41,12 @@ def read_inputs(
     given = {
         name: _given(path, name, arrays[chosen], a, rows) for name, a in arrays.items() if name != chosen
     }
-    # One array alone is the net's first input, unless it is given a name.
+    # A single array without a name is the net's first input.
     name = (noisy if noisy and not noisy.isdecimal() else "0") if len(arrays) == 1 else chosen
     return values, Ports(name, given), notes
 
 
 def _chosen(path: Path, names: list[str], noisy: str | None) -> str:
-    """Which of the arrays has the noise."""
     for name in names:
         if not (name.isdecimal() or name.isidentifier()):
             raise UserError(f"'{name}' in {path} is no name of an input; numpy.savez(file, x=..., mask=...)")
@@ -72,7 +71,7 @@ def _chosen(path: Path, names: list[str], noisy: str | None) -> str:
 
 
 def _given(path: Path, name: str, noisy: np.ndarray, array: np.ndarray, rows: int | None) -> Tensor:
-    """An input without noise, shape (1, ...): the same for all examples."""
+    """Return an input without noise, shape (1, ...): the same for all examples."""
     if array.dtype.kind not in "fiub":
         raise UserError(f"the input '{name}' in {path} must be numbers, got {array.dtype}")
     if array.ndim < 1 or len(array) not in {1, len(noisy) if noisy.ndim else 1}:

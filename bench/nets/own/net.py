@@ -1,4 +1,4 @@
-"""A net of the user's own: found by an address, checked, and sent to workers as source and weights."""
+"""A user's net: found by an address, validated, and sent to workers as source and weights."""
 
 from __future__ import annotations
 
@@ -28,98 +28,72 @@ from sdp_bench.bench.plugins.asking import ask
 from sdp_bench.bench.plugins.code import Code, no_exit
 
 KIND = "own"
-"""What its "activation" begins with: no rule has a formula for it in advance."""
+"""Prefix of its "activation": no rule has a formula for it in advance."""
 
 
-_TRIED = 8  # inputs that the net is tried on
-_SIZES = (*range(1, 17), 20, 32, 50, 64, 100, 128)  # of batches that a net may be made for, and no other
-_ALIKE = 1e-3  # of the largest output: rows alone and in a batch differ by float32 rounding
+_TRIED = 8  # number of inputs in the trial
+_SIZES = (*range(1, 17), 20, 32, 50, 64, 100, 128)  # batch sizes for which a net may have been exported
+_ALIKE = 1e-3  # of the largest output: single rows and batches differ by float32 rounding
 
 
 @dataclass(frozen=True)
 class OwnArchitecture:
-    """What is known of a net without looking into it.
+    """Properties of a net that are visible from outside."""
 
-    Parameters
-    ----------
-    name : str
-        File and attribute, ``my_net.py:build``.
-    event, output_shape : tuple of int
-        Shapes of one input and of one output.
-    depth : int
-        Modules with weights of their own.
-    """
-
-    name: str
+    name: str  # file and attribute: ``my_net.py:build``
+    # shapes of one input and of one output
     event: tuple[int, ...]
     output_shape: tuple[int, ...]
-    depth: int
+    depth: int  # number of modules with weights
 
     @property
     def activation(self) -> str:
-        """Stands for the net itself: what decides which rules have a formula."""
+        """Identifies the net itself, which determines which rules have a formula."""
         return f"{KIND}:{self.name}"
 
     @property
     def outputs(self) -> int:
-        """Numbers in one output."""
         return int(np.prod(self.output_shape, dtype=int))
 
     @property
     def label(self) -> str:
-        """In few words: ``my_net.py:build 4 to 3``."""
+        """Short description: ``my_net.py:build 4 to 3``."""
         return f"{self.name} {'x'.join(map(str, self.event))} to {self.outputs}"
 
 
 @dataclass(frozen=True)
 class OwnRecipe:
-    """Where net and inputs were found, by the names of their files; how it was trained is not known."""
+    """File names of net and inputs; how the net was trained is not known."""
 
     own: str
     inputs: str
 
     @property
     def label(self) -> str:
-        """In few words: ``yours, on x.npy``."""
+        """Short description: ``yours, on x.npy``."""
         return f"yours, on {self.inputs}"
 
 
 @dataclass(frozen=True, eq=False)
 class OwnNet:
-    """A net of the user's, with the inputs that it is asked about.
-
-    Attributes
-    ----------
-    architecture : OwnArchitecture
-    recipe : OwnRecipe
-    code : Code or Program
-        Source that makes it, or the file that it is in.
-    state : dict of str to Tensor
-        Weights and buffers as they were when the net was found, on the CPU; none of a file, which has them.
-    inputs : Tensor, shape (B, *event), float32
-    notes : tuple of str
-        What was done to net or inputs, for people.
-    row_seconds : float
-        Of a forward pass, one thread, for each row of a batch.
-    ports : Ports
-        Which of its inputs has the noise, and which output is taken.
-    """
+    """A user's net with its inputs."""
 
     architecture: OwnArchitecture
     recipe: OwnRecipe
-    code: Code | Program
+    code: Code | Program  # source that constructs it, or its file
+    # weights and buffers when the net was found, on the CPU; empty for a file, which contains them
     state: dict[str, Tensor]
-    inputs: Tensor
-    notes: tuple[str, ...] = ()
-    row_seconds: float = 0.0
-    ports: Ports = field(default_factory=Ports)
+    inputs: Tensor  # shape (B, *event), float32
+    notes: tuple[str, ...] = ()  # conversions of net or inputs, for display
+    row_seconds: float = 0.0  # time (s) of a forward pass on one thread, per row of a batch
+    ports: Ports = field(default_factory=Ports)  # the input with the noise, and the selected output
     seed: int = 0
     accuracy: None = None
     source: str = "yours"
 
     @functools.cached_property
     def digest(self) -> str:
-        """Hash of shapes, weights, source and what is looked at, 16 hexadecimal digits."""
+        """Hash of shapes, weights, source and selected ports, 16 hexadecimal digits."""
         shapes = {k: v for k, v in asdict(self.architecture).items() if k != "name"}
         code, ports = self.code, self.ports
         made_of = (
@@ -130,20 +104,12 @@ class OwnNet:
 
     @property
     def data(self) -> LabelledTable:
-        """Its inputs as a data set without classes."""
         return LabelledTable(self.inputs, torch.zeros(len(self.inputs), dtype=torch.int64))
 
     def build(self) -> nn.Module:
-        """The net itself in evaluation mode, on the CPU, with outputs of shape (B, m).
+        """Return the net in evaluation mode, on the CPU, with outputs of shape (B, m).
 
-        Returns
-        -------
-        nn.Module
-
-        Raises
-        ------
-        UserError
-            If its code cannot or must not be run, or makes a net that these weights do not fit.
+        A UserError is raised if the code is not trusted or fails, or if the weights do not fit the net.
         """
         if not self.code.trusted:
             raise UserError(
@@ -162,11 +128,11 @@ class OwnNet:
         return _flat(self.ports.wrap(net), len(self.architecture.output_shape)).eval()
 
     def as_trusted(self) -> OwnNet:
-        """The same, whose code may be run: its user trusts where it comes from."""
+        """Return a copy whose code may be run, because the user trusts its origin."""
         return replace(self, code=replace(self.code, trusted=True))
 
     def to_bytes(self) -> bytes:
-        """As a safetensors file: weights and inputs, with all else in its metadata."""
+        """Return a safetensors file: weights and inputs, with the rest in its metadata."""
         tensors = {f"state.{name}": tensor for name, tensor in self.state.items()}
         tensors |= {f"given.{name}": tensor for name, tensor in self.ports.given.items()}
         if isinstance(self.code, Program):
@@ -183,18 +149,7 @@ class OwnNet:
 
     @classmethod
     def from_bytes(cls, content: bytes, source: str) -> OwnNet:
-        """Inverse of :meth:`to_bytes`, of which no code will be run.
-
-        Returns
-        -------
-        OwnNet
-            Its code is not trusted: :meth:`build` refuses it.
-
-        Raises
-        ------
-        ValueError
-            If `content` is not such a file.
-        """
+        """Inverse of `to_bytes`; the code is not trusted, so `build` refuses to run it."""
         try:
             tensors, about = from_file(content)
             shapes: dict[str, Any] = about["architecture"]
@@ -231,25 +186,9 @@ def of(
     noisy: str | None = None,
     output: str | None = None,
 ) -> OwnNet:
-    """Net that code makes, tried on its inputs in a process of its own; see :func:`find`.
+    """Return the net of some code, tried on its inputs in a separate process; other arguments as in `find`.
 
-    Parameters
-    ----------
-    code : Code
-        Of a module, or of what makes one.
-    state : mapping of str to Tensor
-        Weights and buffers that it gets; without any, those that it is made with.
-    inputs, rows, noisy, output
-        As there.
-
-    Returns
-    -------
-    OwnNet
-
-    Raises
-    ------
-    UserError, RunFailedError
-        As there.
+    `state` replaces weights and buffers; if empty, those of the constructed net are used.
     """
     name = code.address.rpartition(":")[2]
     return _asked(code.address, code, name, dict(state), inputs, (rows, noisy, output))
@@ -258,36 +197,18 @@ def of(
 def find(
     address: str, inputs: Inputs, rows: int | None = None, noisy: str | None = None, output: str | None = None
 ) -> OwnNet:
-    """Net at an address, tried on its inputs in a process of its own.
+    """Find a net and try it on its inputs in a separate process.
 
-    Parameters
-    ----------
-    address : str
-        ``path/to/net.py:build`` or ``package.module:build``; `build` is a function without arguments, a
-        class that needs none, or the module. Or a file of :mod:`sdp_bench.bench.nets.own.programs`.
-    inputs : Path or dict of str to ndarray
-        Array of shape (B, *event), as ``numpy.save`` writes it, or several of ``numpy.savez``, by the
-        names of the net's inputs or in their order.
-    rows : int, optional
-        Take the first ones only.
-    noisy : str, optional
-        Name or place of the input that has the noise; the others are the same for all examples.
-    output : str, optional
-        Key, field or place of the output that is taken, of a net that returns several; with dots between
-        them where one is inside another.
+    `address` is ``path/to/net.py:build`` or ``package.module:build``, with a function or class without
+    arguments or a module, or a file supported by `sdp_bench.bench.nets.own.programs`. `inputs` is an
+    array of shape (B, *event) written by ``numpy.save``, or several of ``numpy.savez``, by name or in the
+    order of the net's inputs; `rows` selects the first ones. `noisy` is the name or index of the input
+    with noise; the others are the same for all examples. `output` is the key, field or index of the
+    selected output of a net with several outputs, with dots for nested ones.
 
-    Returns
-    -------
-    OwnNet
-        With its inputs, and notes on what was done to either.
-
-    Raises
-    ------
-    UserError
-        If there is no such net, the inputs are not finite numbers, or the net does not map each of them,
-        by itself and always in the same way, to finite numbers.
-    RunFailedError
-        If its code ends its process, or is not ready in time.
+    A UserError is raised if the net does not exist, the inputs are not finite numbers, or the net does not
+    map each row independently and repeatably to finite numbers. A RunFailedError is raised if its code ends
+    the process or exceeds the time limit.
     """
     place, _, attribute = address.partition(":")
     is_file = place.endswith(ENDS)
@@ -311,7 +232,7 @@ def _asked(
     inputs: Inputs,
     taken: tuple[int | None, str | None, str | None],
 ) -> OwnNet:
-    """Net of code that is known, or looked for where it is run; `taken` of its rows, inputs and outputs."""
+    """Return the net of known or searched code in a separate process; `taken` is (rows, noisy, output)."""
     rows, noisy, output = taken
     values, ports, notes = read_inputs(inputs, rows, noisy)
     ports = replace(ports, output=output or "")
@@ -330,7 +251,7 @@ def _found(
     ports: Ports,
     notes: list[str],
 ) -> tuple[bytes, Code | Program]:
-    """Bytes of a net, whose code is run here, and that code as it was found."""
+    """Run the code and return the net as bytes, with the code."""
     code = found if isinstance(found, Code) else found()
     address = code.address
     if isinstance(code, Code) and not code.source:
@@ -361,22 +282,7 @@ def _found(
 
 
 def _made(code: Code | Program) -> tuple[nn.Module, bool]:
-    """Net on the CPU, made from a fixed state of torch's generator, and whether it had half precision.
-
-    Such weights are taken as float32, which is the least that oracles and rules are measured in.
-
-    Returns
-    -------
-    nn.Module
-        A copy of its own.
-    bool
-        Whether a parameter or buffer was of half precision.
-
-    Raises
-    ------
-    UserError
-        If the code gives no module.
-    """
+    """Construct the net on the CPU, seeded, as float32, and return whether it had half precision."""
     made = code.load()
     if not isinstance(made, nn.Module):
         if isinstance(code, Program) or not callable(made):
@@ -398,23 +304,21 @@ def _made(code: Code | Program) -> tuple[nn.Module, bool]:
 
 
 def _flat(net: nn.Module, dimensions: int) -> nn.Module:
-    """Net with outputs of shape (B, m), of one whose outputs have so many dimensions beside the batch's."""
+    """Return a net with outputs of shape (B, m), given the number of dimensions of one output."""
     if dimensions == 1:
         return net
     return nn.Sequential(net, nn.Flatten() if dimensions else _Column())
 
 
 class _Column(nn.Module):
-    """From shape (B,) to (B, 1)."""
-
     def forward(self, x: Tensor) -> Tensor:
         return x.unsqueeze(1)
 
 
 def _tried(net: nn.Module, inputs: Tensor, address: str) -> Tensor:
-    """Outputs at the first inputs, checked to be finite, repeatable and each of its own row alone."""
+    """Return the outputs at the first inputs after checking that they are finite, repeatable and row-wise."""
     some = inputs[:_TRIED]
-    # Others beside them, so that a batch is one even where there is a single input.
+    # Add random inputs, so that there is a batch even for a single input.
     generator = torch.Generator().manual_seed(0)
     spread = 0.1 * some.std() if some.numel() > 1 and some.std() > 0 else torch.tensor(0.1)
     others = some + spread * torch.randn(some.shape, generator=generator)
@@ -436,7 +340,7 @@ def _tried(net: nn.Module, inputs: Tensor, address: str) -> Tensor:
 def _outputs(net: nn.Module, batch: Tensor, address: str) -> Tensor:
     try:
         with torch.no_grad(), warnings.catch_warnings(), no_exit():
-            warnings.simplefilter("ignore", UserWarning)  # of lazy modules
+            warnings.simplefilter("ignore", UserWarning)  # from lazy modules
             outputs = net(batch)
     except UserError as error:
         raise UserError(f"{address}: {error}") from error
@@ -463,7 +367,7 @@ def _outputs(net: nn.Module, batch: Tensor, address: str) -> Tensor:
 
 
 def _why(net: nn.Module, batch: Tensor, error: Exception) -> str:
-    """What a net cannot take: whole numbers wanted, one size of batch only, or what it says itself."""
+    """Explain why a net rejects an input: integers expected, a fixed batch size, or its own error."""
     text = str(error)
     if "indices" in text and ("Long" in text or "long" in text):
         return f"it looks them up as indices (nn.Embedding?), and {EMBEDDINGS} (--net-input inputs_embeds)"
@@ -481,7 +385,7 @@ def _why(net: nn.Module, batch: Tensor, error: Exception) -> str:
 
 
 def _timed(net: nn.Module, inputs: Tensor, address: str) -> tuple[Tensor, float]:
-    """Outputs, and seconds for each row of a batch, the better of two calls."""
+    """Return outputs and the time (s) per row of a batch, the better of two calls."""
     dtype = next((p.dtype for p in net.parameters() if p.is_floating_point()), torch.float32)
     rows = max(1, min(1024, 2**19 // inputs[0].numel()))
     batch = inputs.to(dtype).repeat(-(-rows // len(inputs)), *[1] * (inputs.ndim - 1))[:rows]
@@ -502,7 +406,7 @@ def _same(a: Tensor, b: Tensor) -> bool:
 
 
 def _noisy(module: nn.Module) -> str:
-    """Kind of a module that does otherwise in training than in evaluation, where it is in training."""
+    """Return the type of a module that is in training mode and behaves differently there, or ''."""
     kinds = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
     return type(module).__name__ if isinstance(module, kinds) and module.training else ""
 

@@ -1,4 +1,4 @@
-"""Which input of a net has the noise, what its other inputs are, and which of its outputs is taken."""
+"""Selection of a net's noisy input, its other inputs, and one of its outputs."""
 
 from __future__ import annotations
 
@@ -14,25 +14,15 @@ from sdp_bench.bench.errors import UserError
 
 @dataclass(frozen=True, eq=False)
 class Ports:
-    """Input and output that are looked at.
+    """The selected input and output."""
 
-    Attributes
-    ----------
-    noisy : str
-        Place (from 0) or name of the input that has the noise.
-    given : dict of str to Tensor, shape (1, ...)
-        The other inputs by place or name, the same for all examples.
-    output : str
-        Keys, fields and places with dots between them; empty if the net returns one tensor.
-    """
-
-    noisy: str = "0"
+    noisy: str = "0"  # index or name of the input with the noise
+    # shape (1, ...); the other inputs by index or name, the same for all examples
     given: Mapping[str, Tensor] = field(default_factory=dict)
-    output: str = ""
+    output: str = ""  # keys, fields and indices, separated by dots; empty if the net returns one tensor
 
     @property
     def names(self) -> dict[str, str]:
-        """Noisy input and output, as they are stored."""
         return {"noisy": self.noisy, "output": self.output}
 
     @property
@@ -41,18 +31,12 @@ class Ports:
         return not self.given and self.names == Ports().names
 
     def wrap(self, net: nn.Module) -> nn.Module:
-        """A net of one tensor that returns one, as far as this chooses.
-
-        Returns
-        -------
-        nn.Module
-            `net` itself where there is nothing to choose.
-        """
+        """Return a net with one input and one output tensor; `net` itself if there is no choice."""
         return net if self.is_plain else _Chosen(net, self)
 
 
 class _Chosen(nn.Module):
-    """A net between one of its inputs and one of its outputs."""
+    """A net restricted to one of its inputs and one of its outputs."""
 
     def __init__(self, net: nn.Module, ports: Ports) -> None:
         super().__init__()
@@ -68,7 +52,6 @@ class _Chosen(nn.Module):
             self.register_buffer(f"given_{name}", cast, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Output of the net at the noisy input beside the given ones."""
         args = [self._input(str(place), x) for place in self.places]
         made = self.net(*args, **{name: self._input(name, x) for name in self.keywords})
         taken: Tensor = picked(made, self.output)
@@ -82,17 +65,7 @@ class _Chosen(nn.Module):
 
 
 def picked(made: Any, path: str) -> Any:
-    """What stands in the result of a net under keys, fields and places with dots between them.
-
-    Returns
-    -------
-    object
-
-    Raises
-    ------
-    UserError
-        If there is no such thing.
-    """
+    """Return a part of a net's result, by keys, fields and indices separated by dots."""
     for part in path.split(".") if path else ():
         inside = _inside(made)
         if not inside:
@@ -106,7 +79,7 @@ def picked(made: Any, path: str) -> Any:
 
 
 def described(made: Any) -> str:
-    """What a net returned, in few words."""
+    """Describe a net's result briefly."""
     if isinstance(made, Tensor):
         return f"a tensor of shape {tuple(made.shape)}"
     inside = ", ".join(

@@ -1,4 +1,4 @@
-"""A net in a file: a program of torch.export, a TorchScript module or an ONNX model."""
+"""Nets in files: torch.export programs, TorchScript modules or ONNX models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sdp_bench.bench.errors import UserError, one_line
 from sdp_bench.bench.text import public
 
 ENDS = (".pt2", ".pt", ".pth", ".ts", ".torchscript", ".onnx")
-"""Of the names of such files; which format one has is told by its content."""
+"""Suffixes of such files; the content determines the format."""
 
 DYNAMIC = (
     "export it with a dynamic batch: torch.export.export(net, (x,), dynamic_shapes=({0: "
@@ -28,37 +28,19 @@ DYNAMIC = (
 
 @dataclass(frozen=True)
 class Program:
-    """Content of such a file, which is all that it takes to run the net elsewhere.
+    """Content of a file, which is sufficient to run the net elsewhere."""
 
-    Attributes
-    ----------
-    address : str
-        Where it was found, for people.
-    content : bytes
-    trusted : bool
-        Whether it may be read: not what comes from a file of results. All but ONNX can run code.
-    """
-
-    address: str
+    address: str  # where it was found, for display
     content: bytes = field(repr=False)
+    # whether it may be loaded; False for a results file. All formats except ONNX can run code.
     trusted: bool = True
 
     @classmethod
     def find(cls, address: str) -> Program:
-        """Read a file, of which nothing is run yet.
-
-        Returns
-        -------
-        Program
-
-        Raises
-        ------
-        UserError
-            If it cannot be read.
-        """
+        """Read a file without running any of it; a UserError if it cannot be read."""
         path = Path(address)
         try:
-            if path.exists() and not path.is_file():  # a pipe would never end
+            if path.exists() and not path.is_file():  # a pipe could block forever
                 raise UserError(f"cannot read {address}: it is no file")
             return cls(address, path.read_bytes())
         except OSError as error:
@@ -66,26 +48,15 @@ class Program:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the content."""
         return hashlib.sha256(self.content).hexdigest()
 
     @property
     def public_address(self) -> str:
-        """Its name without folders of this machine."""
+        """File name without local folders."""
         return public(self.address)
 
     def load(self) -> nn.Module:
-        """Module on the CPU.
-
-        Returns
-        -------
-        nn.Module
-
-        Raises
-        ------
-        UserError
-            If the file must not be read, or is none of these formats.
-        """
+        """Return the module on the CPU; a UserError if the file is not trusted or has another format."""
         if not self.trusted:
             raise UserError(
                 f"{self.address} is stored with the results and is not run; --trust-code, where there is "
@@ -100,7 +71,7 @@ class Program:
             raise UserError(f"{self.address}: {error}") from error
         except Exception as error:
             raise UserError(f"cannot read {self.address}: {one_line(error)[:300]}") from error
-        for parameter in module.parameters():  # copies of TorchScript's would be no leaves
+        for parameter in module.parameters():  # copies of TorchScript's parameters would not be leaves
             parameter.requires_grad_(False)
         return module
 
@@ -142,7 +113,7 @@ def _exported(content: bytes) -> nn.Module:
 
 
 class _Exported(nn.Module):
-    """A module of torch.export, as others are: its own ``eval``, which would change nothing, raises."""
+    """A torch.export module that allows ``eval``, which raises on the original and would have no effect."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -150,17 +121,16 @@ class _Exported(nn.Module):
         self.training = False
 
     def train(self, mode: bool = True) -> Self:
-        """Remember the mode, which was settled when the program was made."""
+        """Store the mode only, since it was fixed on export."""
         self.training = mode
         return self
 
     def __deepcopy__(self, memo: dict[int, object]) -> _Exported:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # torch copies what it has deprecated
+            warnings.simplefilter("ignore", FutureWarning)  # torch copies deprecated attributes
             return _Exported(copy.deepcopy(self.module, memo))
 
     def forward(self, *args: Tensor, **kwargs: Tensor) -> Any:
-        """What the program gives."""
         return self.module(*args, **kwargs)
 
 
@@ -169,14 +139,13 @@ def _scripted(content: bytes) -> nn.Module:
 
 
 class _Scripted(nn.Module):
-    """A TorchScript module that runs op by op: compiling it takes the first calls of each copy longer."""
+    """A TorchScript module without optimised execution: compiling slows the first calls of each copy."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
 
     def forward(self, *args: Tensor, **kwargs: Tensor) -> Any:
-        """What the module gives."""
         with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
             return self.module(*args, **kwargs)
 
