@@ -1,4 +1,4 @@
-"""Numbers of a page that lead to the measurements that they rest on."""
+"""Numbers of a page that link to the measurements behind them."""
 
 from __future__ import annotations
 
@@ -9,24 +9,18 @@ from dataclasses import dataclass
 
 from sdp_bench.bench.metrics import Metric
 
-_LONGEST = 160  # bytes: with what else a file is called by, file systems take some 250
+_LONGEST = 160  # bytes; file systems allow some 255 for a name, and more is added to this part
 
 FOLDER = "numbers"
-"""Of the lists, in the report's."""
+"""Folder of the lists in that of the report."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """A page of lists.
+    """A page of lists of measurements, linked from the report's section `section`.
 
-    Attributes
-    ----------
-    file, title, small : str
-        Its name, its title and what stands small beside that.
-    section : str
-        Anchor of the report's section that the numbers are in.
-    about : str
-        What the numbers are, in a sentence; empty for plain means.
+    `small` is shown in small type next to the title. `about` describes the numbers in a sentence; it is empty
+    for plain means.
     """
 
     file: str
@@ -38,7 +32,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Group:
-    """Numbers of one metric that stand together on a page of lists, under an anchor and a heading."""
+    """Numbers of one metric under a common anchor and heading of a page of lists."""
 
     page: Page
     anchor: str
@@ -48,20 +42,11 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class Number:
-    """One number of the report.
+    """One number of the report, and the frame's rows behind it.
 
-    Attributes
-    ----------
-    group : Group
-    anchor, title : str
-    mean : float
-        As the report shows it, or NaN where it is no mean.
-    rows : sequence of int
-        Labels of the frame's rows that it rests on.
-    varies : tuple of str
-        Columns in which these rows differ, beside net and input.
-    ordered : bool
-        Whether they are in order of interest already; else those farthest from exact come first.
+    `mean` is the number as the report shows it, NaN if it is not a mean. `varies` names the columns, other
+    than net and input, in which the rows differ. If `ordered`, the rows are already in order of interest;
+    otherwise those farthest from exact come first.
     """
 
     group: Group
@@ -74,12 +59,12 @@ class Number:
 
     @property
     def address(self) -> str:
-        """Where its list is, from the report's folder."""
+        """Address of the list of measurements, relative to the report's folder."""
         return f"{FOLDER}/{self.group.page.file}#{self.anchor}"
 
 
 def slug(*parts: str) -> str:
-    """Anchor or file name from texts; empty ones are left out. One too long for a name ends in a digest."""
+    """Join the non-empty texts into an anchor or file name; one that is too long ends in a digest."""
     whole = re.sub(r"[^\w.-]+", "-", "-".join(filter(None, parts))).strip("-")
     content = whole.encode()
     if len(content) <= _LONGEST:

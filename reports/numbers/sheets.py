@@ -1,4 +1,4 @@
-"""Pages of lists, one list of measurements for each number of a report."""
+"""Pages with one list of measurements for each number of a report."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from sdp_bench.reports.style.rules import RuleTraits
 TEMPLATE = Path(__file__).with_name("template.html")
 
 MOST_ROWS = 20
-"""Measurements shown of one number."""
+"""Largest number of measurements listed for one number."""
 MOST_BYTES = 4_000_000
-"""What the lists of one report take at most, about: fewer measurements are listed if need be."""
+"""Approximate total size of all lists of a report; fewer measurements are listed to stay below it."""
 _ROW_BYTES, _NUMBER_BYTES = 110, 135
 
 _NAMED = ("unit", "rule", "metric_spec")
@@ -32,7 +32,7 @@ _SHOWN = ("seed", "input", "value", "floor", "floor95", "stderr", *_NAMED)
 
 @dataclass(frozen=True)
 class Listing:
-    """The measurements behind one number, `shown` of `count` of them; `rows` are HTML rows of a table."""
+    """The measurements behind one number, `shown` of `count`; `rows` are HTML rows of a table."""
 
     anchor: str
     title: str
@@ -46,8 +46,8 @@ class Listing:
 class Sheet:
     """One page of lists, by group.
 
-    `varying` are groups with lists whose measurements differ in more than net and input; `drilled` says
-    whether drill-downs were made of any measurement.
+    `varying` are the groups with lists whose measurements differ in more than net and input; `drilled` says
+    whether any measurement has a drill-down page.
     """
 
     page: Page
@@ -57,7 +57,7 @@ class Sheet:
 
     @property
     def cut(self) -> bool:
-        """Whether any list leaves measurements out."""
+        """Whether any list omits measurements."""
         return any(listing.shown < listing.count for _, listings in self.parts for listing in listings)
 
 
@@ -68,24 +68,11 @@ def sheets(
     traits: RuleTraits,
     most_bytes: int = MOST_BYTES,
 ) -> Iterator[Sheet]:
-    """Pages with the measurements behind some numbers.
+    """Yield pages with the measurements behind numbers, in the order in which the numbers name their pages.
 
-    Parameters
-    ----------
-    numbers : iterable of Number
-    frame : DataFrame
-        All measurements, in whose rows numbers know them by their places.
-    drilled : mapping of str to str
-        Addresses of drill-down pages, from the pages' folder, by key.
-    traits : RuleTraits
-        Of the frame's rules.
-    most_bytes : int
-        Bound on all pages together, about: at least one measurement of each number is shown.
-
-    Yields
-    ------
-    Sheet
-        In the order in which the numbers first name their pages.
+    `frame` holds all measurements; numbers refer to its rows by position. `drilled` maps keys of measurements
+    to addresses of drill-down pages, relative to the pages' folder. `most_bytes` is an approximate bound on
+    the size of all pages together; at least one measurement is listed for each number.
     """
     numbers = list(numbers)
     columns = _Columns(frame, traits)
@@ -102,7 +89,7 @@ def sheets(
 
 
 class _Columns:
-    """Columns of the measurements, of which single rows are asked for: as texts all would take gigabytes."""
+    """Columns of the measurements, decoded only for the requested rows: as text all would take gigabytes."""
 
     def __init__(self, frame: pd.DataFrame, traits: RuleTraits) -> None:
         own = {name: frame[name] for name in {*_SHOWN, *_VARIES} if name in frame}
@@ -116,18 +103,17 @@ class _Columns:
         return name in self._columns
 
     def numbers(self, name: str, rows: NDArray[np.intp]) -> NDArray[np.float64]:
-        """Values of some rows in a column of numbers."""
         values: NDArray[np.float64] = self._columns[name][rows]
         return values
 
     def at(self, name: str, rows: NDArray[np.intp]) -> list[Any]:
-        """Values of some rows, of rules their names for people."""
+        """Values of some rows of a column; rules by their labels."""
         values = self._columns[name][rows].tolist()
         texts = [self._texts[name][code] for code in values] if name in self._texts else values
         return list(map(self._traits.label, texts)) if name == "rule" else texts
 
     def keys(self, rows: NDArray[np.intp]) -> list[str]:
-        """What to drill into some rows by; empty for a reference, which is no rule."""
+        """Drill-down keys of some rows; empty for references, which are not rules."""
         if "unit" not in self:
             return [""] * len(rows)
         codes = (self._columns[name][rows].tolist() for name in _NAMED)
@@ -139,7 +125,7 @@ class _Columns:
 
 
 def _key_length(frame: pd.DataFrame) -> float:
-    """Mean length of what measurements are called by."""
+    """Mean length of a drill-down key."""
     if "unit" not in frame or frame.empty:
         return 0.0
     lengths = sum(int(frame[name].map(len).astype(int).sum()) for name in _NAMED)
@@ -147,7 +133,7 @@ def _key_length(frame: pd.DataFrame) -> float:
 
 
 def _rows_per_number(counts: Sequence[int], key_length: float, most_bytes: int) -> int:
-    """How many measurements of each number fit."""
+    """Number of measurements that fit for each number."""
     row, every = _ROW_BYTES + key_length, np.array(counts)
     for rows in range(MOST_ROWS, 1, -1):
         if _NUMBER_BYTES * len(every) + row * float(np.minimum(every, rows).sum()) <= most_bytes:
@@ -193,13 +179,13 @@ _VARIES: dict[str, Callable[[Metric, Any], str]] = {
     "component": lambda metric, value: f"{metric.component or 'component'} {value}" if value else "",
     "samples": lambda _, value: f"{int(value):,} samples",
 }
-"""How what varies in a list is written."""
+"""Formatters of the columns in which the measurements of a list may differ."""
 
 
 def _distinctions(
     metric: Metric, varies: Sequence[str], columns: _Columns, rows: NDArray[np.intp]
 ) -> list[str]:
-    """What tells each of some measurements from others in its list, as HTML."""
+    """HTML that distinguishes each measurement from the others in its list."""
     known = [name for name in varies if name in columns]
     values = zip(*(columns.at(name, rows) for name in known), strict=True)
     return [
@@ -213,7 +199,7 @@ def _distinctions(
 
 
 def _error(metric: Metric, values: NDArray[np.float64], floor: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How far from exact, for the order of the list."""
+    """Distance from exact, by which lists are sorted."""
     return metric.score(values, floor) if metric.better else np.abs(values)
 
 

@@ -1,1 +1,1 @@
-"""The paper's tables and text as data."""
+"""Tables and text of the paper as data."""

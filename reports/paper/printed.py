@@ -1,4 +1,4 @@
-"""The numbers the paper prints, and which of them a result may be set beside."""
+"""Numbers printed in the paper, and the cells of our tables that they can be compared with."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MISPRINTED = ("tv_main", "w1_main")
 
 @dataclass(frozen=True)
 class Printed:
-    """One cell of one of the paper's tables: its text as printed, and the same as numbers."""
+    """One cell of a table of the paper, as printed text and as numbers."""
 
     value: str
     sd: str
@@ -25,12 +25,11 @@ class Printed:
 
     @property
     def mean(self) -> float:
-        """Printed value."""
         return float(self.value)
 
     @property
     def spread(self) -> float:
-        """Printed standard deviation; NaN where the paper prints none."""
+        """Printed standard deviation; NaN if the paper prints none."""
         return float(self.sd) if self.sd else math.nan
 
 
@@ -54,41 +53,26 @@ def _tables() -> pd.DataFrame:
 
 
 def tables() -> pd.DataFrame:
-    """Every simulation table of the paper, in long format.
+    """Return every simulation table of the paper, in long format.
 
-    Returns
-    -------
-    DataFrame
-        The columns of ``reports/paper/*.csv`` (`value` and `sd` are text, as printed; `sd` is empty where
-        the paper prints none) and `table`, the file's name.
+    The columns are those of ``reports/paper/*.csv`` and `table`, the name of the file. `value` and `sd` are
+    text as printed; `sd` is empty if the paper prints none.
     """
     return _tables().copy()
 
 
 def experiments() -> tuple[str, ...]:
-    """Names of the paper's other tables, those :func:`experiment` reads."""
+    """Return the names of the paper's other tables, which :func:`experiment` reads."""
     return tuple(_files("experiments"))
 
 
 def experiment(name: str) -> pd.DataFrame:
-    """One table of the paper's experiments other than the simulations, in long format.
+    """Return one table of the paper's other experiments, in long format.
 
-    Parameters
-    ----------
-    name
-        File name without ending in ``reports/paper/experiments/``, such as ``interval_uci_main``.
-
-    Returns
-    -------
-    DataFrame
-        The file's columns: `label`, the table's own axes, `method`, `metric`, `value`, `sd` and, where the
-        number has one, `unit`. All are text as printed (`sd` is empty where the paper prints none), except
-        `sigma`, which is a float, and `batch_size`, which is an int.
-
-    Raises
-    ------
-    ValueError
-        If there is no table of that name.
+    `name` is the name of a file in ``reports/paper/experiments/`` without its suffix, such as
+    ``interval_uci_main``. The columns are `label`, the axes of the table, `method`, `metric`, `value`, `sd`
+    and, if the number has one, `unit`. All are text as printed (`sd` is empty if the paper prints none),
+    except `sigma`, a float, and `batch_size`, an int.
     """
     known = _files("experiments")
     if name not in known:
@@ -99,22 +83,17 @@ def experiment(name: str) -> pd.DataFrame:
 
 
 def comparison() -> pd.DataFrame:
-    """Simulation rows that results may be set beside: all but the main text's two misprinted tables.
+    """Return the simulation rows to compare results with: all but two misprinted tables of the main text.
 
-    The main text's Table 2 shows the 6-ReLU net's W1 for "4 ReLU", and the "k=100" column of Table 1 is the
-    k=5 column; the supplement has both right (see ``reports/paper/README.md``).
-
-    Returns
-    -------
-    DataFrame
-        Columns as :func:`tables` has them.
+    Table 2 of the main text shows the W1 of the 6-ReLU net for "4 ReLU", and the "k=100" column of Table 1 is
+    the k=5 column. The supplement has both right (see ``reports/paper/README.md``).
     """
     frame = _tables()
     return frame[~frame["table"].isin(MISPRINTED)].reset_index(drop=True)
 
 
 RESNETS = ("resnet18_max_pool", "resnet18")
-"""Networks beside which the paper's numbers of "ResNet-18" stand, nearest first: its net has a max-pool."""
+"""Networks compared with the paper's "ResNet-18", closest first: its net has a max-pool."""
 
 
 @cache
@@ -133,26 +112,11 @@ def _index() -> dict[tuple[str, str, int, str, str, str], Printed]:
 def printed(
     metric: str, activation: str, depth: int, sigma: float, method: str, component: str = ""
 ) -> Printed | None:
-    """What the paper prints for one cell, or None where it prints nothing.
+    """Return what the paper prints for one cell, or None if it prints nothing.
 
-    Parameters
-    ----------
-    metric
-        ``1-tv``, ``w1``, ``std_ratio`` or ``tv_class``.
-    activation
-        Name of the non-linearity, or one of :data:`RESNETS`; ``leaky_relu`` has negative slope 0.1, in the
-        paper and in our nets.
-    depth
-        Number of hidden layers.
-    sigma
-        Standard deviation of the input noise.
-    method
-        Rule, as a spec string.
-    component
-        Output (``"0"``, ...) for ``std_ratio``, else empty.
-
-    Returns
-    -------
-    Printed or None
+    `metric` is ``1-tv``, ``w1``, ``std_ratio`` or ``tv_class``. `activation` is the name of a non-linearity
+    or one of :data:`RESNETS`; ``leaky_relu`` has a negative slope of 0.1 in the paper and in our nets.
+    `depth` is the number of hidden layers, `sigma` the standard deviation of the input noise, and `method`
+    the spec of a rule. `component` is the output (``"0"``, ...) for ``std_ratio`` and empty otherwise.
     """
     return _index().get((metric, activation, int(depth), f"{sigma:g}", method, component))

@@ -1,1 +1,1 @@
-"""Intervals, tests, ranks and costs over replicates."""
+"""Confidence intervals, tests, rankings and costs of rules over replicates."""

@@ -1,4 +1,4 @@
-"""One claim under several conventions: how many verdicts of each kind, and never one word for a mixture."""
+"""Verdicts on one claim under several conventions, counted by kind and never merged into one word."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from enum import Enum
 from sdp_bench.reports.statistics.verdicts import Verdict
 
 ORDER = (Verdict.REFUTED, Verdict.SUPPORTED, Verdict.UNDECIDED, Verdict.NOT_MEASURED)
-"""The order in which verdicts are listed: refutations first, so that nothing hides them."""
+"""Refutations come first, so that other verdicts cannot hide them."""
 
-_NAMED = 2  # conventions that share a verdict are named up to this many, and counted beyond
+_NAMED = 2  # at most this many conventions with the same verdict are named; more are only counted
 
 
 class Outcome(Enum):
-    """The verdicts on a statement over all measured conventions, in words: of one statement, of several."""
+    """Summary of the verdicts over all measured conventions, for one or several statements."""
 
     SUPPORTED = ("supported", "supported")
     REFUTED = ("refuted", "refuted")
@@ -42,30 +42,24 @@ _OUTCOMES = {
 
 @dataclass(frozen=True)
 class Verdicts:
-    """The verdict on one claim over conventions.
-
-    Attributes
-    ----------
-    by_convention : mapping of str to Verdict
-        By the names of the conventions, in their order.
-    """
+    """Verdicts on one claim, by name of the convention, in the order of the conventions."""
 
     by_convention: Mapping[str, Verdict]
 
     @functools.cached_property
     def counts(self) -> Mapping[Verdict, int]:
-        """How many of each there are, in the order in which they are told."""
+        """Number of conventions by verdict, in the order of `ORDER`."""
         counts = Counter(self.by_convention.values())
         return {verdict: counts[verdict] for verdict in ORDER if counts[verdict]}
 
     @property
     def outcome(self) -> Outcome:
-        """What they come to; a convention that was not measured says nothing."""
+        """Summary of the measured conventions; those not measured are ignored."""
         return _OUTCOMES[frozenset(self.counts) - {Verdict.NOT_MEASURED}]
 
     @property
     def words(self) -> str:
-        """Summary: ``refuted in 5 of 6; undecided in decision``."""
+        """Summary such as ``refuted in 5 of 6; undecided in decision``."""
         first, *others = self.counts or {Verdict.NOT_MEASURED: 0}
         if first is Verdict.NOT_MEASURED:
             return str(first)
@@ -82,6 +76,6 @@ class Verdicts:
         return f"{verdict} in {self._names(verdict) or self.counts[verdict]}"
 
     def _names(self, verdict: Verdict) -> str:
-        """Conventions with a verdict; empty where they are too many to be named."""
+        """Conventions with this verdict; empty if there are more than `_NAMED`."""
         names = [name for name, other in self.by_convention.items() if other is verdict]
         return " and ".join(names) if len(names) <= _NAMED else ""

@@ -1,4 +1,4 @@
-"""What rules cost: their own time for one input, and how many Monte Carlo samples take as long."""
+"""Costs of rules: time per input, and the number of Monte Carlo samples that take equally long."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scipy.optimize import nnls
 from sdp_bench.reports.style.rules import RuleTraits
 
 SAME = 1.25
-"""Times within this factor of each other count as equal: they are of few calls on a busy machine."""
+"""Times within this factor count as equal, since they stem from few calls on a busy machine."""
 
 _VISIBLE = 0.05  # of the overhead
 
@@ -23,19 +23,10 @@ _PLAIN = re.compile(r"monte_carlo:samples=(\d+)")
 
 
 def plain_samples(rule: str) -> int | None:
-    """Number of independent samples of the package's Monte Carlo rule; None for others and other samplers.
+    """Return the sample count of the package's plain Monte Carlo rule, and None for all other rules.
 
-    That rule is the yardstick of time, known by its spec: what a user's sampling rule draws, and what its
-    draws cost, is its own affair.
-
-    Parameters
-    ----------
-    rule : str
-        Spec, as in records.
-
-    Returns
-    -------
-    int or None
+    Only this rule sets the scale of time: the sampling rule of a user may draw differently and at another
+    cost.
     """
     plain = _PLAIN.fullmatch(rule)
     return int(plain[1]) if plain else None
@@ -45,11 +36,11 @@ def plain_samples(rule: str) -> int | None:
 class Cost:
     """Cost of one rule for one input.
 
-    `seconds` is the least of the times measured, since other work on the machine only ever adds to them (Chen
-    and Revels, "Robust benchmarking in noisy environments", 2016), and `typical` their median: geometric
-    means over architectures, so that two rules' ratio is the mean of their ratios (Fleming and Wallace, "How
-    not to lie with statistics", Commun. ACM 29, 1986). `samples` is how many Monte Carlo samples take as long
-    as `seconds` (NaN where that is not known).
+    `seconds` is the minimum of the measured times, since other work on the machine only ever adds to them
+    (Chen and Revels, "Robust benchmarking in noisy environments", 2016), and `typical` is their median. Both
+    are geometric means over architectures, so that the ratio of two rules is the mean of their ratios
+    (Fleming and Wallace, "How not to lie with statistics", Commun. ACM 29, 1986). `samples` is the number of
+    Monte Carlo samples that take as long as `seconds`, or NaN if it is unknown.
     """
 
     seconds: float
@@ -59,31 +50,24 @@ class Cost:
 
 @dataclass(frozen=True)
 class SamplingTime:
-    """Time of k Monte Carlo samples of one input, ``overhead + k * per_sample`` seconds."""
+    """Time of k Monte Carlo samples for one input: ``overhead + k * per_sample`` seconds."""
 
     overhead: float
     per_sample: float
 
     @classmethod
     def fit(cls, seconds: Mapping[int, float]) -> SamplingTime | None:
-        """Least squares in relative errors, neither part negative.
+        """Fit times by sample count: least squares of relative errors, with non-negative coefficients.
 
-        Parameters
-        ----------
-        seconds : mapping of int to float
-            By number of samples.
-
-        Returns
-        -------
-        SamplingTime or None
-            None with fewer than two counts, or where the most samples take no visibly longer than none.
+        Return None if there are fewer than two sample counts, or if the time per sample is too small to be
+        seen against the overhead.
         """
         counts = np.array(sorted(seconds), dtype=float)
         if len(counts) < 2:
             return None
         times = np.array([seconds[int(k)] for k in counts])
-        # Over the times themselves the residuals are relative: a clock errs by a share, and the most samples
-        # would else decide alone. Non-negative least squares: Lawson and Hanson 1974, chapter 23.
+        # Weights of 1 / time make the residuals relative, as errors of timing are. Otherwise the largest
+        # sample count would dominate. Non-negative least squares: Lawson and Hanson 1974, chapter 23.
         design = np.column_stack([np.ones_like(counts), counts]) / times[:, None]
         (overhead, per_sample), _ = nnls(design, np.ones_like(counts))
         return (
@@ -91,29 +75,20 @@ class SamplingTime:
         )
 
     def seconds(self, samples: float) -> float:
-        """Seconds of so many samples."""
         return self.overhead + self.per_sample * samples
 
     def samples(self, seconds: float) -> float:
-        """Samples that take so many seconds; 0 for less than the overhead."""
+        """Samples that fit into a time; 0 if it is shorter than the overhead."""
         return max(0.0, (seconds - self.overhead) / self.per_sample)
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Costs of the rules on the nets of one row of the report.
+    """Costs of the timed rules on the nets of one row of the report.
 
-    Attributes
-    ----------
-    by_rule : mapping of str to Cost
-        By rule; a rule without a time is not there.
-    sampling : SamplingTime or None
-        Of plain Monte Carlo, from the geometric means over nets; None where fewer than two sample counts
-        were timed.
-    misfit : float
-        Largest factor between a measured time of sampling and that fit; NaN without one.
-    batch : int
-        Inputs that were timed together, at most.
+    `sampling` is the fit of plain Monte Carlo to geometric means over nets (None with fewer than two sample
+    counts), and `misfit` the largest factor between a measured time and that fit. `batch` is the largest
+    number of inputs that were timed together.
     """
 
     by_rule: Mapping[str, Cost]
@@ -123,22 +98,11 @@ class Costs:
 
     @classmethod
     def measured(cls, frame: pd.DataFrame, traits: RuleTraits) -> Costs:
-        """From measurements with columns `activation`, `depth`, `network`, `net`, `input`, `sigma`, `rule`.
+        """Compute costs from measurements; references are skipped, because their time is that of the oracle.
 
-        A rule's time depends on the architecture and not on sigma, so that all of one architecture's are
-        pooled. Sample counts at equal time are worked out for each, and their median taken.
-
-        Parameters
-        ----------
-        frame : DataFrame
-            References in it are left out: what makes them is the oracle.
-        traits : RuleTraits
-            Of its rules.
-
-        Returns
-        -------
-        Costs
-            Rules in the order of tables.
+        Time depends on the architecture and not on sigma, so that all measurements of an architecture are
+        pooled. The number of samples at equal time is the median over architectures. Rules are in the order
+        of tables.
         """
         timed = frame[(frame["seconds"] > 0) & ~frame["rule"].map(traits.is_reference).astype(bool)]
         times = timed.groupby([*ARCHITECTURE, "rule"])["seconds"]
@@ -168,7 +132,7 @@ class Costs:
         return cls(by_rule, sampling, misfit, int(groups.max()) if len(groups) else 0)
 
     def within(self, rule: str, samples: float) -> bool:
-        """Whether a rule takes no longer than so many Monte Carlo samples; times alike count as equal."""
+        """Whether a rule takes no longer than `samples` Monte Carlo samples; similar times count as equal."""
         if math.isinf(samples):
             return True
         own = plain_samples(rule)
@@ -178,7 +142,7 @@ class Costs:
         return bool(cost and self.sampling and cost.seconds <= SAME * self.sampling.seconds(samples))
 
     def no_dearer(self, one: str, other: str) -> bool:
-        """Whether one rule takes no longer than another; times alike count as equal."""
+        """Whether `one` takes no longer than `other`; similar times count as equal."""
         if one not in self.by_rule or other not in self.by_rule:
             return False
         counts = plain_samples(one), plain_samples(other)

@@ -1,4 +1,4 @@
-"""Rules compared over many places, each a kind of nets at one noise level, by one score."""
+"""Rules compared by one score over many settings, each a kind of nets at one noise level."""
 
 from __future__ import annotations
 
@@ -18,37 +18,31 @@ from sdp_bench.reports.statistics.replicates import LEVEL, MIN_LEVELS
 from sdp_bench.reports.style.rules import RuleTraits
 
 PLACE = ("activation", "depth", "network", "recipe", "noise", "sigma")
-"""Columns that tell places apart."""
+"""Columns that identify a setting."""
 Score = Callable[[Metric, NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
-"""Of a metric, values and floors; lower is better."""
+"""Compute scores, lower is better, from a metric, values and floors."""
 COVERAGE = 0.8
-"""Share of the places that a rule must have been measured at."""
+"""Share of the settings in which a rule must have been measured."""
 
 
 @dataclass(frozen=True, eq=False)
 class Overall:
-    """Mean scores, lower is better, of rules that were all measured at the same places.
+    """Mean scores, lower is better, of rules that were all measured in the same settings, best first.
 
-    A place counts as much as any other, however many nets and inputs it has. What is random are nets and
-    inputs; the places are those that were chosen. The squared standard error of a mean is that over nets plus
-    that over inputs (each net, or input, with what it adds at all places together), a little too large, as
-    :class:`sdp_bench.reports.statistics.replicates.Replicates` has it.
+    All settings have the same weight, however many nets and inputs they have. Nets and inputs are random;
+    settings are fixed, because they were chosen. The squared standard error of a mean is that over nets plus
+    that over inputs, which is slightly too large; see
+    :class:`sdp_bench.reports.statistics.replicates.Replicates`. A net (or input) contributes the sum of its
+    deviations in all settings.
+
+    `at_places` holds the mean scores, shape (settings, rules), and `of` is the number of settings in which
+    any rule was measured. `deviations`, shape (units, rules), is the contribution to the overall mean of each
+    pair of net and input in a setting, relative to the mean of that setting. `nets` and `inputs` number the
+    nets and inputs of these units.
 
     References
     ----------
     Cameron, Gelbach and Miller, "Robust inference with multiway clustering", J. Bus. Econ. Statist. 29, 2011.
-
-    Attributes
-    ----------
-    rules : tuple of str
-        Best first.
-    at_places : array, shape (places, rules)
-        Mean scores.
-    deviations : array, shape (units, rules)
-        What each pair of net and input at a place adds to the mean, from that of its place.
-    nets, inputs : arrays of int, shape (units,)
-    of : int
-        Places that any rule was measured at.
     """
 
     rules: tuple[str, ...]
@@ -65,23 +59,10 @@ class Overall:
         score: Score,
         traits: RuleTraits,
     ) -> Overall | None:
-        """Those of measurements of one metric at each place.
+        """Compare rules by the measurements of one metric; components of a measurement are averaged.
 
-        Parameters
-        ----------
-        frame : DataFrame
-            With the columns of :data:`PLACE` and `net`, `input`, `rule`, `metric`, `value` and `floor`;
-            components of a measurement are averaged.
-        score : callable
-            As :data:`Score` has it.
-        traits : RuleTraits
-            References among the rules are left out, and rules measured at less than :data:`COVERAGE` of the
-            places, and then places where not all others were.
-
-        Returns
-        -------
-        Overall or None
-            None where no two rules are left.
+        References are skipped, then rules measured in less than :data:`COVERAGE` of the settings, and finally
+        settings in which a remaining rule is missing. Return None if fewer than two rules remain.
         """
         rules, names = pd.factorize(frame["rule"])
         ranked = np.array([not traits.is_reference(str(name)) for name in names], dtype=bool)
@@ -110,11 +91,10 @@ class Overall:
 
     @property
     def places(self) -> int:
-        """How many there are."""
+        """Number of settings."""
         return len(self.at_places)
 
     def mean(self, rule: str) -> float:
-        """Mean score over the places."""
         return float(self.at_places[:, self.rules.index(rule)].mean())
 
     def half_width(self, rule: str) -> float:
@@ -123,12 +103,12 @@ class Overall:
         return float(stdtrit(freedom, 1 - LEVEL / 2)) * error
 
     def best_at(self, rule: str, among: Sequence[str]) -> int:
-        """Places at which a rule has the best mean of some."""
+        """Number of settings in which `rule` has the best mean `among` some rules."""
         columns = [self.rules.index(each) for each in among]
         return int((self.at_places[:, columns].argmin(1) == list(among).index(rule)).sum())
 
     def beats(self, one: str, other: str, comparisons: int = 1) -> bool:
-        """Whether one rule is shown to be better than another, as one of so many comparisons."""
+        """Whether `one` is significantly better than `other`, corrected for the number of comparisons."""
         return self._p(one, other) <= LEVEL / comparisons
 
     @functools.cached_property
@@ -144,7 +124,7 @@ class Overall:
         return float(stdtr(freedom, -ahead / error))
 
     def _error(self, deviations: NDArray[np.float64]) -> tuple[float, float]:
-        """Standard error of a mean and its degrees of freedom; NaN where all is fixed."""
+        """Standard error of a mean and its degrees of freedom; NaN if nets and inputs are all fixed."""
         squares, levels = [], []
         for groups in (self.nets, self.inputs):
             count = int(groups.max()) + 1
@@ -157,7 +137,7 @@ class Overall:
 
 
 def numbered(frame: pd.DataFrame, names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
-    """Number of what stands in some columns of each row (missing values alike), and first row of each."""
+    """Number the distinct rows of some columns (missing values are equal); return their first places too."""
     codes = np.zeros(len(frame), dtype=np.int64)
     for name in names:
         own = pd.factorize(frame[name])[0]
@@ -180,7 +160,7 @@ def _scores(frame: pd.DataFrame, score: Score) -> NDArray[np.float64]:
 def _table(
     units: NDArray[np.int64], rules: NDArray[np.int64], scores: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Mean score by unit and rule; NaN where there is none."""
+    """Mean score by unit and rule; NaN if not measured."""
     shape = units.max() + 1, rules.max() + 1
     cells = units * shape[1] + rules
     size = shape[0] * shape[1]
@@ -190,7 +170,7 @@ def _table(
 
 
 def _whole(scores: NDArray[np.float64], places: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether a rule has a finite score for every unit of a place, by place and rule."""
+    """Whether a rule has a finite score for every unit of a setting, by setting and rule."""
     missing = ~np.isfinite(scores)
     return ~np.array([np.bincount(places, own) > 0 for own in missing.T]).T
 

@@ -1,4 +1,4 @@
-"""Which rules are best at one place, and which cannot be told from the best."""
+"""Best rules in one setting, and rules that are statistically tied with the best."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from sdp_bench.bench.metrics import Metric
 
 UNIT = ["net", "input"]
-"""What means are taken over, and what pairs two rules."""
+"""Columns over which means are taken and rules are paired."""
 
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """What is ranked, lower is better: arrays (pairs of net and input, rules); NaN where not measured.
+    """Scores, lower is better, shape (pairs of net and input, rules); NaN if not measured.
 
-    `errors` are the standard errors of `values`; `nets` and `inputs`, by number, say what each pair is of.
+    `errors` are the standard errors of `values`; `nets` and `inputs` number the net and input of each pair.
     """
 
     rules: tuple[str, ...]
@@ -36,7 +36,7 @@ class Scores:
     def of(
         cls, metric: Metric, row: pd.DataFrame | Mapping[str, NDArray[Any]], rules: tuple[str, ...]
     ) -> Scores:
-        """Scores of one row of a table, by `net`, `input`, `rule`, `value`, `floor` and `stderr` of each."""
+        """Return the scores of one row of a table, from columns net, input, rule, value, floor and stderr."""
         (scores,) = cls.of_rows(metric, row, rules, [np.arange(len(row["value"]))])
         return scores
 
@@ -48,22 +48,10 @@ class Scores:
         rules: tuple[str, ...],
         rows: Sequence[NDArray[np.intp]],
     ) -> list[Scores]:
-        """Scores of the rows of a table, as :meth:`of` gives each: all at once, in a tenth of the time.
+        """Return the scores of all rows of a table at once, ten times faster than one by one.
 
-        Parameters
-        ----------
-        metric : Metric
-        measured : DataFrame or mapping
-            Columns as :meth:`of` has them.
-        rules : tuple of str
-            Of the table, in order.
-        rows : sequence of array of int
-            Places of the measurements of each row; none is empty.
-
-        Returns
-        -------
-        list of Scores
-            One for each row.
+        `rows` holds the positions of the measurements of each row in the columns of `measured`; none is
+        empty.
         """
         at = np.concatenate(rows)
         starts = np.cumsum([0, *map(len, rows)])
@@ -84,18 +72,7 @@ class Scores:
         return [cls(rules, values[own], errors[own], nets[first[own]], inputs[first[own]]) for own in parts]
 
     def paired(self, one: str, other: str) -> Scores:
-        """Those of two of the rules, on the pairs that both were measured on.
-
-        Parameters
-        ----------
-        one, other : str
-            Rules among `rules`.
-
-        Returns
-        -------
-        Scores
-            Of no pair where there is none.
-        """
+        """Return the scores of two rules on the pairs of net and input for which both were measured."""
         columns = sorted([self.rules.index(one), self.rules.index(other)])
         both = ~np.isnan(self.values[:, columns]).any(1)
         nets, inputs = (pd.factorize(each[both])[0].astype(np.int64) for each in (self.nets, self.inputs))
@@ -104,27 +81,17 @@ class Scores:
 
     @functools.cached_property
     def means(self) -> dict[str, float]:
-        """Mean score of each rule that was measured."""
+        """Mean score of each measured rule."""
         means = means_of_rows(np.ascontiguousarray(self.values.T)).tolist()
         return {rule: mean for rule, mean in zip(self.rules, means, strict=True) if not math.isnan(mean)}
 
     def best(self, rules: Sequence[str]) -> set[str]:
-        """Of some rules, the one with the lowest mean score and those within one paired standard error of it.
+        """Return the rule with the lowest mean score and those within one paired standard error of it.
 
-        The pairs are the nets and inputs that both were measured on. With one pair alone the standard errors
-        of the two measurements stand in for the spread that cannot be seen. One standard error marks what is
-        level in a table, and is no test; it is the rule by which Breiman et al. (Classification and
-        Regression Trees, 1984, section 3.4.3) choose among trees.
-
-        Parameters
-        ----------
-        rules : sequence of str
-            Those without a finite mean are left out.
-
-        Returns
-        -------
-        set of str
-            Empty where none is left.
+        Pairs are the nets and inputs for which both rules were measured. A single pair has no spread, so that
+        the standard errors of its two measurements are used instead. One standard error marks ties in a table
+        and is not a test; Breiman et al. (Classification and Regression Trees, 1984, section 3.4.3) choose
+        among trees by the same rule. Rules without a finite mean are skipped.
         """
         means = {rule: mean for rule, mean in self.means.items() if rule in rules and math.isfinite(mean)}
         if not means:
@@ -134,7 +101,7 @@ class Scores:
         return {leader, *itertools.compress(others, self._are_tied(others, leader))}
 
     def _are_tied(self, rules: Sequence[str], leader: str) -> NDArray[np.bool_]:
-        """Which rules are within one paired standard error of the leader."""
+        """Whether each rule is within one paired standard error of the leader."""
         other = self.rules.index(leader)
         places = [self.rules.index(rule) for rule in rules]
         gaps = self.values.T[places] - self.values[:, other]
@@ -153,9 +120,11 @@ class Scores:
 
 
 def _numbered(row: NDArray[np.intp], codes: NDArray[np.integer[Any]]) -> NDArray[np.intp]:
-    """Numbers of what measurements are of, in the order in which each row, one after the other, meets it."""
+    """Renumber codes within each row, in order of first appearance."""
     met: NDArray[np.intp] = pd.factorize(row * (codes.max() + 1) + codes)[0]
-    first = np.unique(row, return_index=True)[1]  # where a row begins, all that was met is of those before it
+    first = np.unique(row, return_index=True)[
+        1
+    ]  # at the start of a row, all codes so far are those of earlier rows
     return met - met[first][row]
 
 
@@ -166,17 +135,10 @@ def _is_level(gaps: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def told_best(values: Mapping[str, pd.Series]) -> set[str]:
-    """Of some columns, the one with the lowest mean and those within one paired standard error of it.
+    """Return the column with the lowest mean and those within one paired standard error of it.
 
-    Parameters
-    ----------
-    values : mapping of str to Series
-        By what pairs them, as a seed.
-
-    Returns
-    -------
-    set of str
-        Empty where that is all of several, as then nothing is told from anything.
+    The index of a column (a seed, say) pairs its values with those of other columns. The result is empty if
+    it would be all of several columns, since then all are tied.
     """
     rules = tuple(name for name, column in values.items() if len(column))
     if not rules:
@@ -188,7 +150,7 @@ def told_best(values: Mapping[str, pd.Series]) -> set[str]:
 
 
 def means_of_rows(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Mean of what is known of each row; NaN where nothing is."""
+    """Mean of the known values of each row; NaN if there are none."""
     known = ~np.isnan(values)
     whole = known.all(1) & (values.shape[1] > 0)
     means = np.full(len(values), math.nan)

@@ -1,4 +1,4 @@
-"""Rows of a frame that a number rests on."""
+"""Row labels of the measurements behind a number."""
 
 from __future__ import annotations
 
@@ -10,14 +10,9 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 
 class Labels(Sequence[int]):
-    """Labels of rows, ascending, by which numbers that rest on the same ones are found.
+    """Sorted row labels, hashable, so that numbers that rest on the same rows can be matched.
 
-    Held as four bytes each: as tuples those of a million measurements take a tenth of a gigabyte.
-
-    Parameters
-    ----------
-    labels : array-like of int
-        In any order.
+    They take four bytes each; as tuples those of a million measurements would take 100 MB.
     """
 
     __slots__ = ("_hash", "_labels")
@@ -51,5 +46,4 @@ class Labels(Sequence[int]):
 
 
 def labels_of(rows: Sequence[int]) -> Labels:
-    """Labels of some rows, which they may be already."""
     return rows if isinstance(rows, Labels) else Labels(rows)

@@ -1,1 +1,1 @@
-"""Section of the page."""
+"""Tables of the report, and measurements as frames and files."""

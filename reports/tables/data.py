@@ -1,4 +1,4 @@
-"""Measurements as CSV, as people take them on to other programs."""
+"""Measurements as CSV, for use in other programs."""
 
 from __future__ import annotations
 
@@ -16,26 +16,16 @@ from sdp_bench.bench.results.queries import keys
 from sdp_bench.bench.text import cell
 
 MOST = 250_000
-"""Measurements of which a report writes a table, of some 100 MB."""
+"""Largest number of measurements for which a report writes a table, of about 100 MB."""
 
-_CHUNK = 20_000  # rows at a time: as text a row takes some 400 bytes, and as Python's objects more
-_FEW = 10  # rows for each number from which on a number is written once for all of them
+_CHUNK = 20_000  # rows at a time: a row takes some 400 bytes as text, and more as Python objects
+_FEW = 10  # repetitions of a number, on average, from which each distinct number is formatted once
 
 
 def lines(frame: pd.DataFrame) -> Iterator[bytes]:
-    """All measurements as ``DataFrame.to_csv`` writes them without an index, and what each is called by.
+    """Yield the measurements in chunks as ``DataFrame.to_csv`` writes them without an index, with their keys.
 
-    Texts are cells that a spreadsheet takes for texts: :func:`sdp_bench.bench.text.cell`.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        As :func:`sdp_bench.reports.tables.frame.checked` gives it.
-
-    Yields
-    ------
-    bytes
-        Some rows each, the names of the columns first.
+    Texts are escaped for spreadsheets by :func:`sdp_bench.bench.text.cell`. The first chunk is the header.
     """
     keyed = "unit" in frame and "key" not in frame
     yield _written([[name] for name in [*map(str, frame.columns), *(["key"] if keyed else [])]])
@@ -46,11 +36,11 @@ def lines(frame: pd.DataFrame) -> Iterator[bytes]:
 
 
 def _fields(column: pd.Series) -> list[Any]:
-    """Values as the writer takes them: None where there is none; numbers that are many as texts."""
+    """Values for the CSV writer, None if missing; numbers with many repetitions are formatted here."""
     if isinstance(column.dtype, pd.CategoricalDtype):
         return _taken(column.cat.codes.to_numpy(), [*map(cell, column.cat.categories)])
     if column.dtype == float:
-        codes, bits = pd.factorize(column.to_numpy().view(np.int64))  # by value 0.0 and -0.0 are one
+        codes, bits = pd.factorize(column.to_numpy().view(np.int64))  # as values 0.0 and -0.0 would be one
         if len(bits) * _FEW < len(column):
             known = bits.view(float).tolist()
             return _taken(codes, [None if math.isnan(value) else repr(value) for value in known])
@@ -58,7 +48,9 @@ def _fields(column: pd.Series) -> list[Any]:
 
 
 def _taken(codes: NDArray[np.integer[Any]], values: list[Any]) -> list[Any]:
-    found: list[Any] = np.array([*values, None], dtype=object)[codes].tolist()  # the last is where -1 leads
+    found: list[Any] = np.array([*values, None], dtype=object)[
+        codes
+    ].tolist()  # the code -1 refers to the last one
     return found
 
 

@@ -1,4 +1,4 @@
-"""How tables show a metric, where that hangs on the nets that they are about."""
+"""How tables show a metric that is displayed differently for some kinds of nets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sdp_bench.reports.style.nets import NetKind
 
 @dataclass(frozen=True)
 class ClassDistance(ClassTotalVariation):
-    """The decision's total variation as the paper's tables of image classifiers have it: as a distance."""
+    """The total variation of the decision as a distance, as in the paper's tables of image classifiers."""
 
     title = "Total variation of the class"
     label = "TV of the class"
@@ -28,38 +28,17 @@ class ClassDistance(ClassTotalVariation):
 
 
 def displayed(name: str, kind: NetKind) -> Metric:
-    """Metric of some records as tables show it.
-
-    Parameters
-    ----------
-    name : str
-        Of the metric, or its whole spec, as records have it.
-    kind : NetKind
-        What the records are of.
-
-    Returns
-    -------
-    Metric
-        The recorded one, but for the decision of image classifiers a distance.
-    """
+    """Return a recorded metric, by name or spec, as tables show it for nets of this kind."""
     if name == ClassTotalVariation.name and kind.is_classifier:
         return ClassDistance()
     return recorded_metric(name)
 
 
 def variants(specs: Collection[str]) -> dict[str, str]:
-    """Names of one metric's variants, by the options in which they differ.
+    """Return names for the variants of one metric, by spec, from the options in which they differ.
 
-    Parameters
-    ----------
-    specs : collection of str
-        Of one metric, as records have them.
-
-    Returns
-    -------
-    dict of str to str
-        By spec, the metric with its default options first: ``bins 20, bin range joint``. A single one has an
-        empty name.
+    An example is ``bins 20, bin range joint``. The variant with default options comes first. The name is
+    empty if there is only one variant.
     """
     options = {spec: _options(spec) for spec in specs}
     written = list(options.values())
@@ -74,7 +53,7 @@ def variants(specs: Collection[str]) -> dict[str, str]:
 
 
 def _options(spec: str) -> dict[str, str]:
-    """All options of a metric as text; of one whose code is not here those that are written."""
+    """Options of a metric as text; only the written ones if its code is not available here."""
     _, _, written = (spec if ":" in spec else recorded_metric(spec).spec).partition(":")
     pairs = (item.partition("=") for item in written.split(",") if item)
     return {name: value for name, _, value in pairs}

@@ -1,4 +1,4 @@
-"""Measurements as a frame: checked, and brought to one number a measurement."""
+"""Measurements as a frame: validated, and reduced to one number per measurement."""
 
 from __future__ import annotations
 
@@ -20,34 +20,19 @@ _NUMBERS = ("depth", "seed", "input", "sigma", "value", "floor", "floor95", "std
 COLUMNS = TEXT + _NUMBERS
 
 VARIANTS = ("metric_spec", "recipe", "noise")
-"""Columns that tell apart what has one name; a frame need not come with them."""
+"""Columns that distinguish variants under one name; a frame may lack them."""
 
 BOUNDS = ("lower", "upper")
 """Components that are proven bounds of the number itself."""
 
 
 def checked(frame: pd.DataFrame) -> pd.DataFrame:
-    """Measurements with the columns and types the report relies on; those without a number are left out.
+    """Return measurements with the columns and types of the report; rows without a number are dropped.
 
-    Text is categories in the order of the texts, and numbers are float64: a million rows of objects would
-    take gigabytes.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        Long format, one row each. Columns that the report does not need are kept as they are. Without
-        `metric_spec` metrics have their default options, without `recipe` nets have one in common, and
-        without `noise` it is that of the experiment.
-
-    Returns
-    -------
-    DataFrame
-        The same one if there is nothing to do.
-
-    Raises
-    ------
-    ValueError
-        If a non-empty frame lacks columns.
+    Text columns become categories in sorted order, and numbers float64: a million rows of objects would take
+    gigabytes. Other columns are kept. Without `metric_spec`, metrics have their default options; without
+    `recipe`, all nets share one; without `noise`, it is that of the experiment. A frame that is already valid
+    is returned as it is. Raises ValueError if a non-empty frame lacks columns.
     """
     if _is_checked(frame):
         return frame
@@ -76,7 +61,7 @@ def checked(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _is_checked(frame: pd.DataFrame) -> bool:
-    """Whether a frame is as :func:`checked` gives it."""
+    """Whether :func:`checked` would return the frame unchanged."""
     if not {*COLUMNS, *VARIANTS} <= set(frame.columns) or not isinstance(frame.index, pd.RangeIndex):
         return False
     text = (frame[name].array for name in (*TEXT, *VARIANTS))
@@ -93,18 +78,9 @@ def _is_checked(frame: pd.DataFrame) -> bool:
 
 
 def by_kind(column: pd.Series, value: Callable[[str], Any]) -> pd.Series:
-    """What a function makes of the texts of a column, asked once for each that there is.
+    """Map the texts of a column without missing values, calling the function once for each distinct text.
 
-    Parameters
-    ----------
-    column : Series
-        Without missing values.
-    value : callable of str
-
-    Returns
-    -------
-    Series
-        Of categories, in the order of the texts, where the values are texts.
+    If the values are texts, the result has sorted categories.
     """
     codes, known = pd.factorize(column)
     values = pd.Series([value(text) for text in known], dtype=None if len(known) else object)
@@ -113,18 +89,9 @@ def by_kind(column: pd.Series, value: Callable[[str], Any]) -> pd.Series:
 
 
 def places(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], NDArray[np.intp]]]:
-    """Places of rows by what stands in some columns, without missing values there.
+    """Yield the distinct values of some columns, sorted, each with the ascending positions of its rows.
 
-    Parameters
-    ----------
-    frame : DataFrame
-    names : sequence of str
-        Of the columns.
-
-    Yields
-    ------
-    values, places : tuple, array of int
-        In the order of the values; the places ascending.
+    The columns must not have missing values.
     """
     if frame.empty:
         return
@@ -140,26 +107,17 @@ def places(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[tuple[tuple[An
 
 
 def coded(column: pd.Series) -> tuple[NDArray[np.integer[Any]], Any]:
-    """Values of a column by their places among those that there are.
+    """Return a column without missing values as codes and its sorted distinct values.
 
-    Parameters
-    ----------
-    column : Series
-        Without missing values.
-
-    Returns
-    -------
-    codes : array of int
-    values : index or array
-        Each once, in their order; of a column of categories all of these.
+    For a column of categories, the values are all categories, whether used or not.
     """
-    if isinstance(column.dtype, pd.CategoricalDtype):  # which are in the order of their texts
+    if isinstance(column.dtype, pd.CategoricalDtype):  # its categories are sorted
         return column.cat.codes.to_numpy(), column.cat.categories
     return pd.factorize(column, sort=True)
 
 
 def with_largest(frame: pd.DataFrame) -> pd.DataFrame:
-    """Keep the component with the largest value of each measurement of which no other is shown."""
+    """Keep only the component with the largest value of each measurement whose metric shows no other."""
     largest_only = by_kind(frame["metric"], lambda name: recorded_metric(name).largest_only).astype(bool)
     if not largest_only.any():
         return frame
@@ -174,7 +132,7 @@ def with_largest(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_brackets(frame: pd.DataFrame) -> pd.DataFrame:
-    """Proven bounds of each distance as a column `bracket`: their relative distance; NaN without any."""
+    """Move proven bounds of distances to a column `bracket`, their relative distance; NaN without bounds."""
     bounds = frame[frame["component"].isin(BOUNDS)]
     if bounds.empty:
         return frame.assign(bracket=math.nan)
@@ -186,7 +144,7 @@ def with_brackets(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def own_noises(experiment: str) -> tuple[str, ...]:
-    """Families of noise that an experiment is about, as they are stored; none where it has no noise."""
+    """Stored noise families of an experiment; empty if it has no noise."""
     known = experiments().get(experiment)
     return tuple(noise.family for noise in known.noises) if isinstance(known, LawExperiment) else ()
 

@@ -1,4 +1,4 @@
-"""Tables as charts: a metric over the noise level, a line for each rule."""
+"""Tables as charts: a metric over the noise level, one line per rule."""
 
 from __future__ import annotations
 
@@ -12,24 +12,11 @@ from sdp_bench.reports.style.drawing import Style
 from sdp_bench.reports.style.labels import number
 from sdp_bench.reports.tables.tables import Table
 
-_DECADE = 10.0  # times the smallest value that the largest is, from which on an axis is logarithmic
+_DECADE = 10.0  # ratio of the largest to the smallest value from which an axis is logarithmic
 
 
 def over_noise(table: Table, styled: dict[str, Style], component: str = "") -> Chart:
-    """Means of a table, with their standard deviations, over its noise levels.
-
-    Parameters
-    ----------
-    table : Table
-    styled : dict of str to Style
-        By rule.
-    component : str, optional
-        Of the metric, where it has some.
-
-    Returns
-    -------
-    Chart
-    """
+    """Chart the means of a table, with standard deviations, over its noise levels, for one component."""
     rows = [row for row in table.rows if row.component == component]
     series = []
     for place, rule in enumerate(table.rules):
@@ -57,7 +44,7 @@ def over_noise(table: Table, styled: dict[str, Style], component: str = "") -> C
 
 
 def in_words(chart: Chart, table: Table, title: str) -> str:
-    """What :func:`over_noise` shows, for those who do not see it."""
+    """Alternative text of the chart of :func:`over_noise`."""
     ends = [
         f"{each.style.label} {number(float(each.ys[0]), 2 if table.metric.complement else None)} to "
         f"{number(float(each.ys[-1]), 2 if table.metric.complement else None)}"

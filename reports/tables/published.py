@@ -1,4 +1,4 @@
-"""Tables beside the numbers that the paper prints: what differs, and which rule is best in either."""
+"""Comparison of tables with the paper's: differences of numbers, and the best rule in each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sdp_bench.reports.tables.tables import Cell, Row, Table
 
 @dataclass(frozen=True)
 class Difference:
-    """One cell of the run beside the paper's."""
+    """One cell of the run and its counterpart in the paper."""
 
     table: Table
     row: Row
@@ -40,7 +40,7 @@ class Difference:
 
     @property
     def where(self) -> str:
-        """Net, sigma and component, for people."""
+        """Net, sigma and component in words."""
         text = f"{self.table.nets_label}, σ\u00a0=\u00a0{self.row.sigma:g}"
         if self.row.component:
             text += f", {self.table.metric.component or 'component'} {self.row.component}"
@@ -49,7 +49,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Order:
-    """Best of the paper's own rules at one place, in the paper and in the run."""
+    """The best of the paper's own rules in one setting, in the paper and in the run."""
 
     table: Table
     row: Row
@@ -58,13 +58,13 @@ class Order:
 
     @property
     def agrees(self) -> bool:
-        """Whether the run's best is the paper's, or is not told apart from it."""
+        """Whether the best rule of the run is also the best in the paper, or ties with it there."""
         tied = math.isclose(self.paper.printed.mean, self.run.printed.mean)
         return tied or self.paper.cell.rule == self.run.cell.rule
 
 
 def differences(tables: Sequence[Table]) -> list[Difference]:
-    """Every cell that the paper prints too, in the order of the tables."""
+    """Return every cell that the paper prints as well, in the order of the tables."""
     return [
         Difference(table, row, cell, cell.printed)
         for table in tables
@@ -75,7 +75,7 @@ def differences(tables: Sequence[Table]) -> list[Difference]:
 
 
 def orders(tables: Sequence[Table]) -> list[Order]:
-    """Who is best of the rules that the paper has too and that do not sample, where there are two or more."""
+    """Compare the best rules of rows with two or more deterministic rules that the paper has too."""
     ranked = []
     for table in tables:
         for row in table.rows:

@@ -1,4 +1,4 @@
-"""Tables by sigma and rule: means, spreads, floors, what is best, and what the paper prints."""
+"""Tables by sigma and rule: means, spreads, floors, the best rules, and the paper's numbers."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ from sdp_bench.reports.tables.frame import (
 
 _NEEDED = [name for name in (*COLUMNS, *VARIANTS) if name not in ("seed", "seconds", "accuracy")]
 _PLACE = ("sigma", "component")
-"""What a row of a table is of."""
+"""Columns that identify a row of a table."""
 _CELL = (*_PLACE, "rule")
-_ROUNDING = 1e-10  # an eigenvalue this far below zero, relative to the largest, may be float64's doing
+_ROUNDING = 1e-10  # an eigenvalue this far below zero, relative to the largest, may be float64 rounding
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One rule at one sigma: statistics, over nets and inputs, of what is shown.
+    """One rule at one sigma: statistics of the displayed value over nets and inputs.
 
     `sd` has n - 1 in its denominator (NaN for a single measurement). Of `count` measurements,
-    `indistinguishable` lie at or below the floor's 95 % point, `infinite` are infinite, `negative` below
-    zero by more than rounding.
-    `bracket` is the widest relative distance between proven bounds (NaN where there are none).
-    `score` is the mean of what is ranked (lower is better; NaN where nothing is). `best` holds for the row's
-    lowest score and those within one paired standard error of it; `leads` likewise among rules that do not
-    sample, which `sampling` says of the rule. `rows` are the labels of the measurements.
+    `indistinguishable` lie at or below the floor's 95 % point, `infinite` are infinite, and `negative` are
+    below zero by more than rounding. `bracket` is the largest relative distance between proven bounds (NaN
+    without bounds). `score` is the mean by which rules are ranked (lower is better; NaN if they are not).
+    `best` marks the lowest score of the row and those within one paired standard error of it; `leads` does so
+    among rules that do not sample, and `sampling` marks the others. `rows` are the labels of the
+    measurements.
     """
 
     rule: str
@@ -73,9 +73,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """One sigma (and component): a cell for every rule, None where it was not measured.
+    """One sigma (and component): a cell for every rule, None if it was not measured.
 
-    `floor` and `floor95` are what a rule with the exact law shows, mean and 95 % point, on the table's scale.
+    `floor` and `floor95` are the mean and the 95 % point of a rule with the exact distribution, on the
+    table's scale.
     """
 
     sigma: float
@@ -86,7 +87,7 @@ class Row:
 
     @property
     def winner(self) -> Cell | None:
-        """Cell with the lowest score; None where nothing is ranked."""
+        """Cell with the lowest score; None if rules are not ranked."""
         return _lowest([cell for cell in self.cells if cell])
 
     @property
@@ -96,31 +97,30 @@ class Row:
 
     @property
     def shown_best(self) -> frozenset[str]:
-        """Rules that share its best place; none where all do, as then nothing is told from anything."""
+        """Rules tied for the lowest score; empty if all of several rules are tied."""
         ranked = [cell for cell in self.cells if cell and not math.isnan(cell.score)]
         best = [cell.rule for cell in ranked if cell.best]
         return frozenset(best if len(best) < len(ranked) or len(ranked) == 1 else ())
 
     @property
     def shown_leading(self) -> frozenset[str]:
-        """The same of rules that do not sample."""
+        """Like `shown_best`, among rules that do not sample."""
         ranked = [cell for cell in self.cells if cell and not (cell.sampling or math.isnan(cell.score))]
         leading = [cell.rule for cell in ranked if cell.leads]
         return frozenset(leading if len(leading) < len(ranked) or len(ranked) == 1 else ())
 
     @property
     def is_level(self) -> bool:
-        """Whether several rules are ranked, and none is told from the best of them."""
+        """Whether several rules are ranked and all are tied."""
         return not self.shown_best and self.winner is not None
 
 
 @dataclass(frozen=True)
 class Table:
-    """One metric of one suite on one kind of net.
+    """One metric of one experiment on one kind of net.
 
-    `variant` are the options of the metric where the suite has it under several, `recipe` is how the nets
-    were trained where they were in several ways; each is empty where there is one. `noise` is the family as
-    it is stored.
+    `variant` describes the options of the metric if the experiment has several, and `recipe` the training of
+    the nets if there are several recipes. Both are empty otherwise. `noise` is the family as stored.
     """
 
     experiment: str
@@ -139,47 +139,43 @@ class Table:
 
     @property
     def title(self) -> str:
-        """Its metric, and what tells it from other tables of that on the same kind of net."""
+        """Metric, and what distinguishes this table from others of that metric on the same kind of net."""
         return ", ".join(filter(None, (self.metric.title, self.under, self.variant, self.recipe)))
 
     @property
     def label(self) -> str:
-        """Its metric in few words, and its variant."""
+        """Short name of the metric, and its variant."""
         return ", ".join(filter(None, (self.metric.label, self.variant)))
 
     @property
     def nets_label(self) -> str:
-        """Its nets, for people."""
         return ", ".join(filter(None, (self.kind.label, self.under, self.recipe)))
 
     @property
     def kind(self) -> NetKind:
-        """Kind of its nets."""
         return NetKind(self.activation, self.depth)
 
     @property
     def scale(self) -> str:
-        """Symbol of the noise's scale, by which rows are."""
+        """Symbol of the noise's scale, by which rows are sorted."""
         return noise.symbol(self.noise)
 
     @property
     def under(self) -> str:
-        """Family of the noise for people, if it is not Gaussian and not all that its experiment is about."""
+        """Noise family in words, unless it is Gaussian or the only one of its experiment."""
         return "" if own_noises(self.experiment) == (self.noise,) else noise.words(self.noise)
 
     @property
     def has_floor(self) -> bool:
-        """Whether any row has a floor to show."""
         return any(math.isfinite(row.floor) for row in self.rows)
 
     @property
     def has_components(self) -> bool:
-        """Whether rows are split by component."""
         return any(row.component for row in self.rows)
 
     @property
     def design(self) -> str:
-        """How many nets and inputs a mean is over, for people."""
+        """Numbers of nets and inputs over which means are taken, in words."""
         nets = labels.plural(self.nets, "net")
         if self.units % self.nets:
             return f"{nets}, {labels.plural(self.units, 'input')} in all"
@@ -187,7 +183,7 @@ class Table:
 
     @property
     def sources(self) -> list[str]:
-        """Tables of the paper that cells are shown beside."""
+        """Tables of the paper with counterparts of cells."""
         cells = [cell for row in self.rows for cell in row.cells if cell]
         return sorted(
             {cell.printed.label for cell in cells if cell.printed}, key=lambda label: (len(label), label)
@@ -197,22 +193,11 @@ class Table:
 def tables(
     frame: pd.DataFrame, traits: RuleTraits, experiments: Sequence[str] | None = None
 ) -> Iterator[Table]:
-    """Every table of the report: by suite, then kind of net, then metric.
+    """Yield every table of the report, sorted by experiment, then kind of net, then metric.
 
-    Parameters
-    ----------
-    frame
-        Measurements as :func:`sdp_bench.reports.tables.frame.checked` gives them.
-    traits : RuleTraits
-        Of their rules.
-    experiments : sequence of str, optional
-        Those that there are tables of; by default all.
-
-    Yields
-    ------
-    Table
-        One for each metric of each kind of net in each suite; a metric's companion is in its table. A metric
-        that was measured under several options has one for each, and so have nets of several recipes.
+    `frame` is the result of :func:`sdp_bench.reports.tables.frame.checked`; `experiments` selects experiments
+    (default: all). Variants of a metric and recipes of nets have tables of their own; the companion of a
+    metric is shown in the metric's table.
     """
     shown = sorted(frame["experiment"].unique()) if experiments is None else experiments
     metrics = frame["metric"][frame["experiment"].isin(shown)].unique()
@@ -227,11 +212,11 @@ def tables(
                 for recipe, measured in _by_spec(kind)
                 for table in _tables(measured, companions, traits)
             ]
-            yield from sorted(found, key=_by_metric)  # families of noise side by side
+            yield from sorted(found, key=_by_metric)  # families of noise next to each other
 
 
 def _by_spec(kind: pd.DataFrame) -> Iterator[tuple[str, dict[str, pd.DataFrame]]]:
-    """Measurements of nets of one kind, of each recipe and noise, by spec of the metric as they are met."""
+    """Measurements of nets of one kind, by recipe and noise, and by metric spec in order of appearance."""
     found: dict[tuple[str, str], dict[str, NDArray[np.intp]]] = {}
     for (recipe, family, spec), rows in places(kind, ("recipe", "noise", "metric_spec")):
         found.setdefault((recipe, family), {})[spec] = rows
@@ -247,7 +232,7 @@ def _by_metric(table: Table) -> tuple[str, int, str]:
 def _tables(
     measured: Mapping[str, pd.DataFrame], companions: set[str], traits: RuleTraits
 ) -> Iterator[Table]:
-    """Tables of nets of one kind and recipe under noise of one family, whose measurements are by spec."""
+    """Tables of nets of one kind and recipe under one noise family, from measurements by metric spec."""
     by_name: dict[str, list[str]] = {}
     for spec, own in measured.items():
         by_name.setdefault(str(own["metric"].iloc[0]), []).append(spec)
@@ -258,7 +243,7 @@ def _tables(
             chosen = measured[spec]
             nets = NetKind(str(chosen["activation"].iloc[0]), int(chosen["depth"].iloc[0]))
             metric = displayed(spec if variant else name, nets)
-            # Of several variants of a companion the first stands for all: a cell has room for one.
+            # Only the first variant of a companion is shown: a cell has room for one.
             companion = next(iter(specs.get(metric.companion, ())), "")
             yield replace(_table(metric, nets, chosen, measured.get(companion), traits), variant=variant)
 
@@ -292,7 +277,7 @@ def _table(
 
 
 def _beside(metric: Metric, companions: pd.DataFrame | None) -> dict[tuple[Any, ...], float]:
-    """Means of a metric's companion, by cell; none where it was not measured."""
+    """Means of a metric's companion by cell; empty if it was not measured."""
     if companions is None:
         return {}
     values = metric.shown(companions["value"].to_numpy())
@@ -328,7 +313,7 @@ def _row(
 
 
 def _usual(metric: Metric, floors: Iterable[float]) -> float:
-    """Mean floor of most rules, as shown: those that predict draws have higher ones of their own."""
+    """Median of the rules' mean floors, as shown: rules that predict draws have higher floors."""
     known = [floor for floor in floors if not math.isnan(floor)]
     if not (known and metric.has_floor):
         return math.nan
@@ -336,7 +321,7 @@ def _usual(metric: Metric, floors: Iterable[float]) -> float:
 
 
 class _Columns(NamedTuple):
-    """What cells are made of, a measurement each: they are chosen of arrays in microseconds."""
+    """Measurements as arrays, from which cells are selected in microseconds."""
 
     floor: NDArray[np.float64]
     floor95: NDArray[np.float64]
@@ -348,7 +333,6 @@ class _Columns(NamedTuple):
 
     @classmethod
     def of(cls, metric: Metric, measured: pd.DataFrame) -> _Columns:
-        """Of some measurements."""
         names = ("value", "floor", "floor95", "bracket", "row")
         value, floor, floor95, bracket, row = (measured[name].to_numpy() for name in names)
         return cls(
@@ -362,12 +346,11 @@ class _Columns(NamedTuple):
         )
 
     def at(self, places: NDArray[np.intp]) -> _Columns:
-        """Those of the measurements at some places."""
         return _Columns(*map(operator.itemgetter(places), self))
 
 
 class _Summary(NamedTuple):
-    """One rule at one place: what its cell has before any ranking, and its mean floors."""
+    """One rule in one setting: the content of its cell before ranking, and its mean floors."""
 
     statistics: Mapping[str, Any]
     floor: float
@@ -377,7 +360,7 @@ class _Summary(NamedTuple):
 def _summaries(
     metric: Metric, chosen: pd.DataFrame, companions: Mapping[tuple[Any, ...], float]
 ) -> dict[tuple[Any, ...], _Summary]:
-    """Cells by what they are of; those of equally many measurements at once, as a row each of matrices."""
+    """Cells by key; those with equally many measurements are computed together, as rows of a matrix."""
     measured = _Columns.of(metric, chosen)
     by_count: dict[int, list[tuple[tuple[Any, ...], NDArray[np.intp]]]] = {}
     for cell in places(chosen, _CELL):
@@ -421,7 +404,7 @@ def _with_printed(metric: Metric, nets: NetKind, family: str, row: Row) -> Row:
 
 
 def first_variants(tables: Iterable[Table]) -> list[Table]:
-    """Tables without those of a metric that has been met under other options, on the same nets."""
+    """Return the tables without those of further variants of a metric on the same nets."""
     met: dict[tuple[object, ...], Table] = {}
     for table in tables:
         nets = (table.experiment, table.network, table.activation, table.depth, table.recipe, table.noise)
@@ -430,16 +413,9 @@ def first_variants(tables: Iterable[Table]) -> list[Table]:
 
 
 def told_apart(tables: Sequence[Table]) -> list[str]:
-    """Names for people of the nets of some tables: where two are the same, with what tells them apart.
+    """Return names of the tables' nets; equal names are extended until they differ, if possible.
 
-    Parameters
-    ----------
-    tables : sequence of Table
-
-    Returns
-    -------
-    list of str
-        In their order: kind of nets, noise and recipe, then network, suite and metric where it takes these.
+    Kind of nets, noise and recipe come first, followed by network, experiment and metric as far as needed.
     """
     names = [table.nets_label for table in tables]
     for words in (_network, _suite, _metric):
@@ -468,7 +444,7 @@ def _metric(table: Table) -> str:
 
 
 def headline(tables: Sequence[Table]) -> list[Table]:
-    """Tables from which the page says which rule is best: headline, else paper-like; Gaussian, if any are."""
+    """Tables that decide which rule is best: headline, else paper-like metric; Gaussian noise if present."""
     tables = [table for table in tables if not noise.words(table.noise)] or tables
     for kind in (HeadlineTotalVariation, AxisTotalVariation):
         chosen = [table for table in first_variants(tables) if isinstance(table.metric, kind)]
